@@ -10,8 +10,8 @@ ENV = settings=$$(scripts/setup.sh $(1)); eval "$$settings";
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-build: ## the steelyard binary and the device preload library
-	@$(ENV) cargo build --release -p steelyard -p steelyard-devshim
+build: ## the programs steelyard and steelyard-lab, and the device preload library
+	@$(ENV) cargo build --release -p steelyard -p steelyard-lab -p steelyard-devshim
 
 demo: build ## six unequal stores on this machine, under load
 	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" demo

@@ -25,7 +25,7 @@ pub enum CheckOutcome {
     Rows(RowsChecksum),
     /// The rows cannot be read.
     Unreadable,
-    /// The store computed no checksum: it had too many checks in progress, or was stopping.
+    /// The store computed no checksum, because it had too many checks in progress or was stopping.
     Skipped,
 }
 
@@ -33,7 +33,7 @@ pub enum CheckOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckReport {
     pub region: RegionId,
-    /// The number in the order, which distinguishes the checks of a region.
+    /// The number of the check's order. It distinguishes the checks of one region.
     pub number: u64,
     /// The order's index in the region's log.
     pub index: LogIndex,
@@ -76,10 +76,11 @@ impl CheckReport {
 pub enum Verdict {
     /// Every peer has the same rows.
     Equal,
-    /// A majority of the voters has the same rows. The peers on these stores have other rows, or cannot read
-    /// theirs.
+    /// A majority of the voters has the same rows. The peers on these stores have other rows, or
+    /// cannot read theirs.
     Minority { stores: Vec<StoreId> },
-    /// Peers differ, and no majority of the voters has the same rows. Which rows are right is unknown.
+    /// Peers differ, and no majority of the voters has the same rows. Which rows are right is
+    /// unknown.
     NoMajority,
     /// The peers that reported have the same rows, and these stores have not reported.
     Incomplete { missing: Vec<StoreId> },
@@ -107,7 +108,8 @@ impl Comparison {
     }
 }
 
-/// Returns the verdict on the reports of the descriptor's peers. `descriptor` is as of the check's index.
+/// Returns the verdict on the reports of the descriptor's peers. `descriptor` is as of the check's
+/// index.
 pub fn judge(descriptor: &RegionDescriptor, reports: &BTreeMap<StoreId, CheckOutcome>) -> Verdict {
     let voters: BTreeSet<StoreId> = descriptor.voters().collect();
     let mut votes: BTreeMap<RowsChecksum, usize> = BTreeMap::new();
@@ -141,8 +143,8 @@ pub fn judge(descriptor: &RegionDescriptor, reports: &BTreeMap<StoreId, CheckOut
 /// The newest reports that a store has made and heard, by region.
 #[derive(Debug, Default)]
 pub struct CheckBook {
-    /// This store's own reports, each with the descriptor as of its index and the time until which heartbeats
-    /// repeat it.
+    /// This store's own reports, each with the descriptor as of its index and the time until which
+    /// heartbeats repeat it.
     own: BTreeMap<RegionId, (CheckReport, RegionDescriptor, BootNanos)>,
     heard: BTreeMap<RegionId, BTreeMap<StoreId, CheckReport>>,
     /// The index of the region's newest check, and the time at which this store first heard of it.
@@ -150,7 +152,8 @@ pub struct CheckBook {
 }
 
 impl CheckBook {
-    /// Adds the report of this store's own peer. `descriptor` is the region's as of the report's index.
+    /// Adds the report of this store's own peer. `descriptor` is the region's as of the report's
+    /// index.
     pub fn report(
         &mut self,
         this: StoreId,
@@ -186,8 +189,8 @@ impl CheckBook {
         self.own.values().filter(|(_, _, until)| now < *until).map(|(report, ..)| *report).collect()
     }
 
-    /// Removes this store's own report of the region, because its peer's rows were replaced or the peer was
-    /// removed.
+    /// Removes this store's own report of the region, because its peer's rows were replaced or the
+    /// peer was removed.
     pub fn withdraw(&mut self, this: StoreId, region: RegionId) {
         self.own.remove(&region);
         if let Some(reports) = self.heard.get_mut(&region) {

@@ -1,28 +1,31 @@
-//! Compares the stores' wall clocks, as one store sees them, and limits the time that this store may use.
+//! Compares the stores' wall clocks, as one store sees them, and limits the time that this store
+//! may use.
 //!
-//! A leader's wall clock decides when keys expire, so a clock that is a day ahead would delete everything due
-//! within a day. No store knows the right time, but most clocks agree. So a store compares its clock with the
-//! *median* of the clocks that it heard lately, its own included.
+//! A leader's wall clock decides when keys expire, so a clock that is a day ahead would delete
+//! everything due within a day. No store knows the right time, but most clocks agree. So a store
+//! compares its clock with the *median* of the clocks that it heard lately, its own included.
 //!
-//! Heartbeats carry their sender's wall clock. A store keeps each clock's *epoch*: the time that the
-//! heartbeat carried, less this store's CLOCK_BOOTTIME when it arrived. An epoch stays the same until a clock
-//! jumps, and this store's own wall clock plays no part in the others' epochs, so its own jump shows at once.
+//! Heartbeats carry their sender's wall clock. A store keeps each clock's *epoch*: the time that
+//! the heartbeat carried, less this store's CLOCK_BOOTTIME when it arrived. An epoch stays the same
+//! until a clock jumps, and this store's own wall clock plays no part in the others' epochs, so its
+//! own jump shows at once.
 //!
-//! - A heartbeat's delay makes its sender's clock look older, never newer. So the newest epoch of the last
-//!   [`RECENT_NANOS`] counts. The error that remains is the least delay among those heartbeats, and counts as
-//!   offset.
-//! - With an even number of clocks the median is the lower of the two in the middle: when half of the clocks
-//!   are ahead, they delete nothing.
-//! - A clock is *off* when it is further than the allowed offset from the median, ahead or behind. It stays
-//!   off until it has been within half of the offset for [`STEADY_NANOS`], so a clock that jumps back and
-//!   forth does not move leads back and forth.
-//! - Fewer than three clocks cannot tell which one is wrong. The last median that was found then counts as
-//!   one more clock, because CLOCK_BOOTTIME goes on from it. Without this the restart of one store of three
-//!   would let a wrong clock count. A store that hears no other store uses that median for a limited time.
-//!   Without a known median no clock is off, and the store only reports a difference.
-//! - A store that stood still reads heartbeats that waited in its sockets, and their epochs look old. So
-//!   while a median is known, another store's clock counts only after that store was heard without a gap for
-//!   [`SETTLE_NANOS`].
+//! - A heartbeat's delay makes its sender's clock look older, never newer. So the newest epoch of
+//!   the last [`RECENT_NANOS`] counts. The error that remains is the least delay among those
+//!   heartbeats, and counts as offset.
+//! - With an even number of clocks the median is the lower of the two in the middle: when half of
+//!   the clocks are ahead, they delete nothing.
+//! - A clock is *off* when it is further than the allowed offset from the median, ahead or behind.
+//!   It stays off until it has been within half of the offset for [`STEADY_NANOS`], so a clock that
+//!   jumps back and forth does not move leads back and forth.
+//! - Fewer than three clocks cannot tell which one is wrong. The last median that was found then
+//!   counts as one more clock, because CLOCK_BOOTTIME continues from it. Without this the restart
+//!   of one store of three would let a wrong clock count. A store that hears no other store uses
+//!   that median for a limited time. Without a known median no clock is off, and the store only
+//!   reports a difference.
+//! - A store that was paused reads heartbeats that waited in its sockets, and their epochs look
+//!   old. So while a median is known, another store's clock counts only after that store was heard
+//!   without a gap for [`SETTLE_NANOS`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,31 +35,33 @@ const SECOND: u64 = 1_000_000_000;
 
 /// The age at which the clock in a heartbeat no longer counts.
 pub const RECENT_NANOS: u64 = 3 * SECOND;
-/// The length of a gap after which heartbeats may be old ones, and how long it takes until new ones arrive.
+/// The gap in nanoseconds after which the next heartbeats of a store may be old ones. Also the time
+/// in nanoseconds after which new ones have arrived.
 pub const SETTLE_NANOS: u64 = SECOND;
-/// How long a clock that was off must be near the median before it counts as right.
+/// The time in nanoseconds for which a clock that was off must stay near the median before it
+/// counts as right.
 pub const STEADY_NANOS: u64 = 5 * SECOND;
-/// How long a median is used without being found again, in multiples of the allowed offset. After that time a
-/// CLOCK_BOOTTIME that runs 1000 ppm fast or slow, the most that leases allow, is wrong by half of the
-/// offset.
+/// The time for which a median is used without being found again, in multiples of the allowed
+/// offset. In that time a CLOCK_BOOTTIME that runs 1000 ppm fast or slow, the most that leases
+/// allow, drifts by half of the offset.
 const MEDIAN_STANDS_OFFSETS: u64 = 500;
-/// The number of clocks from which a median can tell which clock is wrong.
+/// The minimum number of clocks with which a median can tell which clock is wrong.
 const CLOCKS_MIN: usize = 3;
 
-/// What a wall clock showed when CLOCK_BOOTTIME was 0, in Unix milliseconds.
+/// The time that a wall clock showed when CLOCK_BOOTTIME was 0, in Unix milliseconds.
 type Epoch = i64;
 
-/// The limit on the time that a store may stamp with and read at: its own wall clock, unless that is too far
-/// ahead.
+/// The limit on the time that a store stamps writes with and reads at. It is the store's own wall
+/// clock, unless that clock is too far ahead.
 ///
-/// The result is never later than the own clock, so a limit can never make a store delete anything.
+/// The result is never later than the own clock, so a limit never makes a store delete anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockLimit {
     /// The latest epoch of the own clock that is used as it is.
     pub latest: Epoch,
-    /// The epoch that replaces a later one: the median. If it were `latest`, the next leader, whose clock is
-    /// right, would find the region's time ahead by the allowed offset, and keys set there would live that
-    /// much longer.
+    /// The epoch that replaces a later one: the median. If it were `latest`, the next leader, whose
+    /// clock is right, would find the region's time ahead by the allowed offset, and keys set there
+    /// would live that much longer.
     pub instead: Epoch,
 }
 
@@ -79,14 +84,17 @@ impl ClockLimit {
 pub struct ClockLook {
     /// The number of clocks compared, the own one included.
     pub clocks: usize,
-    /// The own clock minus the median; `None` if there is no other clock to compare with.
+    /// The own clock minus the median, in milliseconds; `None` if there is no other clock to
+    /// compare with.
     pub offset_ms: Option<i64>,
-    /// The own clock is further from the median than allowed, or was lately. The store should not lead.
+    /// True if the own clock is further from the median than allowed, or was lately. The store
+    /// should not lead.
     pub is_off: bool,
-    /// The only other store heard, and the own clock minus that store's, if they are further apart than
-    /// allowed and no median is known.
+    /// The only other store heard, and the own clock minus that store's, in milliseconds. Set only
+    /// if the two differ by more than allowed and no median is known.
     pub differs: Option<(StoreId, i64)>,
-    /// How far the own wall clock has jumped since the last look, if that is more than the allowed offset.
+    /// The jump of the own wall clock since the last look, in milliseconds, if it exceeds the
+    /// allowed offset.
     pub jumped_ms: Option<i64>,
     pub limit: ClockLimit,
 }
@@ -95,8 +103,8 @@ pub struct ClockLook {
 struct Heard {
     /// Start of the period in which the store was heard without a gap.
     since: BootNanos,
-    /// Ascending by time and descending by epoch: an epoch makes all older ones that came before it
-    /// irrelevant.
+    /// Ascending by time and descending by epoch. A new epoch removes all earlier ones that are not
+    /// larger, because they can never be the newest again.
     epochs: VecDeque<(BootNanos, Epoch)>,
     last: BootNanos,
 }
@@ -105,13 +113,13 @@ struct Heard {
 pub struct Clocks {
     max_offset_ms: i64,
     others: BTreeMap<StoreId, Heard>,
-    /// The last median found, and when.
+    /// The last median found, and the time at which it was found.
     median: Option<(Epoch, BootNanos)>,
-    /// The epoch that offsets are measured from: the median, or the lower of two clocks.
+    /// The epoch from which offsets are measured: the median, or the lower one of two clocks.
     base: Option<Epoch>,
     own: Option<Epoch>,
     is_off: bool,
-    /// When a clock that is off came near the median.
+    /// The time at which a clock that is off came near the median.
     near_since: Option<BootNanos>,
 }
 
@@ -135,7 +143,7 @@ impl Clocks {
         self.max_offset_ms = i64::try_from(max_offset_ms).unwrap_or(i64::MAX);
     }
 
-    /// Takes in another store's wall clock from a heartbeat that arrived at `boot`.
+    /// Records another store's wall clock from a heartbeat that arrived at `boot`.
     pub fn hear(&mut self, store: StoreId, wall_ms: UnixMillis, boot: BootNanos) {
         let fresh = || Heard { since: boot, epochs: VecDeque::new(), last: boot };
         let heard = self.others.entry(store).or_insert_with(fresh);
@@ -151,12 +159,12 @@ impl Clocks {
         heard.drop_old(boot);
     }
 
-    /// Drops a store that left the cluster.
+    /// Removes a store that left the cluster.
     pub fn forget(&mut self, store: StoreId) {
         self.others.remove(&store);
     }
 
-    /// Compares this store's wall clock with the others'.
+    /// Compares this store's wall clock with those of the other stores.
     pub fn look(&mut self, wall_ms: UnixMillis, boot: BootNanos) -> ClockLook {
         let own = epoch(wall_ms, boot);
         let jumped = self.own.replace(own).map(|before| own.saturating_sub(before));
@@ -220,8 +228,8 @@ impl Clocks {
         }
     }
 
-    /// Returns another store's wall clock minus the median of the last look; `None` if the store was not
-    /// heard lately or no offset can be measured.
+    /// Returns another store's wall clock minus the median of the last look, in milliseconds.
+    /// Returns `None` if the store was not heard lately or no offset can be measured.
     pub fn offset_of(&self, store: StoreId) -> Option<i64> {
         Some(self.others.get(&store)?.epoch()?.saturating_sub(self.base?))
     }
@@ -240,7 +248,7 @@ impl Heard {
     }
 }
 
-/// Saturates: another store may send any number.
+/// Returns the epoch of a wall clock. Saturates, because another store may send any number.
 fn epoch(wall_ms: UnixMillis, boot: BootNanos) -> Epoch {
     let wall = i64::try_from(wall_ms).unwrap_or(i64::MAX);
     wall.saturating_sub(millis(boot))

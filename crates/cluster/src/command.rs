@@ -1,4 +1,4 @@
-//! What changes the cluster's state, and how it is written into the meta region's log.
+//! Commands that change the cluster's state, and their encoding in the meta region's log.
 //!
 //! ```text
 //! command  format u8 = 3 | JSON of MetaCommand
@@ -6,8 +6,9 @@
 //! reply    format u8 = 1 | JSON of MetaReply
 //! ```
 //!
-//! JSON, because these are few, small and worth reading in a dump of the log; an entry that this version
-//! cannot read stops the store, since a newer one among its peers may have applied it.
+//! The commands are JSON because they are few, small and should be readable in a dump of the log.
+//! An entry that this version cannot read stops the store: a peer with a newer version may have
+//! applied the entry.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +29,8 @@ const REPLY_FORMAT: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MetaCommand {
-    /// The first command of a cluster. Every leader of region 0 that finds no state may propose it; the
-    /// first one wins and the others are answered [`MetaReply::AlreadyBootstrapped`].
+    /// The first command of a cluster. Every leader of region 0 that finds no state may propose it.
+    /// The first proposal wins, and the others get [`MetaReply::AlreadyBootstrapped`].
     Bootstrap {
         cluster_id: u64,
         stores: Vec<StoreRecord>,
@@ -42,52 +43,54 @@ pub enum MetaCommand {
     SetPolicy {
         policy: Policy,
     },
-    /// A process with an empty disk becomes a member. Repeated with the same key, it is answered the same
-    /// id; the facts last told count.
+    /// Makes a process with an empty disk a member. A repeated command with the same key gets the
+    /// same store id, and its facts replace the earlier ones.
     Join {
         facts: StoreFacts,
     },
-    /// Replaces what a member says of itself.
+    /// Replaces the facts of a member.
     SetStore {
         store: StoreId,
         facts: StoreFacts,
     },
-    /// Asks a member to go, or takes that back.
+    /// Starts or cancels the draining of a member.
     SetStoreState {
         store: StoreId,
         state: StoreState,
     },
-    /// Weights that stand in for the measured ones; `None`: measured.
+    /// Sets weights that replace the measured ones. `None` restores the measured weight.
     SetPins {
         store: StoreId,
         data_weight: Option<f64>,
         leader_weight: Option<f64>,
     },
-    /// A member without peers is none from now on, and its id is never used again.
+    /// Removes a member that has no peers. Its id is never used again.
     RemoveStore {
         store: StoreId,
     },
-    /// What leaders of regions say of them. Whatever is newer and fits is taken.
+    /// Reports of region leaders about their regions. Reports that are newer than the state and fit
+    /// it are taken.
     ReportRegions {
         #[serde(with = "descriptors")]
         regions: Vec<RegionDescriptor>,
     },
-    /// Takes `count` ids that no region has or ever had.
+    /// Allocates `count` region ids that were never used.
     AllocateRegions {
         count: u32,
     },
-    /// The leader of region 0 in `term` plans from now on. Once it sees this, it has seen all that any
-    /// leader before it did.
+    /// Makes the leader of region 0 in `term` the planner. A leader that sees its own command
+    /// applied has applied everything that earlier leaders proposed.
     TakeOver {
         term: Term,
     },
-    /// `id` is the proposer's choice, and larger than any before it: two proposals of one operator begin
-    /// it once.
+    /// Begins an operator. The proposer chooses `id`, which is larger than all ids before it, so an
+    /// operator that is proposed twice begins once.
     BeginOperator {
         id: OperatorId,
         operator: Operator,
     },
-    /// From [`Phase::Going`] to another; there is no way back.
+    /// Moves an operator from [`Phase::Going`] to another phase. An operator never returns to an
+    /// earlier phase.
     AdvanceOperator {
         id: OperatorId,
         phase: Phase,
@@ -96,14 +99,14 @@ pub enum MetaCommand {
         id: OperatorId,
         outcome: Outcome,
     },
-    /// `None` removes the entry.
+    /// Sets a configuration value. `None` removes it.
     SetConfig {
         name: String,
         value: Option<String>,
     },
 }
 
-/// What a command came to, for its proposer.
+/// The result of a command, for its proposer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum MetaReply {
@@ -112,17 +115,17 @@ pub enum MetaReply {
         cluster_id: u64,
     },
     Changed,
-    /// It was so already.
+    /// The command changed nothing.
     Unchanged,
     Joined {
         store: StoreId,
         cluster_id: u64,
     },
-    /// Reports that told nothing new are in neither list.
+    /// Answers a report. Reports without news are in neither list.
     Reported {
         taken: Vec<RegionId>,
-        /// With the others' ranges these would leave a slot without a region or with two, or they name
-        /// a store or an id that there never was.
+        /// Regions whose reports were not taken. Taking them would leave a slot without a region or
+        /// with two regions, or they name a store or an id that was never given out.
         ignored: Vec<RegionId>,
     },
     Allocated {
@@ -134,7 +137,8 @@ pub enum MetaReply {
     },
 }
 
-/// Deterministic: every replica comes to the same, and it is the proposer's answer.
+/// Why a command was refused. The refusal is deterministic: every replica gets the same result, and
+/// it is the proposer's answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
     #[error("the cluster's state does not exist yet")]
@@ -145,15 +149,15 @@ pub enum MetaError {
     StoreRemoved(StoreId),
     #[error("store {0} is being drained")]
     StoreDraining(StoreId),
-    #[error("store {0} is known with another disk: remove it, and let the new one join")]
+    #[error("store {0} is known with another disk: remove it, then let the new one join")]
     OtherDisk(StoreId),
-    #[error("a store has a key")]
+    #[error("the store sent no key")]
     NoKey,
-    #[error("store {0} has that key: a data directory was copied, and only one of the two may be used")]
+    #[error("store {0} has that key: a data directory was copied, of which only one may be used")]
     KeyInUse(StoreId),
-    #[error("a store cannot say that of itself: {0}")]
+    #[error("the store's facts are not valid: {0}")]
     BadFacts(&'static str),
-    #[error("the cluster has {STORES_MAX} stores, and takes no more; remove some first")]
+    #[error("the cluster has {STORES_MAX} stores, the maximum; remove some first")]
     TooManyStores,
     #[error("the {staying} stores that would stay cannot hold the {replicas} replicas of a region; have others join first, or lower 'replicas'")]
     TooFewStores { staying: usize, replicas: usize },
@@ -161,7 +165,7 @@ pub enum MetaError {
     HoldsPeer { store: StoreId, region: RegionId },
     #[error("an operator in flight names store {0}")]
     StoreInUse(StoreId),
-    #[error("a weight is a finite number above 0")]
+    #[error("a weight must be a finite number above 0")]
     BadWeight,
     #[error("no region {0}")]
     UnknownRegion(RegionId),
@@ -171,11 +175,11 @@ pub enum MetaError {
     LastVoter(RegionId),
     #[error("operator {id} is not newer than the last one, {last}")]
     StaleOperator { id: OperatorId, last: OperatorId },
-    #[error("there are no operators of that kind for region {0}")]
+    #[error("an operator of that kind is not possible for region {0}")]
     NotForRegion(RegionId),
-    #[error("operator {0} does not go that way")]
+    #[error("operator {0} cannot change from its phase to that one")]
     BadPhase(OperatorId),
-    #[error("ids are used up")]
+    #[error("no ids are left")]
     NoIds,
     #[error("'{value}' is no value of '{name}': {expected}")]
     BadConfig { name: String, value: String, expected: &'static str },
@@ -183,7 +187,7 @@ pub enum MetaError {
     BadBootstrap(String),
 }
 
-/// The bytes are no command, entry or reply that this version reads.
+/// Why bytes are not a command, an entry or a reply that this version can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     #[error("{0} is empty or cut short")]
@@ -214,7 +218,7 @@ impl MetaReply {
     }
 }
 
-/// A format byte and JSON.
+/// Encodes a value as a format byte and JSON.
 pub(crate) fn encode<T: Serialize>(format: u8, value: &T) -> Bytes {
     let mut out = BytesMut::new().writer();
     out.get_mut().put_u8(format);
@@ -235,7 +239,7 @@ pub(crate) fn decode<T: DeserializeOwned>(
     }
 }
 
-/// The payload of a Raft entry of the meta region.
+/// Encodes the payload of a Raft entry of the meta region.
 pub fn encode_entry(stamp_ms: UnixMillis, command: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(9 + command.len());
     out.put_u8(ENTRY_VERSION);

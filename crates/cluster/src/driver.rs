@@ -1,12 +1,13 @@
-//! Operators from their beginning to their end.
+//! Drives operators from their beginning to their end.
 //!
-//! The driver lives on the leader of region 0 and nowhere else. What is in flight, and how far it must not
-//! go back, is agreed ([`MetaState::operators`]); where an operator stands is read from the region's own
-//! descriptor, as its leader last reported it. So the next leader's driver goes on without a word from this
-//! one. Only clocks are the driver's own: a new one gives every operator its time anew.
+//! The driver runs only on the leader of region 0. The operators in flight and their phases are
+//! replicated ([`MetaState::operators`]). The progress of an operator is read from the region's own
+//! descriptor, as its leader last reported it. So the driver of the next leader continues without a
+//! message from this one. Only timers belong to the driver: a new driver gives every operator its
+//! full time again.
 //!
-//! Each round says what to tell leaders of regions ([`Order`]s, which may be lost, late or repeated: they
-//! name the epoch they are meant for) and what to propose in region 0 ([`MetaCommand`]s).
+//! Each round returns [`Order`]s for leaders of regions and [`MetaCommand`]s to propose in region
+//! 0. Orders may be lost, late or repeated, because each names the epoch for which it is meant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,28 +24,31 @@ mod steps;
 pub use requests::{may_drain, DrainError, StartError};
 use steps::Next;
 
-/// A failed region's pause doubles with each failure in a row, up to this many times.
+/// Maximum number of doublings of a region's pause. The pause doubles with each failure in a row.
 const COOLDOWN_DOUBLINGS_MAX: u32 = 5;
 
-/// Reports of regions that one command carries.
+/// Maximum number of region reports in one command.
 const REPORTS_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverConfig {
-    /// How long an operator may take that moves no data.
+    /// The time limit in nanoseconds for an operator that moves no data.
     pub deadline_nanos: u64,
-    /// How long one may take that does, and for how many bytes it gets another second.
+    /// The time limit in nanoseconds for an operator that moves data. It grows by one second for
+    /// every `data_bytes_per_s` bytes of the region.
     pub data_deadline_nanos: u64,
     pub data_bytes_per_s: u64,
-    /// An order that led to nothing is given again after this long.
+    /// The time in nanoseconds after which an order without effect is repeated.
     pub repeat_nanos: u64,
-    /// A proposal of which nothing was seen is given up after this long.
+    /// The time in nanoseconds after which a proposal without a visible result is given up.
     pub proposal_nanos: u64,
-    /// How long a region is left alone after its first failed operator.
+    /// The pause in nanoseconds of a region after its first failed operator.
     pub cooldown_nanos: u64,
-    /// A learner is promoted, and a peer handed the lead, when it is no further behind.
+    /// Maximum lag, in log entries, of a learner that is promoted and of a peer that becomes the
+    /// leader.
     pub caught_up_entries: u64,
-    /// What looks at every region happens so often, and whenever something has changed that it depends on.
+    /// The maximum interval in nanoseconds between surveys, which look at every region. A survey
+    /// also follows every change of its inputs (`Seen`).
     pub survey_nanos: u64,
 }
 
@@ -64,22 +68,22 @@ impl Default for DriverConfig {
     }
 }
 
-/// What is to be done after a round.
+/// The work that a round asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
-    /// Each to the store that leads the order's region.
+    /// Orders, each with the store that leads the order's region.
     pub orders: Vec<(StoreId, Order)>,
-    /// To be proposed in region 0, in this order.
+    /// Commands to propose in region 0, in this order.
     pub commands: Vec<MetaCommand>,
 }
 
-/// The driver's own side of an operator in flight.
+/// The driver's own state of an operator in flight.
 #[derive(Clone, Debug)]
 struct Watch {
     phase: Phase,
-    /// When this driver first saw it in this phase.
+    /// The time at which this driver first saw the operator in this phase.
     since: BootNanos,
-    /// The region's term then.
+    /// The region's term when this driver first saw the operator.
     term: Term,
     ordered: Option<Ordered>,
 }
@@ -102,22 +106,22 @@ struct Cooldown {
 pub struct Driver {
     config: DriverConfig,
     watches: BTreeMap<OperatorId, Watch>,
-    /// Proposed and not yet seen to be in flight; placement counts them as if they were.
+    /// Operators that were proposed and are not yet in flight. Placement counts them as in flight.
     beginning: BTreeMap<OperatorId, (Operator, BootNanos)>,
-    /// Other proposals, so that each round does not repeat them.
+    /// Other recent proposals, so that rounds do not repeat them.
     proposed: Vec<(MetaCommand, BootNanos)>,
     cooldowns: BTreeMap<RegionId, Cooldown>,
-    /// Stores above their threshold, and not yet below the lower end of the band.
+    /// Stores above their threshold that have not yet fallen below the lower end of the band.
     shedding: BTreeSet<StoreId>,
-    /// What stores counted for in the last survey.
+    /// The ratings of the stores in the last survey.
     ratings: BTreeMap<StoreId, Rating>,
-    /// What stores' CPUs were asked for lately, as of the last survey.
+    /// The recent load of the stores' CPUs, as of the last survey.
     cpus: CpuMemory,
     cpus_at: BootNanos,
     surveyed: Option<(BootNanos, Seen)>,
 }
 
-/// What a survey depends on and rates do not change.
+/// The inputs of a survey other than rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     descriptors: u64,
@@ -143,9 +147,10 @@ impl Driver {
         }
     }
 
-    /// One round: reports what regions have become, takes operators in flight a step further, plans new
-    /// ones, and lets stores go that are empty. `term` is the one in which this store leads region 0; the
-    /// first rounds of a term only see to it that all that was agreed before is known here.
+    /// Runs one round: proposes new reports of regions, advances operators in flight, plans new
+    /// operators, and removes drained stores. `term` is the term in which this store leads region
+    /// 0. The first rounds of a term only propose [`MetaCommand::TakeOver`], so that everything
+    /// agreed before is applied here before the driver plans.
     pub fn step(
         &mut self,
         meta: &MetaState,
@@ -213,8 +218,8 @@ impl Driver {
         self.let_go(meta, ledger, now, step);
     }
 
-    /// The region's leader says that it gave an order up, or that it cannot be carried out; not that the
-    /// order was for another epoch or another leader, for those it gets anew.
+    /// Handles a refusal: the region's leader gave an order up or cannot carry it out. Leaders do
+    /// not report an order for another epoch or another leader, because the driver repeats those.
     pub fn aborted(&mut self, meta: &MetaState, region: RegionId, now: BootNanos) -> Option<MetaCommand> {
         let flight = meta.operator_on(region)?;
         if flight.phase != Phase::Going {
@@ -224,12 +229,12 @@ impl Driver {
         Some(fail(flight, Outcome::Aborted))
     }
 
-    /// Forgets all that is its own, as when region 0's leadership is lost or won.
+    /// Drops all state of the driver, because region 0's leadership was lost or won.
     pub fn forget(&mut self) {
         *self = Driver::new(self.config);
     }
 
-    /// Operators that were proposed and are not yet agreed, ascending by id.
+    /// Returns the operators that were proposed and are not yet agreed, ascending by id.
     pub fn beginning(&self) -> impl Iterator<Item = &Operator> {
         self.beginning.values().map(|(operator, _)| operator)
     }
@@ -242,12 +247,13 @@ impl Driver {
         self.shedding.contains(&store)
     }
 
-    /// The mean units of work of a store whose CPU is known, and whether that was too busy for more leads.
+    /// Returns the mean load of a store's CPU in units of work, and whether it was too busy for
+    /// more leaders. `None` if the CPU is unknown.
     pub(crate) fn cpu_of(&self, store: StoreId) -> Option<(f64, bool)> {
         self.cpus.of(store)
     }
 
-    /// `None` before the first survey with the store.
+    /// Returns the rating of a store; `None` before the first survey with the store.
     pub(crate) fn rating(&self, store: StoreId) -> Option<&Rating> {
         self.ratings.get(&store)
     }
@@ -255,7 +261,8 @@ impl Driver {
     fn forget_old_proposals(&mut self, meta: &MetaState, now: BootNanos) {
         let age_max = self.config.proposal_nanos;
         let is_young = |at: BootNanos| now.saturating_sub(at) <= age_max;
-        // Begun, refused, or overtaken by one with a larger id: it will not come any more.
+        // The operator began, was refused, or was overtaken by one with a larger id. It cannot
+        // begin any more.
         self.beginning.retain(|&id, (_, at)| id >= meta.next_operator && is_young(*at));
         self.proposed.retain(|(_, at)| is_young(*at));
         self.watches.retain(|id, _| meta.operators.contains_key(id));
@@ -277,7 +284,7 @@ impl Driver {
             return;
         }
         let news = meta.news(newer);
-        // Regions that make room for each other stand in one command.
+        // Reports that change ranges depend on each other, so they go into one command.
         let is_alone = |region: &RegionDescriptor| {
             meta.regions.get(&region.id).is_some_and(|known| known.slots == region.slots)
         };
@@ -317,8 +324,9 @@ impl Driver {
         let is_late = now.saturating_sub(since) > self.deadline(&scene);
         let next = match (scene.next(), flight.phase) {
             (Next::Wait | Next::Order(_), Phase::Going) if is_late => Next::Fail(Outcome::TimedOut),
-            // What could not be taken back in time is left for planning to tidy up; except a region that
-            // takes no commands while it waits to be merged.
+            // An operator that cannot be undone in time is finished, and planning repairs the
+            // region. The exception is a region that takes no commands until its merge is rolled
+            // back.
             (Next::Wait | Next::Order(_), Phase::Undoing { because }) if is_late && !scene.is_frozen() => {
                 Next::Done(because)
             }
@@ -347,7 +355,7 @@ impl Driver {
         }
     }
 
-    /// Gives an order to the region's leader, unless it has just been given to it.
+    /// Sends an order to the region's leader, unless that leader got it a moment ago.
     fn order(&mut self, id: OperatorId, order: Order, ledger: &Ledger, now: BootNanos, step: &mut Step) {
         let Some(route) = ledger.routes().get(order.region()) else { return };
         let watch = self.watches.get_mut(&id).expect("it is being driven");
@@ -366,8 +374,8 @@ impl Driver {
     fn deadline(&self, scene: &steps::Scene<'_>) -> u64 {
         let operator = &scene.flight.operator;
         if !operator.moves_data() {
-            // A removal takes several steps, each as long as a transfer at most. A merge does too, but nobody
-            // can write to its source meanwhile.
+            // A removal takes up to four steps, each as long as a transfer. A merge takes several
+            // steps, too, but gets no more time because its source takes no writes meanwhile.
             let steps = match operator {
                 Operator::RemovePeer { .. } => 4,
                 _ => 1,
@@ -385,8 +393,9 @@ impl Driver {
         self.cooldowns.insert(region, Cooldown { until: now.saturating_add(pause), failures: failures + 1 });
     }
 
-    /// A region that takes no commands and that no operator answers for, since the order to prepare its
-    /// merge came after that was given up, gets one that frees it. It needs no other region, so it waits for none.
+    /// Begins an operator that frees a region which takes no commands although no operator holds
+    /// it. This happens when the order to prepare a merge arrives after the merge was given up. The
+    /// operator waits for no other region because it needs none.
     fn unseal(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
         for region in meta.regions.keys() {
             let Some(into) = ledger.lead(*region).and_then(|lead| lead.merging_into()) else { continue };
@@ -401,7 +410,7 @@ impl Driver {
         }
     }
 
-    /// Draining stores that have nothing left are members no more.
+    /// Proposes to remove draining stores that hold nothing.
     fn let_go(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
         let draining: Vec<StoreId> = meta
             .members()
@@ -438,11 +447,11 @@ impl Driver {
     }
 }
 
-/// What is proposed when an operator that is still going has failed.
+/// Returns the command for a failed operator that is still in [`Phase::Going`].
 fn fail(flight: &InFlight, because: Outcome) -> MetaCommand {
     let id = flight.id;
     match flight.operator {
-        // These leave nothing half done.
+        // These operators leave nothing half done.
         Operator::TransferLeader { .. } | Operator::Split { .. } => {
             MetaCommand::FinishOperator { id, outcome: because }
         }
@@ -454,8 +463,8 @@ fn touches(operator: &Operator, region: RegionId) -> bool {
     operator.region() == region || operator.into_region() == Some(region)
 }
 
-/// Whether what is agreed about the ranges of an operator's regions is what their leaders say: splits and
-/// merges tell by a region's version that they have been done.
+/// Returns true if the agreed ranges of an operator's regions equal those that their leaders
+/// report. Splits and merges recognize their own completion by the region's version.
 fn is_current(meta: &MetaState, ledger: &Ledger, operator: &Operator) -> bool {
     if !matches!(operator, Operator::Split { .. } | Operator::Merge { .. } | Operator::Unseal { .. }) {
         return true;

@@ -1,17 +1,17 @@
-//! What every store tells every other, several times a second.
+//! The heartbeat that every store sends to every other store several times a second.
 //!
 //! ```text
 //! version u8 = 10
 //! store, cluster_id u64, members_version
 //! incarnation, seq, since, wall_ms
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
-//! io_bytes_per_s f64, correction f64, sync_ns            what it was made of
-//! kv_spread f64, ops_spread f64, sync_spread f64        how sure: 1 told, 0 not known
+//! io_bytes_per_s f64, correction f64, sync_ns            the measurement behind it
+//! kv_spread f64, ops_spread f64, sync_spread f64        uncertainty: 1 configured, 0 unknown
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
 //! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room, 4 clock off)
 //! cpu_cores f64, cpu_busy f64, cpu_own f64, machine     all 0: not known; busy is at most 1
 //! host, device                                          fingerprints; 0: not known
-//! told u8 (0 or 1), turn u8 (0 idle, 1 waits, 2 sits), number, ms
+//! told u8 (1: configured), turn u8 (0 idle, 1 waits, 2 sits), number, ms
 //! count, then for each turn granted, ascending: store, number
 //! count, then for each region led, ascending:
 //!   length, descriptor (its own encoding)
@@ -27,14 +27,15 @@
 //!   region, index, cause u8 (0 entry, 1 change, 2 rows), read_only u8 (0 or 1), what, error
 //! ```
 //!
-//! Integers are unsigned LEB128, f64 are eight bytes, big-endian, finite and not negative. There is one
-//! encoding of a heartbeat up to redundant LEB128 bytes, and no byte may follow it.
+//! Integers are unsigned LEB128, f64 are eight bytes, big-endian, finite and not negative. There is
+//! one encoding of a heartbeat up to redundant LEB128 bytes, and no byte may follow it.
 //!
-//! A heartbeat is *full* (`since` is its own `seq`), or it tells what has changed since the full one with
-//! the number `since`: everything that has, not only what changed after the last heartbeat. So a lost one
-//! is made up for by the next, and only a lost full one leaves a receiver without something until the next
-//! full one. Ten thousand idle regions cost nothing but now and then a full one. [`LeadBook`] keeps track.
-//! What is read of followers only full ones tell: heat has a long memory.
+//! A heartbeat is *full* if `since` is its own `seq`. Otherwise it is a delta: it carries
+//! everything that changed since the full heartbeat with the number `since`, not only since the
+//! previous one. So a lost delta costs nothing once the next one arrives. A lost full heartbeat
+//! leaves gaps until the next full one. Ten thousand idle regions therefore cost no more than an
+//! occasional full heartbeat. [`LeadBook`] tracks the changes. Only full heartbeats carry the heat
+//! of followers, because heat decays over minutes.
 
 use bytes::Bytes;
 use placement::{Capability, Cpu, Spread};
@@ -51,16 +52,17 @@ pub use book::{LeadBook, Leads};
 
 const VERSION: u8 = 10;
 
-/// Rates in a report are decaying averages over about this long, kept by the leader from its election on, or from
-/// when it first answered as a follower.
+/// The window in seconds of the decaying averages of rates. A leader keeps them from its election,
+/// or from its first answer as a follower.
 pub const RATE_WINDOW_S: f64 = 5.0;
-/// And heat is one over this long.
+/// The window in seconds of the decaying average of heat.
 pub const HEAT_WINDOW_S: f64 = 600.0;
 
-/// And a store's CPU is one over so long, so that a burst of a few seconds moves no leads.
+/// The window in seconds of the decaying average of a store's CPU load, so that a burst of a few
+/// seconds moves no leaders.
 pub const CPU_WINDOW_S: f64 = 10.0;
 
-/// The smallest encodings of list items: a descriptor without peers is 60 bytes and its length.
+/// Minimum bytes of an encoded list item. A descriptor without peers is 60 bytes and its length.
 const LEAD_BYTES_MIN: usize = 61 + 6 + 5 * 8 + 2;
 const PEER_BYTES_MIN: usize = 3;
 const FOLLOWED_BYTES_MIN: usize = 1 + 8;
@@ -76,90 +78,93 @@ const PEER_NEEDS_SNAPSHOT: u8 = 2;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreHeartbeat {
     pub store: StoreId,
-    /// 0: not known yet.
+    /// The cluster's id; 0 if it is not known yet.
     pub cluster_id: u64,
-    /// Of the list of stores that it has.
+    /// The version of the store's list of members.
     pub members_version: u64,
-    /// Rises with every start of the process (its start time in Unix ms will do).
+    /// A number that rises with every start of the process, for example its start time in Unix ms.
     pub incarnation: u64,
-    /// Rises with every heartbeat of an incarnation.
+    /// A number that rises with every heartbeat of an incarnation.
     pub seq: u64,
-    /// Its wall clock when this is sent, right or wrong.
+    /// The store's wall clock when this is sent, in Unix ms. It may be wrong.
     pub wall_ms: UnixMillis,
-    /// Told or measured, by the correction.
+    /// The configured or measured capability, multiplied by the correction.
     pub capability: Capability,
-    /// As measured; 0: it was not.
+    /// The measured device speed; 0 if it was not measured.
     pub io_bytes_per_s: f64,
-    /// 1 unless the device does less than it was measured to do.
+    /// The factor that lowers the capability when the device does less than it was measured to do;
+    /// otherwise 1.
     pub correction: f64,
-    /// What a write waits for a sync of its device, as it counts now; 0: not known.
+    /// The time in nanoseconds that a write waits for a sync of the device, after the correction; 0
+    /// if it is not known.
     pub sync_ns: u64,
-    /// How sure the capability and the sync are.
+    /// The uncertainty of the capability and of the sync time.
     pub spread: Spread,
-    /// Live user bytes that it is meant to hold, and those that it holds.
+    /// The live user bytes that the store may hold, and those that it holds.
     pub capacity_bytes: u64,
     pub used_bytes: u64,
-    /// Commands answered per second lately, and their 99th percentile.
+    /// Commands answered per second lately, and the 99th percentile of their latency.
     pub load_ops_per_s: f64,
     pub p99_us: u64,
-    /// Snapshots being received and being sent.
+    /// Snapshots that the store is receiving and sending.
     pub snapshots_in: u64,
     pub snapshots_out: u64,
-    /// Of entries that are committed and wait here to be applied.
+    /// Bytes of entries that are committed and not yet applied here.
     pub unapplied_bytes: u64,
-    /// It hands over what it leads and ends: nothing is to come to it, and its peers are expected back.
+    /// True if the store is handing over its leaders before it stops. It takes no new peers, and
+    /// its own peers are expected back.
     pub stopping: bool,
-    /// Its device is down to its reserve, and it proposes nothing that adds data.
+    /// True if the device has only its reserve left, so the store proposes nothing that adds data.
     pub out_of_room: bool,
-    /// Its wall clock is off: too far from the median of the clocks that it heard
+    /// True if the store's wall clock is too far from the median of the clocks that it heard
     /// ([`Clocks`](crate::Clocks)).
     pub clock_off: bool,
-    /// Of its machine; `None`: not known.
+    /// The machine's CPU; `None` if it is not known.
     pub cpu: Option<Cpu>,
     pub place: Place,
-    /// Its capability was told and not measured.
+    /// True if the capability was configured and not measured.
     pub told: bool,
-    /// How it stands with the turn to measure its device.
+    /// The state of the store's turn to measure its device.
     pub turn: Turn,
-    /// As the leader of the meta region: the turns that it has granted and that nobody has begun yet, ascending by
-    /// store.
+    /// The turns that the leader of the meta region has granted and that are not yet taken,
+    /// ascending by store. Empty for other stores.
     pub grants: Vec<TurnGrant>,
     pub leads: Leads,
-    /// By region, ascending, none twice: the heat of reads that it answered as a follower, to those who said
-    /// `READONLY`. In a full one.
+    /// The heat of reads that the store answered as a follower to `READONLY` clients, by region,
+    /// ascending, without duplicates. Only in full heartbeats.
     pub followed: Vec<(RegionId, f64)>,
-    /// Checksums of its peers' rows that it computed lately: by region, ascending, none twice.
+    /// Recent checksums of the store's peers, by region, ascending, without duplicates.
     pub checks: Vec<CheckReport>,
     /// Its peers that are quarantined: by region, ascending, none twice. The texts are those of the first few.
     pub quarantined: Vec<(RegionId, Quarantine)>,
 }
 
-/// A region as its leader sees it.
+/// A region's state, as its leader reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeadReport {
     pub descriptor: RegionDescriptor,
     pub term: Term,
     pub commit: LogIndex,
     pub applied: LogIndex,
-    /// Live user bytes of one copy, when they were last measured.
+    /// Live user bytes of one copy, as last measured.
     pub bytes: u64,
-    /// Whether that was since the region has had its present slots. What is cut in two counts as before until
-    /// it has been measured, and its second half as nothing.
+    /// True if `bytes` was measured since the region got its present slots. Until then, a region
+    /// that was split reports its size before the split, and its new half reports 0.
     pub sized: bool,
     pub keys: u64,
     /// Operations per second.
     pub write_rate: f64,
     pub read_rate: f64,
-    /// Of the reads, those that RAM did not answer.
+    /// Reads per second that RAM could not answer.
     pub miss_rate: f64,
     /// Bytes of keys and values per second.
     pub write_bytes_rate: f64,
-    /// Operations per second with a long memory.
+    /// Operations per second, averaged over [`HEAT_WINDOW_S`].
     pub heat: f64,
-    /// The log may be cut here: every peer holds everything through this index, or is too far behind to be
-    /// waited for.
+    /// The index through which the log may be truncated. Every peer holds everything through it, or
+    /// is too far behind to be waited for.
     pub truncate_to: LogIndex,
-    /// How far each peer is known to hold the log, ascending, none twice.
+    /// The replication progress of each peer, ascending by store, without duplicates.
     pub peers: Vec<PeerProgress>,
 }
 
@@ -167,9 +172,9 @@ pub struct LeadReport {
 pub struct PeerProgress {
     pub store: StoreId,
     pub matched: LogIndex,
-    /// It has answered lately.
+    /// True if the peer has answered lately.
     pub active: bool,
-    /// The log no longer holds what it lacks.
+    /// True if the log no longer holds the entries that the peer lacks.
     pub needs_snapshot: bool,
 }
 
@@ -184,6 +189,8 @@ impl StoreHeartbeat {
         Some(&leads[at])
     }
 
+    /// Encodes the heartbeat.
+    ///
     /// # Panics
     /// If regions or peers are out of order.
     pub fn encode(&self) -> Bytes {
@@ -191,7 +198,10 @@ impl StoreHeartbeat {
         assert!(is_ascending(reports.iter().map(LeadReport::region)), "regions ascend");
         assert!(is_ascending(gone.iter().copied()), "regions ascend");
         assert!(is_ascending(self.followed.iter().map(|(region, _)| *region)), "regions ascend");
-        assert!(self.followed.is_empty() || self.is_full(), "only a full one tells of followers");
+        assert!(
+            self.followed.is_empty() || self.is_full(),
+            "only a full heartbeat has the heat of followers"
+        );
         assert!(is_ascending(self.checks.iter().map(|check| check.region)), "regions ascend");
         assert!(is_ascending(self.quarantined.iter().map(|(region, _)| *region)), "regions ascend");
         let mut out = Writer::default();
@@ -271,7 +281,7 @@ impl StoreHeartbeat {
         };
         let flags = from.u8()?;
         if flags & !(STOPPING | OUT_OF_ROOM | CLOCK_OFF) != 0 {
-            return Err(WireError::Malformed("a store is in a state that nobody knows"));
+            return Err(WireError::Malformed("a store has unknown flags"));
         }
         (heartbeat.stopping, heartbeat.out_of_room) = (flags & STOPPING != 0, flags & OUT_OF_ROOM != 0);
         heartbeat.clock_off = flags & CLOCK_OFF != 0;
@@ -279,12 +289,12 @@ impl StoreHeartbeat {
             Cpu { cores: from.float()?, busy: from.float()?, own: from.float()?, machine: from.uint()? };
         heartbeat.cpu = (cpu != Cpu::default()).then_some(cpu);
         if cpu.busy > 1.0 || (heartbeat.cpu.is_some() && cpu.cores <= 0.0) {
-            return Err(WireError::Malformed("a CPU that is none"));
+            return Err(WireError::Malformed("a CPU has no cores, or is more than busy"));
         }
         heartbeat.decode_turn(&mut from)?;
         let Leads { since, reports, gone } = &mut heartbeat.leads;
         if *since > heartbeat.seq {
-            return Err(WireError::Malformed("it builds on a later one"));
+            return Err(WireError::Malformed("it builds on a later heartbeat"));
         }
         for _ in 0..from.count(LEAD_BYTES_MIN)? {
             reports.push(LeadReport::decode(&mut from)?);
@@ -303,7 +313,7 @@ impl StoreHeartbeat {
             return Err(WireError::Malformed("regions are out of order"));
         }
         if !heartbeat.followed.is_empty() && !heartbeat.is_full() {
-            return Err(WireError::Malformed("only a full one tells of followers"));
+            return Err(WireError::Malformed("only a full heartbeat has the heat of followers"));
         }
         for _ in 0..from.count(REPORT_BYTES_MIN)? {
             heartbeat.checks.push(CheckReport::decode(&mut from)?);
@@ -337,12 +347,12 @@ impl StoreHeartbeat {
 
     fn decode_turn(&mut self, from: &mut Reader<'_>) -> Result<(), WireError> {
         self.place = Place { host: from.uint()?, device: from.uint()? };
-        self.told = flag(from, "a capability is neither told nor measured")?;
+        self.told = flag(from, "the flag of a configured capability is not 0 or 1")?;
         let state = match from.u8()? {
             0 => TurnState::Idle,
             1 => TurnState::Waits,
             2 => TurnState::Sits,
-            _ => return Err(WireError::Malformed("a store neither waits nor sits nor is idle")),
+            _ => return Err(WireError::Malformed("a turn has an unknown state")),
         };
         self.turn = Turn { state, number: from.uint()?, millis: from.uint()? };
         for _ in 0..from.count(GRANT_BYTES_MIN)? {
@@ -364,7 +374,7 @@ fn flag(from: &mut Reader<'_>, neither: &'static str) -> Result<bool, WireError>
 }
 
 impl LeadReport {
-    /// Nothing but who leads what.
+    /// Returns a report that tells only who leads the region.
     pub fn blank(descriptor: RegionDescriptor, term: Term) -> LeadReport {
         LeadReport {
             descriptor,
@@ -392,7 +402,8 @@ impl LeadReport {
         self.descriptor.epoch
     }
 
-    /// It takes no commands any more: a merge is prepared.
+    /// Returns the target of the merge for which the region is prepared. Such a region takes no
+    /// commands.
     pub fn merging_into(&self) -> Option<RegionId> {
         self.descriptor.merging.map(|merging| merging.into)
     }
@@ -402,10 +413,11 @@ impl LeadReport {
         Some(&self.peers[at])
     }
 
-    /// Log entries that the peer on `store` is behind what is committed; `None` when it was not reported,
-    /// has not answered lately or waits for a snapshot, so that nobody knows when it will have them. Nor does
-    /// anybody of one that is not known to hold anything, as a learner that was just added: every log begins above 0,
-    /// and however short it is, what is below it comes with a snapshot.
+    /// Returns the number of committed log entries that the peer on `store` lacks. Returns `None`
+    /// if it cannot be known when the peer will have them: the peer was not reported, has not
+    /// answered lately, waits for a snapshot, or is not known to hold anything. A learner that was
+    /// just added is such a peer. Every log begins above 0, so however short the log is, the peer
+    /// first needs a snapshot of what is below.
     pub fn lag_of(&self, store: StoreId) -> Option<u64> {
         let is_known = |peer: &&PeerProgress| peer.active && !peer.needs_snapshot && peer.matched > 0;
         let peer = self.peer(store).filter(is_known)?;
@@ -439,7 +451,7 @@ impl LeadReport {
             commit: from.uint()?,
             applied: from.uint()?,
             bytes: from.uint()?,
-            sized: flag(from, "a size is neither measured nor not")?,
+            sized: flag(from, "the flag of a measured size is not 0 or 1")?,
             keys: from.uint()?,
             write_rate: from.float()?,
             read_rate: from.float()?,
@@ -465,7 +477,8 @@ impl LeadReport {
     }
 }
 
-/// What cannot be a rate is sent as none: a division by a zero interval must not silence a store.
+/// Replaces values that are not rates by 0, because a division by a zero interval must not silence
+/// a store.
 fn rate(value: f64) -> f64 {
     if value.is_finite() && value > 0.0 {
         value

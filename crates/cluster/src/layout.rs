@@ -1,29 +1,30 @@
-//! The layout with which a cluster begins: which slots and peers each region has.
+//! The initial layout of a cluster: the slots and peers of each region.
 //!
-//! Every store computes it from its configuration at every start and finds its peers by it, so **the result
-//! for given inputs never changes**: a test holds samples of it.
+//! Every store computes the layout from its configuration at every start to find its peers.
+//! Therefore **the result for given inputs must never change**; a test compares it with samples.
 
 use std::collections::BTreeMap;
 
 use placement::{ClusterView, Operator, PeerView, PlanLimits, Policy, RegionView, StoreView};
 use types::{PeerRole, RegionDescriptor, RegionId, SlotRange, StoreId, META_REGION};
 
-/// Peers of the meta region: it outlives the loss of one store, and more would slow its commits.
+/// Number of peers of the meta region at bootstrap. Three survive the loss of one store, and more
+/// would slow its commits.
 const META_REPLICAS: usize = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The members, sorted, none twice.
+    /// The members, sorted, without duplicates.
     pub stores: Vec<StoreId>,
-    /// User regions, which share the slots evenly; 1 without cluster mode.
+    /// Number of user regions, which share the slots evenly; 1 without cluster mode.
     pub regions: u16,
-    /// Peers of each user region; as many as there are stores where those are fewer.
+    /// Number of peers of each user region. It is limited to the number of stores.
     pub replicas: usize,
 }
 
-/// Region 0 on the first three stores, then the user regions in the order of their slots. Numbers of peers
-/// differ by at most one over the stores, and so do, nearly, the numbers of regions that any two stores
-/// share: when a store fails, all others take up its work in equal parts.
+/// Returns region 0 on the first three stores, then the user regions in the order of their slots.
+/// The stores' numbers of peers differ by at most one. The numbers of regions that any two stores
+/// share are nearly equal, so when a store fails, all others take an equal part of its work.
 ///
 /// # Panics
 /// If there are no stores, they are not sorted, or `regions` or `replicas` is 0.
@@ -45,15 +46,17 @@ fn descriptor(id: RegionId, slots: Option<SlotRange>, mut stores: Vec<StoreId>) 
     RegionDescriptor::founded(id, slots, &stores)
 }
 
-/// A region is compared with so many that follow it when partnerships are evened out.
+/// Maximum number of following regions with which a region is compared when shared regions are
+/// evened out.
 const WINDOW: usize = 64;
 const PASSES_MAX: usize = 16;
 
-/// For each region the positions of its peers' stores.
+/// Returns, for each region, the positions of its peers' stores.
 ///
-/// Regions are filled one after the other, which evens the numbers of peers but leaves some pairs of stores
-/// together too often. Then two regions exchange a store each, which changes no store's number of peers,
-/// as long as that lowers the sum of squares of what pairs share.
+/// The first pass fills one region after the other. This evens the numbers of peers but leaves some
+/// pairs of stores together too often. Later passes let two regions exchange a store each, which
+/// keeps every store's number of peers, as long as that lowers the sum of squares of the shared
+/// regions.
 fn spread_peers(stores: usize, regions: usize, replicas: usize) -> Vec<Vec<usize>> {
     let mut spread = Spread { peers: vec![0; stores], together: vec![vec![0; stores]; stores] };
     let mut chosen: Vec<Vec<usize>> = (0..regions).map(|_| spread.choose(replicas)).collect();
@@ -72,14 +75,14 @@ fn spread_peers(stores: usize, regions: usize, replicas: usize) -> Vec<Vec<usize
     chosen
 }
 
-/// Peers so far, per store and per pair of stores.
+/// The numbers of peers so far, per store and per pair of stores.
 struct Spread {
     peers: Vec<u32>,
     together: Vec<Vec<i64>>,
 }
 
-/// Which store takes the next peer: one with fewest peers, of those the one that shares fewest regions with
-/// the stores chosen already, the id last.
+/// The order in which stores take the next peer: fewest peers first, then fewest regions shared
+/// with the stores chosen already, then the position.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     peers: u32,
@@ -88,7 +91,8 @@ struct Rank {
 }
 
 impl Spread {
-    /// Taking a store with fewest peers every time keeps their numbers within one of each other.
+    /// Chooses the stores of one region. Taking a store with the fewest peers each time keeps the
+    /// numbers of peers within one of each other.
     fn choose(&mut self, count: usize) -> Vec<usize> {
         let mut chosen: Vec<usize> = Vec::with_capacity(count);
         for _ in 0..count {
@@ -122,7 +126,7 @@ impl Spread {
         false
     }
 
-    /// Puts `store` into a region's place `at`; by how much that raises the cost.
+    /// Puts `store` into a region's place `at`. Returns the increase of the cost.
     fn replace(&mut self, region: &mut [usize], at: usize, store: usize) -> i64 {
         region.swap(at, 0);
         let removed = self.pair(region[0], &region[1..], -1);
@@ -132,8 +136,8 @@ impl Spread {
         removed + added
     }
 
-    /// Counts `store` as sharing `by` regions more with each of `others`; by how much that raises the sum
-    /// of squares.
+    /// Adds `by` to the number of regions that `store` shares with each of `others`. Returns the
+    /// increase of the sum of squares.
     fn pair(&mut self, store: usize, others: &[usize], by: i64) -> i64 {
         let mut raised = 0;
         for &other in others {
@@ -147,8 +151,8 @@ impl Spread {
     }
 }
 
-/// Who should stand first for the lead of each user region, so that leaders begin evenly spread. (The meta
-/// region's first leader may be any.)
+/// Returns the store that should campaign first for each user region, so that leaders begin evenly
+/// spread. The meta region's first leader may be any.
 pub fn first_leaders(plan: &[RegionDescriptor]) -> BTreeMap<RegionId, StoreId> {
     let mut stores: Vec<StoreId> = plan.iter().flat_map(|region| region.voters()).collect();
     stores.sort_unstable();

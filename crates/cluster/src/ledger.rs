@@ -1,5 +1,5 @@
-//! What heartbeats have told: who is alive, who leads what, how regions look, and the numbers that placement
-//! needs.
+//! The contents of recent heartbeats: live stores, leaders, descriptors, and the load and sizes
+//! that placement needs.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ mod slots;
 pub use former::Load;
 pub use slots::{Learned, SlotMap};
 
-/// Who leads a region, as of a term.
+/// A region's leader, as of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     pub term: Term,
     pub leader: StoreId,
 }
 
-/// The routing table. A term has at most one leader, so the larger term is the later news, whatever order
-/// news comes in; merging is commutative and idempotent.
+/// The routing table. A term has at most one leader, so the larger term is the newer information,
+/// whatever the order of arrival. Merging is commutative and idempotent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Routes {
     by_region: BTreeMap<RegionId, Route>,
 }
 
 impl Routes {
-    /// True if that was news.
+    /// Records a region's leader. Returns true if the term is newer than the known one.
     pub fn learn(&mut self, region: RegionId, route: Route) -> bool {
         match self.by_region.get_mut(&region) {
             Some(known) if known.term >= route.term => false,
@@ -48,7 +48,7 @@ impl Routes {
         self.by_region.get(&region).copied()
     }
 
-    /// Ascending.
+    /// Returns the routes, ascending by region.
     pub fn iter(&self) -> impl Iterator<Item = (RegionId, Route)> + '_ {
         self.by_region.iter().map(|(&region, &route)| (region, route))
     }
@@ -56,9 +56,10 @@ impl Routes {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerConfig {
-    /// A store is down when nothing was heard of it for this long,
+    /// The silence in nanoseconds after which a store is down.
     pub down_after_nanos: u64,
-    /// and lost, so that its peers are made anew elsewhere, after this long.
+    /// The silence in nanoseconds after which a store is lost, so that its peers are replaced on
+    /// other stores.
     pub replace_after_nanos: u64,
 }
 
@@ -76,17 +77,18 @@ pub enum Liveness {
     Lost,
 }
 
-/// The last of a store's heartbeats, the regions aside.
+/// A store's last heartbeat, without its regions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
     pub at: BootNanos,
-    /// Without what it says of regions: its leads are [`Ledger::lead`]'s, the rest is in [`Ledger::load`].
+    /// The heartbeat without the parts about regions: [`Ledger::lead`] returns its reports, and
+    /// [`Ledger::load`] includes the rest.
     pub heartbeat: StoreHeartbeat,
     leads: BTreeMap<RegionId, LeadReport>,
 }
 
 impl Heard {
-    /// What it leads by its own word, ascending.
+    /// Returns the regions that the store reports to lead, ascending.
     pub fn leads(&self) -> impl Iterator<Item = &LeadReport> {
         self.leads.values()
     }
@@ -95,13 +97,13 @@ impl Heard {
 #[derive(Clone, Debug)]
 pub struct Ledger {
     config: LedgerConfig,
-    /// Silence counts from here at the earliest.
+    /// The earliest time from which silence counts.
     since: BootNanos,
-    /// When anything was heard of anybody; a store hears itself.
+    /// The time of the last heartbeat from any store, this one included.
     last: BootNanos,
     heard: BTreeMap<StoreId, Heard>,
     routes: Routes,
-    /// The newest of each region that has slots of its own still.
+    /// The newest descriptor of each region that still owns a slot.
     descriptors: BTreeMap<RegionId, RegionDescriptor>,
     slots: SlotMap,
     former: former::Former,
@@ -129,10 +131,11 @@ impl Ledger {
         self.config = config;
     }
 
-    /// Takes a heartbeat in. False when a later one of that store is known: connections may overtake each
-    /// other, and a store that restarted begins a new incarnation. An incarnation is the wall clock at the
-    /// start, so a store that restarts after its clock was set back has a lower one than before. It is
-    /// accepted once the former one has been silent for long enough to be down.
+    /// Records a heartbeat. Returns false if a later one of that store is known, because
+    /// connections may overtake each other. A store that restarts begins a new incarnation. An
+    /// incarnation is the wall clock at the start, so a store whose clock was set back before a
+    /// restart has a lower one than before. Such a heartbeat is accepted once the former
+    /// incarnation has been silent for long enough to be down.
     pub fn hear(&mut self, mut heartbeat: StoreHeartbeat, now: BootNanos) -> bool {
         let order = |heartbeat: &StoreHeartbeat| (heartbeat.incarnation, heartbeat.seq);
         let before = self.heard.get_mut(&heartbeat.store);
@@ -149,18 +152,18 @@ impl Ledger {
             before.as_ref().is_some_and(|last| last.heartbeat.incarnation != heartbeat.incarnation);
         let mut leads = match before {
             Some(before) if !heartbeat.is_full() && !restarted => std::mem::take(&mut before.leads),
-            // A full one stands for itself. On one that builds on what was never heard nothing can be said
-            // about what it leaves out.
+            // A full heartbeat lists all regions. A delta on a full heartbeat that was never heard
+            // says nothing about the regions that it leaves out.
             _ => BTreeMap::new(),
         };
-        // Each tells all changes since the last full one, so it does not matter which came before it; and
-        // when that full one was lost, the regions that changed then are those of the one before it, until
-        // the next.
+        // Each delta carries all changes since the last full heartbeat, so it does not matter which
+        // deltas arrived before. If that full heartbeat was lost, the regions that changed in it
+        // keep the reports of the full one before, until the next.
         for region in std::mem::take(&mut heartbeat.leads.gone) {
             leads.remove(&region);
         }
         if restarted {
-            // It begins anew, in what it leads, too.
+            // A restarted store begins with no heat of reads as a follower.
             self.followed.told(heartbeat.store, &[], now);
         }
         for lead in std::mem::take(&mut heartbeat.leads.reports) {
@@ -178,8 +181,8 @@ impl Ledger {
             self.followed.told(heartbeat.store, &std::mem::take(&mut heartbeat.followed), now);
         }
         if now.saturating_sub(self.last) > self.config.down_after_nanos {
-            // Nothing was heard, not even of this store itself: it was not awake, and that says nothing
-            // about the others.
+            // Nothing was heard, not even from this store, so this store itself was not running.
+            // That says nothing about the others.
             self.since = now;
         }
         self.last = self.last.max(now);
@@ -187,12 +190,12 @@ impl Ledger {
         true
     }
 
-    /// What this store's own Raft peers say.
+    /// Records a region's leader that this store's own Raft peer knows.
     pub fn learn(&mut self, region: RegionId, route: Route) -> bool {
         self.routes.learn(region, route)
     }
 
-    /// True if that was news.
+    /// Records a region's descriptor. Returns true if it is newer than the known one.
     pub fn learn_descriptor(&mut self, region: &RegionDescriptor) -> bool {
         let known = self.descriptors.get(&region.id);
         if known.is_some_and(|known| !region.epoch.is_newer_than(known.epoch)) {
@@ -217,17 +220,18 @@ impl Ledger {
         &self.routes
     }
 
-    /// The newest that was heard of a region; `None`, too, of one whose slots are all others' by now.
+    /// Returns the newest known descriptor of a region. Returns `None` also for a region whose
+    /// slots all belong to other regions by now.
     pub fn descriptor(&self, region: RegionId) -> Option<&RegionDescriptor> {
         self.descriptors.get(&region)
     }
 
-    /// Ascending by id.
+    /// Returns the descriptors, ascending by id.
     pub fn descriptors(&self) -> impl Iterator<Item = &RegionDescriptor> {
         self.descriptors.values()
     }
 
-    /// Rises when one of them changes.
+    /// Returns a counter that rises with each change of a descriptor.
     pub fn descriptors_learned(&self) -> u64 {
         self.descriptors_learned
     }
@@ -245,7 +249,7 @@ impl Ledger {
         self.heard.values()
     }
 
-    /// A store that is no member any more.
+    /// Drops a store that left the cluster.
     pub fn forget(&mut self, store: StoreId) {
         self.heard.remove(&store);
         self.followed.told(store, &[], self.last);
@@ -266,21 +270,22 @@ impl Ledger {
         self.liveness(store, now) == Liveness::Up
     }
 
-    /// Whether anything may come to the store: one that is about to stop is up, and still no target.
+    /// Returns true if the store may get new peers and leaders. A store that is about to stop is
+    /// up, but takes none.
     pub fn takes_on(&self, store: StoreId, now: BootNanos) -> bool {
         let is_stopping = self.heard.get(&store).is_some_and(|heard| heard.heartbeat.stopping);
         self.is_up(store, now) && !is_stopping
     }
 
-    /// Returns whether a store may be handed the lead of a region: it takes things on, its device has room,
-    /// and its wall clock is not off.
+    /// Returns true if a store may become the leader of a region: it takes new peers, its device
+    /// has room, and its wall clock is not off.
     pub fn may_lead(&self, store: StoreId, now: BootNanos) -> bool {
         let is_able = |heard: &Heard| !heard.heartbeat.out_of_room && !heard.heartbeat.clock_off;
         self.takes_on(store, now) && self.heard.get(&store).is_some_and(is_able)
     }
 
-    /// What the region's present leader reports of it; `None` until that leader was heard, and once it
-    /// says that it no longer leads.
+    /// Returns the report of the region's present leader. Returns `None` until that leader was
+    /// heard, and after it reported that it no longer leads.
     pub fn lead(&self, region: RegionId) -> Option<&LeadReport> {
         let route = self.routes.get(region)?;
         let lead = self.heard.get(&route.leader)?.leads.get(&region)?;
@@ -301,14 +306,15 @@ impl Ledger {
         self.former.bytes(region)
     }
 
-    /// What is asked of a region, whoever led it lately, and its heat with what followers answered.
+    /// Returns a region's load, whichever stores led it lately. Its heat includes the reads that
+    /// followers answered.
     pub fn load(&self, region: RegionId, now: BootNanos) -> Load {
         let load = self.former.load(region, now);
         Load { heat: load.heat + self.followed.heat(region, now), ..load }
     }
 
-    /// Whether there is enough to plan on: every member was heard or has had the time to be. Planning
-    /// earlier would take stores for dead that have only not spoken yet.
+    /// Returns true if enough is known to plan: every member was heard or has had the time to send
+    /// a heartbeat. Planning earlier would treat stores as dead that have only not reported yet.
     pub fn is_settled(&self, meta: &MetaState, now: BootNanos) -> bool {
         now.saturating_sub(self.since) > self.config.down_after_nanos
             || meta.members().all(|store| self.heard.contains_key(&store.id))

@@ -1,4 +1,4 @@
-//! The cluster's own state: which stores and regions there are, who leads, and what is being changed.
+//! The cluster's own state: its stores and regions, their leaders, and the changes in progress.
 //!
 //! - [`MetaState`] is the state machine of the meta region: [`MetaCommand`]s applied in log order, kept as
 //!   rows under `b'm'` ([`apply_entry`], [`MetaState::load`]).

@@ -1,4 +1,4 @@
-//! What the meta region's leader tells the leader of a region to do.
+//! Orders that the meta region's leader sends to leaders of regions.
 //!
 //! ```text
 //! version u8 = 1 | term | kind u8 | region | ...
@@ -17,9 +17,9 @@
 //! 6  commit merge       length, source's descriptor, source_index
 //! ```
 //!
-//! Integers are unsigned LEB128; nothing may follow. `term` is that of region 0 in which the sender leads
-//! it. A store that knows of a later one carries nothing out: whoever was the leader then may not know what
-//! has been agreed since.
+//! Integers are unsigned LEB128; no byte may follow. `term` is the term of region 0 in which the
+//! sender leads it. A store that knows a later term ignores the order, because the sender may not
+//! know what was agreed since.
 
 use std::fmt;
 
@@ -31,8 +31,8 @@ use crate::WireError;
 
 const VERSION: u8 = 1;
 
-/// Whoever leads the region carries it out or, when the region is no longer of the epoch `expect`, does
-/// nothing. So an order may be late or repeated; what came of it, heartbeats tell.
+/// An order for a region's leader. The leader ignores it if the region's epoch is not `expect`, so
+/// an order may be late or repeated. Heartbeats report the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     TransferLeader {
@@ -44,7 +44,7 @@ pub enum Order {
         expect: RegionEpoch,
         change: RegionChange,
     },
-    /// The leader chooses the slot, and proposes the change.
+    /// The region's leader chooses the slot and proposes the change.
     Split {
         region: RegionId,
         expect: RegionEpoch,
@@ -165,7 +165,7 @@ fn decode_change(from: &mut Reader<'_>) -> Result<RegionChange, WireError> {
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Order::TransferLeader { region, to } => write!(f, "region {region}: hand the lead to {to}"),
+            Order::TransferLeader { region, to } => write!(f, "region {region}: transfer the leader to {to}"),
             Order::Change { region, change, .. } => match change {
                 RegionChange::Peers(changes) => {
                     write!(f, "region {region}:")?;
@@ -187,7 +187,7 @@ impl fmt::Display for Order {
                 RegionChange::PrepareMerge { into } => {
                     write!(f, "region {region}: prepare to merge into {into}")
                 }
-                RegionChange::RollbackMerge => write!(f, "region {region}: take the merge back"),
+                RegionChange::RollbackMerge => write!(f, "region {region}: roll the merge back"),
                 RegionChange::CommitMerge { source, source_index } => {
                     write!(f, "region {region}: take over region {} as of {source_index}", source.id)
                 }

@@ -1,16 +1,18 @@
-//! What stores stand on, and what follows for those that share it.
+//! The hosts and devices of stores, and the shares of stores on the same device.
 //!
-//! Stores whose directories are on one disk each measured that disk alone, one at a time. So they measured the same
-//! thing, and believe it together; but none of them has it alone.
+//! Stores whose directories are on one disk each measured that disk alone, one after the other. So
+//! they measured the same disk and pool their estimates, but none of them has the disk for itself.
 //!
 //! ```text
-//! counts for = median of what the sharers measured · the lowest of their corrections / number of sharers
-//! sync       = median of what the sharers measured / the lowest of their corrections
-//! spread     = median of theirs, and at least the factor to the farther one of the estimates in the middle
+//! capability = median of the sharers' measurements · their lowest correction / number of sharers
+//! sync       = median of the sharers' measurements / their lowest correction
+//! spread     = median of the sharers' spreads, and at least the factor between the combined value
+//!              and the larger one of the two estimates in the middle
 //! ```
 //!
-//! A store that has not measured yet takes the others' estimate. A store that was told what it can do counts as it
-//! was told, and is a sharer all the same. A sharer counts until it is lost or no member: a restart changes nothing.
+//! A store that has not measured yet takes the estimate of the others. A store with a configured
+//! capability keeps it, and still counts as a sharer. A sharer counts until it is lost or leaves
+//! the cluster, so a restart changes nothing.
 
 use placement::{Capability, Spread};
 use types::{BootNanos, StoreId};
@@ -19,11 +21,11 @@ use crate::ledger::{Heard, Liveness};
 use crate::turn::SITTING_MAX_NANOS;
 use crate::{Ledger, StoreHeartbeat, Turn, TurnState};
 
-/// A sync is told as next to nothing by stores whose writes wait for none.
+/// The sync time, in nanoseconds, below which a store's writes do not wait for syncs.
 const SYNC_NS_MIN: u64 = 2;
 
-/// Fingerprints of a store's host and of the device that its directory is on. 0: not known. The device's is
-/// different on every host.
+/// Fingerprints of a store's host and of the device that holds its directory; 0 if unknown. A
+/// device has a different fingerprint on every host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     pub host: u64,
@@ -40,33 +42,35 @@ impl Place {
     }
 }
 
-/// How a store stands among those that share its device and its host.
+/// A store's share of its device and host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
-    /// What it counts for: its part of what the device can do, by the correction.
+    /// The store's share of the device's capability, after the correction.
     pub capability: Capability,
     pub spread: Spread,
-    /// What a write waits for a sync, as it counts now; 0: not known.
+    /// The time in nanoseconds that a write waits for a sync, after the correction; 0 if it is not
+    /// known.
     pub sync_ns: u64,
     pub correction: f64,
-    /// Ascending, without itself. Those on its host include those on its device.
+    /// The other stores on the device and on the host, ascending. Those on the host include those
+    /// on the device.
     pub shares_device_with: Vec<StoreId>,
     pub shares_host_with: Vec<StoreId>,
 }
 
-/// What the others on a store's device do now.
+/// The present activity of the other stores on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Neighbours {
-    /// Number of stores on the device, itself among them.
+    /// Number of stores on the device, this one included.
     pub sharers: usize,
-    /// One of the others measures the device.
+    /// True if another store measures the device.
     pub sitting: bool,
-    /// Commands per second that the others answer.
+    /// Commands per second that the other stores answer.
     pub load_ops_per_s: f64,
 }
 
 impl Ledger {
-    /// `None` until the store was heard.
+    /// Returns a store's share of its device; `None` until the store was heard.
     pub fn standing(&self, store: StoreId, now: BootNanos) -> Option<Standing> {
         let own = &self.heard(store)?.heartbeat;
         let others = |shares: fn(&Place, &Place) -> bool| {
@@ -86,7 +90,7 @@ impl Ledger {
         Some(standing)
     }
 
-    /// Returns what the others on the store's device do, as far as they were heard.
+    /// Returns the activity of the other stores on the store's device, as far as they were heard.
     pub fn neighbours(&self, store: StoreId, now: BootNanos) -> Neighbours {
         let Some(own) = self.heard(store) else { return Neighbours { sharers: 1, ..Neighbours::default() } };
         let others = self.others(&own.heartbeat, now, Place::shares_device_with);
@@ -158,7 +162,8 @@ fn correction(of: &StoreHeartbeat) -> f64 {
     }
 }
 
-/// Joins estimates, each a value and its spread, of the same thing. `None` without any.
+/// Combines estimates of one quantity, each a value and its spread. Returns `None` if there are
+/// none.
 fn pool(mut estimates: Vec<(f64, f64)>) -> Option<(f64, f64)> {
     estimates.retain(|(value, _)| *value > 0.0);
     let last = estimates.len().checked_sub(1)?;
@@ -168,12 +173,13 @@ fn pool(mut estimates: Vec<(f64, f64)>) -> Option<(f64, f64)> {
     values.sort_unstable_by(f64::total_cmp);
     let (low, high) = (values[last / 2], values[last.div_ceil(2)]);
     let value = if low == high { low } else { (low * high).sqrt() };
-    // Of two that disagree neither is right.
+    // Two estimates that disagree are both uncertain, so the spread covers their distance.
     let spread = spreads[last.div_ceil(2)].max(high / value);
     Some((value, spread))
 }
 
-/// One that sits too long hangs, and nobody waits for it.
+/// Returns true if the store measures now. A store that measures for too long has a device that
+/// hangs, and no other store waits for it.
 fn is_sitting(turn: &Turn) -> bool {
     turn.state == TurnState::Sits && turn.millis <= SITTING_MAX_NANOS / 1_000_000
 }

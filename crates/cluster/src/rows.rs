@@ -1,4 +1,5 @@
-//! The cluster's state as rows: each object is one, so that a change writes what changed.
+//! The cluster's state as rows. Each object is one row, so a change writes only the objects that it
+//! changed.
 //!
 //! ```text
 //! row    'm' | kind u8 | id
@@ -10,7 +11,7 @@
 //! 3      store u64 BE   StoreRecord
 //! 4      region u64 BE  descriptor
 //! 5      name           a configuration value
-//! 6      -              the next ids, the version of the list of stores, the term of who plans
+//! 6      -              the next ids, the version of the list of stores, the planner's term
 //! 7      operator u64   an operator in flight
 //! 8      operator u64   an operator that ended
 //! ```
@@ -66,8 +67,8 @@ struct CountersRow {
     planner_term: Term,
 }
 
-/// Applies an entry of the meta region: `state` and the rows of `txn` change alike. The outer error stops
-/// the store; the inner one is the proposer's answer. `state` must be what the rows of `txn` hold.
+/// Applies an entry of the meta region to `state` and to the rows of `txn`. The outer error stops
+/// the store; the inner result is the proposer's answer. `state` must equal the rows of `txn`.
 pub fn apply_entry(
     entry: &[u8],
     state: &mut MetaState,
@@ -89,7 +90,7 @@ pub fn apply_entry(
 }
 
 impl MetaState {
-    /// The state that the rows hold; the default before bootstrap.
+    /// Returns the state in the rows; before bootstrap, the default.
     pub fn load(reader: &dyn Reader) -> storage::Result<MetaState> {
         let mut state = MetaState::default();
         let mut result = Ok(());
@@ -157,7 +158,7 @@ impl MetaState {
         Ok(())
     }
 
-    /// `None`: the object is gone.
+    /// Returns the object's row value; `None` if the object is gone.
     fn value_of(&self, object: &Object) -> Option<Bytes> {
         match object {
             Object::Cluster => self.cluster_id.map(|cluster_id| {

@@ -24,43 +24,44 @@ pub use stores::{StoreRecord, StoreState, STORES_MAX};
 /// Names of the configuration values that the crate itself reads.
 pub const CONFIG_REPLICAS: &str = "replicas";
 pub const CONFIG_META_REPLICAS: &str = "meta-replicas";
-/// The label whose equal values fail together; absent: none does.
+/// The label whose equal values mark stores that fail together. If it is absent, no stores fail
+/// together.
 pub const CONFIG_DOMAIN_LABEL: &str = "domain-label";
 /// How leaders prove that reads are current.
 pub const CONFIG_STRONG_READS: &str = "strong-reads";
-/// How far a store's wall clock may be from the median of all.
+/// Maximum distance of a store's wall clock from the median of all.
 pub const CONFIG_MAX_CLOCK_OFFSET: &str = "max-clock-offset";
 
-/// Seconds of silence after which a store's peers are made anew elsewhere.
+/// Seconds of silence after which a store's peers are replaced on other stores.
 pub const CONFIG_REPLACE_AFTER: &str = "replace-after-s";
 
 const REPLICAS_DEFAULT: usize = 3;
 const META_REPLICAS_DEFAULT: usize = 5;
 const REPLICAS_MAX: usize = 9;
 
-/// What every replica of region 0 agrees on. The default is the state before bootstrap.
+/// The state that every replica of region 0 agrees on. The default is the state before bootstrap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetaState {
-    /// `None` until bootstrap.
+    /// The cluster's id; `None` until bootstrap.
     pub cluster_id: Option<u64>,
     pub created_ms: UnixMillis,
     /// The version of command execution that every store of the cluster supports.
     pub semantics: u32,
-    /// Rises with every change of a [`StoreRecord`] or of an [`AgreedSettings`].
+    /// A number that rises with every change of a [`StoreRecord`] or of an [`AgreedSettings`].
     pub members_version: u64,
-    /// The ids that the next of their kind gets; none below was ever free again.
+    /// The ids that the next store, region and operator get. Smaller ids are never used again.
     pub next_store: StoreId,
     pub next_region: RegionId,
     pub next_operator: OperatorId,
     /// The term of region 0 in which the last leader took over planning.
     pub planner_term: Term,
-    /// The removed ones too: [`MetaState::members`] leaves them out.
+    /// All stores, removed ones included. [`MetaState::members`] leaves those out.
     pub stores: BTreeMap<StoreId, StoreRecord>,
-    /// User regions cover every slot once.
+    /// The regions. User regions cover every slot once.
     pub regions: BTreeMap<RegionId, RegionDescriptor>,
-    /// No region takes part in two.
+    /// The operators in flight. No region takes part in two.
     pub operators: BTreeMap<OperatorId, InFlight>,
-    /// The last [`HISTORY_MAX`] that ended.
+    /// The last [`HISTORY_MAX`] operators that ended.
     pub history: BTreeMap<OperatorId, Finished>,
     pub policy: Policy,
     pub policy_since_ms: UnixMillis,
@@ -85,7 +86,7 @@ impl MetaState {
         self.cluster_id.is_some()
     }
 
-    /// Voters that a user region should have.
+    /// Returns the number of voters that a user region should have.
     pub fn replicas(&self) -> usize {
         self.configured_replicas(CONFIG_REPLICAS, REPLICAS_DEFAULT)
     }
@@ -94,7 +95,8 @@ impl MetaState {
         self.configured_replicas(CONFIG_META_REPLICAS, META_REPLICAS_DEFAULT)
     }
 
-    /// What a [`LedgerConfig`](crate::LedgerConfig) takes; `None`: nothing is configured.
+    /// Returns the configured `replace_after_nanos` of a [`LedgerConfig`](crate::LedgerConfig);
+    /// `None` if it is not configured.
     pub fn replace_after_nanos(&self) -> Option<u64> {
         let seconds = parse_seconds(self.config.get(CONFIG_REPLACE_AFTER)?)?;
         Some(seconds.saturating_mul(1_000_000_000))
@@ -108,7 +110,7 @@ impl MetaState {
         self.config.get(name).and_then(|value| parse_replicas(value)).unwrap_or(otherwise)
     }
 
-    /// Those of `reports` that [`MetaCommand::ReportRegions`] would take now.
+    /// Returns the reports that [`MetaCommand::ReportRegions`] would take now.
     pub fn news<'a>(
         &self,
         reports: impl IntoIterator<Item = &'a RegionDescriptor>,
@@ -116,8 +118,8 @@ impl MetaState {
         cover::fit(&self.regions, reports, |region| self.is_plausible(region)).taken
     }
 
-    /// Deterministic: the same commands with the same stamps lead to the same state. On an error nothing
-    /// is changed.
+    /// Applies a command. It is deterministic: the same commands with the same stamps lead to the
+    /// same state. An error changes nothing.
     pub fn apply(&mut self, command: &MetaCommand, stamp_ms: UnixMillis) -> Result<MetaReply, MetaError> {
         self.apply_noting(command, stamp_ms, &mut BTreeSet::new())
     }
@@ -256,7 +258,8 @@ impl MetaState {
         reply
     }
 
-    /// Whether the region can exist: its id was given out, and so were those of its peers' stores.
+    /// Returns true if the region can exist: its id was given out, and so were the ids of its
+    /// peers' stores.
     fn is_plausible(&self, region: &RegionDescriptor) -> bool {
         region.id < self.next_region
             && region.peers.iter().all(|peer| self.stores.contains_key(&peer.store))
@@ -277,7 +280,8 @@ fn changed_or_not(changed: &[Object]) -> MetaReply {
     }
 }
 
-/// The version of the list of stores stands in a row of its own.
+/// Notes a changed store. The version of the list of stores is in a row of its own, which changes
+/// too.
 fn note_store(object: Option<Object>, changed: &mut Vec<Object>) {
     if let Some(object) = object {
         changed.extend([Object::Counters, object]);
@@ -288,12 +292,13 @@ fn parse_replicas(value: &str) -> Option<usize> {
     value.parse().ok().filter(|replicas| (1..=REPLICAS_MAX).contains(replicas))
 }
 
-/// A store that is silent for seconds is only down, and expected back.
+/// Parses seconds of silence. The minimum is 5 because a store that is silent for a few seconds is
+/// expected back.
 fn parse_seconds(value: &str) -> Option<u64> {
     value.parse().ok().filter(|&seconds| seconds >= 5)
 }
 
-/// Whether stores can have a label of that name: they say `NAME=VALUE`.
+/// Returns true if a label can have this name. Stores write labels as `NAME=VALUE`.
 fn is_label(name: &str) -> bool {
     !name.is_empty() && name.trim() == name && !name.contains('=')
 }
@@ -331,16 +336,16 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
     }
 }
 
-/// A cluster begins with stores named once, a meta region without slots, and user regions that cover every
-/// slot once; every peer is on a member, no two of a region on one.
+/// Checks a bootstrap. Each store is named once, the meta region has no slots, and user regions
+/// cover every slot once. Every peer is on a member, and no two peers of a region are on one store.
 fn check_bootstrap(stores: &[StoreRecord], regions: &[RegionDescriptor]) -> Result<(), MetaError> {
     let bad = |what: String| Err(MetaError::BadBootstrap(what));
     let members: BTreeSet<StoreId> = stores.iter().map(|store| store.id).collect();
     if members.is_empty() || members.len() != stores.len() {
-        return bad("no stores, or one named twice".into());
+        return bad("there are no stores, or one is named twice".into());
     }
     if stores.iter().any(|store| store.state != StoreState::Up) {
-        return bad("a store that is no full member".into());
+        return bad("a store is draining or removed".into());
     }
     let mut ids = BTreeSet::new();
     let mut ranges = Vec::new();
@@ -350,7 +355,7 @@ fn check_bootstrap(stores: &[StoreRecord], regions: &[RegionDescriptor]) -> Resu
             return bad(format!("region {id} is named twice"));
         }
         if region.slots.is_none() != (id == META_REGION) {
-            return bad(format!("region {id} has slots and is the meta region, or neither"));
+            return bad(format!("region {id}: exactly the user regions have slots"));
         }
         ranges.extend(region.slots);
         if region.voters().next().is_none() || !region.peers.iter().all(|peer| members.contains(&peer.store))

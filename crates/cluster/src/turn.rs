@@ -1,25 +1,32 @@
-//! The turn to measure a device: stores that sit down at once on one host measure each other.
+//! Turns for measuring devices. Stores that measure at the same time on one host would measure each
+//! other. A measurement is called a *sitting*.
 //!
-//! Before a store begins a sitting it says in its heartbeats that it waits for the turn, and for how long it has. The
-//! leader of the meta region says in its heartbeats who has it. The store then says that it sits, and when it is done, no more.
+//! Before a sitting a store reports in its heartbeats that it waits for the turn, and for how long
+//! it has waited. The leader of the meta region names in its heartbeats the stores that have a
+//! turn. Such a store then reports that it sits, and after the sitting that it is idle.
 //!
 //! ```text
 //!        waits, number n            the leader's heartbeat names n           the probe ends
 //! idle ───────────────────▶ waiting ────────────────────────────▶ sitting ─────────────────▶ idle
 //! ```
 //!
-//! All of this is what heartbeats say now, so a lost one costs time and nothing else, and nothing is agreed on or kept:
+//! Only current heartbeats carry this state. A lost heartbeat therefore costs only time, and
+//! nothing is agreed on or stored.
 //!
-//! - Whoever says that it sits has the turn, granted or not. So a new leader knows who has it once it has heard every store
-//!   that lives; until then it grants nothing ([`SETTLE_NANOS`]).
-//! - A sitting ends when its store says so, is down, or has sat for [`SITTING_MAX_NANOS`].
-//! - A store that does not take a turn that it was granted ([`TAKE_MAX_NANOS`]) stands behind all others that wait.
-//! - Stores of one host sit one after the other, those that have waited longest first. Stores of different hosts do not
-//!   disturb each other and sit at once. A store whose host is not known counts as on every host.
-//! - A store that hears no leader sits down by itself after a while ([`Waiting`]): an unlucky measurement is better than none.
+//! - A store that reports that it sits has the turn, granted or not. So a new leader knows which
+//!   stores have turns once it has heard every live store. Until then it grants none
+//!   ([`SETTLE_NANOS`]).
+//! - A sitting ends when its store reports its end, is down, or has sat for [`SITTING_MAX_NANOS`].
+//! - A store that does not take a granted turn within [`TAKE_MAX_NANOS`] goes behind all others
+//!   that wait.
+//! - Stores of one host sit one after the other, longest wait first. Stores of different hosts do
+//!   not disturb each other and sit at the same time. A store with an unknown host counts as on
+//!   every host.
+//! - A store that hears no leader for a while sits without a grant ([`Waiting`]), because a
+//!   disturbed measurement is better than none.
 //!
-//! A request has a number, unlike any before from that store, and a grant names it: a grant that comes late is for
-//! nothing else.
+//! A request has a number that its store never used before, and a grant names that number. So a
+//! late grant cannot count for another request.
 
 use std::collections::BTreeMap;
 
@@ -28,13 +35,15 @@ use types::{BootNanos, StoreId};
 use crate::{Ledger, Place};
 
 const SECOND: u64 = 1_000_000_000;
-/// A new leader grants nothing for this long. A store that was not heard meanwhile is down.
+/// The time in nanoseconds for which a new leader grants nothing. A store that was not heard in
+/// this time is down.
 pub const SETTLE_NANOS: u64 = 3 * SECOND;
-/// A granted turn is begun within this, or it is taken back.
+/// Maximum time in nanoseconds between a grant and the beginning of the sitting. After it the grant
+/// is withdrawn.
 pub const TAKE_MAX_NANOS: u64 = 3 * SECOND;
-/// A sitting counts for this long at most: a device that hangs holds nobody up.
+/// Maximum time in nanoseconds of a sitting. A device that hangs must not delay other stores.
 pub const SITTING_MAX_NANOS: u64 = 120 * SECOND;
-/// A store that waits and hears no leader for this long sits down all the same.
+/// The time in nanoseconds after which a waiting store that hears no leader sits without a grant.
 pub const LEADERLESS_MAX_NANOS: u64 = 20 * SECOND;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,13 +54,13 @@ pub enum TurnState {
     Sits,
 }
 
-/// What a store says of its turn.
+/// The state of a store's turn, as its heartbeats report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     pub state: TurnState,
-    /// Of its request; 0 when idle.
+    /// The request's number; 0 when idle.
     pub number: u64,
-    /// How long it has waited, or has sat.
+    /// The time in milliseconds for which the store has waited or sat.
     pub millis: u64,
 }
 
@@ -72,23 +81,23 @@ struct Claim {
     age: u64,
 }
 
-/// Hands out turns, as the leader of the meta region.
+/// Grants turns. Used by the leader of the meta region.
 #[derive(Clone, Debug, Default)]
 pub struct Turns {
     leads_since: Option<BootNanos>,
-    /// By store: the request's number, and when it was granted.
+    /// The granted requests, by store: the number, and the time of the grant.
     granted: BTreeMap<StoreId, (u64, BootNanos)>,
-    /// Of requests that were granted and not taken: the number, and how often.
+    /// The requests whose grants were not taken, by store: the number, and how often.
     missed: BTreeMap<StoreId, (u64, u32)>,
 }
 
 impl Turns {
-    /// To be called when another store leads.
+    /// Drops all state, because another store leads.
     pub fn stop(&mut self) {
         *self = Turns::default();
     }
 
-    /// One round, as the leader. Returns the requests that are granted, ascending by store.
+    /// Runs one round of the leader. Returns the granted requests, ascending by store.
     pub fn step(&mut self, ledger: &Ledger, now: BootNanos) -> Vec<TurnGrant> {
         let (waiting, sitting) = claims(ledger, now);
         let is_waiting = |store: &StoreId, number: u64| {
@@ -96,7 +105,7 @@ impl Turns {
         };
         self.missed.retain(|store, (number, _)| is_waiting(store, *number));
         let missed = &mut self.missed;
-        // What is taken, given up or too old is granted no more.
+        // Removes grants that were taken, given up or too old.
         self.granted.retain(|store, (number, at)| {
             let in_time = now.saturating_sub(*at) <= TAKE_MAX_NANOS;
             if is_waiting(store, *number) && !in_time {
@@ -124,13 +133,14 @@ impl Turns {
             if before.iter().all(|other| !disturb(&claim.place, other)) {
                 self.granted.insert(claim.store, (claim.number, now));
             }
-            // Granted or not: no store gets past one that has waited longer and is in its way.
+            // The claim also blocks later ones if it was not granted: a store must not overtake one
+            // that has waited longer and would disturb it.
             before.push(claim.place);
         }
     }
 }
 
-/// Live stores that wait, and those that sit.
+/// Returns the claims of live stores that wait, and of those that sit.
 fn claims(ledger: &Ledger, now: BootNanos) -> (Vec<Claim>, Vec<Claim>) {
     let (mut waiting, mut sitting) = (Vec::new(), Vec::new());
     for heard in ledger.all_heard() {
@@ -154,14 +164,15 @@ fn disturb(one: &Place, other: &Place) -> bool {
     one.host == 0 || other.host == 0 || one.host == other.host
 }
 
-/// A store's side: whether it may sit down.
+/// A store's own decision when to sit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waiting {
     unheard_since: Option<BootNanos>,
 }
 
 impl Waiting {
-    /// `leader_heard`: the leader of the meta region is known, and was heard lately.
+    /// Returns true if the store may sit now. `leader_heard` is true if the leader of the meta
+    /// region is known and was heard lately.
     pub fn may_sit(&mut self, granted: bool, leader_heard: bool, now: BootNanos) -> bool {
         if leader_heard {
             self.unheard_since = None;

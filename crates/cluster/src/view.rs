@@ -1,4 +1,4 @@
-//! The view that placement plans on: what is agreed, with what was last heard.
+//! The input of placement: the agreed state, combined with recent heartbeats.
 
 use placement::{Capability, ClusterView, PeerView, RegionView, Spread, StoreView};
 use types::{BootNanos, PeerRole, RegionDescriptor};
@@ -7,17 +7,19 @@ use crate::ledger::Liveness;
 use crate::state::{StoreRecord, StoreState};
 use crate::{Driver, Ledger, MetaState};
 
-/// Stores that share a device are given their part of it ([`Ledger::standing`]).
+/// Returns the view for one round of planning.
 ///
-/// Stores and regions are those of the cluster's state; speeds, sizes, rates and lags are the last heard,
-/// and so are a region's peers where its leader tells of a newer epoch.
+/// Stores and regions are those of the agreed state. Speeds, sizes, rates and lags are those last
+/// reported, and so are a region's peers if its leader reports a newer epoch. A store that shares a
+/// device counts with its share of it ([`Ledger::standing`]).
 ///
-/// What a store holds is the sum of its peers' regions, and not what it says itself: that would be older than
-/// the descriptors. A store that has just given a region away would count as full still, and shed once more; one
-/// that is being filled would count as empty, and be filled too far. A learner counts from when it is one.
+/// The bytes that a store holds are the sum over its peers' regions, not the store's own report,
+/// which would be older than the descriptors. With the report, a store that has just given a region
+/// away would still count as full and would shed once more. A store that is being filled would
+/// count as empty and get too much. A learner counts from the moment at which it exists.
 ///
-/// A region of which the size has not been measured since it was cut, or grew by a merge, is left alone: by what
-/// it was before, its halves would be merged again, or it cut once more.
+/// A region whose size was not measured since a split or merge is left alone. With the old size its
+/// halves would be merged again, or it would be split once more.
 ///
 /// A region with a quarantined peer is left alone as well: a person decides what becomes of that peer's rows.
 ///
@@ -55,7 +57,7 @@ fn store_view(
     now: BootNanos,
 ) -> Option<StoreView> {
     let state = match (record.state, ledger.liveness(record.id, now)) {
-        // An order that came late gave it a peer again, which has to go.
+        // An order that arrived late gave the removed store a peer again, which must be moved away.
         (StoreState::Removed, _) if meta.first_peer_on(record.id).is_some() => placement::StoreState::Lost,
         (StoreState::Removed, _) => return None,
         (_, Liveness::Lost) => placement::StoreState::Lost,

@@ -1,11 +1,11 @@
-//! Writing and reading compact binary messages: unsigned LEB128 integers and IEEE 754 rates.
+//! Encoder and decoder of compact binary messages: unsigned LEB128 integers and IEEE 754 rates.
 //!
-//! The reader checks everything: it never reads past the end, and nothing is allocated for a declared length
-//! that the input is too short to hold.
+//! The reader checks everything. It never reads past the end, and allocates nothing for a declared
+//! length that the input is too short to hold.
 
 use types::{RegionDescriptor, RegionEpoch};
 
-/// Bytes that are no message of this version.
+/// Why bytes are not a message of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("a message is cut short")]
@@ -62,7 +62,7 @@ impl Writer {
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl Reader<'_> {
-    /// The first byte of a message.
+    /// Reads the first byte of a message and checks the version.
     pub fn version(&mut self, known: u8) -> Result<(), WireError> {
         match self.u8()? {
             version if version == known => Ok(()),
@@ -131,7 +131,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A list's length, when the input can hold so many items of at least `item_bytes_min`.
+    /// Reads the length of a list. Fails if the input is too short for that many items of at least
+    /// `item_bytes_min` bytes.
     pub fn count(&mut self, item_bytes_min: usize) -> Result<usize, WireError> {
         let count = usize::try_from(self.uint()?).map_err(|_| WireError::Cut)?;
         if count > self.0.len() / item_bytes_min {

@@ -1,4 +1,4 @@
-//! What the driver holds to beside the lives of operators, which `scripts.rs` shows.
+//! Tests of the driver other than the lifecycles of operators, which `scripts.rs` shows.
 
 mod support;
 
@@ -49,8 +49,8 @@ fn a_failed_region_is_left_alone_for_a_pause_that_grows_until_it_succeeds() {
         world.tick(lose_orders);
     }
     world.events.retain(|event| event.contains("region 1 "));
-    // More than 5 s until it is overdue, a second until that is agreed, the pause, and up to a second until
-    // it is looked whether it is over.
+    // An operator is overdue after more than 5 s. Agreeing on that takes a second. Then comes the
+    // pause, and up to a second until the next survey.
     let pauses: Vec<u64> = begins(&world).windows(2).map(|pair| pair[1] - pair[0] - 6).collect();
     assert_eq!(pauses.len(), 4);
     assert!(pauses.iter().zip([2, 4, 8, 16]).all(|(pause, least)| pause - least <= 1), "{pauses:?}");
@@ -81,14 +81,14 @@ fn a_store_whose_cpu_was_too_busy_is_brought_leads_only_up_to_the_lower_mark() {
     let mut fresh = world;
     fresh.new_driver();
     fresh.run(30);
-    assert_eq!(leads(&fresh), 6, "another driver does not remember");
+    assert_eq!(leads(&fresh), 6, "a new driver has no memory");
 }
 
 #[test]
 fn a_store_whose_cpu_has_been_calm_for_ten_minutes_is_brought_leads_up_to_the_limit() {
     let mut world = planning(World::new(3, 6, 3));
     world.speeds.insert(2, 9e6);
-    // Leads stay where they are until then.
+    // Leaders stay where they are until then.
     world.limits.in_flight_max = 0;
     world.apply(&MetaCommand::SetPolicy { policy: Policy::LeaderOnly }).unwrap();
     let cpu = |busy| Cpu { cores: 4.0, busy, own: 0.2, machine: 0 };
@@ -102,7 +102,7 @@ fn a_store_whose_cpu_has_been_calm_for_ten_minutes_is_brought_leads_up_to_the_li
             world.cpus.insert(2, cpu(0.5));
         }
         world.run(calm_s);
-        // Not below the lower mark any more, and nowhere near the limit.
+        // The load is no longer below the lower mark, and far from the limit.
         world.cpus.insert(2, cpu(0.65));
         world.limits.in_flight_max = 32;
         world.run(5);
@@ -117,7 +117,7 @@ fn nothing_is_planned_before_bootstrap_or_before_all_were_heard() {
     let idle = world.driver.step(&nothing, &world.ledger, &world.limits, world.term, world.now);
     assert_eq!(idle, Step::default());
     world.apply(&MetaCommand::TakeOver { term: world.term }).unwrap();
-    assert_eq!(step(&mut world), Step::default(), "nobody was heard");
+    assert_eq!(step(&mut world), Step::default(), "no store was heard");
     world.run(2);
     assert!(!begins(&world).is_empty());
 }
@@ -131,7 +131,7 @@ fn a_driver_takes_over_before_it_does_anything_and_does_nothing_once_another_has
     world.new_driver();
     world.now += SECOND;
     assert_eq!(step(&mut world).commands, [MetaCommand::TakeOver { term: 6 }]);
-    assert_eq!(step(&mut world), Step::default(), "it is under way");
+    assert_eq!(step(&mut world), Step::default(), "the proposal is under way");
     world.apply(&MetaCommand::TakeOver { term: 6 }).unwrap();
     assert_eq!(step(&mut world).orders.len(), 1);
     let late = old.step(&world.meta, &world.ledger, &world.limits, 5, world.now);
@@ -152,7 +152,8 @@ fn a_proposal_is_not_repeated_while_it_may_be_under_way() {
         world.now += SECOND / 2;
         proposed.push(step(&mut world).commands.contains(&report));
     }
-    // Every second it is looked whether it is time again, which is after more than two.
+    // Each second the driver checks whether a repetition is due, which is after more than two
+    // seconds.
     let once_in_a_while = [true, false, false, false, false, false, true, false, false, false];
     assert_eq!(proposed, once_in_a_while);
 }
@@ -183,7 +184,7 @@ fn what_its_leader_gives_up_is_taken_back() {
     assert!(driver.is_cooling(1, *now) && driver.is_cooling(2, *now));
     world.apply(&undo).unwrap();
     world.apply(&finish).unwrap();
-    assert_eq!(world.driver.aborted(&world.meta, 1, world.now), None, "once is enough");
+    assert_eq!(world.driver.aborted(&world.meta, 1, world.now), None, "the first call undid the operator");
     world.run(2);
     assert_eq!(world.outcomes(), [(1, Outcome::Aborted), (2, Outcome::Aborted)]);
     assert!(world.is_at_rest());
@@ -244,7 +245,7 @@ fn an_idle_cluster_is_surveyed_now_and_then_and_a_changed_one_at_once() {
     let mut world = World::new(3, 6, 3);
     world.run(3);
     world.limits = PlanLimits { data_moves_max: 0, ..PlanLimits::default() };
-    // The last survey was less than a second ago, and found that nothing may be planned.
+    // The last survey was less than a second ago and found that nothing may be planned.
     let planned = |step: &Step| !step.commands.is_empty();
     world.now += 1;
     assert!(!planned(&step(&mut world)));
@@ -278,7 +279,7 @@ fn a_planned_operator_counts_as_in_flight_until_its_proposal_is_given_up() {
 fn peers_are_spread_over_the_values_of_a_label_once_it_is_set() {
     let mut world = World::new(4, 2, 3);
     world.run(1);
-    // Two of region 1's peers share a zone, and the store without one is in a zone of its own.
+    // Two of region 1's peers share a zone, and the store without a label is in a zone of its own.
     let of_region: Vec<u64> = world.regions[&1].descriptor.peers.iter().map(|peer| peer.store).collect();
     let zone = |store: u64| match of_region.iter().position(|&peer| peer == store) {
         Some(0 | 1) => "a",
@@ -314,8 +315,8 @@ fn peers_are_spread_over_the_values_of_a_label_once_it_is_set() {
     assert_eq!(view(&world).domain_label, None);
 }
 
-/// Halves of a split say nothing of their sizes until they have been measured: by what was known before, one would
-/// be cut again and the other merged back.
+/// The halves of a split report no size until they have been measured. With the old size one would
+/// be split again and the other merged back.
 #[test]
 fn what_was_split_is_left_alone_until_it_has_been_measured() {
     const MB: u64 = 1 << 20;
@@ -363,11 +364,11 @@ fn stores_that_counted_as_different_do_so_until_they_are_closer() {
     world.run(20);
     assert_eq!(leads(&world), [0, 0, 6]);
     world.events.clear();
-    // Surely 1.17 times as fast as the others: not close enough to be one of them again.
+    // Certainly 1.17 times as fast as the others: not close enough to join their class again.
     world.speeds.insert(2, 1.42e6);
     world.run(20);
     assert_eq!(begins(&world), [0; 0]);
-    // A driver that knows of no classes takes it for their like.
+    // A driver without a memory of classes puts the store into the others' class.
     world.new_driver();
     world.run(40);
     assert_eq!(leads(&world), [2; 3]);

@@ -1,6 +1,6 @@
-//! Stores that fill up under a growing load (ALOR §3.2), with copies that take their time and heartbeats as they
-//! are: who is above the threshold sheds the coldest, stops below the band, and nobody runs out of space while
-//! another has some.
+//! Stores that fill up under a growing load (ALOR §3.2), with copies that take time and heartbeats
+//! with a delay. A store above the threshold sheds its coldest regions and stops below the band. No
+//! store runs out of space while another has some.
 
 mod support;
 
@@ -15,7 +15,7 @@ const MB: u64 = 1 << 20;
 const STORES: u64 = 6;
 const CAPACITY: u64 = 1000 * MB;
 
-/// As the paper's cluster; the hotter the higher the id, by a permutation.
+/// Speeds as in the paper's cluster. The heat of regions is a permutation of their ids.
 fn filling(policy: Policy, regions: u16) -> World {
     let mut world = World::new(STORES, regions, 3);
     for (store, speed) in [10e6, 4e6, 4e6, 1e6, 1e6, 1e6].into_iter().enumerate() {
@@ -38,7 +38,7 @@ fn density(world: &World, region: RegionId) -> f64 {
     world.heat[&region] / world.regions[&region].bytes as f64
 }
 
-/// What is known of the moves so far.
+/// The observations of the moves so far.
 #[derive(Default)]
 struct Watch {
     seen: OperatorId,
@@ -47,7 +47,8 @@ struct Watch {
     moves: usize,
     copied: u64,
     shed_by: BTreeMap<StoreId, usize>,
-    /// In flight when the last moment ended: what ends in a moment is planned around in it still.
+    /// The operators in flight at the end of the last moment. An operator that ends in a moment
+    /// still counts in that moment's plan.
     before: Vec<Operator>,
 }
 
@@ -60,7 +61,7 @@ impl Watch {
             let Operator::MovePeer { region, from, to, reason } = operator else { continue };
             self.moves += 1;
             self.copied += world.regions[region].bytes;
-            assert!(!self.shed.contains(&(*region, *to)), "what was shed comes back: {operator}");
+            assert!(!self.shed.contains(&(*region, *to)), "a region that was shed comes back: {operator}");
             if let Reason::Full { .. } = reason {
                 self.sheds += 1;
                 *self.shed_by.entry(*from).or_default() += 1;
@@ -72,7 +73,7 @@ impl Watch {
         self.seen = world.meta.operators.keys().next_back().copied().unwrap_or(0).max(self.seen);
     }
 
-    /// Of all that the store could give then, nothing was colder.
+    /// Checks that the store could give away nothing colder.
     fn check_coldest(&self, world: &World, region: RegionId, from: StoreId) {
         let is_busy = |id: RegionId| self.before.iter().any(|operator| operator.region() == id);
         let has_moves_left = |store: StoreId| {
@@ -89,7 +90,7 @@ impl Watch {
                 && density(world, id) < density(world, region) * 0.9
         });
         for other in colder {
-            // It had nowhere to go: no store without a peer of it had room and copies to spare.
+            // The region could not move: no store without a peer of it had room for it.
             let could_go = (0..STORES).find(|&to| {
                 !other.descriptor.has_peer_on(to)
                     && has_moves_left(to)
@@ -100,7 +101,7 @@ impl Watch {
     }
 }
 
-/// Every region grows by its part until there is so much of all capacity.
+/// Lets every region grow by its share until `percent` of all capacity is used.
 fn grow(world: &mut World, watch: &mut Watch, percent: u64, step: u64) {
     let all = |world: &World| (0..STORES).map(|store| world.held_bytes(store)).sum::<u64>();
     while all(world) * 100 < CAPACITY * STORES * percent {
@@ -146,8 +147,8 @@ fn fast_stores_fill_first_and_shed_their_coldest_until_below_the_band() {
     }
 }
 
-/// A store is filled by what its regions grow by alone, once: it sheds from 95% to below 90% and no further,
-/// though each move is reported only when it is over, and copies take longer than rounds.
+/// One store fills up by the growth of its own regions, once. It sheds from 95% to below 90% and no
+/// further, although each move is reported only at its end, and copies take longer than rounds.
 #[test]
 fn one_store_at_95_percent_sheds_what_is_too_much_and_no_more() {
     let mut world = filling(Policy::Even, 48);
@@ -156,7 +157,7 @@ fn one_store_at_95_percent_sheds_what_is_too_much_and_no_more() {
     let on_it: Vec<RegionId> =
         world.regions.values().filter(|r| r.descriptor.has_peer_on(0)).map(|r| r.descriptor.id).collect();
     let on_it: Vec<RegionId> = on_it.into_iter().filter(|id| *id != 0).collect();
-    // Its own grow to 96%; the others' stay small, so that there is room everywhere.
+    // This store's regions grow to 96%. The others stay small, so that there is room everywhere.
     let each = CAPACITY * 96 / 100 / on_it.len() as u64;
     world.limits.data_gap_percent_min = 1000;
     for id in &on_it {
@@ -171,7 +172,7 @@ fn one_store_at_95_percent_sheds_what_is_too_much_and_no_more() {
     assert_eq!(watch.moves - before, needed);
 }
 
-/// Beyond the threshold of all, nobody is full while another has room.
+/// Above the threshold of all stores, no store is full while another has room.
 #[test]
 fn in_a_crowd_stores_fill_up_together() {
     let mut world = filling(Policy::Alor, 96);
@@ -186,8 +187,9 @@ fn in_a_crowd_stores_fill_up_together() {
     println!("{} moves, {} of them shed; {held:?} of {} MB", watch.moves, watch.sheds, CAPACITY / MB);
 }
 
-/// Regions that are asked for alike, loaded faster than copies can go, as when a cluster is filled for the first time.
-/// Which of them are shed is up to noise, but none may end without a fast store: its clients would wait most.
+/// Regions with equal load fill faster than copies can move, as when a cluster is filled for the
+/// first time. Noise decides which of them are shed, but none may end without a fast store, because
+/// its clients would wait longest.
 #[test]
 fn no_region_is_left_on_slow_stores_only() {
     let mut overfull = 0;

@@ -1,5 +1,5 @@
-//! Whatever happens in whatever order: [`World`] checks after every moment what must hold, and when the
-//! world is kind again everything that was begun comes to an end.
+//! Random events in random order. [`World`] checks its invariants after every moment. Once all
+//! faults have ended, every operator that was begun ends.
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::*;
 enum Happening {
     Ask(u8, [u64; 3]),
     Run(u8),
-    /// What each order and proposal of a few moments meets.
+    /// The fates of the orders and proposals in the next moments.
     Weather(Vec<u8>),
     Kill(u64),
     Revive,
@@ -57,7 +57,7 @@ fn happen(world: &mut World, happening: Happening) {
                 "split" => vec![region],
                 _ => vec![region, from],
             };
-            // Most make no sense and are refused.
+            // Most requests make no sense and are refused.
             let _ = world.request(operator(kind, &numbers).expect("a known kind"));
         }
         Happening::Run(moments) => (0..moments).for_each(|_| world.tick(|_| Fate::Arrives)),
@@ -72,7 +72,7 @@ fn happen(world: &mut World, happening: Happening) {
                 });
             }
         }
-        // One at a time, or nothing that follows means anything.
+        // At most one store is dead at a time, or the later events would mean nothing.
         Happening::Kill(store) if world.dead.is_empty() => drop(world.dead.insert(store % stores)),
         Happening::Kill(_) => {}
         Happening::Revive => world.dead.clear(),
@@ -106,7 +106,7 @@ fn happen(world: &mut World, happening: Happening) {
     }
 }
 
-/// A region that `region` could be merged into, if neither takes part in anything.
+/// Returns a region into which `region` could be merged, if neither takes part in an operator.
 fn neighbour(world: &World, region: u64) -> Option<u64> {
     let source = &world.regions.get(&region)?.descriptor;
     let target = world.regions.values().find(|other| other.descriptor.joined(source).is_some())?;
@@ -131,7 +131,7 @@ proptest! {
         for happening in happenings {
             happen(&mut world, happening);
         }
-        // The rows are compared once more.
+        // A new driver compares the rows once more.
         world.new_driver();
         world.dead.clear();
         world.stuck.clear();
@@ -145,7 +145,8 @@ proptest! {
         prop_assert!(world.is_at_rest(), "{:?}\n{}", world.meta.operators, world.events.join("\n"));
     }
 
-    /// Left alone, a cluster on which stores came and went is as placement wants it, and stays so.
+    /// When stores came and went and the cluster is left alone, it reaches the layout that
+    /// placement wants and stays there.
     #[test]
     fn placement_comes_to_rest(
         stores in 4..7u64,

@@ -1,4 +1,5 @@
-//! Lives of operators as golden scripts, in `tests/scripts`; `UPDATE_GOLDENFILES=1` writes them anew.
+//! Lifecycles of operators as golden scripts, in `tests/scripts`. `UPDATE_GOLDENFILES=1` renews
+//! them.
 //!
 //! ```text
 //! cluster stores=N regions=N replicas=N
@@ -8,8 +9,8 @@
 //! kill STORE | revive STORE       its peers answer no more, or again
 //! stick STORE | unstick STORE     learners there are not filled, or are again
 //! elect REGION STORE              the region has another leader
-//! freeze SOURCE TARGET            a merge is prepared that nobody asked for
-//! learner REGION STORE            a learner is added that nobody asked for
+//! freeze SOURCE TARGET            a merge is prepared without an operator
+//! learner REGION STORE            a learner is added without an operator
 //! next-driver                     the meta region has another leader
 //! join | drain STORE | plan on|off | policy NAME
 //! lose SECONDS                    runs, and no order or proposal arrives

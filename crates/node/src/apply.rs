@@ -1,4 +1,4 @@
-//! Execution: committed entries become rows, and whoever waited for them is answered.
+//! Execution: turns committed entries into rows, and answers the clients that wait for them.
 
 use std::collections::BTreeMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -23,7 +23,7 @@ use failure::{failure_of, panic_text, Failed, Failure, Progress};
 mod failure;
 mod quarantine;
 
-/// A committed entry, and who waits for it on this store.
+/// A committed entry, and the clients on this store that wait for it.
 #[derive(Debug)]
 pub struct ToApply<C> {
     pub entry: Committed,
@@ -35,8 +35,8 @@ impl<C> ToApply<C> {
         self.entry.payload.len()
     }
 
-    /// Whether the entry orders something of the region as of its index: nothing of the region is executed in one
-    /// batch with it and behind it.
+    /// Returns true if the entry orders something of the region as of its index. Later entries of
+    /// the region must then be executed in another batch.
     pub fn ends_batch(&self) -> bool {
         command::order::is_order(&self.entry.payload)
     }
@@ -59,12 +59,12 @@ impl<F: FnMut(&Bytes, &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>>> Meta
     }
 }
 
-/// The rows as they are, and word of what will be asked of them.
+/// The present rows, with announcements of the reads to come.
 pub trait Rows: Reader {
-    /// A payload of commands is executed next.
+    /// Announces that a payload of commands is executed next.
     fn begin_payload(&self) {}
 
-    /// Of that payload these items are left, the first of which is executed next.
+    /// Announces the rest of that payload. The first of these items is executed next.
     fn coming(&self, _items: &Items) {}
 }
 
@@ -79,13 +79,13 @@ pub struct Executed<'a> {
     /// The region's time after the entry.
     pub now_ms: UnixMillis,
     pub replies: &'a [Option<Reply>],
-    /// Whether somebody on this store waits for it.
+    /// True if a client on this store waits for the entry.
     pub is_awaited: bool,
 }
 
-/// What a simulator may see of the inside, for its invariants. Nothing depends on it.
+/// A view of internal steps for a simulator's invariants. Nothing depends on it.
 pub trait Watch<C> {
-    /// An entry of this seed is proposed for these clients, who asked for so many commands each.
+    /// An entry with this seed is proposed for these clients, each with its number of commands.
     fn proposed(&mut self, _region: RegionId, _seed: u64, _clients: &mut dyn Iterator<Item = (&C, usize)>) {}
 
     fn executed(&mut self, _executed: Executed<'_>) {}
@@ -98,22 +98,23 @@ pub trait Watch<C> {
     fn changed(&mut self, _region: RegionId, _changed: &Changed, _token: Option<u64>) {}
 }
 
-/// Nobody watches.
+/// Observes nothing.
 impl<C> Watch<C> for () {}
 
-/// Something to do now. The order counts: rows are written before anybody can learn of them, a region's new extent is
-/// known before the groups go on, and clients are answered last.
+/// The next steps after an execution. Their order matters. Rows are written before anything can
+/// show them. A region's new range is published before the groups continue. Clients are answered
+/// last.
 pub enum ApplyEffect<C> {
-    /// All in one, however long there is no room for it.
+    /// Write everything as one set, and wait for room if there is none.
     Write(WriteSet),
-    /// What regions with a peer here are now, in the order of their making. No lease of theirs stands until the groups
-    /// are told.
+    /// Publish the new descriptors of regions with a peer here, in the order in which they were
+    /// made. These regions have no lease until the groups are told.
     Describe(Vec<RegionDescriptor>),
-    /// The region has merged into another, which counts its keys.
+    /// The region has merged into another, which counts its keys now.
     Absorbed {
         region: RegionId,
     },
-    /// How far the region is applied, and what it holds.
+    /// Publish the region's applied index and contents.
     State {
         region: RegionId,
         state: RegionState,
@@ -131,7 +132,7 @@ pub enum ApplyEffect<C> {
         index: LogIndex,
         number: u64,
     },
-    /// The groups are told, as `replica::Input::Applied`.
+    /// Tell the groups, as `replica::Input::Applied`.
     Applied(Vec<(RegionId, LogIndex)>),
     Answer {
         client: C,
@@ -139,7 +140,7 @@ pub enum ApplyEffect<C> {
     },
 }
 
-/// What of each region with rows here is applied.
+/// The applied state of each region with rows here.
 #[derive(Debug, Default)]
 pub struct Execution {
     store: StoreId,
@@ -158,7 +159,7 @@ struct Batch<C> {
     states: Vec<(RegionId, RegionState)>,
     descriptors: Vec<RegionDescriptor>,
     absorbed: Vec<RegionId>,
-    /// Region, index and number.
+    /// Region, index and number of each check.
     checks: Vec<(RegionId, LogIndex, u64)>,
     held: Vec<(RegionId, Mark)>,
     answers: Vec<(Waiting<C>, Option<Vec<Option<Reply>>>)>,
@@ -222,7 +223,7 @@ struct Done {
     replies: Vec<Option<Vec<Option<Reply>>>>,
 }
 
-/// What became of entries that may be executed only if that waits for nothing.
+/// The result of an execution that must not wait.
 pub enum InRamOutcome<C> {
     Executed(Vec<ApplyEffect<C>>),
     NotExecuted(Vec<ToApply<C>>),
@@ -234,7 +235,7 @@ impl Execution {
         Execution { store, fails_by_order, ..Execution::default() }
     }
 
-    /// The region's rows are these from now on: at a start, or after a snapshot took their place.
+    /// Loads a region's state: at a start, or after a snapshot has replaced its rows.
     pub fn load(&mut self, region: RegionId, state: RegionState, slots: Option<SlotRange>) {
         self.states.insert(region, state);
         self.slots.insert(region, slots.unwrap_or(SlotRange::ALL));
@@ -261,7 +262,7 @@ impl Execution {
     ///
     /// # Panics
     ///
-    /// When a region's entries are not those that follow what is applied.
+    /// If a region's entries do not directly follow its applied index.
     pub fn execute<C, R: Rows>(
         &mut self,
         entries: BTreeMap<RegionId, Vec<ToApply<C>>>,
@@ -459,7 +460,7 @@ impl Execution {
         Ok(done)
     }
 
-    /// In the order in which they are to be done.
+    /// Returns the effects of a batch in the order in which they must be carried out.
     fn effects_of<C>(&self, batch: Batch<C>) -> Vec<ApplyEffect<C>> {
         let mut effects = Vec::new();
         if !batch.states.is_empty() {
@@ -512,23 +513,25 @@ fn spoil(writes: &mut WriteSet) {
     let values = writes.rows.iter_mut().filter(|(row, _)| row.first() == Some(&b'd'));
     if let Some(value) = values.filter_map(|(_, value)| value.as_mut()).find(|value| is_string(value)) {
         let mut spoilt = value.to_vec();
-        *spoilt.last_mut().expect("it is not empty") ^= 1;
+        *spoilt.last_mut().expect("the value is not empty") ^= 1;
         *value = spoilt.into();
     }
 }
 
-/// Takes over a region's keys. Their rows stay where they are; those that speak of the region go.
+/// Takes over a region's keys. Their rows stay where they are, and the rows about the region itself
+/// are deleted.
 fn absorb(txn: &mut Txn<'_>, source: RegionId, state: &RegionState) {
     txn.state_mut().absorb(state);
     txn.delete(region_state_row(source));
     txn.delete(region_descriptor_row(source));
 }
 
-/// Writes what a change makes of the region, and the rows of the region that it splits off.
+/// Writes the descriptors of a change, and the rows of a region that it splits off.
 fn change(txn: &mut Txn<'_>, changed: &Changed) -> storage::Result<Option<(RegionDescriptor, RegionState)>> {
     txn.put(region_descriptor_row(changed.region.id), changed.region.encode());
     let Some(child) = &changed.split_off else { return Ok(None) };
-    // The entry may be applied again after a crash, while a snapshot that the child took since is durable.
+    // After a crash the entry may be applied again, although the child's rows are durable and come
+    // from a later snapshot.
     let is_here = txn.get(&region_state_row(child.id))?.is_some();
     if is_here {
         let left = storage::count_keys(txn, changed.region.slots.unwrap_or(SlotRange::ALL))?;

@@ -1,11 +1,12 @@
-//! Which thread executes committed entries, and in which order.
+//! Decides which thread executes committed entries, and in which order.
 //!
-//! The worker's thread executes entries whose rows are in RAM ([`Execution::execute_in_ram`](crate::Execution)): that
-//! waits for nothing. All others go to the apply thread, which may wait for a device. [`ApplyQueue`] is the worker's end
-//! of the queue between them, [`Backlog`] is the apply thread's end.
+//! The worker's thread executes entries whose rows are in RAM
+//! ([`Execution::execute_in_ram`](crate::Execution)), without waiting. All other entries go to the
+//! apply thread, which may wait for a device. [`ApplyQueue`] is the worker's end of the queue
+//! between them, and [`Backlog`] is the apply thread's end.
 //!
 //! ```text
-//!  Effect::Apply ─▶ ApplyQueue ─┬─▶ Executor::attempt    all rows are in RAM, nothing of the region is under way
+//!  Effect::Apply ─▶ ApplyQueue ─┬─▶ Executor::attempt    all rows in RAM, none sent before
 //!                     ▲   │ hold └─▶ Executor::send ─▶ Backlog::next ─▶ Execution::execute
 //!                     └───┴──────── applied ◀──────────────────────────────┘
 //! ```
@@ -18,12 +19,13 @@ use crate::apply::ToApply;
 use crate::lives;
 use crate::planted::{self, Bug};
 
-/// Maximum number of hand-outs that go to the apply thread without an attempt. Each attempt that misses a row doubles the number.
+/// Maximum number of hand-outs that go to the apply thread without an attempt. Each attempt that
+/// misses a row doubles the number.
 const SKIPPED_MAX: u32 = 63;
-/// Entries of more bytes than this are not executed in the worker's thread.
+/// Maximum bytes of entries that the worker's thread executes at a time.
 const ATTEMPT_BYTES_MAX: u64 = 1 << 20;
 
-/// What the apply thread does, in the order given.
+/// The jobs of the apply thread, in order.
 #[derive(Debug)]
 pub enum ApplyJob<C> {
     Entries {
@@ -33,23 +35,24 @@ pub enum ApplyJob<C> {
     /// A step of a peer's life begins. Of a region whose rows are replaced nothing comes before they are, of one that
     /// ends nothing comes ever again.
     Life(lives::Job),
-    /// The region's rows are those of a snapshot now.
+    /// Load the region, whose rows were replaced by a snapshot.
     Reload(RegionDescriptor),
 }
 
-/// What came of entries that the worker's thread tried to execute.
+/// The result of an attempt to execute entries in the worker's thread.
 pub enum Attempt<C> {
-    /// Their effects are carried out.
+    /// The effects were carried out.
     Executed,
     /// The apply thread is executing, or there is no room for rows.
     Busy(Vec<ToApply<C>>),
-    /// RAM does not have all rows that they need, or they are more than commands. They had no effect.
+    /// RAM lacks a row that the entries need, or they are more than commands. They had no effect.
     NotInRam(Vec<ToApply<C>>),
 }
 
-/// The threads that an [`ApplyQueue`] decides for.
+/// The threads for which an [`ApplyQueue`] decides.
 pub trait Executor<C> {
-    /// Executes the entries over rows in RAM and carries out what comes of it, or gives them back as they were.
+    /// Executes the entries over rows in RAM and carries out the effects, or returns the entries
+    /// unchanged.
     fn attempt(&mut self, region: RegionId, entries: Vec<ToApply<C>>) -> Attempt<C>;
 
     /// Appends a job to the apply thread's backlog.
@@ -63,12 +66,15 @@ pub trait Executor<C> {
 /// The worker's end of the queue.
 #[derive(Debug)]
 pub struct ApplyQueue<C> {
-    /// By region, entries that went to the apply thread, and that it has not reported as applied: index and bytes.
+    /// The entries of each region that were sent to the apply thread and not reported as applied:
+    /// index and bytes.
     sent: BTreeMap<RegionId, VecDeque<(LogIndex, u64)>>,
-    /// Entries that came meanwhile. They are tried once the apply thread is done with those before them.
+    /// Entries that arrived since. They are attempted once the apply thread has applied those
+    /// before them.
     held: BTreeMap<RegionId, Vec<ToApply<C>>>,
-    /// Regions whose rows are replaced or end. Only the apply thread knows when they may be executed again, so all their
-    /// entries go to it until it has reported one of those that were sent since. The first such entry, once there is one.
+    /// Regions whose rows are being replaced or removed. Only the apply thread knows when they may
+    /// be executed again. So all their entries go to it, until it has applied one that was sent
+    /// since. The value is the first such entry, once there is one.
     away: BTreeMap<RegionId, Option<LogIndex>>,
     /// Quarantined regions, and the first entry of each that is not executed.
     stopped: BTreeMap<RegionId, LogIndex>,
@@ -76,7 +82,7 @@ pub struct ApplyQueue<C> {
     bytes: u64,
     /// Number of hand-outs that go to the apply thread next without an attempt.
     skipped: u32,
-    /// What `skipped` becomes when an attempt misses a row.
+    /// The value of `skipped` after the next attempt that misses a row.
     skipped_next: u32,
 }
 
@@ -117,7 +123,7 @@ impl<C> ApplyQueue<C> {
         self.attempt(region, entries, executor);
     }
 
-    /// Has a step of a peer's life done: the effect `Life`.
+    /// Sends a step of a peer's lifecycle, for the effect `Life`.
     pub fn live(&mut self, job: lives::Job, executor: &mut impl Executor<C>) {
         let region = job.region();
         if matches!(job, lives::Job::Replace { .. } | lives::Job::End { .. }) {
@@ -128,7 +134,8 @@ impl<C> ApplyQueue<C> {
         executor.send(ApplyJob::Life(job));
     }
 
-    /// The apply thread reports that it has applied the region's entries through `index`.
+    /// Processes the apply thread's report that it has applied the region's entries through
+    /// `index`.
     pub fn applied(&mut self, region: RegionId, index: LogIndex, executor: &mut impl Executor<C>) {
         let Some(sent) = self.sent.get_mut(&region) else { return };
         let done = sent.partition_point(|(sent, _)| *sent <= index);
@@ -176,7 +183,7 @@ impl<C> ApplyQueue<C> {
         held.into_iter().for_each(|region| self.send(region, Vec::new(), executor));
     }
 
-    /// Bytes of entries that wait, here or with the apply thread.
+    /// Returns the bytes of entries that wait, here or in the apply thread.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -203,14 +210,16 @@ impl<C> ApplyQueue<C> {
         self.send(region, entries, executor);
     }
 
-    /// Entries that come out of `held` count as neither held nor sent until they are applied again.
+    /// Takes a region's held entries. They count neither as held nor as sent until they are passed
+    /// to `apply` again.
     fn take_held(&mut self, region: RegionId) -> Vec<ToApply<C>> {
         let entries = self.held.remove(&region).unwrap_or_default();
         self.bytes -= bytes_of(&entries);
         entries
     }
 
-    /// Sends the region's entries that are held, and these behind them. All of them count in `bytes`.
+    /// Sends the region's held entries, and `entries` behind them. All of them must be counted in
+    /// `bytes`.
     fn send(&mut self, region: RegionId, entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
         let mut all = self.held.remove(&region).unwrap_or_default();
         all.extend(entries);
@@ -228,25 +237,25 @@ fn bytes_of<C>(entries: &[ToApply<C>]) -> u64 {
     entries.iter().map(|apply| apply.bytes() as u64).sum()
 }
 
-/// The apply thread's end of the queue: jobs in their order, and batches of entries.
+/// The apply thread's end of the queue: jobs in order, and batches of entries.
 #[derive(Debug)]
 pub struct Backlog<C> {
     entries: VecDeque<(RegionId, ToApply<C>)>,
-    /// Jobs behind `entries`. The first of them is not of entries.
+    /// Jobs behind `entries`. The first of them is not a job of entries.
     jobs: VecDeque<ApplyJob<C>>,
-    /// Regions whose rows are being replaced, so that a `Reload` is still to come. False if the peer ended
-    /// meanwhile: its rows may be gone when the `Reload` comes, and nothing may be loaded from them.
+    /// Regions whose rows are being replaced, so that a `Reload` will come. The value is false if
+    /// the peer was removed since: its rows may be gone then, and must not be loaded.
     reloads: BTreeMap<RegionId, bool>,
 }
 
-/// What the apply thread does next.
+/// The next work of the apply thread.
 #[derive(Debug)]
 pub enum Next<C> {
-    /// Executes these in one write set.
+    /// Execute these entries in one write set.
     Entries { by_region: BTreeMap<RegionId, Vec<ToApply<C>>> },
     /// Has execution begin the job ([`crate::Execution::begin`]). Then its steps are carried out, beside execution.
     Life(lives::Job),
-    /// Loads the region from its rows.
+    /// Load the region from its rows.
     Reload(RegionDescriptor),
 }
 
@@ -266,8 +275,9 @@ impl<C> Backlog<C> {
         self.entries.is_empty() && self.jobs.is_empty()
     }
 
-    /// Returns what the apply thread does next. Entries have at most `bytes_max` bytes together, or are a single larger
-    /// one; an entry that [ends its batch](ToApply::ends_batch) is the last.
+    /// Returns the next work of the apply thread. Entries have at most `bytes_max` bytes together,
+    /// or are a single larger one. An entry that [ends its batch](ToApply::ends_batch) is the last
+    /// one.
     pub fn next(&mut self, bytes_max: usize) -> Option<Next<C>> {
         let (mut by_region, mut bytes) = (BTreeMap::<_, Vec<_>>::new(), 0);
         while self.entries.front().is_some_and(|(_, apply)| bytes == 0 || bytes + apply.bytes() <= bytes_max)
@@ -293,14 +303,14 @@ impl<C> Backlog<C> {
                 let is_wanted = self.reloads.remove(&descriptor.id).unwrap_or(true);
                 is_wanted.then_some(Next::Reload(descriptor))
             }
-            ApplyJob::Entries { .. } => unreachable!("entries are taken as they come first"),
+            ApplyJob::Entries { .. } => unreachable!("entries are taken before other jobs"),
         };
         self.take_entries();
         next.or_else(|| self.next(bytes_max))
     }
 
-    /// The steps of a job are carried out beside execution: the peer may end before the rows of a snapshot
-    /// that came before are loaded.
+    /// Tracks whether a `Reload` may be executed. A job's steps run in parallel with execution, so
+    /// the peer may be removed before the rows of an earlier snapshot are loaded.
     fn expect_reload(&mut self, job: &lives::Job) {
         match job {
             lives::Job::Replace { descriptor, .. } => drop(self.reloads.insert(descriptor.id, true)),

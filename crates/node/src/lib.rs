@@ -1,7 +1,8 @@
-//! The order of steps in a store, written once: pure state machines that are told what happened and say what to do.
+//! The order of steps in a store, written once: pure state machines that get inputs and return
+//! effects.
 //!
-//! The server drives them with threads and devices, the simulator with a seed. Neither decides anything: each executes
-//! a list of effects in the order in which it stands, and reports what came of them.
+//! The server drives them with threads and devices, and the simulator with a seed. Neither makes
+//! decisions. Each executes the effects in order and reports the results.
 //!
 //! ```text
 //!  submissions ─▶ Shard::step ─▶ Shard::turn ─▶ Effect: send, persist, apply, answer, publish
@@ -10,19 +11,22 @@
 //!                   Applied ◀── ApplyEffect ◀── Execution::execute
 //! ```
 //!
-//! - [`session`] is one client's conversation, from bytes to commands and from answers to bytes.
-//! - [`Shard`] owns the Raft groups of a store (`replica`), the commands that wait to be proposed, and who waits for
-//!   which entry.
-//! - [`Execution`] makes rows of committed entries, and says what must be written, published and answered, in that order.
-//! - [`ApplyQueue`] decides which thread executes: the worker's where RAM has all rows, else the apply thread.
-//! - [`recovery`] makes peers of what the log and the rows hold at a start.
-//! - [`lives`] has the steps by which a snapshot replaces a region's rows, and by which a peer ends.
+//! - [`session`] is one client's session, from bytes to commands and from answers to bytes.
+//! - [`Shard`] owns the Raft groups of a store (`replica`), the commands that wait to be proposed,
+//!   and the clients that wait for entries.
+//! - [`Execution`] turns committed entries into rows. It returns what must be written, published
+//!   and answered, in that order.
+//! - [`ApplyQueue`] decides which thread executes: the worker's if RAM holds all rows, else the
+//!   apply thread.
+//! - [`recovery`] builds the peers from the log and the rows at a start.
+//! - [`lives`] defines the steps that replace a region's rows by a snapshot, or remove a peer.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
-//! - [`Silence`] tells which stores have fallen silent, so that what they led wakes.
-//! - [`stop`] is what a store that is to stop waits for, and to whom it hands its leads.
-//! - [`Leadership`] is what a store believes of who leads a region.
+//! - [`Silence`] detects stores that have fallen silent, so that the regions that they led wake.
+//! - [`stop`] decides what a stopping store waits for, and which stores take over its leaders.
+//! - [`Leadership`] is what a store knows about a region's leader.
 //!
-//! Invariant: nothing here reads a clock, a file, a socket or ambient randomness, nor waits.
+//! Invariant: nothing here reads a clock, a file, a socket or ambient randomness, and nothing
+//! waits.
 
 #![forbid(unsafe_code)]
 

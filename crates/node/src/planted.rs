@@ -1,36 +1,39 @@
-//! Bugs that the simulator must find, each a line or two away from the code that it breaks.
+//! Bugs that the simulator must find. Each is a line or two away from the code that it breaks.
 //!
-//! Without the feature `planted` none of this exists: [`is`] is a constant `false`. With it, one build holds
-//! all of them, and each thread chooses at most one.
+//! Without the feature `planted`, [`is`] is a constant `false`, so none of the bugs is compiled in.
+//! With it, one build contains all of them, and each thread chooses at most one.
 
-/// What is broken on purpose.
+/// The bugs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
     /// Clients are answered, and the groups are told, before the rows are written.
     AnswerBeforeWrite,
-    /// A proposal for which its client has waited too long is refused, though it may yet be applied.
+    /// A proposal whose client has waited too long is refused, although it may still be applied.
     RefuseWhatIsLate,
     /// A command for a slot that an earlier entry of the same turn gave away is executed.
     SlotsOfTheTurn,
-    /// A start takes a snapshot for applied that it was only promised.
+    /// A start treats a snapshot that was only accepted as applied.
     SnapshotNotFinished,
-    /// A start opens a peer whose removal it had applied.
+    /// A start opens a peer whose removal was already applied.
     EndForgotten,
-    /// The log says that a snapshot is applied before the rows are replaced.
+    /// The log records a snapshot as applied before the rows are replaced.
     ExistsBeforeRows,
-    /// The rows of a peer that ends are deleted before its tombstone is written.
+    /// The rows of a removed peer are deleted before its tombstone is written.
     TombstoneAfterRows,
-    /// Entries are executed beside the groups while the apply thread has earlier ones of their region.
+    /// The worker's thread executes entries while the apply thread still has earlier ones of the
+    /// region.
     ExecuteAhead,
-    /// Entries are executed beside the groups before the apply thread has heard that a snapshot replaced the rows.
+    /// The worker's thread executes entries before the apply thread knows that a snapshot replaced
+    /// the rows.
     ExecuteBeforeReload,
-    /// Commands for a region are asked for while earlier ones of the connection are, which must come first.
+    /// A connection's commands for a region are requested before earlier ones that must come first
+    /// are done.
     Overtake,
-    /// The replies to a pipeline are given in the opposite order.
+    /// The replies to a pipeline are sent in reverse order.
     RepliesTurned,
-    /// A store that stops by plan ends before the requests of its clients are answered.
+    /// A planned stop ends before the requests of the store's clients are answered.
     StopUnanswered,
-    /// Store 1 now and then writes a string with another last byte than its peers.
+    /// Store 1 occasionally writes a string whose last byte differs from its peers'.
     RowDiffers,
     /// A start does not read which peers are quarantined.
     QuarantineForgotten,
@@ -66,7 +69,7 @@ mod chosen {
         static CHOSEN: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// From now on this thread has this bug and no other of this crate.
+    /// Chooses this thread's bug.
     pub fn set(bug: Option<Bug>) {
         CHOSEN.with(|chosen| chosen.set(bug));
     }

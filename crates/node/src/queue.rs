@@ -11,10 +11,10 @@ use types::{BootNanos, LogIndex, RegionId, UnixMillis};
 use crate::planted::{self, Bug};
 use crate::work::{Outcome, Refusal, Submit, Work};
 
-/// Bytes of commands that make one Raft entry; a single command may be larger. Entries are executed one by one, and what
-/// waited for the first is answered before the last begins.
+/// Maximum bytes of commands in one Raft entry; a single command may be larger. Entries are
+/// executed one by one, so the clients of the first entry are answered before the last one begins.
 const ENTRY_BYTES_MAX: usize = 64 << 10;
-/// Keys or rows that one maintenance step of a slot deletes.
+/// Maximum number of keys or rows that one maintenance step of a slot deletes.
 const MAINTENANCE_STEP: u32 = 256;
 
 /// The clients of one proposed entry, in the order of their commands.
@@ -27,7 +27,7 @@ pub struct Waiting<C> {
 
 #[derive(Debug)]
 struct Client<C> {
-    /// `None` once it was answered before its entry was.
+    /// The client; `None` if it was answered before its entry was.
     to: Option<C>,
     commands: usize,
     deadline: BootNanos,
@@ -38,12 +38,12 @@ impl<C> Waiting<C> {
         self.region
     }
 
-    /// The seed that the entry bears.
+    /// Returns the entry's seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Each client's share of the entry's replies.
+    /// Returns each client's share of the entry's replies.
     pub fn answers(self, replies: Vec<Option<Reply>>) -> impl Iterator<Item = (C, Outcome)> {
         let mut replies = replies.into_iter();
         self.clients.into_iter().filter_map(move |client| {
@@ -52,13 +52,13 @@ impl<C> Waiting<C> {
         })
     }
 
-    /// Those who were not answered before.
+    /// Returns the clients that were not answered before.
     pub fn clients(self) -> impl Iterator<Item = C> {
         self.clients.into_iter().filter_map(|client| client.to)
     }
 }
 
-/// An entry to be proposed, for which somebody waits under the token.
+/// An entry to propose. Clients wait for it under the token.
 pub(crate) struct Proposal {
     pub region: RegionId,
     pub token: u64,
@@ -99,10 +99,11 @@ impl<C> Queue<C> {
         self.queues.is_empty()
     }
 
-    /// Makes one entry of what waits for each region (more where that would be too large), stamped with `stamp`.
-    /// `may` says whether a region can take proposals now: where this store does not lead, the clients hear so, in
-    /// `refused`; where it cannot for a while, they wait on. `token` gives a number that no other entry has; seeds
-    /// are derived from it and `seed`.
+    /// Builds one entry for each region from what waits for it, or more if one would be too large,
+    /// stamped with `stamp`. `may` decides whether a region can take proposals now. If this store
+    /// does not lead the region, its clients are returned in `refused`. If the region cannot take
+    /// proposals for a while, they keep waiting. `token` returns a number that no other entry has.
+    /// The entry's seed is derived from it and `seed`.
     pub fn build(
         &mut self,
         (stamp, seed): (UnixMillis, u64),
@@ -150,7 +151,7 @@ impl<C> Queue<C> {
         self.proposed.remove(&token)
     }
 
-    /// Who waits for the entry of this token, with the seed that the entry bears.
+    /// Returns the seed of the token's entry and the clients that wait for it.
     pub fn waiting(&self, token: u64) -> Option<(u64, impl Iterator<Item = (&C, usize)>)> {
         let waiting = self.proposed.get(&token)?;
         let clients =
@@ -158,8 +159,8 @@ impl<C> Queue<C> {
         Some((waiting.seed, clients))
     }
 
-    /// Answers everyone whose time is over: queued submissions were not proposed, the outcome of proposed
-    /// ones is unknown. Gives the entries for which nobody waits any more.
+    /// Answers all clients whose deadline has passed. Queued submissions were not proposed; the
+    /// outcome of proposed ones is unknown. Returns the entries for which no client waits any more.
     pub fn expire(&mut self, now: BootNanos, answers: &mut Vec<(C, Outcome)>) -> Vec<(RegionId, u64)> {
         for queue in self.queues.values_mut() {
             let (late, waiting): (VecDeque<_>, _) =
@@ -187,7 +188,7 @@ impl<C> Queue<C> {
     }
 }
 
-/// One entry of the first submission and of as many of those behind it as there is room for.
+/// Merges the first submission, and as many behind it as fit, into one entry.
 fn merge<C>(
     first: Submit<C>,
     queue: &mut VecDeque<Submit<C>>,
@@ -220,7 +221,8 @@ fn merge<C>(
     (builder.finish(stamp, seed), clients)
 }
 
-/// Bytes of the entry that begins with the first submission, roughly and never too few for it alone.
+/// Returns the approximate bytes of the entry that begins with the first submission. It is never
+/// too small for that submission alone.
 fn likely_bytes<C>(first: &Submit<C>, behind: &VecDeque<Submit<C>>) -> usize {
     let first = first.work.bytes();
     let mut bytes = first;

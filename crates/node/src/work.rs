@@ -1,4 +1,4 @@
-//! What waits to be proposed, and how it ends.
+//! Work that waits to be proposed, and its outcome.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use types::{BootNanos, RegionId, Slot};
 
 use crate::item::Item;
 
-/// Commands, or a change of the cluster's own state, for one Raft entry.
+/// The contents of one Raft entry: commands, or a change of the cluster's own state.
 #[derive(Clone)]
 pub enum Work {
     Commands(Arc<Vec<Item>>),
@@ -20,7 +20,7 @@ pub enum Work {
     Order(Order),
 }
 
-/// Slots with keys whose time is over, and slots with rows of dead collections.
+/// Slots with expired keys, and slots with rows of deleted collections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Maintenance {
     pub expire: Vec<Slot>,
@@ -28,7 +28,7 @@ pub struct Maintenance {
 }
 
 impl Work {
-    /// Replies that its execution gives.
+    /// Returns the number of replies of an execution.
     pub fn len(&self) -> usize {
         match self {
             Work::Commands(items) => items.len(),
@@ -41,7 +41,7 @@ impl Work {
         self.len() == 0
     }
 
-    /// Bytes that it takes in an entry, roughly.
+    /// Returns the approximate bytes in an entry.
     pub fn bytes(&self) -> usize {
         match self {
             Work::Commands(items) => items.iter().map(Item::bytes).sum(),
@@ -52,12 +52,12 @@ impl Work {
     }
 }
 
-/// Work of a client, `C`, who is answered once.
+/// Work of a client `C`, which gets one answer.
 #[derive(Clone)]
 pub struct Submit<C> {
     pub region: RegionId,
     pub work: Work,
-    /// When the client is answered whatever has happened.
+    /// The time by which the client is answered in any case.
     pub deadline: BootNanos,
     pub client: C,
 }
@@ -65,11 +65,12 @@ pub struct Submit<C> {
 /// The answer to a submission.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// One reply for each command; `None` where the region had given the slot away, and nothing was executed.
+    /// One reply for each command. `None` means that the command was not executed, because the
+    /// region had given its slot away.
     Applied(Vec<Option<Reply>>),
     /// Nothing was proposed.
     Refused(Refusal),
-    /// It was proposed, and may or may not take effect.
+    /// The work was proposed and may or may not take effect.
     Unknown,
 }
 

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alor;
 mod answer;
 mod blocks;
 mod cache;

@@ -1,4 +1,4 @@
-//! What a worker is told, and what it wants done.
+//! The inputs and actions of a worker.
 
 use std::collections::BTreeMap;
 
@@ -11,47 +11,51 @@ use types::{
 
 use crate::log_store::{HardState, LogError};
 
-/// What recovery found of one region on this store.
+/// The result of recovery for one region of this store.
 #[derive(Clone, Debug)]
 pub struct PeerSeed {
-    /// As of `applied`; as it was made where the engine holds nothing of it.
+    /// The descriptor as of `applied`; if the engine holds nothing of the region, its first
+    /// descriptor.
     pub descriptor: RegionDescriptor,
     /// Index and term of the last entry that the engine holds durably.
     ///
-    /// `None`: the peer was made by a split, and the engine lost that with its memtable. The peer waits
-    /// until its parent has applied the split again.
+    /// `None` means that a split made the peer and the engine lost that with its memtable. The peer
+    /// waits until its parent has applied the split again.
     pub applied: Option<(LogIndex, Term)>,
-    /// The region of which a split made it, and the entry. That entry is known to be committed.
+    /// The region whose split made this one, and the entry of the split. That entry is known to be
+    /// committed.
     pub parent: Option<(RegionId, LogIndex)>,
 }
 
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A tick's time has come. Ticks that come too early, or that were missed, do not count.
+    /// A tick is due. Early and missed ticks do not count.
     Tick,
     Message {
         from: StoreId,
         region: RegionId,
         message: Message,
     },
-    /// Tokens name proposals and reads; the caller keeps them unique within the worker's life.
+    /// Proposes an entry. Tokens name proposals and reads. The caller keeps them unique within the
+    /// worker's lifetime.
     Propose {
         region: RegionId,
         token: u64,
         payload: Bytes,
     },
-    /// A strong read: answered by `ReadReady` once a round sent after this input was confirmed and
-    /// everything committed before it is applied, or by `Refused`.
+    /// Requests a strong read. `ReadReady` answers it once a round that was sent after this input
+    /// is confirmed and everything committed before is applied. Otherwise `Refused` answers it.
     ReadIndex {
         region: RegionId,
         token: u64,
     },
-    /// A reader found the lease missing or near its end. The lease is renewed while this, or
+    /// A reader found the lease missing or near its end. The lease is renewed while this input, or
     /// `ReadIndex`, keeps coming.
     WantLease {
         region: RegionId,
     },
-    /// The batch of this number, and so every batch before it, is written (and synced if it said so).
+    /// The batch of this number, and every batch before it, is written (and synced if it required
+    /// that).
     Persisted {
         batch: u64,
     },
@@ -64,7 +68,7 @@ pub enum Input {
         region: RegionId,
         index: LogIndex,
     },
-    /// A leader of the region says that every peer's log holds everything through `index`.
+    /// A leader of the region reports that every peer's log holds everything through `index`.
     TruncateHint {
         region: RegionId,
         index: LogIndex,
@@ -73,8 +77,9 @@ pub enum Input {
         region: RegionId,
         to: StoreId,
     },
-    /// The store is about to stop. Its peers no longer campaign or take over a lead. They vote, and a leader leads
-    /// until its lead is transferred. The only voter of a region is exempt.
+    /// The store is about to stop. Its peers no longer campaign or take over leadership. They still
+    /// vote, and a leader leads until its leadership is transferred. The only voter of a region is
+    /// exempt.
     StopLeading,
     /// The region's peer does not apply the entry at `index`, nor anything behind it, until `Release`. It hands its
     /// lead to another voter. It appends and votes, for the majority needs it: what it holds of the log is sound.
@@ -105,11 +110,11 @@ pub enum Input {
     ChangeRegion {
         region: RegionId,
         token: u64,
-        /// The change is meant for this epoch and no other.
+        /// The only epoch for which the change is meant.
         expect: RegionEpoch,
         change: RegionChange,
     },
-    /// Another store's word for a region's newest descriptor that it has applied.
+    /// The newest descriptor of a region that another store has applied.
     Announced {
         from: StoreId,
         descriptor: RegionDescriptor,
@@ -124,7 +129,8 @@ pub enum Input {
     SnapshotFailed {
         region: RegionId,
     },
-    /// `SendSnapshot` ended: its message was given to the other store's worker, or given up.
+    /// `SendSnapshot` ended: the message was delivered to the other store's worker, or was given
+    /// up.
     SnapshotSent {
         region: RegionId,
         to: StoreId,
@@ -134,32 +140,33 @@ pub enum Input {
     SnapshotApplied {
         region: RegionId,
     },
-    /// `Destroy` is done: neither rows nor log of the peer are left.
+    /// `Destroy` is done: no rows and no log of the peer are left.
     Destroyed {
         region: RegionId,
     },
-    /// The store's log is too large, and these regions hold most of it: they are to let go of what they can do without.
-    /// Followers that lag get a snapshot instead.
+    /// The store's log is too large, and these regions hold most of it. They must drop all entries
+    /// that they do not need. Lagging followers then get a snapshot instead.
     LogPinned {
         regions: Vec<RegionId>,
     },
-    /// `ReadLog` is done. Every one is answered, once.
+    /// `ReadLog` is done. Every request is answered once.
     LogRead {
         region: RegionId,
         number: u64,
         entries: Result<Vec<Entry>, LogError>,
     },
-    /// Nothing was heard of this store for a while: the regions that it led do not sleep on.
+    /// The store was silent for a while, so the regions that it led must wake.
     StoreSilent {
         store: StoreId,
     },
-    /// What was sent to this store lately may be lost.
+    /// Messages that were recently sent to this store may be lost.
     StoreUnreachable {
         store: StoreId,
     },
 }
 
-/// Execute in order. The order matters: a lease ends before the message that lets another store lead.
+/// An action to execute in order. The order matters: a lease ends before the message that lets
+/// another store lead.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Send {
@@ -185,8 +192,8 @@ pub enum Action {
         token: u64,
         reason: Refusal,
     },
-    /// Proposed, then replaced in the log by another leader's entry; or the log began anew, or ended, and what became of
-    /// the entry is not known here.
+    /// The entry was proposed, but its outcome is unknown here: another leader's entry replaced it
+    /// in the log, or the log was restarted or removed.
     Lost {
         region: RegionId,
         token: u64,
@@ -201,31 +208,33 @@ pub enum Action {
         leader: Option<StoreId>,
         is_self: bool,
     },
-    /// Local reads are current while the clock, read *after* the snapshot was taken, is below `until`.
-    /// `None` ends the lease at once.
+    /// Local reads are current while the clock, read *after* the snapshot was taken, is below
+    /// `until`. `None` ends the lease at once.
     Lease {
         region: RegionId,
         term: Term,
         until: Option<BootNanos>,
     },
-    /// A flush is worth its cost soon: it lets a log go, or a snapshot in, that must wait for it.
+    /// A flush is worth its cost soon, because truncating a log or installing a snapshot waits for
+    /// it.
     FlushSoon,
-    /// Drop the entries through `index` and remember `term`, which is that entry's. May be done late, or
-    /// be lost in a crash, but never reordered before an earlier `Persist`.
+    /// Drop the entries through `index` and remember `term`, the term of that entry. This may be
+    /// done late or be lost in a crash, but must not be reordered before an earlier `Persist`.
     Truncate {
         region: RegionId,
         index: LogIndex,
         term: Term,
     },
-    /// Tell the store, on the control lane, what the region's descriptor is: it may not know that it has a
-    /// peer of it, or that it has none any more.
+    /// Send the region's descriptor to the store, on the control lane. The store may not know that
+    /// it has a peer of the region, or that it no longer has one.
     Announce {
         to: StoreId,
         descriptor: RegionDescriptor,
     },
-    /// Read entries for a follower that lags, of `low..high` from `low` on, as many as fit in `max_bytes`, at least one. It
-    /// may wait for a device, and other actions need not wait for it. Entries that were dropped
-    /// from the log before they are read are an error.
+    /// Read entries of `low..high` for a lagging follower: from `low` on as many as fit in
+    /// `max_bytes`, but at least one. The read may wait for a device, and other actions need not
+    /// wait for it. If an entry was dropped from the log before it was read, the result is an
+    /// error.
     ReadLog {
         region: RegionId,
         number: u64,
@@ -233,37 +242,39 @@ pub enum Action {
         high: LogIndex,
         max_bytes: u64,
     },
-    /// Take a view of the region's rows as they are applied now, to be sent to whoever needs it.
+    /// Take a view of the region's applied rows, to be sent to the followers that need it.
     MakeSnapshot {
         region: RegionId,
     },
-    /// Send what was made at the index that the message names, then the message itself: to be given to the
-    /// other store's worker when everything is there, checked and durable.
+    /// Send the snapshot that was made at the message's index, then the message. The other store's
+    /// worker must get the message only when every file is there, checked and durable.
     SendSnapshot {
         region: RegionId,
         to: StoreId,
         message: Message,
     },
-    /// Replace the region's rows by the snapshot that came before the message was delivered. The log
-    /// already says that this is under way, and begins after `index`. The region's older entries were handed
-    /// out before; later ones will be after `SnapshotApplied`.
+    /// Replace the region's rows by the snapshot that was received before the message. The log
+    /// already records that this is in progress, and begins after `index`. The region's older
+    /// entries were handed out before, and later ones follow `SnapshotApplied`.
     ApplySnapshot {
         region: RegionId,
         index: LogIndex,
         term: Term,
         descriptor: RegionDescriptor,
     },
-    /// The peer is no more. First a flush, for its log may be what another region's rows, which a split made,
-    /// would have to be made from again; then its tombstone, synced; then its rows go and, once a flush covers
-    /// that, its log. A store that finds rows whose descriptor has no peer here does the same at start.
+    /// Remove the peer. A flush comes first, because the rows of a region that a split made may
+    /// still depend on this peer's log. Then its tombstone is written and synced. Then its rows are
+    /// deleted and, once a flush covers that, its log. A store that finds rows whose descriptor has
+    /// no peer here does the same at its start.
     ///
-    /// So it is when the region has merged into another. The rows in slots that are another region's by now, as
-    /// the descriptors here have it, stay.
+    /// The same happens when the region has merged into another. Rows in slots that now belong to
+    /// another region, by the descriptors here, stay.
     Destroy {
         region: RegionId,
         peer: PeerId,
     },
-    /// A store sent what no correct store sends: it was not taken in, and is to be counted and told of.
+    /// A store sent a message that a correct store never sends. The message was dropped, and must
+    /// be counted and logged.
     Dropped {
         region: RegionId,
         from: StoreId,
@@ -279,7 +290,8 @@ pub enum Action {
     },
 }
 
-/// Between two stores, log entries must not delay what elections and leases wait for.
+/// The kinds of messages between stores. Log entries must not delay messages for elections and
+/// leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     Control,
@@ -289,25 +301,27 @@ pub enum Lane {
 /// One atomic write to the log engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogBatch {
-    /// From 1, without gaps.
+    /// The batch's number, from 1 without gaps.
     pub number: u64,
-    /// Sorted by region, no region twice.
+    /// The writes, sorted by region, without duplicates.
     pub writes: Vec<RegionWrite>,
-    /// Under `fsync = everysec` and `no` too: a term or a vote is in it.
+    /// True if the batch holds a term or a vote, which are synced under `fsync = everysec` and
+    /// `no`, too.
     pub must_sync: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegionWrite {
     pub region: RegionId,
-    /// Before the rest of this write: everything the log holds of the region goes, and it begins anew.
+    /// Executed before the rest of this write: drops everything that the log holds of the region
+    /// and restarts the region's log.
     pub restart: Option<Restart>,
-    /// Contiguous. They replace whatever the log holds from the first one's index on.
+    /// Contiguous entries. They replace everything in the log from the first one's index on.
     pub entries: Vec<Entry>,
     pub hard_state: Option<HardState>,
 }
 
-/// A log that begins after an entry that is not in it, and the peer's life that goes with it.
+/// The beginning of a log after an entry that is not in it, with the peer's lifecycle record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restart {
     pub index: LogIndex,
@@ -318,9 +332,9 @@ pub struct Restart {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartCause {
-    /// The entry of that region split this one off.
+    /// The entry `at` of region `parent` split this region off.
     Split { parent: RegionId, at: LogIndex },
-    /// A snapshot was accepted, and is to be applied: after a crash, again.
+    /// A snapshot was accepted and must be applied, also after a crash.
     Snapshot,
 }
 
@@ -328,12 +342,13 @@ pub enum RestartCause {
 pub struct Committed {
     pub index: LogIndex,
     pub term: Term,
-    /// Empty for the entry with which a leader begins its term.
+    /// The entry's payload. Empty for the first entry of a leader's term.
     pub payload: Bytes,
-    /// This store proposed it, and this is its answer.
+    /// The token, if this store proposed the entry.
     pub token: Option<u64>,
-    /// The descriptors that it makes, to be written with it. Of a region that it absorbs, the counts go over
-    /// to this one, and state and descriptor are deleted; all that it ever held was applied before.
+    /// The change of descriptors, which must be written with the entry. If the region absorbs
+    /// another, the other region's counts are added to this one, and its state and descriptor are
+    /// deleted. Everything in the other region's log was applied before.
     pub change: Option<Changed>,
 }
 
@@ -349,17 +364,18 @@ pub enum Refusal {
     Backpressure,
     /// A read whose proof of leadership, or whose turn in applying, did not come in time.
     Unproven,
-    /// The region is of another epoch than the change was meant for.
+    /// The region's epoch is not the one for which the change is meant.
     StaleEpoch {
         epoch: RegionEpoch,
     },
-    /// Another change of the region is under way.
+    /// Another change of the region is in progress.
     Changing,
-    /// The region is about to merge into another: it may take commands again, or another region will.
+    /// The region is about to merge into another. Later this region takes commands again, or the
+    /// other one does.
     Merging,
-    /// The leader does not take its own vote away: it is to hand over first.
+    /// A leader does not remove its own vote. It must transfer its leadership first.
     IsLeader,
-    /// The learner is not known to hold the log: it cannot vote yet.
+    /// It is not known that the learner holds the log, so it cannot vote yet.
     Behind {
         store: StoreId,
     },
@@ -380,32 +396,33 @@ pub struct RegionStatus {
     pub role: Role,
     pub commit: LogIndex,
     pub applied: LogIndex,
-    /// The first entry that is kept.
+    /// The first entry in the log.
     pub first: LogIndex,
     pub last: LogIndex,
-    /// On the leader only: what is known of each peer, this one included.
+    /// The progress of each peer, this one included. On the leader only.
     pub peers: BTreeMap<StoreId, PeerProgress>,
-    /// On the leader: what it may send as `TruncateHint`.
+    /// The value that a leader may send as `TruncateHint`.
     pub truncate_to: LogIndex,
     pub lease: Option<BootNanos>,
-    /// As applied.
+    /// The descriptor, as applied.
     pub descriptor: RegionDescriptor,
     /// See `Input::Quarantine`.
     pub is_quarantined: bool,
 }
 
-/// What a leader knows of a peer.
+/// A leader's knowledge of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerProgress {
-    /// It holds the log through here.
+    /// The index through which the peer holds the log.
     pub matched: LogIndex,
-    /// It was heard of within the last election timeout or two.
+    /// True if the peer was heard within the last election timeout or two.
     pub is_active: bool,
-    /// What it needs next is not in the log any more: it waits for a snapshot.
+    /// True if the log no longer holds the entries that the peer needs next, so that it waits for a
+    /// snapshot.
     pub needs_snapshot: bool,
 }
 
-/// The store must stop: going on could break a promise.
+/// Why the store must stop: continuing could break a promise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fatal {
     #[error("configuration: {0}")]
@@ -428,14 +445,15 @@ pub enum Fatal {
     Consensus { region: RegionId, reason: String },
 }
 
-/// Why a message or an announcement of another store was dropped. A correct store gives no reason.
+/// Why a message or an announcement of another store was dropped. A correct store gives no reason
+/// for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum DropReason {
     #[error("its sender is no peer of the region on that store")]
     Sender,
     #[error("peers do not send messages of its kind to each other")]
     Kind,
-    #[error("it carries what messages of its kind do not")]
+    #[error("it has fields that messages of its kind do not have")]
     Shape,
     #[error("its term is 0 or out of reach")]
     Term,
@@ -445,7 +463,7 @@ pub enum DropReason {
     Entries,
     #[error("an entry in it changes the region in a way that cannot be read")]
     Change,
-    #[error("its snapshot is none of the region")]
+    #[error("its snapshot is not of the region")]
     Snapshot,
     #[error("its term has another leader")]
     SecondLeader,
@@ -453,9 +471,9 @@ pub enum DropReason {
     BeyondLog,
     #[error("it commits entries that are not in the log here: the sender lies, or this store lost them")]
     CommitBeyondLog,
-    #[error("it grants a vote that was not asked for")]
+    #[error("it grants a vote that was not requested")]
     UnaskedVote,
-    #[error("its descriptor is no region's, or not one with a peer of the sender's")]
+    #[error("its descriptor is invalid, or has no peer of the sender")]
     Announcement,
     #[error("too many peers wait for their first snapshot here")]
     TooManyBlank,

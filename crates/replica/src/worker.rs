@@ -1,7 +1,7 @@
-//! All of this store's peers behind one queue and one log.
+//! All peers of this store behind one queue and one log.
 //!
-//! A turn's cost is that of the regions that have something to do: inputs mark theirs, and a tick marks
-//! those in which it caused something.
+//! The cost of a turn depends only on the regions with work: an input marks its region, and a tick
+//! marks the regions in which it caused work.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,20 +22,21 @@ use crate::vote_hold::{Promise, VoteHold};
 
 mod merges;
 
-/// Votes asked of peers that a split has not made here yet: the latest so many wait for it.
+/// Maximum number of vote requests that are kept for peers that a split has not made here yet. The
+/// latest ones are kept.
 const EARLY_VOTES: usize = 256;
 
-/// Peers that were announced and wait for their first snapshot. A leader announces again what was not heeded, and
-/// snapshots come a few at a time.
+/// Maximum number of announced peers that wait for their first snapshot. A leader repeats an
+/// announcement that had no effect, and snapshots come a few at a time.
 const BLANK_PEERS_MAX: usize = 1024;
 
-/// Sleeping regions that are woken with one tick, when the store of their leaders falls silent: elections of
-/// thousands of them at once would be lost in each other's way.
+/// Maximum number of hibernating regions that one tick wakes after their leaders' store fell
+/// silent. Elections of thousands of regions at the same time would disturb each other.
 const WAKE_PER_TICK: usize = 512;
 
-/// Which ticks count. Each counted tick moves the time before which none counts by at least a tick's
-/// length, and never behind the present, so missed ticks are not made up for and `k` counted ticks take
-/// at least `k - 2` tick lengths however the caller's timer stumbles.
+/// The filter of ticks. Each counted tick moves the time before which no tick counts by at least
+/// one tick length, and never behind the present. So missed ticks are not replayed, and `k` counted
+/// ticks take at least `k - 2` tick lengths, however irregular the caller's timer is.
 struct TickGate {
     due: BootNanos,
     length: BootNanos,
@@ -51,8 +52,8 @@ impl TickGate {
     }
 }
 
-/// What the batch in flight is made of. There is one at a time: the next gathers what comes meanwhile, so
-/// under load a batch is as large as the device is slow, and no write waits for a timer.
+/// The batch in flight. There is one at a time, and the next one gathers what arrives meanwhile. So
+/// under load the batch size follows the device's latency, and no write waits for a timer.
 struct BatchInFlight {
     number: u64,
     regions: Vec<RegionId>,
@@ -63,52 +64,54 @@ pub struct Worker<L: LogStore> {
     logs: Logs<L>,
     logger: slog::Logger,
     peers: BTreeMap<RegionId, Peer<L>>,
-    /// Peers whose parent has to apply the split again before they can be opened.
+    /// Peers that can be opened only after their parent has applied the split again.
     waiting: BTreeMap<RegionId, PeerSeed>,
-    /// The largest number of a peer that was here and is no more: nothing may bring it back.
+    /// The largest id of each region's removed peers. No message may bring such a peer back.
     tombstones: BTreeMap<RegionId, PeerId>,
-    /// Peers that are gone, of which rows or log may be left. Nobody may have their slots yet.
+    /// Removed peers whose rows or log may still exist. No region may take their slots yet.
     destroying: BTreeMap<RegionId, Option<SlotRange>>,
-    /// Regions with a merge whose source has not come to its end here.
+    /// Regions with a merge whose source is not completely applied here.
     mergers: BTreeSet<RegionId>,
-    /// By the region whose snapshot is being applied over them: peers that have merged away, to be destroyed
-    /// when that is done.
+    /// By the region whose snapshot is being applied over them: peers that have merged away and
+    /// must be destroyed when that is done.
     superseded: BTreeMap<RegionId, Vec<Action>>,
-    /// To be said when the batch in flight is written: it holds something of the peers that they destroy.
+    /// Actions to issue when the batch in flight is written, because it holds entries of the peers
+    /// that they destroy.
     after_batch: Vec<Action>,
     early_votes: VecDeque<(StoreId, RegionId, Message)>,
     dirty: BTreeSet<RegionId>,
-    /// Those that a tick is for; the others sleep.
+    /// Regions that get ticks. The others hibernate.
     awake: BTreeSet<RegionId>,
-    /// To be woken, some with every tick: their leader's store has fallen silent.
+    /// Regions to wake, some with every tick, because their leaders' store has fallen silent.
     waking: BTreeSet<RegionId>,
     /// Peers with something for the log, and whether any of it needs a batch.
     unsaved: BTreeSet<RegionId>,
     is_urgent: bool,
     batches: u64,
     in_flight: Option<BatchInFlight>,
-    /// Reads of the log that wait for others to be done, and how many of those there are.
+    /// Log reads that wait for earlier ones, and the number of reads in progress.
     log_reads: VecDeque<(RegionId, u64, Range)>,
     reads_under_way: usize,
     last_read: u64,
     ticks: TickGate,
-    /// When this store started.
+    /// The time at which this store started.
     started_at: BootNanos,
     outbox: Outbox,
     failure: Option<Fatal>,
-    /// The store is about to stop: see `Input::StopLeading`.
+    /// True if the store is about to stop: see `Input::StopLeading`.
     is_stopping: bool,
     /// Bytes of committed entries that may still be handed out, and the regions that have more.
     room: u64,
     withheld: BTreeSet<RegionId>,
-    /// Caches are trimmed in turns, beginning with this region; in vain until something more is written.
+    /// The region with which the next trimming of caches begins. `is_trimmed` is true if trimming
+    /// has no effect until more is written.
     next_trimmed: RegionId,
     is_trimmed: bool,
 }
 
 impl<L: LogStore> Worker<L> {
-    /// Everything above each region's `applied` that is known to be committed is handed out again.
-    /// `tombstones`: of the peers that were here once, each region's largest number.
+    /// Creates a worker. Entries above a region's `applied` that are known to be committed are
+    /// handed out again. `tombstones` holds the largest id of each region's removed peers.
     pub fn new(
         config: Config,
         log: L,
@@ -134,7 +137,7 @@ impl<L: LogStore> Worker<L> {
         let mut outbox = Outbox::default();
         let mut peers = BTreeMap::new();
         let mut waiting = BTreeMap::new();
-        // That a split's peer exists proves that the split was committed.
+        // The existence of a split's peer proves that the split was committed.
         let mut committed = BTreeMap::new();
         for (parent, at) in seeds.iter().filter(|seed| seed.applied.is_none()).filter_map(|seed| seed.parent)
         {
@@ -196,7 +199,7 @@ impl<L: LogStore> Worker<L> {
         })
     }
 
-    /// Takes an input. What it causes comes out of the next `turn`.
+    /// Processes an input. The next `turn` returns its effects.
     pub fn step(&mut self, input: Input, now: BootNanos) {
         match input {
             Input::Tick => self.tick(now),
@@ -327,8 +330,8 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    /// What is to be done now, to be executed in order. After an error the store must stop: nothing of
-    /// this turn may be executed, and every later turn fails alike.
+    /// Returns the actions to execute now, in order. After an error the store must stop: no action
+    /// of this turn may be executed, and every later turn fails, too.
     pub fn turn(&mut self, now: BootNanos) -> Result<Vec<Action>, Fatal> {
         for region in std::mem::take(&mut self.dirty) {
             let Some(peer) = self.peers.get_mut(&region) else { continue };
@@ -357,7 +360,7 @@ impl<L: LogStore> Worker<L> {
         }
         let batch = self.cut_batch();
         let Outbox { first, sends, later, turnover } = std::mem::take(&mut self.outbox);
-        assert!(turnover.is_empty(), "whoever applies turns over");
+        assert!(turnover.is_empty(), "the input that applies entries also handles the turnover");
         let mut actions = first;
         actions.extend(sends);
         actions.extend(batch.map(Action::Persist));
@@ -365,14 +368,15 @@ impl<L: LogStore> Worker<L> {
         Ok(actions)
     }
 
-    /// Whether another turn would find work without another input. What an input caused where no peer is, or is
-    /// any more, waits in the outbox alone.
+    /// Returns true if another turn would find work without another input. An input for a region
+    /// without a peer leaves its effects in the outbox alone.
     pub fn has_work(&self) -> bool {
         !self.dirty.is_empty() || !self.outbox.is_empty()
     }
 
-    /// Sets how many bytes of committed entries may be handed out from now on; the last `Apply` may pass that. The other
-    /// entries stay in the log until there is room again, and not in memory.
+    /// Sets the bytes of committed entries that may be handed out from now on. The last `Apply` may
+    /// exceed them. The other entries stay in the log, and not in memory, until there is room
+    /// again.
     pub fn make_room(&mut self, bytes: u64) {
         self.room = bytes;
         if bytes > 0 {
@@ -380,7 +384,8 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    /// Bytes, by the typical size of a region's entries, that are committed and withheld.
+    /// Returns the bytes of committed entries that are withheld, estimated by the typical size of a
+    /// region's entries.
     pub fn withheld_bytes(&self) -> u64 {
         self.withheld.iter().filter_map(|region| self.peers.get(region)).map(Peer::withheld_bytes).sum()
     }
@@ -389,12 +394,14 @@ impl<L: LogStore> Worker<L> {
         self.logs.memory.clone()
     }
 
-    /// While true, waiting commands had better gather into one payload: their entry would wait too.
+    /// Returns true while a batch is in flight. Waiting commands should then gather into one
+    /// payload, because their entry would wait, too.
     pub fn persist_in_flight(&self) -> bool {
         self.in_flight.is_some()
     }
 
-    /// The caller answered for this proposal or read itself: no action will name it any more.
+    /// Drops a proposal or a read that the caller has answered itself. No action will name it any
+    /// more.
     pub fn forget(&mut self, region: RegionId, token: u64) {
         if let Some(peer) = self.peers.get_mut(&region) {
             peer.forget(token);
@@ -409,7 +416,7 @@ impl<L: LogStore> Worker<L> {
         self.peers.get(&region).map(|peer| peer.status(&self.config, now))
     }
 
-    /// The regions in which something may happen without being asked for; the others sleep.
+    /// Returns the regions in which something may happen without an input. The others hibernate.
     pub fn awake(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.awake.iter().copied()
     }
@@ -434,7 +441,7 @@ impl<L: LogStore> Worker<L> {
         self.dirty.insert(region);
     }
 
-    /// As `with_peer`, for what is asked of the region: it does not sleep over it.
+    /// Calls `with_peer` for an input that the region must be awake for.
     fn with_woken_peer(
         &mut self,
         region: RegionId,
@@ -465,7 +472,7 @@ impl<L: LogStore> Worker<L> {
         }
         let kind = message.get_msg_type();
         if kind == MessageType::MsgAppend && !message.entries.is_empty() && !self.has_entry_memory() {
-            // Nothing is rejected by it: the leader finds out as if it were lost.
+            // The append is dropped without a rejection. For the leader it looks lost.
             return self.logs.memory.refuse();
         }
         let mut yielding = Vec::new();
@@ -493,7 +500,7 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    /// Whether what waits for the log leaves memory for more.
+    /// Returns true if entries that wait for the log leave memory for more.
     fn has_entry_memory(&mut self) -> bool {
         if self.logs.memory.is_over() && !self.is_trimmed {
             self.trim_caches();
@@ -501,7 +508,7 @@ impl<L: LogStore> Worker<L> {
         !self.logs.memory.is_over() || planted::is(Bug::FullIgnored)
     }
 
-    /// Lets written entries go, the older half of what each region has, region after region.
+    /// Drops written entries from memory, the older half of each region's, region by region.
     fn trim_caches(&mut self) {
         let regions = self.peers.range(self.next_trimmed..).chain(self.peers.range(..self.next_trimmed));
         let regions: Vec<RegionId> = regions.map(|(&region, _)| region).collect();
@@ -523,7 +530,7 @@ impl<L: LogStore> Worker<L> {
         self.waiting.values().any(|seed| seed.parent.is_some_and(|(parent, _)| parent == region))
     }
 
-    /// Whether slots of the region are another region's on this store.
+    /// Returns true if another region on this store has slots of the region.
     fn overlaps(&self, descriptor: &RegionDescriptor) -> bool {
         self.overlaps_but(descriptor, &[])
     }
@@ -549,7 +556,8 @@ impl<L: LogStore> Worker<L> {
         }
         self.bury_the_merged(&descriptor);
         if let Some(peer) = self.peers.get_mut(&region) {
-            // It may be a knock. A follower that was woken alone would only stand against a leader that sleeps.
+            // The announcement may be a request to wake. Only a leader wakes: a follower that woke
+            // alone would campaign against its hibernating leader.
             if peer.is_leader() && peer.wake(&self.config, now, &mut self.outbox) {
                 self.awake.insert(region);
             }
@@ -588,8 +596,9 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    /// Returns what an earlier blank peer of the region promised, as the log has it. A peer that was never
-    /// in any term promised nothing: it answers a leader only once its term is synced.
+    /// Returns the promise of an earlier blank peer of the region, as recorded in the log. A peer
+    /// that was never in any term promised nothing, because it answers a leader only once its term
+    /// is synced.
     fn recorded_promise(&self, region: RegionId) -> Result<Promise, Fatal> {
         let recorded = self.logs.store.hard_state(region).map_err(Fatal::Log)?;
         let recorded = recorded.filter(|_| !planted::is(Bug::BlankForgetsVote));
@@ -598,7 +607,7 @@ impl<L: LogStore> Worker<L> {
         Ok(Promise { hard_state: recorded.unwrap_or_default(), hold })
     }
 
-    /// Delivers the votes that were asked of the region's peer before it was there.
+    /// Delivers the vote requests that arrived before the region's peer existed.
     fn receive_early_votes(&mut self, region: RegionId, now: BootNanos) {
         let (early, others) =
             std::mem::take(&mut self.early_votes).into_iter().partition(|(_, to, _)| *to == region);
@@ -607,7 +616,7 @@ impl<L: LogStore> Worker<L> {
         early.into_iter().for_each(|(from, region, message)| self.receive(from, region, message, now));
     }
 
-    /// Makes the peers that splits made, and forgets those that were removed.
+    /// Creates the peers that splits made, and removes the peers that were removed.
     fn turn_over(&mut self, now: BootNanos) {
         for turnover in std::mem::take(&mut self.outbox.turnover) {
             let made = match turnover {
@@ -645,7 +654,8 @@ impl<L: LogStore> Worker<L> {
             return Ok(());
         }
         if self.tombstones.get(&region).is_some_and(|&last| id.is_none_or(|id| id <= last)) {
-            // It came and went before this store forgot the split. Its rows are here again.
+            // The peer came and was removed before this store lost the split. The split has
+            // restored its rows.
             self.destroying.insert(region, descriptor.slots);
             let peer = self.tombstones[&region];
             self.outbox.later.push(Action::Destroy { region, peer });
@@ -680,7 +690,7 @@ impl<L: LogStore> Worker<L> {
     fn bury(&mut self, descriptor: RegionDescriptor) {
         let region = descriptor.id;
         let slots = self.peers.get(&region).and_then(|peer| peer.descriptor().slots);
-        // While this one's rows are there, they say what has become of those.
+        // While this region's rows exist, they say what became of the others.
         self.outbox.later.extend(self.superseded.remove(&region).unwrap_or_default());
         let destroy = self.remove(region);
         if destroy.is_some() {
@@ -696,7 +706,7 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    /// The peer is none any more. What is left of it is for the action to delete.
+    /// Removes the peer. The returned action deletes its rows and log.
     fn remove(&mut self, region: RegionId) -> Option<Action> {
         let mut peer = self.peers.remove(&region)?;
         peer.retire(&mut self.outbox);
@@ -706,7 +716,8 @@ impl<L: LogStore> Worker<L> {
         Some(Action::Destroy { region, peer: peer.id() })
     }
 
-    /// Has entries read for followers that lag, so many at a time. What nobody waits for any more is not read.
+    /// Requests reads of entries for lagging followers, up to the maximum at a time. Reads that no
+    /// follower needs any more are skipped.
     fn read_log(&mut self) {
         while self.reads_under_way < LOG_READS_MAX {
             let Some((region, number, range)) = self.log_reads.pop_front() else { return };
@@ -790,7 +801,8 @@ mod tests {
     fn counted_ticks_prove_the_time_between_them() {
         let mut gate = TickGate { due: 100, length: 100 };
         assert!(!gate.pass(99));
-        // Late by most of a tick, then on time: those two are close.
+        // The first tick is late by most of a tick and the next one is on time, so those two are
+        // close.
         let mut counted: Vec<BootNanos> = Vec::new();
         for now in [190, 200, 201, 299, 300, 5000, 5001, 5002, 5099, 5101, 5150, 5200, 5300] {
             if gate.pass(now) {

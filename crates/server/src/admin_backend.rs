@@ -1,4 +1,5 @@
-//! The admin endpoint's answers. What only the leader of the meta region knows is asked of it.
+//! The answers of the admin endpoint. Questions that only the leader of the meta region can answer
+//! are sent to it.
 
 mod check;
 mod quarantine;
@@ -31,14 +32,15 @@ use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_N
 use crate::transport::{CallError, Remote};
 use node::Work;
 
-/// How long a probe that was asked for waits for the other stores of its host to measure theirs.
+/// Maximum time for which a requested probe waits while other stores of the host measure their
+/// devices.
 const TURN_MAX: Duration = Duration::from_secs(60);
 
 pub struct Backend {
     pub store: Arc<Store>,
 }
 
-/// What is asked of the leader of the meta region; a check, of the leader of its region.
+/// The questions to the leader of the meta region. A check goes to the leader of its region.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 enum Ask {
@@ -126,13 +128,13 @@ impl Ask {
     }
 }
 
-/// Asks the meta region's leader, wherever it is, for as long as a request may take.
+/// Asks the meta region's leader, on whatever store, within the time limit of a request.
 async fn ask(store: &Store, ask: Ask) -> Result<Value, AdminError> {
     ask_leader(store, store.regions.meta(), ask, Duration::from_millis(500)).await
 }
 
-/// Asks a region's leader, wherever it is. A leader is looked for as long as a request may take; its answer
-/// may take `patience` longer.
+/// Asks a region's leader, on whatever store. Looks for a leader for the time limit of a request;
+/// the answer may take `patience` longer.
 async fn ask_leader(
     store: &Store,
     region: &RegionShared,
@@ -175,13 +177,14 @@ async fn ask_leader(
     }
 }
 
-/// Has the cluster take a store in. Its number, the cluster's id, and the list with it.
+/// Asks the cluster to admit a store. Returns its id, the cluster's id, and the list of stores with
+/// the new one.
 pub async fn join(store: &Store, facts: StoreFacts) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
     let joined = ask(store, Ask::Join { facts }).await?;
     serde_json::from_value(joined).map_err(|e| refuse(502, e.to_string()))
 }
 
-/// Has the cluster note what a store says of itself.
+/// Asks the cluster to record this store's facts.
 pub async fn set_facts(store: &Store, facts: StoreFacts) -> Result<(), AdminError> {
     ask(store, Ask::SetFacts { store: store.id, facts }).await.map(drop)
 }
@@ -195,7 +198,7 @@ pub async fn answer_passed(store: Arc<Store>, from: Remote, body: Bytes) -> (u8,
     };
     if let Ask::SetFacts { store: of, facts } = &ask {
         if *of != from.store || facts.key != Some(from.key) {
-            return error(refuse(403, "a store speaks for itself, under its own key"));
+            return error(refuse(403, "a store may change only its own facts, with its own key"));
         }
     }
     match answer(&store, ask).await {
@@ -216,7 +219,7 @@ impl From<AdminError> for NotAnswered {
     }
 }
 
-/// Answers as the leader of the region whose leader was asked.
+/// Answers as the leader of the region that the question is about.
 async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
     if ask.is_of_meta() && !store.regions.leads_meta() {
         return Err(NotAnswered::NotLeader);
@@ -249,7 +252,9 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             begin(store, Operator::TransferLeader { region, from, to, reason: Reason::Requested }).await?
         }
         Ask::ChangeRegion { change: RegionRequest::Split, .. } if !store.config.cluster_enabled => {
-            return Err(refuse(409, "one region has all keys: to split it needs cluster-enabled yes").into())
+            return Err(
+                refuse(409, "a split needs cluster-enabled yes; without it one region has all keys").into()
+            )
         }
         Ask::ChangeRegion { region, change } => begin(store, operator(region, change)).await?,
         Ask::ChangeStore { store: id, change } => {
@@ -303,15 +308,15 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
 async fn join_as_leader(store: &Store, facts: StoreFacts) -> Result<Value, NotAnswered> {
     match propose(store, MetaCommand::Join { facts }).await? {
         MetaReply::Joined { store: joined, cluster_id } => {
-            // It is applied here, so that it is in the list.
+            // The command is applied here, so the store is in the list.
             let members = store.cluster.members_after(0).unwrap_or_default();
             Ok(serde_json::to_value((joined, cluster_id, members)).expect("plain data"))
         }
-        other => Err(refuse(502, format!("an answer of another kind: {other:?}")).into()),
+        other => Err(refuse(502, format!("an answer of an unexpected kind: {other:?}")).into()),
     }
 }
 
-/// Has a change of the cluster's state agreed on, and says what came of it.
+/// Proposes a change of the cluster's state. Returns its result.
 async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
     let deadline = Instant::now() + store.config.request_timeout;
     let answers =
@@ -328,7 +333,7 @@ async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAn
         Some(Reply::Error(error)) => {
             Err(refuse(409, error.strip_prefix("ERR ").unwrap_or(&error).to_owned()).into())
         }
-        _ => Err(refuse(502, "an answer of another kind").into()),
+        _ => Err(refuse(502, "an answer of an unexpected kind").into()),
     }
 }
 
@@ -340,7 +345,7 @@ async fn begin(store: &Store, operator: Operator) -> Result<Value, NotAnswered> 
         _ => refuse(409, error.to_string()),
     })?;
     propose(store, command).await?;
-    // Its first order need not wait for the next round.
+    // The next round gives the operator's first order and need not wait for its time.
     store.cluster.report_soon.notify_one();
     Ok(Value::Null)
 }
@@ -380,10 +385,10 @@ async fn change_store(store: &Store, id: StoreId, change: StoreRequest) -> Resul
 
 type Pins = (Option<f64>, Option<f64>);
 
-/// One weight is pinned beside the other; neither: both are cleared.
+/// Combines the new weights with the pinned ones. Without any new weight, both are cleared.
 fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, AdminError> {
     if leader.is_some_and(|weight| weight < 1.0) {
-        return Err(refuse(400, "a leader weight stands for bytes per second and is 1 or more"));
+        return Err(refuse(400, "a leader weight is in bytes per second and at least 1"));
     }
     match (data, leader) {
         (None, None) => Ok((None, None)),
@@ -391,7 +396,7 @@ fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, Ad
     }
 }
 
-/// `behind`: the stores that may still use the settings of before.
+/// Returns a setting's row. `behind` lists the stores that may still use the previous settings.
 fn config_row(setting: cluster::Setting, behind: &[StoreId]) -> ConfigRow {
     let mut note = setting.note.clone();
     if setting.is_for_every_store() && !behind.is_empty() {
@@ -556,14 +561,14 @@ impl AdminBackend for Backend {
         self.store.metrics.set_clock(&self.store.wall);
         match self.store.engine.rows().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
-            Err(error) => tracing::warn!(%error, "RocksDB does not tell its statistics"),
+            Err(error) => tracing::warn!(%error, "the statistics of RocksDB cannot be read"),
         }
         self.store.metrics.text()
     }
 }
 
 fn text(value: Value) -> Result<String, AdminError> {
-    value.as_str().map(str::to_owned).ok_or_else(|| refuse(502, "an answer of another kind"))
+    value.as_str().map(str::to_owned).ok_or_else(|| refuse(502, "an answer of an unexpected kind"))
 }
 
 fn store_rows(store: &Store) -> Vec<StoreRow> {
@@ -628,7 +633,7 @@ fn store_rows(store: &Store) -> Vec<StoreRow> {
             cpu_cores: cpu.map(|cpu| cpu.cores),
             cpu_busy: cpu.map(|cpu| cpu.busy),
             cpu_own_cores: cpu.map(|cpu| cpu.own),
-            // The last words of a store that has fallen silent say nothing of now.
+            // The last heartbeat of a silent store says nothing about its present load.
             ops_per_s: if up { heartbeat.load_ops_per_s } else { 0.0 },
             p99_us: if up { heartbeat.p99_us } else { 0 },
             quarantined: quarantined.iter().filter(|row| row.store == member.id).count(),

@@ -1,7 +1,7 @@
-//! Whether a store that asks to be taken in may be.
+//! Decides whether a store that asks to join may join.
 //!
-//! Whoever reaches a peer port may ask, so what asking may bring about is bounded: what a store says of itself
-//! (`StoreFacts::check`), how many members there may be, how many join in a minute, and where they may be.
+//! Any process that reaches a peer port may ask, so the effects are limited: the size of a store's
+//! facts (`StoreFacts::check`), the number of members, the joins per minute, and the addresses.
 
 use std::net::SocketAddr;
 
@@ -12,13 +12,13 @@ use crate::cluster_state::ClusterState;
 use crate::membership::Membership;
 use crate::transport::Remote;
 
-/// More than all that a store may say of itself.
+/// Maximum bytes of encoded facts, more than valid facts need.
 const FACTS_BYTES_MAX: usize = 8 << 10;
 
-/// Reads what a store says of itself.
+/// Parses and checks the facts of a store that asks to join.
 pub fn read_facts(body: &[u8], from: Remote) -> Result<StoreFacts, AdminError> {
     if body.len() > FACTS_BYTES_MAX {
-        return Err(refuse(400, "a store says more of itself than is taken"));
+        return Err(refuse(400, "the store's facts are too long"));
     }
     let facts: StoreFacts = serde_json::from_slice(body).map_err(|error| refuse(400, error.to_string()))?;
     if facts.key != Some(from.key) {
@@ -29,7 +29,7 @@ pub fn read_facts(body: &[u8], from: Remote) -> Result<StoreFacts, AdminError> {
     Ok(facts)
 }
 
-/// Every member will connect to them.
+/// Checks the addresses, because every member will connect to them.
 fn check_addresses(facts: &StoreFacts) -> Result<(), AdminError> {
     let all = [&facts.client, &facts.peer, &facts.admin].into_iter().chain(&facts.forward);
     for text in all {
@@ -38,13 +38,14 @@ fn check_addresses(facts: &StoreFacts) -> Result<(), AdminError> {
             address.port() != 0 && !address.ip().is_unspecified() && !address.ip().is_multicast()
         };
         if !address.as_ref().is_some_and(is_place) {
-            return Err(refuse(400, format!("{text:?} is no address at which a store can be reached")));
+            return Err(refuse(400, format!("a store cannot be reached at the address {text:?}")));
         }
     }
     Ok(())
 }
 
-/// As the leader of the meta region: whether that is to be agreed on now. What is refused with 503 is asked again.
+/// Decides, as the leader of the meta region, whether the join may be proposed now. The store
+/// repeats a request that was refused with 503.
 pub fn may_join(
     cluster: &ClusterState,
     membership: &Membership,
@@ -54,17 +55,18 @@ pub fn may_join(
     if let Some(other) = cluster.live_at(facts) {
         return Err(refuse(
             503,
-            format!("store {other} is at {} or {}, and lives", facts.peer, facts.client),
+            format!("store {other} uses {} or {} and is alive", facts.peer, facts.client),
         ));
     }
     let is_known = facts.key.is_some_and(|key| cluster.knows_key(key));
     match membership.may_join(is_known) {
         true => Ok(()),
-        false => Err(refuse(503, "too many stores have joined within a minute")),
+        false => Err(refuse(503, "too many stores have joined within the last minute")),
     }
 }
 
-/// What must hold for any bytes from a store that asks to join: an error, or what a store may say of itself.
+/// Checks what must hold for any bytes from a store that asks to join: they are an error or valid
+/// facts.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let Ok(StoreFacts { key: Some(key), .. }) = serde_json::from_slice(bytes) else { return };
@@ -72,7 +74,7 @@ pub fn fuzz(bytes: &[u8]) {
     if let Ok(facts) = read_facts(bytes, from) {
         assert!(bytes.len() <= FACTS_BYTES_MAX && facts.check().is_ok());
         let again = serde_json::to_vec(&facts).expect("plain data");
-        assert_eq!(serde_json::from_slice::<StoreFacts>(&again).expect("it was written here"), facts);
+        assert_eq!(serde_json::from_slice::<StoreFacts>(&again).expect("the text was written here"), facts);
     }
 }
 
@@ -115,7 +117,7 @@ mod tests {
         let mut body = serde_json::to_vec(&facts()).unwrap();
         body.resize(FACTS_BYTES_MAX + 1, b' ');
         let refused = read_facts(&body, Remote { store: NOBODY, key: KEY }).unwrap_err();
-        assert_eq!((refused.status, refused.message.contains("more of itself")), (400, true));
+        assert_eq!((refused.status, refused.message.contains("too long")), (400, true));
         body.truncate(FACTS_BYTES_MAX);
         assert!(read_facts(&body, Remote { store: NOBODY, key: KEY }).is_ok());
     }

@@ -1,4 +1,4 @@
-//! From what commands are going to look for to rows that are read before they do.
+//! Prefetches the rows that commands will read.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,15 +8,15 @@ use rocks::Keyspace;
 
 use crate::readers::{Found, Read, Readers};
 
-/// Rows to read at once, however many keys a single command names.
+/// Maximum number of rows that are prefetched together, however many keys a single command names.
 const ROWS_MAX: usize = 1 << 16;
 
-/// Rows that commands will look for and that RAM does not know.
+/// The rows that commands will read and that RAM does not hold.
 pub struct Missing<'a> {
     keyspace: &'a Keyspace,
     rows: Vec<Bytes>,
     known: HashSet<Bytes>,
-    /// Fields whose rows are known once the meta row is there.
+    /// Fields whose row names depend on a meta row that must be read first.
     fields: Vec<(Bytes, Wanted)>,
 }
 
@@ -25,12 +25,12 @@ impl<'a> Missing<'a> {
         Missing { keyspace, rows: Vec::new(), known: HashSet::new(), fields: Vec::new() }
     }
 
-    /// Rows so far, apart from fields whose places are not known yet.
+    /// Returns the number of rows so far, without the fields whose row names are unknown.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether reading them at once gains anything over reading them as they are asked for.
+    /// Returns true if reading the rows together is faster than reading them one by one.
     pub fn are_several(&self) -> bool {
         self.rows.len() > 1 || self.fields.iter().any(|(_, wanted)| wanted.fields.len() > 1)
     }
@@ -59,14 +59,15 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// Of a row that was not known in RAM just now.
+    /// Adds a row that RAM did not hold a moment ago.
     fn add_missing(&mut self, row: Bytes) {
         if self.rows.len() < ROWS_MAX && self.known.insert(row.clone()) {
             self.rows.push(row);
         }
     }
 
-    /// Reads them, then the fields, at most about so many bytes of each. `Read::taken` counts the first.
+    /// Reads the rows and then the fields, up to about `bytes_max` bytes of each. `Read::taken`
+    /// counts the rows only.
     pub fn read(self, readers: &Readers, bytes_max: usize) -> Read {
         let mut read = readers.read(self.rows, bytes_max);
         if self.fields.is_empty() {

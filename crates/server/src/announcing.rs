@@ -1,4 +1,5 @@
-//! What this store says of itself, on its way into the list of stores. The heartbeat has it looked after.
+//! Announces this store's facts, until the list of stores has them. The heartbeat's task drives
+//! this.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use crate::admin_backend;
 use crate::config::facts_of;
 use crate::store::Store;
 
-/// What a store says of itself is said again after this long, if it did not get through.
+/// The time after which an announcement that failed is repeated.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(1);
 
-/// What was agreed is taken in, and what this store says of itself is agreed on.
+/// Takes over the agreed list of stores, and has this store's facts agreed on.
 #[derive(Default)]
 pub struct MembershipKeeper {
     announcing: JoinSet<()>,
@@ -41,9 +42,9 @@ impl MembershipKeeper {
 
 async fn announce(store: Arc<Store>, facts: StoreFacts) {
     match admin_backend::set_facts(&store, facts).await {
-        Ok(()) => tracing::info!("the cluster knows where this store is"),
-        // The cluster knows this number with another disk, or not any more.
+        Ok(()) => tracing::info!("the cluster knows this store's addresses"),
+        // The cluster has registered this number with another disk, or has removed it.
         Err(error) if error.status == 409 => store.ends.fatal(&error.message),
-        Err(error) => tracing::debug!(error.message, "the cluster did not hear where this store is"),
+        Err(error) => tracing::debug!(error.message, "this store's addresses did not reach the cluster"),
     }
 }

@@ -1,37 +1,38 @@
-//! What `maxmemory` is divided into. It bounds the process: each part below bounds itself, and none borrows from
-//! another. The resident set stays within five quarters of it.
+//! The parts of `maxmemory`. The limit covers the whole process: each part limits itself, and none
+//! borrows from another. The resident set stays within five quarters of `maxmemory`.
 
 const MIB: u64 = 1 << 20;
 
-/// Code, threads and tables that are there without any data.
+/// Bytes of code, threads and tables without any data.
 const PROCESS_BYTES: u64 = 36 * MIB;
 
-/// One part in so many is free and not given back: pages that are full in part, and those that are about to be reused.
+/// The divisor for memory that is free but not given back: partly filled pages, and pages that are
+/// about to be reused.
 const WASTE_PART: u64 = 6;
 
-/// Bytes for each part of a store.
+/// The memory limits of a store's parts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Rows in RAM: memtables, those on their way to flash included, and the row cache.
+    /// Rows in RAM: memtables, including those that are being flushed, and the row cache.
     pub rows: u64,
     /// Blocks, filters and indexes of RocksDB's files.
     pub block_cache: u64,
     /// Entries of the Raft logs, so that followers and execution seldom read the log's files.
     pub entries: u64,
-    /// Entries that are committed and wait to be executed.
+    /// Entries that are committed and wait for execution.
     pub execution: u64,
-    /// Messages that wait for other stores' connections, and requests that other stores pass on.
+    /// Messages that wait for other stores' connections, and requests from other stores.
     pub messages: u64,
     /// Requests and replies of clients.
     pub clients: u64,
 }
 
 impl Budget {
-    /// Below it nothing is left of a part.
+    /// The minimum of `maxmemory`. Below it the parts would be empty.
     pub const MAXMEMORY_MIN: u64 = 64 * MIB;
 
-    /// In 32nds: block cache 4, clients 4, entries 2, messages 2, execution 1. More than gains anything goes to the rows, as
-    /// does the rest.
+    /// Divides `maxmemory`. In 32nds: block cache 4, clients 4, entries 2, messages 2, execution 1.
+    /// What exceeds a part's useful size goes to the rows, as does the rest.
     pub fn of(maxmemory: u64) -> Budget {
         let rest = maxmemory.saturating_sub(PROCESS_BYTES);
         let usable = rest - rest / WASTE_PART;
@@ -45,7 +46,8 @@ impl Budget {
         Budget { rows: usable - others, block_cache, entries, execution, messages, clients }
     }
 
-    /// The most in one message of entries: several are read and sent at once, for each follower that lags.
+    /// Returns the maximum bytes of one message of entries. Several are read and sent at a time,
+    /// for each lagging follower.
     pub fn message_bytes(&self) -> u64 {
         (self.entries / 32).clamp(64 << 10, MIB)
     }
@@ -63,7 +65,7 @@ mod tests {
             let rest = maxmemory - PROCESS_BYTES;
             assert_eq!(parts.iter().sum::<u64>(), rest - rest / WASTE_PART);
             assert!(parts.iter().all(|&part| part >= MIB / 2), "{parts:?} of {maxmemory}");
-            // What is handed out at once is a part of what may wait.
+            // What is handed out at a time is a part of what may wait.
             assert!(Budget::of(maxmemory).message_bytes() <= execution);
         }
     }

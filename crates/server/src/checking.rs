@@ -1,9 +1,9 @@
-//! Orders checks of the regions that this store leads, each about once an interval, one after the other; and at
-//! once for `ctl check`.
+//! Orders checks of the regions that this store leads, each about once an interval, one after the
+//! other; and at once for `ctl check`.
 //!
-//! Heartbeats tell every store when a region was checked last, so a new leader continues the schedule. After a
-//! start the regions fall due at times spread over the interval, so that a restarted cluster does not check all
-//! regions at once.
+//! Heartbeats tell every store when a region was checked last, so a new leader continues the
+//! schedule. After a start the regions fall due at times spread over the interval, so that a
+//! restarted cluster does not check all regions at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,11 @@ pub async fn run(checking: Checking) {
             }
             Err(NotChecked::NotLeader) => {}
             Err(NotChecked::Error(error)) => {
-                tracing::warn!(region = region.id(), error, "a check of the region's replicas is put off");
+                tracing::warn!(
+                    region = region.id(),
+                    error,
+                    "a check of the region's replicas failed and will be repeated"
+                );
                 failed.insert(region.id(), Instant::now());
             }
         }
@@ -129,7 +133,8 @@ impl Checking {
     }
 }
 
-/// Returns the assumed age of a region's last check when this store started. The store has not heard of it.
+/// Returns the assumed age of a region's last check when this store started. The store has not
+/// heard of it.
 fn first_age(region: RegionId, this: StoreId, interval: Duration) -> Duration {
     interval.mul_f64((types::mix(region ^ this.rotate_left(32)) % 1024) as f64 / 1024.0)
 }

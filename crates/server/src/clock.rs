@@ -1,10 +1,10 @@
-//! The two clocks of a store, as the machine has them. Everything below this crate gets time as an argument.
-//! What is stamped, or read at a time, asks [`WallClock`](crate::wall_clock::WallClock).
+//! The two clocks of a store, as the machine shows them. Lower crates get time as an argument. Code
+//! that stamps, or reads at a time, uses [`WallClock`](crate::wall_clock::WallClock).
 
 use types::{BootNanos, UnixMillis};
 
-/// CLOCK_BOOTTIME: monotonic, and it goes on counting while the machine is suspended, which a lease
-/// must notice.
+/// Returns CLOCK_BOOTTIME in nanoseconds. It is monotonic and continues while the machine is
+/// suspended, which leases rely on.
 pub fn boot_nanos() -> BootNanos {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid timespec that the call fills.
@@ -13,13 +13,14 @@ pub fn boot_nanos() -> BootNanos {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// When CLOCK_BOOTTIME will say that it is then; of a moment that is over, about now.
+/// Returns the value of CLOCK_BOOTTIME at `moment`; for a moment in the past, about the present
+/// value.
 pub fn boot_nanos_at(moment: std::time::Instant) -> BootNanos {
     let left = moment.saturating_duration_since(std::time::Instant::now());
     boot_nanos().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The machine's wall clock, right or wrong.
+/// Returns the machine's wall clock, right or wrong, in Unix milliseconds.
 pub fn unix_millis() -> UnixMillis {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map(|d| d.as_millis() as u64).unwrap_or(0)
@@ -34,8 +35,8 @@ pub fn unix_micros() -> u64 {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    /// Files that need the machine's clock itself: for heartbeats, for unique numbers, for the time of a
-    /// measurement. Everything else stamps or reads at a time, and asks `WallClock`.
+    /// Files that need the machine's clock itself: for heartbeats, unique numbers and the time of a
+    /// measurement. All other code that stamps or reads at a time uses `WallClock`.
     const USERS: [&str; 7] = [
         "clock.rs",
         "wall_clock.rs",

@@ -1,5 +1,5 @@
-//! What this store knows of the cluster: the meta region's state where it holds a peer of it, and what
-//! all stores have lately said. The leader of the meta region, and only it, plans.
+//! The cluster as this store knows it: the meta region's state, if this store holds a peer of it,
+//! and the recent heartbeats of all stores. Only the leader of the meta region plans.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,17 +22,17 @@ use crate::clock;
 use crate::config::{facts_of, Config};
 use crate::members::AgreedMembers;
 
-/// A store that was not heard of for this long is down for placement and routing.
+/// The silence in nanoseconds after which a store is down for placement and routing.
 const DOWN_AFTER_NANOS: u64 = 3_000_000_000;
 
 pub struct ClusterState {
     parts: Mutex<Parts>,
     limits: PlanLimits,
     newcomers: AtomicBool,
-    /// Whether another store has room and may lead, as heartbeats tell; they come several times a second.
+    /// True if, by recent heartbeats, another store has room and may lead.
     room_elsewhere: AtomicBool,
     this: StoreId,
-    /// Rung when the next heartbeat should not wait for its turn.
+    /// Requests that the next heartbeat be sent at once.
     pub report_soon: Arc<Notify>,
 }
 
@@ -43,7 +43,7 @@ struct Parts {
     turns: Turns,
 }
 
-/// What `ctl` shows of an operator, whether it has ended or not.
+/// An operator in flight or ended, as `ctl` shows it.
 pub struct OperatorEntry {
     pub operator: Operator,
     pub state: String,
@@ -52,7 +52,8 @@ pub struct OperatorEntry {
 }
 
 impl ClusterState {
-    /// `meta` is what the rows hold; the default where this store has no peer of the meta region.
+    /// Creates the state. `meta` is read from the rows; it is the default if this store has no peer
+    /// of the meta region.
     pub fn new(meta: MetaState, config: &Config) -> ClusterState {
         let times = LedgerConfig {
             down_after_nanos: DOWN_AFTER_NANOS,
@@ -71,7 +72,7 @@ impl ClusterState {
         }
     }
 
-    /// Applies an entry of the meta region; the reply is the proposer's: an encoded `MetaReply`.
+    /// Applies an entry of the meta region. Returns the proposer's reply, an encoded `MetaReply`.
     pub fn apply(&self, entry: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> {
         let mut parts = self.parts.lock();
         let before = parts.meta.members_version;
@@ -88,7 +89,7 @@ impl ClusterState {
         })])
     }
 
-    /// The meta region's rows are others than before: a snapshot took their place.
+    /// Reloads the meta region's state, because a snapshot has replaced its rows.
     pub fn reload(&self, rows: &dyn Reader) -> storage::Result<()> {
         let meta = MetaState::load(rows)?;
         self.parts.lock().meta = meta;
@@ -96,7 +97,7 @@ impl ClusterState {
         Ok(())
     }
 
-    /// Takes in another store's heartbeat, or this store's own. False: it was not news.
+    /// Records a heartbeat of this or another store. Returns false if a later one is known.
     pub fn hear(&self, heartbeat: StoreHeartbeat) -> bool {
         let mut parts = self.parts.lock();
         let before = parts.ledger.heard(heartbeat.store).map(|heard| heard.heartbeat.incarnation);
@@ -112,7 +113,8 @@ impl ClusterState {
         is_news
     }
 
-    /// Whether a store was heard for the first time since this was last asked: it knows nothing yet.
+    /// Returns true if a store was heard for the first time since the last call. Such a store needs
+    /// a full heartbeat.
     pub fn take_newcomers(&self) -> bool {
         self.newcomers.swap(false, Ordering::AcqRel)
     }
@@ -125,12 +127,12 @@ impl ClusterState {
         self.parts.lock().ledger.is_up(store, now)
     }
 
-    /// Whether the store has been heard of lately; this one always has.
+    /// Returns true if the store was heard lately. This store always counts as heard.
     pub fn is_heard(&self, store: StoreId) -> bool {
         store == self.this || self.is_up(store, clock::boot_nanos())
     }
 
-    /// Whether anything may be handed to the store: it is up and not about to stop.
+    /// Returns true if the store may get new peers and leaders: it is up and not about to stop.
     pub fn takes_on(&self, store: StoreId) -> bool {
         self.parts.lock().ledger.takes_on(store, clock::boot_nanos())
     }
@@ -139,28 +141,28 @@ impl ClusterState {
         self.room_elsewhere.load(Ordering::Relaxed)
     }
 
-    /// When the last heartbeat of a store came.
+    /// Returns the time of a store's last heartbeat.
     pub fn heard_at(&self, store: StoreId) -> Option<BootNanos> {
         self.parts.lock().ledger.heard(store).map(|heard| heard.at)
     }
 
-    /// The last heartbeat of a store, and when it came.
+    /// Returns a store's last heartbeat and its time.
     pub fn heard(&self, store: StoreId) -> Option<(BootNanos, StoreHeartbeat)> {
         let parts = self.parts.lock();
         parts.ledger.heard(store).map(|heard| (heard.at, heard.heartbeat.clone()))
     }
 
-    /// How a store stands among those that share its device; `None`: it was not heard.
+    /// Returns the store's share of its device; `None` if the store was not heard.
     pub fn standing(&self, store: StoreId) -> Option<Standing> {
         self.parts.lock().ledger.standing(store, clock::boot_nanos())
     }
 
-    /// What the other stores on this store's device do.
+    /// Returns the activity of the other stores on this store's device.
     pub fn neighbours(&self) -> Neighbours {
         self.parts.lock().ledger.neighbours(self.this, clock::boot_nanos())
     }
 
-    /// Hands out turns to measure, if this store leads the meta region.
+    /// Grants turns to measure, if this store leads the meta region.
     pub fn grant_turns(&self, leads: bool) -> Vec<TurnGrant> {
         let mut parts = self.parts.lock();
         let Parts { ledger, turns, .. } = &mut *parts;
@@ -171,18 +173,18 @@ impl ClusterState {
         Vec::new()
     }
 
-    /// Returns whether the last heartbeat of a store grants a request.
+    /// Returns true if the last heartbeat of `leader` grants a request.
     pub fn is_granted_by(&self, leader: StoreId, grant: TurnGrant) -> bool {
         let parts = self.parts.lock();
         parts.ledger.heard(leader).is_some_and(|heard| heard.heartbeat.grants.contains(&grant))
     }
 
-    /// Stores that are no members any more say nothing that counts.
+    /// Drops a store that left the cluster.
     pub fn forget(&self, store: StoreId) {
         self.parts.lock().ledger.forget(store);
     }
 
-    /// The last reports of the regions' present leaders.
+    /// Returns the last reports of the regions' present leaders.
     pub fn leads(&self) -> BTreeMap<RegionId, cluster::LeadReport> {
         let parts = self.parts.lock();
         let regions = parts.ledger.routes().iter().map(|(region, _)| region);
@@ -224,7 +226,8 @@ impl ClusterState {
         self.parts.lock().meta.settings()
     }
 
-    /// Returns the members whose heartbeats do not confirm the latest list of stores, with its settings.
+    /// Returns the members whose heartbeats do not confirm the latest list of stores, with its
+    /// settings.
     pub fn stores_behind(&self) -> Vec<StoreId> {
         let parts = self.parts.lock();
         let version = parts.meta.members_version;
@@ -235,23 +238,24 @@ impl ClusterState {
         parts.meta.members().map(|store| store.id).filter(|&id| !knows(id)).collect()
     }
 
-    /// The command that changes a setting.
+    /// Returns the command that changes a setting.
     pub fn set(&self, name: &str, value: &str) -> Result<MetaCommand, SettingError> {
         self.parts.lock().meta.set(name, value)
     }
 
-    /// The list of stores and their settings, where the meta region's rows here have later ones than `known`.
+    /// Returns the list of stores and their settings, if the meta region's rows here have a later
+    /// version than `known`.
     pub fn members_after(&self, known: u64) -> Option<AgreedMembers> {
         let parts = self.parts.lock();
         (parts.meta.members_version > known).then(|| AgreedMembers::of(&parts.meta))
     }
 
-    /// Whether a store has or had this key.
+    /// Returns true if a store has or had this key.
     pub fn knows_key(&self, key: StoreKey) -> bool {
         self.parts.lock().meta.with_key(key).is_some()
     }
 
-    /// Another member that lives and has one of these addresses, for other stores or for clients.
+    /// Returns another live member with the same address for stores or for clients.
     pub fn live_at(&self, facts: &StoreFacts) -> Option<StoreId> {
         let parts = self.parts.lock();
         let now = clock::boot_nanos();
@@ -264,7 +268,7 @@ impl ClusterState {
         members.find(is_there).map(|store| store.id)
     }
 
-    /// One round of planning, as the leader of the meta region in `term`.
+    /// Runs one round of planning, as the leader of the meta region in `term`.
     pub fn plan(&self, term: Term) -> Step {
         let mut parts = self.parts.lock();
         let Parts { meta, ledger, driver, .. } = &mut *parts;
@@ -277,14 +281,14 @@ impl ClusterState {
         step
     }
 
-    /// The command that begins an operator which somebody asked for.
+    /// Returns the command that begins a requested operator.
     pub fn request(&self, operator: Operator) -> Result<MetaCommand, StartError> {
         let mut parts = self.parts.lock();
         let Parts { meta, ledger, driver, .. } = &mut *parts;
         driver.request(meta, ledger, operator, clock::boot_nanos())
     }
 
-    /// Who leads a region, as far as heartbeats tell.
+    /// Returns a region's leader, as far as heartbeats tell.
     pub fn leader_of(&self, region: RegionId) -> Option<StoreId> {
         self.parts.lock().ledger.routes().get(region).map(|route| route.leader)
     }
@@ -294,7 +298,7 @@ impl ClusterState {
         cluster::may_drain(&parts.meta, &parts.ledger, store, clock::boot_nanos())
     }
 
-    /// The weights of data and of leaders that are pinned for a store.
+    /// Returns the pinned weights of a store, for data and for leaders.
     pub fn pins(&self, store: StoreId) -> (Option<f64>, Option<f64>) {
         let parts = self.parts.lock();
         parts
@@ -304,7 +308,7 @@ impl ClusterState {
             .map_or((None, None), |record| (record.data_weight, record.leader_weight))
     }
 
-    /// Another store plans from now on.
+    /// Drops the planning state, because another store plans from now on.
     pub fn stop_planning(&self) {
         self.parts.lock().driver.forget();
     }
@@ -319,11 +323,11 @@ impl ClusterState {
         let parts = self.parts.lock();
         let view = cluster::view(&parts.meta, &parts.ledger, &parts.driver, clock::boot_nanos());
         let explanation = placement::explain_store(&view, parts.meta.policy, &self.limits, store);
-        // The view leaves out who is no member.
+        // The view contains only members.
         explanation.ok_or_else(|| parts.meta.member(store).err().unwrap_or(MetaError::UnknownStore(store)))
     }
 
-    /// Operators in flight, and before them those that have ended when `history` is asked for.
+    /// Returns the operators in flight; with `history`, the ended ones before them.
     pub fn operators(&self, history: bool) -> Vec<OperatorEntry> {
         let parts = self.parts.lock();
         let ended = parts.meta.history.values().filter(|_| history).map(|finished| OperatorEntry {
@@ -336,7 +340,7 @@ impl ClusterState {
             operator: flight.operator.clone(),
             state: match flight.phase {
                 cluster::Phase::Going | cluster::Phase::Bound => "in flight".into(),
-                cluster::Phase::Undoing { because } => format!("{because}; taken back"),
+                cluster::Phase::Undoing { because } => format!("{because}; being undone"),
             },
             started_unix_ms: flight.started_ms,
             finished_unix_ms: None,
@@ -345,8 +349,8 @@ impl ClusterState {
     }
 }
 
-/// An operator that has just begun, where the meta region is led. Every peer of it applies the entry, and may once
-/// more when it starts again; one of them is to say so.
+/// Returns an operator that has just begun, if this store leads the meta region. Every peer of that
+/// region applies the entry, perhaps again after a restart, but only the leader logs it.
 fn begun<'a>(
     parts: &'a Parts,
     outcome: &Result<MetaReply, MetaError>,
@@ -359,8 +363,8 @@ fn begun<'a>(
     }
 }
 
-/// The command that begins the cluster's state, as the configuration has it. Of the other stores only the
-/// addresses are known; they say the rest themselves.
+/// Returns the command that creates the cluster's state from the configuration. Other stores'
+/// entries hold only their addresses; those stores report the rest themselves.
 pub fn bootstrap_command(
     config: &Config,
     key: StoreKey,

@@ -1,7 +1,8 @@
-//! What one store is told at start. The command line and the configuration file both fill this.
+//! The configuration of one store at its start. The command line and the configuration file both
+//! fill it.
 //!
-//! Names follow Redis where the meaning is the same. What can be changed while running is in
-//! `settings`.
+//! Names follow Redis where the meaning is the same. Settings that can change while the store runs
+//! are in `settings`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,17 +14,18 @@ use types::StoreId;
 
 use crate::budget::Budget;
 
-/// An election follows after 15 to 30 ticks of silence: 0.75 to 1.5 s at 50 ms a tick.
+/// The election timeout in ticks. An election follows after 15 to 30 ticks of silence: 0.75 to 1.5
+/// s at 50 ms a tick.
 pub const ELECTION_TICKS: u32 = 15;
 
-/// When the Raft log is synced. Term and vote are synced in every mode.
+/// The times at which the Raft log is synced. Term and vote are synced in every mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
     /// Before every acknowledgement (the default).
     Always,
-    /// Once a second: a machine crash may lose what was acknowledged in the last second.
+    /// Once a second. A machine crash may lose the acknowledged writes of the last second.
     EverySec,
-    /// When the operating system pleases.
+    /// Whenever the operating system decides.
     No,
 }
 
@@ -40,33 +42,33 @@ impl std::str::FromStr for Fsync {
     }
 }
 
-/// A member of the cluster, the same list in every store's configuration.
+/// A member of the cluster. Every store's configuration has the same list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     pub id: StoreId,
     pub client: SocketAddr,
     pub peer: SocketAddr,
     pub admin: SocketAddr,
-    /// Plain clients are served there by forwarding (cluster mode only).
+    /// The address at which plain clients are served by forwarding (cluster mode only).
     pub forward: Option<SocketAddr>,
-    /// What the store is told that it can do; the same unit for all stores. `None`: it is measured, and counts
-    /// as 1 until then.
+    /// The configured capability, in the same unit for all stores. `None` means that it is
+    /// measured, and counts as 1 until then.
     pub capability: Option<Capability>,
-    /// The emulated device's profile, or empty: for people.
+    /// The emulated device's profile for display, or empty.
     pub device: String,
-    /// What it shares with others that fail together: `zone` -> `a`.
+    /// The failure domains of the store: `zone` -> `a`.
     pub labels: BTreeMap<String, String>,
 }
 
-/// How a store comes to be one of a cluster, when its data directory does not say it yet.
+/// The way in which a store becomes a member, if its data directory does not say so yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Beginning {
-    /// It is in the list of stores, or is the only one there ever is.
+    /// The store is in the list of stores, or is the only one.
     #[default]
     Listed,
-    /// The first store of a cluster which others are going to join.
+    /// The store is the first of a cluster that others will join.
     Bootstrap,
-    /// It asks these stores, any of which may answer, and gets its number from them.
+    /// The store asks these stores, of which any may answer, and gets its number from them.
     Join(Vec<SocketAddr>),
 }
 
@@ -77,7 +79,7 @@ pub struct Capability {
     pub ops_per_s: f64,
 }
 
-/// Carries out `CONFIG SET loglevel`; whoever set up logging provides it.
+/// A function that carries out `CONFIG SET loglevel`. The code that set up logging provides it.
 #[derive(Clone)]
 pub struct SetLogLevel(pub std::sync::Arc<dyn Fn(&str) + Send + Sync>);
 
@@ -89,64 +91,67 @@ impl std::fmt::Debug for SetLogLevel {
 
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Replaced by what the data directory says of a store that joined.
+    /// The store's number. A store that joined reads it from its data directory instead.
     pub store: StoreId,
-    /// The stores that are known from the start, this one included, sorted by id.
+    /// The stores that are known from the start, including this one, sorted by id.
     pub members: Vec<Member>,
     pub beginning: Beginning,
     pub dir: PathBuf,
     /// Addresses to listen on for clients; the port is the member's.
     pub bind: Vec<IpAddr>,
     pub cluster_enabled: bool,
-    /// User regions at bootstrap; 1 unless `cluster_enabled`.
+    /// Number of user regions at bootstrap; 1 unless `cluster_enabled`.
     pub regions: u16,
-    /// Peers that each region should have; at bootstrap capped by the number of stores.
+    /// Number of peers that each region should have. At bootstrap the number of stores limits it.
     pub replicas: usize,
-    /// A store that is silent for this long is taken for lost, and its peers are made anew elsewhere.
+    /// The silence after which a store is lost and its peers are replaced on other stores.
     pub replace_after: Duration,
-    /// The replicas of each region led here are compared about this often; zero: only when somebody asks.
+    /// The interval at which the replicas of each led region are compared. With zero, only `ctl
+    /// check` compares them.
     pub check_interval: Duration,
     /// Entries that order a failure may be proposed here, and fail here.
     pub enable_debug_command: bool,
     pub policy: placement::Policy,
-    /// Of the planning that this store does while it leads the meta region.
+    /// The limits of the planning that this store does as the leader of the meta region.
     pub limits: placement::PlanLimits,
     pub requirepass: Option<String>,
     pub protected_mode: bool,
     pub maxclients: usize,
     pub fsync: Fsync,
-    /// How long a command may wait for a leader or a quorum before it is answered by an error.
+    /// Maximum time for which a command waits for a leader or a quorum before it gets an error.
     pub request_timeout: Duration,
-    /// One Raft tick; election timeout and lease are multiples of it.
+    /// The length of a Raft tick. Election timeout and lease are multiples of it.
     pub raft_tick: Duration,
-    /// With less free than this on the data device the store is out of room: it proposes nothing that adds data.
+    /// The free bytes on the data device below which the store is out of room: it proposes nothing
+    /// that adds data.
     pub reserve_bytes: u64,
-    /// Live user bytes that this store is meant to hold; absent: what it holds and its device still takes.
+    /// The live user bytes that this store may hold. If absent, the bytes that it holds and its
+    /// free space.
     pub capacity_bytes: Option<u64>,
-    /// Bytes of the Raft log's files above which those that are not needed go. Rows are flushed often enough for that,
-    /// and a peer that lags by more gets a snapshot.
+    /// The size of the Raft log's files, in bytes, above which unneeded files are recycled. Rows
+    /// are flushed often enough for that, and a peer that lags by more gets a snapshot.
     pub raft_log_bytes: u64,
-    /// From what a device does to what a store on it does.
+    /// The model that computes a store's capability from its device's.
     pub fit: device::Fit,
-    /// Whether the store measures its device by itself.
+    /// True if the store measures its device by itself.
     pub probe: bool,
-    /// Bytes per second at which snapshots leave, and as much again at which they come in; 0: no limit.
+    /// Maximum bytes per second of outgoing snapshots, and of incoming ones; 0 means no limit.
     pub snapshot_rate: u64,
     pub rocksdb_profile: String,
-    /// RocksDB options by their own names, over the profile.
+    /// RocksDB options by their own names. They override the profile.
     pub rocksdb: Vec<(String, String)>,
-    /// Bytes of RAM that the store is divided into; see [`Budget`].
+    /// Bytes of RAM that the store's parts share; see [`Budget`].
     pub maxmemory: u64,
-    /// The device's control block when its device is emulated (`ctl device` changes it).
+    /// The control block of an emulated device (`ctl device` changes it).
     pub device_control: Option<PathBuf>,
-    /// Threads that serve clients. One has the Raft groups, too.
+    /// Number of threads that serve clients. One of them also owns the Raft groups.
     pub io_threads: usize,
     /// debug, verbose, notice or warning.
     pub loglevel: String,
     pub set_loglevel: Option<SetLogLevel>,
 }
 
-/// Sixteen files of a few hundred entries.
+/// Minimum of `raft_log_bytes`: sixteen files of a few hundred entries.
 const RAFT_LOG_BYTES_MIN: u64 = 4 << 20;
 
 impl Config {
@@ -155,7 +160,8 @@ impl Config {
         self.members.iter().find(|m| m.id == self.store).expect("checked by validate")
     }
 
-    /// One store with Redis's defaults: durable, on loopback, in `dir`.
+    /// Returns the configuration of a single store with Redis's defaults: durable, on loopback, in
+    /// `dir`.
     pub fn single(dir: PathBuf, port: u16) -> Config {
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let member = Member {
@@ -204,7 +210,7 @@ impl Config {
         }
     }
 
-    /// The first thing wrong with the configuration, in words for the operator.
+    /// Checks the configuration. Returns the first error, as text for the operator.
     pub fn validate(&self) -> Result<(), String> {
         if !self.members.iter().any(|m| m.id == self.store) {
             return Err(format!("store {} is not in the list of stores", self.store));
@@ -212,41 +218,42 @@ impl Config {
         for pair in self.members.windows(2) {
             if pair[0].id >= pair[1].id {
                 return Err(format!(
-                    "store {} stands twice or out of order in the list of stores",
+                    "store {} is listed twice or out of order in the list of stores",
                     pair[1].id
                 ));
             }
         }
         facts_of(self.this(), None).check().map_err(|error| error.to_string())?;
         if self.regions == 0 || self.regions > types::SLOT_COUNT {
-            return Err(format!("regions is 1 to {}, not {}", types::SLOT_COUNT, self.regions));
+            return Err(format!("regions must be 1 to {}, not {}", types::SLOT_COUNT, self.regions));
         }
         if !self.cluster_enabled && self.regions != 1 {
             return Err("more than one region needs cluster-enabled yes".into());
         }
         if self.replicas == 0 {
-            return Err("replicas is at least 1".into());
+            return Err("replicas must be at least 1".into());
         }
         if self.raft_log_bytes < RAFT_LOG_BYTES_MIN {
-            return Err("raft-log-size is at least 4 MiB".into());
+            return Err("raft-log-size must be at least 4 MiB".into());
         }
         if self.maxmemory < Budget::MAXMEMORY_MIN {
             let why = "it bounds the whole process, and 0 does not mean that there is no limit";
             return Err(format!("maxmemory is at least 64mb: {why}"));
         }
         if self.raft_tick < Duration::from_millis(5) {
-            return Err("raft-tick is at least 5 ms".into());
+            return Err("raft-tick must be at least 5 ms".into());
         }
         Ok(())
     }
 }
 
-/// A port derived from another: `offset` above it, or below where that would pass 65535.
+/// Returns a port derived from another: `offset` above it, or below it where the sum would exceed
+/// 65535.
 pub fn side_port(port: u16, offset: u16) -> u16 {
     port.checked_add(offset).unwrap_or_else(|| port - offset)
 }
 
-/// What a store says of itself.
+/// Returns the facts that a store reports about itself.
 pub fn facts_of(member: &Member, key: Option<StoreKey>) -> StoreFacts {
     StoreFacts {
         key,

@@ -1,4 +1,4 @@
-//! What the store knows of its clients' open connections, whichever loop serves them.
+//! The open connections of clients, whichever loop serves them.
 
 pub mod memory;
 
@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
 
-/// The kind of port by which a client came. It decides how keys of other stores are answered.
+/// The kind of port to which a client connected. It decides how keys of other stores are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerKind {
-    /// Redis Cluster's rules where cluster mode is on: `MOVED` for regions led elsewhere.
+    /// Redis Cluster's rules if cluster mode is on: `MOVED` for regions with another leader.
     Client,
-    /// Every command is served, passed on where necessary.
+    /// Every command is executed, on another store if necessary.
     Forward,
 }
 
-/// What others may know of a connection (`CLIENT LIST`), and how they end it.
+/// The public state of a connection (`CLIENT LIST`), and the means to end it.
 pub struct ClientEntry {
     pub id: u64,
     pub peer: SocketAddr,
@@ -32,7 +32,7 @@ pub struct ClientEntry {
     pub killed: AtomicBool,
     /// True if the connection was closed by a planned stop after the client's last reply.
     closed: AtomicBool,
-    /// Tells the loop that serves the connection to end it, once one does.
+    /// Tells the loop that serves the connection to end it. Set once a loop does.
     kill: OnceLock<Box<dyn Fn() + Send + Sync>>,
     description: Mutex<Description>,
 }
@@ -48,11 +48,11 @@ pub struct Description {
 }
 
 impl ClientEntry {
-    /// To be called by the loop that serves the connection, with what tells it to end it. Returns false if the
-    /// connection is to end at once.
+    /// Registers `kill`, which tells the serving loop to end the connection. The loop calls this.
+    /// Returns false if the connection must end at once.
     pub fn served_by(&self, kill: impl Fn() + Send + Sync + 'static) -> bool {
         let _ = self.kill.set(Box::new(kill));
-        // Pairs with the fence in `end`: one of both sees what the other has done.
+        // Pairs with the fence in `end`: at least one side sees what the other has done.
         fence(Ordering::SeqCst);
         !self.killed.load(Ordering::SeqCst)
     }
@@ -65,7 +65,7 @@ impl ClientEntry {
         self.description.lock().clone()
     }
 
-    /// Has the connection closed, whatever it waits for.
+    /// Closes the connection, whatever it waits for.
     pub fn end(&self) {
         self.killed.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -100,7 +100,7 @@ impl ClientEntry {
     }
 }
 
-/// Every open connection, by id.
+/// All open connections, by id.
 #[derive(Default)]
 pub struct Clients {
     next: AtomicU64,
@@ -109,7 +109,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// `None` when `max` connections are open already.
+    /// Registers a connection. Returns `None` if `max` connections are open already.
     pub fn open(&self, peer: SocketAddr, local: SocketAddr, max: usize) -> Option<Arc<ClientEntry>> {
         let mut open = self.open.lock();
         if open.len() >= max {
@@ -135,7 +135,8 @@ impl Clients {
         self.open.lock().remove(&id);
     }
 
-    /// Every connection that goes on: one that was killed is no more, though its end may take a moment.
+    /// Returns the connections that continue. A killed one is left out, though its end may take a
+    /// moment.
     pub fn all(&self) -> Vec<Arc<ClientEntry>> {
         let open = self.open.lock();
         open.values().filter(|entry| !entry.killed.load(Ordering::Acquire)).cloned().collect()
@@ -162,7 +163,7 @@ impl Clients {
     }
 }
 
-/// A client's place among the `maxclients`, given back when it is dropped.
+/// A client's place among the `maxclients`. Dropping it gives the place back.
 pub struct Seat {
     clients: Arc<Clients>,
     metrics: Arc<Metrics>,
@@ -199,12 +200,12 @@ mod tests {
     fn a_seat_is_given_back_however_its_connection_ends() {
         let (clients, metrics) = (Arc::new(Clients::default()), Arc::new(Metrics::new()));
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let seat = Seat::take(&clients, &metrics, address, address, 1).expect("there is one seat");
-        assert!(Seat::take(&clients, &metrics, address, address, 1).is_none(), "and it is taken");
+        let seat = Seat::take(&clients, &metrics, address, address, 1).expect("one place is free");
+        assert!(Seat::take(&clients, &metrics, address, address, 1).is_none(), "the place is taken");
         assert_eq!((clients.count(), metrics.connections.get()), (1, 1));
         let ended = std::thread::spawn(move || {
             let _seat = seat;
-            panic!("as a defect of a command would");
+            panic!("a panic, as by a defect of a command");
         });
         assert!(ended.join().is_err());
         assert_eq!((clients.count(), metrics.connections.get()), (0, 0));

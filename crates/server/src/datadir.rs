@@ -1,11 +1,11 @@
-//! The data directory: who it belongs to, in which format, and that only one process uses it.
+//! The data directory: its owner, its format, and a lock so that only one process uses it.
 //!
 //! ```text
 //! DIR/LOCK       flock held by the running store
-//! DIR/IDENTITY   format version, store id, layout, secret key, cluster id, whether the store has begun (TOML;
-//!                for its owner alone to read)
-//! DIR/MEMBERS    the stores of the cluster and the settings that all go by, as last heard of (JSON)
-//! DIR/CAPABILITY what was measured of the device (JSON; `capability::kept`)
+//! DIR/IDENTITY   format version, store id, layout, secret key, cluster id, whether the log has
+//!                begun (TOML; readable by its owner only)
+//! DIR/MEMBERS    the last known stores and settings of the cluster (JSON)
+//! DIR/CAPABILITY the measurement of the device (JSON; `capability::kept`)
 //! DIR/log/       the Raft log of all regions
 //! DIR/rows/      RocksDB
 //! ```
@@ -22,11 +22,12 @@ use types::StoreId;
 use crate::members::AgreedMembers;
 use crate::transport::keys::SecretKey;
 
-/// Version of everything under the data directory. A newer one is refused, an older one is migrated
-/// or refused by name.
+/// Version of everything in the data directory. A newer version is refused. An older one is
+/// migrated, or refused with an error that names it.
 pub const FORMAT_VERSION: u32 = 5;
 
-/// Opening the engines writes a few small files. RocksDB 7.8 built with assertions aborts where it cannot.
+/// Minimum free bytes at the start. Opening the engines writes a few small files, and RocksDB 7.8
+/// with assertions aborts if it cannot.
 const START_BYTES_MIN: u64 = 2 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -61,30 +62,34 @@ pub enum DataDirError {
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Identity {
     pub format: u32,
-    /// None while the store asks to join, and has not been answered.
+    /// `None` until a store that asks to join has an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreId>,
-    /// Stores, regions and replicas with which the cluster began, in words; empty as long as `store` is none.
+    /// The cluster's initial stores, regions and replicas, as text; empty as long as `store` is
+    /// `None`.
     #[serde(default)]
     pub layout: String,
-    /// Drawn when this directory was made, and in no other place. Whoever comes under this store's number with
-    /// another one has lost what the store has promised.
+    /// The secret key, generated with this directory and stored only here. A store with the same
+    /// number and another key has lost what this store has promised.
     pub secret: SecretKey,
-    /// 0 until it is known. As text: TOML's numbers have 63 bits.
+    /// The cluster's id; 0 until it is known. It is stored as text because TOML's numbers have 63
+    /// bits.
     #[serde(with = "hexadecimal", default)]
     pub cluster_id: u64,
-    /// What a store that joined was told, and needs to know before it has heard of anybody.
+    /// The cluster's answer to a store that joined. The store needs it before it has heard from any
+    /// other store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
-    /// Other stores may join, whatever list of stores there is.
+    /// True if other stores may join, whatever the list of stores says.
     #[serde(default)]
     pub open: bool,
-    /// The log has begun, and the store may have peers in it who voted: from then on an empty one is a loss.
+    /// True if the log has begun. The store may have voted since, so an empty log would mean a
+    /// loss.
     #[serde(default)]
     pub initialised: bool,
 }
 
-/// Settings that are the whole cluster's.
+/// Settings of the whole cluster.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Joined {
     pub cluster_enabled: bool,
@@ -118,7 +123,7 @@ const IDENTITY: &str = "IDENTITY";
 const MEMBERS: &str = "MEMBERS";
 
 impl DataDir {
-    /// Opens or creates the directory. Nothing is changed when it is refused.
+    /// Opens or creates the directory. A refusal changes nothing.
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
         let at = |p: &Path| {
             let path = p.to_path_buf();
@@ -126,7 +131,7 @@ impl DataDir {
         };
         fs::create_dir_all(path).map_err(at(path))?;
         let lock_path = path.join(LOCK);
-        // A directory of somebody else's does not even get a lock file.
+        // A directory of another program does not even get a lock file.
         if !lock_path.exists() && is_foreign(path).map_err(at(path))? {
             return Err(DataDirError::Foreign { dir: path.to_path_buf() });
         }
@@ -140,7 +145,8 @@ impl DataDir {
         if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             return Err(DataDirError::InUse(path.to_path_buf()));
         }
-        // What is found from here on is not the unfinished work of another first start.
+        // The lock is held, so the files found from here on are not the unfinished work of another
+        // first start.
         if is_foreign(path).map_err(at(path))? {
             return Err(DataDirError::Foreign { dir: path.to_path_buf() });
         }
@@ -172,7 +178,7 @@ impl DataDir {
         &self.identity
     }
 
-    /// Makes this the directory of a store, or sees that it is that already.
+    /// Makes this the directory of a store, or checks that it already is.
     pub fn claim(&mut self, store: StoreId, layout: &str, open: bool) -> Result<(), DataDirError> {
         let dir = self.path.clone();
         match self.identity.store {
@@ -191,7 +197,7 @@ impl DataDir {
         }
     }
 
-    /// The cluster has taken the store in.
+    /// Records that the cluster has admitted the store.
     pub fn joined(
         &mut self,
         store: StoreId,
@@ -208,7 +214,7 @@ impl DataDir {
         })
     }
 
-    /// Writes down what has become known of the cluster.
+    /// Stores the cluster's id and the list of stores, if they are new.
     pub fn keep(&mut self, cluster_id: u64, members: &AgreedMembers) -> Result<(), DataDirError> {
         if cluster_id != self.identity.cluster_id {
             self.change(|identity| identity.cluster_id = cluster_id)?;
@@ -228,7 +234,7 @@ impl DataDir {
         Ok(())
     }
 
-    /// The list of stores that was last kept.
+    /// Returns the stored list of stores.
     pub fn members(&self) -> Result<AgreedMembers, DataDirError> {
         let path = self.path.join(MEMBERS);
         let text = match fs::read(&path) {
@@ -246,7 +252,7 @@ impl DataDir {
             .map_err(|source| DataDirError::Io { path: self.path.join(MEMBERS), source })
     }
 
-    /// To be called once the log has begun: see `Identity::initialised`.
+    /// Records that the log has begun: see `Identity::initialised`. Must be called once it has.
     pub fn initialised(&mut self) -> Result<(), DataDirError> {
         if self.identity.initialised {
             return Ok(());
@@ -254,7 +260,7 @@ impl DataDir {
         self.change(|identity| identity.initialised = true)
     }
 
-    /// Whether the log may be empty: before it was ever written.
+    /// Checks that the log may be empty: only before it was ever written.
     pub fn allow_empty_log(&self) -> Result<(), DataDirError> {
         match self.identity.initialised {
             true => Err(self.lost(LOG)),
@@ -302,7 +308,7 @@ fn read_identity(dir: &Path, file: &Path) -> Result<Identity, DataDirError> {
     let text =
         fs::read_to_string(file).map_err(|source| DataDirError::Io { path: file.to_path_buf(), source })?;
     let unreadable = |message: String| DataDirError::Unreadable { path: file.to_path_buf(), message };
-    // The version is read alone first: a newer format may hold anything else.
+    // The version is read first, because the rest of a newer format may differ.
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| unreadable(e.message().into()))?;
     let found = table.get("format").and_then(toml::Value::as_integer).unwrap_or(0);
     let found = u32::try_from(found).map_err(|_| unreadable(format!("format = {found}")))?;
@@ -316,8 +322,8 @@ fn read_identity(dir: &Path, file: &Path) -> Result<Identity, DataDirError> {
     toml::from_str(&text).map_err(|e: toml::de::Error| unreadable(e.message().into()))
 }
 
-/// Whether there are files, and nothing that says whose. A first start that was cut short leaves the lock, and
-/// perhaps an identity that never got its name.
+/// Returns true if there are files but no identity. An interrupted first start leaves only the
+/// lock, and perhaps an identity under its temporary name.
 fn is_foreign(dir: &Path) -> io::Result<bool> {
     let unnamed = temporary_name(IDENTITY);
     let mut others = false;
@@ -335,15 +341,15 @@ fn temporary_name(name: &str) -> String {
     format!(".{name}.new")
 }
 
-/// Writes a small file so that after a crash it is there whole or not at all.
+/// Writes a small file atomically and durably.
 pub fn write_durably(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     write_with_mode(dir, name, text, 0o666)
 }
 
-/// The same for those to read whom the mode allows.
+/// Does the same with the given file mode.
 fn write_with_mode(dir: &Path, name: &str, text: &str, mode: u32) -> io::Result<()> {
     let temporary = dir.join(temporary_name(name));
-    // One that a crash left may have another mode.
+    // A file that a crash left behind may have another mode.
     let _ = fs::remove_file(&temporary);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
     file.write_all(text.as_bytes())?;
@@ -352,7 +358,7 @@ fn write_with_mode(dir: &Path, name: &str, text: &str, mode: u32) -> io::Result<
     File::open(dir)?.sync_all()
 }
 
-/// Bytes that an unprivileged writer may still use on the directory's device.
+/// Returns the bytes that an unprivileged process may still write on the directory's device.
 pub fn free_space(dir: &Path) -> io::Result<u64> {
     let path = std::ffi::CString::new(dir.as_os_str().as_encoded_bytes())?;
     // SAFETY: an all-zero statvfs is a valid value of that plain C struct.
@@ -380,7 +386,11 @@ mod tests {
         let key = data.identity().secret.public();
         drop(data);
         data = DataDir::open(dir.path()).unwrap();
-        assert_eq!((data.identity().store, data.identity().secret.public()), (None, key), "it may ask again");
+        assert_eq!(
+            (data.identity().store, data.identity().secret.public()),
+            (None, key),
+            "the store may ask again"
+        );
         let joined = Joined { cluster_enabled: true };
         data.joined(4, u64::MAX, "three".into(), joined.clone()).unwrap();
         let members = AgreedMembers { version: 9, ..Default::default() };
@@ -401,7 +411,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
 
         let dir = tempfile::tempdir().unwrap();
-        // What an earlier start may have left, with the mode of other files.
+        // A file that an interrupted start may have left, with the mode of other files.
         fs::write(dir.path().join(".IDENTITY.new"), "form").unwrap();
         let mut data = claim(dir.path(), 2, "three").unwrap();
         let mode = |name| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
@@ -459,7 +469,7 @@ mod tests {
     #[test]
     fn of_two_first_starts_one_is_told_that_the_other_is_there() {
         let dir = tempfile::tempdir().unwrap();
-        // The other has the lock and not yet an identity, but other files already.
+        // The other start has the lock and some files, but no identity yet.
         let lock = File::create(dir.path().join("LOCK")).unwrap();
         // SAFETY: the descriptor is open for as long as `lock` lives.
         assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0);
@@ -487,7 +497,7 @@ mod tests {
             fs::rename(&part, dir.path().join("elsewhere")).unwrap();
             let lost = claim(dir.path(), 0, "one").err().unwrap();
             assert!(matches!(lost, DataDirError::Lost { lost, .. } if lost == name), "{lost}");
-            assert!(!part.exists(), "nothing was made anew");
+            assert!(!part.exists(), "nothing was created");
             fs::rename(dir.path().join("elsewhere"), &part).unwrap();
         }
     }

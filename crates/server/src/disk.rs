@@ -1,11 +1,12 @@
-//! Room on the data device: below the reserve nothing that may add data is proposed here (it waits for a leader
-//! elsewhere, or is refused), until there is a quarter more than the reserve.
+//! The room on the data device. Below the reserve, this store proposes nothing that may add data:
+//! such commands wait for a leader elsewhere or are refused. This ends when the free space exceeds
+//! the reserve by a quarter.
 //!
-//! The file system is asked a few times a second, and out of turn when much was proposed since. Rows in
-//! memtables have yet to come to the device: they count as if they were there.
+//! The file system is asked a few times a second, and earlier after many proposed bytes. Rows in
+//! memtables count as if they were on the device.
 //!
-//! Who proposes never waits for the file system: it counts against what was free at the last look, which may
-//! tell it that the device is full, and rings for the next one.
+//! Proposing never waits for the file system. It counts bytes against the last known free space,
+//! which may show that the device is full, and requests the next look.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,18 +21,19 @@ pub struct Disk {
     full: AtomicBool,
     /// Free bytes at the last look.
     free: AtomicU64,
-    /// Bytes in memtables when the flusher last looked.
+    /// Bytes in memtables at the flusher's last look.
     unflushed: AtomicU64,
     /// Bytes proposed since then.
     proposed: AtomicU64,
-    /// Rung when the next look should not wait for its turn.
+    /// The notification that the next look should not wait for its time.
     pub look_soon: Notify,
 }
 
-/// Proposing this much more asks the file system out of turn, if the reserve is not smaller still.
+/// Maximum bytes that are proposed between two looks, unless the reserve is smaller still.
 const LOOK_BYTES: u64 = 8 << 20;
 
-/// A device that has refused a write has room again from here on, however small the reserve.
+/// The free bytes from which a device that refused a write has room again, however small the
+/// reserve is.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 
 impl Disk {
@@ -53,7 +55,7 @@ impl Disk {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// A write has just failed for lack of space: no need to wait for the next look.
+    /// Marks the device as full, because a write has just failed for lack of space.
     pub fn set_full(&self) {
         self.full.store(true, Ordering::Relaxed);
     }
@@ -63,7 +65,7 @@ impl Disk {
         self.proposed.store(0, Ordering::Relaxed);
     }
 
-    /// Counts what is about to be proposed.
+    /// Counts bytes that will be proposed.
     pub fn will_grow(&self, bytes: u64) {
         let look_bytes = LOOK_BYTES.min(self.reserve / 8).max(1 << 20);
         let before = self.proposed.fetch_add(bytes, Ordering::Relaxed);
@@ -76,7 +78,7 @@ impl Disk {
         }
     }
 
-    /// Asks the file system, which may take its time.
+    /// Asks the file system for the free space. This may take time.
     pub fn look(&self) {
         match datadir::free_space(&self.dir) {
             Ok(free) => {
@@ -87,12 +89,12 @@ impl Disk {
         }
     }
 
-    /// Whether the device takes this much now. What cannot be asked is let through.
+    /// Returns true if the device has room for `bytes` now, or if the free space is unknown.
     pub fn takes(&self, bytes: u64) -> bool {
         datadir::free_space(&self.dir).map_or(true, |free| free >= bytes.saturating_add(ROOM_BYTES_MIN))
     }
 
-    /// Bytes that may be written before the device is down to its reserve.
+    /// Returns the bytes that may be written before the device is down to its reserve.
     pub fn room(&self) -> u64 {
         self.less_what_is_to_come(self.free.load(Ordering::Relaxed)).saturating_sub(self.reserve)
     }
@@ -108,7 +110,7 @@ impl Disk {
             tracing::warn!(
                 free,
                 reserve = self.reserve,
-                "the data device is full: nothing that may add data is proposed here"
+                "the data device is full: this store proposes nothing that may add data"
             );
         }
     }
@@ -119,7 +121,7 @@ impl Disk {
         } else if free >= (self.reserve + self.reserve / 4).max(ROOM_BYTES_MIN)
             && self.full.swap(false, Ordering::Relaxed)
         {
-            tracing::info!(free, "there is room again: what adds data is proposed");
+            tracing::info!(free, "there is room again: this store proposes all commands");
         }
     }
 }
@@ -172,7 +174,7 @@ mod tests {
         let disk = Disk::new(dir.path().to_path_buf(), free / 2);
         assert!(!disk.is_full());
         disk.will_grow(free / 4 * 3);
-        assert!(disk.is_full(), "what was proposed counts at once");
+        assert!(disk.is_full(), "proposed bytes count at once");
         disk.set_unflushed(0);
         disk.look();
         assert!(!disk.is_full());
@@ -190,8 +192,8 @@ mod tests {
         assert!(!rung());
         disk.will_grow(1);
         assert!(rung());
-        assert!(!rung(), "once for each stretch");
+        assert!(!rung(), "one notification for each stretch");
         disk.will_grow(1 << 40);
-        assert_eq!(disk.free.load(Ordering::Relaxed), u64::MAX, "nobody has looked");
+        assert_eq!(disk.free.load(Ordering::Relaxed), u64::MAX, "no look has happened");
     }
 }

@@ -1,4 +1,4 @@
-//! How this store ends: as it is told to, by itself, or at once.
+//! The ways in which this store ends: on request, by itself, or at once after a failure.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -9,19 +9,21 @@ use types::StoreId;
 
 pub struct Ends {
     store: StoreId,
-    /// It hands over what it leads; other stores are told, so that nothing comes back.
+    /// True while the store hands over its leaders. Other stores are told, so that no leader comes
+    /// back.
     leaving: AtomicBool,
-    /// Cancelled when the store accepts no more clients and serves no more commands of other stores.
+    /// Cancelled when the store accepts no more clients and serves no more commands of other
+    /// stores.
     closing: CancellationToken,
     stopping: AtomicBool,
-    /// Rung when the store is to end by itself.
+    /// The notification that the store must end by itself.
     ending: Notify,
     /// Cancelled when a planned stop must wait no longer.
     hurried: CancellationToken,
     pub answering: Arc<Answering>,
 }
 
-/// Counts other stores' requests.
+/// The requests of other stores in progress.
 #[derive(Default)]
 pub struct Answering {
     now: AtomicUsize,
@@ -29,7 +31,7 @@ pub struct Answering {
     passed: AtomicU64,
 }
 
-/// A request that is being answered until this is dropped.
+/// A request in progress, until this is dropped.
 pub struct BeingAnswered(Arc<Answering>);
 
 impl Answering {
@@ -39,12 +41,12 @@ impl Answering {
         BeingAnswered(self.clone())
     }
 
-    /// The number of requests that are being answered.
+    /// Returns the number of requests in progress.
     pub fn now(&self) -> usize {
         self.now.load(Ordering::SeqCst)
     }
 
-    /// The number of requests so far that brought commands.
+    /// Returns the number of requests so far that brought commands.
     pub fn passed(&self) -> u64 {
         self.passed.load(Ordering::SeqCst)
     }
@@ -69,7 +71,7 @@ impl Ends {
         }
     }
 
-    /// From now on other stores hear that this one is stopping.
+    /// Tells other stores, from the next heartbeat on, that this one is stopping.
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
@@ -92,7 +94,7 @@ impl Ends {
         self.closing.cancelled().await;
     }
 
-    /// From now on nothing waits for room, or goes on looking for work.
+    /// Stops all waits for room and all searches for work.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -101,13 +103,13 @@ impl Ends {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// The store has nothing left to do, as it was asked: the process shuts down as after SIGTERM.
+    /// Ends the process as after SIGTERM, because the store has finished what it was asked to do.
     pub fn end(&self, why: &str) {
         tracing::info!("{why}: the store stops");
         self.ending.notify_one();
     }
 
-    /// Waits until the store is to end by itself.
+    /// Waits until the store must end by itself.
     pub async fn ending(&self) {
         self.ending.notified().await;
     }
@@ -122,12 +124,13 @@ impl Ends {
         self.hurried.cancelled().await;
     }
 
-    /// A local failure that must not become a reply: the process ends, and the log tells the rest after
-    /// the restart.
+    /// Ends the process after a local failure that must not become a reply. After the restart the
+    /// log restores the state.
     pub fn fatal(&self, what: &str) -> ! {
         tracing::error!(what, "the store stops");
         eprintln!("steelyard: store {} stops: {what}", self.store);
-        // Neither destructors nor exit handlers run: the engines' state is what we do not trust.
+        // Neither destructors nor exit handlers run, because the state of the engines is not
+        // trusted.
         // SAFETY: _exit ends the process and touches no memory of ours.
         unsafe { libc::_exit(70) }
     }

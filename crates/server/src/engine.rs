@@ -1,4 +1,4 @@
-//! The rows of this store: reads for clients, one write for each turn of the worker.
+//! The rows of this store: reads for clients, and one write for each turn of the worker.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,20 +20,20 @@ pub struct Engine {
     rows: Arc<Keyspace>,
     readers: Readers,
     upkeep: Upkeep,
-    /// Of each region that has a peer here, as applied.
+    /// The counters of each region with a peer here, as applied.
     counts: Mutex<BTreeMap<RegionId, Counts>>,
 }
 
-/// When a look for work is worth its reads.
+/// The times at which a search for maintenance work is worth its reads.
 pub struct Upkeep {
-    /// When keys of a slot are due.
+    /// The times at which keys of a slot are due.
     pub expiry: SlotTimes,
-    /// At once, where elements of a collection may be left that is gone.
+    /// Due at once for slots that may hold elements of deleted collections.
     pub sweep: SlotTimes,
 }
 
 struct Counts {
-    /// By database: keys, and those with a time.
+    /// By database: the number of keys, and of keys with an expiry time.
     keys: Vec<(u16, (u64, u64))>,
     bytes: u64,
 }
@@ -49,7 +49,7 @@ impl Engine {
         Engine { rows, readers, upkeep, counts: Mutex::new(BTreeMap::new()) }
     }
 
-    /// An engine that takes every read for a slow one.
+    /// Returns an engine that treats every read as slow.
     #[cfg(test)]
     pub fn on_a_slow_device(rows: Keyspace) -> Engine {
         let rows = Arc::new(rows);
@@ -60,7 +60,8 @@ impl Engine {
         &self.rows
     }
 
-    /// What the rows hold of a region, as of what is applied: its state and its descriptor. `None`: nothing yet.
+    /// Returns a region's state and descriptor in the rows, as applied; `None` if there are none
+    /// yet.
     pub fn region_rows(
         &self,
         region: RegionId,
@@ -74,12 +75,12 @@ impl Engine {
         Ok(Some((RegionState::decode(&state)?, descriptor)))
     }
 
-    /// What the rows say of a region: how far it is applied, its time, its counts.
+    /// Returns a region's state in the rows: its applied index, its time and its counts.
     pub fn region_state(&self, region: RegionId) -> storage::Result<RegionState> {
         storage::load_state(self.rows(), region)
     }
 
-    /// Executes a read of a few rows that are all in RAM. `None`: it must go to the rows.
+    /// Executes a read of a few rows that are all in RAM. Returns `None` if a row is not.
     pub fn read_from_ram(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> Option<Outcome> {
         if !item.is_bounded_read() {
             return None;
@@ -89,8 +90,8 @@ impl Engine {
         (!rows.missed.get()).then_some(outcome)
     }
 
-    /// Executes reads of a few rows each that are all in RAM, at one moment. `None` if one of them is not, or has to be
-    /// [proposed](Outcome::NeedsApply).
+    /// Executes reads of a few rows each that are all in RAM, at one moment. Returns `None` if a
+    /// row is not in RAM, or if a read must be [proposed](Outcome::NeedsApply).
     pub fn read_all_from_ram(
         &self,
         region: &RegionShared,
@@ -118,10 +119,10 @@ impl Engine {
     /// Executes a read over rows of one moment.
     pub fn read(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {
         if item.is_bounded_read() {
-            // This way the rows come into RAM.
+            // Reading this way brings the rows into RAM.
             let rows = Counted { rows: &self.rows, read: Cell::new(0) };
             let outcome = run(&rows, region, item, now)?;
-            // One row is of one moment by itself.
+            // A single row is always of one moment.
             if rows.read.get() <= 1 {
                 return Ok(outcome);
             }
@@ -130,7 +131,7 @@ impl Engine {
             }
         }
         match (item.spec.name, ItemSlot::of(item.spec, &item.args)) {
-            // What they show need not be of one moment.
+            // These results need not be of one moment.
             ("scan" | "randomkey", _) => run(&*self.rows, region, item, now),
             (_, ItemSlot::One(slot)) => {
                 let (from, to) = rows::slots_range(SlotRange { first: slot, last: slot });
@@ -140,7 +141,8 @@ impl Engine {
         }
     }
 
-    /// Writes rows into the RAM tier. Whoever executes much [waits for room](Keyspace::wait_for_room) before.
+    /// Writes rows into the RAM tier. A caller with many rows first [waits for
+    /// room](Keyspace::wait_for_room).
     pub fn write(&self, writes: &WriteSet) {
         self.rows.write(writes);
         for (row, value) in &writes.rows {
@@ -156,7 +158,7 @@ impl Engine {
         &self.upkeep
     }
 
-    /// Rows have come into these slots that were not [written](Self::write) here.
+    /// Notes that rows came into these slots other than by [write](Self::write).
     pub fn rows_came(&self, slots: SlotRange) {
         self.upkeep.expiry.forget(slots);
         self.upkeep.sweep.forget(slots);
@@ -167,12 +169,13 @@ impl Engine {
         self.counts.lock().insert(region, Counts { keys, bytes: state.bytes() });
     }
 
-    /// The region has no peer here any more.
+    /// Drops the counts of a region that has no peer here any more.
     pub fn forget_counts(&self, region: RegionId) {
         self.counts.lock().remove(&region);
     }
 
-    /// Keys and keys with expiry by database, over the regions that have a peer here.
+    /// Returns the numbers of keys and of keys with expiry by database, over the regions with a
+    /// peer here.
     pub fn key_counts(&self) -> BTreeMap<u16, (u64, u64)> {
         let mut sums = BTreeMap::new();
         for (_, counts) in self.counts.lock().iter().filter(|(region, _)| **region != META_REGION) {
@@ -189,17 +192,19 @@ impl Engine {
         counts.get(&region).map_or(0, |counts| counts.keys.iter().map(|(_, (keys, _))| keys).sum())
     }
 
-    /// Bytes of a region's live keys and values, as applied: exact, whatever is in memtables or overwritten.
+    /// Returns the bytes of a region's live keys and values, as applied. The number is exact:
+    /// memtables and overwritten values make no difference.
     pub fn bytes_in_region(&self, region: RegionId) -> u64 {
         self.counts.lock().get(&region).map_or(0, |counts| counts.bytes)
     }
 
-    /// The sum over the regions that have a peer here.
+    /// Returns the sum over the regions with a peer here.
     pub fn user_bytes(&self) -> u64 {
         self.counts.lock().values().fold(0, |sum, counts| sum.saturating_add(counts.bytes))
     }
 
-    /// Up to `max` keys of a slot in database 0 that are not over at `now_ms`, as applied here.
+    /// Returns up to `max` keys of a slot in database 0 that have not expired at `now_ms`, as
+    /// applied here.
     pub fn keys_in_slot(&self, slot: Slot, now_ms: UnixMillis, max: usize) -> storage::Result<Vec<Bytes>> {
         let (from, to) = rows::slots_range(SlotRange { first: slot, last: slot });
         command::keys_in_slot(&self.rows.view_of(&from, &to), slot, 0, now_ms, max)
@@ -210,13 +215,14 @@ impl Engine {
         counts.get(&region).is_some_and(|counts| counts.keys.iter().any(|(_, (_, expiring))| *expiring > 0))
     }
 
-    /// Approximate bytes on the device of each slot range. What is in memtables only does not count.
+    /// Returns the approximate bytes on the device of each slot range, without memtables.
     fn bytes_within(&self, slots: &[SlotRange]) -> Vec<u64> {
         let ranges: Vec<_> = slots.iter().map(|slots| rows::slots_range(*slots)).collect();
         self.rows.approximate_sizes(&ranges).unwrap_or_else(|_| vec![0; slots.len()])
     }
 
-    /// The slot, not the first, that cuts a range into halves of about the same bytes; `None` for a single slot.
+    /// Returns the slot, not the first, that divides a range into halves of about equal bytes;
+    /// `None` for a single slot.
     pub fn slot_in_the_middle(&self, slots: SlotRange) -> Option<Slot> {
         if slots.len() < 2 {
             return None;
@@ -224,7 +230,7 @@ impl Engine {
         let mut range = slots;
         let mut before = 0;
         let total: u64 = self.bytes_within(&[slots])[0];
-        // Each round looks closer at the part in which the middle lies.
+        // Each round looks closer at the part that contains the middle.
         while range.len() > 1 && total > 0 {
             let parts = cut(range);
             let sizes = self.bytes_within(&parts);
@@ -234,7 +240,7 @@ impl Engine {
                 end += **bytes;
                 end >= total / 2
             });
-            // Sizes are estimates, and of parts they need not add up.
+            // Sizes are estimates, so those of the parts need not add up.
             range = *found.map_or(&parts[parts.len() - 1], |(part, _)| part);
         }
         let middle = match total {
@@ -245,7 +251,7 @@ impl Engine {
     }
 }
 
-/// A range in up to 64 parts.
+/// Divides a range into up to 64 parts.
 fn cut(range: SlotRange) -> Vec<SlotRange> {
     let step = range.len().div_ceil(64);
     let begins = (usize::from(range.first)..=usize::from(range.last)).step_by(step);
@@ -269,7 +275,8 @@ fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis)
     let mut exec = Exec {
         txn: &mut txn,
         now_ms: now,
-        // A read may draw (RANDOMKEY, HRANDFIELD): it changes nothing, so any seed will do.
+        // A read may draw a random key or field (RANDOMKEY, HRANDFIELD). It changes nothing, so any
+        // seed will do.
         seed: types::mix(now ^ reads << 20),
         db: item.db,
         mode: Mode::Read,
@@ -280,10 +287,10 @@ fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis)
     command::execute(item.spec, &item.args, &mut exec)
 }
 
-/// A few rows at one moment, if RAM knows them all.
+/// Rows of one moment, if RAM holds all of them.
 struct OneMoment<'a> {
     in_ram: InRam<'a>,
-    /// Set when a row was asked for that RAM does not know, or a range.
+    /// True after a request for a range, or for a row that RAM does not hold.
     missed: Cell<bool>,
 }
 
@@ -302,7 +309,7 @@ impl Reader for OneMoment<'_> {
     }
 }
 
-/// The present rows, one after the other, and how many were read.
+/// The present rows, read one after the other, and the number of rows read.
 struct Counted<'a> {
     rows: &'a Keyspace,
     read: Cell<usize>,

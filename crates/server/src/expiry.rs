@@ -1,8 +1,9 @@
-//! Keys whose time is over, and elements whose collection is gone, leave by replicated deletes: the
-//! leader looks for them and proposes bounded steps.
+//! Deletes expired keys, and elements whose collection is deleted, by replicated commands: the
+//! leader finds them and proposes bounded steps.
 //!
-//! A look at a slot costs a seek, which may read a block from the device. So a slot is looked at only when its rows
-//! may have come due ([`SlotTimes`](crate::slot_times::SlotTimes)), and the seeks of a round are bounded for all regions together.
+//! Looking at a slot costs a seek, which may read a block from the device. So a slot is searched
+//! only when its rows may be due ([`SlotTimes`](crate::slot_times::SlotTimes)), and one round's
+//! seeks are bounded for all regions together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,15 +22,15 @@ use crate::wall_clock::WallClock;
 use node::{Maintenance, Work};
 
 const PERIOD: Duration = Duration::from_millis(100);
-/// Seeks of one round, of all regions together.
+/// Maximum seeks of one round, for all regions together.
 const EXPIRY_PROBES: usize = 2000;
 const SWEEP_PROBES: usize = 200;
-/// The wall clock, by which keys are due, may jump.
+/// Maximum time without a search, because the wall clock, which decides what is due, may jump.
 const REST_MAX: Duration = Duration::from_secs(2);
-/// Slots of one proposal.
+/// Maximum number of slots in one proposal.
 const SLOTS_MAX: usize = 64;
 
-/// What the search for expired keys needs of its store.
+/// The parts of the store that the search for expired keys needs.
 #[derive(Clone)]
 pub struct Expirer {
     pub config: Arc<Config>,
@@ -43,7 +44,7 @@ pub struct Expirer {
 /// Runs until the task is dropped.
 pub async fn run(expirer: Expirer) {
     let mut keeper = Keeper::default();
-    // At most one proposal for each region, and none holds up another region's.
+    // Each region has at most one proposal, and none delays another region's.
     let mut proposals = JoinSet::new();
     let mut seen = None;
     let mut period = tokio::time::interval(PERIOD);
@@ -51,7 +52,8 @@ pub async fn run(expirer: Expirer) {
     while !expirer.ends.is_stopping() {
         period.tick().await;
         while proposals.try_join_next().is_some() {}
-        // While nothing happens in any region there is nothing new to find, however many there are.
+        // While nothing happens in any region, there is nothing new to find, however many regions
+        // there are.
         let (now, activity) = (Instant::now(), expirer.regions.activity());
         if seen == Some(activity)
             && keeper.proposing.is_empty()
@@ -64,14 +66,14 @@ pub async fn run(expirer: Expirer) {
         if looks.is_empty() {
             continue;
         }
-        // What it finds, and when it goes on, is not known yet.
+        // The result of this round, and the time of the next, are not known yet.
         seen = None;
         let engine = expirer.engine.clone();
         let looked = tokio::task::spawn_blocking(move || look_at_all(&engine, looks)).await;
         let looked = match looked {
             Ok(Ok(looked)) => looked,
             Ok(Err(error)) => expirer.ends.fatal(&format!("rows cannot be read: {error}")),
-            // The runtime is going down, and this task with it.
+            // The runtime is shutting down, and this task with it.
             Err(ended) if ended.is_cancelled() => return,
             Err(_) => expirer.ends.fatal("the search for expired keys died"),
         };
@@ -84,27 +86,28 @@ pub async fn run(expirer: Expirer) {
 
 async fn propose(expirer: Expirer, region: Arc<RegionShared>, found: Maintenance) {
     let deadline = Instant::now() + expirer.config.request_timeout;
-    // What is not carried out now is found again.
+    // Everything that is not executed now is found again.
     let _ = expirer.proposals.submit(&region, Work::Maintenance(found), deadline).await;
 }
 
-/// The searches of the regions that are led here.
+/// The searches of the regions that this store leads.
 #[derive(Default)]
 struct Keeper {
     searches: BTreeMap<RegionId, Searches>,
-    /// Until then nothing is due, unless something happens in a region, as of the last round.
+    /// The time until which nothing is due unless something happens in a region, as of the last
+    /// round.
     rests_until: Option<Instant>,
     proposing: BTreeMap<RegionId, AbortHandle>,
 }
 
-/// The slots at which a region's next looks begin.
+/// The slots at which a region's next search begins.
 #[derive(Default)]
 struct Searches {
     expiry: Slot,
     sweep: Slot,
 }
 
-/// Slots of a region to look at.
+/// The slots of a region to search.
 struct Look {
     region: Arc<RegionShared>,
     now_ms: UnixMillis,
@@ -112,7 +115,7 @@ struct Look {
     sweep: Vec<Slot>,
 }
 
-/// What a look found of one kind, and where the next one begins.
+/// The findings of one kind, and the slot at which the next search begins.
 #[derive(Debug, PartialEq)]
 struct Looked {
     slots: Vec<Slot>,
@@ -126,7 +129,7 @@ struct LookedAt {
 }
 
 impl Keeper {
-    /// The looks of this round.
+    /// Returns the searches of this round.
     fn begin(&mut self, expirer: &Expirer, now: Instant, clock_ms: UnixMillis) -> Vec<Look> {
         let led: BTreeMap<RegionId, Arc<RegionShared>> = expirer
             .regions
@@ -163,7 +166,7 @@ impl Keeper {
         looks
     }
 
-    /// Gives what to propose of what the round found.
+    /// Returns the proposals for the findings of the round.
     fn end(&mut self, looked: Vec<LookedAt>) -> Vec<(Arc<RegionShared>, Maintenance)> {
         let mut proposals = Vec::new();
         for LookedAt { region, expiry, sweep } in looked {
@@ -176,7 +179,7 @@ impl Keeper {
     }
 }
 
-/// Divides a round's seeks among its looks: what is left over is looked at in the next round.
+/// Divides a round's seeks among its searches. The rest is searched in the next round.
 fn share<'a>(probes: usize, looks: impl Iterator<Item = &'a mut Vec<Slot>>) {
     let looks: Vec<_> = looks.filter(|slots| !slots.is_empty()).collect();
     let each = (probes / looks.len().max(1)).max(1);
@@ -192,7 +195,7 @@ fn look_at_all(engine: &Engine, looks: Vec<Look>) -> storage::Result<Vec<LookedA
             (look.region, look.now_ms, due, garbage)
         })
         .collect();
-    // After the times were taken: what they do not show notes its time again.
+    // The times were taken first, so that a row written meanwhile notes its time again.
     let rows = engine.rows();
     let due = |slot| command::earliest_due(rows, slot);
     let garbage = |slot| Ok(command::has_garbage(rows, slot)?.then_some(0));
@@ -208,7 +211,7 @@ fn take(times: &SlotTimes, slots: Vec<Slot>) -> Vec<(Slot, UnixMillis)> {
     slots.into_iter().map(|slot| (slot, times.take(slot))).collect()
 }
 
-/// Looks until a proposal is full.
+/// Searches until a proposal is full.
 fn look_at(
     times: &SlotTimes,
     taken: Vec<(Slot, UnixMillis)>,

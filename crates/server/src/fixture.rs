@@ -19,7 +19,7 @@ use crate::transport::Identity;
 
 pub struct Fixture {
     pub store: Arc<Store>,
-    /// Where the store's parts believe their worker to be.
+    /// The inbox that the store's parts take for their worker's.
     inbox: Mutex<LoopInbox>,
     _dir: TempDir,
 }
@@ -29,7 +29,7 @@ impl Fixture {
         Fixture::with(|_| {})
     }
 
-    /// A single store with what `change` makes of the defaults.
+    /// Creates a single store with a changed default configuration.
     pub fn with(change: impl FnOnce(&mut Config)) -> Fixture {
         let dir = tempfile::tempdir().expect("a directory");
         let mut config = Config::single(dir.path().to_path_buf(), 6379);
@@ -37,7 +37,7 @@ impl Fixture {
         change(&mut config);
         let options = rocks::Options::profile(&config.rocksdb_profile).expect("a known profile");
         let mut data = DataDir::open(&config.dir).expect("a directory of our own");
-        data.claim(config.store, "of a test", false).expect("it is new");
+        data.claim(config.store, "of a test", false).expect("the directory is new");
         let flash = Keyspace::open(&data.rows_dir(), &options).expect("rows");
         let layout = cluster::Layout {
             stores: config.members.iter().map(|member| member.id).collect(),
@@ -58,7 +58,7 @@ impl Fixture {
         Fixture { store: Arc::new(store), inbox: inbox.into(), _dir: dir }
     }
 
-    /// Links to the other stores that it knows.
+    /// Starts links to the other known stores.
     pub fn start_links(&self, runtime: &tokio::runtime::Handle) {
         let _runtime = runtime.enter();
         self.store
@@ -66,7 +66,7 @@ impl Fixture {
             .start(self.store.membership.members().list.iter().map(|member| (member.id, member.peer)));
     }
 
-    /// What a worker would publish of a region that it leads.
+    /// Returns the status that a worker would publish of a region that it leads.
     pub fn status(&self, region: &RegionShared) -> RegionStatus {
         RegionStatus {
             term: region.leadership().term,
@@ -84,7 +84,8 @@ impl Fixture {
         }
     }
 
-    /// What the worker has been told since the last time. It answers nothing: dropped, a request is refused.
+    /// Returns the messages to the worker since the last call. The fixture answers none: dropping a
+    /// request refuses it.
     pub fn told(&self) -> impl Iterator<Item = ToWorker> + '_ {
         std::iter::from_fn(|| self.inbox.lock().try_recv()).filter_map(|message| match message {
             ToLoop::Worker(message) => Some(message),

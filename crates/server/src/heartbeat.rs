@@ -1,8 +1,9 @@
-//! What stores tell each other several times a second, and what the meta region's leader does about it.
+//! The heartbeats that stores exchange several times a second, and the planning of the meta
+//! region's leader.
 //!
-//! A heartbeat costs what has happened since the last one: regions in which something did are on a list
-//! (`Regions::touch`), and only these are looked at and reported. Now and then all that are led are reported, and what
-//! was read of followers.
+//! The cost of a heartbeat depends only on the changes since the last one: changed regions are on a
+//! list (`Regions::touch`), and only these are looked at and reported. Now and then a full
+//! heartbeat reports all led regions, and the heat of reads on followers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,25 +35,25 @@ use crate::wall_clock::ClockKeeper;
 use node::{Silence, Work};
 
 const PERIOD: Duration = Duration::from_millis(200);
-/// Two heartbeats of which the second was rung for are at least this far apart.
+/// Minimum time between two heartbeats when the second was requested early.
 const PERIOD_MIN: Duration = Duration::from_millis(20);
-/// Everything that is led is reported this often, and when a store is heard for the first time.
+/// The interval of full heartbeats. One is also sent when a store is heard for the first time.
 const FULL_PERIOD: Duration = Duration::from_secs(10);
-/// A store of which nothing was heard for this long may have left its regions without a leader.
+/// The silence after which a store may have left its regions without a leader, in nanoseconds.
 const QUIET_NANOS: u64 = 1_000_000_000;
-/// Heat has a long memory, and is brought up to date for regions at rest every so often.
+/// The interval at which the heat of idle regions is updated. Heat decays over minutes.
 const HEAT_PERIOD: Duration = Duration::from_secs(30);
-/// A store that was out of room counts as such for this long: what its log gave back is soon written again, and
-/// leaders would come and go with it.
+/// The time for which a store that ran out of room counts as such. Space that its log gave back is
+/// soon used again, and leaders would come and go with it.
 const OUT_OF_ROOM: Duration = Duration::from_secs(10);
-/// Operations per second that count as none.
+/// Operations per second below which a rate counts as zero.
 const RATE_MIN: f64 = 0.05;
 
-/// Runs until the task is dropped. Nothing that may take long is awaited here: a heartbeat that is late is a
-/// store that is down.
+/// Runs until the task is dropped. It awaits nothing that may take long, because a store with a
+/// late heartbeat counts as down.
 pub async fn run(store: Arc<Store>) {
     let mut reporter = Reporter::new();
-    // Dropping it ends its tasks.
+    // Dropping the set ends its tasks.
     let mut bootstrap = JoinSet::new();
     let mut members = MembershipKeeper::default();
     let mut clocks = ClockKeeper::default();
@@ -81,7 +82,7 @@ pub async fn run(store: Arc<Store>) {
     }
 }
 
-/// Takes in another store's report.
+/// Processes another store's heartbeat.
 pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     let heartbeat = match StoreHeartbeat::decode(report) {
         Ok(heartbeat) if heartbeat.store == from => heartbeat,
@@ -90,9 +91,9 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     };
     let own = store.membership.identity.cluster_id();
     if own != 0 && heartbeat.cluster_id != 0 && heartbeat.cluster_id != own {
-        return tracing::warn!(from, "a heartbeat of another cluster");
+        return tracing::warn!(from, "a heartbeat is from another cluster");
     }
-    // First, because time that passes before it makes the clock look older.
+    // The clock comes first, because any delay makes it look older.
     store.wall.hear(from, heartbeat.wall_ms);
     store.membership.take_cluster_id(heartbeat.cluster_id);
     if heartbeat.members_version > store.membership.members().agreed.version {
@@ -103,25 +104,26 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     for lead in &heartbeat.leads.reports {
         let is_here = |id: &RegionId| store.regions.get(*id).is_some_and(|region| region.is_local());
         if lead.descriptor.absorbed.iter().any(is_here) {
-            // It merged away while this store was not there to see it, or is about to be taken over.
+            // The region merged away while this store was absent, or will be taken over at once.
             let descriptor = lead.descriptor.clone();
             let _ = store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
         }
         let Some(region) = store.regions.get(lead.region()) else { continue };
         store.regions.hear_leader(&region, lead.term, from);
         if region.is_local() {
-            // A full report says again what is known.
+            // A full report repeats known values.
             if store.regions.held_by_all(&region, lead.truncate_to) {
                 held.push((lead.region(), lead.truncate_to));
             }
             if !lead.descriptor.has_peer_on(store.id) {
-                // The peer here was removed while it was away, and those it knew may be gone, too.
+                // The peer here was removed while it was absent, and the peers that it knew may be
+                // gone, too.
                 let descriptor = lead.descriptor.clone();
                 let _ = store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
             }
         }
     }
-    // True however old the heartbeat is, and told once.
+    // These indexes hold however old the heartbeat is, and are reported once.
     if !held.is_empty() {
         let _ = store.worker.send(ToWorker::HeldByAll { indexes: held });
     }
@@ -149,7 +151,8 @@ fn wake_what_the_silent_led(store: &Store, quiet: &mut Silence) {
     }
 }
 
-/// As the leader of the meta region: begins the cluster's state, and moves what should be elsewhere.
+/// Plans, as the leader of the meta region: creates the cluster's state and moves regions and
+/// leaders.
 fn plan(store: &Store, bootstrap: &mut JoinSet<()>) {
     if store.cluster.is_bootstrapped() {
         let term = store.regions.meta().leadership().term;
@@ -162,7 +165,7 @@ fn plan(store: &Store, bootstrap: &mut JoinSet<()>) {
         }
         return;
     }
-    // One attempt at a time; what came of it, the cluster's state says.
+    // One attempt runs at a time. Its result appears in the cluster's state.
     while bootstrap.try_join_next().is_some() {}
     if bootstrap.is_empty() {
         let key = store.membership.identity.key();
@@ -180,7 +183,7 @@ async fn propose_bootstrap(proposals: Proposals, config: Arc<Config>, key: Store
     propose(proposals, config.request_timeout, vec![command]).await;
 }
 
-/// Proposes in this order what is to be agreed on. What is lost, the next round of planning wants again.
+/// Proposes the commands in this order. The next round of planning repeats those that are lost.
 async fn propose(proposals: Proposals, patience: Duration, commands: Vec<MetaCommand>) {
     let deadline = Instant::now() + patience;
     let meta = proposals.regions.meta();
@@ -191,12 +194,12 @@ async fn propose(proposals: Proposals, patience: Duration, commands: Vec<MetaCom
             Ok(replies) => {
                 for reply in replies.into_iter().flatten() {
                     if let resp::Reply::Error(error) = reply.into_reply() {
-                        tracing::warn!(?command, %error, "the cluster's state stays as it is");
+                        tracing::warn!(?command, %error, "a change of the cluster's state was refused");
                     }
                 }
             }
             Err(NotDone::NotLeader) => {}
-            Err(NotDone::Error(error)) => tracing::debug!(?error, "a change of the cluster's state"),
+            Err(NotDone::Error(error)) => tracing::debug!(?error, "a change was not proposed"),
         }
     }
 }
@@ -205,9 +208,9 @@ struct Reporter {
     incarnation: u64,
     seq: u64,
     book: LeadBook,
-    /// Of the regions with a peer here in which something has happened.
+    /// The rates of the regions with a peer here that had operations.
     rates: BTreeMap<RegionId, Rates>,
-    /// Those whose rates change even when nothing happens any more.
+    /// The regions whose rates still decay.
     busy: BTreeSet<RegionId>,
     rated_at: Instant,
     full_at: Option<Instant>,
@@ -225,7 +228,7 @@ struct Rate {
 
 #[derive(Default)]
 struct Rates {
-    /// The term in which they are told as a leader's.
+    /// The term in which this store reports the rates as the leader.
     leads_in: Option<Term>,
     reads: Rate,
     misses: Rate,
@@ -272,8 +275,9 @@ impl Reporter {
         }
         let (load_ops_per_s, p99_us) = store.metrics.recent();
         let present = store.capability.present();
-        // What the log, old versions of rows or other files take of the device is no room for data. What was
-        // moved away is, though its space is given back later: else a store would go on shedding for it.
+        // Space that the log, old row versions or other files take is not available for data. Rows
+        // that were moved away do not count, though their space is reclaimed later. Otherwise a
+        // store would keep shedding for them.
         let used_bytes = store.engine.user_bytes();
         let room = store.disk.room().saturating_add(store.to_reclaim());
         let at_most = used_bytes.saturating_add(room).max(1);
@@ -316,13 +320,13 @@ impl Reporter {
         }
     }
 
-    /// What was read of followers here lately.
+    /// Returns the recent heat of reads on followers here.
     fn followed(&self) -> Vec<(RegionId, f64)> {
         let read = self.rates.iter().filter(|(_, rates)| rates.leads_in.is_none() && rates.heat > 0.0);
         read.map(|(&region, rates)| (region, rates.heat)).collect()
     }
 
-    /// Brings up to date what is reported of one region.
+    /// Updates the report of one region.
     fn look(&mut self, store: &Store, id: RegionId, seconds: f64, now: Instant) {
         let region = store.regions.get(id).filter(|region| region.is_local());
         let leadership = region.as_ref().map(|region| region.leadership());
@@ -337,7 +341,7 @@ impl Reporter {
         let leads_in = leadership.filter(|l| l.leader == Some(store.id)).map(|l| l.term);
         let rates = self.rates.entry(id).or_insert_with(|| Rates::of(&region));
         if rates.leads_in.is_some() && rates.leads_in != leads_in {
-            // It was told, and whoever heard it knows what has become of it since.
+            // The old rates were reported, and other stores have decayed them since.
             *rates = Rates::of(&region);
         }
         rates.advance(&region, seconds, now);
@@ -351,7 +355,7 @@ impl Reporter {
                 self.book.put(report);
                 self.rates.entry(id).and_modify(|rates| rates.leads_in = leads_in);
             }
-            // It was elected just now, and its worker has not published how it stands.
+            // The leader was elected a moment ago, and its worker has not published its status.
             None => drop(self.busy.insert(id)),
         }
     }
@@ -373,7 +377,7 @@ impl Reporter {
             commit: status.commit,
             applied: status.applied,
             bytes: store.engine.bytes_in_region(region.id()),
-            // What the region has applied may be later than what its worker told.
+            // The region's applied slots may be newer than the worker's status.
             sized: region.slots() == status.descriptor.slots,
             keys: store.engine.keys_in_region(region.id()),
             write_rate: rates.writes.per_s,
@@ -389,12 +393,12 @@ impl Reporter {
 }
 
 impl Rate {
-    /// From now on.
+    /// Starts at the counter's present value.
     fn of(counter: &AtomicU64) -> Rate {
         Rate { count: counter.load(Ordering::Relaxed), per_s: 0.0 }
     }
 
-    /// What was counted since.
+    /// Updates the average. Returns the count since the last call.
     fn advance(&mut self, counter: &AtomicU64, seconds: f64) -> u64 {
         let before = std::mem::replace(&mut self.count, counter.load(Ordering::Relaxed));
         let since = self.count.saturating_sub(before);
@@ -409,7 +413,8 @@ impl Rate {
 }
 
 impl Rates {
-    /// From now on: what happened under another leader is not this one's load.
+    /// Starts at the counters' present values, because operations under another leader are not this
+    /// one's load.
     fn of(region: &RegionShared) -> Rates {
         Rates {
             reads: Rate::of(&region.reads),
@@ -425,14 +430,15 @@ impl Rates {
         let writes = self.writes.advance(&region.writes, seconds);
         self.misses.advance(&region.misses, seconds);
         self.write_bytes.advance(&region.write_bytes, seconds);
-        // A region at rest is not looked at for a while, in which its heat went down all the same.
+        // An idle region is not looked at for a while, but its heat decays in that time, too.
         let since = self.heated_at.map_or(seconds, |at| now.duration_since(at).as_secs_f64().max(1e-3));
         self.heated_at = Some(now);
         let weight = 1.0 - (-since / HEAT_WINDOW_S).exp();
         self.heat += weight * ((reads + writes) as f64 / since - self.heat);
     }
 
-    /// Takes what is next to nothing for nothing. True: nothing changes any more by itself, or only its heat.
+    /// Rounds very small rates to zero. Returns true if nothing but the heat changes by itself any
+    /// more.
     fn rest(&mut self) -> bool {
         let at_rest = self.reads.is_next_to_nothing() && self.writes.is_next_to_nothing();
         if at_rest {
@@ -447,7 +453,8 @@ impl Rates {
     }
 }
 
-/// What a write waits for a sync; 0: not known. Where writes are answered before they are synced, next to nothing.
+/// Returns the time in nanoseconds that a write waits for a sync; 0 if unknown. It is 1 if writes
+/// are acknowledged before they are synced.
 fn sync_ns(fsync: Fsync, measured: Option<Duration>) -> u64 {
     match (fsync, measured) {
         (Fsync::Always, Some(sync)) => u64::try_from(sync.as_nanos()).unwrap_or(u64::MAX),

@@ -1,4 +1,4 @@
-//! What other stores send, handed to whom it concerns.
+//! Passes the messages of other stores to the parts that handle them.
 
 use std::sync::Arc;
 
@@ -26,12 +26,13 @@ pub struct FromStores {
 impl Inbound for FromStores {
     fn raft(&self, from: StoreId, mut messages: Vec<(RegionId, eraftpb::Message)>, place: Place) {
         let before = messages.len();
-        // Snapshots come over lanes of their own, which hand their messages over once the files are here: without
-        // those, what is to be applied could never be, and the store would stop at every start.
+        // Snapshots come over lanes of their own, which deliver their messages once the files are
+        // here. Without its files a snapshot could never be applied, and the store would stop at
+        // every start.
         messages.retain(|(_, message)| message.get_msg_type() != MessageType::MsgSnapshot);
         if messages.len() < before {
             self.store.metrics.raft_messages_refused.inc_by((before - messages.len()) as u64);
-            tracing::warn!(from, "a snapshot without its files is not taken in");
+            tracing::warn!(from, "a snapshot message without its files was dropped");
         }
         let _ = self.store.worker.send(ToWorker::Messages { from, messages, place });
     }
@@ -49,7 +50,7 @@ impl Inbound for FromStores {
             Ok(descriptor) => {
                 let _ = self.store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
             }
-            Err(error) => tracing::warn!(from, %error, "an announcement"),
+            Err(error) => tracing::warn!(from, %error, "an announcement cannot be read"),
         }
     }
 
@@ -66,7 +67,7 @@ impl Inbound for FromStores {
     }
 
     fn is_welcome(&self, from: &Remote) -> bool {
-        // Connecting anew it is told why not.
+        // A store that is refused learns the reason when it connects again.
         self.store.membership.is_welcome(from)
     }
 
@@ -78,7 +79,7 @@ impl Inbound for FromStores {
             match kind {
                 REQUEST_JOIN => joining::answer_join(store, from, body).await,
                 _ if from.store == NOBODY => (STATUS_ERROR, Bytes::from_static(b"join first")),
-                // Nothing was proposed: the other store asks the leader that comes after this one.
+                // Nothing was proposed, so the other store asks the next leader.
                 REQUEST_COMMANDS if store.ends.is_closing() => (STATUS_NOT_LEADER, Bytes::new()),
                 REQUEST_COMMANDS => store.execute_passed(body).await,
                 REQUEST_ADMIN => admin_backend::answer_passed(store, from, body).await,
@@ -112,7 +113,7 @@ mod tests {
         let place = places.try_acquire_owned().unwrap();
         from_stores.raft(7, vec![of(MessageType::MsgSnapshot), heartbeat.clone()], place);
         let Some(ToWorker::Messages { from: 7, messages, .. }) = fixture.told().next() else {
-            panic!("the worker is told of messages")
+            panic!("a message to the worker was expected")
         };
         assert_eq!(messages, [heartbeat]);
         assert_eq!(fixture.store.metrics.raft_messages_refused.get(), 1);

@@ -1,8 +1,8 @@
-//! How a store becomes a member: it asks one, which has the meta region's leader agree with the others on it.
+//! Joining: a store asks a member, which has the meta region's leader propose the join.
 //!
-//! Whoever reaches a peer port may ask, so the answer holds nothing that helps to pass for another store, and what
-//! asking may bring about is bounded (`admission`). Where a password is set, only those who know it are taken in
-//! (`Membership::admit`).
+//! Any process that reaches a peer port may ask. So the answer holds nothing that helps to
+//! impersonate another store, and the effects of asking are limited (`admission`). If a password is
+//! set, only stores that know it are admitted (`Membership::admit`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::transport::{ask_once, Identity, Remote};
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 const JOIN_AGAIN: Duration = Duration::from_millis(500);
-/// What a store that joins is told.
+/// The answer to a store that joins.
 #[derive(Debug, Serialize, Deserialize)]
 struct Welcome {
     store: StoreId,
@@ -35,7 +35,7 @@ struct Welcome {
     members: AgreedMembers,
 }
 
-/// Asks, until somebody answers, to be taken in, and keeps what comes of it. Asked again after a crash, the
+/// Asks until a member answers, and stores the answer. If the store asks again after a crash, the
 /// cluster gives the same number for the same key.
 pub async fn join(config: &Config, dir: &mut DataDir, stores: &[SocketAddr]) -> Result<(), StartError> {
     let secret = dir.identity().secret.clone();
@@ -50,7 +50,9 @@ pub async fn join(config: &Config, dir: &mut DataDir, stores: &[SocketAddr]) -> 
                 Ok((STATUS_DONE, answer)) => match serde_json::from_slice(&answer) {
                     Ok(welcome) => break 'asking welcome,
                     Err(error) => {
-                        return Err(StartError::Join(format!("{address} answers strangely: {error}")))
+                        return Err(StartError::Join(format!(
+                            "the answer of {address} cannot be read: {error}"
+                        )))
                     }
                 },
                 Ok((_, answer)) => {
@@ -58,21 +60,21 @@ pub async fn join(config: &Config, dir: &mut DataDir, stores: &[SocketAddr]) -> 
                     if error.status < 500 {
                         return Err(StartError::Join(error.message));
                     }
-                    tracing::warn!(%address, error.message, "not taken in yet; asking again");
+                    tracing::warn!(%address, error.message, "not admitted yet; asking again");
                 }
-                Err(error) => tracing::warn!(%address, %error, "cannot ask to be taken in; asking again"),
+                Err(error) => tracing::warn!(%address, %error, "cannot ask to join; asking again"),
             }
         }
         tokio::time::sleep(JOIN_AGAIN).await;
     };
-    tracing::info!(store = welcome.store, "taken in by the cluster");
+    tracing::info!(store = welcome.store, "joined the cluster");
     dir.keep_members(&welcome.members)?;
     let joined = Joined { cluster_enabled: welcome.cluster_enabled };
     dir.joined(welcome.store, welcome.cluster_id, welcome.layout, joined)?;
     Ok(())
 }
 
-/// Answers a store that asks to be taken in.
+/// Answers a store that asks to join.
 pub async fn answer_join(store: Arc<Store>, from: Remote, body: Bytes) -> (u8, Bytes) {
     match welcome(&store, from, &body).await {
         Ok(welcome) => (STATUS_DONE, serde_json::to_vec(&welcome).expect("plain data").into()),

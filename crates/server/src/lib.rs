@@ -1,4 +1,5 @@
-//! One store: sockets, the groups and what carries out their effects, transport, routing and the admin endpoint.
+//! One store: sockets, the Raft groups and the threads that carry out their effects, transport,
+//! routing and the admin endpoint.
 //!
 //! ```text
 //!  clients ─▶ reactor ─▶ client, dispatch ─▶ executor::worker ─▶ node, replica (pure) ─▶ effects
@@ -8,9 +9,10 @@
 //!                          └▶ transport ◀─▶ other stores ─▶ inbound ─▶ heartbeat, orders, admin_backend
 //! ```
 //!
-//! A module names only modules below it. At the top `startup` makes everything; below it are those that use a whole
-//! `Store`: clients' commands, the answers to other stores, the heartbeat. The store is made of parts (`regions`,
-//! `membership`, `executor`, `proposals`, `capability` and others) that know nothing of it, only of what each needs.
+//! A module names only modules below it. At the top, `startup` creates everything. Below it are the
+//! modules that use a whole `Store`: clients' commands, answers to other stores, the heartbeat. The
+//! store consists of parts (`regions`, `membership`, `executor`, `proposals`, `capability` and
+//! others) that know only the parts they need.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -69,12 +71,12 @@ pub use start_error::StartError;
 pub use startup::run;
 pub use transport::frame;
 
-/// What the fuzz targets call, beside `frame::fuzz`.
+/// The functions that fuzz targets call, beside `frame::fuzz`.
 #[doc(hidden)]
 pub use admission::fuzz as fuzz_join;
 
-/// Databases that SELECT reaches.
+/// Number of databases for SELECT.
 pub const DATABASES: u16 = 16;
 
-/// The Redis whose commands and wording are followed.
+/// The Redis version whose commands and messages this server follows.
 pub const REDIS_VERSION: &str = "7.0.15";

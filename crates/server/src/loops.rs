@@ -1,4 +1,4 @@
-//! How other threads reach the loops: a queue for each, and a wake-up only if the loop sleeps.
+//! The queues by which other threads reach the loops. A sender wakes a loop only if it sleeps.
 
 mod to_worker;
 
@@ -19,14 +19,14 @@ pub use to_worker::{Asker, Outcomes, Reader, ToWorker};
 /// The token of wake-ups. Connections have smaller ones.
 pub const WAKER: Token = Token(usize::MAX);
 
-/// A connection of one loop. Slots are used again, with another generation.
+/// A connection of one loop. A slot is used again with another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionId {
     pub slot: u32,
     pub generation: u32,
 }
 
-/// A part of a client's conversation that was submitted to the groups: see `node::session::Ask`.
+/// A part of a client's session that was submitted to the groups: see `node::session::Ask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartId {
     /// The loop that serves the client.
@@ -36,23 +36,23 @@ pub struct PartId {
 }
 
 pub enum ToLoop {
-    /// For the first loop, which owns the groups.
+    /// A message for the first loop, which owns the groups.
     Worker(ToWorker),
     Accepted {
         stream: TcpStream,
         kind: ListenerKind,
         seat: Seat,
     },
-    /// A part was carried out. `None`: whoever carried it out died, and the connection ends.
+    /// A part was executed. `None` means that its task panicked, so the connection ends.
     Answered {
         connection: ConnectionId,
         number: usize,
         answers: Option<Vec<Answer>>,
     },
-    /// Parts that went through the groups.
+    /// The outcomes of parts that went through the groups.
     Outcomes(Vec<(PartId, Outcome)>),
     Kill(ConnectionId),
-    /// Connections are to be closed, each once its requests are answered.
+    /// Connections must be closed, each once its requests are answered.
     Close,
     Stop,
 }
@@ -72,8 +72,8 @@ pub struct LoopSender {
 impl LoopSender {
     pub fn send(&self, message: ToLoop) -> Result<(), Stopped> {
         self.queue.send(message).map_err(|_| Stopped)?;
-        // Pairs with the fence in `LoopInbox::wait`: either this thread sees that the loop sleeps, or the loop sees the
-        // message.
+        // Pairs with the fence in `LoopInbox::wait`: either this thread sees that the loop sleeps,
+        // or the loop sees the message.
         fence(Ordering::SeqCst);
         if self.sleeps.load(Ordering::Relaxed) && self.sleeps.swap(false, Ordering::Relaxed) {
             // A full counter of the event wakes the loop as well.
@@ -83,17 +83,18 @@ impl LoopSender {
     }
 }
 
-/// The receiving end, and the sockets that the loop waits for.
+/// The receiving end of the queue, and the sockets that the loop waits for.
 pub struct LoopInbox {
     pub poll: Poll,
     queue: Receiver<ToLoop>,
     sleeps: Arc<AtomicBool>,
-    /// A wake-up is lost if the last sender closes the event before the loop has seen it.
+    /// Keeps the event open. If the last sender closed it before the loop has seen a wake-up, the
+    /// wake-up would be lost.
     _waker: Arc<Waker>,
 }
 
 impl LoopInbox {
-    /// Waits for sockets, messages, or until the time is over.
+    /// Waits for a socket or a message, or until the time is over.
     pub fn wait(&mut self, events: &mut Events, timeout: Duration) -> io::Result<()> {
         let mut timeout = timeout;
         if !timeout.is_zero() {
@@ -125,14 +126,14 @@ fn channel() -> io::Result<(LoopSender, LoopInbox)> {
     Ok((LoopSender { queue: sender, sleeps, waker }, inbox))
 }
 
-/// All loops of a store. The first owns the Raft groups.
+/// All loops of a store. The first one owns the Raft groups.
 pub struct Loops {
     senders: Vec<LoopSender>,
     next: AtomicUsize,
 }
 
 impl Loops {
-    /// At least one.
+    /// Creates `count` loops, but at least one.
     pub fn new(count: usize) -> io::Result<(Loops, Vec<LoopInbox>)> {
         let channels: Vec<_> = (0..count.max(1)).map(|_| channel()).collect::<io::Result<_>>()?;
         let (senders, inboxes) = channels.into_iter().unzip();
@@ -151,13 +152,13 @@ impl Loops {
         &self.senders
     }
 
-    /// The loop that serves the next client.
+    /// Returns the loop for the next client.
     pub fn next(&self) -> &LoopSender {
         &self.senders[self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len()]
     }
 }
 
-/// Reaches the owner of the Raft groups.
+/// The sender to the owner of the Raft groups.
 #[derive(Clone)]
 pub struct WorkerSender(LoopSender);
 
@@ -171,7 +172,7 @@ impl WorkerSender {
 mod tests {
     use super::*;
 
-    /// A lost wake-up would end this test by its own patience.
+    /// After a lost wake-up the loop would sleep until the timeout.
     #[test]
     fn a_loop_that_is_about_to_sleep_misses_no_message() {
         let (sender, mut inbox) = channel().unwrap();

@@ -1,11 +1,12 @@
-//! The stores of the cluster as this one knows them.
+//! The stores of the cluster, as this store knows them.
 //!
-//! The meta region's state has the list. A store without a peer of it hears in heartbeats that there is a
-//! newer one and asks whoever said so. With the list come the settings that every store goes by. The last
-//! list is kept beside the data (`DIR/MEMBERS`), so that a store which starts again knows whom to talk to.
+//! The meta region's state holds the list. A store without a peer of that region learns from
+//! heartbeats that a newer list exists, and asks their sender for it. The list includes the
+//! settings that every store uses. The last list is stored beside the data (`DIR/MEMBERS`), so that
+//! a restarting store knows which stores to contact.
 //!
-//! A store that was given a list of stores at its start believes the addresses in it before all others: it is
-//! what the operator says now.
+//! If a store is given a list of stores at its start, the addresses in it take precedence, because
+//! they are the operator's latest statement.
 
 use std::net::SocketAddr;
 
@@ -15,19 +16,19 @@ use types::StoreId;
 
 use crate::config::{Capability, Config, Member};
 
-/// The list that everybody agrees on, as of a version. Version 0: nobody has agreed on anything yet.
+/// The agreed list, as of a version. Version 0 means that nothing is agreed yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgreedMembers {
     pub version: u64,
-    /// Ascending by id, the removed ones too.
+    /// The stores, ascending by id, removed ones included.
     pub stores: Vec<StoreRecord>,
-    /// Those of the same version.
+    /// The settings of the same version.
     #[serde(default)]
     pub settings: AgreedSettings,
 }
 
 impl AgreedMembers {
-    /// As the meta region's rows have it.
+    /// Returns the list in the meta region's rows.
     pub fn of(meta: &MetaState) -> AgreedMembers {
         AgreedMembers {
             version: meta.members_version,
@@ -37,10 +38,10 @@ impl AgreedMembers {
     }
 }
 
-/// The agreed list and what this store's own configuration says beside it.
+/// The agreed list, combined with this store's own configuration.
 pub struct Members {
     pub agreed: AgreedMembers,
-    /// Whom to talk to: sorted by id, without those that were removed.
+    /// The stores to contact, sorted by id, without the removed ones.
     pub list: Vec<Member>,
 }
 
@@ -50,7 +51,7 @@ impl Members {
         for record in &agreed.stores {
             let known = list.binary_search_by_key(&record.id, |member| member.id);
             match (record.state, known) {
-                // This store stays in its own list: it will be told that it was removed.
+                // This store stays in its own list. Other stores will tell it that it was removed.
                 (StoreState::Removed, Ok(at)) if record.id != config.store => drop(list.remove(at)),
                 (StoreState::Removed, _) | (_, Ok(_)) => {}
                 (StoreState::Up | StoreState::Draining, Err(at)) => match member_of(record) {
@@ -66,7 +67,7 @@ impl Members {
         self.list.binary_search_by_key(&id, |member| member.id).ok().map(|at| &self.list[at])
     }
 
-    /// Everybody to talk to, with the key that is agreed on.
+    /// Returns the stores to contact, with their agreed keys.
     pub fn keys(&self) -> impl Iterator<Item = (StoreId, Option<StoreKey>)> + '_ {
         self.list.iter().map(|member| (member.id, self.record(member.id).and_then(|record| record.facts.key)))
     }
@@ -127,7 +128,7 @@ mod tests {
         let members =
             Members::new(&config(&[0, 1]), AgreedMembers { version: 3, stores, ..Default::default() });
         let list: Vec<_> = members.list.iter().map(|member| (member.id, member.client.port())).collect();
-        assert_eq!(list, [(0, 7000), (4, 9004)], "the configuration wins where it says something");
+        assert_eq!(list, [(0, 7000), (4, 9004)], "the configuration takes precedence");
         assert_eq!(members.record(1).map(|record| record.state), Some(removed));
         assert_eq!(members.member(4).map(|member| member.peer.port()), Some(19_004));
         assert!(members.record(2).is_none());

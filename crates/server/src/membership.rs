@@ -1,4 +1,4 @@
-//! How a store comes to know the others, and whom it believes: the list of stores on its way between them.
+//! The list of stores: how this store learns it, and which callers it admits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -33,10 +33,11 @@ use join_rate::JoinRate;
 use refusals::{Consequence, Own, Refusals};
 
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Strangers who say that they are members do not make this store ask more often than that.
+/// The minimum interval, in nanoseconds, at which strangers who claim to be members make this store
+/// ask for the list.
 const ASK_AGAIN_NANOS: u64 = 100_000_000;
 
-/// What a change of the list has to reach.
+/// The parts of the store that a change of the list must reach.
 pub struct Reach {
     pub config: Arc<Config>,
     pub settings: Arc<RwLock<Settings>>,
@@ -51,15 +52,15 @@ pub struct Membership {
     pub identity: Arc<Identity>,
     dir: Mutex<DataDir>,
     members: ArcSwap<Members>,
-    /// Held by whoever makes the next list.
+    /// Locked while a thread makes the next list.
     changing: Mutex<()>,
-    /// Whether another store is being asked for its list of stores.
+    /// True while another store is being asked for its list.
     fetching: AtomicBool,
-    /// When one was last asked because somebody came whom this store does not know.
+    /// The time at which another store was last asked because of an unknown caller.
     asked_at: AtomicU64,
-    /// For how many joins there is room, while this store leads the meta region.
+    /// The rate limit of joins, used while this store leads the meta region.
     joins: Mutex<JoinRate>,
-    /// The same for stores that joined before and ask again.
+    /// The same limit for stores that have joined before and ask again.
     joins_again: Mutex<JoinRate>,
     reach: Reach,
 }
@@ -81,7 +82,7 @@ impl Membership {
         }
     }
 
-    /// The stores of the cluster as this one knows them.
+    /// Returns the stores of the cluster, as this store knows them.
     pub fn members(&self) -> Arc<Members> {
         self.members.load_full()
     }
@@ -95,14 +96,19 @@ impl Membership {
         self.members.load().member(id).cloned()
     }
 
-    /// Takes in a list of stores, if it is later than the one that is known: links begin and end by it.
+    /// Applies a list of stores that is newer than the known one. Links are started and ended
+    /// accordingly.
     pub fn take_members(self: &Arc<Self>, agreed: AgreedMembers) {
         let Reach { config, cluster, regions, transport, wall, .. } = &self.reach;
         let changing = self.changing.lock();
         if agreed.version <= self.members.load().agreed.version {
             return;
         }
-        tracing::info!(version = agreed.version, stores = agreed.stores.len(), "a new list of stores");
+        tracing::info!(
+            version = agreed.version,
+            stores = agreed.stores.len(),
+            "the list of stores has changed"
+        );
         let (before, after) = (self.members.load().agreed.settings, agreed.settings);
         if before != after {
             tracing::info!(?before, ?after, "the settings of the cluster have changed");
@@ -121,27 +127,28 @@ impl Membership {
         self.keep_soon();
     }
 
-    /// What the cluster is called, once somebody says so. The first word counts.
+    /// Sets the cluster's id once a store reports it. The first report counts.
     pub fn take_cluster_id(self: &Arc<Self>, cluster_id: u64) {
         if cluster_id != 0 && self.identity.take_cluster_id(cluster_id) {
             self.keep_soon();
         }
     }
 
-    /// Writes down what is known of the cluster, beside the runtime: the device may be slow. What is not
-    /// written is heard again; the next start only has to ask whom it knew before.
+    /// Stores what is known of the cluster, in the background because the device may be slow. If
+    /// this fails, the store hears the list again; the next start then begins with the stores that
+    /// it knew before.
     fn keep_soon(self: &Arc<Self>) {
         let membership = self.clone();
         tokio::task::spawn_blocking(move || {
             let mut dir = membership.dir.lock();
             let members = membership.members();
             if let Err(error) = dir.keep(membership.identity.cluster_id(), &members.agreed) {
-                tracing::warn!(%error, "what is known of the cluster cannot be kept");
+                tracing::warn!(%error, "the list of stores cannot be written to the data directory");
             }
         });
     }
 
-    /// Takes over what the meta region's rows here say, as far as that is news.
+    /// Applies what the meta region's rows here say, as far as it is new.
     pub fn take_what_is_here(self: &Arc<Self>) {
         self.take_agreed();
         if let Some(cluster_id) = self.reach.cluster.cluster_id() {
@@ -149,13 +156,13 @@ impl Membership {
         }
     }
 
-    /// Takes over their list of stores, if that is news.
+    /// Applies the list of stores in those rows, if it is new.
     fn take_agreed(self: &Arc<Self>) -> bool {
         let agreed = self.reach.cluster.members_after(self.members().agreed.version);
         agreed.map(|agreed| self.take_members(agreed)).is_some()
     }
 
-    /// Whether another store, which has the key that it says, is believed to be who it says it is.
+    /// Decides whether a store that has proved its key is admitted under the number that it claims.
     pub fn admit(self: &Arc<Self>, caller: &Introduced) -> Result<(), Refusal> {
         let Hello { from, cluster_id, key, .. } = caller.hello;
         let refuse = |reason, text: String| Err(Refusal { reason, text });
@@ -168,7 +175,7 @@ impl Membership {
             password.is_none_or(|password| caller.knows_password(&password))
         };
         const NO_PASSWORD: &str =
-            "it does not know this cluster's password: its requirepass must be that of this store";
+            "the caller does not know this cluster's password: its requirepass must equal that of this store";
         if from == NOBODY {
             return if knows_password() { Ok(()) } else { refuse(RefusalReason::Wrong, NO_PASSWORD.into()) };
         }
@@ -194,7 +201,8 @@ impl Membership {
             if own == 0 || cluster_id != own {
                 return refuse(RefusalReason::Wrong, format!("store {from} is not known here"));
             }
-            // Its joining may have been agreed on before this store heard of it. Until it has, anybody could say so.
+            // The join may have been agreed on before this store heard of it. Until then the claim
+            // is unproved.
             self.ask_for_newer();
             return refuse(RefusalReason::NotYetKnown, format!("store {from} is not known here yet"));
         }
@@ -213,20 +221,20 @@ impl Membership {
         }
     }
 
-    /// Whether a store that was admitted, or asks to join, is still to be listened to.
+    /// Returns true if an admitted store, or one that asks to join, may still send frames.
     pub fn is_welcome(&self, from: &Remote) -> bool {
         from.store == NOBODY || self.identity.keyring.has(from.store, from.key)
     }
 
-    /// Whether there is room for one more join.
+    /// Returns true if one more store may join now, and counts it.
     pub fn may_join(&self, is_known: bool) -> bool {
-        // Who asks again takes nothing from those who are new.
+        // A store that asks again takes no place from new stores.
         let joins = if is_known { &self.joins_again } else { &self.joins };
         joins.lock().take(Instant::now())
     }
 
-    /// Asks the meta region's leader, or else a store that was heard of lately, for a list that may be newer. Whoever
-    /// makes this store ask does not make it ask often.
+    /// Asks the meta region's leader, or else a store that was heard lately, for a list that may be
+    /// newer. The rate is limited, whichever caller causes it.
     fn ask_for_newer(self: &Arc<Self>) {
         let Reach { cluster, regions, .. } = &self.reach;
         let leader = regions.meta().leader();
@@ -238,14 +246,14 @@ impl Membership {
         }
     }
 
-    /// Whether it is time to ask another store again for what nobody may know.
+    /// Returns true if enough time has passed to ask again.
     fn may_ask_again(&self) -> bool {
         let (now, before) = (clock::boot_nanos(), self.asked_at.load(Ordering::Acquire));
         let is_time = now.saturating_sub(before) >= ASK_AGAIN_NANOS;
         is_time && self.asked_at.compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Asks a store that has said that it has a newer list.
+    /// Asks a store that reported a newer list.
     pub fn fetch(self: &Arc<Self>, from: StoreId) {
         if !self.begin_fetch() {
             return;
@@ -264,7 +272,7 @@ impl Membership {
         });
     }
 
-    /// False: another store is being asked already.
+    /// Returns false if another store is being asked already.
     fn begin_fetch(&self) -> bool {
         !self.fetching.swap(true, Ordering::AcqRel)
     }
@@ -273,13 +281,13 @@ impl Membership {
         self.fetching.store(false, Ordering::Release);
     }
 
-    /// Answers another store that asks for the list.
+    /// Answers another store's request for the list.
     pub fn answer_members(&self) -> (u8, Bytes) {
         (STATUS_DONE, serde_json::to_vec(&self.members().agreed).expect("plain data").into())
     }
 }
 
-/// Acts on what other stores say when they refuse this one, until the task is dropped.
+/// Handles the refusals by other stores, until the task is dropped.
 pub async fn heed_refusals(
     membership: Arc<Membership>,
     ends: Arc<Ends>,
@@ -298,7 +306,11 @@ pub async fn heed_refusals(
             Consequence::Nothing => tracing::debug!(by, refusal.text),
             Consequence::Tell => tracing::warn!(by, refusal.text, "no connection to another store"),
             Consequence::Await => {
-                tracing::info!(by, refusal.text, "this store ends when more than half say so")
+                tracing::info!(
+                    by,
+                    refusal.text,
+                    "a store reports that this one was removed; it stops once more than half report so"
+                )
             }
             Consequence::End => ends.end(&refusal.text),
             Consequence::Fatal => ends.fatal(&refusal.text),
@@ -306,7 +318,7 @@ pub async fn heed_refusals(
     }
 }
 
-/// The store as it is in its own configuration, under the number that its directory has.
+/// Renames the store in its own configuration to the number in its directory.
 pub fn rename(config: &mut Config, store: StoreId) {
     debug_assert!(store != NOBODY);
     let this: Member = Member { id: store, ..config.this().clone() };

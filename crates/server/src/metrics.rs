@@ -1,4 +1,5 @@
-//! What a store counts and times: Prometheus text for scraping, quantiles for `ctl` and the demo.
+//! The counters and timers of a store: Prometheus text for scraping, quantiles for `ctl` and the
+//! demo.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,7 @@ pub struct Stage {
 
 impl Stage {
     fn new(registry: &mut Registry, name: &'static str, help: &'static str) -> Stage {
-        // 20 microseconds to about 20 s.
+        // From 20 microseconds to about 20 s.
         let exported = Histogram::new(exponential_buckets(20e-6, 2.0, 20));
         registry.register_with_unit(name, help, Unit::Seconds, exported.clone());
         Stage { name, exported, all: Mutex::new(quantiles()) }
@@ -53,12 +54,12 @@ impl Stage {
     }
 }
 
-/// Microseconds up to 100 s, two significant digits.
+/// Returns quantiles up to 100 s, in microseconds, with two significant digits.
 fn quantiles() -> Quantiles<u64> {
     Quantiles::new_with_bounds(1, 100_000_000, 2).expect("constant bounds are valid")
 }
 
-/// Rate and latency over the last one to two seconds: two windows that take turns.
+/// Rate and latency over the last one to two seconds, from two windows that take turns.
 struct Recent {
     current: Quantiles<u64>,
     previous: Quantiles<u64>,
@@ -135,66 +136,69 @@ pub struct Metrics {
     pub client_bytes_out: AtomicU64,
 }
 
-/// What the snapshot service counts by itself.
+/// Counters of the snapshot service.
 const SNAPSHOTS: [(&str, &str); 9] = [
     ("snapshots_made", "Snapshots of regions made"),
-    ("snapshots_failed", "Snapshots that were not made, or not sent to the end"),
+    ("snapshots_failed", "Snapshots that were not made, or not sent completely"),
     ("snapshots_sent", "Snapshots sent to other stores"),
-    ("snapshots_received", "Snapshots received whole"),
+    ("snapshots_received", "Snapshots received completely"),
     ("snapshots_refused", "Offers of snapshots that were refused"),
-    ("snapshots_damaged", "Frames and files of snapshots whose checksum was wrong"),
+    ("snapshots_damaged", "Frames and files of snapshots with a wrong checksum"),
     ("snapshots_applied", "Snapshots that replaced a region's rows"),
     ("snapshot_bytes_sent", "Bytes of snapshots sent"),
     ("snapshot_bytes_received", "Bytes of snapshots received"),
 ];
 
-/// What the RAM tier and RocksDB count by themselves.
+/// Counters of the RAM tier and of RocksDB.
 const ENGINE_COUNTERS: [(&str, &str); 5] = [
-    ("row_cache_hits", "Rows that the row cache had"),
-    ("row_cache_misses", "Rows looked for in RocksDB because the row cache did not have them"),
-    ("block_cache_hits", "Blocks of tables that RocksDB's block cache had"),
-    ("block_cache_misses", "Blocks of tables that were read from the device"),
-    ("write_stall_micros", "Microseconds for which RocksDB held up writes"),
+    ("row_cache_hits", "Rows found in the row cache"),
+    ("row_cache_misses", "Rows read from RocksDB because the row cache did not hold them"),
+    ("block_cache_hits", "Table blocks found in RocksDB's block cache"),
+    ("block_cache_misses", "Table blocks read from the device"),
+    ("write_stall_micros", "Microseconds for which RocksDB stalled writes"),
 ];
 
 const ENGINE_GAUGES: [(&str, &str); 7] = [
     ("row_cache_bytes", "Bytes in the row cache"),
     ("memtable_bytes", "Bytes of memtables"),
-    ("table_bytes", "Bytes of tables that hold what is current"),
+    ("table_bytes", "Bytes of live tables"),
     ("level0_files", "Tables in level 0"),
     ("compaction_pending_bytes", "Bytes that RocksDB estimates it has yet to compact"),
-    ("compactions_running", "Compactions under way"),
-    ("writes_stopped", "1 while RocksDB lets no write in"),
+    ("compactions_running", "Compactions in progress"),
+    ("writes_stopped", "1 while RocksDB stops all writes"),
 ];
 
 const CAPABILITY: [(&str, &str); 4] = [
-    ("capability_bytes_per_s", "Bytes of keys and values per second that this store counts for; 1: unknown"),
-    ("capability_correction", "The part of what was told or measured that counts"),
-    ("capability_spread", "The factor within which the capability is known; 1: told, 0: unknown"),
-    ("device_ratio", "How much longer the device needs than it was measured to; 0: unknown"),
+    (
+        "capability_bytes_per_s",
+        "Bytes of keys and values per second, as placement counts this store; 1: unknown",
+    ),
+    ("capability_correction", "The factor on the configured or measured capability"),
+    ("capability_spread", "The factor within which the capability is known; 1: configured, 0: unknown"),
+    ("device_ratio", "The device's time relative to its measured time; 0: unknown"),
 ];
 
 const CPU: [(&str, &str); 3] = [
-    ("cpu_cores", "Cores that this store may use; 0: not known, like the following"),
-    ("cpu_busy_ratio", "The share of them that is busy, whoever uses them, over about 10 s"),
+    ("cpu_cores", "Cores that this store may use; 0: the CPU gauges are unknown"),
+    ("cpu_busy_ratio", "The busy share of them, by any process, over about 10 s"),
     ("cpu_own_cores", "Cores that this store's process uses, over about 10 s"),
 ];
 
 const CLOCK: [(&str, &str); 4] = [
     (
         "clock_offset_seconds",
-        "This store's wall clock less the median of the stores' clocks; 0: nothing to compare with",
+        "This store's wall clock minus the median of the stores' clocks; 0: no other clock",
     ),
-    ("clock_off", "1 while the wall clock is too far from the median, and the store is not to lead"),
-    ("clocks_compared", "Stores whose clocks were heard of lately, this one included"),
-    ("region_time_ahead_seconds", "How far the time of a region led here is ahead of the clock, at most"),
+    ("clock_off", "1 while the wall clock is too far from the median, so the store should not lead"),
+    ("clocks_compared", "Stores whose clocks were heard lately, this one included"),
+    ("region_time_ahead_seconds", "Maximum time by which a region led here is ahead of the clock"),
 ];
 
 /// Maximum number of quarantined regions that are shown one by one.
 const QUARANTINED_SHOWN: usize = 64;
 
 impl Metrics {
-    /// Takes over how the store's clock stands to the others'.
+    /// Sets the gauges of the wall clock.
     pub fn set_clock(&self, wall: &WallClock) {
         let seconds = |ms: i64| ms as f64 / 1000.0;
         let values = [
@@ -232,7 +236,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over how the store counts now.
+    /// Sets the gauges of the capability.
     pub fn set_capability(&self, counts: Capability, correction: f64, spread: Spread, ratio: Option<f64>) {
         let values = [counts.kv_bytes_per_s, correction, spread.kv_bytes_per_s, ratio.unwrap_or_default()];
         for (gauge, value) in self.capability.iter().zip(values) {
@@ -240,7 +244,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over what the snapshot service has counted.
+    /// Sets the counters of the snapshot service.
     pub fn set_snapshots(&self, counts: snapshot::Counts) {
         let values = [
             counts.made,
@@ -258,7 +262,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over what the engine has counted.
+    /// Sets the counters and gauges of the engine.
     pub fn set_engine(&self, stats: &rocks::Stats) {
         let counts = [
             stats.row_cache_hits,
@@ -302,40 +306,42 @@ impl Metrics {
         let log_bytes = counter("log_bytes", "Bytes written to the Raft log");
         let entries_applied = counter("entries_applied", "Raft entries applied");
         let entries_applied_in_ram =
-            counter("entries_applied_in_ram", "Raft entries applied beside the Raft groups, from RAM alone");
-        let rows_not_in_ram =
-            counter("rows_not_in_ram", "Times that entries went to the apply thread, for RAM lacked a row");
+            counter("entries_applied_in_ram", "Raft entries applied in the worker's thread, from RAM alone");
+        let rows_not_in_ram = counter(
+            "rows_not_in_ram",
+            "Times that entries went to the apply thread because RAM lacked a row",
+        );
         let rows_bytes_written = counter("rows_bytes_written", "Bytes of rows handed to RocksDB");
         let rows_read_ahead =
-            counter("rows_read_ahead", "Rows read before an entry's commands asked for them");
+            counter("rows_read_ahead", "Rows prefetched before an entry's commands needed them");
         let rows_read_ahead_used =
-            counter("rows_read_ahead_used", "Rows read ahead that a command then asked for");
+            counter("rows_read_ahead_used", "Prefetched rows that a command then needed");
         let reads_by_lease = counter("reads_by_lease", "Reads answered under the leader's lease");
         let reads_by_read_index = counter("reads_by_read_index", "Reads that needed a ReadIndex round");
-        let forwarded = counter("forwarded", "Commands passed on to the store that leads");
+        let forwarded = counter("forwarded", "Commands passed to the leader's store");
         let unknown_outcomes = counter("unknown_outcomes", "Commands answered -UNKNOWN");
         let raft_messages_sent = counter("raft_messages_sent", "Raft messages handed to a link");
         let raft_messages_dropped =
             counter("raft_messages_dropped", "Raft messages dropped by a down or full link");
         let raft_messages_refused = counter(
             "raft_messages_refused",
-            "Raft messages and announcements that no correct store sends, and that were not taken in",
+            "Raft messages and announcements dropped because no correct store sends them",
         );
-        let raft_appends_put_off = counter(
-            "raft_appends_put_off",
-            "Appends of other stores that were not taken in, for the log was behind",
-        );
+        let raft_appends_put_off =
+            counter("raft_appends_put_off", "Appends of other stores put off because the log was behind");
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
         let connections_rejected = counter("connections_rejected", "Client connections refused");
-        let clients_given_up =
-            counter("clients_given_up", "Clients that stood still with memory that others waited for");
+        let clients_given_up = counter(
+            "clients_given_up",
+            "Clients closed because they were idle with memory that others waited for",
+        );
         let checksums = counter("checksums", "Checksums computed of peers' rows on this store");
         let checksum_bytes = counter("checksum_bytes", "Bytes of rows read for checksums");
         let checks_equal =
             counter("checks_equal", "Checks of regions led here that found all replicas equal");
         let checks_different = counter(
             "checks_different",
-            "Checks that found replicas different, of regions led here or with this store's in the minority",
+            "Checks that found different replicas, of regions led here or with this store in the minority",
         );
         let quarantines = counter("quarantines", "Times that a peer of this store was quarantined");
         let snapshots = SNAPSHOTS.map(|(name, help)| counter(name, help));
@@ -409,8 +415,8 @@ impl Metrics {
         }
     }
 
-    /// `count` commands of one pipeline batch, answered together after `took`.
-    /// Takes out batches of commands that were answered, and how long each batch took.
+    /// Records and removes the batches of answered commands: their numbers of commands, and the
+    /// time that each batch took.
     pub fn record_commands(&self, batches: &mut Vec<(u64, Duration)>) {
         if batches.is_empty() {
             return;
@@ -424,7 +430,7 @@ impl Metrics {
         }
     }
 
-    /// Commands/s and the 99th percentile in microseconds over the last one to two seconds.
+    /// Returns commands/s and the 99th percentile in microseconds over the last one to two seconds.
     pub fn recent(&self) -> (f64, u64) {
         let mut recent = self.recent.lock();
         recent.turn(Instant::now());

@@ -1,7 +1,7 @@
-//! What the meta region's leader wants of a region's leader, carried out here.
+//! Executes the orders of the meta region's leader to leaders of regions.
 //!
-//! An order may be late, repeated or for a region that is not led here any more: it names the epoch it is meant
-//! for, and whoever is not the leader does nothing.
+//! An order may be late, repeated, or for a region that this store no longer leads. So it names its
+//! epoch, and a store that does not lead the region ignores it.
 
 use bytes::Bytes;
 use cluster::Order;
@@ -11,7 +11,7 @@ use types::{RegionChange, RegionEpoch, RegionId, StoreId, Term};
 use crate::loops::ToWorker;
 use crate::store::Store;
 
-/// Takes in an order of another store.
+/// Processes an order of another store.
 pub fn receive(store: &Store, from: StoreId, order: &Bytes) {
     let (term, order) = match Order::decode(order) {
         Ok(decoded) => decoded,
@@ -19,21 +19,21 @@ pub fn receive(store: &Store, from: StoreId, order: &Bytes) {
     };
     let meta = store.regions.meta();
     if !meta.newest().has_peer_on(from) {
-        return tracing::warn!(from, %order, "an order of a store that cannot lead the meta region");
+        return tracing::warn!(from, %order, "an order came from a store that cannot lead the meta region; it is ignored");
     }
     let known = meta.leadership();
     if is_outdated(term, from, known.term, known.leader) {
-        return tracing::debug!(from, term, %order, "an order of a former leader");
+        return tracing::debug!(from, term, %order, "an order of a previous leader is ignored");
     }
     carry_out(store, order);
 }
 
-/// Whoever led the meta region before may not know what has been agreed since.
+/// Returns true if the order is from a previous leader, which may not know what was agreed since.
 fn is_outdated(term: Term, from: StoreId, known_term: Term, known_leader: Option<StoreId>) -> bool {
     term < known_term || term == known_term && known_leader.is_some_and(|leader| leader != from)
 }
 
-/// Gives an order to the region's leader: this store or another.
+/// Sends an order to the region's leader: this store or another.
 pub fn send(store: &Store, to: StoreId, order: Order, term: Term) {
     tracing::info!(to, %order, "order");
     if to == store.id {
@@ -52,7 +52,8 @@ fn carry_out(store: &Store, order: Order) {
     let _ = store.worker.send(order);
 }
 
-/// Finds the slot that halves the region, off the I/O threads, and has the change proposed.
+/// Finds the slot that divides the region into halves, off the I/O threads, and has the change
+/// proposed.
 fn split(store: &Store, region: RegionId, expect: RegionEpoch, new_region: RegionId) {
     let Some(shared) = store.regions.get(region) else { return };
     let Some(slots) = shared.slots().filter(|_| shared.leader() == Some(store.id)) else { return };
@@ -78,7 +79,7 @@ mod tests {
         assert!(is_outdated(5, 1, 5, Some(2)));
         assert!(!is_outdated(5, 2, 5, Some(2)));
         assert!(!is_outdated(5, 2, 5, None));
-        assert!(!is_outdated(6, 1, 5, Some(2)), "its election was not heard of yet");
+        assert!(!is_outdated(6, 1, 5, Some(2)), "its election is not known here yet");
     }
 
     #[test]
@@ -110,7 +111,7 @@ mod tests {
             }
         };
         let ToWorker::ChangeRegion { region: 1, change, .. } = told else { panic!("another message") };
-        // Nothing is stored: the slots are halved.
+        // Nothing is stored, so the slots are halved.
         assert_eq!(change, RegionChange::Split { at: 8192, new_region: 9 });
         assert!(fixture.told().next().is_none());
     }

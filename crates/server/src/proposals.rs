@@ -1,4 +1,4 @@
-//! Work that is proposed to the groups of this store, and what came of it.
+//! Work that is proposed to the groups of this store, and its results.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::loops::{Asker, ToWorker, WorkerSender};
 use crate::metrics::Metrics;
 use crate::regions::{RegionShared, Regions};
 
-/// One for each command. `None`: it was not executed and will not be, for its slot is not the region's any
-/// more.
+/// One answer for each command. `None` means that the command was not executed and will not be,
+/// because its slot no longer belongs to the region.
 pub type Answers = Vec<Option<Answer>>;
 
-/// Why a group of commands was not carried out at this store.
+/// Why a group of commands was not executed on this store.
 pub enum NotDone {
-    /// Nothing was proposed: another store may be asked, or this one again.
+    /// Nothing was proposed. Another store may be asked, or this one again.
     NotLeader,
-    /// The error goes to the client for every command of the group.
+    /// The error reply for every command of the group.
     Error(Reply),
 }
 
@@ -56,7 +56,7 @@ impl Proposals {
         if self.worker.send(ToWorker::Submit(submit)).is_err() {
             return Err(NotDone::NotLeader);
         }
-        // The worker answers at the deadline; this is only the net below it.
+        // The worker answers at the deadline. This longer timeout is only a safeguard.
         let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
         let outcome = match tokio::time::timeout(wait, outcome).await {
             Ok(Ok(outcome)) => outcome,
@@ -65,14 +65,14 @@ impl Proposals {
         self.answers_of(outcome, count)
     }
 
-    /// Counts writes that are about to be proposed.
+    /// Counts writes that will be proposed.
     pub fn note_writes(&self, region: &RegionShared, work: &Work) {
         region.writes.fetch_add(work.len() as u64, Ordering::Relaxed);
         region.write_bytes.fetch_add(work.bytes() as u64, Ordering::Relaxed);
         self.regions.touch(region);
     }
 
-    /// The answers to so many commands that went through the log, or not.
+    /// Converts the outcome of a submission of `count` commands.
     pub fn answers_of(&self, outcome: Outcome, count: usize) -> Result<Answers, NotDone> {
         match outcome {
             Outcome::Applied(replies) => {

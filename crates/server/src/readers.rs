@@ -1,9 +1,9 @@
-//! Rows that are read at once: a device overlaps the latencies of reads only of different threads.
+//! Parallel reads of rows. A device overlaps the latencies only of reads by different threads.
 //!
-//! Whoever needs several rows begins to read them itself. Only when a read takes as long as a device does are the
-//! pool's threads woken, which take rows from the same list; until then they cost nothing, and before the first
-//! such read there are none. What is in memtables, in the block cache or excluded by a filter is read
-//! faster than a thread is woken.
+//! A caller that needs several rows begins to read them itself. Only when a read takes as long as a
+//! device does are the pool's threads woken, and they take rows from the same list. Until then they
+//! cost nothing, and before the first slow read they do not exist. Rows in memtables or the block
+//! cache, and rows excluded by a filter, are read faster than a thread can be woken.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,31 +14,33 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
 use rocks::Keyspace;
 
-/// A SATA device takes 32 requests at once, and clients' own misses come on top of these.
+/// Number of reader threads. A SATA device accepts 32 requests at a time, and clients' own misses
+/// also need some.
 const THREADS: usize = 16;
 
-/// A read that takes this long has waited for a device. From RAM it takes a few microseconds, from the page cache
-/// some more, and waking a thread about ten.
+/// The time from which a read counts as slow, because it waited for a device. A read takes a few
+/// microseconds from RAM, some more from the page cache, and waking a thread takes about ten.
 const SLOW: Duration = Duration::from_micros(50);
 
-/// A row's value; `None` where there is no such row.
+/// A row's value; `None` if there is no such row.
 pub type Found = Option<Bytes>;
 
 pub struct Readers {
     keyspace: Arc<Keyspace>,
     threads: OnceLock<Threads>,
     slow_from: Duration,
-    /// Whether the last list had a slow read: the next one's readers are woken at once.
+    /// True if the last list had a slow read. The readers of the next list are then woken at once.
     slow: AtomicBool,
 }
 
-/// Rows that were read.
+/// The rows of one list that were read.
 pub struct Read {
-    /// In any order; without those whose reading failed.
+    /// The rows, in any order, without those whose read failed.
     pub rows: Vec<(Bytes, Found)>,
-    /// So many of those asked for were read, from the first on: fewer than all when values are large.
+    /// Number of rows that were read, counted from the first: fewer than requested if values are
+    /// large.
     pub taken: usize,
-    /// Reads that waited for the device.
+    /// Number of reads that waited for the device.
     pub slow: usize,
 }
 
@@ -47,18 +49,18 @@ impl Readers {
         Readers::with(rows, SLOW)
     }
 
-    /// Readers to whom a read is slow that takes so long.
+    /// Creates readers with another limit for slow reads.
     pub fn with(rows: Arc<Keyspace>, slow_from: Duration) -> Readers {
         Readers { keyspace: rows, threads: OnceLock::new(), slow_from, slow: AtomicBool::new(false) }
     }
 
-    /// Whether a read that began then, and has just ended, waited for the device.
+    /// Returns true if a read that began at `began`, and has just ended, waited for the device.
     pub fn is_slow(&self, began: Instant) -> bool {
         began.elapsed() >= self.slow_from
     }
 
-    /// Reads rows through the RAM tier, until all are read or values of `bytes_max` bytes were. Returns when the
-    /// last read that was begun has ended.
+    /// Reads rows through the RAM tier, until all are read or their values exceed `bytes_max`
+    /// bytes. Returns when the last read has ended.
     pub fn read(&self, rows: Vec<Bytes>, bytes_max: usize) -> Read {
         let list = Arc::new(List { rows, bytes_max, slow_from: self.slow_from, ..List::default() });
         let (sender, parts) = crossbeam_channel::unbounded();
@@ -77,7 +79,8 @@ impl Readers {
         drop(sender);
         let taken = list.close();
         while read < taken {
-            // Nobody is left only if a reader died; its rows are read by whoever needs them.
+            // The channel is closed early only if a reader died. Its rows are then read by the
+            // commands that need them.
             let Ok(part) = parts.recv() else { break };
             read += part.taken;
             found.extend(part.found);
@@ -93,19 +96,19 @@ impl Readers {
     }
 }
 
-/// Rows, taken one by one by whoever is free.
+/// A list of rows. Free threads take them one by one.
 #[derive(Default)]
 struct List {
     rows: Vec<Bytes>,
     next: AtomicUsize,
-    /// Of the values that were read. Beyond `bytes_max` no row is taken.
+    /// Bytes of the values read so far. Beyond `bytes_max` no row is taken.
     bytes: AtomicUsize,
     bytes_max: usize,
     slow_from: Duration,
     slow: AtomicUsize,
 }
 
-/// What one thread made of a list.
+/// One thread's share of a list.
 struct Part {
     taken: usize,
     found: Vec<(usize, Found)>,
@@ -124,18 +127,18 @@ impl List {
         (at < self.rows.len()).then_some(at)
     }
 
-    /// How many rows were taken. None will be from here on.
+    /// Closes the list. Returns the number of rows that were taken.
     fn close(&self) -> usize {
         self.next.swap(self.rows.len(), Ordering::Relaxed).min(self.rows.len())
     }
 
-    /// Calls `slow` after each read that waited for the device.
+    /// Reads rows. Calls `slow` after each read that waited for the device.
     fn read(&self, rows: &Keyspace, mut slow: impl FnMut()) -> Part {
         let mut part = Part { taken: 0, found: Vec::new() };
         while let Some(at) = self.take() {
             part.taken += 1;
             let began = Instant::now();
-            // Whoever needs the row meets the error again, and knows what it means.
+            // The command that needs the row meets the error again and handles it.
             let Ok(value) = rows.get(&self.rows[at]) else { continue };
             self.bytes.fetch_add(value.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
             part.found.push((at, value));
@@ -166,12 +169,12 @@ impl Threads {
             let (rows, inbox) = (rows.clone(), inbox.clone());
             let thread = std::thread::Builder::new().name("read".into());
             let started = thread.spawn(move || run(&rows, &inbox));
-            started.inspect_err(|error| tracing::warn!(%error, "a thread less reads rows")).ok()
+            started.inspect_err(|error| tracing::warn!(%error, "a reader thread cannot be started")).ok()
         };
         Threads { jobs: Some(jobs), handles: (0..THREADS).map_while(start).collect() }
     }
 
-    /// Has up to so many threads read from the list.
+    /// Lets up to `readers` threads read from the list.
     fn call(&self, readers: usize, list: &Arc<List>, parts: &Sender<Part>) {
         if let Some(jobs) = &self.jobs {
             for _ in 0..readers.min(self.handles.len()) {
@@ -182,7 +185,7 @@ impl Threads {
 }
 
 impl Drop for Threads {
-    /// The rows are closed by whoever drops them last, which must be none of these threads.
+    /// Ends the threads, because the rows must not be dropped last, and so closed, by one of them.
     fn drop(&mut self) {
         self.jobs = None;
         for handle in self.handles.drain(..) {
@@ -211,7 +214,8 @@ mod tests {
         Bytes::from(format!("d{at:05}"))
     }
 
-    /// Every other row of `rows` is there, with a value of `bytes`, which the row cache does not hold.
+    /// Returns readers over `rows` rows, of which every other one exists, with a value of `bytes`
+    /// bytes that the row cache does not hold.
     fn readers(rows: usize, bytes: usize, slow_from: Duration) -> (TempDir, Readers) {
         let dir = tempfile::tempdir().unwrap();
         let options = rocks::Options { row_cache_bytes: 0, ..rocks::Options::default() };
@@ -266,7 +270,7 @@ mod tests {
     fn large_values_end_a_list_early_and_what_was_read_is_its_beginning() {
         let (_dir, readers) = readers(400, 10_000, Duration::ZERO);
         let read = readers.read((0..400).map(row).collect(), 200_000);
-        // Each thread may have taken one more when the last that fits was counted.
+        // Each thread may have taken one more when the last fitting row was counted.
         assert!(read.taken >= 40 && read.taken <= 41 + 2 * (THREADS + 1), "{}", read.taken);
         check(&read, 10_000);
         let mut rows: Vec<_> = read.rows.into_iter().map(|(row, _)| row).collect();

@@ -1,7 +1,8 @@
-//! The peers of this store, as its log and its rows have them.
+//! The peers of this store at its start, from its log and its rows.
 //!
-//! A peer's life is in the log, synced, before anything else of it is written. What the rows say of it is as old
-//! as the last flush, and whatever is missing there the log has: the worker hands it out again.
+//! A peer's lifecycle record is in the log, synced, before anything else of the peer is written.
+//! The rows are as old as the last flush. The log holds everything that they lack, and the worker
+//! hands it out again.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -21,10 +22,10 @@ use crate::engine::Engine;
 use crate::snapshot;
 use crate::start_error::StartError;
 
-/// Under this name the log keeps the public key of the directory that it was made in.
+/// The log's key for the public key of the directory in which the log was created.
 const BEGUN: &[u8] = b"begun";
 
-/// `founded`: the regions that the cluster began with, for a store that was there.
+/// Recovers the peers. `founded` lists the initial regions of the cluster, if this store was there.
 pub fn recover(
     store: StoreId,
     dir: &mut DataDir,
@@ -38,7 +39,7 @@ pub fn recover(
         Some(of) if of[..] == key => {}
         Some(_) => return Err(StartError::Recovery("the Raft log is that of another data directory".into())),
         None => {
-            // From here on an empty log is a loss, whether the store has peers by now or not.
+            // From here on an empty log would mean a loss, whether or not the store has peers yet.
             dir.allow_empty_log()?;
             let own: Vec<RegionDescriptor> =
                 founded.iter().filter(|region| region.has_peer_on(store)).cloned().collect();
@@ -94,7 +95,7 @@ impl Kept for OnDisk<'_> {
 
     fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), String> {
         let regions: Vec<RegionId> = peers.iter().map(|peer| peer.id).collect();
-        tracing::info!(?regions, "splits' rows are here and their peers are not: their logs begin");
+        tracing::info!(?regions, "found the rows of split regions without their peers: creating their logs");
         self.log.found(peers).map_err(text)
     }
 
@@ -178,7 +179,7 @@ mod tests {
         let region = |id, slots| RegionDescriptor::founded(id, Some(slots), &[0, 1, 2]);
         let (parent, child, elsewhere) =
             (region(1, halves[0]), region(2, halves[1]), RegionDescriptor::founded(3, None, &[1, 2]));
-        log.found(std::slice::from_ref(&parent)).expect("it is written");
+        log.found(std::slice::from_ref(&parent)).expect("the log is written");
         for descriptor in [&parent, &child, &elsewhere] {
             let rows = vec![
                 (region_state_row(descriptor.id), Some(RegionState::default().encode())),

@@ -1,12 +1,12 @@
-//! What `CONFIG GET` shows and `CONFIG SET` changes on a running store.
+//! The settings that `CONFIG GET` shows and `CONFIG SET` changes on a running store.
 //!
-//! These are this store's own settings: none of them is read by the execution of replicated commands.
+//! They belong to this store: the execution of replicated commands reads none of them.
 
 use resp::Limits;
 
 use crate::config::Config;
 
-/// What `proto-max-bulk-len` may be set to. It limits an argument as it is read.
+/// Minimum and maximum of `proto-max-bulk-len`, which limits an argument while it is read.
 const BULK_BYTES_LEAST: u64 = 1 << 20;
 const BULK_BYTES_MOST: u64 = 512 << 20;
 
@@ -17,12 +17,13 @@ pub struct Settings {
     pub maxclients: usize,
     pub limits: Limits,
     pub loglevel: String,
-    /// Bytes per second; 0: no limit.
+    /// Bytes per second; 0 means no limit.
     pub snapshot_rate: u64,
     fixed: Vec<(&'static str, String)>,
 }
 
-/// Why a setting was not changed, in Redis's words after `ERR CONFIG SET failed (possibly related to argument '...') - `.
+/// Why a setting was not changed. The text follows Redis's `ERR CONFIG SET failed (possibly related
+/// to argument '...') - `.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SettingError {
     Unknown,
@@ -53,7 +54,7 @@ impl Settings {
             ("reserve", config.reserve_bytes.to_string()),
             ("raft-log-size", config.raft_log_bytes.to_string()),
             ("request-timeout", config.request_timeout.as_millis().to_string()),
-            // Redis's snapshots do not exist here; tools ask all the same.
+            // Redis's snapshots do not exist here, but tools ask for the setting.
             ("save", String::new()),
         ];
         Settings {
@@ -67,7 +68,7 @@ impl Settings {
         }
     }
 
-    /// Every setting by name, sorted.
+    /// Returns every setting by name, sorted.
     pub fn all(&self) -> Vec<(&'static str, String)> {
         let mut all = self.fixed.clone();
         all.push(("requirepass", self.requirepass.clone().unwrap_or_default()));
@@ -129,7 +130,8 @@ fn invalid(why: &str) -> Result<(), SettingError> {
     Err(SettingError::Invalid(why.to_owned()))
 }
 
-/// A number of bytes with one of Redis's units: `k m g` are powers of 1000, `kb mb gb` of 1024.
+/// Parses a number of bytes with one of Redis's units: `k m g` are powers of 1000, `kb mb gb` of
+/// 1024.
 fn memory_bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,17 +1,18 @@
-//! For each slot a time before which its rows need no upkeep, so that nobody looks where there is nothing to do.
+//! The earliest time at which each slot's rows may need maintenance, so that idle slots are not
+//! searched.
 //!
-//! Two threads meet here. Apply lowers a slot's time *after* it has written a row that is due then. Whoever looks
-//! takes the time away *before* it looks at the rows, and notes what it finds. A row that a look does not see was
-//! thus written after the time was taken, and its own time stays.
+//! Two threads use it. Apply lowers a slot's time *after* it has written a row that is due then. A
+//! search takes the time *before* it reads the rows, and notes what it finds. A row that the search
+//! does not see was therefore written after the time was taken, and its own time stays.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 
 use types::{Slot, SlotRange, UnixMillis, SLOT_COUNT};
 
-/// No row of the slot will ever be due.
+/// The time of a slot in which no row will ever be due.
 pub const NEVER: UnixMillis = UnixMillis::MAX;
 
-/// The time of a slot whose rows nobody has looked at.
+/// The time of a slot whose rows were not searched yet.
 const UNKNOWN: UnixMillis = 0;
 
 pub struct SlotTimes(Box<[AtomicU64]>);
@@ -21,19 +22,19 @@ impl SlotTimes {
         SlotTimes((0..SLOT_COUNT).map(|_| AtomicU64::new(UNKNOWN)).collect())
     }
 
-    /// There is a row in the slot that is due at that time.
+    /// Notes a row in the slot that is due at `at`.
     pub fn note(&self, slot: Slot, at: UnixMillis) {
         if let Some(time) = self.0.get(usize::from(slot)) {
             time.fetch_min(at, AcqRel);
         }
     }
 
-    /// Other rows have come into these slots.
+    /// Notes that rows came into these slots from elsewhere.
     pub fn forget(&self, slots: SlotRange) {
         (slots.first..=slots.last).for_each(|slot| self.note(slot, UNKNOWN));
     }
 
-    /// Looks are to be made after this call; what they find is to be noted.
+    /// Takes the slot's time. The caller must then search the slot and note what it finds.
     pub fn take(&self, slot: Slot) -> UnixMillis {
         self.0.get(usize::from(slot)).map_or(NEVER, |time| time.swap(NEVER, AcqRel))
     }
@@ -42,7 +43,7 @@ impl SlotTimes {
         (slots.first..=slots.last).map(|slot| self.of(slot)).min().unwrap_or(NEVER)
     }
 
-    /// Up to `max` slots whose time has come, from `from` on and then from the range's first.
+    /// Returns up to `max` due slots, from `from` on and then from the range's first.
     pub fn due(&self, slots: SlotRange, from: Slot, now: UnixMillis, max: usize) -> Vec<Slot> {
         let from = if slots.contains(from) { from } else { slots.first };
         let around = (from..=slots.last).chain(slots.first..from);
@@ -85,7 +86,7 @@ mod tests {
         assert!(times.due(FEW, 0, 49, 9).is_empty());
         assert_eq!(times.due(FEW, 0, 50, 9), [11]);
         assert_eq!(times.take(11), 50);
-        // Written behind the look's back; the look then finds an older row.
+        // Noted behind the search, which then finds an older row.
         times.note(11, 55);
         times.note(11, 80);
         assert_eq!(times.earliest(FEW), 55);

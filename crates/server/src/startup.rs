@@ -1,4 +1,4 @@
-//! From a configuration to a running store, and back to nothing.
+//! Starts a store from a configuration, and stops it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,19 +40,19 @@ use crate::{
     stopping,
 };
 
-/// Answers that are on their way to other stores get this long.
+/// The time for answers to reach other stores at the end.
 const ANSWERS_LEAVE: Duration = Duration::from_millis(50);
 
-/// The rows' engine must not be closed under a reader: it gets this long to finish.
+/// The time for readers to finish, because the rows' engine must not be closed under a reader.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// At 50 ms a tick, a heartbeat every 0.15 s.
+/// The Raft heartbeat interval in ticks: 0.15 s at 50 ms a tick.
 const HEARTBEAT_TICKS: u32 = 3;
-/// A region in which nothing happened for 3 s goes to sleep.
+/// The idle time in ticks after which a region hibernates: 3 s.
 const HIBERNATE_TICKS: u32 = 60;
 
-/// Runs a store until it is told to stop; told a second time, it waits for nothing more. `ready` is called once it serves,
-/// with its number.
+/// Runs a store until it is told to stop. Told a second time, it waits for nothing more. `ready` is
+/// called with its number once it serves.
 pub async fn run(
     mut config: Config,
     ready: impl FnOnce(StoreId),
@@ -60,7 +60,7 @@ pub async fn run(
 ) -> Result<(), StartError> {
     config.validate().map_err(StartError::Config)?;
     let mut dir = DataDir::open(&config.dir)?;
-    // Ports are taken before anything else is touched: "address in use" should cost nothing.
+    // Ports are bound before anything else is touched, so that "address in use" has no side effect.
     let listeners = Listeners::bind(&config, is_open(&config, &dir)).await?;
     tokio::select! {
         settled = settle(&mut config, &mut dir) => settled?,
@@ -70,7 +70,7 @@ pub async fn run(
         return Err(StartError::Config(format!("forward port {} needs cluster mode", forward.port())));
     }
     if !config.cluster_enabled {
-        // Commands on many keys work because one region has them all.
+        // Without cluster mode, commands on many keys need a single region with all keys.
         config.limits.split_bytes = 0;
         config.limits.split_ops = 0;
     }
@@ -80,7 +80,7 @@ pub async fn run(
     let snapshot_dir = dir.snapshot_dir();
 
     let founded = match dir.identity().joined {
-        // What a cluster began with says nothing of a store that joined it.
+        // The initial layout does not concern a store that joined later.
         Some(_) => Vec::new(),
         None => cluster::bootstrap_plan(&layout_input(&config)),
     };
@@ -123,7 +123,7 @@ pub async fn run(
 
     let spawn = |name: &'static str, body: Box<dyn FnOnce() + Send>| {
         let ends = store.ends.clone();
-        // The store is nothing without any of them: a panic ends it as a whole.
+        // The store cannot run without any of its threads, so a panic ends the whole process.
         let watched = move || {
             if std::panic::catch_unwind(AssertUnwindSafe(body)).is_err() {
                 ends.fatal(&format!("the {name} thread died"));
@@ -212,12 +212,12 @@ pub async fn run(
     if !joined.await.unwrap_or(false) {
         tracing::warn!("a thread ended by a panic");
     }
-    // What is in memtables is in the log, too; flushing it now makes the next start quicker.
+    // The log holds the rows in memtables, too. A flush now shortens the next start.
     let _ = tokio::task::spawn_blocking(move || flusher::flush(&parts)).await;
     Ok(())
 }
 
-/// Whether other stores may connect: those of the list, or whoever joins.
+/// Returns true if other stores may connect: those of the list, or those that join.
 fn is_open(config: &Config, dir: &DataDir) -> bool {
     config.members.len() > 1 || config.beginning != Beginning::Listed || dir.identity().open
 }
@@ -231,7 +231,7 @@ async fn settle(config: &mut Config, dir: &mut DataDir) -> Result<(), StartError
     let identity = dir.identity();
     match (identity.store, &identity.joined, &config.beginning) {
         (Some(_), Some(_), Beginning::Listed | Beginning::Bootstrap) if config.members.len() > 1 => {
-            Err(StartError::Config("a store that joined its cluster takes no list of stores".into()))
+            Err(StartError::Config("a store that joined its cluster accepts no list of stores".into()))
         }
         (Some(store), Some(joined), _) => {
             config.cluster_enabled = joined.cluster_enabled;
@@ -248,7 +248,7 @@ async fn settle(config: &mut Config, dir: &mut DataDir) -> Result<(), StartError
     }
 }
 
-/// The later one of the lists that the rows and the directory hold.
+/// Returns the newer one of the lists in the rows and in the directory.
 fn known_members(config: &Config, dir: &DataDir, meta: &cluster::MetaState) -> Result<Members, StartError> {
     let kept = dir.members()?;
     let agreed = match meta.members_version > kept.version {
@@ -258,7 +258,8 @@ fn known_members(config: &Config, dir: &DataDir, meta: &cluster::MetaState) -> R
     Ok(Members::new(config, agreed))
 }
 
-/// What a cluster begins with, and what a data directory is bound to: stores come and go later.
+/// Returns the initial layout of the cluster, to which a data directory is bound. Later changes of
+/// the stores do not count.
 fn layout_of(config: &Config) -> String {
     let stores: Vec<String> = config.members.iter().map(|m| m.id.to_string()).collect();
     format!(
@@ -289,7 +290,8 @@ fn raft_config(config: &Config) -> replica::Config {
     raft.max_message_bytes = budget.message_bytes();
     raft.max_apply_bytes = (budget.execution / 4).min(raft.max_apply_bytes);
     raft.truncation = replica::Truncation::of_log_size(config.raft_log_bytes);
-    // A little below the time for which voters keep quiet, by more than clocks may drift.
+    // The lease is a little shorter than the time for which voters refuse other candidates, by more
+    // than clocks may drift.
     raft.lease_nanos = raft.vote_hold_nanos() / 100 * 95;
     raft
 }
@@ -316,7 +318,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
 
 async fn told(stops: &mut mpsc::Receiver<()>) {
     if stops.recv().await.is_none() {
-        // Nobody is left to tell.
+        // The sender is gone.
         std::future::pending().await
     }
 }
@@ -365,7 +367,7 @@ impl Listeners {
         Ok(Listeners { clients, forward, peers, admin: listen_on(this.admin).await? })
     }
 
-    /// Returns what accepts clients.
+    /// Starts the listeners. Returns the tasks that accept clients.
     fn serve(self, store: &Arc<Store>, tasks: &mut JoinSet<()>) -> JoinSet<()> {
         let mut listening = JoinSet::new();
         for listener in self.clients {
@@ -389,7 +391,7 @@ impl Listeners {
     }
 }
 
-/// With SO_REUSEADDR, so that a store that was killed can come back at once.
+/// Listens with SO_REUSEADDR, so that a killed store can restart at once.
 async fn listen_on(address: SocketAddr) -> Result<TcpListener, StartError> {
     let listen = || -> io::Result<TcpListener> {
         let domain = socket2::Domain::for_address(address);

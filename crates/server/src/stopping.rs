@@ -1,5 +1,5 @@
-//! Executes a planned stop after SIGTERM, SIGINT, `SHUTDOWN` or the end of a drain. `node::stop` makes the
-//! decisions.
+//! Executes a planned stop after SIGTERM, SIGINT, `SHUTDOWN` or the end of a drain. `node::stop`
+//! makes the decisions.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,11 +18,12 @@ use crate::store::Store;
 const HAND_OVER: Duration = Duration::from_secs(5);
 /// Time in which other stores hear that this one is stopping.
 const TOLD: Duration = Duration::from_millis(50);
-/// Time without a command from another store after which the other stores know the new leaders. It is longer
-/// than a heartbeat's period.
+/// Time without a command from another store after which the other stores know the new leaders. It
+/// is longer than a heartbeat's period.
 const QUIET: Duration = Duration::from_millis(300);
 const REDIRECTING: Duration = Duration::from_secs(2);
-/// Maximum time in addition to `request-timeout` that an answer takes, for a passed-on command that came late.
+/// Maximum time in addition to `request-timeout` that an answer takes, for a passed-on command that
+/// came late.
 const ANSWERS: Duration = Duration::from_secs(2);
 /// Interval between two steps of a stop.
 const POLL: Duration = Duration::from_millis(10);
@@ -41,9 +42,9 @@ fn times(config: &Config) -> StopTimes {
     }
 }
 
-/// Hands over this store's leads, continues to serve until other stores know the new leaders, and closes each
-/// client's connection once its requests are answered. `listening` accepts clients until the closing begins.
-/// The waiting ends when `hurried` resolves.
+/// Hands over this store's leaders, continues to serve until other stores know the new leaders, and
+/// closes each client's connection once its requests are answered. `listening` accepts clients
+/// until the closing begins. The waiting ends when `hurried` resolves.
 pub async fn stop(store: &Arc<Store>, mut listening: JoinSet<()>, hurried: impl Future<Output = ()>) {
     store.ends.leave();
     let _ = store.worker.send(ToWorker::Input(Input::StopLeading));
@@ -55,7 +56,7 @@ pub async fn stop(store: &Arc<Store>, mut listening: JoinSet<()>, hurried: impl 
     while phase != StopPhase::Done {
         let step = stop.step(&view(store), clock::boot_nanos());
         for (region, to) in step.transfers {
-            tracing::info!(region, to, "stopping: the region's lead is handed over");
+            tracing::info!(region, to, "stopping: the region's leader is handed over");
             let _ = store.worker.send(ToWorker::Input(Input::TransferLeader { region, to }));
         }
         if step.phase != phase {
@@ -87,7 +88,7 @@ fn view(store: &Store) -> StopView {
     for region in store.regions.all().iter().filter(|region| store.regions.leads(region)) {
         led.push(match region.status() {
             Some(status) => Led::of(&status, store.id, takes_leads),
-            // This store has just become its leader.
+            // This store has just become the region's leader.
             None => Led::unseen(&region.descriptor(), store.id, takes_leads),
         });
     }
@@ -101,7 +102,8 @@ fn view(store: &Store) -> StopView {
     }
 }
 
-/// Accepts the clients that have connected so far and no others, and has the loops close connections.
+/// Accepts the clients that have connected so far and no others, and has the loops close
+/// connections.
 async fn close(store: &Store, listening: &mut JoinSet<()>) {
     store.ends.close();
     while listening.join_next().await.is_some() {}
@@ -120,7 +122,7 @@ fn tell_what_stays(store: &Store, stop: &PlannedStop, is_hurried: bool) {
     };
     tracing::warn!(
         ?regions,
-        "leads not handed over, {why}: these regions elect a leader once the store is gone"
+        "leaders not handed over, {why}: these regions elect a leader once the store is gone"
     );
 }
 

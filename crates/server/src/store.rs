@@ -1,4 +1,4 @@
-//! The store: what its connections, threads and tasks share.
+//! The store: the parts that its connections, threads and tasks share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -37,12 +37,12 @@ pub struct Store {
     pub id: StoreId,
     pub config: Arc<Config>,
     pub settings: Arc<RwLock<Settings>>,
-    /// With which the cluster began, in words.
+    /// The initial layout of the cluster, as text.
     pub layout: String,
     pub membership: Arc<Membership>,
     pub regions: Arc<Regions>,
     pub engine: Arc<Engine>,
-    /// Those that serve clients; the first owns the Raft groups.
+    /// The loops that serve clients. The first one owns the Raft groups.
     pub loops: Loops,
     pub worker: WorkerSender,
     pub proposals: Proposals,
@@ -65,7 +65,7 @@ pub struct Store {
     pub ends: Arc<Ends>,
 }
 
-/// What a store is made of: what it was told, and what its directory holds.
+/// The inputs of a store: its configuration and the contents of its directory.
 pub struct Found<'a> {
     pub config: Config,
     pub dir: DataDir,
@@ -73,17 +73,17 @@ pub struct Found<'a> {
     pub members: Members,
     /// The regions with a peer here.
     pub local: &'a [RegionDescriptor],
-    /// Regions that the cluster began with.
+    /// The initial regions of the cluster.
     pub others: &'a [RegionDescriptor],
     pub engine: Arc<Engine>,
     pub meta: cluster::MetaState,
 }
 
-/// Where a command goes.
+/// The destination of a command.
 pub enum Route {
     Region(Arc<RegionShared>),
     Every,
-    /// Nobody is known to have the slot.
+    /// The slot's region is unknown.
     Unknown(Slot),
 }
 
@@ -152,7 +152,7 @@ impl Store {
         }
     }
 
-    /// What the threads need that carry out the groups' work.
+    /// Returns the parts that the threads of the groups need.
     pub fn executor(&self) -> Parts {
         Parts {
             config: self.config.clone(),
@@ -173,7 +173,7 @@ impl Store {
         }
     }
 
-    /// What measuring the device needs.
+    /// Returns the parts that measuring the device needs.
     pub fn measurer(&self) -> Measurer {
         Measurer {
             config: self.config.clone(),
@@ -187,7 +187,7 @@ impl Store {
         }
     }
 
-    /// What ordering checks needs.
+    /// Returns the parts that ordering checks needs.
     pub fn checking(&self) -> Checking {
         Checking {
             this: self.id,
@@ -200,7 +200,7 @@ impl Store {
         }
     }
 
-    /// What the search for expired keys needs.
+    /// Returns the parts that the search for expired keys needs.
     pub fn expirer(&self) -> Expirer {
         Expirer {
             config: self.config.clone(),
@@ -212,7 +212,7 @@ impl Store {
         }
     }
 
-    /// Set once, before the region threads begin.
+    /// Sets the snapshot service, once, before the region threads begin.
     pub fn set_snapshots(&self, snapshots: Arc<SnapshotService>) {
         assert!(self.snapshots.set(snapshots).is_ok(), "the snapshot service is started once");
     }
@@ -221,12 +221,12 @@ impl Store {
         self.snapshots.get().expect("the service is started before anything is sent")
     }
 
-    /// Bytes of keys and values that are gone, and whose space has yet to be given back.
+    /// Returns the bytes of deleted keys and values whose space is not reclaimed yet.
     pub fn to_reclaim(&self) -> u64 {
         self.snapshots.get().map_or(0, |snapshots| snapshots.to_reclaim())
     }
 
-    /// Where a command goes: by its slot, or to every region when it has no keys.
+    /// Returns the destination of a command: by its slot, or every region if it has no keys.
     pub fn route(&self, item: &Item) -> Result<Route, Reply> {
         let slot = match self.config.cluster_enabled {
             true => match item.slot {
@@ -236,14 +236,14 @@ impl Store {
                     return Err(Reply::error("CROSSSLOT Keys in request don't hash to the same slot"))
                 }
             },
-            // One region holds every key, and a command without keys is about that region too.
+            // One region holds every key, so a command without keys is about that region, too.
             false if item.spec.name == "scan" => return Ok(Route::Every),
             false => 0,
         };
         Ok(self.regions.of_slot(slot).map_or(Route::Unknown(slot), Route::Region))
     }
 
-    /// Whether this store knows a leader for everything that it may be asked, and is not about to stop.
+    /// Returns true if this store knows a leader for every region and is not about to stop.
     pub fn is_healthy(&self) -> bool {
         !self.ends.is_leaving() && self.regions.are_all_led()
     }

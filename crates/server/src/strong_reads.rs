@@ -1,9 +1,9 @@
 //! Decides whether reads may be answered under a lease: `strong-reads`, a setting of the cluster.
 //!
-//! A lease relies on CLOCK_BOOTTIME. On a virtual machine that was paused that clock goes on from where it
-//! stood, and so does the lease, although another store may lead by then. With `read-index` a store answers
-//! no read under a lease from the moment on at which it hears of the setting, also after restarts:
-//! `DIR/MEMBERS` keeps it.
+//! A lease relies on CLOCK_BOOTTIME. On a virtual machine that was paused, that clock continues
+//! from where it stood. So does the lease, although another store may lead by then. With
+//! `read-index` a store answers no read under a lease from the moment at which it hears of the
+//! setting. `DIR/MEMBERS` keeps the setting over restarts.
 
 use cluster::StrongReads;
 
@@ -28,7 +28,7 @@ mod tests {
     async fn a_store_goes_by_the_latest_settings_that_it_heard_of() {
         let fixture = Fixture::new();
         let store = &fixture.store;
-        assert!(store.membership.may_use_lease(), "unless something else was agreed on");
+        assert!(store.membership.may_use_lease(), "leases are the default");
         let told = |version, strong_reads| AgreedMembers {
             version,
             settings: AgreedSettings { strong_reads, ..AgreedSettings::default() },
@@ -37,7 +37,7 @@ mod tests {
         store.membership.take_members(told(3, StrongReads::ReadIndex));
         assert!(!store.membership.may_use_lease());
         store.membership.take_members(told(2, StrongReads::Lease));
-        assert!(!store.membership.may_use_lease(), "that was before");
+        assert!(!store.membership.may_use_lease(), "read-index is in effect");
         store.membership.take_members(told(4, StrongReads::Lease));
         assert!(store.membership.may_use_lease());
     }

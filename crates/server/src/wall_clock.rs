@@ -1,12 +1,14 @@
-//! The wall clock that this store uses: its own, unless that is too far ahead of the other stores' clocks.
+//! The wall clock that this store uses: its own, unless that is too far ahead of the other stores'
+//! clocks.
 //!
-//! Everything that is stamped, or read at a time, asks [`WallClock::millis`]; `clock::unix_millis` must not
-//! be used for that. The heartbeat compares the clocks ([`cluster::Clocks`]) and publishes a limit for the
-//! own one. The limit is applied at every use, so a clock that jumps between two heartbeats stamps nothing.
+//! Code that stamps, or reads at a time, must use [`WallClock::millis`] and not
+//! `clock::unix_millis`. The heartbeat compares the clocks ([`cluster::Clocks`]) and publishes a
+//! limit for the own clock. The limit is applied at every use, so a clock that jumps between two
+//! heartbeats stamps nothing.
 //!
-//! A store whose clock is off says so in its heartbeats, and placement moves its leads to other stores. Until
-//! they have moved, or if no other store can take them, the store goes on leading, and stamps with the
-//! median.
+//! A store whose clock is off reports that in its heartbeats, and placement moves its leaders to
+//! other stores. Until then, or if no other store can take them, the store continues to lead and
+//! stamps with the median.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -18,24 +20,25 @@ use types::{BootNanos, RegionId, StoreId, UnixMillis};
 use crate::clock;
 use crate::regions::Regions;
 
-/// How long a store that starts waits for other clocks before it stamps anything.
+/// The time in nanoseconds for which a starting store waits for other clocks before it stamps
+/// anything.
 const LISTEN_NANOS: u64 = 1_000_000_000;
-/// The number of clocks that make a median. Smaller clusters have none to wait for.
+/// Minimum number of clocks for a median. Smaller clusters do not wait.
 const CLOCKS_MIN: usize = 3;
 
 pub struct WallClock {
     began: BootNanos,
     clocks: Mutex<Clocks>,
-    /// A `ClockLimit` in two halves. A reader that sees halves of two limits still gets no time later than
-    /// its clock.
+    /// A `ClockLimit` in two halves. A reader that sees halves of two limits still gets no time
+    /// later than its clock.
     latest: AtomicI64,
     instead: AtomicI64,
     has_listened: AtomicBool,
     is_off: AtomicBool,
     clocks_heard: AtomicUsize,
-    /// `NO_OFFSET` if there is no clock to compare with.
+    /// The offset in milliseconds, or `NO_OFFSET` if there is no clock to compare with.
     offset_ms: AtomicI64,
-    /// How far the time of a region that is led here is ahead of the clock, at most.
+    /// Maximum time by which a region that is led here is ahead of the clock.
     region_ahead_ms: AtomicI64,
 }
 
@@ -58,12 +61,13 @@ impl WallClock {
 
     /// Returns the time to stamp with and to read at.
     pub fn millis(&self) -> UnixMillis {
-        // In this order: to a thread that is held up in between, the wall clock looks behind and not ahead.
+        // The wall clock is read first. If the thread is delayed in between, its clock then seems
+        // behind and not ahead.
         let wall_ms = clock::unix_millis();
         self.allowed(wall_ms, clock::boot_nanos())
     }
 
-    /// Returns the same in microseconds, for clients that ask for the time.
+    /// Returns the same time in microseconds, for clients that ask for the time.
     pub fn micros(&self) -> u64 {
         let micros = clock::unix_micros();
         match (micros / 1000, self.allowed(micros / 1000, clock::boot_nanos())) {
@@ -78,12 +82,13 @@ impl WallClock {
         limit.apply(wall_ms, boot)
     }
 
-    /// Returns whether anything may be stamped yet: not directly after a start, before clocks were compared.
+    /// Returns true if stamping is allowed. Directly after a start it is not, until clocks were
+    /// compared.
     pub fn may_stamp(&self) -> bool {
         self.has_listened.load(Ordering::Acquire)
     }
 
-    /// Takes in another store's wall clock from its heartbeat.
+    /// Records another store's wall clock from its heartbeat.
     pub fn hear(&self, store: StoreId, wall_ms: UnixMillis) {
         self.clocks.lock().hear(store, wall_ms, clock::boot_nanos());
     }
@@ -92,7 +97,8 @@ impl WallClock {
         self.clocks.lock().forget(store);
     }
 
-    /// Compares this store's clock with the others'. The cluster has `members` stores, this one included.
+    /// Compares this store's clock with the others. The cluster has `members` stores, this one
+    /// included.
     fn look(&self, max_offset_ms: u64, members: usize, wall_ms: UnixMillis, boot: BootNanos) -> ClockLook {
         let look = {
             let mut clocks = self.clocks.lock();
@@ -117,17 +123,17 @@ impl WallClock {
         self.is_off.load(Ordering::Relaxed)
     }
 
-    /// The number of clocks compared at the last look, the own one included.
+    /// Returns the number of clocks compared at the last look, the own one included.
     pub fn clocks_heard(&self) -> usize {
         self.clocks_heard.load(Ordering::Relaxed)
     }
 
-    /// This store's clock minus the median, or minus the lower of two clocks.
+    /// Returns this store's clock minus the median, or minus the lower of two clocks.
     pub fn offset_ms(&self) -> Option<i64> {
         Some(self.offset_ms.load(Ordering::Relaxed)).filter(|offset| *offset != NO_OFFSET)
     }
 
-    /// The same for another store that was heard lately.
+    /// Returns the same for another store that was heard lately.
     pub fn offset_of(&self, store: StoreId) -> Option<i64> {
         self.clocks.lock().offset_of(store)
     }
@@ -137,14 +143,14 @@ impl WallClock {
     }
 }
 
-/// How often a state that lasts is logged again.
+/// The interval at which a lasting state is logged again.
 const SAID_AGAIN: Duration = Duration::from_secs(60);
-/// How often the times of regions are checked.
+/// The interval at which the times of regions are checked.
 const REGIONS_PERIOD: Duration = Duration::from_secs(10);
-/// How often a region whose time is ahead is logged; this may last for days.
+/// The interval at which a region whose time is ahead is logged. This state may last for days.
 const REGION_SAID_AGAIN: Duration = Duration::from_secs(600);
 
-/// The heartbeat's part: compares the clocks, and logs what follows from it.
+/// The heartbeat's part: compares the clocks, and logs the results.
 #[derive(Default)]
 pub struct ClockKeeper {
     was_off: bool,
@@ -155,8 +161,8 @@ pub struct ClockKeeper {
 }
 
 impl ClockKeeper {
-    /// To be called before each heartbeat, which reports the result.
-    /// The cluster has `members` stores, this one included.
+    /// Compares the clocks. Must be called before each heartbeat, which reports the result. The
+    /// cluster has `members` stores, this one included.
     pub fn look(&mut self, wall: &WallClock, regions: &Regions, max_offset_ms: u64, members: usize) {
         let now = Instant::now();
         let wall_ms = clock::unix_millis();
@@ -180,13 +186,13 @@ impl ClockKeeper {
             self.off_said = Some(now);
             tracing::warn!(
                 "this store's wall clock is {} the median of the stores' clocks ({} heard), and \
-                 max-clock-offset is {bound}. {}, and its leads move to other stores. Mend its clock (NTP): after \
+                 max-clock-offset is {bound}. {}, and its leaders move to other stores. Fix its clock (NTP): after \
                  a few seconds within half of that offset the store leads again by itself",
                 ahead_or_behind(look.offset_ms.unwrap_or(0)),
                 look.clocks,
                 match look.offset_ms {
                     Some(ahead) if ahead > 0 => "It stamps with the median instead",
-                    _ => "Keys expire late where it leads",
+                    _ => "Keys expire late in regions that it leads",
                 },
             );
         } else if self.was_off && !look.is_off {
@@ -203,7 +209,7 @@ impl ClockKeeper {
                 tracing::warn!(
                     "the wall clocks differ: this store's is {} that of store {other}, and max-clock-offset is \
                      {bound}. Two clocks do not tell which one is wrong, so both stores go on with their own, and \
-                     keys may expire too early or too late. Mend the clocks (NTP)",
+                     keys may expire too early or too late. Fix the clocks (NTP)",
                     ahead_or_behind(offset)
                 );
             }
@@ -212,8 +218,8 @@ impl ClockKeeper {
         }
     }
 
-    /// A region's time never goes back. Once a wrong clock has stamped in it, the time stands still until the
-    /// clocks have caught up.
+    /// Checks the times of regions. A region's time never goes back. Once a wrong clock has stamped
+    /// in it, the time stands still until the clocks have caught up.
     fn look_at_regions(&mut self, wall: &WallClock, regions: &Regions, max_offset_ms: u64, now: Instant) {
         let time = wall.millis();
         let table = regions.table();
@@ -268,7 +274,7 @@ mod tests {
 
     const DAY_MS: u64 = 86_400_000;
 
-    /// Hears two other stores whose clocks are this far ahead of the machine's.
+    /// Records two other stores whose clocks are `offset_ms` ahead of the machine's.
     fn hear(wall: &WallClock, offset_ms: i64) {
         let now = clock::unix_millis().saturating_add_signed(offset_ms);
         [1, 2].into_iter().for_each(|store| wall.hear(store, now));
@@ -285,8 +291,8 @@ mod tests {
     #[test]
     fn a_clock_a_day_ahead_of_the_others_is_not_stamped_with_from_the_first_look_on() {
         let wall = WallClock::new(10_000);
-        assert!(is_near(wall.millis(), clock::unix_millis()), "nothing is known yet");
-        // Seen from here the others are a day behind.
+        assert!(is_near(wall.millis(), clock::unix_millis()), "no clock is known yet");
+        // Relative to this store the others are a day behind.
         hear(&wall, -(DAY_MS as i64));
         let found = look(&wall, 3);
         assert!(found.is_off && wall.is_off());
@@ -308,7 +314,7 @@ mod tests {
         let (now, boot) = (clock::unix_millis(), clock::boot_nanos());
         assert_eq!(wall.allowed(now + 9000, boot), now + 9000);
         assert!(is_near(wall.allowed(now + DAY_MS, boot), now));
-        assert_eq!(wall.allowed(now - DAY_MS, boot), now - DAY_MS, "no clock is set forward");
+        assert_eq!(wall.allowed(now - DAY_MS, boot), now - DAY_MS, "a clock is never set forward");
     }
 
     #[test]
@@ -319,7 +325,7 @@ mod tests {
         assert!(!wall.may_stamp());
         hear(&wall, 0);
         look(&wall, 3);
-        assert!(wall.may_stamp(), "it has heard enough");
+        assert!(wall.may_stamp(), "enough clocks were heard");
 
         let wall = WallClock::new(10_000);
         wall.look(10_000, 3, clock::unix_millis(), wall.began + LISTEN_NANOS - 1);
@@ -329,7 +335,7 @@ mod tests {
 
         let wall = WallClock::new(10_000);
         look(&wall, 2);
-        assert!(wall.may_stamp(), "nobody could tell");
+        assert!(wall.may_stamp(), "two clocks cannot decide");
     }
 
     #[test]
@@ -339,7 +345,7 @@ mod tests {
         store.regions.set_applied(1, 3, store.wall.millis() + DAY_MS);
         let mut keeper = ClockKeeper::default();
         keeper.look(&store.wall, &store.regions, 10_000, 1);
-        assert_eq!((store.wall.region_ahead_ms(), keeper.ahead_said), (0, None), "it is led elsewhere");
+        assert_eq!((store.wall.region_ahead_ms(), keeper.ahead_said), (0, None), "another store leads it");
         store.regions.lead(1, Leadership { term: 1, leader: Some(store.id) });
         keeper.look_at_regions(&store.wall, &store.regions, 10_000, Instant::now());
         assert!(is_near(store.wall.region_ahead_ms() as u64, DAY_MS));

@@ -1,8 +1,9 @@
-//! The clients: each has one connection at a time, to the store that it takes for the leader, and sends a few commands at
-//! once over it, as bytes.
+//! The clients. Each has one connection at a time, to the store that it believes leads, and sends a
+//! few commands at once over it, as bytes.
 //!
-//! They live outside the stores' network and are never parted from them. What a store refused was proposed nowhere, so
-//! it is asked for again elsewhere; what timed out, or was asked of a store that crashed, stays open for ever.
+//! Clients are outside the stores' network and never partitioned from them. A refused command was
+//! not proposed, so the client sends it again to another store. The outcome of a command stays
+//! unknown if it timed out or was sent to a store that crashed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,16 +18,17 @@ use crate::rng::Rng;
 use crate::world::{Event, World};
 
 pub type ClientId = usize;
-/// Another one for each connection of a run.
+/// The number of a connection. Each connection of a run has its own.
 pub type ConnectionId = u64;
 
-/// How long a client waits for its answers.
+/// Maximum time that a client waits for its answers.
 pub const PATIENCE: u64 = 4 * SECOND;
 
-/// Commands that a client sends at once, at most. The case of their names' letters numbers them.
+/// Maximum number of commands that a client sends at once. The case of the letters in their names
+/// numbers them.
 const PIPELINE_MAX: u64 = 6;
 
-/// Writes a command's name in a way of its own for each place in a pipeline.
+/// Writes a command's name with upper and lower case letters that encode its place in a pipeline.
 fn number(name: &[u8], place: usize) -> Bytes {
     let letter = |(at, byte): (usize, &u8)| match place >> at & 1 {
         0 => byte.to_ascii_uppercase(),
@@ -35,7 +37,7 @@ fn number(name: &[u8], place: usize) -> Bytes {
     name.iter().enumerate().map(letter).collect()
 }
 
-/// The place in its pipeline of the command with a name that is written so.
+/// Returns the place in its pipeline that a command's name encodes.
 fn place(name: &[u8]) -> usize {
     let bit = |(at, byte): (usize, &u8)| usize::from(byte.is_ascii_lowercase()) << at;
     name.iter().take(3).enumerate().map(bit).sum()
@@ -44,7 +46,8 @@ fn place(name: &[u8]) -> usize {
 #[derive(Debug, Default)]
 pub struct Client {
     pub conversation: Option<Conversation>,
-    /// What it still has to ask for before it is content; `None`: whatever comes to its mind.
+    /// The operations that the client still has to send before it is content. `None`: random
+    /// operations without end.
     pub wishes: Option<Vec<Op>>,
 }
 
@@ -54,28 +57,28 @@ impl Client {
     }
 }
 
-/// A connection, and what was asked over it.
+/// A connection, and the operations sent over it.
 #[derive(Debug)]
 pub struct Conversation {
-    /// `None`: it is over, and what was refused is about to be asked for again.
+    /// The connection. `None` while the client pauses before it sends refused operations again.
     pub connection: Option<ConnectionId>,
-    /// The connection over which all of it was asked first.
+    /// The connection over which all of the operations were sent first.
     first: ConnectionId,
     pub at: StoreId,
-    /// Everything that was asked, by its place.
+    /// The operations, by their places in the pipeline.
     ops: Vec<OpId>,
-    /// What is not answered yet, in order.
+    /// The replies that have not come yet, in order.
     awaited: VecDeque<Awaited>,
-    /// What the store refused, and will be asked for again.
+    /// The operations that the store refused. They will be sent again.
     refused: Vec<Asking>,
-    /// Whom the store takes for the leader of some of that.
+    /// The store that was named as the leader for some of the refused operations.
     leader: Option<StoreId>,
-    /// Bytes that came and are no whole reply.
+    /// Bytes of an incomplete reply.
     received: BytesMut,
     decoder: ReplyDecoder,
-    /// How the store read what it answered, as the simulation knows it.
+    /// The way in which the store read each answer, as the simulation knows it.
     pub read: BTreeMap<OpId, ReadAs>,
-    /// The last command of each group that was answered by leaders, of this connection.
+    /// The last command of each group that leaders answered on this connection.
     last: BTreeMap<Group, OpId>,
 }
 
@@ -89,24 +92,24 @@ pub struct Asking {
 #[derive(Debug)]
 enum Awaited {
     Op(Asking),
-    /// A command of the connection's own, which is answered so.
+    /// A command about the connection, with its expected reply.
     Own(Reply),
 }
 
-/// How a read was answered.
+/// The way in which a read was answered.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadAs {
     pub read_ms: UnixMillis,
-    /// The life of the store that answered a weak read.
+    /// The store that answered a weak read, and its incarnation.
     pub weakly: Option<(StoreId, u64)>,
 }
 
-/// Errors by which a store tells a client what became of a command.
+/// Error replies by which a store tells a client the outcome of a command.
 pub mod answer {
     use resp::Reply;
     use types::{Slot, StoreId};
 
-    /// Nothing was proposed; that store leads.
+    /// Nothing was proposed. The named store leads.
     pub fn moved(slot: Slot, leader: StoreId) -> Reply {
         Reply::error(format!("MOVED {slot} {leader}"))
     }
@@ -116,13 +119,13 @@ pub mod answer {
         Reply::error("CLUSTERDOWN nobody is known to lead")
     }
 
-    /// It may have taken effect, or may yet.
+    /// The command may have taken effect, or may still take effect.
     pub fn unknown() -> Reply {
         Reply::error("UNKNOWN it was proposed")
     }
 }
 
-/// What a client may ask for. Values are unique.
+/// Draws a command. Values are unique.
 pub fn draw(rng: &mut Rng, value: u64) -> Command {
     let key = if rng.chance(60) { Key::First } else { Key::Second };
     match rng.below(20) {
@@ -141,7 +144,7 @@ pub fn draw(rng: &mut Rng, value: u64) -> Command {
 }
 
 impl Conversation {
-    /// The operation that a store has received as this command.
+    /// Returns the operation that a store has received as this command.
     pub fn op(&self, args: &[Bytes]) -> Option<OpId> {
         self.ops.get(place(&args[0])).copied()
     }
@@ -156,7 +159,7 @@ impl Conversation {
 }
 
 impl World {
-    /// A client's thoughts come to an end.
+    /// Begins a new conversation, unless one is going on.
     pub(crate) fn client_turn(&mut self, id: ClientId) {
         if self.clients[id].conversation.is_some() {
             return;
@@ -176,7 +179,7 @@ impl World {
         };
         let Some(first) = ops.first() else { return };
         self.tally.conversations += u64::from(!is_rushing);
-        // Of weak reads any store is asked, by a client that says so.
+        // A weak read may go to any store.
         let is_weak = first.command.is_read() && !self.is_calm && self.rng.chance(15);
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let at = match is_weak {
@@ -196,7 +199,7 @@ impl World {
     pub(crate) fn new_op(&mut self) -> Op {
         self.last_op += 1;
         let group = self.rng.below(self.groups);
-        // Two numbers for the command that writes two.
+        // The command that writes two values needs two numbers.
         let mut command = draw(&mut self.rng, self.last_op * 2);
         let (is_quiet, is_rushing) = (self.is_quiet(), self.now < self.rush_until);
         while is_quiet && !command.is_read() || !is_quiet && is_rushing && command.is_read() {
@@ -209,7 +212,7 @@ impl World {
         self.quiet.is_some_and(|(_, until)| self.now < until)
     }
 
-    /// Mostly whom the stores take for the leader.
+    /// Returns the store to ask: mostly the one that the stores believe leads.
     fn guess(&mut self, op: &Op) -> StoreId {
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let known = self.routed_to(crate::model::slot_of(op.group));
@@ -219,7 +222,7 @@ impl World {
         }
     }
 
-    /// Opens a connection and sends the commands, cut anywhere into pieces.
+    /// Opens a connection and sends the commands, cut into pieces at random places.
     fn ask(
         &mut self,
         client: ClientId,
@@ -279,7 +282,7 @@ impl World {
         MILLISECOND / 10 + self.rng.below(MILLISECOND)
     }
 
-    /// Bytes of replies reach the client, unless it has given the connection up.
+    /// Receives bytes of replies, unless the client has given up the connection.
     pub(crate) fn replied(&mut self, client: ClientId, connection: ConnectionId, bytes: &Bytes) {
         let Some(conversation) = self.conversation(client, connection) else { return };
         conversation.received.extend_from_slice(bytes);
@@ -300,7 +303,7 @@ impl World {
         self.clients[client].conversation.as_mut().filter(|of| of.connection == Some(connection))
     }
 
-    /// The next command of the connection is answered.
+    /// Handles the reply to the next command of the connection.
     fn answered(&mut self, client: ClientId, reply: Reply) {
         let Some(conversation) = &mut self.clients[client].conversation else { return };
         let asking = match conversation.awaited.pop_front() {
@@ -346,7 +349,8 @@ impl World {
         self.observe(&Observation::Answered { op: op.id, reply: &reply, read_ms, weakly, after });
     }
 
-    /// What was refused is asked for again, of leaders only.
+    /// Ends the conversation, or prepares to send refused operations again, and then only to
+    /// leaders.
     fn all_answered(&mut self, client: ClientId) {
         let Some(mut conversation) = self.clients[client].conversation.take() else { return };
         self.close(&conversation);
@@ -365,7 +369,8 @@ impl World {
         self.clients[client].conversation = Some(conversation);
     }
 
-    /// Over a new connection, unless the client has given up meanwhile.
+    /// Sends the refused operations over a new connection, unless the client has given up
+    /// meanwhile.
     pub(crate) fn ask_again(&mut self, client: ClientId, first: ConnectionId) {
         let is_meant = |of: &&mut Conversation| of.first == first && of.connection.is_none();
         let conversation = self.clients[client].conversation.as_mut().filter(is_meant);
@@ -379,7 +384,7 @@ impl World {
         }
     }
 
-    /// The client's connection ends; what is not answered stays open.
+    /// Ends the client's connection. The outcomes of operations without an answer stay unknown.
     fn hang_up(&mut self, client: ClientId) {
         let Some(mut conversation) = self.clients[client].conversation.take() else { return };
         self.close(&conversation);
@@ -390,7 +395,7 @@ impl World {
         self.content(client);
     }
 
-    /// The operation stays open.
+    /// Counts an operation whose outcome stays unknown.
     fn give_up(&mut self, Asking { op, .. }: &Asking) {
         self.tally.unknown += 1;
         if self.is_calm && !self.is_doomed() {
@@ -408,7 +413,7 @@ impl World {
         self.schedule(pause, Event::Client { client });
     }
 
-    /// The connections of a store that crashed are reset.
+    /// Resets the clients' connections to a store that crashed.
     pub(crate) fn reset_clients(&mut self, store: StoreId) {
         for client in 0..self.clients.len() {
             let Some(conversation) = &self.clients[client].conversation else { continue };

@@ -1,22 +1,22 @@
-//! A store's two clocks over the true time, which no store sees: one that counts from the machine's start and
-//! runs fast or slow, and one that people set.
+//! A store's two clocks, which differ from the true time that no store sees. One counts from the
+//! machine's start and runs fast or slow. The other one is the wall clock, which people can set.
 
 use types::{BootNanos, UnixMillis};
 
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;
 
-/// The wall's time when a run begins.
+/// The wall-clock time at which a run begins.
 const EPOCH_MS: u64 = 1_700_000_000_000;
 
-/// What a wall clock shows that is right.
+/// Returns what a correct wall clock shows.
 pub fn true_wall_ms(now: u64) -> UnixMillis {
     EPOCH_MS + now / MILLISECOND
 }
 
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// The true time at which `boot` was right.
+    /// The true time at which `boot` was correct.
     since: u64,
     boot: BootNanos,
     drift_ppm: i64,
@@ -31,15 +31,15 @@ impl Clock {
     pub fn boot(&self, now: u64) -> BootNanos {
         let passed = i128::from(now - self.since);
         let drifted = passed + passed * i128::from(self.drift_ppm) / 1_000_000;
-        self.boot + u64::try_from(drifted).expect("time goes on")
+        self.boot + u64::try_from(drifted).expect("the clock never runs backwards")
     }
 
-    /// From now on it runs this much fast or slow.
+    /// Sets how fast or slow the clock runs from now on, in parts per million.
     pub fn drift(&mut self, now: u64, ppm: i64) {
         (self.boot, self.since, self.drift_ppm) = (self.boot(now), now, ppm);
     }
 
-    /// The machine starts anew, and its count with it.
+    /// Restarts the machine, whose count begins again.
     pub fn reboot(&mut self, now: u64) {
         (self.boot, self.since) = (20 * SECOND, now);
     }

@@ -1,9 +1,9 @@
-//! A store's log device: what was written, what of it was synced, and what a crash leaves.
+//! A store's log device: its records, which of them are synced, and what a crash leaves.
 //!
-//! Everything that is written is a record in one sequence. A sync makes all before it durable. A crash keeps
-//! the synced records and, of the bytes behind them, any number: records that are whole survive, the one that
-//! is torn fails its checksum and ends the log. A watermark beside the log tells how many records were synced,
-//! so a log that ends before them is refused.
+//! All records are in one sequence. A sync makes all records before it durable. A crash keeps the
+//! synced records and a random number of the bytes behind them. Complete records survive. A torn
+//! record fails its checksum and ends the log. A watermark beside the log gives the number of
+//! synced records, so a log that ends before it is refused.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -30,7 +30,7 @@ impl RegionLog {
         self.entries.keys().next_back().copied().unwrap_or(self.truncated.0)
     }
 
-    /// A blank peer's log holds a term and a vote alone.
+    /// Returns true unless the log is that of a blank peer, which holds only a term and a vote.
     fn has_begun(&self) -> bool {
         self.last() > 0
     }
@@ -41,7 +41,7 @@ impl RegionLog {
     }
 }
 
-/// Hard states of regions, and whether their logs had begun.
+/// The regions' hard states, and whether their logs had begun.
 pub type Promises = BTreeMap<RegionId, (HardState, bool)>;
 
 #[derive(Clone, Debug, Default)]
@@ -76,11 +76,12 @@ enum Record {
 
 #[derive(Debug, Default)]
 struct State {
-    /// As the process reads it.
+    /// The logs as the process reads them.
     current: Logs,
     synced: Logs,
     unsynced: VecDeque<Record>,
-    /// Records that were synced so far, by the watermark and by the log itself.
+    /// The number of records synced so far, according to the watermark and according to the log
+    /// itself.
     watermark: u64,
     readable: u64,
 }
@@ -88,7 +89,7 @@ struct State {
 #[derive(Clone, Debug, Default)]
 pub struct Disk(Rc<RefCell<State>>);
 
-/// The log ends before what was synced: it was damaged.
+/// The log ends before its watermark, so it was damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostTail;
 
@@ -102,7 +103,7 @@ impl Disk {
         self.write(Record::Truncate { region, index, term });
     }
 
-    /// The peer that a cluster begins with.
+    /// Writes the log and the lifecycle record of a peer with which the cluster begins.
     pub fn found(&self, descriptor: RegionDescriptor) {
         let region = descriptor.id;
         let cause = RestartCause::Snapshot;
@@ -113,7 +114,7 @@ impl Disk {
         self.set_life(region, PeerLife::Exists { descriptor, parent: None });
     }
 
-    /// Durable on return, and so is all that was written before.
+    /// Writes a lifecycle record. It is durable on return, with everything written before.
     pub fn set_life(&self, region: RegionId, life: PeerLife) {
         self.write(Record::Life { region, life });
         self.sync();
@@ -152,7 +153,8 @@ impl Disk {
         state.current.regions.iter().filter_map(promise).collect()
     }
 
-    /// Panics if recovery lost a term or a vote. A peer whose log had begun may have been destroyed.
+    /// Panics if recovery lost a term or a vote. A peer whose log had begun may have been
+    /// destroyed.
     pub fn assert_kept(&self, promised: &Promises) {
         let lives = self.0.borrow().current.lives.clone();
         for (&region, &(was, had_begun)) in promised {
@@ -179,13 +181,14 @@ impl Disk {
         }
     }
 
-    /// What the next start finds: the synced records, and those of the others that are whole up to some byte.
+    /// Leaves for the next start the synced records, and the others that are complete up to a
+    /// random byte.
     pub fn crash(&self, rng: &mut Rng) {
         let bytes: u64 = self.0.borrow().unsynced.iter().map(size_of).sum();
         self.tear(rng.below(bytes + 1));
     }
 
-    /// A crash leaves so many bytes of what was not synced. A record of which a byte is missing is none.
+    /// Leaves `kept` bytes of the unsynced records. An incomplete record is dropped.
     pub fn tear(&self, mut kept: u64) {
         let state = &mut *self.0.borrow_mut();
         for record in std::mem::take(&mut state.unsynced) {
@@ -201,7 +204,7 @@ impl Disk {
         state.current = state.synced.clone();
     }
 
-    /// Bits flip in the last synced record. False: there is none.
+    /// Damages the last synced record. Returns false if there is none.
     pub fn damage_tail(&self) -> bool {
         let state = &mut *self.0.borrow_mut();
         let is_there = state.readable > 0;
@@ -284,7 +287,7 @@ fn apply_write(logs: &mut Logs, write: &RegionWrite) {
     }
 }
 
-/// A term, a commit index and a vote in its term are never taken back.
+/// Panics if a term, a commit index or a vote in its term is taken back.
 fn assert_goes_on(region: RegionId, old: HardState, new: HardState) {
     let keeps_vote = old.term < new.term || old.vote.is_none() || old.vote == new.vote;
     let goes_on = old.term <= new.term && old.commit <= new.commit && keeps_vote;

@@ -1,4 +1,5 @@
-//! What of a store outlives its process: the log, the rows, and snapshots that came whole. Recovery finds nothing else.
+//! The data of a store that outlives its process: the log, the rows, and complete received
+//! snapshots. Recovery finds nothing else.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,7 +19,7 @@ use crate::rows::Rows;
 pub struct Durable {
     pub disk: Disk,
     pub engine: Rows,
-    /// Snapshots that came, whole and durable.
+    /// Snapshots that were received completely and are durable.
     pub received: BTreeMap<(RegionId, LogIndex), Snapshot>,
 }
 
@@ -28,11 +29,11 @@ pub struct Snapshot {
     pub state: RegionState,
     pub descriptor: RegionDescriptor,
     pub rows: Vec<(Bytes, Bytes)>,
-    /// The region's own rows.
+    /// The rows about the region itself.
     pub own: Vec<(Bytes, Bytes)>,
 }
 
-/// The two rows of a region's own.
+/// Returns the two rows about the region itself.
 fn own_rows(region: &RegionDescriptor, state: &RegionState) -> [(Bytes, Option<Bytes>); 2] {
     [
         (region_state_row(region.id), Some(state.encode())),
@@ -41,19 +42,20 @@ fn own_rows(region: &RegionDescriptor, state: &RegionState) -> [(Bytes, Option<B
 }
 
 impl Durable {
-    /// The region's state and descriptor as the rows have them.
+    /// Returns the region's state and descriptor from the rows.
     pub fn described(&self, region: RegionId) -> Option<(RegionState, RegionDescriptor)> {
         let state = self.engine.get(&region_state_row(region)).ok()??;
         let descriptor = self.engine.get(&region_descriptor_row(region)).ok()??;
         Some((RegionState::decode(&state).ok()?, RegionDescriptor::decode(&descriptor).ok()?))
     }
 
-    /// What the rows of the region span, as far as they say it.
+    /// Returns the slots of the region according to its rows, if they say so.
     fn slots_of(&self, region: RegionId) -> Vec<SlotRange> {
         self.described(region).and_then(|(_, descriptor)| descriptor.slots).into_iter().collect()
     }
 
-    /// Deletes a region's rows, its own among them, but for those that are another region's; not yet durably.
+    /// Deletes a region's rows and the rows about it, except for rows in slots of other regions.
+    /// The deletion is not durable yet.
     pub fn delete_own_rows(&mut self, region: RegionId) -> Result<(), String> {
         let slots = extent::without_others(&self.engine, region, &self.slots_of(region));
         let slots = slots.map_err(|error| error.to_string())?;
@@ -66,7 +68,7 @@ impl Durable {
         snapshot.ok_or_else(|| format!("the snapshot of region {region} at {index} is not there"))
     }
 
-    /// Deletes, durably, what a snapshot that was received takes the place of.
+    /// Durably deletes the rows that a received snapshot replaces.
     pub fn clear_for(&mut self, region: RegionId, index: LogIndex) -> Result<(), String> {
         let snapshot = self.received(region, index)?;
         let former = extent::without_others(&self.engine, region, &self.slots_of(region));
@@ -78,7 +80,7 @@ impl Durable {
         Ok(())
     }
 
-    /// Puts a snapshot that was received in place of the region's rows, durably.
+    /// Durably replaces the region's rows by a received snapshot.
     pub fn ingest(&mut self, region: RegionId, index: LogIndex) -> Result<(), String> {
         self.clear_for(region, index)?;
         let snapshot = self.received(region, index)?;
@@ -86,7 +88,7 @@ impl Durable {
         Ok(())
     }
 
-    /// The region's rows as they are now; `None`: there are none that can be read.
+    /// Returns the region's rows now. `None` if there are none that can be read.
     pub fn view(&self, region: RegionId) -> Option<Snapshot> {
         let (state, descriptor) = self.described(region)?;
         let scan = |from: &[u8], to: &[u8]| {
@@ -109,7 +111,7 @@ impl Durable {
         let promised = self.disk.promises();
         let recovered = node::recovery::recover(id, self)?;
         self.disk.assert_kept(&promised);
-        // Every snapshot that was to be applied is.
+        // Recovery has applied every snapshot that was to be applied.
         self.received.clear();
         Ok(recovered)
     }

@@ -1,4 +1,4 @@
-//! What goes wrong, and how often. Each seed draws which kinds of trouble it has and how much of each, so that
+//! The faults and their frequency. Each seed draws the kinds of faults and their weights, so that
 //! some runs are full of one kind and free of the others.
 
 use cluster::{InFlight, MetaCommand, Outcome, Phase, StoreState};
@@ -14,7 +14,7 @@ use crate::world::{Asked, Event, Packet, World};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Kill,
-    /// A store is stopped as an operator does it, and started again.
+    /// A store is stopped by plan, as an operator does it, and started again.
     PlannedStop,
     KillAll,
     KillStaggered,
@@ -25,33 +25,34 @@ pub enum Fault {
     SlowLog,
     /// Clients write as much as they can while a log device is slow.
     Rush,
-    /// A device runs out of room, down to the reserve or to the wall.
+    /// A device runs out of room, down to the reserve or completely.
     FullDevice,
-    /// A store is asked to go, or to stay after all.
+    /// A store is asked to leave, or to stay after all.
     Drain,
     /// A store joins with an empty disk.
     Join,
     ClockJump,
     Drift,
     Transfer,
-    /// A transfer whose target stands still with the word unread.
+    /// A transfer to a process that is paused before it reads the message.
     TransferPause,
     WeatherChange,
-    /// A leader and one follower do not reach each other, and the others restart in a moment.
+    /// A leader and one follower cannot reach each other, and the others restart after a while.
     Duel,
-    /// A leader hands over and hears nothing any more.
+    /// A leader transfers its leads and receives nothing from then on.
     TransferDeaf,
-    /// A leader falls silent, and the answers to what it said before come late.
+    /// A leader's messages are lost, and the answers to its earlier messages come late.
     LateAnswers,
-    /// Somebody asks for an operator.
+    /// An operator is requested.
     Operator,
-    /// Somebody asks for neighbours to merge. Sometimes a store falls silent, and the merge is taken back.
+    /// A merge of neighbours is requested. Sometimes a store is paused, and the merge is taken
+    /// back.
     Merge,
-    /// A change of peers that nobody planned.
+    /// A change of peers is requested that nothing planned.
     Change,
-    /// A store is gone with all that it held.
+    /// A store is lost with all its data.
     StoreLost,
-    /// Bits flip in the synced tail of a log; its store goes down.
+    /// Bits flip in the synced tail of a log, and its store does not start again.
     TailDamaged,
 }
 
@@ -84,7 +85,8 @@ pub const FAULTS: [(Fault, &str); 26] = [
     (Fault::TailDamaged, "synced log tail damaged"),
 ];
 
-/// Of a duel: until what was asked for is written everywhere, then until the rival may stand, then so often.
+/// Times of a duel: until pending entries are written everywhere, then until the rival may stand
+/// for election, then the number of restarts and the time between them.
 const QUIET: u64 = 200 * MILLISECOND;
 const PATIENCE: u64 = 900 * MILLISECOND;
 const RESTARTS: u64 = 10;
@@ -92,25 +94,25 @@ const RESTART_PERIOD: u64 = 160 * MILLISECOND;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// No more regions are asked for.
+/// Maximum number of regions. With more, no split is requested.
 const REGIONS_MAX: usize = 8;
 
-/// No more stores join.
+/// Maximum number of stores. With more, no store joins.
 const STORES_MAX: usize = 8;
-/// Keys and addresses of stores that join are numbered from here.
+/// The first number for the keys and addresses of stores that join.
 const FIRST_STRANGER: u64 = 100;
 
-/// Clocks run at most this far off.
+/// Maximum drift of the clocks in parts per million.
 const DRIFT_PPM: u64 = replica::DRIFT_BOUND_PPM;
 
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Kinds that happen, some more often.
+    /// The kinds of faults. A kind that happens more often is listed more often.
     kinds: Vec<Fault>,
     pause_ns: u64,
-    /// There is trouble for so long at least.
+    /// Minimum time for which there are faults.
     pub least_ns: u64,
-    /// How often a store crashes at a step of a snapshot's way.
+    /// Percentage of the steps of a snapshot or a peer's lifecycle before which the store crashes.
     pub step_crash_percent: u64,
     pub is_over: bool,
     /// Now and then an entry fails on some stores or on all.
@@ -122,13 +124,15 @@ impl Plan {
         let mut kinds = Vec::new();
         let step_crash_percent = if rng.chance(40) { 0 } else { rng.between(5, 40) };
         if rng.chance(30) {
-            // One kind alone, and time between: what comes of it is not drowned by other trouble.
+            // One kind alone, with time between the faults, so that no other fault hides its
+            // consequences.
             kinds.extend(rng.pick(&FAULTS).map(|(kind, _)| kind));
             let pause_ns = rng.between(1200, 3000) * MILLISECOND;
             return Plan { kinds, pause_ns, least_ns: 12 * SECOND, step_crash_percent, ..Plan::default() };
         }
         if rng.chance(25) {
-            // Regions and stores that change, and little else: there are leaders as a rule, and time.
+            // Mostly changes of regions and stores. There are leaders most of the time, and time
+            // between the changes.
             for kind in [Fault::Merge, Fault::Operator, Fault::Drain, Fault::Join, Fault::Change] {
                 let weight = rng.between(1, if kind == Fault::Merge { 12 } else { 4 });
                 kinds.extend((0..weight).map(|_| kind));
@@ -146,7 +150,7 @@ impl Plan {
         Plan { kinds, pause_ns, least_ns: 0, step_crash_percent, ..Plan::default() }
     }
 
-    /// Peace from the beginning.
+    /// A plan without faults.
     #[cfg(test)]
     pub fn none() -> Plan {
         Plan { is_over: true, ..Plan::default() }
@@ -247,8 +251,8 @@ impl World {
         }
     }
 
-    /// The follower stands for election while the leader has a lease from voters that have forgotten it. A rival
-    /// that misses entries gets no votes, so nothing is written meanwhile.
+    /// The follower stands for election while the leader has a lease from voters that have
+    /// restarted since. A rival that lacks entries gets no votes, so nothing is written meanwhile.
     fn duel(&mut self, leader: StoreId, stores: &[StoreId]) {
         let others: Vec<StoreId> = stores.iter().copied().filter(|&store| store != leader).collect();
         let Some(rival) = self.rng.pick(&others) else { return };
@@ -270,12 +274,13 @@ impl World {
         }
     }
 
-    /// The others may elect a new leader before the old one knows that its last rounds were answered.
+    /// Delays the answers to a leader, and later mutes it. The other stores may elect a new leader
+    /// before the old one gets the answers to its last rounds.
     fn delay_answers(&mut self, leader: StoreId, stores: &[StoreId]) {
         let late = self.rng.between(900, 1600) * MILLISECOND;
         let lag = self.network.lag(leader, late);
         self.schedule(late + 2 * SECOND, Event::Heal { partition: lag });
-        // Rounds are still sent whose answers will be late.
+        // The leader can still send rounds whose answers will come late.
         self.schedule(late / 3, Event::Mute { store: leader, stores: stores.to_vec() });
     }
 
@@ -295,7 +300,7 @@ impl World {
         self.schedule(length, Event::Heal { partition });
     }
 
-    /// A process is killed and starts again in a moment.
+    /// Kills a process, which starts again after a short time.
     pub(crate) fn restart(&mut self, store: StoreId) {
         if !self.plan.is_over {
             let down = self.rng.below(20) * MILLISECOND;
@@ -303,7 +308,7 @@ impl World {
         }
     }
 
-    /// One store of a cluster may be lost for good, if there is another to take its place.
+    /// Loses at most one store of a cluster for good, and only if another one can replace it.
     fn lose(&mut self, victim: StoreId, by_damage: bool) {
         let has_lost = self.stores.values().any(|store| store.is_lost);
         if has_lost || self.staying().len() < 4 || self.stores[&victim].process.is_none() {
@@ -327,7 +332,8 @@ impl World {
         stores.iter().copied().find(|store| self.stores[store].led().contains(&META_REGION))
     }
 
-    /// Stores that are members and were not asked to go, by the word of whoever leads the meta region.
+    /// Returns the members that were not asked to leave, according to the leader of the meta
+    /// region.
     fn staying(&self) -> Vec<StoreId> {
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let leader = self.meta_leader(&stores).and_then(|leader| self.stores[&leader].process.as_ref());
@@ -344,7 +350,7 @@ impl World {
         stores.into_iter().filter(stays).collect()
     }
 
-    /// Only as long as enough stores stay for three peers of every region.
+    /// Asks a store to leave only if enough stores stay for three peers of every region.
     fn ask_to_go(&mut self, stores: &[StoreId]) {
         let Some(leader) = self.meta_leader(stores) else { return };
         let Some(process) = self.stores[&leader].process.as_ref() else { return };
@@ -368,7 +374,7 @@ impl World {
         if stores.len() >= STORES_MAX {
             return;
         }
-        // Sometimes it asks again.
+        // Sometimes a store asks again.
         let number = FIRST_STRANGER + self.tally.joined + self.rng.below(2);
         let command = MetaCommand::Join { facts: facts(number) };
         self.send(leader, leader, Packet::Asked(Asked::Meta(command)));
@@ -393,7 +399,7 @@ impl World {
         self.send(meta_leader, meta_leader, Packet::Asked(Asked::Operator(operator)));
     }
 
-    /// Where there are none that could merge, a region is asked to split.
+    /// Requests a merge, or a split of a region if no regions can be merged.
     fn ask_for_merge(&mut self, stores: &[StoreId]) {
         let Some(meta_leader) = self.meta_leader(stores) else { return };
         let Some(process) = self.stores[&meta_leader].process.as_ref() else { return };
@@ -410,7 +416,8 @@ impl World {
         let operator = match self.rng.pick(&pairs).filter(|_| self.rng.chance(75)) {
             Some((region, into)) => {
                 let members: Vec<StoreId> = regions[&region].peers.iter().map(|peer| peer.store).collect();
-                // As a rule after the source is sealed, and before it is known that all of its peers hold the seal.
+                // Mostly after the source was sealed, and before it is known that all of its peers
+                // hold the seal.
                 let delay = self.rng.between(300, 2000) * MILLISECOND;
                 match (self.rng.below(3), self.rng.pick(&members)) {
                     (0, Some(silent)) => self.schedule(delay, Event::Silence { store: silent }),
@@ -428,7 +435,7 @@ impl World {
         self.send(meta_leader, meta_leader, Packet::Asked(Asked::Operator(operator)));
     }
 
-    /// A change that may or may not fit.
+    /// Requests a change that may or may not be possible.
     fn ask_for_change(&mut self, leader: StoreId, stores: &[StoreId]) {
         let Some(region) = self.rng.pick(&self.stores[&leader].led()) else { return };
         let process = self.stores[&leader].process.as_ref();
@@ -449,7 +456,7 @@ impl World {
         self.send(leader, leader, Packet::Asked(Asked::Change { region, change }));
     }
 
-    /// Merges that can still be taken back are.
+    /// Takes back the merges that can still be taken back.
     pub(crate) fn give_up_merges(&mut self) {
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let Some(leader) = self.meta_leader(&stores).filter(|_| !self.plan.is_over) else { return };
@@ -480,7 +487,7 @@ impl World {
             Weather { lost: rng.below(8), doubled: rng.below(8), slow: rng.below(6) * rng.below(3), slow_ms };
     }
 
-    /// Leaders are hit more often than others.
+    /// Chooses a store. Leaders are chosen more often than others.
     fn victim(&mut self, stores: &[StoreId]) -> StoreId {
         let leaders: Vec<StoreId> =
             stores.iter().copied().filter(|store| !self.stores[store].led().is_empty()).collect();
@@ -498,7 +505,7 @@ impl World {
         self.store_mut(store).paused_until = until;
     }
 
-    /// Trouble ends: every store runs, hears all others, and its device is fast.
+    /// Ends all faults: every store runs, reaches all others, and has a fast device.
     pub fn calm(&mut self) {
         self.plan.is_over = true;
         self.network.calm();
@@ -515,7 +522,7 @@ impl World {
         }
     }
 
-    /// How long a log write and its sync take.
+    /// Returns the time that a log write with its sync takes.
     pub(crate) fn log_delay(&mut self, store: StoreId) -> u64 {
         let is_slow = self.now < self.stores[&store].slow_log_until;
         let span = if is_slow { SECOND / 2 } else { 4 * MILLISECOND };

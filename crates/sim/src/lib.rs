@@ -1,12 +1,14 @@
-//! Whole clusters in one thread, from one seed.
+//! Simulates whole clusters in one thread, each from one seed.
 //!
-//! The code under test is the pure crates': consensus and the worker's turn (`replica`), command execution
-//! (`command`) over rows (`storage`), the cluster's own state (`cluster`) and planning (`placement`). Around it
-//! everything else is simulated: true time and each store's clocks over it ([`clock`]), the network
-//! ([`network`]), the log device ([`disk`]), what a crash leaves ([`durable`]), the threads of a store (`store`), clients (`client`), and what goes
-//! wrong ([`faults`]). Whatever happens is shown to the [`invariants`].
+//! The code under test is that of the pure crates: consensus and the worker's turn (`replica`),
+//! command execution (`command`) on rows (`storage`), the cluster's state (`cluster`) and planning
+//! (`placement`). Everything else is simulated: true time and each store's clocks ([`clock`]), the
+//! network ([`network`]), the log device ([`disk`]), the data that survives a crash ([`durable`]),
+//! the threads of a store (`store`), clients (`client`) and faults ([`faults`]). The [`invariants`]
+//! see everything that happens.
 //!
-//! A run is a function of its seed and of the program: [`run::run`] of the same seed gives the same digest.
+//! A run is a function of its seed and of the program: [`run::run`] of the same seed gives the same
+//! digest.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `steelyard-sim`: runs seeds and prints what they did.
+//! `steelyard-sim`: runs seeds and prints the counts of what they did.
 
 #![forbid(unsafe_code)]
 
@@ -18,13 +18,13 @@ struct Arguments {
     /// A range of seeds, `A..B`, without B.
     #[arg(long, value_parser = range)]
     seeds: Option<std::ops::Range<u64>>,
-    /// Conversations that clients begin in each run while there is trouble.
+    /// Number of conversations that clients begin in each run during faults.
     #[arg(long, default_value_t = 160)]
     steps: u64,
-    /// Goes on with new seeds for so many hours, and prints the counts every minute.
+    /// Run new seeds for this many hours, and print the counts every minute.
     #[arg(long)]
     hours: Option<f64>,
-    /// Prints what happens.
+    /// Print what happens.
     #[arg(long)]
     trace: bool,
 }
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         (None, None) => 0..100,
     };
     std::panic::set_hook(Box::new(|_| {}));
-    // The only clock here: how long the runs themselves take.
+    // The program reads no other clock. It measures only how long the runs take.
     #[allow(clippy::disallowed_methods)]
     let began = std::time::Instant::now();
     let seconds = arguments.hours.map_or(f64::INFINITY, |hours| hours * 3600.0);
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The program's version, and the commit where it is built from one.
+/// Returns the program's version, and its commit if known.
 fn version() -> String {
     let commit = option_env!("STEELYARD_COMMIT").unwrap_or("an unnamed commit");
     format!("version {} at {commit}", env!("CARGO_PKG_VERSION"))

@@ -1,7 +1,7 @@
-//! What the commands of the simulated clients mean, said a second time and simply: the state of a group of
-//! keys with one hash tag, and what each command makes of it.
+//! A second, simple definition of the simulated clients' commands: the state of a group of keys
+//! with one hash tag, and the effect of each command on it.
 //!
-//! Values are unique within a run, so a reply tells which writes it has seen.
+//! Values are unique within a run, so a reply shows which writes it has seen.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use types::{slot_of_key, Slot, UnixMillis};
 
 pub type Group = u64;
 
-/// Keys of a group: two strings, a counter, a hash.
+/// The keys of a group: two strings, a counter, a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     First,
@@ -57,7 +57,7 @@ impl Command {
         matches!(self, Command::Get { .. } | Command::GetBoth | Command::GetField { .. })
     }
 
-    /// A store that is out of room refuses it.
+    /// Returns true if a store without room refuses the command.
     pub fn adds_data(&self) -> bool {
         !self.is_read() && !matches!(self, Command::Delete { .. })
     }
@@ -105,8 +105,8 @@ struct Value {
 pub struct GroupState(BTreeMap<Key, Value>);
 
 impl GroupState {
-    /// What a read over this state answers; `None` when it meets a key past its time, which a log entry must
-    /// delete first.
+    /// Returns the reply of a read of this state. `None` if it finds an expired key, which a log
+    /// entry must delete first.
     pub fn read(&self, command: &Command, now: UnixMillis) -> Option<Reply> {
         let find = |key: Key| match self.0.get(&key) {
             Some(value) if value.expires_ms.is_some_and(|at| at <= now) => None,
@@ -129,7 +129,7 @@ impl GroupState {
         })
     }
 
-    /// What a command in a log entry answers, and makes of this state.
+    /// Applies a command of a log entry and returns its reply.
     pub fn apply(&mut self, command: &Command, now: UnixMillis) -> Reply {
         match *command {
             Command::Set { key, value } => self.put(key, value, None),
@@ -178,7 +178,7 @@ impl GroupState {
         }
     }
 
-    /// All keys past their time go.
+    /// Deletes all expired keys.
     pub fn expire(&mut self, now: UnixMillis) {
         self.0.retain(|_, value| value.expires_ms.is_none_or(|at| at > now));
     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// The model and the commands themselves, side by side.
+    /// Runs the model and the real commands side by side.
     #[test]
     fn the_model_says_what_the_commands_say() {
         let mut rng = Rng::new(7);

@@ -1,4 +1,5 @@
-//! The network between stores: it loses, delays, reorders and doubles, and parts in any shape.
+//! The network between stores. It loses, delays, reorders and duplicates messages, and it can be
+//! partitioned in any shape.
 
 use std::collections::BTreeSet;
 
@@ -7,30 +8,30 @@ use types::StoreId;
 use crate::clock::MILLISECOND;
 use crate::rng::Rng;
 
-/// What becomes of messages, in percent of them.
+/// The percentages of messages that are affected.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weather {
     pub lost: u64,
     pub doubled: u64,
-    /// Delayed, and so overtaken,
+    /// Messages that are delayed, so that others overtake them.
     pub slow: u64,
-    /// by up to so many ms.
+    /// Maximum delay of these in milliseconds.
     pub slow_ms: u64,
 }
 
-/// Who cannot reach whom.
+/// The shape of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Partition {
-    /// One store and the rest.
+    /// One store and the rest cannot reach each other.
     Isolated,
-    /// One store hears nobody.
+    /// One store receives nothing.
     Deaf,
-    /// Nobody hears one store.
+    /// Nothing that one store sends arrives.
     Mute,
     Halves,
-    /// Two stores cannot reach each other, everybody else can.
+    /// Two stores cannot reach each other. All others can.
     Pair,
-    /// Each reaches its two neighbours alone.
+    /// Each store reaches only its two neighbours.
     Ring,
 }
 
@@ -46,15 +47,15 @@ pub const PARTITIONS: [Partition; 6] = [
 #[derive(Debug, Default)]
 pub struct Network {
     pub weather: Weather,
-    /// Directed, by the number of the partition that cut them.
+    /// The directed links that are cut, by the number of the partition.
     cuts: Vec<(u64, BTreeSet<(StoreId, StoreId)>)>,
     partitions: u64,
-    /// What is added to the way of everything to a store, by number as above.
+    /// The delays of all messages to a store in nanoseconds, by the number as above.
     lags: Vec<(u64, StoreId, u64)>,
 }
 
 impl Network {
-    /// When the copies of a message arrive, from now; none when it is lost.
+    /// Returns the delays of the copies of a message. Empty if the message is lost.
     pub fn delays(&self, rng: &mut Rng, from: StoreId, to: StoreId) -> Vec<u64> {
         let mut delays = Vec::new();
         let copies = 1 + u64::from(rng.chance(self.weather.doubled));
@@ -74,7 +75,7 @@ impl Network {
         !self.cuts.iter().any(|(_, cut)| cut.contains(&(from, to)))
     }
 
-    /// Parts the stores and returns the number by which [`Network::heal`] knows it.
+    /// Partitions the stores. Returns the number for [`Network::heal`].
     pub fn part(&mut self, shape: Partition, stores: &[StoreId], rng: &mut Rng) -> u64 {
         let mut order = stores.to_vec();
         for at in (1..order.len()).rev() {
@@ -103,14 +104,14 @@ impl Network {
         self.partitions
     }
 
-    /// What is sent to a store arrives so much later, until [`Network::heal`].
+    /// Delays all messages to a store until [`Network::heal`].
     pub fn lag(&mut self, to: StoreId, nanos: u64) -> u64 {
         self.partitions += 1;
         self.lags.push((self.partitions, to, nanos));
         self.partitions
     }
 
-    /// Nobody hears a store, until [`Network::heal`].
+    /// Drops all messages from a store until [`Network::heal`].
     pub fn mute(&mut self, store: StoreId, stores: &[StoreId]) -> u64 {
         let others = stores.iter().filter(|&&other| other != store);
         self.partitions += 1;
@@ -118,7 +119,7 @@ impl Network {
         self.partitions
     }
 
-    /// A store hears nobody, until [`Network::heal`].
+    /// Drops all messages to a store until [`Network::heal`].
     pub fn deafen(&mut self, store: StoreId, stores: &[StoreId]) -> u64 {
         let others = stores.iter().filter(|&&other| other != store);
         self.partitions += 1;
@@ -126,7 +127,7 @@ impl Network {
         self.partitions
     }
 
-    /// Two stores do not reach each other until [`Network::heal`].
+    /// Cuts the link between two stores until [`Network::heal`].
     pub fn cut(&mut self, one: StoreId, other: StoreId) -> u64 {
         self.partitions += 1;
         self.cuts.push((self.partitions, BTreeSet::from([(one, other), (other, one)])));

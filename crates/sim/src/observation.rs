@@ -1,4 +1,4 @@
-//! What the invariants are shown, at the moment it happens.
+//! The observations that are shown to the invariants at the moment they happen.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, StoreId, Te
 use crate::model::{Command, Group};
 
 pub type OpId = u64;
-/// Every log entry with commands has a number of its own, in the place of its seed.
+/// The number of a log entry with commands, which takes the place of its seed.
 pub type EntryId = u64;
 
-/// What a client asked for.
+/// An operation of a client.
 #[derive(Clone, Debug)]
 pub struct Op {
     pub id: OpId,
@@ -23,7 +23,7 @@ pub struct Op {
     pub command: Command,
 }
 
-/// What is in a log entry.
+/// A part of a log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     Op(OpId),
@@ -32,28 +32,28 @@ pub enum Item {
 
 #[derive(Debug)]
 pub enum Observation<'a> {
-    /// A peer became leader; its log ends at `last`.
+    /// A peer became leader. Its log ends at `last`.
     Led {
         store: StoreId,
         region: RegionId,
         term: Term,
         last: LogIndex,
     },
-    /// Entries are durable. `before` is the term of the entry in front of them.
+    /// Entries are durable. `before` is the term of the entry before them.
     Synced {
         store: StoreId,
         region: RegionId,
         entries: &'a [Entry],
         before: Option<Term>,
     },
-    /// Entries were handed out as committed, by a peer in `term`.
+    /// A peer in `term` handed out entries as committed.
     Committed {
         region: RegionId,
         term: Term,
         entries: &'a [Committed],
     },
-    /// An entry of a user region was executed; a reply for each item, none where it was not executed since its
-    /// slot is another region's.
+    /// An entry of a user region was executed. There is a reply for each item, or `None` for an
+    /// item that was not executed because its slot is in another region now.
     Executed {
         store: StoreId,
         region: RegionId,
@@ -62,20 +62,20 @@ pub enum Observation<'a> {
         now_ms: UnixMillis,
         replies: &'a [Option<Reply>],
     },
-    /// A region's newest descriptor on a store, and the region that a split made beside it.
+    /// A region's newest descriptor on a store, and the region that a split made from it.
     Described {
         store: StoreId,
         region: &'a RegionDescriptor,
         split_off: Option<&'a RegionDescriptor>,
     },
-    /// A digest of all rows of a region, its state's row among them.
+    /// A digest of all rows of a region, including the row of its state.
     Rows {
         store: StoreId,
         region: RegionId,
         index: LogIndex,
         digest: u64,
     },
-    /// What a store makes of the reports of a check in which its own peer took part.
+    /// A store's comparison of the reports of a check in which its own peer took part.
     Compared {
         store: StoreId,
         comparison: &'a Comparison,
@@ -98,7 +98,7 @@ pub enum Observation<'a> {
         entry: EntryId,
         items: &'a [Item],
     },
-    /// The proposal was refused: it is in no log.
+    /// The proposal was refused. It is in no log.
     NotProposed {
         entry: EntryId,
     },
@@ -108,36 +108,40 @@ pub enum Observation<'a> {
         region: RegionId,
         index: LogIndex,
         term: Term,
-        /// Those whose majority counts; several where the configuration has just changed.
+        /// The groups of voters whose majority counts. There are several if the configuration has
+        /// just changed.
         voters: &'a [Vec<StoreId>],
     },
-    /// A client has its answer; of a read, with the time at which the rows were read.
+    /// A client got its answer. For a read, `read_ms` is the time at which the rows were read.
     Answered {
         op: OpId,
         reply: &'a Reply,
         read_ms: Option<UnixMillis>,
-        /// The life of the store that answered from what it had applied, after `READONLY`.
+        /// The store, and its incarnation, that answered after `READONLY` from the entries it had
+        /// applied.
         weakly: Option<(StoreId, u64)>,
-        /// The command of the same group before it, which the same connection got answered by leaders.
+        /// The previous command of the same group that leaders answered on the same connection.
         after: Option<OpId>,
     },
-    /// A store whose clock is below its lease's end would answer reads from what it has applied.
+    /// A store whose clock is below its lease's end would answer reads from the entries it has
+    /// applied.
     Leased {
         store: StoreId,
         region: RegionId,
         applied: LogIndex,
     },
-    /// A store's peers hear that the store is to stop. In the regions `standing` they stand for election already.
+    /// A store's peers learn that the store is stopping. In the regions `standing` they are
+    /// candidates already.
     StopBegun {
         store: StoreId,
         standing: &'a BTreeSet<RegionId>,
     },
-    /// A store has stopped by plan, or has crashed before it came so far.
+    /// A store has stopped by plan, or has crashed before.
     StopEnded {
         store: StoreId,
-        /// Clients that waited for a reply of it.
+        /// Number of clients that waited for a reply from it.
         unanswered: usize,
-        /// It has waited for them for as long as it waits at most.
+        /// True if the store has waited for them for the maximum time.
         has_waited: bool,
     },
     /// A peer became leader of a region with more than one voter.
@@ -146,17 +150,17 @@ pub enum Observation<'a> {
         region: RegionId,
         term: Term,
     },
-    /// A change is applied that this store proposed for the epoch `expect`.
+    /// A change that this store proposed for the epoch `expect` was applied.
     Changed {
         region: RegionId,
         before: RegionEpoch,
         expect: RegionEpoch,
     },
-    /// The meta region's leader begins an operator, over this state.
+    /// The meta region's leader begins an operator in this state.
     Planned {
         operator: &'a Operator,
         meta: &'a MetaState,
-        /// What the region's leader says of it, where it has spoken.
+        /// The descriptor that the region's leader has reported, if any.
         told: Option<&'a RegionDescriptor>,
     },
 }

@@ -1,4 +1,4 @@
-//! Chance, from a seed. One generator per run: a run is a function of its seed.
+//! Random numbers from a seed. A run has only one generator, so that it is a function of its seed.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Of `0..bound`; 0 when there is no choice.
+    /// Returns a number in `0..bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         let drawn = self.draw();
         if bound == 0 {
@@ -27,7 +27,7 @@ impl Rng {
         }
     }
 
-    /// Of `low..=high`.
+    /// Returns a number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
@@ -42,7 +42,7 @@ impl Rng {
     }
 }
 
-/// A chain of hashes: what a run did, or what rows hold.
+/// Adds bytes to a chain of hashes, which digests a run or rows.
 pub fn fold(hash: u64, bytes: &[u8]) -> u64 {
     let start = hash ^ (bytes.len() as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let mut chunks = bytes.chunks_exact(8);

@@ -1,6 +1,6 @@
-//! A store's rows as it ships them: the RAM tier over a flash tier in memory. An adversary chooses what the threads of a
-//! server would: which rows are kept in RAM, when a row that was fetched from flash is filled in, and how far a memtable
-//! on flash is settled before anything else happens.
+//! A store's rows with the production code of the RAM tier, on a flash tier in memory. Random
+//! choices replace the threads of a server: which rows stay in RAM, when a row that was read from
+//! flash is filled in, and how far a flushed memtable is settled before anything else happens.
 
 use std::cell::RefCell;
 
@@ -10,9 +10,9 @@ use storage::{MemoryKeyspace, Reader, Result, StorageError, Visit, WriteSet};
 
 use crate::rng::Rng;
 
-/// Room for some of a run's rows.
+/// Size of the cache in bytes, which holds only some of a run's rows.
 const CACHE_BYTES: u64 = 20_000;
-/// Fetches that are begun and not filled in.
+/// Maximum number of rows that are read from flash and not filled in.
 const FETCHES_MAX: usize = 8;
 
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub struct Rows {
 #[derive(Debug)]
 struct Ram {
     tier: RamTier,
-    /// Rows that flash was asked for, with what it said and the epoch of before.
+    /// Rows that were read from flash, with the value and the epoch before the read.
     fetches: Vec<(Bytes, Option<Bytes>, u64)>,
-    /// Memtables below this number are on flash, durably.
+    /// Memtables below this number are durable on flash.
     flushed: u64,
     rng: Rng,
 }
@@ -42,7 +42,7 @@ impl Ram {
         Ram { tier: RamTier::new(CACHE_BYTES, u64::MAX, 1), fetches: Vec::new(), flushed: 0, rng }
     }
 
-    /// What threads beside the caller's may do at any moment.
+    /// Does what other threads may do at any moment.
     fn interfere(&mut self) {
         if self.rng.chance(20) && !self.fetches.is_empty() {
             let at = self.rng.below(self.fetches.len() as u64) as usize;
@@ -54,7 +54,7 @@ impl Ram {
         }
     }
 
-    /// Takes so many steps of settling memtables that are on flash.
+    /// Takes `steps` steps of settling memtables that are on flash.
     fn settle_some(&mut self, steps: usize) {
         for _ in 0..steps {
             let oldest = self.tier.frozen().next().map(|oldest| oldest.number());
@@ -73,7 +73,8 @@ impl Rows {
         ram.tier.write(writes);
     }
 
-    /// Freezes what was written so far. Gives the number below which memtables must reach flash for that to be durable.
+    /// Freezes everything written so far. Returns the number below which memtables must be flushed
+    /// to make it durable.
     pub fn freeze(&mut self) -> u64 {
         let ram = self.ram.get_mut();
         ram.tier.freeze();
@@ -99,7 +100,7 @@ impl Rows {
         self.flush_below(number);
     }
 
-    /// The flash tier is flushed without being asked for: any number of memtables, oldest first.
+    /// Flushes a random number of memtables, oldest first, as the flash tier does by itself.
     pub fn flush_some(&mut self) {
         let all = self.freeze();
         let ram = self.ram.get_mut();
@@ -107,14 +108,14 @@ impl Rows {
         self.flush_below(number);
     }
 
-    /// Forgets what was not flushed.
+    /// Drops everything that was not flushed.
     pub fn crash(&mut self) {
         let rng = self.ram.get_mut().rng.clone();
         self.ram = RefCell::new(Ram::new(rng));
         self.flash.crash();
     }
 
-    /// Replaces the rows of `from..to` by `rows`, durable at once.
+    /// Replaces the rows of `from..to` by `rows`. They are durable at once.
     pub fn ingest(&mut self, from: &Bytes, to: &Bytes, rows: impl IntoIterator<Item = (Bytes, Bytes)>) {
         self.flush();
         let ram = self.ram.get_mut();
@@ -153,13 +154,13 @@ impl Reader for Rows {
 impl node::Rows for Rows {}
 
 impl Rows {
-    /// The rows that RAM has.
+    /// Returns a view of the rows that are in RAM.
     pub fn in_ram(&self) -> InRam<'_> {
         InRam(self)
     }
 }
 
-/// Rows as far as RAM has them.
+/// The rows that are in RAM.
 pub struct InRam<'a>(&'a Rows);
 
 impl Reader for InRam<'_> {

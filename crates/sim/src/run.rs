@@ -1,4 +1,5 @@
-//! One seed from beginning to end: a cluster in trouble, then peace, in which everything must finish.
+//! The run of one seed: a cluster with faults, and then a calm time in which everything must
+//! finish.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -27,17 +28,17 @@ const PEACE: u64 = 60 * SECOND;
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub seed: u64,
-    /// Conversations that clients begin while there is trouble.
+    /// Number of conversations that clients begin during faults.
     pub steps: u64,
     pub is_tracing: bool,
-    /// The only invariant that is asked; `None`: all are.
+    /// The only invariant to check. `None` for all.
     pub only: Option<&'static str>,
-    /// What is broken on purpose.
+    /// The bug to plant.
     #[cfg(feature = "planted")]
     pub bug: Option<Bug>,
 }
 
-/// A bug of one of the machines that are simulated.
+/// A planted bug in one of the simulated machines.
 #[cfg(feature = "planted")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
@@ -79,11 +80,11 @@ impl Options {
 pub struct Report {
     pub tally: Tally,
     pub violation: Option<Violation>,
-    /// Two runs of a seed have the same.
+    /// The digest of the run. Two runs of the same seed have the same digest.
     pub digest: u64,
 }
 
-/// Runs a seed. A panic anywhere in the code under test is a violation, too.
+/// Runs a seed. A panic in the code under test is a violation, too.
 pub fn run(options: Options) -> Report {
     #[cfg(feature = "planted")]
     plant(options.bug);
@@ -122,7 +123,7 @@ fn begin(options: Options) -> World {
     world
 }
 
-/// A cluster of `stores` that share `regions`, with `spares` without peers beside them, all just started.
+/// Starts a cluster of `stores` that share `regions`, and `spares` further stores without peers.
 pub(crate) fn found(seed: u64, rng: Rng, plan: Plan, (count, spares, regions): (u64, u64, u16)) -> World {
     let stores: Vec<StoreId> = (0..count).collect();
     let layout = cluster::bootstrap_plan(&Layout { stores: stores.clone(), regions, replicas: 3 });
@@ -170,13 +171,14 @@ fn drive(world: &mut World, options: Options) {
     settle(world);
 }
 
-/// Faults stop; every request must be answered, and every store must come to the same rows.
+/// Ends the faults. Then every request must be answered, and all stores must arrive at the same
+/// rows.
 fn settle(world: &mut World) {
     world.calm();
     for client in &mut world.clients {
         client.wishes = Some(Vec::new());
     }
-    // Operations from the time of trouble may still be refused their answer.
+    // The outcomes of operations from the time of faults may still be unknown.
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
     // An operator's decisions take their time, and until then a region may serve nobody.
@@ -234,7 +236,7 @@ fn is_content(world: &World) -> bool {
     world.clients.iter().all(Client::is_content)
 }
 
-/// Regions as the newest word of any store has them, those that are no more left out.
+/// Returns the newest descriptor of every region on any store, without regions that were absorbed.
 fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
     let mut newest: BTreeMap<RegionId, RegionDescriptor> = BTreeMap::new();
     for process in world.stores.values().filter_map(|store| store.process.as_ref()) {
@@ -250,8 +252,8 @@ fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
     newest
 }
 
-/// What is not yet as it must be in the end: every region's peers live, agree and have applied everything, and
-/// nobody else has any of it.
+/// Describes what is not yet in its final state. In the end every region's peers exist, agree and
+/// have applied everything, and no other store has any of its data.
 fn unsettled(world: &World) -> Option<String> {
     for (region, descriptor) in newest(world) {
         if descriptor.is_joint() {
@@ -283,9 +285,9 @@ fn unsettled(world: &World) -> Option<String> {
 }
 
 impl World {
-    /// Returns true if a region can have no leader any more: half of its voters or more are lost with
-    /// their disks, or no live voter has its rows. A voter that took in its parent's snapshot from after
-    /// a split holds nothing of the split-off region; it votes, but it cannot lead.
+    /// Returns true if a region can no longer have a leader: at least half of its voters are lost
+    /// with their disks, or no live voter has its rows. A voter that applied its parent's snapshot
+    /// from after a split has no rows of the split-off region. It votes, but it cannot lead.
     pub(crate) fn is_doomed(&self) -> bool {
         let is_lost = |store: &StoreId| self.stores.get(store).is_none_or(|store| store.is_lost);
         newest(self).values().any(|region| {
@@ -304,7 +306,7 @@ impl World {
     }
 }
 
-/// Names of the invariants that every run is checked against.
+/// Returns the names and sources of all invariants.
 pub fn invariants() -> impl Iterator<Item = (&'static str, &'static str)> {
     TABLE.iter().map(|(name, source, _)| (*name, *source))
 }

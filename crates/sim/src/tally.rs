@@ -1,4 +1,4 @@
-//! What runs did, counted: nothing holds for want of trying.
+//! Counts of what runs did. They show that the invariants held while everything was exercised.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,11 +8,11 @@ pub struct Tally {
     pub seeds: u64,
     pub events: u64,
     pub simulated_ns: u64,
-    /// Connections over which clients asked for something first, those of a rush left out.
+    /// Number of conversations that clients began, without those of a rush.
     pub conversations: u64,
     pub operations: u64,
     pub answered: u64,
-    /// Of these, behind another of their group on the same connection.
+    /// Of these, the operations that came after another one of their group on the same connection.
     pub pipelined: u64,
     pub refused: u64,
     pub unknown: u64,
@@ -21,7 +21,8 @@ pub struct Tally {
     pub index_reads: u64,
     pub elections: u64,
     pub entries_applied: u64,
-    /// Times that the worker's thread executed what was handed out, and that it lacked rows for it.
+    /// Number of times that the worker executed entries with the rows in RAM, and that it lacked
+    /// rows.
     pub executed_in_ram: u64,
     pub attempts_missed: u64,
     pub truncations: u64,
@@ -41,16 +42,17 @@ pub struct Tally {
     pub snapshots: u64,
     pub destroyed: u64,
     pub joined: u64,
-    /// Stores that stopped by plan, and how many of these led nothing in the end.
+    /// Stores that stopped by plan, and those of them that led nothing in the end.
     pub planned_stops: u64,
     pub all_handed_over: u64,
     pub removed: u64,
     pub weak_reads: u64,
-    /// Regions that slept, at each look of a store.
+    /// Hibernating regions, counted at each heartbeat of a store.
     pub asleep: u64,
-    /// Clocks that their stores found too far from the median, or near it again.
+    /// Number of times that a store found its clock too far from the median, or near it again.
     pub clocks_judged: u64,
-    /// Checksums that stores reported of their peers' rows, and comparisons that found all peers equal.
+    /// Checksums that stores reported of their peers' rows, and comparisons that found all peers
+    /// equal.
     pub checks: u64,
     pub checks_equal: u64,
     /// Times that a peer was quarantined, or found so at a start; and what was asked for then.
@@ -129,7 +131,7 @@ impl Tally {
         }
     }
 
-    /// By the names that the printed counts have.
+    /// Returns the counts with their printed names.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("seeds", self.seeds),
@@ -185,7 +187,7 @@ impl fmt::Display for Tally {
         for (name, count) in self.counts() {
             writeln!(f, "{name:<36}{count:>14}")?;
         }
-        writeln!(f, "{:<36}{:>14}", "regions that nobody can lead", self.doomed)?;
+        writeln!(f, "{:<36}{:>14}", "regions that no store can lead", self.doomed)?;
         writeln!(f, "{:<36}{:>14.2}", "simulated hours", self.simulated_ns as f64 / 3.6e12)?;
         writeln!(f, "{:<36}{:>14}", "faults", self.faults.values().sum::<u64>())?;
         for (kind, count) in &self.faults {

@@ -1,4 +1,4 @@
-//! One simulated cluster: everything that exists, and the events that are to come, in true time.
+//! A simulated cluster: its stores and clients, and the events to come, in true time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,13 +27,13 @@ pub enum Packet {
         region: RegionId,
         message: Message,
     },
-    /// Encoded, as it travels.
+    /// An encoded heartbeat.
     Heartbeat(Bytes),
-    /// The meta region's leader tells a region's leader what to do. Encoded, as it travels.
+    /// An encoded order of the meta region's leader to a region's leader.
     Order(Bytes),
-    /// Another store's word for a region's descriptor.
+    /// Another store's announcement of a region's descriptor.
     Announced(RegionDescriptor),
-    /// What fate asks a leader for, without anybody's plan.
+    /// A random request to a leader that nothing planned.
     Asked(Asked),
 }
 
@@ -47,15 +47,16 @@ pub enum Asked {
         region: RegionId,
         change: RegionChange,
     },
-    /// Of the meta region's leader, as people do.
+    /// A request to the meta region's leader for an operator, as a person makes it.
     Operator(Operator),
-    /// Of the meta region's leader: a store joins or is to go, a merge is given up.
+    /// A request to the meta region's leader: a store joins or should leave, or a merge is given
+    /// up.
     Meta(MetaCommand),
 }
 
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Of a store's process in one of its lives; nothing comes of it in a later one.
+    /// Work of one incarnation of a store's process. It has no effect in a later one.
     Of {
         store: StoreId,
         life: u64,
@@ -66,7 +67,7 @@ pub enum Event {
         to: StoreId,
         packet: Packet,
     },
-    /// Bytes of a connection, of which so many came before.
+    /// Bytes of a connection, with the number of bytes before them.
     Request {
         store: StoreId,
         client: ClientId,
@@ -79,13 +80,14 @@ pub enum Event {
         connection: ConnectionId,
         bytes: Bytes,
     },
-    /// The store's process has ended; if before the connection began, nothing was asked of it.
+    /// The store's process has ended. If it ended before the connection began, nothing was asked of
+    /// it.
     Reset {
         client: ClientId,
         connection: ConnectionId,
         is_refused: bool,
     },
-    /// What was refused, of what was asked first over that connection.
+    /// The client sends the refused operations of the conversation again.
     AskAgain {
         client: ClientId,
         first: ConnectionId,
@@ -111,13 +113,13 @@ pub enum Event {
     Restart {
         store: StoreId,
     },
-    /// Somebody takes back what merges have begun.
+    /// Merges that have begun are taken back if possible.
     GiveUpMerges,
-    /// A store stands still for seconds.
+    /// A store is paused for seconds.
     Silence {
         store: StoreId,
     },
-    /// A store that is no member any more ends.
+    /// A store that is no longer a member ends.
     Removed {
         store: StoreId,
     },
@@ -132,11 +134,11 @@ pub enum Event {
     },
 }
 
-/// What the threads of a store do.
+/// The work of a store's threads.
 #[derive(Clone, Debug)]
 pub enum Work {
     Tick,
-    /// The worker takes what is in its queue.
+    /// The worker takes the inputs from its queue.
     Turn,
     Logged,
     Apply,
@@ -147,9 +149,9 @@ pub enum Work {
         memtables: u64,
     },
     Heartbeat,
-    /// A planned stop looks whether what it waits for is done.
+    /// A planned stop checks whether its current phase is done.
     Stop,
-    /// A part of a conversation waited for something that did not come.
+    /// A part of a conversation has waited in vain.
     Refuse {
         part: PartId,
     },
@@ -162,14 +164,14 @@ pub enum Work {
         part: PartId,
         read: Read<u64>,
     },
-    /// Reads took their view; now it is looked at whether they may be answered.
+    /// Reads have taken their view. Now it is checked whether they may be answered.
     Read {
         part: PartId,
         replies: Vec<Reply>,
         read_ms: UnixMillis,
         read: Read<u64>,
     },
-    /// This store led when the reads came.
+    /// The store led when the reads arrived.
     ProvenRead {
         part: PartId,
     },
@@ -187,11 +189,11 @@ pub enum Work {
     SnapshotMade {
         snapshot: Box<Snapshot>,
     },
-    /// A region's rows, as of the index of the order for a check, are read.
+    /// A region's rows at the index of a check's entry were read.
     Checked {
         view: Box<Snapshot>,
         number: u64,
-        /// How often the rows had been replaced when the view was taken.
+        /// The number of times that the rows had been replaced when the view was taken.
         replaced: u64,
     },
     SnapshotSent {
@@ -200,13 +202,14 @@ pub enum Work {
         message: Box<Message>,
         made: Option<Box<Snapshot>>,
     },
-    /// The next step of a snapshot that replaces rows, or of a peer that ends.
+    /// The next step of a peer's lifecycle: of a snapshot that replaces rows, or of a peer that
+    /// ends.
     Life,
     FlushSoon,
 }
 
 pub struct World {
-    /// True time.
+    /// True time in nanoseconds.
     pub now: u64,
     pub rng: Rng,
     pub seed: u64,
@@ -214,7 +217,7 @@ pub struct World {
     pub network: Network,
     pub clients: Vec<Client>,
     pub groups: u64,
-    /// With which the cluster begins.
+    /// The regions with which the cluster begins.
     pub layout: Vec<RegionDescriptor>,
     pub plan: Plan,
     pub tally: Tally,
@@ -222,13 +225,13 @@ pub struct World {
     /// A digest of everything that happened.
     pub digest: u64,
     pub is_tracing: bool,
-    /// Through where the meta region was looked at for stores that came and went.
+    /// The meta region's applied index up to which members were looked at.
     pub(crate) members_as_of: LogIndex,
-    /// Stores that somebody asked to go, even if they were asked to stay since.
+    /// Stores that were asked to leave, even if they were asked to stay since.
     pub(crate) asked_to_go: BTreeSet<StoreId>,
-    /// From now on every request must be answered.
+    /// True if every request must be answered from now on.
     pub is_calm: bool,
-    /// Clients only read until this store leads something, or this moment.
+    /// Clients only read until this store leads a region, or until this moment.
     pub(crate) quiet: Option<(StoreId, u64)>,
     /// Somebody looks after quarantined peers, from when there is the first one.
     pub(crate) is_attended: bool,
@@ -244,7 +247,7 @@ pub struct World {
     invariants: Vec<(&'static str, Box<dyn Invariant>)>,
 }
 
-/// How often what happens to a process that stands still asks whether it goes on.
+/// Interval at which events for a paused process check whether it has resumed.
 const PAUSE_LOOK: u64 = 200 * MILLISECOND;
 
 /// True time at which a run begins.
@@ -287,17 +290,17 @@ impl World {
         self.events.insert((self.now + delay, self.next_event), event);
     }
 
-    /// Keeps one invariant and leaves the others out.
+    /// Keeps one invariant and drops the others.
     pub fn keep_invariant(&mut self, name: &str) {
         self.invariants.retain(|(other, _)| *other == name);
     }
 
-    /// True when nothing more is to be done: an invariant is broken.
+    /// Returns true if an invariant was violated, which ends the run.
     pub fn is_over(&self) -> bool {
         self.violation.is_some()
     }
 
-    /// The next event; time jumps to it.
+    /// Advances the time to the next event and handles it.
     pub fn step(&mut self) {
         let Some(((at, number), event)) = self.events.pop_first() else { return };
         self.now = at;
@@ -307,7 +310,7 @@ impl World {
         self.check_leases();
     }
 
-    /// Until a moment, or a violation.
+    /// Runs until a moment or a violation.
     pub fn run_until(&mut self, end: u64) {
         while !self.is_over() && self.events.first_key_value().is_some_and(|(&(at, _), _)| at <= end) {
             self.step();
@@ -322,7 +325,7 @@ impl World {
             }
             _ => None,
         };
-        // A process that stands still finds it all waiting when it goes on, which may be sooner than was meant.
+        // A paused process finds all events when it resumes, which may be earlier than planned.
         if let Some(until) = process.and_then(|store| self.stores[&store].paused_until(self.now)) {
             return self.schedule((until - self.now).min(PAUSE_LOOK), event);
         }
@@ -382,7 +385,7 @@ impl World {
         }
     }
 
-    /// Who leads the region of a slot, by the news that any store has.
+    /// Returns the leader of a slot's region according to the newest knowledge of any store.
     pub fn routed_to(&self, slot: Slot) -> Option<StoreId> {
         let processes = self.stores.values().filter_map(|store| store.process.as_ref());
         let regions = processes.flat_map(|process| process.regions.values());

@@ -1,11 +1,14 @@
-//! Bugs planted in `replica`, `node` and `storage`: the simulator finds each, and finds nothing in the same seeds without them.
+//! Bugs planted in `replica`, `node` and `storage`. The simulator finds each of them, and finds
+//! nothing in the same seeds without them.
 
 #![cfg(feature = "planted")]
+
+use std::sync::Mutex;
 
 use sim::invariants::Violation;
 use sim::run::{run, Bug, Options};
 
-/// A bug is found within so many seeds.
+/// Maximum number of seeds within which a bug must be found.
 const SEEDS: u64 = 3000;
 
 fn first_violation(bug: Option<Bug>, seeds: std::ops::Range<u64>) -> Option<(u64, Violation)> {
@@ -15,36 +18,53 @@ fn first_violation(bug: Option<Bug>, seeds: std::ops::Range<u64>) -> Option<(u64
     })
 }
 
+/// What the simulator says of `bug`; `None` when it misses it.
+fn found(bug: Bug) -> Option<(u64, Violation)> {
+    let found = first_violation(Some(bug), 0..SEEDS)?;
+    let clean = first_violation(None, found.0..found.0 + 1);
+    assert_eq!(clean, None, "{bug:?}: seed {} is broken without it", found.0);
+    Some(found)
+}
+
 #[test]
 fn every_planted_bug_is_found_and_its_seed_is_clean_without_it() {
     std::panic::set_hook(Box::new(|_| {}));
-    let mut missed = Vec::new();
     let only = std::env::var("STEELYARD_BUG").ok();
     let replica = replica::planted::BUGS.into_iter().map(Bug::Replica);
     let storage = storage::planted::BUGS.into_iter().map(Bug::Storage);
     let bugs = replica.chain(node::planted::BUGS.into_iter().map(Bug::Node)).chain(storage);
-    for bug in bugs.filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}").contains(only.as_str())))
-    {
-        match first_violation(Some(bug), 0..SEEDS) {
-            Some((seed, violation)) => {
-                println!("{bug:?}: seed {seed}, {}: {}", violation.invariant, violation.what);
-                let clean = first_violation(None, seed..seed + 1);
-                assert_eq!(clean, None, "{bug:?}: seed {seed} is broken without it");
+    let is_chosen = |bug: &Bug| only.as_ref().is_none_or(|only| format!("{bug:?}").contains(only.as_str()));
+    // The threads share the bugs out; each thread has its own planted bug.
+    let bugs = Mutex::new(bugs.filter(is_chosen));
+    let search = || {
+        let mut missed = Vec::new();
+        loop {
+            let Some(bug) = bugs.lock().expect("no search panics with it").next() else { return missed };
+            match found(bug) {
+                Some((seed, violation)) => {
+                    println!("{bug:?}: seed {seed}, {}: {}", violation.invariant, violation.what);
+                }
+                None => missed.push(bug),
             }
-            None => missed.push(bug),
         }
-    }
+    };
+    let missed = std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let searches: Vec<_> = (0..threads).map(|_| scope.spawn(search)).collect();
+        searches.into_iter().flat_map(|search| search.join().expect("its seed is clean")).collect::<Vec<_>>()
+    });
     assert_eq!(missed, [], "not found within {SEEDS} seeds");
 }
 
-/// Clients and the comparison of rows after each entry would find it as well; here they do not look.
+/// Clients and the comparison of rows after each entry would find the bug, too. They are switched
+/// off here.
 #[test]
 fn a_row_that_one_store_writes_differently_is_found_by_the_stores_own_checks() {
     let bug = Some(Bug::Node(node::planted::Bug::RowDiffers));
     let of = |seed, bug| Options { bug, only: Some("equal-replicas"), ..Options::of(seed) };
     let found = (0..40).filter_map(|seed| run(of(seed, bug)).violation);
     let found: Vec<_> = found.filter(|violation| violation.invariant == "equal-replicas").collect();
-    // With the reports of two of three only, there is no majority yet.
+    // The reports of two of three stores are no majority yet.
     let named = found.iter().filter(|violation| violation.what.contains("differ on [1]")).count();
     println!("found in {} of 40 seeds, store 1 named in {named}: {:?}", found.len(), found.first());
     assert!(found.len() >= 10 && named > 0, "{found:?}");

@@ -1,32 +1,33 @@
-//! A few stores, step by step, as golden scripts in `tests/scripts`: what `node` and `replica` say is to be done, for a
-//! person to read. `UPDATE_GOLDENFILES=1` writes them anew.
+//! Scenarios with a few stores, step by step, as golden scripts in `tests/scripts`. They show what
+//! `node` and `replica` order, for a person to read. `UPDATE_GOLDENFILES=1` rewrites them.
 //!
 //! ```text
-//! stores N                   region 1 has a peer on each; slots 0 to 16383
-//! tick STORE... [times=N]    a tenth of a second for each time, and a tick at these stores
-//! submit STORE NAME COMMAND  NAME asks for a command; wait=MS: until then
-//! read STORE NAME KEY        NAME asks for a proof, and then reads
-//! change STORE split AT NEW           region 1 is cut in two
-//! change STORE prepare SOURCE INTO | rollback SOURCE | commit SOURCE INTO   a merge, or its end
-//! pass MS                    time passes, and deadlines with it
-//! turn STORE                 turns until there is nothing to do
-//! sync STORE                 the batch that is on its way to the log is written and synced
-//! apply STORE [through=write]  what was handed out is executed; or only as far as its rows are written
-//! deliver [from=STORE] [to=STORE]  messages that are on their way arrive, and nothing else happens
-//! drop [from=STORE] [to=STORE] messages that are on their way are lost
-//! settle                     all of the above until nothing is left to do; shows answers and leadership
-//! rounds COUNT               so many times, a tick at all stores, and settle
-//! lead STORE                 ticks and settles until the store leads region 1
-//! cut STORE | heal STORE     messages to and from it are lost from now on, or no more
-//! lease STORE                may local reads be answered now?
-//! live STORE                 the next step by which a snapshot replaces rows, or a peer ends
-//! view STORE | make STORE | ship STORE   a snapshot that is wanted: of what it is, is ready, arrives
-//! flush STORE                its rows are durable, and the groups are told
-//! pin STORE [REGION]         its log is too large, and the region is told to let go
-//! write STORE                the batch is written and not synced
-//! crash STORE [kept=BYTES]   the process ends: what was not synced or flushed is gone, but for so many bytes of the log
-//! start STORE                recovery
-//! show STORE                 its regions: term, leader, what is committed and applied; the log
+//! stores N                  region 1 gets a peer on each store, with slots 0 to 16383
+//! tick STORE... [times=N]   a tenth of a second passes each time, with a tick at these stores
+//! submit STORE NAME COMMAND NAME sends a command; wait=MS sets its deadline
+//! read STORE NAME KEY       NAME asks for a proof of leadership, and then reads
+//! change STORE split AT NEW splits region 1
+//! change STORE prepare SOURCE INTO | rollback SOURCE | commit SOURCE INTO   the steps of a merge
+//! pass MS                   time passes, and deadlines expire
+//! turn STORE                takes turns until there is nothing to do
+//! sync STORE                writes and syncs the batch that is on its way to the log
+//! apply STORE [through=write]  executes what was handed out, or only writes its rows
+//! deliver [from=STORE] [to=STORE] delivers messages in transit, and does nothing else
+//! drop [from=STORE] [to=STORE]    loses messages in transit
+//! settle                    repeats all that until nothing is left; shows answers and leaders
+//! rounds COUNT              repeats a tick at all stores and settle
+//! lead STORE                ticks and settles until the store leads region 1
+//! cut STORE | heal STORE    loses all messages from and to the store from now on, or no longer
+//! lease STORE               shows whether local reads may be answered now
+//! live STORE                takes the next step of a snapshot that replaces rows, or of an end
+//! view STORE | make STORE | ship STORE   takes a snapshot's view, finishes it, delivers it
+//! flush STORE               makes the store's rows durable and tells the groups
+//! pin STORE [REGION]        tells the region that the log is too large and that it must let go
+//! write STORE               writes the batch without a sync
+//! crash STORE [kept=BYTES]  ends the process; keeps so many unsynced bytes of the log, and no
+//!                           unflushed rows
+//! start STORE               starts the store with its recovery
+//! show STORE                shows the log and the regions: term, leader, committed and applied
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -57,7 +58,7 @@ struct Process {
     shard: Shard<Disk, String, (String, String)>,
     execution: Execution,
     batches: VecDeque<LogBatch>,
-    /// The first of them is in the log, and not synced.
+    /// True if the first batch is written to the log and not synced.
     is_written: bool,
     entries: VecDeque<(RegionId, Vec<ToApply<String>>)>,
     applying: VecDeque<ApplyEffect<String>>,
@@ -65,7 +66,7 @@ struct Process {
     leases: BTreeMap<RegionId, u64>,
     applied: BTreeMap<RegionId, u64>,
     lives: VecDeque<(RegionId, Step)>,
-    /// Snapshots that are wanted, those of which the view is taken, and those that may be sent.
+    /// Regions whose snapshot is wanted, snapshots whose view is taken, and finished ones.
     to_make: VecDeque<RegionId>,
     views: VecDeque<Snapshot>,
     made: BTreeMap<RegionId, Snapshot>,
@@ -86,7 +87,7 @@ struct Script {
     turns: u64,
     out: String,
     cut: BTreeSet<StoreId>,
-    /// Only answers and leadership are shown.
+    /// True if only answers and leadership are shown.
     is_quiet: bool,
 }
 
@@ -419,7 +420,8 @@ impl Script {
         Ok(true)
     }
 
-    /// The next step by which a snapshot replaces rows, or a peer ends.
+    /// Takes the next step of a snapshot that replaces rows, or of a peer that ends. Returns false
+    /// if there is none.
     fn live(&mut self, id: StoreId) -> Outcomes<bool> {
         let now = self.now;
         let Some((region, step)) = self.process(id)?.lives.pop_front() else { return Ok(false) };
@@ -475,7 +477,7 @@ impl Script {
         Ok(true)
     }
 
-    /// A view is taken of the rows of which a snapshot is wanted.
+    /// Takes a view of the rows for a wanted snapshot. Returns false if none is wanted.
     fn view(&mut self, id: StoreId) -> Outcomes<bool> {
         let Some(region) = self.process(id)?.to_make.pop_front() else { return Ok(false) };
         let snapshot = self.stores[&id].durable.view(region).ok_or("there are no rows to make it of")?;
@@ -485,7 +487,7 @@ impl Script {
         Ok(true)
     }
 
-    /// The view is written out, and the groups are told.
+    /// Finishes a snapshot and tells the groups. Returns false if there is no view.
     fn make(&mut self, id: StoreId) -> Outcomes<bool> {
         let now = self.now;
         let Some(snapshot) = self.process(id)?.views.pop_front() else { return Ok(false) };
@@ -501,7 +503,7 @@ impl Script {
         Ok(true)
     }
 
-    /// A snapshot that is to be sent arrives, whole.
+    /// Delivers a complete snapshot. Returns false if none is to be sent.
     fn ship(&mut self, id: StoreId) -> Outcomes<bool> {
         let now = self.now;
         let Some((region, to, message)) = self.process(id)?.to_ship.pop_front() else { return Ok(false) };
@@ -580,7 +582,7 @@ impl Script {
         Err("it does not come to rest".into())
     }
 
-    /// Leadership is not shown, whatever becomes of clients is.
+    /// Ticks and settles until the store leads region 1. Shows only the outcomes of clients.
     fn lead(&mut self, id: StoreId) -> Outcomes<()> {
         for _ in 0..100 {
             let there: Vec<StoreId> =
@@ -815,7 +817,7 @@ impl Runner for Script {
 }
 
 impl Script {
-    /// The region of a key, as the stores have it: the youngest whose slots it is in.
+    /// Returns the region of a key: the newest on any store whose slots contain it.
     fn region_of(&self, key: &str) -> RegionId {
         let slot = types::slot_of_key(key.as_bytes());
         let kept = self.stores.values().map(|store| &store.durable);

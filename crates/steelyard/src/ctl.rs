@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, Context};
-use bench::admin::{AdminClient, AdminFailure};
-use bench::table::{bytes, count, duration, micros, Align, Table};
+use client::admin::{AdminClient, AdminFailure};
+use client::table::{bytes, count, duration, micros, Align, Table};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use serde_json::{json, Value};

@@ -1,4 +1,4 @@
-//! `steelyard log`: a store's Raft log, read by a person.
+//! `steelyard log`: shows a store's Raft log.
 
 use std::io::{stdout, BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ pub struct Log {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// What a log holds, and what a start would do with it; nothing is changed
+    /// Show what a log holds, and what a start would do with it; changes nothing
     Dump {
-        /// The log's directory, DIR/log of a store
+        /// The log's directory: DIR/log of a store
         dir: PathBuf,
-        /// Every block and section, and not only each segment
+        /// Show every block and section instead of each segment
         #[arg(long)]
         blocks: bool,
     },
@@ -28,7 +28,7 @@ pub fn run(log: Log) -> anyhow::Result<()> {
     let mut out = BufWriter::new(stdout().lock());
     let dumped = raftlog::dump(&dir, blocks, &mut out).and_then(|()| out.flush());
     match dumped {
-        // Whoever reads has seen enough.
+        // The reader has closed the pipe and wants no more output.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         dumped => dumped.with_context(|| format!("{}", dir.display())),
     }

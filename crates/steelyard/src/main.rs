@@ -1,19 +1,12 @@
-//! Steelyard: a Redis-compatible, strongly consistent key-value store for machines that are not equal.
+//! Steelyard: a Redis-compatible, strongly consistent key-value store for machines that are not
+//! equal.
 
 #![forbid(unsafe_code)]
-
-mod bench_command;
-mod calibrate;
-mod ctl;
-mod demo;
-mod log_command;
-mod plan;
-mod playground;
-mod serve;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use steelyard::{ctl, demo, lab, log_command, plan, playground, serve};
 
 #[derive(Parser)]
 #[command(name = "steelyard", version, about, disable_help_subcommand = true)]
@@ -26,20 +19,23 @@ struct Cli {
 enum Command {
     /// Run one store
     Serve(Box<serve::Serve>),
-    /// Run a local cluster of real processes, with emulated devices if wanted
+    /// Run a local cluster of real processes, with emulated devices if asked for
     Playground(playground::Playground),
-    /// Look at a running cluster, or change it
+    /// Inspect a running cluster, or change it
     Ctl(ctl::Ctl),
     /// Read a store's Raft log
     Log(log_command::Log),
-    /// Six unequal stores, real data, two policies, a kill -9
+    /// Show six unequal stores with real data, two policies and a kill -9
     Demo(demo::Demo),
-    /// Measure beside Redis and etcd
-    Bench(bench_command::Bench),
+    /// Measure workloads, and compare with Redis and etcd (starts steelyard-lab)
+    #[command(disable_help_flag = true)]
+    Bench(lab::Arguments),
     /// Predict a cluster's speed and layout under each policy
     Plan(Box<plan::Plan>),
-    /// Measure what a store makes of devices of different speeds, and fit the curve that stores use
-    Calibrate(calibrate::Calibrate),
+    /// Measure how fast a store is on devices of different speeds, and fit the curve that stores
+    /// use (starts steelyard-lab)
+    #[command(disable_help_flag = true)]
+    Calibrate(lab::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -49,9 +45,9 @@ fn main() -> ExitCode {
         Command::Ctl(ctl) => ctl::run(ctl),
         Command::Log(log) => log_command::run(log),
         Command::Demo(demo) => demo::run(demo),
-        Command::Bench(bench) => bench_command::run(bench),
+        Command::Bench(bench) => lab::start("bench", bench),
         Command::Plan(plan) => plan::run(*plan),
-        Command::Calibrate(calibrate) => calibrate::run(calibrate),
+        Command::Calibrate(calibrate) => lab::start("calibrate", calibrate),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

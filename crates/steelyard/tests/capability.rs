@@ -1,15 +1,15 @@
-//! A store finds out by itself what it can do, and notices when its device does less.
+//! A store measures its own capability, and notices when its device becomes slower.
 
 mod stores;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bench::admin::AdminFailure;
+use client::admin::AdminFailure;
 use serde_json::{json, Value};
 use stores::wire::Wire;
 use stores::{alone, eventually, steelyard, within, Plan, Store, Stores, PATIENCE};
 
-/// How the store itself sees one of the cluster's.
+/// Returns what the store reports about a store of the cluster, which may be itself.
 fn row(store: &Store, id: u64) -> Option<Value> {
     let rows = store.admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
     rows.into_iter().find(|row| row["id"] == id && row["heard_ms_ago"].is_u64())
@@ -28,7 +28,7 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
     let _alone = alone();
     let mut stores = Stores::start(&Plan { flags: &[("--probe", "yes")], ..Plan::default() });
     let store = &mut stores.all[0];
-    // It serves before it knows.
+    // The store serves before it has measured.
     let mut wire = Wire::open(store.client);
     wire.ok(&["SET", "k", "v"]);
     let capability = eventually("the store has measured its device", || {
@@ -52,7 +52,7 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
     let admin = store.admin().address().to_string();
     let mut command = steelyard();
     command.args(["ctl", "--json", "--admin", &admin, "probe", "--all"]);
-    let asking = std::thread::spawn(move || bench::process::output(&mut command).expect("ctl runs"));
+    let asking = std::thread::spawn(move || client::process::output(&mut command).expect("ctl runs"));
     let is_probe = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().contains("probe-");
     eventually("its file is there", || {
         std::fs::read_dir(&store.dir).ok()?.flatten().any(is_probe).then_some(())
@@ -61,9 +61,9 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
         Err(AdminFailure::Answered { status: 409, message }) => assert!(message.contains("under way")),
         other => panic!("two probes at once: {other:?}"),
     }
-    // The store goes on meanwhile.
+    // The store still serves during the probe.
     Wire::open(store.client).ok(&["SET", "k", "w"]);
-    let output = asking.join().expect("it asks");
+    let output = asking.join().expect("the request ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let [said] = &said.as_array().expect("a row for each store")[..] else { panic!("{said}") };
@@ -84,7 +84,7 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
 fn stores_of_one_disk_measure_it_one_after_the_other_and_share_it() {
     let _alone = alone();
     let stores = Stores::start(&Plan { stores: 3, flags: &[("--probe", "yes")], ..Plan::default() });
-    // When each has measured first: began, ended.
+    // The time at which each store began and ended its first measurement.
     let first = |store: &Store| {
         let kept = kept(store)?;
         let sitting = &kept["history"][0];
@@ -158,7 +158,8 @@ fn used_bytes_are_those_of_live_keys_and_values() {
     let forward = store.forward.expect("cluster mode has one");
     let mut wire = Wire::open(forward);
     let value = "v".repeat(1000);
-    // Whatever was written before is obsolete, most of it still in memtables.
+    // Only the last value counts. The values written before are obsolete, and most of them are
+    // still in memtables.
     for round in ["w", "x", &value] {
         let set = |n: u32| vec!["SET".to_owned(), format!("key:{n:04}"), round.to_owned()];
         wire.call_all(&(0..2000).map(set).collect::<Vec<_>>());
@@ -224,7 +225,7 @@ fn a_store_whose_device_slows_counts_for_less() {
     });
 }
 
-/// The example of docs/CAPABILITY.md, on real processes.
+/// Runs the example of docs/CAPABILITY.md on real processes.
 #[test]
 #[ignore = "takes five minutes of a machine that does nothing else"]
 fn noise_moves_nothing_at_rest_or_under_load_and_a_device_half_as_fast_is_found() {

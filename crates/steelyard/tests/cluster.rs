@@ -15,7 +15,7 @@ use types::{slot_of_key, SLOT_COUNT};
 
 const REGIONS: u16 = 9;
 
-/// Store 0 is the most capable, 2 the least.
+/// Starts three stores. Store 0 is the most capable, and store 2 the least.
 fn three() -> Stores {
     Stores::start(&Plan {
         stores: 3,
@@ -27,13 +27,14 @@ fn three() -> Stores {
 }
 
 fn set_policy(stores: &Stores, name: &str) {
-    // Asked of a store that need not lead the meta region.
+    // The asked store need not lead the meta region.
     let admin = stores.all[2].admin();
     admin.post::<Value>("/api/v1/policy", json!({ "policy": name })).expect("the policy is changed");
     assert_eq!(admin.get::<Value>("/api/v1/policy").expect("it is told")["policy"], name);
 }
 
-/// Leaders by store once `settled` holds of them at every store.
+/// Waits until `settled` holds for the regions' leaders at every store, and returns the leaders by
+/// region.
 fn await_leaders(stores: &Stores, what: &str, settled: impl Fn(&[u64]) -> bool) -> Vec<u64> {
     eventually(what, || {
         let views: Option<Vec<Vec<u64>>> = (0..stores.all.len()).map(|i| stores.leaders(i)).collect();
@@ -53,13 +54,13 @@ fn even(leaders: &[u64]) -> bool {
     counts.values().max().unwrap_or(&0) - counts.values().min().unwrap_or(&0) <= 1
 }
 
-/// Every store leads some regions and follows others, whatever the policy did before.
+/// Waits until every store leads some regions and follows others, whatever the policy did before.
 fn spread(stores: &Stores) -> Vec<u64> {
     set_policy(stores, "even");
     await_leaders(stores, "leaders are even", |leaders| even(leaders) && counts(leaders).len() == 3)
 }
 
-/// A key in the slots of a region led by this store.
+/// Returns a key in the slots of a region that the store leads.
 fn key_led_by(stores: &Stores, store: u64) -> String {
     let rows = stores.any().regions().expect("regions are told");
     let row = rows.iter().find(|row| row["id"] != 0 && row["leader"] == store).expect("it leads one");
@@ -97,7 +98,7 @@ fn policies_converge_and_the_cluster_stays_quiet() {
     say(&format!("even converged in {:.1} s: {:?}", began.elapsed().as_secs_f64(), counts(&leaders)));
     quiet_for(&stores, quiet_s);
 
-    // By hand, through the command line, asked of a store that leads nothing of it.
+    // Move leaders by hand through the command line. The asked store leads none of the regions.
     set_policy(&stores, "leader-only");
     await_leaders(&stores, "leader-only again", |leaders| leaders.iter().all(|leader| *leader == 0));
     let port = stores.all[2].admin().address().to_string();
@@ -115,7 +116,7 @@ fn policies_converge_and_the_cluster_stays_quiet() {
     assert!(run(&["policy"]).1.contains("leader-only"));
     assert!(!run(&["move-leader", "77", "1"]).0, "region 77 does not exist");
 
-    // What a store is told that it can write counts beside the 600 MB/s of the fastest.
+    // The weights are relative to the 600 MB/s of the fastest store.
     set_policy(&stores, "alor");
     let (ok, text) = run(&["explain", "--store", "2"]);
     assert!(ok && text.starts_with("Store 2 is up; the policy is alor."), "{text}");
@@ -133,7 +134,7 @@ fn cluster_commands_and_redirections_follow_redis() {
     let leaders = spread(&stores);
     let mut wires: Vec<Wire> = stores.all.iter().map(|store| Wire::open(store.client)).collect();
 
-    // Every store gives the same map of all slots, each run led by the region's leader.
+    // Every store gives the same map of all slots. Each run of slots has its region's leader first.
     let mut maps = Vec::new();
     for wire in &mut wires {
         let Reply::Array(runs) = wire.call(&["CLUSTER", "SLOTS"]) else { panic!("no array") };
@@ -169,7 +170,7 @@ fn cluster_commands_and_redirections_follow_redis() {
     }
     assert_eq!(wires[0].int(&["CLUSTER", "KEYSLOT", "foo{hash_tag}"]), i64::from(slot_of_key(b"hash_tag")));
 
-    // Each key is served by its leader and redirected there by the others, with and without READONLY.
+    // The leader serves the key, and the others redirect to it, with and without READONLY.
     for leader in 0..3u64 {
         assert!(leaders.contains(&leader));
         let key = key_led_by(&stores, leader);
@@ -193,7 +194,7 @@ fn cluster_commands_and_redirections_follow_redis() {
         let slot = slot.to_string();
         assert_eq!(wires[leader as usize].int(&["CLUSTER", "COUNTKEYSINSLOT", &slot]), 1);
 
-        // The forward port serves the same key from every store.
+        // The forward port of every store serves the same key.
         let forward = stores.all[follower].forward.expect("cluster mode has one");
         let mut plain = Wire::open(forward);
         assert_eq!(plain.text(&["GET", &key]).as_deref(), Some("x"));
@@ -201,7 +202,8 @@ fn cluster_commands_and_redirections_follow_redis() {
         assert_eq!(wires[leader as usize].text(&["GET", &key]).as_deref(), Some("x2"));
     }
 
-    // What a follower answers heats the region for all, though its leader sees nothing of it.
+    // Reads that a follower serves heat the region at every store, although the leader does not see
+    // them.
     let key = key_led_by(&stores, 0);
     let reads = 600;
     wires[1].ok(&["READONLY"]);
@@ -213,10 +215,10 @@ fn cluster_commands_and_redirections_follow_redis() {
         let is_heated = || {
             let rows: Vec<Value> = store.admin().get("/api/v1/regions").ok()?;
             let heat = row_of(&rows, &key)["heat"].as_f64()?;
-            // An average over ten minutes.
+            // The heat is an average over ten minutes.
             (heat > 0.5 * f64::from(reads) / 600.0).then_some(())
         };
-        within(stores::PATIENCE, is_heated).expect("every store hears of it");
+        within(stores::PATIENCE, is_heated).expect("every store is told the heat");
     }
 
     let error = wires[0].error(&["MSET", "a", "1", "b", "2"]);
@@ -226,7 +228,7 @@ fn cluster_commands_and_redirections_follow_redis() {
     assert_eq!(wires[home].error(&["SELECT", "1"]), "ERR SELECT is not allowed in cluster mode");
 }
 
-/// Of the region that a key is in.
+/// Returns the row of the region that a key is in.
 fn row_of<'a>(rows: &'a [Value], key: &str) -> &'a Value {
     let slot = u64::from(slot_of_key(key.as_bytes()));
     let holds = |row: &&Value| {
@@ -235,7 +237,7 @@ fn row_of<'a>(rows: &'a [Value], key: &str) -> &'a Value {
     rows.iter().find(holds).expect("every slot has a region")
 }
 
-/// The store that leads a key's slot.
+/// Returns the store that leads a key's slot.
 fn leaders_store(stores: &Stores, key: &str) -> usize {
     let rows = stores.any().regions().expect("regions are told");
     row_of(&rows, key)["leader"].as_u64().expect("a leader") as usize
@@ -257,8 +259,8 @@ fn when_the_busiest_store_dies_its_regions_get_new_leaders_and_lose_nothing() {
     say(&format!("the store that led all {REGIONS} regions died: service after {:.2} s", time.as_secs_f64()));
     load.await_more(800);
     let began = std::time::Instant::now();
-    // Of the two that live, the more capable one leads.
-    eventually("leaders go to the most capable of the living", || {
+    // The more capable of the two remaining stores should lead.
+    eventually("leaders go to the most capable of the remaining stores", || {
         stores.leaders(1).filter(|leaders| leaders.iter().all(|leader| *leader == 1)).map(drop)
     });
     say(&format!("leaders on the better of the living {:.1} s later", began.elapsed().as_secs_f64()));

@@ -1,7 +1,8 @@
-//! The same random commands to `redis-server` and to Steelyard: every answer must be the same, but for the
-//! differences that `known` lists and docs/COMPATIBILITY.md tells.
+//! Sends the same random commands to `redis-server` and to Steelyard. Every answer must be the
+//! same, except for the differences that `known` lists and docs/COMPATIBILITY.md describes.
 //!
-//! `STEELYARD_SEEDS=100..200` runs these seeds instead, `STEELYARD_COMMANDS=20000` as many commands of each.
+//! `STEELYARD_SEEDS=100..200` sets the seeds, and `STEELYARD_COMMANDS=20000` the number of commands
+//! per seed.
 
 #[path = "differential/chance.rs"]
 mod chance;
@@ -31,7 +32,7 @@ use stores::{Plan, Stores};
 
 const SEEDS: Range<u64> = 1..9;
 const COMMANDS: usize = 2500;
-/// Mismatches that are shown before the rest of the seeds is left.
+/// Maximum number of mismatches. After that many, the remaining seeds are skipped.
 const MISMATCHES_MAX: usize = 5;
 
 #[test]
@@ -49,7 +50,8 @@ fn random_commands_are_answered_as_redis_answers_them() {
     assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
 }
 
-/// Of three stores one leads, and the others pass on what they are asked: no client can tell.
+/// One of three stores leads, and the others forward commands to it. Clients must see no
+/// difference.
 #[test]
 fn every_store_of_three_answers_as_redis_does() {
     let Some(redis) = servers::redis(&[]) else { return };

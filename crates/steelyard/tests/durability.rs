@@ -1,4 +1,4 @@
-//! One store, no cluster: an acknowledged write survives whatever ends the process.
+//! One store without a cluster: an acknowledged write survives any end of the process.
 
 mod stores;
 
@@ -16,7 +16,8 @@ fn acknowledged_writes_survive_kill_9_under_load_again_and_again() {
     for life in 0..3 {
         let load = Load::start(&stores.clients(), &format!("life{life}"), Shape::WRITES);
         load.await_more(1500);
-        // Batches are on their way to the log at any moment of this load: the tail is cut in one.
+        // Under this load, batches are being written to the log all the time, so the kill
+        // interrupts one.
         stores.all[0].kill();
         stores.all[0].restart();
         ledgers.push(load.finish());
@@ -25,7 +26,7 @@ fn acknowledged_writes_survive_kill_9_under_load_again_and_again() {
         }
     }
     assert!(ledgers.iter().map(|ledger| ledger.acknowledged().len()).sum::<usize>() >= 4500);
-    // A second start with nothing new finds the same.
+    // Another restart without new writes finds the same data.
     stores.all[0].kill();
     stores.all[0].restart();
     ledgers.iter().for_each(|ledger| ledger.check("restarted twice"));
@@ -60,7 +61,7 @@ fn every_kind_of_row_its_expiry_and_deletions_come_back() {
     wire.ok(&["SET", "long", "x", "EX", "1000"]);
     wire.ok(&["SELECT", "3"]);
     wire.ok(&["SET", "elsewhere", "3"]);
-    // 200 values of 100 KB pass through several memtables' worth of log.
+    // The log of 200 values of 100 KB fills several memtables.
     let large = "v".repeat(100_000);
     let requests: Vec<Vec<String>> =
         (0..200).map(|n| vec!["SET".into(), format!("large:{n}"), format!("{n}{large}")]).collect();

@@ -1,4 +1,4 @@
-//! What a store answers, or how it refuses to start, when it cannot do what it is asked.
+//! The answers of a store that cannot do what it is asked, and the reasons why it refuses to start.
 
 mod stores;
 
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bench::process::{free_ports, Child};
+use client::process::{free_ports, Child};
 use stores::ledger::{Load, Shape};
 use stores::wire::Wire;
 use stores::{alone, eventually, say, steelyard, Plan, Store, Stores, PATIENCE};
 
-/// What `serve` says when it does not start, and that it says it in one line.
+/// Runs `serve`, which must refuse to start with one line of text. Returns that line.
 fn refusal(arguments: &[String]) -> String {
     let mut command = steelyard();
     command.args(arguments).args(["--loglevel", "warning"]).stdout(Stdio::null()).stderr(Stdio::piped());
-    let output = bench::process::output(&mut command).expect("the program runs");
+    let output = client::process::output(&mut command).expect("the program runs");
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
@@ -35,15 +35,16 @@ fn without_a_quorum_answers_are_clusterdown_or_unknown_after_a_bounded_wait() {
     let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();
     others.iter().for_each(|&store| stores.all[store].kill());
 
-    // The leader does not know yet that it is alone: it proposes, and cannot learn the outcome.
+    // The leader does not know yet that it is alone. It proposes the write and cannot learn the
+    // outcome.
     let asked = Instant::now();
     let error = wire.error(&["SET", "k", "during"]);
     let bound = Duration::from_millis(wait_ms) + Duration::from_secs(5);
     assert!(asked.elapsed() < bound, "{:?}", asked.elapsed());
     assert!(error.starts_with("UNKNOWN "), "{error}");
 
-    // Once it has stepped down nothing is proposed, and the answer says so: clients may retry it.
-    eventually("the lonely leader steps down", || {
+    // After it has stepped down, nothing is proposed. The answer says so, and clients may retry.
+    eventually("the leader without a quorum steps down", || {
         stores.all[leader].regions().filter(|rows| rows.iter().all(|row| row["leader"].is_null())).map(drop)
     });
     for words in [&["SET", "k", "after"][..], &["GET", "k"], &["INCR", "n"]] {
@@ -52,7 +53,8 @@ fn without_a_quorum_answers_are_clusterdown_or_unknown_after_a_bounded_wait() {
         assert!(asked.elapsed() < bound, "{words:?}: {:?}", asked.elapsed());
         assert!(error.starts_with("CLUSTERDOWN "), "{words:?}: {error}");
     }
-    // What needs no quorum is answered: the store itself, and weak reads.
+    // Commands that need no quorum are still answered: those about the store itself, and weak
+    // reads.
     assert_eq!(wire.text(&["PING"]).as_deref(), Some("PONG"));
     wire.ok(&["READONLY"]);
     assert!(wire.text(&["GET", "k"]).is_some());
@@ -62,17 +64,17 @@ fn without_a_quorum_answers_are_clusterdown_or_unknown_after_a_bounded_wait() {
     wire.ok(&["READWRITE"]);
     wire.ok(&["SET", "k", "again"]);
     assert_eq!(wire.text(&["GET", "k"]).as_deref(), Some("again"));
-    // None of the refused increments was executed.
+    // None of the refused increments took effect.
     assert_eq!(wire.int(&["INCR", "n"]), 1);
 }
 
-/// A RAM file system of a size of its own.
+/// A RAM file system of limited size.
 struct SmallDevice {
     dir: tempfile::TempDir,
 }
 
 impl SmallDevice {
-    /// `None`, with a message, where mounting is refused.
+    /// Mounts the file system. Prints a message and returns `None` if mounting is refused.
     fn mount(test: &str, megabytes: u32) -> Option<SmallDevice> {
         let dir = tempfile::Builder::new().prefix("steelyard-small-").tempdir().expect("a directory");
         let mounted = Command::new("mount")
@@ -90,7 +92,7 @@ impl SmallDevice {
     fn resize(&self, megabytes: u32) {
         let option = format!("remount,size={megabytes}m");
         let status = Command::new("mount").args(["-o", &option]).arg(self.path()).status();
-        assert!(status.is_ok_and(|status| status.success()), "the device takes another size");
+        assert!(status.is_ok_and(|status| status.success()), "the device is resized");
     }
 
     fn path(&self) -> &Path {
@@ -104,7 +106,7 @@ impl Drop for SmallDevice {
     }
 }
 
-/// One store with its data on a small device. The device outlives the store.
+/// Starts one store with its data on a small device. The device outlives the store.
 fn on_small_device(device: &SmallDevice, flags: &[(&str, &str)]) -> Stores {
     let mut stores = Stores::prepare(&Plan { flags, ..Plan::default() });
     let dir = device.path().join("data");
@@ -114,7 +116,8 @@ fn on_small_device(device: &SmallDevice, flags: &[(&str, &str)]) -> Stores {
     stores
 }
 
-/// Three stores, the most capable of which leads, with the data of store `at` on a small device.
+/// Starts three stores, of which the most capable one leads. The data of store `at` is on a small
+/// device.
 fn led_by_the_first(device: &SmallDevice, at: usize, reserve: &str) -> Stores {
     let mut stores = Stores::prepare(&Plan {
         stores: 3,
@@ -136,7 +139,7 @@ fn below_the_reserve_writes_are_refused_and_reads_and_deletions_served() {
     let Some(device) = SmallDevice::mount("the reserve", 256) else { return };
     let stores = on_small_device(&device, &[("--reserve", "64mb")]);
     let mut wire = Wire::open(stores.all[0].client);
-    let value = String::from_utf8(bench::load::value(100_000, 1)).expect("printable");
+    let value = String::from_utf8(client::value::printable(100_000, 1)).expect("printable");
     let mut written = 0;
     let error = loop {
         let key = format!("fill:{written}");
@@ -152,7 +155,7 @@ fn below_the_reserve_writes_are_refused_and_reads_and_deletions_served() {
     assert_eq!(wire.int(&["STRLEN", "fill:0"]), value.len() as i64);
     assert_eq!(wire.int(&["DEL", "fill:0"]), 1);
     assert_eq!(wire.int(&["EXISTS", "fill:0"]), 0);
-    // A pipeline of both kinds: each command gets its own answer, in order.
+    // Each command of a pipeline of both kinds gets its own answer, in order.
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let replies =
         wire.call_all(&[words(&["SET", "a", "1"]), words(&["DEL", "fill:1"]), words(&["EXISTS", "fill:2"])]);
@@ -160,17 +163,18 @@ fn below_the_reserve_writes_are_refused_and_reads_and_deletions_served() {
     assert_eq!(replies[1..], [resp::Reply::Int(1), resp::Reply::Int(1)]);
 
     device.resize(512);
-    eventually("writes are taken again", || match wire.call(&["SET", "room", "yes"]) {
+    eventually("writes are accepted again", || match wire.call(&["SET", "room", "yes"]) {
         resp::Reply::Error(_) => None,
         _ => Some(()),
     });
     assert_eq!(wire.int(&["DBSIZE"]), written - 2 + 1);
 }
 
-/// Writes until the device has refused three times: the acknowledged keys, and the bytes of each value.
+/// Writes until the device has refused three times. Returns the acknowledged keys and the length of
+/// each value in bytes.
 fn fill_to_the_wall(stores: &Stores) -> (Vec<String>, i64) {
     let mut wire = Wire::open(stores.all[0].client);
-    let value = String::from_utf8(bench::load::value(200_000, 1)).expect("printable");
+    let value = String::from_utf8(client::value::printable(200_000, 1)).expect("printable");
     let mut acknowledged = Vec::new();
     let mut doubtful = 0;
     for number in 0..1000 {
@@ -214,18 +218,19 @@ fn a_store_whose_device_is_full_ends_when_asked_and_starts_when_there_is_room() 
 fn at_the_wall_acknowledgements_wait_for_room_and_none_is_lost() {
     let _alone = alone();
     let Some(device) = SmallDevice::mount("the wall", 48) else { return };
-    // No reserve: the file system itself says no, in the middle of a write.
+    // Without a reserve, the file system itself refuses in the middle of a write.
     let mut stores = on_small_device(&device, &[("--reserve", "0"), ("--request-timeout", "500")]);
     let (acknowledged, bytes) = fill_to_the_wall(&stores);
     let mut wire = Wire::open(stores.all[0].client);
-    // A read waits for what is committed to be applied, which a full device may hold up: then it says so.
+    // A read waits until committed entries are applied. A full device may delay that, and the read
+    // then fails with an error.
     match wire.call(&["STRLEN", &acknowledged[0]]) {
         resp::Reply::Error(text) => assert!(text.starts_with("CLUSTERDOWN "), "{text}"),
         found => assert_eq!(found, resp::Reply::Int(bytes)),
     }
 
     device.resize(256);
-    eventually("writes are taken again", || match wire.call(&["SET", "room", "yes"]) {
+    eventually("writes are accepted again", || match wire.call(&["SET", "room", "yes"]) {
         resp::Reply::Error(_) => None,
         _ => Some(()),
     });
@@ -242,7 +247,7 @@ fn a_follower_without_room_holds_nobody_up_and_catches_up_when_there_is_room() {
     let Some(device) = SmallDevice::mount("a full follower", 48) else { return };
     let stores = led_by_the_first(&device, 2, "0");
     let mut wire = Wire::open(stores.all[0].client);
-    let value = String::from_utf8(bench::load::value(200_000, 1)).expect("printable");
+    let value = String::from_utf8(client::value::printable(200_000, 1)).expect("printable");
     for number in 0..300 {
         wire.ok(&["SET", &format!("fill:{number}"), &value]);
     }
@@ -267,12 +272,12 @@ fn a_leader_without_room_gives_its_lead_to_a_store_with_room_and_no_write_is_ref
     let Some(device) = SmallDevice::mount("a full leader", 256) else { return };
     let stores = led_by_the_first(&device, 0, "64mb");
     let mut wire = Wire::open(stores.all[0].client);
-    let value = String::from_utf8(bench::load::value(100_000, 1)).expect("printable");
+    let value = String::from_utf8(client::value::printable(100_000, 1)).expect("printable");
     let mut written = 0;
     while written % 10 > 0 || stores.all[1].leader_of(1) == Some(0) {
         wire.ok(&["SET", &format!("fill:{written}"), &value]);
         written += 1;
-        assert!(written < 4000, "it leads where nothing can be written");
+        assert!(written < 4000, "it still leads although it cannot write");
     }
     assert!(written > 300, "full after {written} writes");
     assert!(stores.all[0].log_text().contains("the data device is full"));
@@ -295,7 +300,7 @@ fn a_data_directory_is_refused_when_it_is_not_this_stores_own() {
     let mut stores = Stores::start(&Plan::default());
     let store = &mut stores.all[0];
 
-    // In use: the second process goes at once, and the first serves on.
+    // The directory is in use: the second process exits at once, and the first continues to serve.
     let ports = free_ports(6).expect("free ports");
     let entry = |id: u64, ports: &[u16]| format!("{id}=127.0.0.1:{}:{}:{}", ports[0], ports[1], ports[2]);
     let other_list = entry(0, &ports[..3]);
@@ -307,14 +312,14 @@ fn a_data_directory_is_refused_when_it_is_not_this_stores_own() {
     let identity = store.dir.join("IDENTITY");
     let original = std::fs::read_to_string(&identity).expect("it is there");
 
-    // Another layout, another store's number.
+    // Another layout, and another store's number.
     let said = refusal(&store.arguments_with(&[("--cluster-enabled", "yes"), ("--regions", "4")]));
     assert!(said.contains("another layout"), "{said}");
     let second = format!("{other_list},{}", entry(1, &ports[3..]));
     let said = refusal(&store.arguments_with(&[("--stores", &second), ("--store-id", "1")]));
     assert!(said.contains("belongs to store 0, not to store 1"), "{said}");
 
-    // A newer format, a damaged identity.
+    // A newer format, and a damaged identity.
     std::fs::write(&identity, "format = 99\nwhat = \"nobody knows\"\n").expect("written");
     let said = refusal(&store.arguments_with(&[]));
     assert!(said.contains("format version 99, newer than"), "{said}");
@@ -322,7 +327,7 @@ fn a_data_directory_is_refused_when_it_is_not_this_stores_own() {
     let said = refusal(&store.arguments_with(&[]));
     assert!(said.contains("IDENTITY"), "{said}");
 
-    // None of the refusals has harmed the data.
+    // No refusal has changed the data.
     std::fs::write(&identity, original).expect("written");
     store.restart();
     assert_eq!(Wire::open(store.client).text(&["GET", "k"]).as_deref(), Some("v"));
@@ -351,7 +356,8 @@ fn a_port_in_use_is_named() {
     assert!(said.contains(&format!("cannot listen on {}", stores.all[0].client)), "{said}");
 }
 
-/// Makes every later fdatasync of a running store fail. `None`, with a message, where that cannot be done.
+/// Makes every later fdatasync of a running store fail. Prints a message and returns `None` if that
+/// is not possible.
 fn fail_syncs(store: &Store) -> Option<Child> {
     let report = store.dir.with_extension("strace");
     let mut command = Command::new("strace");
@@ -373,7 +379,8 @@ fn fail_syncs(store: &Store) -> Option<Child> {
         let said = std::fs::read_to_string(&report).unwrap_or_default();
         (said.contains("attached") || tracer.ended().is_some()).then_some(said)
     });
-    // Once attached it may be over before it is looked at: the store ends at its next sync.
+    // After attaching, strace may end before the test sees it, because the store ends at its next
+    // sync.
     let attached = attached.unwrap_or_default();
     if !attached.contains("attached") {
         skip(attached.lines().next().unwrap_or("strace ended"));

@@ -1,5 +1,5 @@
-//! Stores that join a running cluster, leave it, die and are replaced; regions that move, split and merge
-//! meanwhile. Every load keeps books, and nothing acknowledged may be missing from them.
+//! Stores that join a running cluster, leave it, die and are replaced, while regions move, split
+//! and merge. Every load keeps a ledger, and no acknowledged write may be lost.
 
 mod stores;
 
@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 use stores::ledger::{Load, Shape};
 use stores::{alone, steelyard, within, Plan, Stores};
 
-/// Data is copied from store to store, with many processes on few CPUs.
+/// Maximum time to wait. Data is copied between stores, with many processes on few CPUs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const SHAPE: Shape = Shape { writers: 6, incrementers: 4, readers: 4, counters: 3, value_bytes: 0 };
@@ -30,13 +30,13 @@ fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
     within(PATIENCE, check).unwrap_or_else(|| panic!("not within {} s: {what}", PATIENCE.as_secs()))
 }
 
-/// Stores of a region's peers that have one role.
+/// Returns the stores of a region's peers that have the role.
 fn with_role(region: &Value, role: &str) -> BTreeSet<u64> {
     let peers = region["peers"].as_array().expect("peers").iter();
     peers.filter(|peer| peer["role"] == role).filter_map(|peer| peer["store"].as_u64()).collect()
 }
 
-/// Waits until every region has exactly three voters and nobody else, all on `stores`, and a leader.
+/// Waits until every region has a leader, exactly three voters and no other peers, all on `on`.
 fn await_whole(stores: &Stores, asked: usize, on: &[u64]) -> Vec<Value> {
     eventually(&format!("every region has three voters among {on:?}"), || {
         let regions = stores.all[asked].regions()?;
@@ -44,7 +44,7 @@ fn await_whole(stores: &Stores, asked: usize, on: &[u64]) -> Vec<Value> {
             let voters = with_role(region, "voter");
             let others = region["peers"].as_array().map_or(0, |peers| peers.len()) - voters.len();
             let meta = region["id"] == 0;
-            // The meta region spreads over up to five stores.
+            // The meta region has up to five voters.
             let enough = if meta { voters.len() >= 3 } else { voters.len() == 3 };
             enough
                 && others == 0
@@ -65,7 +65,7 @@ fn ctl(stores: &Stores, asked: usize, words: &[&str]) -> Result<String, String> 
     }
 }
 
-/// Asks until it is not refused: another operator may hold the region for a moment.
+/// Repeats the command until it is accepted. Another operator may be in flight for the region.
 fn insist(stores: &Stores, asked: usize, words: &[&str]) {
     let mut last = String::new();
     let done = within(PATIENCE, || ctl(stores, asked, words).map_err(|error| last = error).ok());
@@ -97,8 +97,8 @@ fn a_cluster_grows_under_load_and_its_regions_move_split_and_merge() {
     });
     load.await_more(200);
 
-    // A store that has no peer of region 1 gets one in place of another. Placement may be at it still, and have
-    // moved one there before it is asked to.
+    // A store without a peer of region 1 gets one in place of another store. Placement may still be
+    // moving peers and may already have moved one there.
     let to = eventually("a peer begins to move", || {
         let regions = stores.all[0].regions()?;
         let voters = with_role(regions.iter().find(|region| region["id"] == 1)?, "voter");
@@ -148,7 +148,7 @@ fn a_store_that_is_drained_goes_and_is_told_so() {
     let last = log.lines().find(|line| line.contains("was removed from the cluster")).expect("it says why");
     assert!(last.contains("INFO") && !log.contains("ERROR"), "{log}");
     load.await_more(200);
-    // No more may go: three replicas need three stores.
+    // No further store may leave, because three replicas need three stores.
     let refused = ctl(&stores, 0, &["store", "drain", "2"]).expect_err("it would lose a replica");
     assert!(refused.contains("replicas"), "{refused}");
     load.finish().check("draining");
@@ -165,7 +165,7 @@ fn a_store_that_dies_is_replaced_without_help() {
     stores.all[2].kill();
     await_whole(&stores, 0, &[0, 1, 3]);
     load.await_more(200);
-    // It comes back empty-handed, and gets peers again when there is work for it.
+    // The store comes back without data, and gets peers again when it is needed.
     stores.all[2].restart();
     eventually("it is up again", || {
         let rows = stores.all[0].admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
@@ -212,7 +212,7 @@ fn a_joined_store_keeps_its_number_and_an_empty_disk_gets_another() {
     stores.all[2].restart();
     assert_eq!(id(&stores, 2), Some(2));
 
-    // The same number with another key: its data is not what it was.
+    // The same number with another key is refused, because the data is no longer that of the store.
     stores.all[2].kill();
     let identity = stores.all[2].dir.join("IDENTITY");
     let kept = std::fs::read_to_string(&identity).expect("it has one");
@@ -233,7 +233,7 @@ fn a_joined_store_keeps_its_number_and_an_empty_disk_gets_another() {
     assert!(!status.success());
     assert!(stores.all[2].log_text().contains("another data directory"), "{}", stores.all[2].log_text());
 
-    // With nothing at all it is a new store; the old one's peers are made anew on it.
+    // With an empty directory it is a new store, and the old store's peers are rebuilt on it.
     std::fs::remove_dir_all(&stores.all[2].dir).expect("it is there");
     stores.all[2].spawn();
     stores.all[2].await_ready();
@@ -267,7 +267,7 @@ fn what_cannot_be_done_is_said() {
         (&["config", "domain-label", "zone=a"], "a label's name without a value"),
         (&["config", "domain-label", "zone"], "no store has the label 'zone'"),
     ] {
-        // At first the leaders of regions have not reported them, and that is what is said.
+        // At first the leaders of regions have not reported them, and the error says that instead.
         let mut error = String::new();
         let said = within(PATIENCE, || {
             error = ctl(&stores, 0, words).expect_err("it is refused");

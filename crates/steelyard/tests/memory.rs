@@ -1,6 +1,7 @@
-//! `maxmemory` bounds the process: whatever clients and other stores do, its resident set stays within five quarters.
+//! `maxmemory` limits the process: whatever clients and other stores do, its resident set stays
+//! within 125% of it.
 //!
-//! The tests that are ignored do the same for minutes, with the smallest `maxmemory` and with ten thousand clients;
+//! The ignored tests run for minutes, with the smallest `maxmemory` and with ten thousand clients.
 //! `make test-large` runs them.
 
 mod stores;
@@ -15,7 +16,7 @@ use types::Draw;
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes that are resident at most, for a `maxmemory` of so many.
+/// Returns the maximum number of resident bytes for a `maxmemory`.
 fn bound(maxmemory: u64) -> u64 {
     maxmemory + maxmemory / 4
 }
@@ -23,16 +24,16 @@ fn bound(maxmemory: u64) -> u64 {
 fn assert_bounded(stores: &Stores, maxmemory: u64, what: &str) {
     for store in &stores.all {
         let peak = store.peak_rss();
-        say(&format!("{what}: store {} held {} MiB of {} at most", store.id, peak / MIB, maxmemory / MIB));
+        say(&format!("{what}: store {} held at most {} MiB of {}", store.id, peak / MIB, maxmemory / MIB));
         assert!(peak <= bound(maxmemory), "{what}: store {} held {} MiB", store.id, peak / MIB);
     }
 }
 
-/// Connections that write and read in step, from one thread.
+/// Connections that write and read by turns, from one thread.
 struct Crowd {
     connections: Vec<TcpStream>,
     draw: Draw,
-    /// Errors are answers, too: stores stand still or are gone.
+    /// True if errors count as answers, because stores may be stopped or gone.
     may_fail: bool,
 }
 
@@ -48,7 +49,8 @@ impl Crowd {
         Crowd { connections, draw: Draw::new(1), may_fail: false }
     }
 
-    /// Each connection sets `pipeline` random keys out of `keys` to values of so many bytes, and reads as many.
+    /// Sends `pipeline` requests on each connection. Each sets a random key out of `keys` to a
+    /// value of `value_bytes`, and then reads as many keys.
     fn set_and_get(&mut self, keys: u64, value_bytes: usize, pipeline: usize) {
         let value = vec![b'v'; value_bytes];
         for stream in &mut self.connections {
@@ -96,7 +98,7 @@ fn set(bytes: &mut Vec<u8>, key: &str, value: &[u8]) {
     bytes.extend(b"\r\n");
 }
 
-/// Without its end.
+/// Reads a line and returns it without its line end.
 fn read_line(stream: &mut TcpStream) -> String {
     let mut line = Vec::new();
     while !line.ends_with(b"\r\n") {
@@ -107,7 +109,7 @@ fn read_line(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&line[..line.len() - 2]).into_owned()
 }
 
-/// Small values from several threads, until `bytes` are written or the time is over.
+/// Writes small values from several threads until `bytes` are written or the time is over.
 fn write_small(
     address: SocketAddr,
     clients: usize,
@@ -143,7 +145,7 @@ fn start(maxmemory: &str, more: &[(&str, &str)]) -> Stores {
     Stores::start(&Plan { flags: &flags, ..Plan::default() })
 }
 
-/// What a size of test does.
+/// The size of a test.
 struct Size {
     maxmemory: &'static str,
     bytes: u64,
@@ -161,11 +163,11 @@ const MANY: Size =
 
 fn many_times_the_memory_is_written(size: &Size, at_most: Duration) {
     let _alone = alone();
-    // Ten thousand pipelines queue for seconds.
+    // Ten thousand pipelines may queue for seconds.
     let mut stores = start(size.maxmemory, &[("--request-timeout", "20000")]);
     write_small(stores.all[0].client, size.clients, size.written, size.keys, at_most, false);
     assert_bounded(&stores, size.bytes, "writing");
-    // The log has more to replay than fits into memory.
+    // At the restart the log to replay is larger than the memory.
     stores.all[0].kill();
     stores.all[0].restart();
     assert_bounded(&stores, size.bytes, "after a kill -9");
@@ -198,7 +200,8 @@ fn large_values_of_many_clients_wait_for_each_other() {
     let address = stores.all[0].client;
     std::thread::scope(|scope| {
         for client in 0..100 {
-            // Much more than the budget of clients, and every value is there in part before any is whole.
+            // Together the values are much larger than the budget of the clients, and parts of all
+            // values arrive before any value is complete.
             scope.spawn(move || {
                 let mut bytes = Vec::new();
                 set(&mut bytes, &format!("key:{client}"), &vec![b'v'; VALUE_BYTES]);
@@ -224,24 +227,24 @@ fn who_asks_for_much_and_does_not_read_is_ended_once_others_wait() {
     let address = stores.all[0].client;
     let mut wire = Wire::open(address);
     wire.ok(&["SET", "large", &"v".repeat(VALUE_BYTES)]);
-    // Two gibibytes of replies.
+    // Ask for two gibibytes of replies.
     let mut deaf = Crowd::open(address, 50).connections;
     for stream in &mut deaf {
         stream.write_all(&request(&["GET", "large"]).repeat(40)).expect("a small request");
     }
-    // Others are served meanwhile.
+    // Other clients are served meanwhile.
     for round in 0..20 {
         wire.ok(&["SET", "small", &round.to_string()]);
         std::thread::sleep(Duration::from_millis(100));
     }
     let mut crowd = Crowd::open(address, 4);
     crowd.set_and_get(4, VALUE_BYTES, 1);
-    eventually("the deaf are ended", || {
+    eventually("the clients that do not read are disconnected", || {
         let info = wire.text(&["INFO", "memory"]).expect("a text");
         let used = info.lines().find_map(|line| line.strip_prefix("mem_clients_normal:")).expect("a field");
         (used.parse::<u64>().expect("a number") < 12 * MIB).then_some(())
     });
-    assert_bounded(&stores, 96 * MIB, "replies that nobody reads");
+    assert_bounded(&stores, 96 * MIB, "replies that no client reads");
 }
 
 #[test]
@@ -255,7 +258,7 @@ fn stores_that_were_away_or_are_slow_bring_nobody_out_of_bounds() {
     stores.all[2].signal("-STOP");
     write_small(address(&stores, 0), 40, 200 * MIB, 200_000, Duration::from_secs(120), true);
     stores.all[2].signal("-CONT");
-    // It catches up with all regions at once, while they are written to.
+    // The store catches up with all regions at once while they are written to.
     write_small(address(&stores, 1), 40, 60 * MIB, 200_000, Duration::from_secs(120), true);
     stores.all[1].kill();
     stores.all[1].restart();
@@ -268,7 +271,7 @@ fn a_maxmemory_that_leaves_nothing_is_refused() {
     let mut command = stores::steelyard();
     let dir = tempfile::tempdir().expect("a directory");
     command.args(["serve", "--maxmemory", "63mb", "--dir"]).arg(dir.path());
-    let output = bench::process::output(command.stderr(std::process::Stdio::piped())).expect("it runs");
+    let output = client::process::output(command.stderr(std::process::Stdio::piped())).expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("maxmemory is at least 64mb"), "{said}");
 }

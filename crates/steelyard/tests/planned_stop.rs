@@ -1,4 +1,4 @@
-//! Stores that are stopped by plan, SIGTERM or `SHUTDOWN`, under clients that do what Redis clients do.
+//! Planned stops of stores by SIGTERM or `SHUTDOWN`, with clients that behave like Redis clients.
 
 mod stores;
 
@@ -19,21 +19,23 @@ use types::{slot_of_key, Slot};
 const REGIONS: u16 = 9;
 const STORES: u16 = 3;
 
-/// Clients that follow `MOVED`. Each asks once in a period: all together 800 times a second.
+/// Number of clients that follow `MOVED`. Each sends one request per period. Together they send 800
+/// per second.
 const CLUSTER_CLIENTS: usize = 16;
 const PERIOD: Duration = Duration::from_millis(20);
-/// Clients of forward ports, which know nothing of clusters. Each asks again as soon as it is answered.
+/// Number of clients of forward ports, which know nothing of clusters. Each sends its next request
+/// as soon as it has an answer.
 const PLAIN_CLIENTS: usize = 3;
-/// A reply that does not come within this is a failure.
+/// Maximum time until a reply. A later one is a failure.
 const HANG: Duration = Duration::from_secs(15);
-/// Pause of a client that finds no store to connect to.
+/// The pause of a client that finds no store to connect to.
 const PAUSE: Duration = Duration::from_millis(5);
 
 fn three() -> Stores {
     Stores::start(&Plan { stores: STORES, regions: REGIONS, cluster_enabled: true, ..Plan::default() })
 }
 
-/// Waits until no voter of any region is behind its leader, as every store sees it.
+/// Waits until no voter of any region is behind its leader, according to every store.
 fn await_no_lag(stores: &Stores) {
     let is_even = |store: &stores::Store| {
         let rows = store.regions()?;
@@ -48,11 +50,12 @@ fn await_no_lag(stores: &Stores) {
     });
 }
 
-/// What clients saw that they should not see.
+/// The failures that clients saw.
 type Failures = Arc<Mutex<Vec<String>>>;
 
-/// A client as Redis's are: it keeps its connections, looks whether one was closed before it sends over it, and then
-/// opens another; it follows `MOVED`. A connection that ends with a request outstanding is a failure.
+/// A client that behaves like Redis clients. It keeps connections open, checks before sending
+/// whether one was closed, and then opens another. It follows `MOVED`. It is a failure if a
+/// connection ends with an outstanding request.
 struct Client {
     name: String,
     seeds: Vec<SocketAddr>,
@@ -62,9 +65,9 @@ struct Client {
     turn: usize,
 }
 
-/// Why a request has no reply.
+/// The reason why a request has no reply.
 enum Failed {
-    /// It was not sent.
+    /// The request was not sent.
     NoConnection,
     Outstanding(String),
 }
@@ -74,7 +77,7 @@ impl Client {
         self.failures.lock().unwrap().push(format!("{}: {what}", self.name));
     }
 
-    /// The reply to a command for one key, wherever it is served.
+    /// Returns the reply to a command for one key, following redirections.
     fn ask(&mut self, words: &[&str]) -> Option<Reply> {
         let slot = slot_of_key(words[1].as_bytes());
         loop {
@@ -91,13 +94,13 @@ impl Client {
                 }
                 Ok(reply) => return Some(reply),
                 Err(Failed::NoConnection) => {
-                    // Another store knows who leads now.
+                    // Ask another store for the current leader.
                     self.routes.retain(|_, leader| *leader != at);
                     self.turn += 1;
                     std::thread::sleep(PAUSE);
                 }
                 Err(Failed::Outstanding(why)) => {
-                    self.fail(format!("{words:?} at {at} is without a reply: {why}"));
+                    self.fail(format!("{words:?} at {at} got no reply: {why}"));
                     return None;
                 }
             }
@@ -116,7 +119,8 @@ impl Client {
     }
 }
 
-/// Whether nothing says that the other end has closed: what go-redis and redis-py look at before they send.
+/// Returns true if nothing shows that the other end has closed the connection. go-redis and
+/// redis-py check the same before they send.
 fn is_open(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).expect("a socket");
     let is_open = stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
@@ -157,7 +161,7 @@ fn receive(stream: &mut TcpStream) -> std::io::Result<Reply> {
     }
 }
 
-/// Clients that count. Each has a counter of its own and knows what it must be.
+/// Clients that count. Each has its own counters and knows their values.
 struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -197,7 +201,7 @@ impl Load {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                // Counters in many regions, each of which is written and then read.
+                // The counters are in many regions. Each is written and then read.
                 let key = format!("{}:{}", client.name, number / 2 % 32);
                 let count: &mut i64 = counted.entry(key.clone()).or_default();
                 let (command, expected) = if number % 2 == 0 {
@@ -225,7 +229,7 @@ impl Load {
         });
     }
 
-    /// Ends the clients. Returns the number of requests that were answered as they should be, and the failures.
+    /// Ends the clients. Returns the number of requests with the right answer, and the failures.
     fn finish(self) -> (u64, Vec<String>) {
         self.stop.store(true, Ordering::Relaxed);
         self.clients.into_iter().for_each(|client| client.join().expect("a client runs to its end"));
@@ -263,17 +267,19 @@ fn a_rolling_restart_fails_no_request_and_leaves_none_unknown() {
     assert!(failures.is_empty(), "{} of {answered} requests failed: {first:#?}", failures.len());
     say(&format!("{rounds} rolling restarts: {answered} requests answered, 0 failed, 0 unknown"));
     for store in &stores.all {
-        let text = store.host().ctl(&["status"]).expect("the store tells of itself");
+        let text = store.host().ctl(&["status"]).expect("the store reports its status");
         let counters = text["counters"].as_array().expect("counters").clone();
         let unknown = counters.iter().find(|counter| counter[0] == "unknown_outcomes");
         assert_eq!(unknown.map(|counter| counter[1].clone()), Some(0.into()), "store {}", store.id);
     }
 }
 
-/// More than the sockets of both ends hold: a reply as large waits for its client.
+/// More bytes than the sockets of both ends hold, so that a reply of this size waits for its
+/// client.
 const LARGE: usize = 24 << 20;
 
-/// A connection to the leader of a large value's region, on which the value is asked for and not read.
+/// Writes a large value and asks for it on a connection that does not read the reply. Returns the
+/// leader of the value's region, and the connection.
 fn ask_for_large(stores: &Stores) -> (usize, TcpStream) {
     let leader = eventually("every region has a leader", || {
         let rows = stores.all[0].regions()?;
@@ -297,17 +303,18 @@ fn state_of(stores: &Stores, store: usize, asked: usize) -> Option<String> {
     row["state"].as_str().map(str::to_owned)
 }
 
-/// Waits until a store that was told to stop is known to be stopping, leads nothing and accepts nobody.
+/// Waits until a store that was told to stop is reported as stopping, leads nothing and accepts no
+/// connections.
 fn await_stopping(stores: &Stores, leader: usize, asked: usize) {
-    eventually("it is shown as stopping", || {
+    eventually("the store is reported as stopping", || {
         (state_of(stores, leader, asked).as_deref() == Some("stopping")).then_some(())
     });
     eventually("others lead", || {
         let leaders = stores.leaders(asked)?;
         leaders.iter().all(|of| *of != leader as u64).then_some(())
     });
-    eventually("it accepts nobody", || TcpStream::connect(stores.all[leader].client).is_err().then_some(()));
-    assert!(!stores.all[leader].answers(), "its health is not that of a store that goes on");
+    eventually("its port closes", || TcpStream::connect(stores.all[leader].client).is_err().then_some(()));
+    assert!(!stores.all[leader].answers(), "a stopping store must not report itself healthy");
 }
 
 #[test]

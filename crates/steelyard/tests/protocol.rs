@@ -1,5 +1,6 @@
-//! Over a real socket: frames whole and broken, limits, logging in, settings, other clients. Where Redis has
-//! an answer, the same bytes go to `redis-server` and the answers are compared.
+//! The protocol over a real socket: whole and broken frames, limits, authentication, settings,
+//! other clients. Where Redis has an answer, `redis-server` gets the same bytes and the answers are
+//! compared.
 
 #[allow(dead_code, reason = "the differential test uses it, too")]
 #[path = "differential/chance.rs"]

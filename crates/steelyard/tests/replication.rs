@@ -1,6 +1,7 @@
-//! Three stores with one region: stores are killed and stopped under load, one, two or all at once.
+//! Three stores with one region. Stores are killed and stopped under load: one, two or all at once.
 //!
-//! `STEELYARD_KILLS=20` makes the long run of the first test, `STEELYARD_PAUSES=20` that of the last.
+//! `STEELYARD_KILLS=20` selects the long run of the first test, and `STEELYARD_PAUSES=20` that of
+//! the last.
 
 mod stores;
 
@@ -12,7 +13,7 @@ use stores::{alone, eventually, say, Plan, Stores, PATIENCE};
 
 const REGION: u64 = 1;
 
-/// A generous bound: the aim is 3 s, and what it was is printed.
+/// Maximum time until the cluster serves again. The aim is 3 s, and the measured time is printed.
 const SERVES_AGAIN: Duration = Duration::from_secs(10);
 
 fn three() -> Stores {
@@ -56,7 +57,7 @@ fn every_acknowledged_write_survives_kills_of_the_leader_under_load() {
         slowest.as_secs_f64()
     ));
 
-    // Every store holds everything by itself, those that were killed too.
+    // Every store holds all writes, including the stores that were killed.
     for store in &stores.all {
         let mut wire = Wire::open(store.client);
         wire.ok(&["READONLY"]);
@@ -94,12 +95,13 @@ fn a_leader_that_was_stopped_answers_no_read_from_its_past() {
         let (key, old, new) = (format!("stale:{round}"), "old", "new");
         let mut at_leader = Wire::open(stores.all[leader].client);
         at_leader.ok(&["SET", &key, old]);
-        // The row is in the leader's RAM and its lease is fresh: the read that is easiest to get wrong.
+        // The row is in the leader's RAM and its lease is fresh. This read is the easiest to get
+        // wrong.
         assert_eq!(at_leader.text(&["GET", &key]).as_deref(), Some(old));
 
         stores.all[leader].signal("-STOP");
         let stopped = Instant::now();
-        // The new leader's store: a command there waits for nobody.
+        // Ask the store of the new leader, where a command does not wait for another store.
         let successor = eventually("another leader", || {
             let leaders: Vec<_> = others.iter().map(|&i| stores.all[i].leader_of(REGION)).collect();
             let new = leaders[0].filter(|new| *new != leader as u64 && leaders[1] == Some(*new))?;
@@ -108,7 +110,7 @@ fn a_leader_that_was_stopped_answers_no_read_from_its_past() {
         let mut elsewhere = Wire::open(stores.all[successor].client);
         elsewhere.ok(&["SET", &key, new]);
         let time = stopped.elapsed();
-        // The stopped process finds this request first of all when it goes on.
+        // When the stopped process continues, it finds this request first.
         let asked = std::thread::scope(|scope| {
             let asked = scope.spawn(|| at_leader.text(&["GET", &key]));
             std::thread::sleep(Duration::from_millis(100));
@@ -133,7 +135,7 @@ fn histories_stay_linearizable_while_the_leader_is_stopped_and_moved() {
         load.await_more(300);
         let leader = stores.leader(REGION);
         stores.all[leader].signal("-STOP");
-        // Around the lease and an election, and shorter than clients wait.
+        // The pause is about as long as the lease and an election, and shorter than clients wait.
         std::thread::sleep(Duration::from_millis(2000 - pause % 5 * 350));
         stores.all[leader].signal("-CONT");
         load.await_more(300);
@@ -151,9 +153,9 @@ fn histories_stay_linearizable_while_the_leader_is_stopped_and_moved() {
     load.finish().check("pauses and moves");
 }
 
-/// Reads that a store has answered by its lease, and those by a round to a majority.
+/// Returns the number of reads that a store has answered by its lease, and by asking a majority.
 fn reads_of(store: &stores::Store) -> (u64, u64) {
-    let status = store.host().ctl(&["status"]).expect("the store tells of itself");
+    let status = store.host().ctl(&["status"]).expect("the store reports its status");
     let count = |name: &str| {
         let counters = status["counters"].as_array()?;
         counters.iter().find(|counter| counter[0] == name)?[1].as_u64()
@@ -192,7 +194,7 @@ fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
     assert_eq!(row(&stores)["value"], "read-index");
     eventually("every store knows", || (!row(&stores)["note"].as_str()?.contains("not known")).then_some(()));
     assert_eq!(read_at_leader(&stores), (0, READS));
-    // Under the next leaders, too, and after restarts.
+    // The setting also holds under the next leaders and after restarts.
     for round in 0..2 {
         let leader = stores.leader(REGION);
         stores.all[leader].kill();
@@ -208,7 +210,7 @@ fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
     stores.all.iter_mut().for_each(|store| store.spawn());
     stores.await_ready();
     assert_eq!(read_at_leader(&stores), (0, READS), "after a restart of all");
-    assert!(stores.all.iter().all(|store| reads_of(store).0 == 0), "by nobody since");
+    assert!(stores.all.iter().all(|store| reads_of(store).0 == 0), "by no store since");
 
     config(&stores, &["strong-reads", "lease"]).unwrap();
     eventually("every store knows", || (!row(&stores)["note"].as_str()?.contains("not known")).then_some(()));

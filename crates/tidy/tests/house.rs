@@ -42,13 +42,14 @@ const EDGES: &[(&str, &[&str])] = &[
             "device",
         ],
     ),
-    ("bench", &["types", "resp", "rocks"]),
-    ("faults", &["resp", "bench"]),
+    ("client", &["types", "resp"]),
+    ("faults", &["resp", "client"]),
     ("sim", &["types", "resp", "storage", "command", "replica", "node", "wal", "cluster", "placement"]),
     (
         "steelyard",
-        &["allocator", "types", "resp", "server", "bench", "device", "placement", "predict", "raftlog"],
+        &["allocator", "types", "resp", "server", "client", "device", "placement", "predict", "raftlog"],
     ),
+    ("lab", &["types", "resp", "rocks", "placement", "predict", "device", "client", "steelyard"]),
     ("tidy", &[]),
 ];
 
@@ -84,9 +85,9 @@ const OWNED: &[(&str, &[&str])] =
     &[("raft", &["replica", "wal", "raftlog", "server"]), ("rocksdb", &["rocks"])];
 
 /// Crates that may contain unsafe code. `device` and `devshim` intercept file calls, `server` asks
-/// the kernel for locks, free space and clocks, and `bench` reads CPU times and asks the kernel to
-/// signal its child processes when it ends.
-const UNSAFE_ALLOWED: &[&str] = &["allocator", "bench", "device", "devshim", "server"];
+/// the kernel for locks, free space and clocks, and `client` asks the kernel to signal its child
+/// processes when it ends.
+const UNSAFE_ALLOWED: &[&str] = &["allocator", "client", "device", "devshim", "server"];
 const BANNED_MODULES: &[&str] = &["utils", "util", "helpers", "common", "misc", "manager"];
 const BANNED_CALLS: &[&str] = &[
     "Instant::now",
@@ -205,7 +206,7 @@ fn production_sources(name: &str) -> Vec<(PathBuf, String)> {
 }
 
 /// Crates whose modules depend on each other in circles. No crate may be added.
-const WITH_CIRCLES: &[&str] = &["bench", "command", "devshim", "placement", "sim"];
+const WITH_CIRCLES: &[&str] = &["command", "devshim", "lab", "placement", "sim"];
 
 /// Returns the first name of each path that begins at the crate's root, also of paths in groups.
 /// The code is in a module `depth` levels below the root, so `super` repeated `depth` times names

@@ -33,7 +33,8 @@ fn a_majority_of_the_voters_puts_the_others_in_the_minority_before_all_have_repo
     assert_eq!(verdict(&of, &[(0, CheckOutcome::Unreadable), (1, rows(1)), (2, rows(1))]), minority(&[0]));
     let of = descriptor(&[0, 1, 2, 3, 4]);
     assert_eq!(verdict(&of, &[(0, rows(1)), (1, rows(2)), (2, rows(1)), (3, rows(1))]), minority(&[1]));
-    // The same bytes and rows under another sum are other rows, and so are other counts under the same sum.
+    // Different sums of the same bytes and rows are different rows, and so are different counts
+    // with the same sum.
     let counted = CheckOutcome::Rows(RowsChecksum { checksum: 1, rows: 2, bytes: 30 });
     assert_eq!(verdict(&descriptor(&[0, 1, 2]), &[(0, counted), (1, rows(1)), (2, rows(1))]), minority(&[0]));
 }
@@ -73,7 +74,10 @@ fn reports_of_other_checks_are_not_compared_and_older_ones_are_not_taken() {
     book.hear(1, &[report(7, 50, 1)], 12);
     book.hear(2, &[report(7, 50, 1)], 13);
     assert_eq!(book.compare_own(1).unwrap().2.verdict, Verdict::Equal);
-    assert!(book.hear(2, &[report(6, 40, 1)], 14).is_empty(), "it executed an old order again");
+    assert!(
+        book.hear(2, &[report(6, 40, 1)], 14).is_empty(),
+        "the report is of an old order that was executed again"
+    );
     assert_eq!(book.compare_own(1).unwrap().2.verdict, Verdict::Equal);
     assert_eq!(book.last(1), Some(10));
 }
@@ -87,5 +91,5 @@ fn a_report_is_told_for_a_while_and_no_longer_than_its_rows_last() {
     assert!(book.tell(TOLD_NANOS + 10).is_empty());
     book.withdraw(0, 1);
     assert!(book.tell(11).is_empty() && book.compare_own(1).is_none());
-    assert_eq!(book.last(1), Some(10), "the region was checked all the same");
+    assert_eq!(book.last(1), Some(10), "the region was still checked");
 }

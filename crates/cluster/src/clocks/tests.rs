@@ -3,10 +3,10 @@ use super::*;
 const MS: u64 = 1_000_000;
 const MAX: i64 = 10_000;
 const DAY: i64 = 86_400_000;
-/// What right clocks show at boot time 0.
+/// What correct clocks show at boot time 0.
 const EPOCH: i64 = 1_700_000_000_000;
 
-/// This store, 0, among others whose clocks can be set; heartbeats come every 200 ms.
+/// This store, 0, and others whose clocks can be set. Heartbeats come every 200 ms.
 struct World {
     clocks: Clocks,
     now: BootNanos,
@@ -34,7 +34,7 @@ impl World {
         self.clocks.look(self.wall(self.own), self.now)
     }
 
-    /// One period: all others are heard, then this store looks.
+    /// Runs one period: all others are heard, then this store looks.
     fn period(&mut self) -> ClockLook {
         self.now += 200 * MS;
         for (&store, &offset) in &self.others.clone() {
@@ -50,7 +50,7 @@ impl World {
         self.period()
     }
 
-    /// The time that this store may go by, less the true one.
+    /// Returns the time that this store may use, minus the true time.
     fn usable(&mut self) -> i64 {
         let (wall, now) = (self.wall(self.own), self.now);
         self.look().limit.apply(wall, now) as i64 - self.wall(0) as i64
@@ -62,13 +62,17 @@ fn a_clock_a_day_ahead_is_off_at_the_first_look_and_the_median_stands_in_for_it(
     let mut world = World::new(2);
     let look = world.run(2 * SECOND);
     assert_eq!((look.clocks, look.offset_ms, look.is_off), (3, Some(0), false));
-    // Before anybody has looked the limit that was found last holds.
+    // Until the next look the last limit holds.
     world.own = DAY;
     assert_eq!(look.limit.apply(world.wall(DAY), world.now), world.wall(0));
     let look = world.look();
     assert_eq!((look.offset_ms, look.is_off, look.jumped_ms), (Some(DAY), true, Some(DAY)));
-    assert_eq!(world.usable(), 0, "and not the allowed offset, which the next leader would have to wait for");
-    assert_eq!(world.run(60 * SECOND).jumped_ms, None, "that is told once");
+    assert_eq!(
+        world.usable(),
+        0,
+        "the median itself, because the next leader would have to wait out an offset"
+    );
+    assert_eq!(world.run(60 * SECOND).jumped_ms, None, "a jump is reported once");
     assert_eq!(world.usable(), 0);
 }
 
@@ -91,7 +95,7 @@ fn a_clock_behind_is_off_and_is_not_set_forward() {
     world.run(2 * SECOND);
     world.own = -DAY;
     assert!(world.look().is_off);
-    assert_eq!(world.usable(), -DAY, "nobody else's clock makes this store delete anything");
+    assert_eq!(world.usable(), -DAY, "another store's clock never makes this store delete anything");
 }
 
 #[test]
@@ -102,12 +106,12 @@ fn a_clock_is_right_again_when_it_has_been_near_for_a_while() {
     world.run(SECOND);
     world.own = MAX / 2 + 1;
     assert!(world.run(2 * STEADY_NANOS).is_off, "not near enough");
-    assert_eq!(world.usable(), 0, "what is off is not used");
+    assert_eq!(world.usable(), 0, "a clock that is off is not used");
     world.own = MAX / 2;
     assert!(world.run(STEADY_NANOS).is_off, "the first look counts from itself");
     assert!(!world.period().is_off);
     assert_eq!(world.usable(), MAX / 2);
-    // One that jumps to and fro is off all the time.
+    // A clock that jumps to and fro stays off.
     for _ in 0..20 {
         world.own = DAY;
         assert!(world.run(SECOND).is_off);
@@ -153,7 +157,7 @@ fn with_two_clocks_both_stores_are_told_and_none_is_off() {
     world.own = -DAY;
     let look = world.run(4 * SECOND);
     assert_eq!((look.offset_ms, look.differs, look.is_off), (Some(0), Some((1, -DAY)), false));
-    assert_eq!(world.clocks.offset_of(1), Some(DAY), "offsets are told from the lower one");
+    assert_eq!(world.clocks.offset_of(1), Some(DAY), "offsets are measured from the lower clock");
 }
 
 #[test]
@@ -194,13 +198,13 @@ fn two_stores_of_three_whose_clocks_are_set_together_outvote_the_last_median() {
     world.others.remove(&2);
     world.run(60 * SECOND);
     world.own = HOUR;
-    assert!(world.look().is_off, "the other one has the old time still");
+    assert!(world.look().is_off, "the third store still has the old time");
     world.others.insert(1, HOUR);
     let look = world.run(SECOND);
     assert_eq!((look.clocks, look.offset_ms), (2, Some(0)));
     assert!(!world.run(STEADY_NANOS).is_off);
     assert_eq!(world.usable(), HOUR);
-    // And from there on that is the time.
+    // After the last median has expired, the new time counts.
     world.own = 0;
     assert!(world.look().is_off);
 }
@@ -210,14 +214,16 @@ fn heartbeats_that_are_late_make_no_clock_wrong() {
     let mut world = World::new(2);
     world.run(2 * SECOND);
     for _ in 0..10 {
-        // A second of congestion, by more than the allowed offset, then a heartbeat in time.
+        // Heartbeats are late for a second, by more than the allowed offset, and then one is in
+        // time.
         world.delay_ms = 2 * MAX;
         assert!(!world.run(SECOND).is_off);
         assert_eq!(world.usable(), 0);
         world.delay_ms = 0;
         assert!(!world.period().is_off);
     }
-    // If every one is late, their clocks look older by that: it counts as a part of the offset.
+    // If every heartbeat is late, the clocks look older by that delay. It counts as a part of the
+    // offset.
     world.delay_ms = 3000;
     let look = world.run(10 * SECOND);
     assert_eq!((look.offset_ms, look.is_off), (Some(3000), false));
@@ -266,7 +272,7 @@ fn a_clock_that_jumps_back_is_noticed_when_what_it_said_before_is_old() {
     assert_eq!(world.clocks.offset_of(1), Some(-DAY));
     world.others.insert(1, DAY);
     world.period();
-    assert_eq!(world.clocks.offset_of(1), Some(DAY), "ahead it shows at once");
+    assert_eq!(world.clocks.offset_of(1), Some(DAY), "a jump ahead shows at once");
 }
 
 #[test]

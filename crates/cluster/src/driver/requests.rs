@@ -1,4 +1,5 @@
-//! What people ask for, checked against what is known before it is proposed.
+//! Operators that administrators request. They are checked against the known state before they are
+//! proposed.
 
 use placement::Operator;
 use types::{BootNanos, PeerRole, RegionId, StoreId, META_REGION};
@@ -12,11 +13,11 @@ use crate::{Ledger, MetaCommand, MetaError, MetaState};
 pub enum StartError {
     #[error("region {0} has no known leader")]
     NoLeader(RegionId),
-    #[error("store {store} leads region {region} already")]
+    #[error("store {store} already leads region {region}")]
     LeadsAlready { region: RegionId, store: StoreId },
     #[error("store {store} has no voting peer of region {region}")]
     NotAVoter { region: RegionId, store: StoreId },
-    #[error("store {store} has a voting peer of region {region} already")]
+    #[error("store {store} already has a voting peer of region {region}")]
     HasPeer { region: RegionId, store: StoreId },
     #[error("store {store} has no peer of region {region}")]
     NoPeer { region: RegionId, store: StoreId },
@@ -24,7 +25,7 @@ pub enum StartError {
     NotNeighbours { region: RegionId, into: RegionId },
     #[error("store {0} is down")]
     Down(StoreId),
-    #[error("region {0} is just changing")]
+    #[error("region {0} is changing; try again later")]
     Changing(RegionId),
     #[error(transparent)]
     Refused(#[from] MetaError),
@@ -42,8 +43,7 @@ pub enum DrainError {
 }
 
 impl Driver {
-    /// The command that begins an operator which somebody asked for. A policy that wants it otherwise
-    /// changes it back.
+    /// Returns the command that begins a requested operator. A policy may later plan the opposite.
     pub fn request(
         &mut self,
         meta: &MetaState,
@@ -98,7 +98,7 @@ impl Driver {
             }
         }
         let source = match &operator {
-            // A dead store's peer is removed and moved without its help.
+            // The peer of a dead store can be removed and moved without the store's help.
             Operator::RemovePeer { .. } | Operator::MovePeer { .. } => None,
             _ => operator.from(),
         };
@@ -110,8 +110,8 @@ impl Driver {
     }
 }
 
-/// Whether everything that `store` holds can live without it, as far as one can tell now. What can be told
-/// from agreed state alone, [`MetaCommand::SetStoreState`] checks again.
+/// Checks that everything that `store` holds can live without it, as far as this store knows.
+/// [`MetaCommand::SetStoreState`] checks again what follows from agreed state alone.
 pub fn may_drain(
     meta: &MetaState,
     ledger: &Ledger,
@@ -125,12 +125,12 @@ pub fn may_drain(
     if live < replicas {
         return Err(DrainError::TooFewLive { live, replicas });
     }
-    // The meta region first: without it nothing else can be moved.
+    // The meta region comes first, because without it nothing else can be moved.
     debug_assert!(meta.regions.keys().next() == Some(&META_REGION));
     for region in meta.regions.values().filter(|region| region.has_peer_on(store)) {
         let others: Vec<StoreId> = region.voters().filter(|&other| other != store).collect();
         let live = others.iter().filter(|&&other| is_live(other)).count();
-        // A lone voter hands over to the new one before it goes.
+        // A lone voter hands over to its replacement before it leaves.
         if !others.is_empty() && live < others.len() / 2 + 1 {
             return Err(DrainError::NoQuorum { store, region: region.id });
         }

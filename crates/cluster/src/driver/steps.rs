@@ -1,18 +1,20 @@
-//! What an operator needs next, from what is known of its regions at one moment.
+//! The next step of an operator, from what is known of its regions at one moment.
 //!
 //! ```text
-//! transfer   hand the lead to `to`
+//! transfer   transfer the leader to `to`
 //! add        add learner ─▶ caught up ─▶ promote
-//! remove     (hand the lead on) ─▶ demote ─▶ remove
-//! move       add learner ─▶ caught up ─▶ (hand the lead on) ─▶ promote and demote, jointly ─▶ remove
+//! remove     (transfer the leader) ─▶ demote ─▶ remove
+//! move       add learner ─▶ caught up ─▶ (transfer the leader) ─▶ promote and demote, jointly
+//!            ─▶ remove
 //! split      split
-//! merge      all peers of both are close behind ─▶ prepare the source ─▶ all its peers have all of its log
-//!            ─▶ *bound* ─▶ the target commits ─▶ that is agreed
+//! merge      all peers of both are close behind ─▶ prepare the source ─▶ all its peers have its
+//!            whole log ─▶ *bound* ─▶ the target commits ─▶ the result is agreed
 //! ```
 //!
-//! Which of these is next is read from the descriptor that the region's leader reported; nothing is
-//! remembered. A region's leader leaves a joint configuration by itself. A vote is only given to a peer that
-//! has caught up, and only taken where a majority of those that go on voting is alive.
+//! The next step follows from the descriptor that the region's leader reported; nothing is
+//! remembered. A region's leader leaves a joint configuration by itself. A peer becomes a voter
+//! only when it has caught up. A peer loses its vote only when a majority of the remaining voters
+//! is alive.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -30,11 +32,11 @@ use crate::{LeadReport, Ledger, MetaState, Order};
 pub(super) enum Next {
     Wait,
     Order(Order),
-    /// From here on there is no way back.
+    /// Propose [`Phase::Bound`]: from here on the operator cannot be undone.
     Bind,
-    /// It failed while something may be half done.
+    /// The operator failed and may have left something half done.
     Fail(Outcome),
-    /// It is over, and nothing is left half done.
+    /// The operator ended and left nothing half done.
     Done(Outcome),
 }
 
@@ -45,7 +47,7 @@ pub(super) struct Scene<'a> {
     pub ledger: &'a Ledger,
     pub ratings: &'a BTreeMap<StoreId, Rating>,
     pub flight: &'a InFlight,
-    /// The region's term when the operator was first seen.
+    /// The region's term when the driver first saw the operator.
     pub began_term: Term,
     pub now: BootNanos,
 }
@@ -55,10 +57,10 @@ impl Scene<'_> {
         self.ledger.lead(self.flight.operator.region())
     }
 
-    /// Whether the region takes no commands because this operator stopped it.
+    /// Returns true if the region takes no commands because this operator stopped it.
     pub fn is_frozen(&self) -> bool {
         let known = self.lead().map(|lead| lead.merging_into().is_some());
-        // Without word of its leader it may be.
+        // Without a report of its leader the region may be stopped.
         let stops = matches!(self.flight.operator, Operator::Merge { .. } | Operator::Unseal { .. });
         stops && known.unwrap_or(true)
     }
@@ -73,7 +75,8 @@ impl Scene<'_> {
             Operator::TransferLeader { to, .. } => undoing.map_or_else(|| self.transfer(*to), Next::Done),
             Operator::Merge { into, .. } => self.merge(*into, undoing),
             Operator::Unseal { .. } => self.unseal(undoing),
-            // The order to prepare its merge came late. It takes no commands, and is freed once nothing holds it.
+            // An order to prepare a merge arrived late, so the region takes no commands. `Unseal`
+            // frees it once this operator has ended.
             _ if self.lead().is_some_and(|lead| lead.merging_into().is_some()) => {
                 Next::Done(undoing.unwrap_or(Outcome::Overtaken))
             }
@@ -89,7 +92,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Membership changes wait for a leader's word, and for a joint configuration to be left.
+    /// Calls `next` with the leader's report. Membership changes wait for that report, and for the
+    /// end of a joint configuration.
     fn with_lead(&self, next: impl FnOnce(&LeadReport) -> Next) -> Next {
         match self.lead() {
             Some(lead) if !lead.descriptor.is_joint() => next(lead),
@@ -126,7 +130,7 @@ impl Scene<'_> {
     fn remove(&self, lead: &LeadReport, from: StoreId, undoing: Option<Outcome>) -> Next {
         match (role_on(lead, from), undoing) {
             (None, _) => Next::Done(Outcome::Succeeded),
-            // Its vote is gone already; the rest is quickly done.
+            // The vote is gone already, and the rest takes little time.
             (Some(PeerRole::Learner), _) => change(lead, [PeerChange::Remove(from)]),
             (Some(_), Some(because)) => Next::Done(because),
             (Some(_), None) => self.take_vote(lead, from, None),
@@ -152,14 +156,15 @@ impl Scene<'_> {
         }
     }
 
-    /// Takes the vote of `from`, which leads no more by then, and gives it to `to`, if anybody.
+    /// Takes the vote of `from` and gives it to `to`, if there is one. If `from` leads the region,
+    /// it first transfers its leadership.
     fn take_vote(&self, lead: &LeadReport, from: StoreId, to: Option<StoreId>) -> Next {
         let region = lead.region();
         let leads = self.ledger.routes().get(region).is_some_and(|route| route.leader == from);
         if leads {
             return match (self.next_leader(lead, from), to) {
                 (Some(to), _) => Next::Order(Order::TransferLeader { region, to }),
-                // The only voter: the new one gets a vote beside it, and then the lead.
+                // `from` is the only voter: `to` first becomes a second voter, and then the leader.
                 (None, Some(to)) if lead.descriptor.voters().eq([from]) => {
                     change(lead, [PeerChange::Promote(to)])
                 }
@@ -185,7 +190,8 @@ impl Scene<'_> {
                 let (region, expect) = (lead.region(), lead.epoch());
                 Next::Order(Order::Split { region, expect, new_region })
             }
-            // It is done, and its second half has not spoken yet; or something else cut the region.
+            // The split is done and its second half has not reported yet, or another change cut the
+            // region.
             _ => Next::Wait,
         }
     }
@@ -195,7 +201,7 @@ impl Scene<'_> {
         let Some(agreed) = self.meta.regions.get(&region) else { return Next::Done(Outcome::Succeeded) };
         let target = self.ledger.lead(into);
         if target.is_some_and(|target| holds(&target.descriptor, agreed)) {
-            // Done, and soon agreed.
+            // The merge is done and will soon be agreed.
             return Next::Wait;
         }
         let Some(source) = self.lead() else { return Next::Wait };
@@ -204,15 +210,17 @@ impl Scene<'_> {
             target.merging_into().is_none() && target.descriptor.joined(&source.descriptor).is_some()
         };
         match (source.merging_into(), self.flight.phase, target) {
-            // Nobody can have bound it: its source would be held by another operator than this one.
+            // No operator can have bound the merge, because then that operator would hold the
+            // source.
             (Some(other), ..) if undoing.is_some() || other != into => {
                 Next::Order(Order::Change { region, expect, change: RegionChange::RollbackMerge })
             }
             (None, Phase::Undoing { because }, _) => Next::Done(because),
-            // Its leader's word is older than what was agreed.
+            // The source's report is older than the agreed state.
             (None, Phase::Bound, _) | (_, _, None) => Next::Wait,
             (None, _, Some(target)) if !fits(target) => Next::Done(Outcome::Overtaken),
-            // A source that takes no commands does so for as short as can be.
+            // The source takes no commands while it waits, so the wait begins only when all peers
+            // are close behind.
             (None, _, Some(target)) if !self.all_caught_up(source) || !self.all_caught_up(target) => {
                 Next::Wait
             }
@@ -231,7 +239,8 @@ impl Scene<'_> {
             (Some(_), ..) if source.descriptor.peers.iter().all(|peer| has_all(source, peer.store)) => {
                 Next::Bind
             }
-            // A store that is down may stay down, and the source takes no commands until the merge ends.
+            // A store that is down may stay down, and the source takes no commands until the merge
+            // ends.
             (Some(_), ..)
                 if source.descriptor.peers.iter().any(|peer| !self.ledger.is_up(peer.store, self.now)) =>
             {
@@ -241,7 +250,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Nobody can have bound the merge: its source would be held by another operator than this one.
+    /// Frees the region. No operator can have bound the merge, because then that operator would
+    /// hold the source.
     fn unseal(&self, undoing: Option<Outcome>) -> Next {
         let region = self.flight.operator.region();
         let outcome = undoing.unwrap_or(Outcome::Succeeded);
@@ -251,9 +261,10 @@ impl Scene<'_> {
                 let expect = lead.epoch();
                 Next::Order(Order::Change { region, expect, change: RegionChange::RollbackMerge })
             }
-            // An order that is still under way for the sealed region finds another one.
+            // An order for the sealed region that is still under way finds another version and does
+            // nothing.
             Some(lead) if lead.epoch().version > self.flight.version => Next::Done(outcome),
-            // Word from before the seal.
+            // The report is from before the seal, or there is none.
             Some(_) | None => Next::Wait,
         }
     }
@@ -267,14 +278,15 @@ impl Scene<'_> {
             && self.ledger.takes_on(store, self.now)
     }
 
-    /// Whether the region can count on the peer's vote.
+    /// Returns true if the region can count on the peer's vote.
     fn is_live(&self, lead: &LeadReport, store: StoreId) -> bool {
         let leads = self.ledger.routes().get(lead.region()).is_some_and(|route| route.leader == store);
         self.ledger.is_up(store, self.now) && (leads || lead.peer(store).is_some_and(|peer| peer.active))
     }
 
-    /// Of the other voters that have caught up the fastest one, by its class or as pinned, that is not leaving,
-    /// may lead and has little to apply, or else any.
+    /// Chooses the next leader among the other voters that have caught up. It prefers a store that
+    /// is not leaving, may lead and has few entries to apply, then the fastest one by its pinned
+    /// weight or its class.
     fn next_leader(&self, lead: &LeadReport, from: StoreId) -> Option<StoreId> {
         let rank = |&store: &StoreId| {
             let staying = self.meta.stores.get(&store).is_some_and(|r| r.state == crate::StoreState::Up);
@@ -305,12 +317,13 @@ fn has_all(lead: &LeadReport, store: StoreId) -> bool {
     lead.peer(store).is_some_and(|peer| peer.matched >= sealed_at(lead))
 }
 
-/// The last entry that a merge's source will ever hold anything by.
+/// Returns the last index in the log of a merge's source that can hold data.
 fn sealed_at(lead: &LeadReport) -> LogIndex {
     lead.descriptor.merging.map_or(LogIndex::MAX, |merging| merging.sealed_at)
 }
 
-/// Undoes what an order that came late did to a merge's target after there was no way back.
+/// Returns the next step that makes a target's peers equal to the source's again. An order that
+/// arrived late may have changed the target after the merge was bound.
 fn align(target: &LeadReport, source: &RegionDescriptor) -> Next {
     let (region, expect) = (target.region(), target.epoch());
     if target.merging_into().is_some() {
@@ -333,7 +346,7 @@ fn align(target: &LeadReport, source: &RegionDescriptor) -> Next {
     fix.next().map_or(Next::Wait, |fix| change(target, [fix]))
 }
 
-/// Whether all slots of `part` are `whole`'s.
+/// Returns true if all slots of `part` belong to `whole`.
 fn holds(whole: &RegionDescriptor, part: &RegionDescriptor) -> bool {
     match (whole.slots, part.slots) {
         (Some(whole), Some(part)) => whole.first <= part.first && part.last <= whole.last,

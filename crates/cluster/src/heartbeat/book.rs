@@ -1,4 +1,4 @@
-//! What a store leads, as it is reported: whole now and then, and in between only what changed.
+//! Reports of the regions that a store leads: a full report now and then, and deltas in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,26 +9,29 @@ use super::LeadReport;
 /// The part of a heartbeat about the regions that its store leads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Leads {
-    /// The heartbeat that this one builds on; its own number: on none, and `gone` is empty.
+    /// The number of the full heartbeat on which this one builds. In a full heartbeat it is the
+    /// heartbeat's own number, and `gone` is empty.
     pub since: u64,
-    /// Ascending, none twice.
+    /// The reports, ascending by region, without duplicates.
     pub reports: Vec<LeadReport>,
-    /// Ascending, none twice, and none that is reported.
+    /// The regions that the store no longer leads, ascending, without duplicates. None of them is
+    /// in `reports`.
     pub gone: Vec<RegionId>,
 }
 
-/// Kept by the store that reports. It is told of what changes, and costs nothing for what does not.
+/// Tracks what the reporting store must report. The store calls it for every change, so unchanged
+/// regions cost nothing.
 #[derive(Clone, Debug, Default)]
 pub struct LeadBook {
     leads: BTreeMap<RegionId, LeadReport>,
-    /// Since the last full report.
+    /// The regions that changed since the last full report.
     changed: BTreeSet<RegionId>,
     gone: BTreeSet<RegionId>,
     full_seq: Option<u64>,
 }
 
 impl LeadBook {
-    /// The store leads a region, or something about one that it leads is different.
+    /// Adds a region that the store leads, or updates its report.
     pub fn put(&mut self, report: LeadReport) {
         let region = report.region();
         if self.leads.get(&region).is_some_and(|known| !is_news(known, &report)) {
@@ -39,7 +42,7 @@ impl LeadBook {
         self.gone.remove(&region);
     }
 
-    /// The store leads it no more.
+    /// Removes a region that the store no longer leads.
     pub fn remove(&mut self, region: RegionId) {
         if self.leads.remove(&region).is_some() {
             self.changed.remove(&region);
@@ -51,13 +54,13 @@ impl LeadBook {
         self.leads.get(&region)
     }
 
-    /// Ascending.
+    /// Returns the reports, ascending by region.
     pub fn iter(&self) -> impl Iterator<Item = &LeadReport> {
         self.leads.values()
     }
 
-    /// What heartbeat `seq` says. The first is full, whatever is asked for; after that the caller says when
-    /// one is due again.
+    /// Returns the contents of heartbeat `seq`. The first is always full; after that the caller
+    /// decides with `full`.
     pub fn tell(&mut self, seq: u64, full: bool) -> Leads {
         match self.full_seq.filter(|_| !full) {
             Some(since) => Leads {
@@ -75,7 +78,8 @@ impl LeadBook {
     }
 }
 
-/// A rate that decays while nothing happens would keep a region in every heartbeat for minutes.
+/// Returns true if the report differs enough to be sent. Small changes of rates do not count: a
+/// rate that decays while nothing happens would keep a region in every heartbeat for minutes.
 fn is_news(known: &LeadReport, report: &LeadReport) -> bool {
     let rates = |lead: &LeadReport| {
         [lead.write_rate, lead.read_rate, lead.miss_rate, lead.write_bytes_rate, lead.heat]

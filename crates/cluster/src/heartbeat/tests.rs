@@ -238,7 +238,7 @@ fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));
-    // The second peer's store becomes 0, as the first's; its flags unknown ones.
+    // The second peer gets the store of the first, then unknown flags.
     let good = small().encode().to_vec();
     let peer = good.len() - 9;
     let mut twice = good.clone();
@@ -249,7 +249,7 @@ fn other_versions_trailing_bytes_and_disorder_are_errors() {
     assert_eq!(StoreHeartbeat::decode(&flags), malformed("a peer has unknown flags"));
     let mut later = good;
     later[7] = 0xad;
-    assert_eq!(StoreHeartbeat::decode(&later), malformed("it builds on a later one"));
+    assert_eq!(StoreHeartbeat::decode(&later), malformed("it builds on a later heartbeat"));
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn what_followers_answered_is_in_order_and_in_full_reports_only() {
     delta.extend(&full[full.len() - 9 * followed.len() - 3..]);
     assert_eq!(
         StoreHeartbeat::decode(&delta),
-        Err(WireError::Malformed("only a full one tells of followers"))
+        Err(WireError::Malformed("only a full heartbeat has the heat of followers"))
     );
 }
 
@@ -297,7 +297,10 @@ fn a_cpu_without_cores_or_more_than_busy_is_an_error() {
     for (at, value) in [(cores + 8, 0.5f64), (cores + 8, 2.0)] {
         let mut bytes = good.clone();
         bytes[at..at + 8].copy_from_slice(&value.to_bits().to_be_bytes());
-        assert_eq!(StoreHeartbeat::decode(&bytes), Err(WireError::Malformed("a CPU that is none")));
+        assert_eq!(
+            StoreHeartbeat::decode(&bytes),
+            Err(WireError::Malformed("a CPU has no cores, or is more than busy"))
+        );
     }
 }
 
@@ -326,11 +329,11 @@ fn lag_is_counted_from_what_is_committed_and_known_of_a_peer_that_answers() {
     assert_eq!([lead.lag_of(0), lead.lag_of(300), lead.lag_of(1)], [Some(0), None, None]);
     assert_eq!(heartbeat.lead(1), None);
     heartbeat.leads.reports[0].peers[1].active = true;
-    assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), None, "it waits for a snapshot");
+    assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), None, "the peer waits for a snapshot");
     heartbeat.leads.reports[0].peers[1].needs_snapshot = false;
     assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), Some(2));
     heartbeat.leads.reports[0].peers[1].matched = 0;
-    assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), None, "nobody knows what it holds");
+    assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), None, "it is unknown what the peer holds");
 }
 
 #[test]

@@ -100,7 +100,8 @@ fn first_leaders_are_even_and_are_peers() {
     }
 }
 
-/// A store finds its peers by this at every start: another result would be another cluster.
+/// A store finds its peers by this layout at every start, so another result would be another
+/// cluster.
 #[test]
 fn the_layout_of_given_inputs_never_changes() {
     let peers = |plan: &[RegionDescriptor]| -> Vec<Vec<u64>> {

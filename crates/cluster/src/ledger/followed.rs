@@ -1,7 +1,8 @@
-//! The heat of what followers answered, for as long as it counts.
+//! The heat of reads that followers answered.
 //!
-//! As a leader's (`former`) it is a decaying average that a store keeps while its peer is there. What a store does not
-//! tell any more, because its peer has gone or it started anew, stays the region's and decays.
+//! Heat is a decaying average that a store keeps while it has a peer of the region, as a leader's
+//! is (`former`). When a store stops reporting it, because its peer was removed or it restarted,
+//! the region keeps that heat and lets it decay.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +10,15 @@ use types::{BootNanos, RegionId, StoreId};
 
 use crate::heartbeat::HEAT_WINDOW_S;
 
-/// Less counts as nothing, operations per second.
+/// The heat below which a region is dropped, in operations per second.
 const HEAT_MIN: f64 = 1e-3;
-/// And is forgotten so often.
+/// The interval of dropping cold regions, in nanoseconds.
 const SWEEP_NANOS: u64 = 60_000_000_000;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Followed {
     regions: BTreeMap<RegionId, Known>,
-    /// What each store told last, ascending.
+    /// The regions in each store's last report, ascending.
     told_by: BTreeMap<StoreId, Vec<RegionId>>,
     swept_at: BootNanos,
 }
@@ -25,7 +26,7 @@ pub(super) struct Followed {
 #[derive(Clone, Debug, Default)]
 struct Known {
     told: BTreeMap<StoreId, Heat>,
-    /// Of those who tell no more.
+    /// The decaying heat of stores that no longer report.
     gone: Heat,
 }
 
@@ -36,7 +37,7 @@ struct Heat {
 }
 
 impl Followed {
-    /// All that a store tells, by region, ascending.
+    /// Records a full report of a store, by region, ascending.
     pub fn told(&mut self, store: StoreId, heats: &[(RegionId, f64)], now: BootNanos) {
         let regions: Vec<RegionId> = heats.iter().map(|(region, _)| *region).collect();
         for region in self.told_by.remove(&store).unwrap_or_default() {
@@ -59,7 +60,8 @@ impl Followed {
         }
     }
 
-    /// The store tells of the region as its leader, and that includes what it had come to before.
+    /// Drops the store's heat of a region that it leads now. Its reports as the leader include that
+    /// heat.
     pub fn leads(&mut self, store: StoreId, region: RegionId) {
         if let Some(known) = self.regions.get_mut(&region) {
             known.told.remove(&store);
@@ -79,7 +81,7 @@ impl Followed {
 }
 
 impl Heat {
-    /// Nothing came to it since.
+    /// Returns the heat at `now`, decayed as if no operation had come since.
     fn after(&self, now: BootNanos) -> f64 {
         self.heat * (-(now.saturating_sub(self.at) as f64) / 1e9 / HEAT_WINDOW_S).exp()
     }

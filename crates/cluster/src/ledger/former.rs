@@ -1,13 +1,15 @@
-//! What regions' former leaders told, for as long as it counts.
+//! The load that regions' previous leaders reported, while it still matters.
 //!
-//! Rates and heat are decaying averages, and a leader begins them at nothing, or at what it answered as a follower: what
-//! was done under another, or by itself in a former term, it does not know. Such an average is a sum over time, so a region's own is what its present leader has come to
-//! and what the former ones had, decayed since. Without that, each transfer would make a hot region the coldest
-//! of all for minutes, and the store that leads it now an idle one that takes the next leader, too.
+//! Rates and heat are decaying averages. A leader starts them at zero, or at what it answered as a
+//! follower, because it does not know the operations under another leader or in its own earlier
+//! terms. An average of this kind is a sum over time. So a region's load is the sum of its present
+//! leader's averages and those of the previous leaders, decayed since. Without that, each transfer
+//! would make a hot region look cold for minutes, and its new leader look idle, so that the store
+//! would attract the next leader, too.
 //!
-//! Which of its reads miss RAM is another matter: a new leader has not read the region's rows yet. For
-//! [`COLD_S`] no more of them count than did before, in proportion, or a leader would be sent on because it has
-//! come.
+//! The share of reads that miss RAM is different, because a new leader has not read the region's
+//! rows yet. For [`COLD_S`] the share is limited to what it was before. Otherwise the misses that a
+//! transfer causes would cause the next transfer.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +18,12 @@ use types::{BootNanos, RegionId, StoreId, Term};
 use crate::heartbeat::{HEAT_WINDOW_S, RATE_WINDOW_S};
 use crate::LeadReport;
 
-/// After so long a new leader's RAM holds what is read often.
+/// The time in seconds after which a new leader's RAM holds the rows that are read often.
 const COLD_S: u64 = 60;
-/// Of fewer reads a second nobody knows how many miss.
+/// Minimum reads per second from which the share of misses is known.
 const READS_TELLING: f64 = 1.0;
 
-/// Per second, as in a [`LeadReport`].
+/// A region's load per second, as in a [`LeadReport`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     pub write_rate: f64,
@@ -38,19 +40,19 @@ pub(super) struct Former {
 
 #[derive(Clone, Debug)]
 struct Known {
-    /// Who told, in which incarnation: one that restarted has forgotten.
+    /// The store that reported, and its incarnation: a restarted store has lost its averages.
     by: (StoreId, u64),
     by_since: BootNanos,
     term: Term,
     bytes: u64,
     told: Load,
-    /// Of those before, when the present leader was first heard.
+    /// The sum of the previous leaders' loads, when the present leader was first heard.
     before: Load,
     before_at: BootNanos,
 }
 
 impl Former {
-    /// False: a later leader has told already.
+    /// Records a leader's report. Returns false if a leader of a later term has reported already.
     pub fn told(&mut self, store: StoreId, incarnation: u64, lead: &LeadReport, now: BootNanos) -> bool {
         let (by, told) = ((store, incarnation), Load::of(lead));
         let before = Load::default();
@@ -70,7 +72,7 @@ impl Former {
         }
         known.term = lead.term;
         known.told = told;
-        // A leader that has not measured the region yet knows less than the one before it.
+        // A leader that has not measured the region yet knows less than the previous one.
         known.bytes = if lead.sized { lead.bytes } else { lead.bytes.max(known.bytes) };
         true
     }

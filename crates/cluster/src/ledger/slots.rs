@@ -1,8 +1,9 @@
-//! Which region a slot belongs to, as far as reports have come in. For stores that route by hearsay: what
-//! they have heard need not fit together, and who has it in truth, the region's leader says.
+//! A map from slots to regions, built from reports. Stores use it to route commands. The reports
+//! need not be consistent with each other; the region's leader decides.
 //!
-//! A slot's region has a higher version each time the slot gets another one. So of overlapping ranges the
-//! one of the higher version is the newer story, whatever order they come in.
+//! Whenever a slot moves to another region, that region has a higher version than the one before.
+//! So of two overlapping ranges, the one with the higher version is newer, whatever the order of
+//! arrival.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +11,9 @@ use types::{RegionDescriptor, RegionId, Slot, SlotRange};
 
 #[derive(Clone, Debug, Default)]
 pub struct SlotMap {
-    /// Without overlap, by their first slots.
+    /// Ranges without overlap, by their first slots.
     ranges: BTreeMap<Slot, Held>,
-    /// What a region was last said to hold: all that it has in `ranges` is within.
+    /// The last reported range of each region. It contains all of the region's entries in `ranges`.
     claims: BTreeMap<RegionId, SlotRange>,
 }
 
@@ -23,34 +24,34 @@ struct Held {
     version: u64,
 }
 
-/// What a descriptor changed.
+/// The changes that a descriptor caused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Learned {
-    /// Whether the region has a slot now.
+    /// True if the region owns a slot now.
     pub owns: bool,
-    /// Regions that lost their last slot to it, ascending.
+    /// Regions that lost their last slot to this one, ascending.
     pub displaced: Vec<RegionId>,
 }
 
 impl SlotMap {
-    /// `None`: nobody is known to have it.
+    /// Returns the slot's region; `None` if it is unknown.
     pub fn region_of(&self, slot: Slot) -> Option<RegionId> {
         let (_, held) = self.ranges.range(..=slot).next_back()?;
         (slot <= held.last).then_some(held.region)
     }
 
-    /// First slot, last slot and region, ascending.
+    /// Returns first slot, last slot and region of each range, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, Slot, RegionId)> + '_ {
         self.ranges.iter().map(|(&first, held)| (first, held.last, held.region))
     }
 
-    /// The caller has seen that the descriptor is the region's newest. Slots that the region gave up have
-    /// nobody until the one that has them is learned of.
+    /// Records a descriptor, which the caller knows to be the region's newest. Slots that the
+    /// region gave up have no region until another region's descriptor claims them.
     pub fn learn(&mut self, region: &RegionDescriptor) -> Learned {
         let Some(slots) = region.slots else { return Learned::default() };
         let version = region.epoch.version;
         let claimed = self.claims.insert(region.id, slots);
-        // What is touched is taken out and what is left of it put back.
+        // Touched ranges are removed, and their remainders are inserted again.
         let mut touched: BTreeMap<Slot, Held> = self.within(slots).collect();
         touched.extend(
             claimed
@@ -100,7 +101,7 @@ impl SlotMap {
         Learned { owns, displaced: displaced.into_iter().collect() }
     }
 
-    /// The ranges that share a slot with `slots`.
+    /// Returns the ranges that share a slot with `slots`.
     fn within(&self, slots: SlotRange) -> impl Iterator<Item = (Slot, Held)> + '_ {
         let before =
             self.ranges.range(..slots.first).next_back().filter(|(_, held)| held.last >= slots.first);

@@ -31,7 +31,7 @@ fn descriptor(region: RegionId) -> RegionDescriptor {
     RegionDescriptor::founded(region, slots, &[0, 1, 2])
 }
 
-/// A full one.
+/// Returns a full heartbeat.
 fn heartbeat(store: StoreId, seq: u64, leads: &[(RegionId, Term)]) -> StoreHeartbeat {
     let reports = leads.iter().map(|&(region, term)| lead(region, term)).collect();
     let leads = Leads { since: seq, reports, gone: Vec::new() };
@@ -74,13 +74,13 @@ fn a_store_that_stops_is_up_to_its_end_and_takes_nothing_on() {
     ledger.hear(StoreHeartbeat { stopping: true, ..heartbeat(1, 2, &[]) }, 200);
     assert!(ledger.is_up(1, 200) && !ledger.takes_on(1, 200));
     ledger.hear(StoreHeartbeat { incarnation: 2, ..heartbeat(1, 1, &[]) }, 300);
-    assert!(ledger.takes_on(1, 300), "it is back");
+    assert!(ledger.takes_on(1, 300), "the store is back");
 }
 
 #[test]
 fn a_store_without_room_or_a_right_clock_takes_on_anything_but_leads() {
     let mut ledger = ledger(0);
-    assert!(!ledger.may_lead(1, 100), "it has said nothing");
+    assert!(!ledger.may_lead(1, 100), "the store has sent no heartbeat");
     ledger.hear(heartbeat(1, 1, &[]), 100);
     assert!(ledger.may_lead(1, 100));
     ledger.hear(StoreHeartbeat { out_of_room: true, ..heartbeat(1, 2, &[]) }, 200);
@@ -95,11 +95,11 @@ fn a_store_that_restarts_with_its_clock_set_back_is_heard_once_its_former_self_i
     let mut ledger = ledger(0);
     let at = |incarnation, seq| StoreHeartbeat { incarnation, ..heartbeat(1, seq, &[(1, 3)]) };
     assert!(ledger.hear(at(86_400_000, 900), 100));
-    assert!(!ledger.hear(at(1000, 1), 100 + DOWN_AFTER), "it may have been overtaken");
+    assert!(!ledger.hear(at(1000, 1), 100 + DOWN_AFTER), "the heartbeat may have been overtaken");
     assert!(ledger.hear(at(1000, 2), 101 + DOWN_AFTER));
     assert!(ledger.is_up(1, 101 + DOWN_AFTER) && ledger.lead(1).is_some());
     assert!(ledger.hear(at(1000, 3), 102 + DOWN_AFTER));
-    // Within an incarnation numbers only rise, however long the silence.
+    // Within an incarnation numbers only rise, however long the silence is.
     assert!(!ledger.hear(at(1000, 3), 200 + 2 * DOWN_AFTER));
 }
 
@@ -107,7 +107,7 @@ fn a_store_that_restarts_with_its_clock_set_back_is_heard_once_its_former_self_i
 fn a_store_is_down_and_later_lost_when_nothing_was_heard_for_long_enough() {
     let mut ledger = ledger(0);
     assert_eq!(ledger.liveness(1, 0), Liveness::Down);
-    assert_eq!(ledger.liveness(1, REPLACE_AFTER + 1), Liveness::Lost, "it never spoke");
+    assert_eq!(ledger.liveness(1, REPLACE_AFTER + 1), Liveness::Lost, "the store never sent a heartbeat");
     let mut now = 100;
     ledger.hear(heartbeat(1, 1, &[]), now);
     let silent = |ledger: &Ledger, after: u64| ledger.liveness(1, 100 + after);
@@ -146,7 +146,7 @@ fn a_report_counts_while_its_store_leads() {
     ledger.hear(heartbeat(1, 1, &[(1, 4)]), 0);
     assert_eq!(ledger.lead(1).unwrap().term, 4);
     ledger.hear(heartbeat(1, 2, &[]), 0);
-    assert_eq!(ledger.lead(1), None, "it says that it no longer leads");
+    assert_eq!(ledger.lead(1), None, "the store reports that it no longer leads");
     ledger.hear(heartbeat(0, 2, &[(1, 5)]), 0);
     ledger.learn(1, Route { term: 6, leader: 0 });
     assert_eq!(ledger.lead(1), None, "its report is from an earlier term");
@@ -170,7 +170,7 @@ fn any_subset_of_heartbeats_with_the_last_full_one_leads_to_the_same() {
     }
     for heard in 0..1u32 << 7 {
         let mut ledger = ledger(0);
-        // The full third and the last are heard, of the rest any.
+        // The full third heartbeat and the last one are heard, and any subset of the others.
         for (at, beat) in beats.iter().enumerate() {
             if at == 2 || at == 7 || heard & (1 << at) != 0 {
                 ledger.hear(beat.clone(), 0);
@@ -188,7 +188,7 @@ fn what_builds_on_an_unheard_full_one_tells_what_it_says_and_no_more() {
     let delta = |seq| Leads { since: 5, reports: vec![lead(seq, 2)], gone: vec![9] };
     ledger.hear(with_leads(0, 7, delta(1)), 0);
     assert!(ledger.is_up(0, 0) && ledger.lead(1).is_some());
-    // Nor does a store that restarted go on where it was.
+    // A restarted store does not continue where it was.
     ledger.hear(StoreHeartbeat { incarnation: 2, ..with_leads(0, 7, delta(2)) }, 0);
     assert!(ledger.lead(1).is_none() && ledger.lead(2).is_some());
 }
@@ -203,7 +203,7 @@ fn the_newest_descriptor_of_each_region_is_kept_until_its_slots_are_all_others()
     let merged = one.after(&merge).unwrap().region;
     assert!(ledger.learn_descriptor(&merged));
     assert_eq!(ledger.descriptors().collect::<Vec<_>>(), [&merged]);
-    assert!(!ledger.learn_descriptor(&two), "an old story");
+    assert!(!ledger.learn_descriptor(&two), "the descriptor is outdated");
     assert_eq!((ledger.descriptor(2), ledger.slots().region_of(25)), (None, Some(1)));
 }
 
@@ -255,7 +255,7 @@ fn the_view_joins_what_is_agreed_with_what_was_heard() {
         })
         .collect();
     let leads = Leads { since: 1, reports: vec![led.clone()], gone: vec![] };
-    // What it says that it holds is not asked for.
+    // The bytes that the store reports to hold are not used.
     let cpu = Some(Cpu { cores: 4.0, busy: 0.5, own: 1.0, machine: 9 });
     ledger.hear(StoreHeartbeat { capability: fast, used_bytes: 5, cpu, ..with_leads(0, 1, leads) }, 0);
     for now in [900, 1800] {
@@ -287,7 +287,7 @@ fn the_view_joins_what_is_agreed_with_what_was_heard() {
     let lag = |store| led.lag_of(store);
     let expected: Vec<_> =
         led.descriptor.peers.iter().map(|p| (p.store, p.store != free, lag(p.store))).collect();
-    assert_eq!(peers, expected, "the learner that its leader tells of is there");
+    assert_eq!(peers, expected, "the learner that the leader reports is there");
     assert_eq!((view.regions[2].leader, view.regions[2].peers[0].lag), (None, None));
 }
 
@@ -338,7 +338,7 @@ fn a_lost_store_and_one_removed_with_a_peer_left_are_lost_to_placement() {
     assert_eq!(states(&meta), [(0, Up), (1, Up), (3, Lost)]);
 }
 
-/// One region with slots, led by store 0 and then by store 1.
+/// Returns a heartbeat about one region with slots, which store 0 leads first and store 1 later.
 fn told(store: StoreId, term: Term, seq: u64, change: impl FnOnce(&mut LeadReport)) -> StoreHeartbeat {
     let mut told = lead(1, term);
     change(&mut told);
@@ -360,19 +360,20 @@ fn what_followers_answer_heats_a_region_whoever_leads_it_and_wherever_its_peers_
     ledger.hear(reads(2, 1, &[(1, 2.0)]), 0);
     assert_eq!(heat(&ledger), 16.0);
     ledger.hear(with_leads(1, 2, Leads { since: 1, ..Leads::default() }), 0);
-    assert_eq!(heat(&ledger), 16.0, "only full ones tell");
+    assert_eq!(heat(&ledger), 16.0, "only full heartbeats carry it");
     ledger.hear(reads(2, 2, &[(1, 3.0)]), 0);
     assert_eq!(heat(&ledger), 17.0);
-    // It leads now, and tells all that it has come to; what the former leader had counts, too.
+    // Store 1 leads now and reports all its heat. The previous leader's heat still counts.
     ledger.hear(told(1, 2, 3, |lead| lead.heat = 4.5), 0);
     assert_eq!(heat(&ledger), 17.5);
-    // Neither one that starts anew nor one whose peer has gone tells of it, and it stays as hot as it was.
+    // A store that restarted or lost its peer reports no heat, and the region stays as hot as it
+    // was.
     ledger.hear(StoreHeartbeat { incarnation: 2, ..reads(2, 1, &[(1, 0.5)]) }, 0);
     assert_eq!(heat(&ledger), 18.0);
     ledger.hear(StoreHeartbeat { incarnation: 2, ..reads(2, 2, &[]) }, 0);
     assert_eq!(heat(&ledger), 18.0);
     let later = ledger.load(1, HEAT_WINDOW_S as u64 * SECOND).heat;
-    // Of a leader that has not spoken since it is what it said.
+    // A leader that has not reported yet keeps its last report.
     assert!((later - 4.5 - 13.5 / std::f64::consts::E).abs() < 1e-9, "{later}");
 }
 
@@ -394,7 +395,7 @@ fn a_follower_that_starts_anew_as_a_leader_leaves_its_heat_to_the_region() {
     ledger.hear(StoreHeartbeat { followed, ..heartbeat(1, 1, &[]) }, 0);
     ledger.hear(StoreHeartbeat { incarnation: 2, ..told(1, 2, 1, |lead| lead.heat = 0.5) }, 0);
     assert_eq!(ledger.load(1, 0).heat, 8.5);
-    // What an earlier leader says late takes nothing away.
+    // A late report of an earlier leader takes nothing away.
     let followed = vec![(1, 4.0)];
     ledger.hear(StoreHeartbeat { followed, ..heartbeat(2, 1, &[]) }, 0);
     ledger.hear(told(2, 1, 2, |lead| lead.heat = 4.0), 0);
@@ -420,7 +421,8 @@ fn a_new_leader_inherits_the_load_that_it_cannot_know() {
     ledger.hear(told(0, 3, 1, busy), 0);
     let load = ledger.load(1, 9 * SECOND);
     assert_eq!((load.read_rate, load.miss_rate, load.heat), (1000.0, 100.0, 800.0));
-    // As its leader would, had it stayed: averages with these windows under the same load stay as they are.
+    // The load is what a leader that stayed would report: averages with these windows do not change
+    // under the same load.
     let at = 20 * SECOND;
     for seconds in [0u64, 2, 5, 30, 300] {
         let part = |window: f64| 1.0 - (-(seconds as f64) / window).exp();
@@ -433,10 +435,10 @@ fn a_new_leader_inherits_the_load_that_it_cannot_know() {
         assert!((load.read_rate - 1000.0).abs() < 1e-6 && (load.heat - 800.0).abs() < 1e-6, "{load:?}");
         assert!((load.miss_rate - 100.0).abs() < 1e-6, "{load:?}");
     }
-    // What the former leader says late counts no more.
+    // A late report of the previous leader no longer counts.
     ledger.hear(told(0, 3, 9, busy), at + 300 * SECOND);
     assert!(ledger.load(1, at + 300 * SECOND).read_rate < 1001.0);
-    // A region that is gone is forgotten.
+    // A region that no longer exists is forgotten.
     let over = LeadReport {
         descriptor: RegionDescriptor {
             epoch: types::RegionEpoch { conf_version: 1, version: 9 },
@@ -461,12 +463,15 @@ fn that_a_new_leader_has_read_nothing_yet_does_not_count_for_a_minute() {
         let load = ledger.load(1, at * SECOND);
         assert!((load.miss_rate - load.read_rate / 10.0).abs() < 1e-6, "{load:?}");
     }
-    // The next one inherits what counts, and not what was told.
+    // The next leader inherits the effective rate, not the reported one.
     ledger.hear(told(2, 5, 1, cold), 60 * SECOND);
     let load = ledger.load(1, 60 * SECOND);
     assert!((load.miss_rate - load.read_rate / 10.0).abs() < 1e-6, "{load:?}");
-    assert!((ledger.load(1, 121 * SECOND).miss_rate - 1800.0).abs() < 1e-2, "its RAM does not hold more");
-    // Nothing was read before: what is told is all there is.
+    assert!(
+        (ledger.load(1, 121 * SECOND).miss_rate - 1800.0).abs() < 1e-2,
+        "after a minute the reported rate counts"
+    );
+    // Nothing was read before, so the report is all there is.
     let mut ledger = self::ledger(0);
     ledger.hear(told(0, 3, 1, |_| {}), 0);
     ledger.hear(told(1, 4, 1, cold), SECOND);

@@ -4,7 +4,7 @@ use crate::{LedgerConfig, Turn};
 const HOST: u64 = 7;
 const MS: u64 = 1_000_000;
 
-/// A store that has measured `mb` MB/s to within `spread`.
+/// Returns the heartbeat of a store that has measured `mb` MB/s to within `spread`.
 fn measured(store: StoreId, device: u64, mb: f64, spread: f64) -> StoreHeartbeat {
     StoreHeartbeat {
         store,
@@ -144,5 +144,5 @@ fn what_the_others_on_the_device_do_is_known() {
     let hung = StoreHeartbeat { turn: hangs, ..all[2].clone() };
     assert!(!self::ledger(&[all[0].clone(), hung]).neighbours(0, 0).sitting);
     let later = LedgerConfig::default().down_after_nanos + 1;
-    assert_eq!(of(0, later), Neighbours { sharers: 3, ..Neighbours::default() }, "nobody was heard since");
+    assert_eq!(of(0, later), Neighbours { sharers: 3, ..Neighbours::default() }, "no store was heard since");
 }

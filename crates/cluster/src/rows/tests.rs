@@ -6,7 +6,8 @@ use crate::encode_entry;
 use crate::state::tests::{bootstrap, commands, transfer};
 use crate::MetaCommand;
 
-/// Applies each command in a batch of its own; the number of rows that each wrote, the region's state aside.
+/// Applies each command in a batch of its own. Returns the number of rows that each wrote, without
+/// the region's state.
 fn apply_all(engine: &mut MemoryKeyspace, state: &mut MetaState, commands: &[MetaCommand]) -> Vec<usize> {
     let mut written = Vec::new();
     for (command, stamp_ms) in commands.iter().zip(50..) {
@@ -33,8 +34,9 @@ fn rows_hold_what_the_state_holds_after_every_command() {
 #[test]
 fn a_change_writes_the_row_of_what_changed_and_no_other() {
     let (mut engine, mut state) = (MemoryKeyspace::default(), MetaState::default());
-    // Cluster, policy, counters, 4 stores, 8 regions and one configuration value. Then one row each, and the
-    // counters where an id is taken or the list of stores has changed.
+    // The first command writes cluster, policy, counters, 4 stores, 8 regions and one configuration
+    // value. Each later one writes one row, and the counters if it takes an id or changes the list
+    // of stores.
     let written = apply_all(&mut engine, &mut state, &commands());
     assert_eq!(written, [16, 1, 2, 1, 1, 1, 2, 2, 2, 1, 1, 2, 1, 2, 2, 2, 1]);
     assert_eq!(apply_all(&mut engine, &mut state, &[bootstrap(9, 9)]), [0]);

@@ -1,5 +1,5 @@
-//! The settings that every store uses, whether it holds a peer of the meta region or not. They are sent and
-//! kept together with the list of stores, and share its version.
+//! The settings that every store uses, whether or not it holds a peer of the meta region. They are
+//! sent and stored with the list of stores, and share its version.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,7 @@ impl StrongReads {
     }
 }
 
-/// Returns whether every store uses this setting.
+/// Returns true if every store uses this setting.
 pub(super) fn is_for_every_store(name: &str) -> bool {
     [CONFIG_STRONG_READS, CONFIG_MAX_CLOCK_OFFSET].contains(&name)
 }
@@ -66,8 +66,8 @@ pub(super) fn parse_strong_reads(text: &str) -> Option<StrongReads> {
     [StrongReads::Lease, StrongReads::ReadIndex].into_iter().find(|known| known.name() == text)
 }
 
-/// Parses whole seconds, minutes, hours or days, from a second to a year. Less than a second would be of the
-/// order of a heartbeat's delay.
+/// Parses whole seconds, minutes, hours or days, from one second to one year. An offset below a
+/// second would be of the order of a heartbeat's delay.
 pub(super) fn parse_offset_ms(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
     let unit = match &text[digits.len()..] {
@@ -77,7 +77,7 @@ pub(super) fn parse_offset_ms(text: &str) -> Option<u64> {
         "d" => 86_400,
         _ => return None,
     };
-    // A sign is not part of a number here.
+    // `parse` accepts a sign, which is not allowed here.
     let number: u64 = digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
     let seconds = number.checked_mul(unit).filter(|seconds| (1..=SECONDS_MAX).contains(seconds))?;
     Some(seconds * 1000)

@@ -1,10 +1,13 @@
-//! Reports of regions, taken when the user regions' ranges cover every slot once afterwards as before.
+//! Checks which reports of regions fit: after they are taken, the user regions still cover every
+//! slot exactly once.
 //!
-//! A split is told by two leaders and a merge by one, each when it comes to it and in any order. A report
-//! that does not fit yet is left alone; it comes again, together with what it waits for.
+//! Two leaders report a split and one reports a merge, each at its own time and in any order. A
+//! report that does not fit yet is ignored. It comes again, together with the reports that it
+//! depends on.
 //!
-//! The version of a slot's region rises whenever the slot gets another region. Hence a range of a lower
-//! version than a slot's present one is an old story, and nothing of regions that merged away must be kept.
+//! The version of a slot's region rises whenever the slot moves to another region. Hence a range
+//! with a lower version than the slot's present region is outdated, and no record of merged regions
+//! is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +19,14 @@ type Regions = BTreeMap<RegionId, RegionDescriptor>;
 pub(crate) struct Fit<'a> {
     /// Ascending by id.
     pub taken: Vec<&'a RegionDescriptor>,
-    /// Regions that are no more: their slots are others'.
+    /// Regions that no longer exist, because other regions own their slots.
     pub gone: Vec<RegionId>,
-    /// News that do not fit.
+    /// Regions whose reports are newer but do not fit.
     pub ignored: Vec<RegionId>,
 }
 
-/// What of `reports` is newer than `known`, and of that the most that fits. `known` covers every slot once.
+/// Returns the largest set of `reports` that are newer than `known` and fit. `known` covers every
+/// slot once.
 pub(crate) fn fit<'a>(
     known: &Regions,
     reports: impl IntoIterator<Item = &'a RegionDescriptor>,
@@ -43,7 +47,7 @@ pub(crate) fn fit<'a>(
         }
     }
     fit.taken.extend(news.remove(&META_REGION));
-    // Most reports change no range, and those fit whatever the others do.
+    // Most reports change no range. They fit regardless of the others.
     let slots_now = |id: RegionId| known.get(&id).and_then(|region| region.slots);
     let (same, other): (Vec<_>, Vec<_>) =
         news.into_values().partition(|report| slots_now(report.id) == report.slots);
@@ -64,13 +68,13 @@ pub(crate) fn fit<'a>(
 
 const NOBODY: usize = usize::MAX;
 
-/// Lays the candidates over the known regions, the highest version first; as long as a slot is left without
-/// a region, takes back those that took its region from it.
+/// Lays the candidates over the known regions, the highest version first. While a slot has no
+/// region, rejects the candidates that took its region from it.
 fn settle<'a>(known: &Regions, mut candidates: Vec<&'a RegionDescriptor>) -> Fit<'a> {
     candidates.sort_unstable_by_key(|region| (std::cmp::Reverse(region.epoch.version), region.id));
     let mut rejected = vec![false; candidates.len()];
     loop {
-        // Slot by slot: which candidate has it.
+        // The index of the candidate that has each slot.
         let mut taker = vec![NOBODY; usize::from(SLOT_COUNT)];
         let mut accepted: BTreeMap<RegionId, usize> = BTreeMap::new();
         for (at, region) in candidates.iter().enumerate().filter(|(at, _)| !rejected[*at]) {
@@ -89,7 +93,7 @@ fn settle<'a>(known: &Regions, mut candidates: Vec<&'a RegionDescriptor>) -> Fit
             if takers.iter().all(|&taker| taker == NOBODY) && successor.is_none() {
                 continue;
             }
-            // It moves over, or goes: the slots must all have somebody, of a higher version.
+            // The region moves or ends. All its slots must have a successor with a higher version.
             let others = takers.iter().copied().filter(|&at| at != NOBODY && Some(at) != successor);
             let all_newer = others.clone().all(|at| candidates[at].epoch.version > old.epoch.version);
             if takers.contains(&NOBODY) || !all_newer {

@@ -1,4 +1,4 @@
-//! Descriptors as JSON: `types` has no serialization of its own.
+//! JSON encoding of descriptors. `types` has no serialization of its own.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -100,7 +100,7 @@ impl TryFrom<Json> for RegionDescriptor {
         if region.absorbed.len() > ABSORBED_MAX {
             return Err(format!("a descriptor names {} absorbed regions", region.absorbed.len()));
         }
-        // What else a descriptor must hold to, its own decoder knows.
+        // Encoding and decoding checks the other invariants of a descriptor.
         RegionDescriptor::decode(&region.encode()).map_err(|error| error.to_string())
     }
 }

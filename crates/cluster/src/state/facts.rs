@@ -1,5 +1,5 @@
-//! What a store says of itself, and how much of it is taken in: whoever may join says it, and every store keeps it
-//! for ever.
+//! The facts that a store reports about itself, and their limits. The limits matter because any
+//! process that may join sends facts, and every store keeps them forever.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,11 +14,13 @@ const ADDRESS_BYTES_MAX: usize = 128;
 const DEVICE_BYTES_MAX: usize = 128;
 const LABELS_MAX: usize = 16;
 const LABEL_BYTES_MAX: usize = 64;
-/// Bytes, and operations, per second: a petabyte. Sums of many stores' are still exact enough.
+/// Maximum of a capability, in bytes or operations per second. Sums over many stores are still
+/// exact enough.
 const CAPABILITY_MAX: f64 = 1e15;
 
-/// By which a store is known: the public half of the key that was drawn when its disk was first used. Whoever
-/// has the other half is the store; to know this one helps nobody to pass for it.
+/// The identity of a store: the public half of the key pair that was generated when its disk was
+/// first used. Only the owner of the private half is the store; knowing the public half does not
+/// help to impersonate it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreKey(pub [u8; 32]);
 
@@ -62,24 +64,25 @@ impl<'de> Deserialize<'de> for StoreKey {
     }
 }
 
-/// What a store says of itself. Addresses are `host:port`.
+/// The facts that a store reports about itself. Addresses are `host:port`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreFacts {
-    /// An empty disk under an old id has another. `None`: not told yet.
+    /// The store's key; `None` if it is not known yet. An empty disk under an old id has another
+    /// key.
     pub key: Option<StoreKey>,
     pub client: String,
     pub peer: String,
     pub admin: String,
     pub forward: Option<String>,
-    /// The device's profile, for people.
+    /// The device's profile, for display.
     pub device: String,
     pub capability: Capability,
     pub labels: BTreeMap<String, String>,
 }
 
 impl StoreFacts {
-    /// Whether this is what one store may say.
+    /// Checks that the facts are within their limits.
     pub fn check(&self) -> Result<(), MetaError> {
         let addresses = [&self.client, &self.peer, &self.admin].into_iter().chain(&self.forward);
         let is_short = |text: &String, most: usize| text.len() <= most;
@@ -92,14 +95,14 @@ impl StoreFacts {
             return bad("an address is longer than 128 bytes");
         }
         if !is_short(&self.device, DEVICE_BYTES_MAX) {
-            return bad("its device's name is longer than 128 bytes");
+            return bad("the device's name is longer than 128 bytes");
         }
         if self.labels.len() > LABELS_MAX || !self.labels.iter().all(is_label) {
-            return bad("it has more than 16 labels, or one that is none or longer than 64 bytes");
+            return bad("there are more than 16 labels, or one is malformed or longer than 64 bytes");
         }
         let Capability { kv_bytes_per_s, ops_per_s } = self.capability;
         if !is_bounded(kv_bytes_per_s) || !is_bounded(ops_per_s) {
-            return bad("its capability is negative or above 10^15");
+            return bad("the capability is negative or above 10^15");
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Operators in flight and those that ended. They are replicated: the next leader of the meta region goes
-//! on with what the last one began.
+//! Operators in flight and operators that ended. They are replicated, so the next leader of the
+//! meta region continues the operators of the last one.
 //!
 //! ```text
 //!             ┌────────────▶ finished
@@ -7,8 +7,9 @@
 //!             └─────▶ bound ────▶ finished (succeeded)
 //! ```
 //!
-//! *Undoing* and *bound* exclude each other, and both are agreed before anything is done that relies on
-//! them: a merge's source takes commands again only if nobody can have told the target to take it over.
+//! *Undoing* and *bound* exclude each other. Each is agreed before any action that relies on it: a
+//! merge's source takes commands again only if no leader can have told the target to take the
+//! source over.
 
 use placement::Operator;
 use serde::{Deserialize, Serialize};
@@ -17,10 +18,11 @@ use types::{PeerRole, RegionId, StoreId, UnixMillis};
 use super::{MetaState, Object, StoreState};
 use crate::{MetaError, MetaReply};
 
-/// From 1, in the order of their beginnings.
+/// The id of an operator: from 1, in the order in which operators begin.
 pub type OperatorId = u64;
 
-/// Ended operators that are remembered. Replicas agree on it: it is part of the state machine.
+/// Number of ended operators that are remembered. It must be the same on every replica, because it
+/// is part of the state machine.
 pub const HISTORY_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,9 +30,9 @@ pub const HISTORY_MAX: usize = 256;
 pub enum Phase {
     #[default]
     Going,
-    /// It failed, and what it left half done is taken back.
+    /// The operator failed, and what it left half done is being undone.
     Undoing { because: Outcome },
-    /// It cannot be taken back and goes on until it succeeds.
+    /// The operator cannot be undone and continues until it succeeds.
     Bound,
 }
 
@@ -38,14 +40,14 @@ pub enum Phase {
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     Succeeded,
-    /// The region has a new term and another leader than the wanted one.
+    /// The region has a new term and another leader than the requested one.
     LedElsewhere {
         leader: StoreId,
     },
     TimedOut,
-    /// The leader gave it up, or refused it.
+    /// The leader gave the operator up or refused it.
     Aborted,
-    /// The region has changed so that it makes no sense any more.
+    /// The region has changed so that the operator no longer makes sense.
     Overtaken,
 }
 
@@ -68,9 +70,9 @@ pub struct InFlight {
     pub id: OperatorId,
     pub operator: Operator,
     pub phase: Phase,
-    /// The region's version (of splits and merges) when it began.
+    /// The region's version when the operator began. Splits and merges raise it.
     pub version: u64,
-    /// Taken for the region that a split makes.
+    /// The id that is reserved for the new region of a split.
     pub new_region: Option<RegionId>,
     pub started_ms: UnixMillis,
 }
@@ -86,7 +88,7 @@ pub struct Finished {
 }
 
 impl MetaState {
-    /// The operator that this region takes part in.
+    /// Returns the operator in which this region takes part.
     pub fn operator_on(&self, region: RegionId) -> Option<&InFlight> {
         self.operators.values().find(|flight| {
             flight.operator.region() == region || flight.operator.into_region() == Some(region)
@@ -119,7 +121,8 @@ impl MetaState {
         Ok(MetaReply::Begun { id })
     }
 
-    /// What an operator must hold to, whatever was known where it was planned.
+    /// Checks the conditions of an operator against the agreed state, independent of what its
+    /// planner knew.
     pub(crate) fn check_operator(&self, operator: &Operator) -> Result<(), MetaError> {
         for id in [Some(operator.region()), operator.into_region()].into_iter().flatten() {
             let region = self.regions.get(&id).ok_or(MetaError::UnknownRegion(id))?;

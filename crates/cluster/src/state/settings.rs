@@ -1,5 +1,5 @@
-//! What an operator may change of the agreed configuration while the cluster runs: what has an effect, and
-//! nothing else.
+//! The agreed settings that an administrator may change while the cluster runs. Only settings that
+//! have an effect are listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,40 +18,40 @@ const SETTINGS: [&str; 5] = [
     CONFIG_MAX_CLOCK_OFFSET,
 ];
 
-/// In place of a label: no two stores are taken to fail together.
+/// The value that removes the label: no two stores are assumed to fail together.
 const NO_LABEL: &str = "none";
 
-/// A setting as it counts now, whether it was ever set or not.
+/// The present value of a setting, configured or default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     pub name: &'static str,
     pub value: String,
-    /// What it means, for people.
+    /// The meaning of the value, for display.
     pub note: String,
 }
 
 impl Setting {
-    /// Returns whether every store uses it, and not only the leader of the meta region.
+    /// Returns true if every store uses the setting, and not only the leader of the meta region.
     pub fn is_for_every_store(&self) -> bool {
         super::agreed::is_for_every_store(self.name)
     }
 }
 
-/// Why a setting stays as it is.
+/// Why a setting was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     #[error("unknown setting '{name}': the settings are {}", SETTINGS.join(", "))]
     Unknown { name: String },
     #[error("no store has the label '{label}': stores have {}", listed(.labels))]
     NoSuchLabel { label: String, labels: Vec<String> },
-    #[error("{stores} stores stay in the cluster: they can hold no {replicas} copies, one a store")]
+    #[error("{stores} stores stay in the cluster and cannot hold {replicas} copies, one a store")]
     TooFewStores { replicas: usize, stores: usize },
     #[error(transparent)]
     Refused(#[from] MetaError),
 }
 
 impl MetaState {
-    /// All of them.
+    /// Returns all settings.
     pub fn settings(&self) -> Vec<Setting> {
         let setting = |name, value: String, note: &str| Setting { name, value, note: note.to_owned() };
         let label = self.domain_label().unwrap_or(NO_LABEL).to_owned();
@@ -80,8 +80,8 @@ impl MetaState {
         ]
     }
 
-    /// The command that changes one. A label that no store has would have no effect, and is sooner mistyped
-    /// than meant.
+    /// Returns the command that changes a setting. A label that no store has is refused: it would
+    /// have no effect and is probably mistyped.
     pub fn set(&self, name: &str, value: &str) -> Result<MetaCommand, SettingError> {
         if !SETTINGS.contains(&name) {
             return Err(SettingError::Unknown { name: name.to_owned() });
@@ -92,11 +92,12 @@ impl MetaState {
         check_config(name, value)?;
         let staying = self.members().filter(|store| store.state == StoreState::Up).count();
         match super::parse_replicas(value) {
-            // What cannot be reached would keep regions from being moved: they would be waiting for a copy.
+            // A number of copies that cannot be reached would keep regions from being moved,
+            // because they would wait for a copy.
             Some(replicas) if name == CONFIG_REPLICAS && replicas > staying => {
                 return Err(SettingError::TooFewStores { replicas, stores: staying });
             }
-            // With two voters nothing is agreed on once either is down.
+            // With two voters nothing can be agreed while either is down.
             Some(replicas) if name == CONFIG_META_REPLICAS && replicas % 2 == 0 => {
                 let (name, value) = (name.to_owned(), value.to_owned());
                 return Err(MetaError::BadConfig { name, value, expected: "1, 3, 5, 7 or 9" }.into());
@@ -110,13 +111,13 @@ impl MetaState {
         Ok(MetaCommand::SetConfig { name: name.to_owned(), value: Some(value.to_owned()) })
     }
 
-    /// Names of the labels that members have, ascending.
+    /// Returns the names of the labels that members have, ascending.
     fn labels(&self) -> Vec<String> {
         let names: BTreeSet<&String> = self.members().flat_map(|store| store.facts.labels.keys()).collect();
         names.into_iter().cloned().collect()
     }
 
-    /// Which stores fail together, or by which labels they could.
+    /// Describes which stores fail together, or which labels could say so.
     fn domains(&self) -> String {
         let Some(label) = self.domain_label() else {
             return format!("labels that stores have: {}", listed(&self.labels()));
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(refused("max-clock-offset", "0s"), expected);
         assert_eq!(refused("domain-label", "rack"), "no store has the label 'rack': stores have zone");
         assert_eq!(refused("meta-replicas", "2"), "'2' is no value of 'meta-replicas': 1, 3, 5, 7 or 9");
-        let too_few = "3 stores stay in the cluster: they can hold no 4 copies, one a store";
+        let too_few = "3 stores stay in the cluster and cannot hold 4 copies, one a store";
         assert_eq!(refused("replicas", "4"), too_few);
     }
 

@@ -1,4 +1,4 @@
-//! Members: how a store becomes one, what is known of it, and how it goes.
+//! The members of the cluster: how stores join, change and leave.
 
 use serde::{Deserialize, Serialize};
 use types::{RegionId, StoreId};
@@ -6,19 +6,21 @@ use types::{RegionId, StoreId};
 use super::{MetaState, Object, StoreFacts, StoreKey};
 use crate::{MetaCommand, MetaError, MetaReply};
 
-/// Members that there may be. Each store has connections to all others, and the list goes to all when it changes;
-/// and whoever is let in to join must not be able to make it grow without end.
+/// Maximum number of members. Each store has connections to all others, and every change of the
+/// list goes to all of them. The limit also keeps joining processes from growing the list without
+/// bound.
 pub const STORES_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreState {
-    /// A member. Whether it lives, only heartbeats say.
+    /// A member. Only heartbeats say whether it is alive.
     #[default]
     Up,
-    /// A member that is asked to go: its leaders and peers move away.
+    /// A member that is being drained: its leaders and peers move away.
     Draining,
-    /// No member any more. Kept, so that its id is not used again and it is told so when it comes back.
+    /// No longer a member. The record stays so that the id is not used again and the store is told
+    /// of its removal if it comes back.
     Removed,
 }
 
@@ -28,7 +30,7 @@ pub struct StoreRecord {
     pub id: StoreId,
     pub facts: StoreFacts,
     pub state: StoreState,
-    /// Stand in for the measured capability when data and leaders are placed.
+    /// The weights that replace the measured capability when data and leaders are placed.
     pub data_weight: Option<f64>,
     pub leader_weight: Option<f64>,
 }
@@ -40,7 +42,7 @@ impl StoreRecord {
 }
 
 impl MetaState {
-    /// Everybody that is not removed, ascending.
+    /// Returns the stores that were not removed, ascending.
     pub fn members(&self) -> impl Iterator<Item = &StoreRecord> {
         self.stores.values().filter(|store| store.state != StoreState::Removed)
     }
@@ -53,12 +55,12 @@ impl MetaState {
         }
     }
 
-    /// The store that is known by a key, even if it was removed.
+    /// Returns the store with this key, even if it was removed.
     pub fn with_key(&self, key: StoreKey) -> Option<&StoreRecord> {
         self.stores.values().find(|store| store.facts.key == Some(key))
     }
 
-    /// The first region that has a peer of any role on `store`.
+    /// Returns the first region that has a peer of any role on `store`.
     pub fn first_peer_on(&self, store: StoreId) -> Option<RegionId> {
         self.regions.values().find(|region| region.has_peer_on(store)).map(|region| region.id)
     }
@@ -82,7 +84,7 @@ impl MetaState {
         Ok((MetaReply::Joined { store, cluster_id }, object))
     }
 
-    /// What concerns a member that there is.
+    /// Applies a command about an existing member.
     pub(super) fn apply_to_store(&mut self, command: &MetaCommand) -> Result<Option<Object>, MetaError> {
         match command {
             MetaCommand::SetStore { store, facts } => {
@@ -126,7 +128,7 @@ impl MetaState {
         }
     }
 
-    /// `None`: nothing is different afterwards.
+    /// Changes a record. Returns `None` if the change has no effect.
     fn change_store(&mut self, id: StoreId, change: impl FnOnce(&mut StoreRecord)) -> Option<Object> {
         let record = self.stores.get_mut(&id).expect("the caller found it");
         let before = record.clone();
@@ -138,7 +140,7 @@ impl MetaState {
         Some(Object::Store(id))
     }
 
-    /// Whether the stores that are not asked to go can hold every region without `store`.
+    /// Checks that the stores that are not draining can hold every region without `store`.
     fn check_staying(&self, store: StoreId) -> Result<(), MetaError> {
         let stays = |other: &&StoreRecord| other.state == StoreState::Up && other.id != store;
         let staying = self.stores.values().filter(stays).count();

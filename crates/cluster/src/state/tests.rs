@@ -69,7 +69,7 @@ pub(crate) fn transfer(region: RegionId, to: StoreId) -> Operator {
     Operator::TransferLeader { region, from: 3, to, reason: Reason::Requested }
 }
 
-/// Region 1 of the cluster that `bootstrap(4, 7)` begins, with a learner more.
+/// Returns region 1 of the cluster that `bootstrap(4, 7)` begins, with an added learner.
 fn grown() -> RegionDescriptor {
     let MetaCommand::Bootstrap { regions, .. } = bootstrap(4, 7) else { unreachable!() };
     let free = (0..4).find(|&store| !regions[1].has_peer_on(store)).unwrap();
@@ -300,7 +300,7 @@ fn joining_twice_is_joining_once() {
     assert_eq!(state.apply(&join(77), 1), joined(3));
     let version = state.members_version;
     assert_eq!(state.apply(&join(77), 2), joined(3));
-    assert_eq!(state.members_version, version, "nothing is new");
+    assert_eq!(state.members_version, version, "nothing has changed");
     assert_eq!(state.apply(&join(78), 3), joined(4));
     assert_eq!(state.members_version, version + 1);
     assert_eq!(state.stores[&3].facts.key, key(77));
@@ -332,12 +332,12 @@ fn joins_make_no_more_than_so_many_stores_and_none_that_says_too_much() {
     }
     let device = "x".repeat(1 << 20);
     let facts = StoreFacts { key: key(20_000), device, ..facts(7) };
-    let bad = MetaError::BadFacts("its device's name is longer than 128 bytes");
+    let bad = MetaError::BadFacts("the device's name is longer than 128 bytes");
     assert_eq!(state.apply(&MetaCommand::Join { facts: facts.clone() }, 2), Err(bad.clone()));
     let facts = StoreFacts { key: key(1000), ..facts };
     assert_eq!(state.apply(&MetaCommand::SetStore { store: 0, facts }, 2), Err(bad));
     assert_eq!(state, full);
-    // Who is known is answered, and a place that becomes free is given away.
+    // A known store is answered, and a free place is given to another store.
     assert!(state.apply(&join(5000), 2).is_ok());
     state.apply(&MetaCommand::RemoveStore { store: 3 }, 3).unwrap();
     assert!(state.apply(&join(30_000), 4).is_ok());
@@ -413,7 +413,7 @@ fn no_operator_brings_anything_to_a_store_that_leaves_or_takes_the_last_voter() 
         MetaCommand::BeginOperator { id: 1, operator }
     };
     assert_eq!(state.apply(&remove(2), 1), Err(MetaError::LastVoter(1)));
-    assert!(state.apply(&remove(1), 1).is_ok(), "a peer that is none is no voter");
+    assert!(state.apply(&remove(1), 1).is_ok(), "a store without a peer is not a voter");
 }
 
 #[test]

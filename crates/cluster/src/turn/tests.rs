@@ -3,14 +3,14 @@ use crate::{LedgerConfig, StoreHeartbeat};
 
 const STEP: u64 = SECOND / 5;
 
-/// A leader with stores that answer every step as stores do, and what came of it.
+/// A leader with stores that answer every step as real stores do, and the results.
 struct World {
     ledger: Ledger,
     turns: Turns,
     now: BootNanos,
     seq: u64,
     stores: BTreeMap<StoreId, Member>,
-    /// Who began, in this order.
+    /// The stores that began a sitting, in this order.
     begun: Vec<StoreId>,
     most_at_once: usize,
 }
@@ -20,7 +20,7 @@ struct Member {
     host: u64,
     turn: Turn,
     since: BootNanos,
-    /// How long it sits.
+    /// The length of a sitting.
     sits: u64,
     hears: bool,
     silent: bool,
@@ -58,7 +58,7 @@ impl World {
         member.since = now;
     }
 
-    /// One round of heartbeats, the leader's answer last.
+    /// Runs one round of heartbeats, the leader's answer last.
     fn step(&mut self) -> Vec<TurnGrant> {
         self.now += STEP;
         self.seq += 1;
@@ -121,7 +121,7 @@ fn stores_of_different_hosts_sit_at_once_and_one_of_an_unknown_host_alone() {
     let mut world = World::new(&[1, 0, 2]);
     (0..3).for_each(|store| world.ask(store));
     world.run(20);
-    assert_eq!((&world.begun[..], world.most_at_once), (&[0, 1, 2][..], 1), "and it is not passed by");
+    assert_eq!((&world.begun[..], world.most_at_once), (&[0, 1, 2][..], 1), "no other store overtakes it");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_grant_that_is_not_taken_goes_to_the_next_and_its_store_is_behind() {
     assert_eq!(world.begun, [1, 2]);
     world.member(0).hears = true;
     world.run(5);
-    assert_eq!(world.begun, [1, 2, 0], "it is served when it can be");
+    assert_eq!(world.begun, [1, 2, 0], "the store is served when it answers");
 }
 
 #[test]
@@ -191,11 +191,11 @@ fn a_new_leader_knows_who_sits_and_who_has_waited_longest() {
     world.ask(0);
     world.step();
     assert_eq!(world.begun, [2]);
-    // It has heard nothing yet.
+    // The new leader has heard nothing yet.
     world.turns = Turns::default();
     world.ledger = Ledger::new(world.now, LedgerConfig::default());
     world.run(2);
-    assert_eq!(world.begun, [2], "it does not hand out what it has not seen given back");
+    assert_eq!(world.begun, [2], "a turn is not granted again before its end was seen");
     world.run(15);
     assert_eq!((&world.begun[..], world.most_at_once), (&[2, 1, 0][..], 1));
 }
@@ -232,7 +232,7 @@ fn without_a_leader_a_store_sits_down_after_a_while() {
     assert!(!waiting.may_sit(false, true, 0));
     assert!(waiting.may_sit(true, true, 0));
     assert!(!waiting.may_sit(false, false, SECOND));
-    assert!(!waiting.may_sit(false, true, 15 * SECOND), "it was heard meanwhile");
+    assert!(!waiting.may_sit(false, true, 15 * SECOND), "the leader was heard in between");
     assert!(!waiting.may_sit(false, false, 16 * SECOND));
     assert!(!waiting.may_sit(false, false, 35 * SECOND));
     assert!(waiting.may_sit(false, false, 36 * SECOND));

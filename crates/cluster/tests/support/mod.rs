@@ -1,7 +1,8 @@
-//! A cluster small enough to see through: regions that carry out orders as real leaders do, stores that
-//! report them, and a meta region whose log is a list. What must hold is checked after every moment.
+//! A cluster small enough to see through: regions that carry out orders as real leaders do, stores
+//! that report them, and a meta region whose log is a list. Invariants are checked after every
+//! moment.
 
-// Each test program uses a part.
+// Each test program uses only a part.
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use types::*;
 pub const SECOND: u64 = 1_000_000_000;
 const TICK: u64 = SECOND / 2;
 
-/// A region as it is in truth.
+/// The true state of a region.
 #[derive(Clone, Debug)]
 pub struct Region {
     pub descriptor: RegionDescriptor,
@@ -25,13 +26,13 @@ pub struct Region {
     pub bytes: u64,
 }
 
-/// What happens to orders and proposals on their way.
+/// The fate of an order or proposal on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
     #[default]
     Arrives,
     Lost,
-    /// It arrives after as many moments, and twice.
+    /// It arrives after this many moments, and twice.
     Late(u8),
 }
 
@@ -44,39 +45,39 @@ pub enum Cargo {
 pub struct World {
     pub now: BootNanos,
     pub meta: MetaState,
-    /// What `meta` is kept as.
+    /// The stored form of `meta`.
     rows: MemoryKeyspace,
     pub ledger: Ledger,
     pub driver: Driver,
-    /// Region 0's, in which the driver plans.
+    /// Region 0's term, in which the driver plans.
     pub term: Term,
     pub limits: PlanLimits,
     pub regions: BTreeMap<RegionId, Region>,
     pub dead: BTreeSet<StoreId>,
-    /// What stores say they can do; nothing: as much as any other.
+    /// The speeds that stores report. A store without an entry is as fast as any other.
     pub speeds: BTreeMap<StoreId, f64>,
-    /// Of all that stores say of themselves.
+    /// The spread that all stores report.
     pub spread: f64,
-    /// What stores say of their CPUs, if they do.
+    /// The CPU loads that stores report, if any.
     pub cpus: BTreeMap<StoreId, placement::Cpu>,
-    /// Stores on which learners get nothing.
+    /// Stores on which learners get no data.
     pub stuck: BTreeSet<StoreId>,
-    /// Moments that a learner takes to be filled.
+    /// Moments that it takes to fill a learner.
     pub fill_moments: u64,
     filling: BTreeMap<(RegionId, StoreId), u64>,
-    /// What every store may hold; 0: nobody knows.
+    /// The capacity of every store; 0 if unknown.
     pub capacity_bytes: u64,
-    /// Operations per second. Leaders know of them what happened since they lead.
+    /// Operations per second. A leader knows only what happened since its election.
     pub heat: BTreeMap<RegionId, f64>,
     leading: BTreeMap<RegionId, (StoreId, BootNanos)>,
     /// Regions whose sizes their leaders have not measured.
     pub unsized_regions: BTreeSet<RegionId>,
-    /// All that ever was.
+    /// All regions that ever existed.
     known: BTreeSet<RegionId>,
     books: BTreeMap<StoreId, LeadBook>,
     seq: u64,
     late: Vec<(u8, Order)>,
-    /// What was proposed, ordered and carried out.
+    /// Proposals, orders and executed orders.
     pub events: Vec<String>,
 }
 
@@ -134,7 +135,7 @@ impl World {
             ledger: Ledger::new(0, config),
             driver: Driver::new(DriverConfig::default()),
             term: 5,
-            // Nothing is planned unless a test wants it.
+            // Nothing is planned unless a test asks for it.
             limits: PlanLimits { in_flight_max: 0, ..PlanLimits::default() },
             known: regions.keys().copied().collect(),
             regions,
@@ -195,7 +196,7 @@ impl World {
         Ok(())
     }
 
-    /// The leader of region 0 is another from now on, and knows only what is in the rows and was heard.
+    /// Replaces the leader of region 0. The new one knows only the rows and the heartbeats.
     pub fn new_driver(&mut self) {
         let meta = MetaState::load(&self.rows).expect("the rows are whole");
         assert_eq!(meta, self.meta);
@@ -204,7 +205,7 @@ impl World {
         self.term += 1;
     }
 
-    /// As when an order to prepare a merge comes late.
+    /// Prepares a merge, as an order that arrives late does.
     pub fn freeze(&mut self, source: RegionId, into: RegionId) {
         let expect = self.regions[&source].descriptor.epoch;
         self.carry_out(&Order::Change {
@@ -214,14 +215,14 @@ impl World {
         });
     }
 
-    /// As when an order to add a learner comes late.
+    /// Adds a learner, as an order that arrives late does.
     pub fn add_late(&mut self, region: RegionId, store: StoreId) {
         let expect = self.regions[&region].descriptor.epoch;
         let change = RegionChange::Peers(vec![PeerChange::AddLearner(store)]);
         self.carry_out(&Order::Change { region, expect, change });
     }
 
-    /// One moment.
+    /// Runs one moment.
     pub fn tick(&mut self, mut fate: impl FnMut(Cargo) -> Fate) {
         self.now += TICK;
         self.live();
@@ -265,7 +266,7 @@ impl World {
         }
     }
 
-    /// What regions do by themselves: elect, catch up, leave a joint configuration.
+    /// Runs what regions do by themselves: elect, catch up, leave a joint configuration.
     fn live(&mut self) {
         for region in self.regions.values_mut() {
             let alive = |store: StoreId| !self.dead.contains(&store);
@@ -323,7 +324,7 @@ impl World {
                 });
                 let id = region.descriptor.id;
                 let heat = self.heat.get(&id).copied().unwrap_or(0.0);
-                // Who leads from the first has always led.
+                // The first leader has always led.
                 let led = self.leading.entry(id).or_insert((store, 0));
                 if led.0 != store {
                     *led = (store, self.now);
@@ -359,7 +360,7 @@ impl World {
         }
     }
 
-    /// As a region's leader does: only for the epoch it was meant for.
+    /// Carries out an order as a region's leader does: only for the epoch that it names.
     fn carry_out(&mut self, order: &Order) {
         let Some(region) = self.regions.get(&order.region()).filter(|region| region.leader.is_some()) else {
             return;
@@ -390,7 +391,8 @@ impl World {
                 let Ok(changed) = region.descriptor.after_entry(change, region.commit + 1) else { return };
                 region.commit += 1;
                 if let RegionChange::CommitMerge { source, source_index } = change {
-                    // A source that is gone, or takes commands again, must never be taken over.
+                    // A source that no longer exists, or takes commands again, must never be taken
+                    // over.
                     let truth = self.regions.remove(&source.id).expect("a source is merged once");
                     assert_eq!(truth.descriptor, **source);
                     let merging = truth.descriptor.merging.expect("it was rolled back");
@@ -403,7 +405,8 @@ impl World {
                 let matched = |peer: &Peer| (peer.store, old.get(&peer.store).copied().unwrap_or(0));
                 region.matched = region.descriptor.peers.iter().map(matched).collect();
                 if had_quorum && !has_quorum(&region.descriptor, alive) {
-                    // It was given while somebody lived who has died since; a leader sees to that itself.
+                    // A store that was alive when the order was given has died since. A real leader
+                    // checks that itself.
                     return;
                 }
             }
@@ -422,7 +425,8 @@ impl World {
         self.regions.insert(new_region, right);
     }
 
-    /// No order takes a region's quorum among the stores that are up, as far as one can know.
+    /// Checks that no order takes a region's quorum among the stores that are up, as far as can be
+    /// known.
     fn check_order(&self, order: &Order) {
         let Order::Change { region, expect, change } = order else { return };
         let Some(region) = self.regions.get(region).filter(|region| region.descriptor.epoch == *expect)
@@ -436,7 +440,7 @@ impl World {
         }
     }
 
-    /// What holds at every moment.
+    /// Checks the invariants.
     fn check(&self) {
         for regions in [
             self.meta.regions.values().collect::<Vec<_>>(),
@@ -461,13 +465,13 @@ impl World {
         }
     }
 
-    /// What a store holds, learners that are being filled included.
+    /// Returns the bytes that a store holds, including learners that are being filled.
     pub fn held_bytes(&self, store: StoreId) -> u64 {
         let held = self.regions.values().filter(|region| region.descriptor.has_peer_on(store));
         held.map(|region| region.bytes).sum()
     }
 
-    /// Whether the agreed and the true state are the same, and nothing is under way.
+    /// Returns true if the agreed and the true state are equal and nothing is in progress.
     pub fn is_at_rest(&self) -> bool {
         let truth = self.regions.values().map(|region| (&region.descriptor, region.descriptor.merging));
         self.meta.operators.is_empty()
@@ -532,7 +536,7 @@ fn show(command: &MetaCommand) -> String {
     }
 }
 
-/// `kind region [from] to`, as people ask.
+/// Parses `kind region [from] to`, as administrators write it.
 pub fn operator(kind: &str, numbers: &[u64]) -> Option<Operator> {
     let reason = Reason::Requested;
     Some(match (kind, numbers) {

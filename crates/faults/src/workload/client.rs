@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use bench::cluster_client::{Call as Request, ClusterClient, Outcome};
+use ::client::cluster_client::{Call as Request, ClusterClient, Outcome};
 use bytes::Bytes;
 use resp::Reply;
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bench::cluster_client::{ClusterClient, Patience};
+use ::client::cluster_client::{ClusterClient, Patience};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 

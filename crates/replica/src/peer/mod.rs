@@ -1,8 +1,8 @@
-//! One region's peer on this store: the consensus code and what is wrapped around it.
+//! One region's peer on this store: the raft crate's node and its surroundings.
 //!
-//! Every call into the consensus code goes through `drive`, which notices a change of term, role or
-//! leader afterwards and overrides the election timeout that the library drew from the thread's own
-//! randomness with one derived from (seed, store, region, term, attempt).
+//! Every call into the raft crate goes through `drive`. It detects a change of term, role or leader
+//! afterwards. It also replaces the election timeout, which the crate draws from the thread's own
+//! randomness, by one derived from (seed, store, region, term, attempt).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -43,13 +43,14 @@ mod quarantine;
 mod snapshots;
 mod turn;
 
-/// A peer with so many times what is handed out at once still to execute does not stand.
+/// The multiple of one hand-out's bytes. A peer with more committed bytes to execute does not
+/// campaign.
 const BEHIND_APPLIES: u64 = 16;
 
-/// Bytes of entries that are read at once to look for changes.
+/// Maximum bytes of entries that are read at a time to look for changes.
 const CHANGES_READ_BYTES: u64 = 1 << 20;
 
-/// Returns true if an entry of `first..=last` changes who the peers are.
+/// Returns true if an entry of `first..=last` changes the set of peers.
 fn changes_peers<L: LogStore>(
     log: &L,
     region: RegionId,
@@ -66,14 +67,15 @@ fn changes_peers<L: LogStore>(
     Ok(false)
 }
 
-/// A turn's actions, by when they must happen.
+/// A turn's actions, grouped by the time at which they must happen.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// Ends of leases, news and refusals: before anything leaves the store.
+    /// Ends of leases, changes of leadership and refusals, which come before anything leaves the
+    /// store.
     pub first: Vec<Action>,
     pub sends: Vec<Action>,
     pub later: Vec<Action>,
-    /// What applying made of the store's set of peers: for the worker.
+    /// Changes of the store's set of peers by applied entries, for the worker.
     pub turnover: Vec<Turnover>,
 }
 
@@ -83,20 +85,21 @@ impl Outbox {
     }
 }
 
-/// What a turn of a peer has left.
+/// The state of a peer after its turn.
 pub(crate) enum Turned {
     Done,
     HasMore,
-    /// Committed entries, for which there was no room.
+    /// Committed entries are left, because there was no room for them.
     Withheld,
 }
 
 pub(crate) enum Turnover {
-    /// A split made it; `led`: the parent is led here, so this peer stands at once.
+    /// A split made the region. `led` is true if this store leads the parent, so that this peer
+    /// campaigns at once.
     Born { descriptor: RegionDescriptor, parent: RegionId, at: LogIndex, led: bool },
-    /// The region has no peer here any more.
+    /// The region no longer has a peer here.
     Gone { descriptor: RegionDescriptor },
-    /// It has merged into another.
+    /// The region has merged into another.
     Absorbed { source: RegionDescriptor },
 }
 
@@ -107,7 +110,7 @@ struct Seen {
     leader: u64,
 }
 
-/// A change that is committed: its effect on the consensus code comes when it is applied.
+/// A committed change. It takes effect in the raft crate when it is applied.
 struct PendingChange {
     index: LogIndex,
     conf_change: Option<ConfChangeV2>,
@@ -116,80 +119,87 @@ struct PendingChange {
 
 pub(crate) struct Peer<L: LogStore> {
     region: RegionId,
-    /// This peer's number.
+    /// This peer's id.
     id: PeerId,
     raw: RawNode<LogView<L>>,
     seen: Seen,
-    /// As applied. A blank peer's is what it was announced with.
+    /// The descriptor as applied. A blank peer has the one with which it was announced.
     descriptor: RegionDescriptor,
-    /// As of what was handed out to be applied.
+    /// The descriptor as of the entries that were handed out.
     handed_descriptor: RegionDescriptor,
     pending_changes: VecDeque<PendingChange>,
-    /// While leading: no change is proposed before everything through here is applied.
+    /// While leading: the index that must be applied before a change may be proposed.
     last_change: LogIndex,
-    /// While leading: no lease before this is applied. A region that a split made may have a leader
-    /// elsewhere as soon as any store has applied the split; this store must not go on reading its slots.
+    /// While leading: the index that must be applied before a lease may begin. The new region of a
+    /// split may have a leader elsewhere as soon as any store has applied the split, and this store
+    /// must then no longer read its slots.
     lease_needs: LogIndex,
-    /// The last split that was applied: the new region's rows need this log until a flush covers it.
+    /// The last split that was applied. The new region's rows depend on this log until a flush
+    /// covers them.
     last_split: LogIndex,
-    /// Where peers are that the descriptor does not know: the latest of each store.
+    /// Peers that the descriptor does not know: the latest one on each store.
     strangers: BTreeMap<StoreId, PeerId>,
-    /// A leader of this term counts on entries that are not in the log: either it lies, or what this peer vouched
-    /// for is lost. It helps nobody to lead until a later leader has filled the log.
+    /// The term whose leader counts on entries that are not in the log. Either it lies, or entries
+    /// that this peer acknowledged are lost. This peer neither votes nor campaigns until a later
+    /// leader has filled the log.
     missing_since: Option<Term>,
-    /// The peer holds no log and no rows, and waits for a snapshot. It has acknowledged no entry, so it
-    /// votes like any voter with an empty log, but it never campaigns: it knows no configuration.
+    /// True if the peer holds no log and no rows, and waits for a snapshot. It has acknowledged no
+    /// entry, so it votes like any voter with an empty log. It never campaigns, because it knows no
+    /// configuration.
     is_blank: bool,
-    /// An accepted snapshot's index, until it is applied.
+    /// The index of an accepted snapshot, until it is applied.
     applying: Option<LogIndex>,
-    /// Committed, and not to be handed out yet: beyond that snapshot, or from a merge on whose source has not
-    /// come to its end.
+    /// Committed entries that must not be handed out yet: they come after an unfinished snapshot,
+    /// or follow a merge whose source is not completely applied.
     held: Vec<Committed>,
-    /// The merges among what is held.
+    /// The merges among the held entries.
     takeovers: VecDeque<Takeover>,
-    /// The region has merged away, and all that it ever held is applied: nothing is handed out any more.
+    /// True if the region has merged away and everything in its log is applied. Nothing is handed
+    /// out any more.
     is_taken: bool,
-    /// Where this peer, as the leader, proposed to seal the region.
+    /// The index at which this peer, as the leader, proposed to seal the region.
     sealing: LogIndex,
-    /// `MakeSnapshot` was said and not answered.
+    /// True after `MakeSnapshot` until its answer.
     making: bool,
-    /// Term and vote as last handed to the log.
+    /// Term and vote, as last given to the log.
     given_vote: (Term, u64),
-    /// The term as the log has it durably.
+    /// The term that the log holds durably.
     saved_term: Term,
     election_timeout: usize,
-    /// Election timeouts drawn so far.
+    /// Number of election timeouts drawn so far.
     attempt: u64,
     hold: VoteHold,
     proposals: Proposals,
     reads: Reads,
     lease: Lease,
     transfer: Option<StoreId>,
-    /// True if the store is about to stop: this peer must not become leader.
+    /// True if the store is about to stop, so that this peer must not become leader.
     is_stopping: bool,
     /// See `Input::Quarantine`.
     confined: Option<Confined>,
     pub unsaved: Unsaved,
     in_flight: Option<InFlight>,
-    /// Handed out to be applied.
+    /// The index through which entries were handed out.
     handed: LogIndex,
     flushed: LogIndex,
     held_by_all_hint: LogIndex,
-    /// When a leader was last heard of, or this peer opened.
+    /// The time at which a leader was last heard, or at which this peer was opened.
     heard_at: BootNanos,
-    /// When it last asked the others whether it still is one of them.
+    /// The time at which this peer last asked the others whether it is still a member.
     asked_at: BootNanos,
     ticks: u32,
-    /// While leading in that term: who was heard of in the election timeout before this one.
+    /// While leading in that term: the peers heard in the previous election timeout.
     heard_before: (Term, BTreeSet<PeerId>),
-    /// While leading: how long nothing has happened, and who has taken the offer to sleep.
+    /// While leading: the ticks without activity, and the peers that accepted the offer to
+    /// hibernate.
     quiet_ticks: u32,
     sleepers: BTreeSet<PeerId>,
     is_asleep: bool,
 }
 
 impl<L: LogStore> Peer<L> {
-    /// A peer of which the log and the engine hold something. `committed`: known from elsewhere to be so.
+    /// Opens a peer whose log and rows exist. `committed` is an index that is known from elsewhere
+    /// to be committed.
     pub fn open(
         config: &Config,
         logs: &Logs<L>,
@@ -224,7 +234,7 @@ impl<L: LogStore> Peer<L> {
             let in_log = in_log.unwrap_or(0);
             return Err(Fatal::Diverged { region, index: applied, in_log, in_engine: applied_term });
         }
-        // The descriptor is as old as the last flush: the log may have made it more than one voter since.
+        // The descriptor is as old as the last flush. The log may have added voters since.
         let is_alone = !seed.descriptor.is_joint()
             && seed.descriptor.voters().eq([config.store])
             && !changes_peers(log, region, applied + 1, bounds.last)?;
@@ -234,8 +244,8 @@ impl<L: LogStore> Peer<L> {
         Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)
     }
 
-    /// Creates the peer of a region that a split has just made. Nothing of it is written yet: the first
-    /// batch holds its beginning. `promise` is that of the blank peer whose place it takes.
+    /// Creates the peer of a region that a split has just made. Nothing of it is written yet; the
+    /// first batch holds its beginning. `promise` is that of the blank peer that it replaces.
     pub fn born(
         config: &Config,
         logs: &Logs<L>,
@@ -267,8 +277,8 @@ impl<L: LogStore> Peer<L> {
         Ok(peer)
     }
 
-    /// Creates a peer that another peer of the region announced, and of which this store holds no rows
-    /// and no entries. `promise` is what an earlier blank peer of the region left in the log.
+    /// Creates a peer that another peer of the region announced, and of which this store holds no
+    /// rows and no entries. `promise` is what an earlier blank peer of the region left in the log.
     pub fn blank(
         config: &Config,
         logs: &Logs<L>,
@@ -288,7 +298,7 @@ impl<L: LogStore> Peer<L> {
         Ok(peer)
     }
 
-    /// Returns what a peer that takes this one's place must not forget.
+    /// Returns the promise that a peer in this one's place must keep.
     pub fn promise(&self) -> Promise {
         let raft = &self.raw.raft;
         let vote = (raft.vote != 0).then_some(raft.vote);
@@ -360,7 +370,7 @@ impl<L: LogStore> Peer<L> {
             unsaved: Unsaved::default(),
             in_flight: None,
             handed: applied,
-            // What the engine shows after opening is what it has durably: it keeps no log of its own.
+            // The engine has no log of its own, so what it shows after opening is durable.
             flushed: applied,
             held_by_all_hint: 0,
             heard_at: now,
@@ -383,7 +393,7 @@ impl<L: LogStore> Peer<L> {
         &self.descriptor
     }
 
-    /// Whether nothing but this log could make the rows of a region that was split off.
+    /// Returns true if only this log can restore the rows of a region that was split off.
     pub fn owes_rows(&self) -> bool {
         self.flushed < self.last_split
     }
@@ -401,7 +411,8 @@ impl<L: LogStore> Peer<L> {
         self.store_of(self.raw.raft.leader_id)
     }
 
-    /// The only voter of a region need not wait for a silence that nobody could break.
+    /// Campaigns at once if the peer is the region's only voter, because no other peer could break
+    /// the silence.
     pub fn campaign_if_alone(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         let voters = self.raw.raft.prs().conf().voters();
         if voters.ids().len() == 1 && voters.contains(self.id) {
@@ -409,7 +420,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// As the peer that leads the parent of a split does at once: nobody else is expected to stand.
+    /// Campaigns. The leader of a split's parent does so at once, because no other peer is expected
+    /// to.
     pub fn campaign(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         if self.hold.is_restarting(now) || self.leaves_leading() {
             return;
@@ -424,7 +436,8 @@ impl<L: LogStore> Peer<L> {
         let would_stand = raft.state != StateRole::Leader
             && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
         if config.hibernate_ticks > 0 && raft.election_elapsed == config.election_ticks as usize / 2 {
-            // A leader that sleeps while this peer does not: it is woken before anybody stands against it.
+            // The leader may hibernate while this peer does not. It is woken before a peer
+            // campaigns against it.
             self.knock(out);
         }
         if !would_stand || self.may_stand(config, now) {
@@ -460,27 +473,28 @@ impl<L: LogStore> Peer<L> {
     }
 
     fn may_stand(&self, config: &Config, now: BootNanos) -> bool {
-        // Rows that a snapshot is about to replace are none to lead with.
+        // A peer whose rows are being replaced by a snapshot must not campaign.
         let is_fit = self.applying.is_none() && self.missing_since.is_none() && !self.is_behind(config);
-        // The only voter leads without asking anybody, and so without waiting for its log.
+        // The only voter becomes leader without asking other peers, and so without waiting for its
+        // log.
         let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
         let is_allowed = !self.leaves_leading() && self.may_stand_confined(config, now);
         is_fit && is_written && !self.hold.is_holding(now) && is_allowed
     }
 
-    /// See `Input::StopLeading`.
+    /// Handles `Input::StopLeading`.
     pub fn stop_leading(&mut self) {
         self.is_stopping = true;
     }
 
-    /// Returns true if the store is about to stop and the region has another voter to lead it.
+    /// Returns true if the store is about to stop and the region has another voter that could lead.
     fn leaves_leading(&self) -> bool {
         let has_others = self.raw.raft.prs().conf().voters().ids().len() > 1;
         self.is_stopping && has_others && !planted::is(Bug::LeadsWhileStopping)
     }
 
-    /// Whether so much is committed and not executed that it would answer nobody for a while. To stand, the consensus
-    /// code would read all of it at once, too.
+    /// Returns true if the committed and unexecuted entries would delay answers for a while. To
+    /// campaign, the raft crate would also read all of them at once.
     fn is_behind(&self, config: &Config) -> bool {
         let log = &self.raw.raft.raft_log;
         let entries = log.committed.saturating_sub(log.applied);
@@ -492,7 +506,8 @@ impl<L: LogStore> Peer<L> {
         log.persisted == log.last_index()
     }
 
-    /// The tick that ends an election timeout counts who was heard of in it, and nobody has been in the next.
+    /// Records which peers were heard, at the tick that ends an election timeout. The raft crate
+    /// then clears its own record.
     fn note_who_was_heard(&mut self) {
         let raft = &self.raw.raft;
         if raft.state != StateRole::Leader || raft.election_elapsed + 1 < raft.election_timeout() {
@@ -508,7 +523,7 @@ impl<L: LogStore> Peer<L> {
         peer == self.id || progress.recent_active || was_heard
     }
 
-    /// Takes in a message that has the form of one for this region.
+    /// Processes a message that has the form of one for this region.
     pub fn receive(
         &mut self,
         config: &Config,
@@ -537,7 +552,7 @@ impl<L: LogStore> Peer<L> {
         let kind = message.get_msg_type();
         let (sender, term, commit) = (message.from, message.term, message.commit);
         let is_about_sleep = Self::is_about_sleep(&message);
-        // The answer to a heartbeat says nothing that a leader would have to be awake for.
+        // A leader need not be awake for the answer to a heartbeat.
         if !is_about_sleep && kind != MessageType::MsgHeartbeatResponse {
             self.wake(config, now, out);
         }
@@ -557,7 +572,8 @@ impl<L: LogStore> Peer<L> {
                     return;
                 }
             }
-            // The word to take over names the log's end for which it was meant (see `lease`).
+            // The request to take over names the end of the log for which it was meant (see
+            // `lease`).
             MessageType::MsgTimeoutNow => {
                 let is_ready =
                     self.applying.is_none() && self.missing_since.is_none() && self.confined.is_none();
@@ -575,13 +591,14 @@ impl<L: LogStore> Peer<L> {
             _ => {}
         }
         self.drive(config, now, out, |raw| {
-            // Errors are messages that came too late or too early to mean anything.
+            // Errors mean that the message came too late or too early to matter.
             let _ = raw.step(message);
         });
         if is_about_sleep {
             self.consider_sleep(kind, sender, term, commit);
         }
-        // A later leader has everything that was ever committed, and through its own first entry so has this peer.
+        // A later leader has every committed entry. Through that leader's first entry this peer has
+        // them, too.
         let is_filled = |term| self.raw.raft.term > term && self.raw.raft.commit_to_current_term();
         if self.missing_since.is_some_and(is_filled) {
             self.missing_since = None;
@@ -656,7 +673,7 @@ impl<L: LogStore> Peer<L> {
             self.reads.push(token, now);
         } else {
             let is_sealed = self.descriptor.merging.is_some();
-            // To lead a sealed region does not prove that nobody else has its slots.
+            // Leading a sealed region does not prove that no other region has its slots.
             let leader = self.leader().filter(|_| !is_sealed);
             let reason = Refusal::NotLeader { leader };
             out.first.push(Action::Refused { region: self.region, token, reason });
@@ -773,7 +790,7 @@ impl<L: LogStore> Peer<L> {
                 });
             }
             if after.role == StateRole::Leader && !still_leads {
-                // Any entry of earlier leaders may be a change.
+                // Any entry of an earlier leader may be a change.
                 self.last_change = self.raw.raft.raft_log.last_index();
             }
         }
@@ -781,7 +798,8 @@ impl<L: LogStore> Peer<L> {
         if self.is_leader() && self.raw.raft.lead_transferee.is_none() {
             if let Some(to) = self.transfer.take() {
                 self.suspend_lease(config, now, out);
-                // The fence: whatever was sent to the target is void once it holds this entry.
+                // The fence: once the target holds this entry, any earlier request to take over is
+                // void.
                 append_as_leader(&mut self.raw, Bytes::new(), Bytes::new());
                 out.first.push(Action::TransferAborted { region: self.region, to });
             }
@@ -804,7 +822,7 @@ impl<L: LogStore> Peer<L> {
         self.refuse(out, Refusal::NotLeader { leader }, Reads::take_all);
     }
 
-    /// The peer is no more.
+    /// Ends the peer's leadership and proposals, because the peer is removed.
     pub fn retire(&mut self, out: &mut Outbox) {
         self.lose_leadership(out);
         let lost = self.proposals.take_all();
@@ -824,8 +842,8 @@ impl<L: LogStore> Peer<L> {
         out.first.extend(tokens.into_iter().map(|token| Action::Lost { region, token }));
     }
 
-    /// Until the leader has committed an entry of its own term, the library drops a round without a word:
-    /// the reads wait here instead.
+    /// Sends a ReadIndex round. Until the leader has committed an entry of its own term, the raft
+    /// crate drops rounds silently, so the reads wait here.
     fn send_round(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         if self.raw.raft.commit_to_current_term() {
             let mut context = self.raw.raft.term.to_be_bytes().to_vec();
@@ -861,7 +879,7 @@ impl<L: LogStore> Peer<L> {
         let raft = &self.raw.raft;
         if self.transfer.is_none() {
             let descriptor = &self.descriptor;
-            // A store without a peer can obey no word that was meant for the one it had.
+            // A store without a peer cannot obey a request that was meant for its former peer.
             let matched = |store| {
                 descriptor.peer_on(store).map_or(LogIndex::MAX, |peer| {
                     raft.prs().get(peer.id).map_or(0, |progress| progress.matched)
@@ -879,7 +897,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// The least index of the snapshots that are under way, whose receivers will need what follows.
+    /// Returns the least index of the snapshots in transit. Their receivers will need the entries
+    /// after it.
     fn receiving(&self) -> Option<LogIndex> {
         let (raft, view) = (&self.raw.raft, self.raw.store());
         raft.prs()
@@ -890,7 +909,7 @@ impl<L: LogStore> Peer<L> {
             .min()
     }
 
-    /// On the leader: through where entries are not kept for anybody.
+    /// Returns, on the leader, the index through which entries are no longer kept for any peer.
     fn released(&self, config: &Config) -> LogIndex {
         let (raft, view) = (&self.raw.raft, self.raw.store());
         let slowest = raft.prs().iter().map(|(_, progress)| progress.matched).min().unwrap_or(0);
@@ -913,8 +932,9 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// The store's log is too large: all goes that neither a restart nor a snapshot's receiver needs. No flush is asked for:
-    /// a log full of what is not flushed is flushed for that, and one more would cut a memtable short.
+    /// Drops all entries that neither a restart nor the receiver of a snapshot needs, because the
+    /// store's log is too large. It requests no flush: a log full of unflushed entries already
+    /// causes one, and another would flush a memtable too early.
     pub fn let_go(&mut self, out: &mut Outbox) {
         let applied = self.raw.raft.raft_log.applied;
         let index = self.flushed.min(applied).min(self.receiving().unwrap_or(LogIndex::MAX));
@@ -949,9 +969,9 @@ fn seen<L: LogStore>(raw: &RawNode<LogView<L>>) -> Seen {
     Seen { term: raw.raft.term, role: raw.raft.state, leader: raw.raft.leader_id }
 }
 
-/// Returns true if a blank peer takes the message: votes are asked of it, and a leader sends heartbeats
-/// and a snapshot. An append from the log's very beginning would give it a log without the rows that the
-/// region was founded with.
+/// Returns true if a blank peer accepts the message. Candidates ask it for votes, and a leader
+/// sends it heartbeats and a snapshot. An append from the very beginning of the log would give it a
+/// log without the rows with which the region was founded.
 fn fits_blank(message: &Message) -> bool {
     match message.get_msg_type() {
         MessageType::MsgHeartbeat | MessageType::MsgSnapshot => true,
@@ -961,13 +981,15 @@ fn fits_blank(message: &Message) -> bool {
     }
 }
 
-/// Whether a snapshot knows its receiver as the peer on `store`: it may have been made before that became one.
+/// Returns true if a snapshot knows its receiver as the peer on `store`. The snapshot may have been
+/// made before that peer existed.
 fn names_peer(store: StoreId, message: &Message) -> bool {
     let descriptor = RegionDescriptor::decode(message.get_snapshot().get_data());
     descriptor.is_ok_and(|descriptor| descriptor.peer_on(store).is_some_and(|peer| peer.id == message.to))
 }
 
-/// False if too many bytes wait to be committed; an empty entry is always taken.
+/// Appends an entry as the leader. Returns false if too many bytes are uncommitted; an empty entry
+/// is always accepted.
 fn append_as_leader<L: LogStore>(raw: &mut RawNode<LogView<L>>, payload: Bytes, context: Bytes) -> bool {
     let mut message = Message { from: raw.raft.id, ..Message::default() };
     message.set_msg_type(MessageType::MsgPropose);

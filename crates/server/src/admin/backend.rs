@@ -1,4 +1,5 @@
-//! What the admin endpoint shows and does, as plain data: the store implements [`AdminBackend`].
+//! The data and operations of the admin endpoint, as plain data. The store implements
+//! [`AdminBackend`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,42 +15,47 @@ pub struct StoreRow {
     pub admin: String,
     pub forward: Option<String>,
     pub device: String,
-    /// KV bytes/s, as they count now: what was told or measured, by the correction, and of a measured device that stores
-    /// share this store's part. 1: unknown.
+    /// KV bytes/s that count now: the configured or measured value, after the correction. On a
+    /// measured device that stores share, this store's share of it. 1 if unknown.
     pub capability_bytes_per_s: f64,
-    /// The factor within which that is known; 1: told, 0: not known.
+    /// The factor within which the capability is known; 1 if configured, 0 if unknown.
     pub capability_spread: f64,
-    /// Bytes/s that the device was measured to write; 0: it was not.
+    /// Measured write bandwidth of the device in bytes/s; 0 if it was not measured.
     pub io_bytes_per_s: f64,
-    /// What its device takes for a sync, microseconds, as it counts now; 0: not known.
+    /// The device's present time for a sync in microseconds; 0 if unknown.
     pub sync_us: f64,
-    /// The part of what was told or measured that counts: 1 while the device does what it was measured to do.
+    /// The factor on the configured or measured capability: 1 while the device performs as
+    /// measured.
     pub correction: f64,
-    /// The other stores on its device and on its host, ascending. Those on its host include those on its device.
+    /// The other stores on the device and on the host, ascending. Those on the host include those
+    /// on the device.
     #[serde(default)]
     pub shares_device_with: Vec<u64>,
     #[serde(default)]
     pub shares_host_with: Vec<u64>,
-    /// Pinned by hand: its part of the data, in place of `capability_bytes_per_s`; and its rank as a leaders' store.
+    /// Weights that an administrator has pinned: the store's share of the data, in place of
+    /// `capability_bytes_per_s`, and its rank for leaders.
     pub data_weight: Option<f64>,
     pub leader_weight: Option<f64>,
     pub leaders: usize,
     pub regions: usize,
     pub used_bytes: u64,
     pub capacity_bytes: u64,
-    /// Of entries that are committed and that it has yet to apply.
+    /// Bytes of committed entries that the store has not applied yet.
     pub unapplied_bytes: u64,
-    /// They keep it busy for so long that no region's lead is handed to it.
+    /// True if those entries keep the store busy for so long that it gets no leaders.
     pub behind: bool,
-    /// Its wall clock less the median of the stores' clocks (the lower one of two), as the store that answers
-    /// heard it; absent: it was not heard lately, or there is nothing to compare with.
+    /// The store's wall clock minus the median of the stores' clocks (the lower one of two), as
+    /// heard by the answering store. Absent if the store was not heard lately or no offset can be
+    /// measured.
     #[serde(default)]
     pub clock_offset_ms: Option<i64>,
-    /// By its own word its clock is too far from the median, and no region's lead is handed to it.
+    /// True if the store reports that its clock is too far from the median. It then gets no
+    /// leaders.
     #[serde(default)]
     pub clock_off: bool,
-    /// Cores that the store may use, the share of them that is busy, whoever uses them, and the cores that the store's
-    /// own process uses, over about 10 s; absent: not known.
+    /// Cores that the store may use, the busy share of them, whichever process uses them, and the
+    /// cores that the store's process uses, over about 10 s. Absent if unknown.
     #[serde(default)]
     pub cpu_cores: Option<f64>,
     #[serde(default)]
@@ -67,12 +73,12 @@ pub struct StoreRow {
     pub heard_ms_ago: Option<u64>,
 }
 
-/// A setting that the cluster has agreed on, and that can be changed while it runs.
+/// A cluster setting that can be changed while the cluster runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConfigRow {
     pub name: String,
     pub value: String,
-    /// What it means, for people.
+    /// The meaning of the value, for display.
     pub note: String,
 }
 
@@ -83,7 +89,7 @@ pub struct RegionRow {
     pub last_slot: Option<u16>,
     pub epoch_conf_version: u64,
     pub epoch_version: u64,
-    /// Between two configurations.
+    /// True between two configurations.
     pub joint: bool,
     pub leader: Option<u64>,
     pub term: u64,
@@ -92,17 +98,17 @@ pub struct RegionRow {
     pub bytes: u64,
     /// Operations per second.
     pub read_rate: f64,
-    /// Of the reads, those that RAM did not answer.
+    /// Reads per second that RAM could not answer.
     pub miss_rate: f64,
     pub write_rate: f64,
-    /// Operations per second with a long memory: over its bytes, how cold it is.
+    /// Operations per second, averaged over minutes. Heat per byte decides how cold a region is.
     pub heat: f64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PeerRow {
     pub store: u64,
-    /// Its number within the region; never used twice.
+    /// The peer's id within the region, never used twice.
     pub id: u64,
     /// voter, learner, incoming or outgoing.
     pub role: String,
@@ -195,7 +201,7 @@ pub struct StageRow {
     pub max_us: u64,
 }
 
-/// What a probe has measured.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeRow {
     pub store: u64,
@@ -204,33 +210,33 @@ pub struct ProbeRow {
     pub io_bytes_per_s: f64,
     pub sync_us: f64,
     pub read_us: f64,
-    /// What that lets a store do.
+    /// The capability of a store on this device.
     pub capability_bytes_per_s: f64,
     pub ops_per_s: f64,
-    /// The store was told what it can do, which counts instead.
+    /// True if the store has a configured capability, which counts instead.
     pub told: bool,
-    /// The result was kept, and the device is compared with it from now on.
+    /// True if the result was stored and is the reference from now on.
     pub kept: bool,
-    /// Commands per second that the store answered when the probe began, which it measured beside.
+    /// Commands per second that the store answered at the beginning of the probe.
     pub load_ops_per_s: f64,
 }
 
-/// What a check of one region's replicas found.
+/// The result of a check of one region's replicas.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckRow {
     pub region: u64,
-    /// The index of the region's log as of which all checksums are.
+    /// The index of the region's log at which all checksums were computed.
     pub index: u64,
     /// equal, minority, no majority or incomplete.
     pub verdict: String,
-    /// The stores whose peers are not like the majority's.
+    /// The stores whose peers differ from the majority.
     pub differing: Vec<u64>,
     pub stores: Vec<CheckedRow>,
-    /// The same in words, with what to do.
+    /// The same as text, with what to do.
     pub note: String,
 }
 
-/// What one store found of its peer's rows.
+/// One store's checksum of its peer's rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckedRow {
     pub store: u64,
@@ -240,7 +246,7 @@ pub struct CheckedRow {
     pub bytes: u64,
 }
 
-/// What may be done to a region's peers and slots.
+/// The changes of a region's peers and slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RegionRequest {
@@ -255,27 +261,27 @@ pub enum RegionRequest {
         to: u64,
     },
     Split,
-    /// The region ends, and its neighbour takes its slots over.
+    /// Ends the region. Its neighbour takes over its slots.
     Merge {
         into: u64,
     },
 }
 
-/// What may be done to a store.
+/// The changes of a store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum StoreRequest {
-    /// Its leaders and peers go elsewhere, and then the store.
+    /// Moves the store's leaders and peers away, and then removes the store.
     Drain,
-    /// Takes a drain back.
+    /// Cancels a drain.
     Keep,
-    /// It is empty, and no member any more.
+    /// Removes an empty store from the cluster.
     Remove,
-    /// Weights that stand in for the measured ones; absent: measured.
+    /// Pins weights that replace the measured ones. An absent weight is measured.
     Pin { data_weight: Option<f64>, leader_weight: Option<f64> },
 }
 
-/// Why an admin request failed, as an HTTP status and a sentence.
+/// Why an admin request failed: an HTTP status and a message.
 #[derive(Clone, Debug)]
 pub struct AdminError {
     pub status: u16,
@@ -305,16 +311,16 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn fail(&self, region: u64, request: FailRequest) -> Answer<'_, ()>;
     /// A paragraph for people.
     fn explain(&self, region: u64) -> Answer<'_, String>;
-    /// The same of a store.
+    /// Explains a store's placement, as text for display.
     fn explain_store(&self, store: u64) -> Answer<'_, String>;
     fn operators(&self, history: bool) -> Answer<'_, Vec<OperatorRow>>;
     fn status(&self) -> Answer<'_, StoreStatus>;
-    /// This store's emulated device: the factor by which it is slowed.
+    /// Slows this store's emulated device by a factor.
     fn slow_device(&self, factor: f64) -> Answer<'_, ()>;
-    /// Measures this store's device anew.
+    /// Measures this store's device again.
     fn probe(&self) -> Answer<'_, ProbeRow>;
-    /// Whether this store serves: it leads, or knows who leads, every region that it holds.
+    /// Returns true if this store serves: it leads every region that it holds, or knows the leader.
     fn healthy(&self) -> bool;
-    /// Prometheus text.
+    /// Returns the metrics as Prometheus text.
     fn metrics(&self) -> String;
 }

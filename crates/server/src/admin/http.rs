@@ -1,4 +1,4 @@
-//! The HTTP face of [`AdminBackend`].
+//! The HTTP interface of [`AdminBackend`].
 //!
 //! | request | answer |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `GET /api/v1/config` | rows of `backend` |
 //! | `PUT` or `POST /api/v1/config` `{"name": "domain-label", "value": "zone"}` | the same |
 //! | `POST /api/v1/regions/{id}/leader` `{"store": 2}` | `{"region": ..., "store": ...}` |
-//! | `POST /api/v1/regions/{id}/change` a `RegionRequest`: `{"change": "move-peer", "from": 1, "to": 2}` | the same |
+//! | `POST /api/v1/regions/{id}/change` a `RegionRequest`: `{"change": "split"}` | the same |
 //! | `POST /api/v1/stores/{id}/change` a `StoreRequest`: `{"change": "drain"}` | the same |
 //! | `POST /api/v1/regions/{id}/check` `{}` | a `CheckRow`, once every peer has read its rows |
 //! | `GET /api/v1/quarantine` | rows of `backend` |
@@ -20,9 +20,9 @@
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
 //! | `POST /api/v1/probe` `{}` | a `ProbeRow`, after some seconds |
 //!
-//! Every error is `{"error": "..."}` with its status. Requests that change something must say that they
-//! are JSON and must not come from a web page: a browser on the same machine sends such a request
-//! only after asking (CORS preflight), which nothing here grants.
+//! Every error is `{"error": "..."}` with its status. Requests that change something must declare a
+//! JSON body and must not come from a web page. A browser sends such a request only after a CORS
+//! preflight, which is never granted here.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use tokio::net::TcpListener;
 
 use super::{AdminBackend, AdminError, FailRequest, QuarantineRequest, RegionRequest, StoreRequest};
 
-/// The largest request body; the largest real one is a few dozen bytes.
+/// Maximum bytes of a request's body. Real bodies have a few dozen bytes.
 const BODY_BYTES_MAX: usize = 16 << 10;
 
 type Backend = State<Arc<dyn AdminBackend>>;
@@ -78,7 +78,7 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/probe", post(probe))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path") })
         .method_not_allowed_fallback(|| async {
-            failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not take this method")
+            failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not support this method")
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(backend)
@@ -118,7 +118,7 @@ impl From<BytesRejection> for AdminError {
 }
 
 type Outcome<T> = Result<Json<T>, AdminError>;
-/// Of a region or a store.
+/// The id of a region or a store.
 type NumberPath = Result<Path<u64>, PathRejection>;
 type Body = Result<Bytes, BytesRejection>;
 
@@ -131,8 +131,7 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Admi
             message: "the request needs the header Content-Type: application/json".into(),
         });
     }
-    serde_json::from_slice(&body?)
-        .map_err(|error| bad_request(format!("the body is not as expected: {error}")))
+    serde_json::from_slice(&body?).map_err(|error| bad_request(format!("the body is not valid: {error}")))
 }
 
 async fn healthz(State(backend): Backend) -> (StatusCode, &'static str) {
@@ -144,7 +143,7 @@ async fn healthz(State(backend): Backend) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(backend): Backend) -> Response {
-    // What `prometheus-client` writes: it ends in "# EOF".
+    // The format that `prometheus-client` writes, which ends in "# EOF".
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, OPEN_METRICS)], backend.metrics()).into_response()
 }

@@ -1,4 +1,4 @@
-//! What an answer says in place of what was asked for, here and between stores.
+//! Errors of admin requests, here and between stores.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
-//! What this process does to its device, as the kernel counts it: bytes written by the threads that write
-//! files, and how long the log thread was not waiting for anything but a CPU.
+//! The work of this process on its device, as the kernel counts it: the bytes that the writing
+//! threads wrote, and the time for which the log thread waited for the device.
 //!
-//! RocksDB says what it has written when a whole flush or compaction is over, which may be many seconds late.
-//! The kernel says it at every call.
+//! RocksDB reports written bytes only at the end of a whole flush or compaction, which may be many
+//! seconds late. The kernel counts every call.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,36 +15,36 @@ use parking_lot::Mutex;
 
 use crate::clock;
 
-/// Threads that write to the data directory and to nothing else, by what their names begin with.
+/// Name prefixes of the threads that write to the data directory and nowhere else.
 const WRITERS: [&str; 6] = [LOG, "lives", "flusher", "snap-make", "snap-receive", "rocksdb"];
 
 const LOG: &str = "log";
 
-/// When the log thread is with its device. It alone writes this.
+/// Measures how long the log thread is in calls to its device. Only the log thread writes this.
 #[derive(Default)]
 pub struct LogClock {
-    /// Where the kernel tells of that thread, once there is one.
+    /// The directory under `/proc` of the log thread, once the thread runs.
     thread: Mutex<Option<Result<PathBuf, io::ErrorKind>>>,
     busy_ns: AtomicU64,
     syncs: AtomicU64,
-    /// 0: it is not.
+    /// The start of the present call; 0 if there is none.
     since_ns: AtomicU64,
 }
 
 impl LogClock {
-    /// To be called by the log thread before anything else.
+    /// Registers the calling thread as the log thread. The thread must call this first.
     pub fn begin_thread(&self) {
-        // A link to the thread that asks.
+        // This link leads to the calling thread.
         let thread = fs::read_link("/proc/thread-self").map(|thread| Path::new("/proc").join(thread));
         *self.thread.lock() = Some(thread.map_err(|error| error.kind()));
     }
 
-    /// Counts the time of `call`, and a sync if it made one.
+    /// Adds the time of `call`, and a sync if `synced` says that it made one.
     pub fn during<T>(&self, call: impl FnOnce() -> T, synced: impl FnOnce(&T) -> bool) -> T {
         let began = clock::boot_nanos();
         self.since_ns.store(began, Ordering::Relaxed);
         let outcome = call();
-        // In this order nothing is counted twice in between.
+        // In this order no reader counts the call twice.
         self.since_ns.store(0, Ordering::Relaxed);
         self.busy_ns.fetch_add(clock::boot_nanos().saturating_sub(began), Ordering::Relaxed);
         if synced(&outcome) {
@@ -57,14 +57,14 @@ impl LogClock {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// The call that is under way included.
+    /// Returns the time in calls so far, the present one included.
     pub fn busy(&self) -> Duration {
         let since = self.since_ns.load(Ordering::Relaxed);
         let pending = if since == 0 { 0 } else { clock::boot_nanos().saturating_sub(since) };
         Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed).saturating_add(pending))
     }
 
-    /// How long the thread has run, or could have run had a CPU been free; `None`: it has not begun.
+    /// Returns the time for which the thread ran or was ready to run; `None` if it has not begun.
     pub fn scheduled(&self) -> io::Result<Option<Duration>> {
         match &*self.thread.lock() {
             Some(Ok(thread)) => scheduled(thread).map(Some),
@@ -74,12 +74,12 @@ impl LogClock {
     }
 }
 
-/// The same of the thread that asks.
+/// Returns the same time for the calling thread.
 pub fn scheduled_here() -> io::Result<Duration> {
     scheduled(Path::new("/proc/thread-self"))
 }
 
-/// `schedstat`: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
+/// Parses `schedstat`: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
 fn scheduled(thread: &Path) -> io::Result<Duration> {
     let text = fs::read_to_string(thread.join("schedstat"))?;
     let mut numbers = text.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
@@ -98,23 +98,25 @@ struct Writer {
 #[derive(Default)]
 pub struct Written {
     writers: BTreeMap<PathBuf, Writer>,
-    /// Threads that write elsewhere, and whether that is certain: a thread gets its name after it has begun.
+    /// Threads that write elsewhere. The value is false for a thread that was seen once only,
+    /// because a thread gets its name after it has begun.
     others: BTreeMap<PathBuf, bool>,
-    /// Of threads, those that have ended included.
+    /// Bytes of all writing threads, ended ones included.
     by_threads: u64,
-    /// Of these, the log thread's.
+    /// Bytes of the log thread, a part of `by_threads`.
     by_log: u64,
-    /// What the kernel told first of the process.
+    /// The first value of the process's own counter.
     process: Option<u64>,
 }
 
 impl Written {
-    /// The larger one of what the writing threads handed over and what the process made dirty: a file system
-    /// in RAM counts only the first, and a thread that came and went unseen is only in the second.
+    /// Returns the larger of two counts: the bytes that the writing threads handed over, and the
+    /// bytes that the process made dirty. A file system in RAM counts only the first. A thread that
+    /// began and ended unseen is only in the second.
     pub fn bytes(&mut self) -> io::Result<u64> {
         self.list()?;
         for (thread, writer) in &mut self.writers {
-            // It may have ended since.
+            // The thread may have ended since.
             if let Ok(now) = counter(&thread.join("io"), "wchar") {
                 let written = now.saturating_sub(writer.bytes);
                 self.by_threads += written;
@@ -127,7 +129,7 @@ impl Written {
         Ok(self.by_threads.max(process.saturating_sub(first)))
     }
 
-    /// Those of the log thread, when [`bytes`](Self::bytes) was last asked.
+    /// Returns the log thread's bytes at the last call of [`bytes`](Self::bytes).
     pub fn log_bytes(&self) -> u64 {
         self.by_log
     }
@@ -152,14 +154,14 @@ impl Written {
 }
 
 impl Writer {
-    /// `None`: the thread writes elsewhere, or has ended.
+    /// Returns `None` if the thread writes elsewhere or has ended.
     fn of(thread: &Path) -> Option<Writer> {
         let name = fs::read_to_string(thread.join("comm")).ok()?;
         let name = name.trim_end();
         if !WRITERS.iter().any(|writer| name.starts_with(writer)) {
             return None;
         }
-        // What it wrote before it was seen belongs to no window.
+        // Bytes that the thread wrote before it was seen belong to no window.
         let bytes = counter(&thread.join("io"), "wchar").ok()?;
         Some(Writer { bytes, is_log: name == LOG })
     }
@@ -184,13 +186,13 @@ mod tests {
         let mut written = Written::default();
         written.bytes().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        // Each writes when it is told to, and says so.
+        // Each thread writes when it is told to, and reports that.
         let thread = |name: &str| {
             let (go, told) = mpsc::channel::<()>();
             let (done, answer) = mpsc::channel();
             let mut file = fs::File::create(dir.path().join(name)).unwrap();
             let body = move || {
-                // It has its name now.
+                // The thread has its name now.
                 done.send(()).unwrap();
                 while told.recv().is_ok() {
                     file.write_all(&[7; 1 << 20]).unwrap();
@@ -201,7 +203,7 @@ mod tests {
             answer.recv().unwrap();
             (go, answer, handle)
         };
-        // Other tests of this process may have writers, too: they only add.
+        // Other tests of this process may have writing threads, which only add bytes.
         for (name, of_log) in [("rocksdb:low7", 0), ("log", 1 << 20)] {
             let (go, answer, handle) = thread(name);
             let (before, log_before) = (written.bytes().unwrap(), written.log_bytes());
@@ -211,7 +213,7 @@ mod tests {
             assert!(written.log_bytes() >= log_before + of_log, "{name}");
             drop(go);
             handle.join().unwrap();
-            assert!(written.bytes().is_ok(), "a thread may end");
+            assert!(written.bytes().is_ok(), "an ended thread is not an error");
         }
 
         let (go, answer, handle) = thread("io");
@@ -226,7 +228,7 @@ mod tests {
     #[test]
     fn a_call_under_way_counts_and_sleep_is_not_work() {
         let clock = Arc::new(LogClock::default());
-        assert_eq!(clock.scheduled().unwrap(), None, "no thread has said that it is the log's");
+        assert_eq!(clock.scheduled().unwrap(), None, "no thread has registered as the log thread");
         let (begun, has_begun) = mpsc::channel();
         let (end, told_to_end) = mpsc::channel::<()>();
         let of_thread = clock.clone();
@@ -247,7 +249,7 @@ mod tests {
         while clock.busy() < first + Duration::from_millis(20) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(clock.syncs(), 0, "it is not over");
+        assert_eq!(clock.syncs(), 0, "the call is not over");
         end.send(()).unwrap();
         let (busy, scheduled) = thread.join().unwrap();
         assert!(busy >= Duration::from_millis(20) && scheduled < busy, "{busy:?} {scheduled:?}");

@@ -1,19 +1,21 @@
-//! `DIR/CAPABILITY`: what was measured of the device, as JSON.
+//! `DIR/CAPABILITY`: the measurements of the device, as JSON.
 //!
 //! ```text
 //! { "version": 2, "unix_ms": …, "brief": false,
-//!   "measured": { "write_bytes_per_s": …, "sync_latency": { "secs": …, "nanos": … }, "read_latency": …,
-//!                 "method": "direct", "emulated": false },
+//!   "measured": { "write_bytes_per_s": …, "sync_latency": { "secs": …, "nanos": … },
+//!                 "read_latency": …, "method": "direct", "emulated": false },
 //!   "spread": { "write": 1.3, "sync": …, "read": … }, "sittings": 1,
-//!   "ground": { "boot_id": "…", "device": { "kind": "disks", "disks": [ { "name": "nvme0n1", "serial": …, … } ] } },
+//!   "ground": { "boot_id": "…",
+//!     "device": { "kind": "disks", "disks": [ { "name": "nvme0n1", "serial": …, … } ] } },
 //!   "history": [ { "began_unix_ms": …, "ended_unix_ms": … }, … ],
 //!   "rounds": [ { "write_bytes_per_s": …, "sync_s": …, "read_s": … }, … ],
 //!   "told_bytes_per_s": …, "kv_bytes_per_s": …, "ops_per_s": …, "fit": "…" }
 //! ```
 //!
-//! `measured` and `spread` are what the rounds say together, `ground` is what they were measured on, and `history` says
-//! when the device was measured last. The last three are what it meant when it was written, for people: a start asks the
-//! fit that it is given then. It is no part of what the store has promised: lost, it is measured anew.
+//! `measured` and `spread` combine all rounds, `ground` identifies the device, and `history` lists
+//! the times of the last measurements. The last three fields show the result at the time of
+//! writing, for people; a start computes them again with its own fit. The store does not depend on
+//! this file: without it, the device is measured again.
 
 use std::fs;
 use std::io;
@@ -44,20 +46,20 @@ pub enum KeptError {
 pub struct Kept {
     version: u32,
     unix_ms: u64,
-    /// Measured only to be compared with.
+    /// True if the measurement serves only for comparison.
     pub brief: bool,
     pub measured: Measured,
     pub spread: DeviceSpread,
-    /// At how many times of their own the rounds were made.
+    /// Number of sittings at which the rounds were made.
     pub sittings: u32,
     pub rounds: Vec<Round>,
-    /// What the store was told to count for when this was measured.
+    /// The configured capability when this was measured.
     #[serde(default)]
     pub told_bytes_per_s: Option<f64>,
-    /// What the directory stood on; `None`: the kernel did not tell.
+    /// The device under the directory; `None` if the kernel did not tell.
     #[serde(default)]
     pub ground: Option<Ground>,
-    /// The last times that the device was measured.
+    /// The times of the last measurements.
     #[serde(default)]
     pub history: Vec<Sitting>,
     kv_bytes_per_s: f64,
@@ -85,7 +87,7 @@ impl Kept {
         }
     }
 
-    /// `None`: nothing was ever kept.
+    /// Reads the file. Returns `None` if there is none.
     pub fn read(dir: &Path) -> std::result::Result<Option<Kept>, KeptError> {
         let path = dir.join(NAME);
         let text = match fs::read(&path) {
@@ -94,7 +96,7 @@ impl Kept {
             Err(source) => return Err(KeptError::Io { path, source }),
         };
         let unreadable = |reason: String| KeptError::Unreadable { path: path.clone(), reason };
-        // The version is read alone first: a newer one may hold anything else.
+        // The version is read first, because the rest of a newer format may differ.
         let value: serde_json::Value =
             serde_json::from_slice(&text).map_err(|e| unreadable(e.to_string()))?;
         let found = value["version"].as_u64().ok_or_else(|| unreadable("it has no version".into()))?;
@@ -104,16 +106,16 @@ impl Kept {
         let kept: Kept = serde_json::from_value(value).map_err(|e| unreadable(e.to_string()))?;
         let rate = kept.measured.write_bytes_per_s;
         if !(rate.is_finite() && rate > 0.0) {
-            return Err(unreadable(format!("a device that writes {rate} bytes/s")));
+            return Err(unreadable(format!("it claims a write rate of {rate} bytes/s")));
         }
         let DeviceSpread { write, sync, read } = kept.spread;
         if ![write, sync, read].into_iter().all(|spread| spread.is_finite() && spread >= 1.0) {
-            return Err(unreadable("it says how sure it is, and that makes no sense".into()));
+            return Err(unreadable("its spread is below 1 or not finite".into()));
         }
         Ok(Some(kept))
     }
 
-    /// Whole or not at all.
+    /// Writes the file atomically and durably.
     pub fn write(&self, dir: &Path) -> std::result::Result<(), KeptError> {
         let text = serde_json::to_string_pretty(self).expect("plain data") + "\n";
         datadir::write_durably(dir, NAME, &text)
@@ -152,14 +154,14 @@ mod tests {
         kept.write(dir.path()).unwrap();
         assert_eq!(Kept::read(dir.path()).unwrap(), Some(kept));
         let names = fs::read_dir(dir.path()).unwrap().count();
-        assert_eq!(names, 1, "nothing is left beside it");
+        assert_eq!(names, 1, "no other file is left");
         let path = dir.path().join(NAME);
         let text = fs::read_to_string(&path).unwrap();
         for (from, to, said) in [
             ("\"version\": 2", "\"version\": 9", "has version 9"),
             ("500000000.0", "-1.0", "writes -1 bytes/s"),
             ("{", "[", "cannot be read"),
-            ("\"write\": 1.3", "\"write\": 0.3", "how sure it is"),
+            ("\"write\": 1.3", "\"write\": 0.3", "its spread"),
             ("measured", "unheard", "cannot be read"),
         ] {
             fs::write(&path, text.replacen(from, to, 1)).unwrap();

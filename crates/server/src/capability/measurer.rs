@@ -1,4 +1,4 @@
-//! What measuring and watching the device needs of the store.
+//! The parts of the store that measuring and watching the device need.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct Measurer {
     pub own: Arc<OwnCapability>,
     pub disk: Arc<Disk>,
     pub metrics: Arc<Metrics>,
-    /// What other stores do on the device, and whose turn it is.
+    /// The activity of other stores on the device, and the store whose turn it is.
     pub cluster: Arc<ClusterState>,
     pub membership: Arc<Membership>,
     pub regions: Arc<Regions>,

@@ -1,12 +1,12 @@
-//! What this store can do, as placement counts it.
+//! The capability of this store, as placement uses it.
 //!
-//! It is told (`capability`), or measured when the store starts for the first time and kept beside the data
-//! (`DIR/CAPABILITY`); `ctl probe` measures again. While the store runs, what its log waits for the device is
-//! compared with what the device was measured to do ([`watch`]), and what was told or measured counts only by
-//! the factor that comes of it.
+//! It is configured (`capability`), or measured at the first start and stored beside the data
+//! (`DIR/CAPABILITY`). `ctl probe` measures again. While the store runs, the time that its log
+//! waits for the device is compared with the measurement ([`watch`]). The result is a factor, the
+//! correction, that lowers the configured or measured capability.
 //!
-//! A store that was told what it can do still needs something to compare with: it takes a short look, which
-//! serves for that alone.
+//! A store with a configured capability still needs a reference for that comparison. It therefore
+//! makes a short measurement that serves for nothing else.
 
 mod account;
 mod kept;
@@ -41,17 +41,17 @@ use watch::{Reference, Watch};
 pub use measurer::Measurer;
 pub use sittings::{look_first, run};
 
-/// Beside that of what is corrected: a ratio of times says less than a measurement.
+/// The spread that a correction adds, because a ratio of times is less exact than a measurement.
 const SPREAD_OF_CORRECTION: f64 = 1.2;
 
-/// How thoroughly the device is measured.
+/// The thoroughness of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// Something to compare with.
+    /// A short measurement that serves as a reference only.
     Brief,
-    /// At the first start: nothing that matters waits for the device yet, but it soon may.
+    /// The measurement at the first start, while nothing important waits for the device yet.
     Start,
-    /// On demand, beside whatever the store does.
+    /// The measurement on demand, beside the work of the store.
     Full,
 }
 
@@ -67,7 +67,7 @@ impl Probe {
         device::probe::Options { file_bytes, jobs, time_max, bytes_max, fio: false, ..Default::default() }
     }
 
-    /// The device's time, for all rounds together.
+    /// Returns the time limit for all rounds together.
     fn time_max(self) -> Duration {
         Duration::from_millis(match self {
             Probe::Brief => 700,
@@ -76,13 +76,13 @@ impl Probe {
         })
     }
 
-    /// Between two rounds.
+    /// Returns the pause between two rounds.
     fn pause(self) -> Duration {
         Duration::from_millis(if self == Probe::Start { 200 } else { 50 })
     }
 }
 
-/// Why a probe told nothing.
+/// Why a probe gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum NotProbed {
     #[error("a probe is under way")]
@@ -97,24 +97,25 @@ pub enum NotProbed {
     NoThread,
 }
 
-/// How this store stands, for heartbeats and metrics.
+/// The present capability of this store, for heartbeats and metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Present {
-    /// What was told or measured, by the correction.
+    /// The configured or measured capability, after the correction.
     pub capability: Capability,
-    /// As measured; 0: it was not.
+    /// The measured device speed; 0 if it was not measured.
     pub io_bytes_per_s: f64,
     pub correction: f64,
-    /// What a sync takes: as measured, if only by a short look, through the correction; `None`: it was not.
+    /// The time of a sync after the correction, possibly from a short measurement; `None` if it was
+    /// not measured.
     pub sync: Option<Duration>,
-    /// How sure these are.
+    /// The uncertainty of these values.
     pub spread: Spread,
-    /// How much longer the device needs than it was measured to; `None`: nobody knows.
+    /// The device's present time relative to the measured one; `None` if unknown.
     pub ratio: Option<f64>,
 }
 
 impl Present {
-    /// Has the metrics tell it.
+    /// Updates the metrics.
     pub fn show(&self, metrics: &Metrics) {
         metrics.set_capability(self.capability, self.correction, self.spread, self.ratio);
     }
@@ -123,13 +124,13 @@ impl Present {
 pub struct OwnCapability {
     told: Option<Capability>,
     fit: Fit,
-    /// `None`: the kernel does not tell.
+    /// The device under the data directory; `None` if the kernel does not tell.
     ground: Option<Ground>,
     place: Place,
     state: Mutex<State>,
-    /// A probe was asked for, and is not over.
+    /// True from the request of a probe to its end.
     asked: AtomicBool,
-    /// The device is being measured.
+    /// True while the device is being measured.
     probing: AtomicBool,
     pub turn: OwnTurn,
     pub log: Arc<LogClock>,
@@ -139,7 +140,7 @@ struct State {
     kept: Option<Kept>,
     correction: f64,
     ratio: Option<f64>,
-    /// Rises when the device was measured anew.
+    /// Rises with each new measurement of the device.
     measurements: u64,
 }
 
@@ -164,7 +165,7 @@ impl OwnCapability {
         }
     }
 
-    /// Returns what other stores recognise this one's host and device by.
+    /// Returns the fingerprints by which other stores recognise this store's host and device.
     pub fn place(&self) -> Place {
         self.place
     }
@@ -188,7 +189,8 @@ impl OwnCapability {
         }
     }
 
-    /// Of what was told nothing is in doubt but what the correction makes of it.
+    /// Returns the spread. A configured capability has no uncertainty except that of the
+    /// correction.
     fn spread(&self, state: &State) -> Spread {
         let corrected = if state.correction < 1.0 { SPREAD_OF_CORRECTION } else { 1.0 };
         let kept = state.kept.as_ref();
@@ -204,19 +206,20 @@ impl OwnCapability {
         }
     }
 
-    /// Returns how long the device is left alone before it is measured once more; `None`: what is known will do.
+    /// Returns the time until the next sitting; `None` if the present result is good enough.
     fn next_sitting(&self, now_unix_ms: u64) -> Option<Duration> {
         let state = self.state.lock();
         let kept = state.kept.as_ref().filter(|kept| !kept.brief && !self.is_told())?;
         if state.correction < 1.0 && kept.sittings >= schedule::SITTINGS {
-            // It is not what it was, and is watched for what it becomes.
+            // The device has changed, and the watch follows it.
             return None;
         }
         let spread = rounds::spread_of(&kept.measured, kept.spread, &self.fit).kv_bytes_per_s;
         schedule::rest(kept.sittings, spread, &kept.history, now_unix_ms)
     }
 
-    /// Rounds to go on from, which a device that is corrected has none of: it is another than it was.
+    /// Returns the rounds that a new sitting continues. A corrected device has none, because it is
+    /// not the device that was measured.
     fn former_rounds(&self, probe: Probe) -> (Vec<Round>, u32) {
         let state = self.state.lock();
         let kept = state.kept.as_ref().filter(|kept| !kept.brief && state.correction == 1.0);
@@ -230,18 +233,18 @@ impl OwnCapability {
         self.told.is_some()
     }
 
-    /// What a device that was measured so lets a store do.
+    /// Returns the capability of a store on a device with this measurement.
     pub fn counts_for(&self, measured: &Measured) -> Capability {
         counts_for(measured, &self.fit)
     }
 
-    /// What has to be measured before the store knows enough of itself.
+    /// Returns the measurement that the store still needs.
     fn lacks(&self) -> Option<Probe> {
         let state = self.state.lock();
         match (&state.kept, self.is_told()) {
             (None, true) => Some(Probe::Brief),
             (None, false) => Some(Probe::Start),
-            // It was told until now.
+            // The capability was configured until now.
             (Some(kept), false) if kept.brief => Some(Probe::Start),
             (Some(_), _) => None,
         }
@@ -256,14 +259,15 @@ impl OwnCapability {
         (state.measurements, reference)
     }
 
-    /// Whether the store goes by a number that its device is known to do less than. What is measured takes the place
-    /// of the number in a store that was not told one; in one that was, it would only end the correction.
+    /// Returns true if the configured capability is known to be too high. A measurement would not
+    /// replace the configured value, and would only end the correction.
     fn is_told_too_much(&self) -> bool {
         let state = self.state.lock();
         self.is_told() && (state.correction < 1.0 || state.ratio.is_some_and(|ratio| ratio > watch::SLOW))
     }
 
-    /// The device is what it is now: there is nothing to correct.
+    /// Stores a new measurement and ends the correction, because the measurement shows the device
+    /// as it is now.
     fn take(&self, kept: Kept) {
         let mut state = self.state.lock();
         state.kept = Some(kept);
@@ -287,7 +291,7 @@ fn told(config: &Config) -> Option<Capability> {
 }
 
 fn place_of(ground: &Ground) -> Place {
-    // 0 is what is not known.
+    // 0 means unknown.
     let fingerprint = |key: &str| types::key_hash(key.as_bytes()).max(1);
     Place {
         host: ground.host_key().map_or(0, fingerprint),
@@ -297,25 +301,27 @@ fn place_of(ground: &Ground) -> Place {
 
 fn read_ground(config: &Config) -> Option<Ground> {
     let read = Ground::read(&config.dir, config.device_control.as_deref());
-    read.map_err(|error| tracing::warn!(%error, "which device the data is on is not known")).ok()
+    read.map_err(|error| tracing::warn!(%error, "the device under the data directory cannot be identified"))
+        .ok()
 }
 
-/// What was measured of the device that the directory is on now, and of no other.
+/// Reads the last measurement, if it is of the device that the directory is on now.
 fn read_kept(config: &Config, ground: Option<&Ground>) -> Option<Kept> {
     let kept = Kept::read(&config.dir).unwrap_or_else(|error| {
-        tracing::warn!(%error, "what was measured of the device is lost, and is measured anew");
+        tracing::warn!(%error, "the measurement of the device cannot be read; the device will be measured again");
         None
     })?;
     if let (Some(before), Some(now)) = (&kept.ground, ground) {
         if before.is_another_device(now) {
             tracing::warn!(
-                "the data is on another device ({now}) than when that was measured ({before}): what was measured is \
-                 dropped, and the device is measured anew"
+                "the data is on another device ({now}) than the one that was measured ({before}): the \
+                 measurement is dropped, and the device will be measured again"
             );
             return None;
         }
     }
-    // Told another number, it is told of the device as it is now.
+    // A new configured capability describes the present device, so the old reference does not fit
+    // it.
     match (kept.told_bytes_per_s, told(config)) {
         (Some(before), Some(told)) if before != told.kv_bytes_per_s => None,
         _ => Some(kept),
@@ -327,15 +333,15 @@ fn counts_for(measured: &Measured, fit: &Fit) -> Capability {
     Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
 }
 
-/// What came of a probe.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct Probed {
     pub measured: Measured,
-    /// It was kept, and the device is compared with it from now on.
+    /// True if the measurement was stored and is the reference from now on.
     pub is_reference: bool,
 }
 
-/// No other probe is asked for while this is held.
+/// A guard that excludes other probes.
 struct Asked(Measurer);
 
 impl Asked {
@@ -351,8 +357,9 @@ impl Drop for Asked {
     }
 }
 
-/// Measures the device when this store has the turn to, in a thread of its own, keeps what came of it, and says it. One
-/// at a time. `patience`: how long the turn is waited for; `None`: until it comes.
+/// Measures the device in a thread of its own, when this store has the turn. Stores and logs the
+/// result. Only one probe runs at a time. `patience` is the time limit of the wait for the turn;
+/// `None` waits without a limit.
 pub async fn probe(
     measurer: &Measurer,
     probe: Probe,
@@ -372,7 +379,7 @@ pub async fn probe(
         let outcome = probe_here(&of_thread, probe);
         probing.store(false, Ordering::Release);
         drop((turn, asked));
-        // The store may be stopping: then nobody waits.
+        // If the store is stopping, no caller waits any more.
         let _ = answer.send(outcome);
     };
     std::thread::Builder::new().name("probe".into()).spawn(body).map_err(|_| NotProbed::NoThread)?;
@@ -399,8 +406,8 @@ fn probe_here(measurer: &Measurer, probe: Probe) -> Result<Probed, NotProbed> {
         own.take(keep(&measurer.config, result, probe, own.ground.as_ref(), history));
     } else {
         tracing::warn!(
-            "the device under this store writes {} and syncs in {}; it does less than when the store was told what it \
-             can do, and is still compared with what it was then",
+            "the device under this store writes {} and syncs in {}; it is slower than when the capability was \
+             configured, so the old measurement remains the reference",
             rate(measured.write_bytes_per_s),
             time(measured.sync_latency),
         );
@@ -408,7 +415,7 @@ fn probe_here(measurer: &Measurer, probe: Probe) -> Result<Probed, NotProbed> {
     Ok(Probed { measured, is_reference })
 }
 
-/// Writes down what was measured, and says it. `history`: the last one is the sitting that measured it.
+/// Writes and logs a measurement. The last entry of `history` is the sitting that made it.
 fn keep(
     config: &Config,
     result: rounds::Result,
@@ -424,7 +431,7 @@ fn keep(
     history.drain(..history.len().saturating_sub(schedule::HISTORY_MAX));
     kept.history = history;
     if let Err(error) = kept.write(&config.dir) {
-        tracing::warn!(%error, "what was measured of the device cannot be kept: it will be measured again");
+        tracing::warn!(%error, "the measurement cannot be stored: the next start will measure the device again");
     }
     say_measured(&measured, spread, counts, config.this().capability.is_some());
     kept
@@ -439,7 +446,7 @@ fn say_measured(measured: &Measured, spread: DeviceSpread, counts: Capability, i
         measured.method,
     );
     match is_told {
-        true => tracing::info!("{device}: the store is compared with that and counts as it was told"),
+        true => tracing::info!("{device}: this is the reference; the configured capability stays in effect"),
         false => tracing::info!(
             "{device}: the store counts for {} of keys and values, {:.0} operations/s",
             rate(counts.kv_bytes_per_s),

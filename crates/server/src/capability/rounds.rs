@@ -1,8 +1,9 @@
-//! A probe as several short rounds with pauses between them, and what they say together.
+//! A probe as several short rounds with pauses between them, and their combined result.
 //!
-//! One look at a device for two seconds says how the device was in these two seconds: another store's start, a neighbour's
-//! compaction or a cache make it anything. Rounds that are spread over time meet the device in other states, and how much they
-//! differ says how sure the result is ([`placement::estimate`]).
+//! One measurement of two seconds shows the device only in these two seconds. The start of another
+//! store, a neighbour's compaction or a cache may distort it in any way. Rounds that are spread
+//! over time meet the device in different states, and their differences show how certain the result
+//! is ([`placement::estimate`]).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,16 +14,16 @@ use serde::{Deserialize, Serialize};
 
 use super::Probe;
 
-/// Of one probe.
+/// Maximum number of rounds of one probe.
 pub const ROUNDS: u32 = 32;
-/// However long each takes.
+/// Minimum number of rounds of one probe, however long each takes.
 const ROUNDS_MIN: u32 = 5;
-/// Rounds of former sittings are forgotten beyond these.
+/// Maximum number of rounds kept over all sittings; the oldest are dropped.
 const KEPT_MAX: usize = 5 * ROUNDS as usize;
-/// Two short looks at a device, one after the other, differ by less.
+/// The assumed spread of a single short measurement: two in a row differ by less.
 const SPREAD_OF_A_LOOK: f64 = 1.3;
 
-/// What one round measured: bytes/s, and seconds.
+/// The results of one round, in bytes/s and seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Round {
     pub write_bytes_per_s: f64,
@@ -30,7 +31,7 @@ pub struct Round {
     pub read_s: f64,
 }
 
-/// How sure what was measured of a device is, factors.
+/// The uncertainty of a device's measured values, as factors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceSpread {
     pub write: f64,
@@ -43,7 +44,7 @@ impl DeviceSpread {
         DeviceSpread { write: SPREAD_OF_A_LOOK, sync: SPREAD_OF_A_LOOK, read: SPREAD_OF_A_LOOK };
 }
 
-/// All rounds that count, and what they say together.
+/// All rounds that count, and their combined result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Result {
     pub measured: Measured,
@@ -62,7 +63,8 @@ impl From<&Measured> for Round {
     }
 }
 
-/// Measures, after `former` rounds in as many sittings. On a slow device there are fewer rounds, and one job in each.
+/// Measures the device, continuing `former` rounds of as many sittings. A slow device gets fewer
+/// rounds, with one job in each.
 pub fn measure(dir: &Path, probe: Probe, former: (&[Round], u32)) -> std::result::Result<Result, ProbeError> {
     let mut options = probe.options();
     if probe == Probe::Brief {
@@ -100,7 +102,7 @@ pub fn measure(dir: &Path, probe: Probe, former: (&[Round], u32)) -> std::result
             .ok_or(ProbeError::NothingWritten)
     };
     let write = of(|round| round.write_bytes_per_s)?;
-    // On a device in RAM these may take no time at all.
+    // On a device in RAM a sync or read may take no measurable time.
     let none = Estimate { value: 0.0, spread: SPREAD_OF_A_LOOK };
     let (sync, read) = (of(|round| round.sync_s).unwrap_or(none), of(|round| round.read_s).unwrap_or(none));
     let measured = Measured {
@@ -113,7 +115,8 @@ pub fn measure(dir: &Path, probe: Probe, former: (&[Round], u32)) -> std::result
     Ok(Result { measured, spread, rounds, sittings })
 }
 
-/// How sure what a device lets a store do is, by what the fit makes of the ends of what was measured.
+/// Returns the spread of a store's capability: the fit's results at both ends of the device's
+/// range.
 pub fn spread_of(measured: &Measured, spread: DeviceSpread, fit: &Fit) -> Spread {
     let at = |factor: f64, slower: f64| {
         let device = Measured {
@@ -159,7 +162,7 @@ mod tests {
         let of = spread_of(&measured, spread, &Fit::shipped());
         assert!((1.4..1.6).contains(&of.kv_bytes_per_s) && (1.2..1.5).contains(&of.ops_per_s), "{of:?}");
         assert_eq!(of.sync, 1.7);
-        // What was measured is never exact.
+        // A measurement is never exact.
         let sure = DeviceSpread { write: 1.0, sync: 1.0, read: 1.0 };
         assert!(spread_of(&measured, sure, &Fit::shipped()).kv_bytes_per_s > 1.0);
     }

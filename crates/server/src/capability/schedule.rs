@@ -1,8 +1,9 @@
-//! When a device is measured once more.
+//! The schedule of repeated measurements.
 //!
 //! ```text
 //! after the first sitting      half a minute
-//! after the second and later   not at all, where the spread is SPREAD_WIDE at most; else 10 min, 20 min, 40 min, … 6 h
+//! after the second and later   never if the spread is at most SPREAD_WIDE;
+//!                              else 10 min, 20 min, 40 min, … 6 h
 //! ```
 //!
 //! and at most [`DAY_MAX`] times in 24 hours.
@@ -11,17 +12,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A device is measured at so many times of their own whatever comes of it.
+/// Number of sittings that every device gets.
 pub const SITTINGS: u32 = 2;
 const FIRST_REST: Duration = Duration::from_secs(30);
-/// A capability that is less sure than this is measured again: stores that are apart by the least factor that counts
-/// could not be told apart by it.
+/// The spread above which a capability is measured again. With a wider one, stores that differ by
+/// the least factor that counts could not be told apart.
 const SPREAD_WIDE: f64 = placement::APART;
 const REST: Duration = Duration::from_secs(600);
 const REST_MAX: Duration = Duration::from_secs(6 * 3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const DAY_MAX: usize = 8;
-/// The number of sittings that are remembered.
+/// Number of sittings that are remembered.
 pub const HISTORY_MAX: usize = 16;
 
 const _: () = assert!(HISTORY_MAX >= DAY_MAX);
@@ -33,15 +34,15 @@ pub struct Sitting {
     pub ended_unix_ms: u64,
 }
 
-/// Returns how long the device is still left alone; `None`: it is known well enough. `sittings` are those that what is
-/// known stands on, `history` the last ones in their order.
+/// Returns the time until the next sitting; `None` if the result is good enough. `sittings` is the
+/// number of sittings behind the present result, and `history` lists the last ones in order.
 pub fn rest(sittings: u32, spread: f64, history: &[Sitting], now_unix_ms: u64) -> Option<Duration> {
     let rest = match sittings.checked_sub(SITTINGS) {
         None => FIRST_REST,
         Some(_) if spread <= SPREAD_WIDE => return None,
         Some(more) => REST.saturating_mul(1 << more.min(16)).min(REST_MAX),
     };
-    // A clock that was set back makes it wait as from now.
+    // If the clock was set back, the rest counts from now.
     let since = |sitting: &Sitting| Duration::from_millis(now_unix_ms.saturating_sub(sitting.ended_unix_ms));
     let left = history.last().map_or(Duration::ZERO, |last| rest.saturating_sub(since(last)));
     let eighth = history.len().checked_sub(DAY_MAX).map(|at| &history[at]);

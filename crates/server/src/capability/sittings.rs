@@ -1,4 +1,5 @@
-//! When this store measures its device: at its first start, a second time soon after, and again while the result is not sure.
+//! The times at which this store measures its device: at its first start, again soon after, and
+//! later while the result is uncertain.
 
 use std::time::Duration;
 
@@ -9,29 +10,31 @@ use super::{keep, probe, read_ground, read_kept, rounds, Measurer, Probe};
 use crate::config::Config;
 use crate::{clock, datadir};
 
-/// The first probe waits this long at most for the store to serve and for its device to be at rest: other
-/// stores may not have come yet, and what a start writes is not over when it is ready.
+/// Maximum wait before the first probe, for the store to serve and its device to be at rest. Other
+/// stores may not have started yet, and a store's own start still writes after it is ready.
 const PROBE_AFTER: Duration = Duration::from_secs(5);
-/// At rest: so long without a sync of the log, and with no more than this written.
+/// The device is at rest if for this time the log syncs nothing and at most [`REST_BYTES`] are
+/// written.
 const REST: Duration = Duration::from_millis(400);
 const REST_BYTES: u64 = 256 << 10;
-/// A store that has just started is left in peace for this long.
+/// Minimum time after a start before the device is measured again.
 const REST_MIN: Duration = Duration::from_secs(30);
-/// How often a store that is sure of its device looks whether it still is.
+/// The interval at which a store with a certain result checks whether it still is.
 const SURE_PERIOD: Duration = Duration::from_secs(600);
 
-/// Measures what was not measured yet and watches the device from then on, until the task is dropped.
+/// Measures the device if needed, and watches it from then on, until the task is dropped.
 pub async fn run(measurer: Measurer) {
     if let Some(wanted) = measurer.own.lacks().filter(|_| measurer.config.probe) {
         let _ = tokio::time::timeout(PROBE_AFTER, until_at_rest(&measurer)).await;
         if let Err(error) = probe(&measurer, wanted, None).await {
-            tracing::warn!(%error, "the device was not measured: what it can do is not known");
+            tracing::warn!(%error, "the device could not be measured, so this store's capability is unknown");
         }
     }
     tokio::join!(sit_again(&measurer), watch_device(&measurer));
 }
 
-/// Measures again, at other times: what a sitting's rounds have in common they cannot tell.
+/// Measures again at other times, because the rounds of one sitting cannot show what they have in
+/// common.
 async fn sit_again(measurer: &Measurer) {
     if !measurer.config.probe {
         return;
@@ -44,16 +47,16 @@ async fn sit_again(measurer: &Measurer) {
         };
         tokio::time::sleep(rest.max(REST_MIN)).await;
         until_at_rest(measurer).await;
-        // It may have been asked for meanwhile.
+        // A probe on request may have measured meanwhile.
         if next() == Some(Duration::ZERO) {
             if let Err(error) = probe(measurer, Probe::Start, None).await {
-                tracing::debug!(%error, "the device was not measured once more");
+                tracing::debug!(%error, "the device could not be measured again");
             }
         }
     }
 }
 
-/// Waits until the store serves and its device has nothing to do, for this store or others on it.
+/// Waits until the store serves and its device is idle, for this store and others on it.
 async fn until_at_rest(measurer: &Measurer) {
     while measurer.ends.is_stopping() || !measurer.regions.are_all_led() {
         let news = measurer.regions.leader_news.notified();
@@ -72,8 +75,9 @@ async fn until_at_rest(measurer: &Measurer) {
     }
 }
 
-/// The short look of a store that is told what it can do, before it begins to write anything: from then on
-/// its device may never be at rest. It costs the first start under a second, and no other.
+/// Makes the short measurement of a store with a configured capability, before the store begins to
+/// write; later its device may never be at rest. It delays only the first start, by less than a
+/// second.
 pub fn look_first(config: &Config) {
     if !config.probe || config.this().capability.is_none() {
         return;
@@ -89,12 +93,12 @@ pub fn look_first(config: &Config) {
     }
     let began_unix_ms = clock::unix_millis();
     match rounds::measure(&config.dir, Probe::Brief, (&[], 0)) {
-        // The store reads it when it is made.
+        // The store reads the file when it is created.
         Ok(result) => {
             let history = vec![Sitting { began_unix_ms, ended_unix_ms: clock::unix_millis() }];
             drop(keep(config, result, Probe::Brief, ground.as_ref(), history));
         }
-        // It is tried once more when the store serves.
-        Err(error) => tracing::warn!(%error, "the device was not measured"),
+        // The probe is repeated when the store serves.
+        Err(error) => tracing::warn!(%error, "the device could not be measured"),
     }
 }

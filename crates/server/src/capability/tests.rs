@@ -38,7 +38,7 @@ fn what_is_measured_counts_until_something_else_is_told() {
     let own = &fixture.store.capability;
     assert_eq!(own.present().capability, Capability::UNKNOWN);
     assert_eq!(own.lacks(), Some(Probe::Start));
-    assert!(own.reference().1.is_none(), "there is nothing to compare with");
+    assert!(own.reference().1.is_none(), "there is no reference");
     let counts = keep(own, 5e8, false);
     let present = own.present();
     assert_eq!((present.capability, present.io_bytes_per_s), (counts, 5e8));
@@ -61,12 +61,12 @@ fn a_told_store_is_compared_with_the_device_that_it_was_told_of() {
     let fixture = Fixture::with(|config| config.members[0].capability = told(700.0));
     let own = &fixture.store.capability;
     keep(own, 5e8, true);
-    assert!(!own.is_told_too_much(), "its device is healthy: another measurement may do");
+    assert!(!own.is_told_too_much(), "a healthy device may be measured again");
     own.correct_by(0.1, None);
-    assert!(own.is_told_too_much(), "it would end the correction");
+    assert!(own.is_told_too_much(), "a measurement would end the correction");
     own.correct_by(1.0, Some(9.0));
     assert!(own.is_told_too_much());
-    // Without a number of somebody else's, what is measured is what counts.
+    // Without a configured value, the measurement counts.
     let fixture = Fixture::new();
     let own = &fixture.store.capability;
     keep(own, 5e8, false);
@@ -84,7 +84,7 @@ fn a_store_that_is_told_another_number_looks_at_its_device_anew() {
     assert_eq!(OwnCapability::load(&config).lacks(), None);
     config.members[0].capability = told(70.0);
     assert_eq!(OwnCapability::load(&config).lacks(), Some(Probe::Brief));
-    // What was measured before anybody told it anything is of no other device.
+    // An earlier measurement without a configured value is still of this device.
     config.members[0].capability = None;
     super::keep(&config, sitting(measured(5e8)), Probe::Start, None, Vec::new());
     config.members[0].capability = told(70.0);
@@ -101,7 +101,7 @@ fn a_short_look_is_not_what_a_store_counts_for_once_it_is_not_told_any_more() {
     let own = OwnCapability::load(&config);
     assert_eq!(own.present().capability, Capability::UNKNOWN);
     assert_eq!(own.lacks(), Some(Probe::Start));
-    // A damaged file is as good as none.
+    // A damaged file counts as none.
     std::fs::write(dir.path().join("CAPABILITY"), "{").unwrap();
     config.members[0].capability = Some(crate::Capability { kv_bytes_per_s: 7.0, ops_per_s: 7.0 });
     assert_eq!(OwnCapability::load(&config).lacks(), Some(Probe::Brief));
@@ -131,7 +131,7 @@ fn the_correction_scales_what_counts_and_a_new_measurement_ends_it() {
     let present = own.present();
     assert!((present.capability.kv_bytes_per_s / counts.kv_bytes_per_s - 0.1).abs() < 0.001);
     assert!((present.capability.ops_per_s / counts.ops_per_s - 0.1).abs() < 0.001);
-    assert_eq!(present.io_bytes_per_s, 5e8, "what was measured stays");
+    assert_eq!(present.io_bytes_per_s, 5e8, "the measurement stays");
     let metrics = &fixture.store.metrics;
     present.show(metrics);
     let text = metrics.text();
@@ -154,7 +154,7 @@ async fn a_probe_measures_keeps_and_is_alone() {
     assert!(is_reference && measured.write_bytes_per_s > 0.0);
     assert!(matches!(other, Err(NotProbed::UnderWay)));
     assert_eq!(Kept::read(&store.config.dir).unwrap().map(|kept| kept.measured), Some(measured));
-    assert!(probe(&store.measurer(), Probe::Brief, None).await.is_ok(), "the first is over");
+    assert!(probe(&store.measurer(), Probe::Brief, None).await.is_ok(), "the first probe is over");
 
     let full = Fixture::with(|config| config.reserve_bytes = u64::MAX);
     let refused = probe(&full.store.measurer(), Probe::Brief, None).await;
@@ -171,7 +171,7 @@ fn what_is_told_is_exact_what_is_measured_is_not_and_what_is_corrected_is_less_s
     assert!((1.25..1.4).contains(&measured.kv_bytes_per_s) && measured.sync == 1.3, "{measured:?}");
     own.correct_by(0.1, None);
     assert!((own.present().spread.kv_bytes_per_s / measured.kv_bytes_per_s - 1.2).abs() < 1e-9);
-    assert!(own.former_rounds(Probe::Start).0.is_empty(), "it is not the device that it was");
+    assert!(own.former_rounds(Probe::Start).0.is_empty(), "the device has changed");
 
     let told = crate::Capability { kv_bytes_per_s: 700.0, ops_per_s: 7.0 };
     let fixture = Fixture::with(|config| config.members[0].capability = Some(told));
@@ -186,7 +186,7 @@ fn what_is_told_is_exact_what_is_measured_is_not_and_what_is_corrected_is_less_s
 fn a_second_sitting_is_wanted_once_and_goes_on_from_the_first() {
     let fixture = Fixture::new();
     let own = &fixture.store.capability;
-    assert_eq!(own.next_sitting(0), None, "there was no first");
+    assert_eq!(own.next_sitting(0), None, "there was no first sitting");
     keep(own, 5e8, false);
     assert_eq!(own.next_sitting(0), Some(Duration::ZERO));
     assert_eq!((own.former_rounds(Probe::Start).0.len(), own.former_rounds(Probe::Full).0.len()), (1, 0));
@@ -242,7 +242,7 @@ fn what_was_measured_of_another_device_is_dropped_and_what_of_this_one_is_not() 
     }
     drop(super::keep(&config, sitting(measured(5e8)), Probe::Start, Some(&ground), once()));
     assert_eq!(lacks(&config), None);
-    // Where the kernel told nothing, nothing has changed.
+    // If the kernel told nothing, nothing counts as changed.
     drop(super::keep(&config, sitting(measured(5e8)), Probe::Start, None, once()));
     assert_eq!(lacks(&config), None);
 }

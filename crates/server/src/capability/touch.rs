@@ -1,5 +1,5 @@
-//! A small thing done to the device to see how it is, where the store itself asks too little of it: a few
-//! synced pages and a megabyte in a few synced parts.
+//! A small, deliberate use of the device that shows its present speed, for times in which the store
+//! itself asks too little of it: a few synced pages and a megabyte in a few synced parts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 use super::account::scheduled_here;
 use super::watch::Touch;
 
-/// What it takes on the device for as long as the store runs, once it was needed.
+/// The size of the file. It occupies the device from the first touch until the store stops.
 pub const FILE_BYTES: u64 = 1 << 20;
 const PAGE: usize = 4096;
 const PAGES: u64 = 4;
-/// Of the megabyte. What others write while the last one is synced hardly counts.
+/// Number of parts of the megabyte. Other writes during the last sync hardly count.
 const PARTS: u64 = 4;
-/// After this long nothing more is begun.
+/// After this time a touch begins no further write.
 const TIME_MAX: Duration = Duration::from_secs(1);
 const PART_BYTES: u64 = FILE_BYTES / PARTS;
 
-/// Has the file, which has no name any more: it goes with the process, however that ends.
+/// Owns the file of the touches. The file has no name any more, so it disappears with the process.
 #[derive(Default)]
 pub struct Toucher {
     file: Option<Arc<File>>,
 }
 
 impl Toucher {
-    /// `others_bytes_per_s`: what is written to the device otherwise.
+    /// Touches the device once. `others_bytes_per_s` is the rate of all other writes to the device.
     pub async fn touch(&mut self, dir: &Path, others_bytes_per_s: f64) -> io::Result<Touch> {
         let known = self.file.clone();
         let dir = dir.to_owned();
@@ -50,7 +50,7 @@ fn nameless(dir: &Path) -> io::Result<File> {
     let path = dir.join(format!(".steelyard-probe-{}-touch", std::process::id()));
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
     fs::remove_file(&path)?;
-    // Its blocks are there before anything is timed.
+    // The blocks are allocated before anything is timed.
     file.write_all_at(&vec![0x5a; FILE_BYTES as usize], 0)?;
     file.sync_all()?;
     Ok(file)
@@ -59,7 +59,7 @@ fn nameless(dir: &Path) -> io::Result<File> {
 fn touch(file: &File, others_bytes_per_s: f64) -> io::Result<Touch> {
     let page = [0xa5; PAGE];
     let part = vec![0x3c; PART_BYTES as usize];
-    // A drive that sleeps wakes up for this one.
+    // A drive that sleeps wakes up for this write.
     file.write_all_at(&page, 0)?;
     file.sync_data()?;
     let worked = scheduled_here()?;

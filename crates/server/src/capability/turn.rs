@@ -1,4 +1,4 @@
-//! This store's turn to measure its device: what its heartbeats say of it, and the wait for it.
+//! This store's turn to measure its device: its state for heartbeats, and the wait for a grant.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::Measurer;
 use crate::clock;
 
-/// Grants come with heartbeats.
+/// The interval at which a waiting store looks for a grant. Grants come with heartbeats.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub struct OwnTurn(Mutex<Requests>);
 
 #[derive(Default)]
 struct Requests {
-    /// The number of the last one. Numbers rise, over restarts, too.
+    /// The number of the last request. Numbers rise, also over restarts.
     last: u64,
     now: Option<(TurnState, Instant)>,
 }
@@ -31,7 +31,7 @@ impl OwnTurn {
         })
     }
 
-    /// Returns the number of the request.
+    /// Makes a request. Returns its number.
     fn ask(&self) -> u64 {
         let mut requests = self.0.lock();
         requests.last = clock::unix_millis().max(requests.last + 1);
@@ -45,7 +45,7 @@ impl OwnTurn {
     }
 }
 
-/// The turn, or a place among those that wait for it. Given back when dropped.
+/// The turn, or a place in the queue for it. Dropping it gives it back.
 pub struct Held(Measurer);
 
 impl Held {
@@ -61,14 +61,14 @@ impl Drop for Held {
     }
 }
 
-/// Waits for the turn. One at a time: a second request would take the place of the first.
+/// Waits for the turn. Only one call at a time: a second request would replace the first.
 pub async fn take(measurer: &Measurer) -> Held {
     let number = measurer.own.turn.ask();
     let held = Held(measurer.clone());
     measurer.cluster.report_soon.notify_one();
     let grant = TurnGrant { store: measurer.config.store, number };
     let mut waiting = Waiting::default();
-    // A store without others disturbs nobody.
+    // A store without others disturbs no measurement.
     while measurer.membership.members().list.len() > 1 {
         let leader = measurer.regions.meta().leader();
         let is_heard = leader.is_some_and(|leader| measurer.cluster.is_heard(leader));
@@ -114,7 +114,7 @@ mod tests {
         let store = &fixture.store;
         let measurer = store.measurer();
         let waited = tokio::time::timeout(Duration::from_millis(200), take(&measurer)).await;
-        assert!(waited.is_err(), "nobody has granted it");
+        assert!(waited.is_err(), "the turn was not granted");
         assert_eq!(store.capability.turn.told(), Turn::default());
     }
 }

@@ -1,31 +1,33 @@
-//! Whether the device still does what it was measured to do, judged from what it did anyway.
+//! Detects whether the device still performs as measured, from the store's own use of it.
 //!
-//! The log thread writes and syncs on the one device that flushes and compactions also write to. What a
-//! healthy device needs for it is at most
+//! The log thread writes and syncs on the same device as flushes and compactions. On a healthy
+//! device this takes at most
 //!
 //! ```text
-//! expected = syncs * sync latency + bytes written by anybody / write bandwidth
+//! expected = syncs * sync latency + all bytes written / write bandwidth
 //! ```
 //!
-//! for a sync waits for what was written before it. A device that is merely busy, even one that compactions
-//! keep busy all the time, is therefore near `blocked / expected = 1`, where `blocked` is how long the log
-//! thread waited for the device; one that has become ten times slower is near 10. All bytes of the time are
-//! counted and not those of the syncs' moments alone, so a healthy device is rather taken for too good: a
-//! device that is half as fast as it was may stay below 1. That one is known by the store's own past ([`past`]):
-//! what a sync took at this load before.
+//! because a sync waits for everything that was written before it. `blocked` is the time for which
+//! the log thread waited for the device. On a device that is only busy, even with constant
+//! compactions, `blocked / expected` is near 1. On a device that has become ten times slower it is
+//! near 10. All bytes of a window count, not only those written during syncs. So the estimate errs
+//! in favour of the device: one that is half as fast as before may stay below 1. That case is
+//! detected by comparison with the store's own past ([`past`]): the time of a sync at this load
+//! before.
 //!
-//! Nothing is believed that a few windows say. A judgement counts how many of the last windows are above a limit:
-//! three quarters of 40 for a small change, seven of eight for a large one. Under noise a window is above or below by
-//! chance, and a burst is a few windows among many. What the own past alone says is a suspicion, for the
-//! load may be another than it was: the device is then touched on purpose, some ten times, and the touches decide.
+//! A few windows never decide. A verdict requires that enough of the last windows are above a
+//! limit: three quarters of 40 for a small change, seven of eight for a large one. Under noise a
+//! window is above or below by chance, and a burst fills only a few windows. A comparison with the
+//! past gives only a suspicion, because the load may have changed. The device is then touched on
+//! purpose, about ten times, and the touches decide.
 //!
-//! A window in which the store asks little of the device is not judged at all: what the few syncs of an idle
-//! store wait is what else the machine does. So an idle store is never corrected down.
+//! A window in which the store asks little of the device is not judged, because the few syncs of an
+//! idle store wait for other work of the machine. So an idle store is never corrected down.
 //!
-//! Of a device that several stores share each is expected to have its part: with n of them, what is expected takes n times
-//! as long.
+//! Each of n stores that share a device is expected to get an n-th of it, so the expected time is n
+//! times as long.
 //!
-//! No clock, no file: time and counts come in as arguments.
+//! The module has no clock and no file: time and counts come in as arguments.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,53 +38,55 @@ use past::{median, Lesson, Past};
 mod evidence;
 mod past;
 
-/// What the device was measured to do.
+/// The measured speed of the device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reference {
     pub sync_latency: Duration,
     pub write_bytes_per_s: f64,
 }
 
-/// Counted since the store has started.
+/// Counts since the start of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// How long the log thread waited for the device.
+    /// The time for which the log thread waited for the device.
     pub blocked: Duration,
-    /// Of the log.
+    /// Syncs of the log.
     pub syncs: u64,
-    /// Written by all threads.
+    /// Bytes written by all threads.
     pub bytes: u64,
-    /// And by the log's alone.
+    /// Bytes written by the log thread.
     pub log_bytes: u64,
 }
 
-/// What was done to the device on purpose, to see what it does.
+/// The result of a deliberate use of the device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Touch {
     pub blocked: Duration,
     pub syncs: u64,
     pub bytes: u64,
-    /// About what others wrote meanwhile.
+    /// The approximate bytes that others wrote meanwhile.
     pub others_bytes: u64,
 }
 
-/// The factor is another than before.
+/// A change of the correction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Changed {
     pub before: f64,
     pub correction: f64,
-    /// How much slower the device is by which it was decided.
+    /// The slowness of the device on which the decision is based.
     pub ratio: f64,
 }
 
 const WINDOW: Duration = Duration::from_secs(1);
-/// A window lasts until it has so many syncs, or was blocked for half of its time.
+/// Minimum syncs of a window. A window with fewer continues, unless the log was blocked for half of
+/// its time.
 const SYNCS_MIN: u64 = 4;
-/// A window with less is dropped.
+/// The length after which a window with too few syncs is dropped.
 const WINDOW_MAX: Duration = Duration::from_secs(15);
-/// Faster syncs are not told apart from the noise of a thread that is woken.
+/// Shorter syncs cannot be told from the noise of waking a thread.
 const SYNC_FLOOR: Duration = Duration::from_micros(50);
-/// A window is judged when a healthy device would be busy for this part of it, or when the log waited for half of it.
+/// Minimum share of a window for which a healthy device would be busy, or ([`BLOCKED_MIN`]) for
+/// which the log waited. Other windows are not judged.
 const DEMAND_MIN: f64 = 0.05;
 const BLOCKED_MIN: f64 = 0.5;
 
@@ -93,12 +97,12 @@ const WINDOWS: usize = ABOVE_USUAL.among;
 const WINDOW_AGE_MAX: Duration = Duration::from_secs(600);
 const TOUCHES_MIN: usize = 5;
 const TOUCH_AGE_MAX: Duration = Duration::from_secs(90);
-/// What the device does now: the last of these windows.
+/// Number of the latest windows that show the present speed of the device.
 const LATEST: usize = 7;
 const LATEST_MIN: usize = 4;
 const LATEST_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// A factor that would be less than a third lower stays, as does one that would not be half as much again.
+/// A correction changes only if it falls by at least a third or rises by at least a half.
 const LOWER_BY: f64 = 1.0 / 1.5;
 const HIGHER_BY: f64 = 1.5;
 const HIGHER_AFTER: Duration = Duration::from_secs(20);
@@ -107,30 +111,31 @@ const HIGHER_STEP: f64 = 2.0;
 pub const CORRECTION_MIN: f64 = 0.001;
 
 const TOUCH_CORRECTED: Duration = Duration::from_secs(5);
-/// While the store serves and its log says nothing, as under a load of reads.
+/// The interval of touches while the store serves and its log is idle, as under a load of reads.
 const TOUCH_SERVING: Duration = Duration::from_secs(10);
 const TOUCH_SUSPECT: Duration = Duration::from_secs(2);
 const TOUCH_HURRIED: Duration = Duration::from_secs(1);
-/// Touches take at most one part in so many of a device's time, a suspected and another one's.
+/// Touches take at most one part in this many of a device's time, on a suspected device and on any
+/// other.
 const TOUCH_SHARE_SUSPECT: u32 = 2;
 const TOUCH_SHARE: u32 = 6;
-/// After a suspicion that touches have cleared, no other for this long, and twice as long after each further one.
+/// The time without a new suspicion after touches have cleared one. It doubles each time.
 const CLEARED_FOR: Duration = Duration::from_secs(15);
 const CLEARED_FOR_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug)]
 struct Window {
     at: Duration,
-    /// A healthy device would have been busy for a while.
+    /// True if a healthy device would have been busy for a while.
     is_asked: bool,
     /// Blocked time over expected time.
     ratio: f64,
-    /// How much slower than usual, or than at most, whichever is more.
+    /// The slowness compared with the usual time or with the expected time, whichever is larger.
     above_usual: f64,
     lesson: Option<Lesson>,
 }
 
-/// The device seems slower than it was; touches will tell.
+/// A device that seems slower than it was. Touches decide.
 #[derive(Clone, Copy, Debug)]
 struct Suspicion {
     touches: usize,
@@ -147,20 +152,20 @@ pub struct Watch {
     window: Option<(Duration, Totals)>,
     /// Seconds that a healthy device needs for the touches within the window.
     touching: f64,
-    /// The part of the last window for which the log waited for the device.
+    /// The share of the last window for which the log waited for the device.
     used: f64,
     windows: VecDeque<Window>,
-    /// When, and how much longer than expected.
+    /// The time of each touch, and its duration relative to the expected one.
     touches: VecDeque<(Duration, f64)>,
     touch_took: Duration,
     suspicion: Option<Suspicion>,
     unsuspected_until: Duration,
     cleared: u32,
-    /// No window before this is learnt from.
+    /// Windows before this time teach nothing.
     healthy_since: Duration,
     corrected_at: Duration,
     correction: f64,
-    /// Since when it would be higher.
+    /// The time since which a higher correction is justified.
     better_since: Option<Duration>,
     raised_at: Option<Duration>,
     touched_at: Option<Duration>,
@@ -191,12 +196,13 @@ impl Watch {
         }
     }
 
-    /// By which the measured capability counts, from [`CORRECTION_MIN`] to 1.
+    /// Returns the factor of the measured capability, from [`CORRECTION_MIN`] to 1.
     pub fn correction(&self) -> f64 {
         self.correction
     }
 
-    /// How much longer than expected the device has needed lately; `None`: too little to say.
+    /// Returns the recent time of the device relative to the expected time; `None` if too little is
+    /// known.
     pub fn ratio(&self) -> Option<f64> {
         let windows = self.by_windows();
         match self.correction < 1.0 {
@@ -205,7 +211,7 @@ impl Watch {
         }
     }
 
-    /// Takes in how things stand, about once a second.
+    /// Processes the present counts. Called about once a second.
     pub fn observe(&mut self, now: Duration, totals: Totals) -> Option<Changed> {
         let (began, before) = *self.window.get_or_insert((now, totals));
         let span = now.saturating_sub(began);
@@ -226,13 +232,13 @@ impl Watch {
         self.decide(now)
     }
 
-    /// Whether the device should be touched on purpose, for what happens anyway says too little.
+    /// Returns true if the device should be touched, because its normal use shows too little.
     pub fn wants_touch(&self, now: Duration, is_serving: bool) -> bool {
         let since = |at: Option<Duration>| at.map_or(now, |at| now.saturating_sub(at));
         let is_corrected = self.correction < 1.0;
         let pause = match self.suspicion {
             _ if is_corrected => TOUCH_CORRECTED,
-            // They have spoken, and the windows have not yet.
+            // The touches have decided, and the windows have not yet.
             Some(_) if TOUCHED.is_reached(self.touched_ratios()) => TOUCH_SERVING,
             Some(Suspicion { is_hurried: true, .. }) => TOUCH_HURRIED,
             Some(_) => TOUCH_SUSPECT,
@@ -250,10 +256,10 @@ impl Watch {
         since(self.touched_at) >= pause.max(self.touch_took * share)
     }
 
-    /// Takes in what a touch that was wanted has shown.
+    /// Processes the result of a touch.
     pub fn touched(&mut self, now: Duration, touch: Touch) -> Option<Changed> {
         (self.touched_at, self.touch_took) = (Some(now), touch.blocked);
-        // A sync that finds a flush of the log under way waits for it, half of one on average.
+        // A sync that finds a flush of the log in progress waits for it, half a flush on average.
         let sync = self.sync_latency() * (1.0 + self.used / 2.0);
         let own = touch.syncs as f64 * sync + self.transfer(touch.bytes);
         let expected = own + self.transfer(touch.others_bytes);
@@ -268,17 +274,17 @@ impl Watch {
         self.decide(now)
     }
 
-    /// From now on so many stores are on the device, this one among them.
+    /// Sets the number of stores on the device, this one included.
     pub fn share(&mut self, sharers: usize) {
         self.sharers = sharers.max(1);
     }
 
-    /// What happens now is not what the store does otherwise: it is not judged.
+    /// Drops the present window, because its load is not the store's own.
     pub fn skip(&mut self) {
         self.window = None;
     }
 
-    /// What a sync of a healthy device takes, of which this store has its part.
+    /// Returns the sync time of a healthy device, for this store's share of it.
     fn sync_latency(&self) -> f64 {
         self.reference.sync_latency.max(SYNC_FLOOR).as_secs_f64() * self.sharers as f64
     }
@@ -295,12 +301,13 @@ impl Watch {
         (of_log, of_others): (u64, u64),
     ) {
         let (blocked, span) = (blocked.as_secs_f64(), span.as_secs_f64());
-        // A sync that has not come back is one, too.
+        // A sync that has not returned counts, too.
         let cost = self.sync_latency() * syncs.max(1) as f64 + self.transfer(of_log);
         let others = self.transfer(of_others);
         let is_asked = cost + others >= DEMAND_MIN * span * self.sharers as f64;
         if !is_asked && blocked < BLOCKED_MIN * span {
-            // Windows that count because the log waited long are worth nothing beside one in which it did not.
+            // Windows that count only because the log waited long are worthless next to one in
+            // which it did not.
             self.windows.retain(|window| window.is_asked);
             return;
         }
@@ -323,7 +330,7 @@ impl Watch {
         }
     }
 
-    /// What was not found slow while it was judged was healthy.
+    /// Learns from a window. A window that was not found slow while it was judged was healthy.
     fn learn(&mut self, window: Window) {
         let is_healthy =
             self.correction == 1.0 && self.suspicion.is_none() && window.at >= self.healthy_since;
@@ -339,7 +346,7 @@ impl Watch {
             self.windows.pop_front();
         }
         let is_corrected = self.correction < 1.0;
-        // Those of a corrected or suspected device belong to its case and stay.
+        // The touches of a corrected or suspected device belong to its case and stay.
         let is_case = is_corrected || self.suspicion.is_some();
         while !is_case && self.touches.front().is_some_and(|(at, _)| is_old(*at, TOUCH_AGE_MAX)) {
             self.touches.pop_front();
@@ -353,7 +360,7 @@ impl Watch {
         })
     }
 
-    /// Corrects a device that is believed to be slow; gives how slow.
+    /// Corrects a device that is believed to be slow. Returns its slowness.
     fn believe(&mut self, now: Duration) -> Option<f64> {
         self.suspect(now);
         let slowness = self.conviction(now)?;
@@ -391,7 +398,7 @@ impl Watch {
         }
     }
 
-    /// How slow the device is, when the evidence is enough.
+    /// Returns the slowness of the device if the evidence is enough.
     fn conviction(&self, now: Duration) -> Option<f64> {
         let ratios = || self.windows.iter().rev().map(|window| window.ratio);
         if FAR_ABOVE_MOST.is_reached(ratios()) {
@@ -419,7 +426,7 @@ impl Watch {
         (is_log_at_rest && is_slow).then(touched)
     }
 
-    /// Follows a device that is corrected; gives how slow it is.
+    /// Follows a corrected device. Returns its slowness.
     fn follow(&mut self, now: Duration) -> Option<f64> {
         let Some(slowness) = self.slowness() else {
             self.better_since = None;
@@ -427,7 +434,8 @@ impl Watch {
         };
         let before = self.correction;
         let wanted = if slowness < HEALTHY { 1.0 } else { (1.0 / slowness).max(CORRECTION_MIN) };
-        // Under load windows alone do not tell a slow device from a healthy one. Where it cannot be touched they must.
+        // Under load, windows alone cannot tell a slow device from a healthy one. They must suffice
+        // if the device cannot be touched.
         let last_tried = self.touched_at.unwrap_or(Duration::ZERO).max(self.corrected_at);
         let is_known = self.touches.len() >= TOUCHES_MIN || now.saturating_sub(last_tried) > TOUCH_AGE_MAX;
         if wanted < before * LOWER_BY {
@@ -454,7 +462,7 @@ impl Watch {
         Some(slowness)
     }
 
-    /// How slow a corrected device is now. What a window says is at most the truth.
+    /// Returns the present slowness of a corrected device. Windows never overstate it.
     fn slowness(&self) -> Option<f64> {
         match (self.by_touches(TOUCHES_MIN), self.by_windows()) {
             (Some(touches), Some(windows)) => Some(touches.max(windows)),

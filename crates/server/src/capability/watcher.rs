@@ -1,4 +1,4 @@
-//! Brings what this process did to its device before the [`Watch`], and what comes of it into effect.
+//! Feeds the process's use of its device to the [`Watch`], and applies the result.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::watch::{Changed, Totals, Watch};
 use super::{rate, Measurer, Present};
 
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// Commands per second of a store that serves.
+/// Minimum commands per second of a store that counts as serving.
 pub const SERVING_OPS_PER_S: f64 = 50.0;
 
 /// Watches the device until the task is dropped.
@@ -22,25 +22,26 @@ pub async fn watch_device(measurer: &Measurer) {
         period.tick().await;
         let looked = watcher.look(measurer).await;
         match &looked {
-            // Where the kernel does not count (or the container hides it) there is nothing to judge by.
+            // Without the kernel's counts (or in a container that hides them) nothing can be
+            // judged.
             Err(error) if kernel_tells => {
-                tracing::warn!(%error, "the kernel does not tell what this process writes: the device is not watched");
+                tracing::warn!(%error, "the kernel does not report this process's writes: the device is not watched");
             }
-            Ok(()) if !kernel_tells => tracing::info!("the kernel tells again what this process writes"),
+            Ok(()) if !kernel_tells => tracing::info!("the kernel reports this process's writes again"),
             _ => {}
         }
         kernel_tells = looked.is_ok();
     }
 }
 
-/// Brings the store's counts before the watch.
+/// Feeds the store's counts to the watch.
 #[derive(Default)]
 pub(super) struct Watcher {
     watch: Option<Watch>,
     measurements: u64,
     began: Option<Instant>,
     written: Written,
-    /// The log thread's time on a CPU, or waiting for one, when it was last looked at.
+    /// The log thread's busy time and scheduled time at the last look.
     last: Option<(Duration, Duration)>,
     blocked: Duration,
     bytes: u64,
@@ -83,7 +84,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// `None` before the log's thread has begun.
+    /// Returns the counts; `None` before the log thread has begun.
     pub(super) fn totals(&mut self, log: &LogClock) -> std::io::Result<Option<Totals>> {
         let (busy, Some(scheduled)) = (log.busy(), log.scheduled()?) else { return Ok(None) };
         let (busy_before, scheduled_before) = *self.last.get_or_insert((busy, scheduled));
@@ -105,7 +106,7 @@ impl Watcher {
 fn say_changed(changed: Changed, present: Present) {
     let Changed { before, correction, ratio } = changed;
     let counts = format!(
-        "this store counts for {:.0}% of its capability from now on ({}), and did for {:.0}%",
+        "this store now counts for {:.0}% of its capability ({}), instead of {:.0}%",
         correction * 100.0,
         rate(present.capability.kv_bytes_per_s),
         before * 100.0

@@ -1,9 +1,10 @@
 //! Computes checksums of this store's peers, and compares the reports of all stores.
 //!
-//! When the apply thread executes an order of a region's log, it calls [`Checks::begin`], which takes a view of
-//! the rows as of exactly that index. A separate thread reads the view at a bounded rate, so execution waits
-//! only for the view. Heartbeats carry the reports. [`Checks::look`] compares them: every store reaches the
-//! same verdict by itself, so no message has to tell a peer that it is in the minority.
+//! When the apply thread executes an order of a region's log, it calls [`Checks::begin`], which
+//! takes a view of the rows as of exactly that index. A separate thread reads the view at a bounded
+//! rate, so execution waits only for the view. Heartbeats carry the reports. [`Checks::look`]
+//! compares them: every store reaches the same verdict by itself, so no message has to tell a peer
+//! that it is in the minority.
 
 mod words;
 
@@ -30,8 +31,9 @@ pub use words::in_words;
 
 /// Maximum bytes of rows per second that all checks of a store read together.
 pub const BYTES_PER_SECOND: u64 = 32 << 20;
-/// Maximum number of checks in progress on a store. Leaders on several stores order checks independently of
-/// each other. A check beyond the maximum is reported as skipped and ordered again after the interval.
+/// Maximum number of checks in progress on a store. Leaders on several stores order checks
+/// independently of each other. A check beyond the maximum is reported as skipped and ordered again
+/// after the interval.
 const AT_ONCE_MAX: usize = 4;
 /// Interval at which a waiting check looks whether the store stops.
 const STOP_LOOK: Duration = Duration::from_millis(100);
@@ -55,7 +57,7 @@ pub struct Checks {
 #[derive(Default)]
 struct State {
     book: CheckBook,
-    /// By region, how often its rows were replaced by a snapshot or removed.
+    /// The number of times that each region's rows were replaced by a snapshot or removed.
     replaced: BTreeMap<RegionId, u64>,
     under_way: usize,
     /// The number of each region's check whose verdict was logged last.
@@ -82,8 +84,8 @@ struct UnderWay {
     order: Order,
     /// The region's descriptor as of the order's index.
     descriptor: Arc<RegionDescriptor>,
-    /// `State::replaced` of the region when the view was taken. The view is of the peer's rows while it is
-    /// unchanged.
+    /// `State::replaced` of the region when the view was taken. The view is of the peer's rows
+    /// while it is unchanged.
     replaced: u64,
 }
 
@@ -118,8 +120,9 @@ impl Checks {
         }
     }
 
-    /// Starts the check's thread and returns once it has taken its view of the rows. The executing thread must
-    /// call it right after the order's entry, before it executes any later entry of the region.
+    /// Starts the check's thread and returns once it has taken its view of the rows. The executing
+    /// thread must call it right after the order's entry, before it executes any later entry of the
+    /// region.
     pub fn begin(self: &Arc<Checks>, order: Order) {
         let Some(region) = self.regions.get(order.region) else { return };
         let descriptor = region.descriptor();
@@ -127,7 +130,7 @@ impl Checks {
             let mut state = self.state.lock();
             if state.under_way >= AT_ONCE_MAX {
                 drop(state);
-                tracing::info!(region = order.region, "a check is skipped: {AT_ONCE_MAX} are under way");
+                tracing::info!(region = order.region, "a check is skipped: {AT_ONCE_MAX} are in progress");
                 return self.report(order.report(CheckOutcome::Skipped), &descriptor);
             }
             state.under_way += 1;
@@ -142,7 +145,7 @@ impl Checks {
             check.run(&view);
         };
         match std::thread::Builder::new().name("check".to_owned()).spawn(body) {
-            // Ends when the thread drops its end: the view is taken, or the thread is gone.
+            // Returns when the thread drops its end: it has taken the view or has ended.
             Ok(_) => drop(taken.recv()),
             Err(error) => {
                 tracing::warn!(region = order.region, %error, "a check is skipped: no thread can be started");
@@ -151,8 +154,8 @@ impl Checks {
         }
     }
 
-    /// Voids the region's own report and its check in progress, because a snapshot replaces the rows or the
-    /// peer is removed.
+    /// Voids the region's own report and its check in progress, because a snapshot replaces the
+    /// rows or the peer is removed.
     pub fn withdraw(&self, region: RegionId) {
         let mut state = self.state.lock();
         *state.replaced.entry(region).or_default() += 1;
@@ -187,7 +190,8 @@ impl Checks {
         (report.number == order.number).then_some(descriptor)
     }
 
-    /// Returns the time since the region's last check that this store has heard of since it started.
+    /// Returns the time since the region's last check that this store has heard of since it
+    /// started.
     pub fn since_last(&self, region: RegionId) -> Option<Duration> {
         let at = self.state.lock().book.last(region)?;
         Some(Duration::from_nanos(clock::boot_nanos().saturating_sub(at)))
@@ -204,8 +208,8 @@ impl Checks {
         self.report_soon.notify_one();
     }
 
-    /// Logs and counts the verdict of the region's last check, once, if this store leads the region or its peer
-    /// is in the minority.
+    /// Logs and counts the verdict of the region's last check, once, if this store leads the region
+    /// or its peer is in the minority.
     fn look(&self, region: RegionId) {
         let (comparison, this_differs, leads) = {
             let mut state = self.state.lock();
@@ -284,7 +288,7 @@ impl UnderWay {
                     region,
                     index,
                     applied,
-                    "rows to check are of another index: the check is void"
+                    "the rows to check are of another index: the check is void"
                 );
                 CheckOutcome::Skipped
             }

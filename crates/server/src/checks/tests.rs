@@ -25,7 +25,7 @@ fn order(index: LogIndex) -> Order {
     Order { region: REGION, index, number: index }
 }
 
-/// What the store's own check found.
+/// Returns the outcome of the store's own check.
 fn outcome(checks: &Checks, order: Order) -> CheckOutcome {
     let descriptor = checks.regions.get(order.region).unwrap().descriptor();
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -76,7 +76,7 @@ fn a_peer_in_the_minority_counts_it_and_so_does_the_region_s_leader_once() {
     let rows = |checksum| CheckOutcome::Rows(storage::RowsChecksum { checksum, rows: 3, bytes: 9 });
     checks.report(order(9).report(rows(1)), &descriptor);
     checks.hear(1, &[order(9).report(rows(2))]);
-    assert_eq!(checks.metrics.checks_different.get(), 0, "one of two may be right");
+    assert_eq!(checks.metrics.checks_different.get(), 0, "with two copies either may be right");
     checks.hear(2, &[order(9).report(rows(2))]);
     checks.hear(2, &[order(9).report(rows(2))]);
     assert_eq!(checks.metrics.checks_different.get(), 1);

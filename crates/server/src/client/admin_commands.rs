@@ -32,7 +32,7 @@ pub fn client(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Repl
     }
 }
 
-/// A name may not break the lines of CLIENT LIST.
+/// Returns an error if a name would break the lines of CLIENT LIST.
 pub fn bad_name(name: &[u8]) -> Option<Reply> {
     let clean = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
     (!clean).then(|| Reply::error("ERR Client names cannot contain spaces, newlines or special characters."))
@@ -147,7 +147,8 @@ pub fn config(store: &Store, args: &[Bytes]) -> Reply {
     }
 }
 
-/// Every setting that is named or fits a pattern, once. A name comes back as the client wrote it.
+/// Returns every setting that is named or matches a pattern, once. A name keeps the client's
+/// spelling.
 fn get(store: &Store, patterns: &[Bytes]) -> Reply {
     let is_glob = |pattern: &Bytes| pattern.iter().any(|byte| b"*?[".contains(byte));
     let asked_for = |name: &'static str| {
@@ -163,7 +164,7 @@ fn get(store: &Store, patterns: &[Bytes]) -> Reply {
     Reply::Map(rows.map(|(name, value)| (Reply::Bulk(name), Reply::bulk(value))).collect())
 }
 
-/// All of the settings, or none.
+/// Changes all of the settings, or none.
 fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     let mut settings = store.settings.write();
     let mut changed = settings.clone();

@@ -1,4 +1,5 @@
-//! Parts of a conversation that wait for something: a leader, another store, rows on flash. Each is a task.
+//! Parts of a client's session that wait: for a leader, another store, or rows on flash. Each is a
+//! task.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,11 +13,11 @@ use crate::proposals::cluster_down;
 use crate::regions::RegionShared;
 use crate::store::{Route, Store};
 
-/// How long to wait, without a change notification, before the leader is looked up again.
+/// Maximum wait, without a change notification, before the leader is looked up again.
 const LEADER_POLL: Duration = Duration::from_millis(50);
 
 impl Store {
-    /// Returns whether clients of this kind of port are sent to the leader's store, by `MOVED`.
+    /// Returns true if this kind of port redirects clients to the leader's store, by `MOVED`.
     pub fn redirects(&self, kind: ListenerKind) -> bool {
         self.config.cluster_enabled && kind == ListenerKind::Client
     }
@@ -28,7 +29,7 @@ impl Store {
         Some(Reply::error(format!("MOVED {slot} {}", member.client)))
     }
 
-    /// Carries out a command for which no single region, or no leader, was known.
+    /// Executes a command for which no single region, or no leader, was known.
     pub async fn execute_alone(
         self: &Arc<Self>,
         kind: ListenerKind,
@@ -47,7 +48,8 @@ impl Store {
         self.execute_or_redirect(kind, &region, item, deadline).await
     }
 
-    /// Carries out reads on this store's own copy, and on the leader what that cannot answer. Answers at least one.
+    /// Executes reads on this store's own copy, and on the leader those that it cannot answer.
+    /// Returns at least one answer.
     pub async fn execute_weakly(
         self: &Arc<Self>,
         kind: ListenerKind,
@@ -86,12 +88,12 @@ impl Store {
         answers.pop().unwrap_or_else(|| cluster_down().into())
     }
 
-    /// Returns `MOVED` to the leader of the command's slot, after a wait for one where none is known.
+    /// Returns `MOVED` to the leader of the command's slot. Waits for a leader if none is known.
     async fn redirect(&self, region: &Arc<RegionShared>, item: &Item, deadline: Instant) -> Reply {
         let ItemSlot::One(slot) = item.slot else { return cluster_down() };
         loop {
             let news = self.regions.leader_news.notified();
-            // Another region may have the slot by now.
+            // Another region may own the slot by now.
             let region = self.regions.of_slot(slot).unwrap_or_else(|| region.clone());
             match self.moved(&region, item) {
                 Some(moved) => return moved,

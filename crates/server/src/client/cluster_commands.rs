@@ -1,8 +1,8 @@
-//! CLUSTER: the regions and stores as Redis Cluster's clients expect to see them.
+//! CLUSTER: the regions and stores in the form that Redis Cluster's clients expect.
 //!
-//! A store that leads some regions and follows others is a master, and only that: clients keep one role
-//! for each address, and one that read "replica" last would drop the store from its masters. A store is
-//! listed as a replica of the regions that it follows only while it leads none.
+//! A store that leads some regions and follows others appears as a master only. Clients keep one
+//! role for each address, and a client that last read "replica" would drop the store from its
+//! masters. A store appears as a replica of the regions that it follows only while it leads none.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use types::{Slot, SlotRange, StoreId, UnixMillis, SLOT_COUNT};
 use crate::config::Member;
 use crate::store::Store;
 
-/// A run of slots led by one store, with the stores that may be shown as its replicas.
+/// A run of slots led by one store, and the stores that may be shown as its replicas.
 struct Led {
     range: SlotRange,
     leader: Option<StoreId>,
@@ -38,7 +38,7 @@ pub fn run(store: &Store, args: &[Bytes]) -> Own {
     })
 }
 
-/// The commands that read rows.
+/// Executes the commands that read rows.
 pub async fn read_slot(store: &Store, args: &[Bytes]) -> Reply {
     match &args[2..] {
         [slot] => match parse_slot(slot) {
@@ -56,7 +56,8 @@ pub async fn read_slot(store: &Store, args: &[Bytes]) -> Reply {
     }
 }
 
-/// Forty hexadecimal digits, the same from every store, for as long as the cluster keeps its layout.
+/// Returns the id of a store: forty hexadecimal digits, equal on every store for as long as the
+/// cluster keeps its layout.
 pub fn node_id(store: &Store, id: StoreId) -> String {
     let digest = store.membership.identity.layout_digest;
     format!("{digest:016x}{:016x}{id:08x}", digest.rotate_left(17) ^ 0x5bd1_e995_9e37_79b9)
@@ -66,7 +67,7 @@ fn parse_slot(text: &[u8]) -> Option<Slot> {
     std::str::from_utf8(text).ok()?.parse::<u16>().ok().filter(|slot| *slot < SLOT_COUNT)
 }
 
-/// Who leads which slots; neighbours that look alike are joined.
+/// Returns the leaders by slots. Adjacent runs with equal leaders and replicas are joined.
 fn led(store: &Store) -> Vec<Led> {
     let table = store.regions.table();
     let ranges = table.ranges();
@@ -190,7 +191,7 @@ fn time_in(store: &Store, slot: Slot) -> UnixMillis {
     store.regions.of_slot(slot).map_or(wall_ms, |region| region.read_time(wall_ms))
 }
 
-/// Keys of a slot that this store holds, as it has applied them.
+/// Counts the keys of a slot in this store's applied rows.
 async fn count_keys(store: &Store, slot: Slot) -> Reply {
     let (engine, now_ms) = (store.engine.clone(), time_in(store, slot));
     match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, now_ms, usize::MAX)).await {

@@ -1,4 +1,4 @@
-//! INFO, in Redis's sections and field names, so that dashboards made for Redis find what they look for.
+//! INFO, with Redis's sections and field names, so that dashboards for Redis work.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;

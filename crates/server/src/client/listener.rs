@@ -1,4 +1,4 @@
-//! Accepting clients: their number is bounded, and strangers are kept out in protected mode.
+//! Accepts clients: limits their number, and keeps remote clients out in protected mode.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::connections::{ListenerKind, Seat};
 use crate::loops::ToLoop;
 use crate::store::Store;
 
-/// A client whose machine has gone is noticed after about this long, as with Redis.
+/// The time after which a client whose machine is gone is noticed, as in Redis.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
 const PROTECTED: &[u8] = b"-DENIED Steelyard is running in protected mode because protected mode is enabled \
@@ -19,7 +19,7 @@ and no password is set for the default user. In this mode connections are only a
 interface. To connect from other machines set a password (requirepass), or turn protected mode off with \
 CONFIG SET protected-mode no sent from the loopback interface.\r\n";
 
-/// Accepts clients until the store closes, and those that have connected by then.
+/// Accepts clients until the store closes, and then those that have connected by then.
 pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>) {
     loop {
         let accepted = tokio::select! {
@@ -29,7 +29,8 @@ pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>
         match accepted {
             Ok((stream, peer)) => accept(stream, peer, kind, &store).await,
             Err(error) => {
-                // Out of file descriptors, usually: a pause lets some close.
+                // The usual reason is a lack of file descriptors. During the pause some may be
+                // closed.
                 tracing::warn!(%error, "cannot accept a client");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -37,10 +38,11 @@ pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>
     }
 }
 
-/// A client that the kernel has connected may have sent a request: it is to be answered.
+/// Accepts the clients that the kernel has already connected, because they may have sent a request
+/// that must be answered.
 async fn accept_the_last(listener: TcpListener, kind: ListenerKind, store: &Store) {
     let Ok(listener) = listener.into_std() else { return };
-    // The listener does not block, and is closed with the first look that finds nobody.
+    // The listener does not block. It is closed after the first call that finds no client.
     while let Ok((stream, peer)) = listener.accept() {
         if stream.set_nonblocking(true).is_ok() {
             if let Ok(stream) = TcpStream::from_std(stream) {

@@ -1,6 +1,6 @@
 //! Clients: listeners, and the commands that a store answers from its own state.
 //!
-//! The conversation of a client is `node::session`'s; the loops in `reactor` carry it out.
+//! `node::session` defines a client's session; the loops in `reactor` run it.
 
 mod admin_commands;
 mod aside;
@@ -21,14 +21,14 @@ use crate::connections::ClientEntry;
 pub use listener::listen;
 pub use server_commands::{run as run_own, run_later as run_own_later, waits_for_earlier};
 
-/// A connection as the store's own commands see and change it.
+/// A connection, as the store's own commands see and change it.
 pub struct Connected<'a> {
     pub context: &'a mut Context,
     pub entry: &'a Arc<ClientEntry>,
 }
 
 impl Connected<'_> {
-    /// As after RESET.
+    /// Restores the initial state of the session, for RESET.
     pub fn reset(&mut self, needs_password: bool) {
         self.context.protocol = Protocol::Resp2;
         self.context.db = 0;

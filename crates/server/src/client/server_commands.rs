@@ -1,4 +1,4 @@
-//! The commands that a store answers from its own state: connection, introspection, settings.
+//! The commands that a store answers from its own state: connection, introspection and settings.
 
 use bytes::Bytes;
 use command::CommandSpec;
@@ -8,12 +8,12 @@ use resp::{Protocol, Reply};
 use super::{admin_commands, cluster_commands, info, Connected};
 use crate::store::Store;
 
-/// Whether the command should run after the commands before it in its pipeline have been answered.
+/// Returns true if the command must wait for the replies to the commands before it in its pipeline.
 pub fn waits_for_earlier(name: &str) -> bool {
     matches!(name, "client" | "info" | "cluster" | "quit" | "reset" | "shutdown")
 }
 
-/// Carries out a command of the connection's or the store's own.
+/// Executes a command of the connection or of the store itself.
 pub fn run(store: &Store, client: &mut Connected<'_>, spec: &'static CommandSpec, args: &[Bytes]) -> Own {
     Own::Reply(match spec.name {
         "ping" => match args {
@@ -51,7 +51,7 @@ pub fn run(store: &Store, client: &mut Connected<'_>, spec: &'static CommandSpec
     })
 }
 
-/// Carries out a command for which [`run`] said `Later`.
+/// Executes a command for which [`run`] returned `Later`.
 pub async fn run_later(store: &Store, args: &[Bytes]) -> Reply {
     if args[0].eq_ignore_ascii_case(b"shutdown") {
         // The connection ends with the process.
@@ -60,8 +60,8 @@ pub async fn run_later(store: &Store, args: &[Bytes]) -> Reply {
     cluster_commands::read_slot(store, args).await
 }
 
-/// As in Redis there is no reply: the connection ends when the store has stopped. `SAVE` and `NOSAVE` make no difference,
-/// for what was acknowledged is in the log.
+/// Starts a shutdown. As in Redis there is no reply: the connection ends when the store has
+/// stopped. `SAVE` and `NOSAVE` make no difference, because every acknowledged write is in the log.
 fn shutdown(store: &Store, client: &Connected<'_>, args: &[Bytes]) -> Result<(), Reply> {
     let (mut is_now, mut is_abort) = (false, false);
     for word in &args[1..] {
@@ -77,7 +77,7 @@ fn shutdown(store: &Store, client: &Connected<'_>, args: &[Bytes]) -> Result<(),
     }
     if is_abort {
         return Err(match store.ends.is_leaving() {
-            true => Reply::error("ERR the store is stopping, and that is not taken back: start it again"),
+            true => Reply::error("ERR the store is stopping; this cannot be undone: start it again"),
             false => Reply::error("ERR No shutdown in progress."),
         });
     }
@@ -120,7 +120,7 @@ fn hello(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
                 rest = tail;
             }
             _ => {
-                // Shown as Redis shows it, up to the first NUL.
+                // Redis shows the option up to the first NUL.
                 let option = option.split(|byte| *byte == 0).next().unwrap_or_default();
                 let option = String::from_utf8_lossy(option);
                 return Reply::error(format!("ERR Syntax error in HELLO option '{option}'"));
@@ -185,7 +185,7 @@ fn log_in(store: &Store, client: &mut Connected<'_>, user: &[u8], password: &[u8
     Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
 }
 
-/// Compares in a time that depends on the lengths only.
+/// Compares two secrets in a time that depends only on their lengths.
 fn same_secret(wanted: &[u8], given: &[u8]) -> bool {
     let mut difference = wanted.len() ^ given.len();
     for (i, byte) in given.iter().enumerate() {

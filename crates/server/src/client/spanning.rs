@@ -1,7 +1,8 @@
-//! Commands about the whole keyspace: asked of every region, and their answers put together.
+//! Commands about the whole keyspace: they are sent to every region, and their replies are
+//! combined.
 //!
-//! On the client port of a cluster they speak of the regions that this store leads, as a Redis Cluster
-//! node speaks of its own slots; elsewhere of all regions.
+//! On the client port of a cluster they cover the regions that this store leads, as a Redis Cluster
+//! node covers its own slots. On other ports they cover all regions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +18,10 @@ use crate::regions::RegionShared;
 use crate::store::Store;
 use node::{Answer, Item, ItemSlot};
 
-/// How long to wait, without news, for regions that are being split or merged.
+/// Maximum wait, without a change notification, for regions that are being split or merged.
 const REGIONS_POLL: Duration = Duration::from_millis(25);
 
-/// Slots, and the region that has them.
+/// A run of slots and the region that owns them.
 type Run = (SlotRange, Option<Arc<RegionShared>>);
 
 pub async fn run(store: &Arc<Store>, kind: ListenerKind, item: Item, deadline: Instant) -> Answer {
@@ -37,7 +38,7 @@ pub async fn run(store: &Arc<Store>, kind: ListenerKind, item: Item, deadline: I
             "randomkey" => random_key(store, &regions, &item, deadline).await,
             _ => ask_all(store, &regions, &item, deadline).await,
         };
-        // Slots that changed hands in between were asked twice or not at all.
+        // Slots that moved in between were counted twice or not at all.
         if own || versions == self::versions(&regions_of(runs(store, own))) || Instant::now() >= deadline {
             return answer;
         }
@@ -45,7 +46,7 @@ pub async fn run(store: &Arc<Store>, kind: ListenerKind, item: Item, deadline: I
     }
 }
 
-/// All slots, or those of the regions that are led here.
+/// Returns all slots, or those of the regions that this store leads.
 fn runs(store: &Store, own: bool) -> Vec<Run> {
     let table = store.regions.table();
     let owned = |(range, region): (SlotRange, Option<&Arc<RegionShared>>)| (range, region.cloned());
@@ -87,7 +88,7 @@ async fn one(store: &Arc<Store>, region: &Arc<RegionShared>, item: Item, deadlin
     answers.pop().unwrap_or_else(|| cluster_down().into())
 }
 
-/// The first error, or the sum, the concatenation, or OK.
+/// Combines replies: the first error, or the sum, the concatenation, or OK.
 fn join(name: &str, replies: Vec<Reply>) -> Reply {
     if let Some(error) = replies.iter().find(|reply| reply.is_error()) {
         return error.clone();
@@ -106,7 +107,7 @@ fn join(name: &str, replies: Vec<Reply>) -> Reply {
     }
 }
 
-/// Asks the region in which the cursor stands. At its end, the cursor that it gives is that of the slot behind.
+/// Scans the region of the cursor. At the region's end, the new cursor is that of the next slot.
 async fn scan(store: &Arc<Store>, runs: &[Run], item: Item, deadline: Instant) -> Answer {
     let Some(cursor) = command::parse_cursor(&item.args[1]) else {
         return Reply::error("ERR invalid cursor").into();
@@ -121,13 +122,15 @@ async fn scan(store: &Arc<Store>, runs: &[Run], item: Item, deadline: Instant) -
         asked.args[1] = Bytes::from(command::cursor_at(range.first).to_string());
     }
     if store.config.cluster_enabled {
-        // Whoever answers has the slot where the cursor stands, also when it has just been moved.
+        // The slot makes sure that the executing region owns the cursor's slot, even if that was
+        // just moved.
         asked.slot = ItemSlot::One(slot.max(range.first));
     }
     one(store, region, asked, deadline).await
 }
 
-/// Any key of any region: regions are asked in turn, from one that changes with every call.
+/// Returns a key of any region. The regions are asked in turn, beginning at another one in every
+/// call.
 async fn random_key(
     store: &Arc<Store>,
     regions: &[Arc<RegionShared>],

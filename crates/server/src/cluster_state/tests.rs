@@ -5,8 +5,8 @@ use storage::MemoryKeyspace;
 use super::*;
 use crate::config::Member;
 
-/// Three stores of which the first two are in one zone, and one region. Store 0 is this one and leads all;
-/// every store was just heard.
+/// Returns the state of a cluster with three stores, of which the first two share a zone, and one
+/// region. This is store 0, which leads everything, and every store was heard a moment ago.
 fn three() -> ClusterState {
     let mut config = Config::single("nowhere".into(), 7000);
     let member = config.members.remove(0);
@@ -84,7 +84,7 @@ fn a_setting_for_every_store_is_new_to_those_that_have_not_said_that_they_know_i
     assert_eq!(state.members_after(1), None);
     apply(&state, &state.set("strong-reads", "read-index").unwrap());
     assert_eq!(state.stores_behind(), [0, 1, 2]);
-    let agreed = state.members_after(1).expect("there is something to tell");
+    let agreed = state.members_after(1).expect("there is a new version");
     assert_eq!((agreed.version, agreed.settings.strong_reads), (2, cluster::StrongReads::ReadIndex));
     told(0, 3, 2);
     told(2, 3, 5);

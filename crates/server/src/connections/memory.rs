@@ -1,29 +1,30 @@
-//! What clients' requests and replies take, within one budget.
+//! The memory of clients' requests and replies, within one budget.
 //!
-//! Whoever would pass it waits before it reads, and so the client's socket fills. A request may be larger than the
-//! budget, and many that have begun to arrive may together be: so one connection at a time, in the order in which they
-//! came to wait, goes on regardless until there is room for all. Only replies, whose size nobody knows before they are there,
-//! are counted without being asked for.
+//! A connection that would exceed the budget waits before it reads, so the client's socket fills. A
+//! single request may be larger than the budget, and so may many requests that have begun to
+//! arrive. Therefore one connection at a time, in the order in which they began to wait, continues
+//! without room until there is room for all. Only replies are counted without a reservation,
+//! because their size is unknown before they exist.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Smaller replies are not worth a guess.
+/// The reply size, in bytes, below which no estimate is kept.
 const SMALL_REPLY_BYTES: usize = 4096;
-/// What a reply is taken for before there was any.
+/// The assumed size of a reply, in bytes, before any was seen.
 const REPLY_BYTES_FIRST: usize = 64 << 10;
 
 pub struct ClientMemory {
     budget: u64,
     used: AtomicU64,
     waiting: AtomicUsize,
-    /// Whether one connection goes on though there is no room.
+    /// True while one connection continues although there is no room.
     turn: AtomicBool,
-    /// A reply's size, of the batch with the largest ones of late.
+    /// The bytes of a reply in the recent batch with the largest ones.
     reply_bytes: AtomicUsize,
-    /// For reads whose replies nobody holds yet, in KiB.
+    /// Permits for reads whose replies do not exist yet, in KiB.
     reads: Arc<Semaphore>,
     reads_kib: usize,
 }
@@ -46,19 +47,20 @@ impl ClientMemory {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody waits for what others hold, or will.
+    /// Returns true if a connection waits for memory that others hold, or soon will.
     pub fn is_short(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0 || self.used() > self.budget
     }
 
-    /// Leave to read for so many commands rows of whatever size: as much of it as they are likely to take.
+    /// Acquires a permit to read rows of unknown size for this many commands. Its weight is their
+    /// likely size.
     pub async fn reading(&self, commands: usize) -> Option<OwnedSemaphorePermit> {
         let likely = commands.saturating_mul(self.reply_bytes.load(Ordering::Relaxed).max(SMALL_REPLY_BYTES));
         let weight = (likely >> 10).min(self.reads_kib) as u32;
         self.reads.clone().acquire_many_owned(weight).await.ok()
     }
 
-    /// What replies have taken.
+    /// Records the size of replies.
     pub fn replied(&self, replies: usize, bytes: usize) {
         let reply_bytes = bytes / replies.max(1);
         let largest = self.reply_bytes.load(Ordering::Relaxed);
@@ -72,7 +74,7 @@ impl ClientMemory {
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, taken).is_ok()
     }
 
-    /// One connection more, or fewer, waits for room.
+    /// Counts one more, or one fewer, connection that waits for room.
     pub fn waits(&self, more: bool) {
         match more {
             true => self.waiting.fetch_add(1, Ordering::SeqCst),
@@ -81,13 +83,13 @@ impl ClientMemory {
     }
 }
 
-/// What one connection holds.
+/// The memory that one connection holds.
 pub struct Held {
     memory: Arc<ClientMemory>,
     bytes: u64,
-    /// It goes on though there is no room.
+    /// True if the connection continues although there is no room.
     has_turn: bool,
-    /// Of the last batch.
+    /// The bytes of a reply in the last batch.
     reply_bytes: Option<usize>,
 }
 
@@ -96,8 +98,8 @@ impl Held {
         Held { memory, bytes: 0, has_turn: false, reply_bytes: None }
     }
 
-    /// Sets what the connection holds to `bytes` and returns true, if there is room. One connection at a time, the one that
-    /// has waited longest, needs no room.
+    /// Sets the connection's memory to `bytes` and returns true, if there is room. One connection
+    /// at a time, the one that has waited longest, needs no room.
     pub fn try_hold(&mut self, bytes: u64, has_waited_longest: bool) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes).filter(|_| !self.has_turn) else {
             self.count(bytes);
@@ -115,7 +117,7 @@ impl Held {
         false
     }
 
-    /// Sets what the connection holds to `bytes`, whether there is room or not.
+    /// Sets the connection's memory to `bytes`, whether there is room or not.
     pub fn count(&mut self, bytes: u64) {
         match bytes.checked_sub(self.bytes) {
             Some(0) => {}
@@ -129,17 +131,18 @@ impl Held {
         }
     }
 
-    /// Returns whether others wait, and this connection holds something that they could use.
+    /// Returns true if others wait, and this connection holds memory that they could use.
     pub fn is_in_the_way(&self) -> bool {
         self.bytes > 0 && self.memory.is_short()
     }
 
-    /// Returns the likely size of one reply: as in the last batch or, before there was one, as others' replies of late.
+    /// Returns the likely size of one reply: that of the last batch or, before the first, that of
+    /// others' recent replies.
     pub fn reply_bytes(&self) -> usize {
         self.reply_bytes.unwrap_or_else(|| self.memory.reply_bytes.load(Ordering::Relaxed))
     }
 
-    /// Takes note of the size of a batch's replies.
+    /// Records the size of a batch's replies.
     pub fn replied(&mut self, replies: usize, bytes: usize) {
         self.reply_bytes = Some(bytes / replies.max(1));
         self.memory.replied(replies, bytes);
@@ -162,7 +165,7 @@ mod tests {
         let [mut first, mut second, mut third] = [(); 3].map(|()| Held::new(memory.clone()));
         assert!(first.try_hold(60, false));
         assert!(!second.try_hold(70, false));
-        // It has waited longest, and nothing says that the others will end before it.
+        // The connection has waited longest, and the others need not end before it.
         assert!(second.try_hold(70, true));
         assert_eq!(memory.used(), 130);
         assert!(memory.is_short());

@@ -1,7 +1,7 @@
-//! How busy the CPU of this store's machine is, and how much of that is this process.
+//! The CPU load of this store's machine, and this process's part of it.
 //!
-//! The kernel counts time; [`read`] reads its counters, and [`Average`] makes of two readings a share, averaged over
-//! [`CPU_WINDOW_S`]. Where the kernel does not tell, the CPU is not known.
+//! The kernel counts time, [`read`] reads its counters, and [`Average`] turns two readings into a
+//! share, averaged over [`CPU_WINDOW_S`]. If the kernel does not tell, the load is unknown.
 
 use std::time::Instant;
 
@@ -12,24 +12,27 @@ mod read;
 
 use read::Source;
 
-/// The counters are read this often: `/proc/stat` has a line for each CPU.
+/// The interval in seconds at which the counters are read, because `/proc/stat` has a line for each
+/// CPU.
 const PERIOD_S: f64 = 1.0;
-/// Nothing is told before so much time was averaged: a process that starts is busy.
+/// Minimum averaged time, in seconds, before a load is reported, because a starting process is
+/// busy.
 const KNOWN_AFTER_S: f64 = 5.0;
 
 /// The kernel's counters at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Counters {
-    /// What they are of: the cores that this process may use, and where.
+    /// The counted cores: those that this process may use, and their machine.
     cores: f64,
     machine: u64,
-    /// Since some beginning: time that those cores were used, time that there was to use, and what this process used.
+    /// Time since an arbitrary beginning: used by any process on those cores, available on them,
+    /// and used by this process.
     used_nanos: u64,
     available_nanos: u64,
     own_nanos: u64,
 }
 
-/// Decaying averages of what differs between readings.
+/// Decaying averages of the differences between readings.
 #[derive(Default)]
 struct Average {
     last: Option<(f64, Counters)>,
@@ -39,7 +42,8 @@ struct Average {
 }
 
 impl Average {
-    /// Takes in a reading made at `at_s`. Without one, and when other cores are counted than before, it begins anew.
+    /// Adds a reading made at `at_s`. Starts again if there is no reading, or if other cores are
+    /// counted.
     fn note(&mut self, at_s: f64, counters: Option<Counters>) {
         let Some(now) = counters else { return *self = Average::default() };
         let is_same = |last: &Counters| (last.cores, last.machine) == (now.cores, now.machine);
@@ -56,7 +60,7 @@ impl Average {
         self.seconds += seconds;
         let busy = now.used_nanos.saturating_sub(before.used_nanos) as f64 / available as f64;
         let own = now.own_nanos.saturating_sub(before.own_nanos) as f64 / 1e9 / seconds;
-        // A plain mean until there is a whole window.
+        // The average is a plain mean until a whole window has passed.
         let part = (1.0 - (-seconds / CPU_WINDOW_S).exp()).max(seconds / self.seconds);
         self.busy += part * (busy.min(1.0) - self.busy);
         self.own += part * (own - self.own);
@@ -69,7 +73,7 @@ impl Average {
     }
 }
 
-/// Reads the counters when it is time to.
+/// Reads the counters when they are due.
 pub struct CpuKeeper {
     source: Source,
     began: Instant,
@@ -83,13 +87,13 @@ impl CpuKeeper {
         CpuKeeper { source, began: Instant::now(), read_at_s: f64::NEG_INFINITY, average: Average::default() }
     }
 
-    /// As of the last second; `None`: not known (yet).
+    /// Returns the load as of the last second; `None` if it is not known yet.
     pub fn look(&mut self) -> Option<Cpu> {
         let now = self.began.elapsed().as_secs_f64();
         if now - self.read_at_s >= PERIOD_S {
             self.read_at_s = now;
             let counters = self.source.read();
-            // Time goes on while files are read.
+            // The time is taken again, because reading the files takes time.
             self.average.note(self.began.elapsed().as_secs_f64(), counters);
         }
         self.average.cpu()

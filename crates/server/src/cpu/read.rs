@@ -1,9 +1,10 @@
 //! The kernel's counters of CPU time.
 //!
-//! What this process may use is the CPUs of its affinity, or what a quota of its control group, or of one above it,
-//! leaves of them. In the first case the time of these CPUs counts, whoever used it (`/proc/stat`; stolen time is used,
-//! waiting for a device is not); in the second the time of that group (`cpu.stat`) against its quota (`cpu.max`).
-//! Quotas of version 1 groups are not read: where there may be one, nothing is known.
+//! The process may use the CPUs of its affinity, or the part of them that a quota of its control
+//! group, or of one above it, allows. Without a quota, the time of these CPUs counts, whichever
+//! process used it (`/proc/stat`; stolen time counts as used, waiting for a device does not). With
+//! a quota, the group's time (`cpu.stat`) counts against its quota (`cpu.max`). Quotas of version 1
+//! groups are not read: if there may be one, the load is unknown.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,10 +16,11 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Counters;
 
-/// The kernel counts in hundredths of a second, whatever its own ticks are.
+/// The length of a tick in `/proc/stat`, a hundredth of a second whatever the kernel's own ticks
+/// are.
 const TICK_NANOS: u64 = 10_000_000;
 
-/// Where the kernel tells.
+/// The directories of the kernel's files.
 pub struct Source {
     proc: PathBuf,
     cgroups: PathBuf,
@@ -35,14 +37,14 @@ impl Source {
         Source { proc: root.join("proc"), cgroups: root.join("cgroup"), began: Instant::now() }
     }
 
-    /// `None`: the kernel does not tell.
+    /// Returns the counters; `None` if the kernel does not tell.
     pub fn read(&self) -> Option<Counters> {
         let text = |path: &str| fs::read_to_string(self.proc.join(path)).ok();
         let status = text("self/status")?;
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
         let (allowed, used, available) = ticks(&text("stat")?, &cpus(allowed.trim())?)?;
         let own_nanos = own_nanos()?;
-        // Without it two machines may not be told apart, so none is named.
+        // Without a boot id two machines could not be distinguished, so the machine stays unnamed.
         let boot = text("sys/kernel/random/boot_id").unwrap_or_default();
         let named = |place: String| {
             if boot.is_empty() {
@@ -56,7 +58,7 @@ impl Source {
         if let Some(Quota { dir, cores }) = group.flatten().filter(|quota| quota.cores < allowed.len() as f64)
         {
             let used = fs::read_to_string(dir.join("cpu.stat")).ok()?;
-            // A group has one inode on a machine, by whatever path it is seen.
+            // A group has one inode on a machine, whatever path leads to it.
             let place = format!("group {}", fs::metadata(&dir).ok()?.ino());
             return Some(Counters {
                 cores,
@@ -78,7 +80,7 @@ impl Source {
         })
     }
 
-    /// The smallest quota of the group and of those above it, if any has one.
+    /// Returns the smallest quota of the group and the groups above it, if any has one.
     fn tightest(&self, group: &str) -> Option<Quota> {
         let dir = self.cgroups.join(group.trim_start_matches('/'));
         let dirs = dir.ancestors().take_while(|dir| dir.starts_with(&self.cgroups));
@@ -95,8 +97,8 @@ struct Quota {
     cores: f64,
 }
 
-/// Whether a quota that is not read here leaves the process fewer cores than its affinity does: the standard library
-/// reads quotas of version 1 groups, too.
+/// Returns true if a quota that is not read here leaves the process fewer cores than its affinity
+/// does. The standard library also reads quotas of version 1 groups.
 fn has_quota_unread(groups: &str, allowed: usize) -> bool {
     let is_v1 = groups.lines().any(|line| {
         let controllers = line.split(':').nth(1).unwrap_or_default();
@@ -105,7 +107,7 @@ fn has_quota_unread(groups: &str, allowed: usize) -> bool {
     is_v1 && std::thread::available_parallelism().is_ok_and(|cores| cores.get() < allowed)
 }
 
-/// Time that this process has used, all threads together.
+/// Returns the CPU time that this process has used in all threads.
 fn own_nanos() -> Option<u64> {
     // SAFETY: all-zero bytes are a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -115,7 +117,7 @@ fn own_nanos() -> Option<u64> {
     (status == 0).then(|| nanos(usage.ru_utime) + nanos(usage.ru_stime))
 }
 
-/// A list like `0-3,8`.
+/// Parses a list like `0-3,8`.
 fn cpus(list: &str) -> Option<BTreeSet<u32>> {
     const CPUS_MAX: u32 = 1 << 16;
     let mut cpus = BTreeSet::new();
@@ -130,8 +132,9 @@ fn cpus(list: &str) -> Option<BTreeSet<u32>> {
     Some(cpus)
 }
 
-/// Ticks used, and all ticks, of these CPUs: `cpu0 user nice system idle iowait irq softirq steal guest guest_nice`, the
-/// last two of which are in the first two. And which they are: an affinity may name CPUs that are not there.
+/// Returns the CPUs found, their used ticks and all their ticks. A line is `cpu0 user nice system
+/// idle iowait irq softirq steal guest guest_nice`, where the last two are included in the first
+/// two. An affinity may name CPUs that do not exist.
 fn ticks(stat: &str, allowed: &BTreeSet<u32>) -> Option<(BTreeSet<u32>, u64, u64)> {
     let (mut used, mut available, mut seen) = (0u64, 0u64, BTreeSet::new());
     for line in stat.lines() {
@@ -152,7 +155,7 @@ fn ticks(stat: &str, allowed: &BTreeSet<u32>) -> Option<(BTreeSet<u32>, u64, u64
     (!seen.is_empty()).then_some((seen, used, available))
 }
 
-/// Cores of `QUOTA PERIOD` in microseconds; `None`: `max`, no quota.
+/// Parses `QUOTA PERIOD` in microseconds into cores. Returns `None` for `max`, which is no quota.
 fn quota(text: &str) -> Option<f64> {
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse::<f64>().ok());
     let (quota, period) = (numbers.next()??, numbers.next()??);
@@ -174,7 +177,7 @@ mod tests {
         cpu10 7 0 0 7\n\
         intr 1 2 3\n";
 
-    /// A `/proc` and a tree of groups.
+    /// A `/proc` and a tree of control groups.
     struct Kernel(tempfile::TempDir);
 
     impl Kernel {
@@ -213,7 +216,7 @@ mod tests {
             let told = ticks(STAT, &cpus.iter().copied().collect());
             told.map(|(cpus, used, available)| (cpus.len(), used, available))
         };
-        // Guests are in user and nice already.
+        // Guest time is included in user and nice.
         assert_eq!(of(&[0]), Some((1, 142, 992)));
         assert_eq!(of(&[0, 1]), Some((2, 342, 1892)));
         assert_eq!(of(&[10]), Some((1, 7, 14)), "an old kernel");

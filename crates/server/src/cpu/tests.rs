@@ -1,6 +1,7 @@
 use super::*;
 
-/// Two cores, of which `used` are used, and `own` by this process, for as many seconds.
+/// A kernel with two cores, of which `used` are used, and `own` by this process, for a number of
+/// seconds.
 struct Kernel {
     at_s: f64,
     counters: Counters,

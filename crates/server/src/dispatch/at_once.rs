@@ -1,6 +1,6 @@
-//! What a loop carries out by itself, without waiting: reads of rows in RAM, and writes on their way to the groups.
+//! The work that a loop does without waiting: reads of rows in RAM, and the submission of writes.
 //!
-//! Whatever cannot be done so goes the ways of [`Store::execute`], which waits.
+//! Everything else goes through [`Store::execute`], which waits.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -16,17 +16,18 @@ use crate::proposals::NotDone;
 use crate::regions::RegionShared;
 use crate::store::Store;
 
-/// What became of a part that went through the groups.
+/// The result of a submission.
 pub enum Finished {
     Answered(Vec<Answer>),
-    /// The region has given slots away, or this store does not lead it: nothing was proposed of the commands without an
-    /// answer.
+    /// The region has given slots away, or this store does not lead it. Commands without an answer
+    /// were not proposed.
     GoesOn(Vec<Option<Answer>>),
 }
 
 impl Store {
-    /// Reads rows that are all in RAM, of a region that is led here under a lease or, for weak reads, has a peer here. `None`:
-    /// it takes more than that, and nothing was counted.
+    /// Reads rows that are all in RAM, of a region that this store leads under a lease or, for weak
+    /// reads, of a region with a peer here. Returns `None` if the read takes more than that; it is
+    /// then not counted.
     pub fn read_at_once(&self, region: &RegionShared, items: &[Item], kind: Kind) -> Option<Vec<Answer>> {
         let proof = match kind {
             Kind::Reads => Proof::Lease,
@@ -58,8 +59,8 @@ impl Store {
         Some(answers)
     }
 
-    /// Makes a submission of writes, if this store leads the region and has room. `None`: the way of [`Store::execute`] is to
-    /// be gone.
+    /// Creates a submission of writes, if this store leads the region and has room. Returns `None`
+    /// if the caller must use [`Store::execute`].
     pub fn submission(
         &self,
         region: &RegionShared,
@@ -80,7 +81,7 @@ impl Store {
         Some(Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client })
     }
 
-    /// Takes the outcome of a submission of so many commands.
+    /// Converts the outcome of a submission of `count` commands.
     pub fn finished(&self, outcome: Outcome, count: usize) -> Finished {
         match self.proposals.answers_of(outcome, count) {
             Ok(answers) if answers.iter().all(Option::is_some) => {

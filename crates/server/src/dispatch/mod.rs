@@ -1,8 +1,8 @@
-//! From a command of one region to its reply, wherever that region's leader is.
+//! Executes the commands of one region, wherever the region's leader is.
 //!
-//! The rule of answers (which everything here serves): an error that invites a retry (`MOVED`,
-//! `TRYAGAIN`, `CLUSTERDOWN`) means that nothing was proposed; a command that may have been proposed and
-//! whose outcome is not known is answered `-UNKNOWN`; nothing retries a write on its own.
+//! All of this serves the rule of answers. An error that invites a retry (`MOVED`, `TRYAGAIN`,
+//! `CLUSTERDOWN`) means that nothing was proposed. A command that may have been proposed and whose
+//! outcome is unknown gets `-UNKNOWN`. Nothing retries a write on its own.
 
 mod at_once;
 pub mod passing;
@@ -25,10 +25,10 @@ use crate::store::Store;
 use crate::transport::kinds::{REQUEST_COMMANDS, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::CallError;
 
-/// Bytes of replies of rows that were not in RAM, after which no more commands are read for at once.
+/// Maximum bytes of replies with rows from flash that one read collects before it stops.
 pub const REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// That of the command's client.
+/// Returns the protocol of the command's client.
 fn protocol_of(item: &Item) -> Protocol {
     match item.resp3 {
         true => Protocol::Resp3,
@@ -36,7 +36,8 @@ fn protocol_of(item: &Item) -> Protocol {
     }
 }
 
-/// Whether the region, as it is applied here, has the slots of all commands, which go by the descriptor of that version.
+/// Returns true if the region, as applied here, owns the slots of all commands. The commands assume
+/// the descriptor of `version`.
 fn lie_in(items: &[Item], region: &RegionShared, version: u64) -> bool {
     node::reads::lie_in(items.iter().map(|item| item.slot), region, version)
 }
@@ -48,7 +49,8 @@ pub fn no_space() -> Reply {
 const ROOM_POLL: Duration = Duration::from_millis(50);
 
 impl Store {
-    /// Passes commands to the store that is thought to lead. `None`: it does not, and proposed nothing.
+    /// Sends commands to the presumed leader. Returns `None` if that store does not lead and
+    /// proposed nothing.
     async fn pass_on(
         &self,
         region: RegionId,
@@ -60,7 +62,7 @@ impl Store {
         let patience = deadline.saturating_duration_since(Instant::now());
         let body = passing::encode_request(region, version, patience, items);
         self.metrics.forwarded.inc_by(items.len() as u64);
-        // The other store answers by the deadline; a little more covers the way back.
+        // The other store answers by the deadline. The extra time covers the way back.
         let wait = patience + Duration::from_millis(500);
         let (status, body) = self.transport.call(leader, REQUEST_COMMANDS, body, wait).await?;
         match status {
@@ -76,7 +78,7 @@ impl Store {
         }
     }
 
-    /// Serves commands that another store passed on.
+    /// Executes commands that another store passed on.
     pub async fn execute_passed(self: Arc<Self>, body: Bytes) -> (u8, Bytes) {
         let encoded = |reply: &Reply| {
             let mut out = BytesMut::new();
@@ -116,7 +118,7 @@ impl Store {
         }
     }
 
-    /// As `execute_here`, until there are answers for all.
+    /// Repeats `execute_here` until all commands have answers.
     async fn execute_all_here(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -132,8 +134,8 @@ impl Store {
         Ok(answers)
     }
 
-    /// Carries out commands at this store, if it leads the region, and if the region is what the asker takes
-    /// it for. Of reads perhaps not all: see [`Store::execute`].
+    /// Executes commands on this store, if it leads the region and the region's version is the
+    /// expected one. It may execute only some of the reads, see [`Store::execute`].
     async fn execute_here(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -141,7 +143,7 @@ impl Store {
         items: Arc<Vec<Item>>,
         deadline: Instant,
     ) -> Result<Answers, NotDone> {
-        // Apply decides. This only keeps out of the log what would be refused there.
+        // Apply decides. This check only keeps commands out of the log that apply would refuse.
         if !lie_in(&items, region, version) {
             return Err(NotDone::NotLeader);
         }
@@ -160,9 +162,9 @@ impl Store {
         }
     }
 
-    /// While this device is full and another store has room, the region's lead is about to go elsewhere, or what
-    /// is shed makes room here: that is waited for, at most half of the time that there is. False: what may add
-    /// data is to be refused.
+    /// Waits for room, for at most half of the remaining time. While this device is full and
+    /// another store has room, the region's leader is about to move there, or shedding makes room
+    /// here. Returns false if commands that may add data must be refused.
     async fn finds_room(&self, region: &RegionShared, bytes: u64, deadline: Instant) -> bool {
         let now = Instant::now();
         let until = now + deadline.saturating_duration_since(now) / 2;
@@ -176,7 +178,7 @@ impl Store {
         true
     }
 
-    /// On a full disk: commands that may add data are refused, the others are carried out.
+    /// Handles a full disk: refuses commands that may add data, and executes the others.
     async fn refuse_growth(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,

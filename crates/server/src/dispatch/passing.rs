@@ -1,14 +1,14 @@
-//! Commands on their way to another store, and their answers on the way back.
+//! The encoding of commands that one store passes to another, and of their answers.
 //!
 //! ```text
 //! request   region u64, version of its range u64, patience ms u32, then per command: db u16, flags u8 (1: RESP3 shapes),
 //!           argument count u32, (length u32, bytes)*
-//! answer    per command: length u32, the encoded reply in the protocol that the flags asked for; nothing
-//!           when the command was not executed, for its slot is not the region's any more
+//! answer    per command: length u32, the encoded reply in the protocol of the flags; empty if
+//!           the command was not executed, because the region no longer owns its slot
 //! ```
 //!
-//! A request is bounded by what is replicated at most. An answer is not, but the frame that carries it is:
-//! a reply for which there is no room is replaced by an error.
+//! The replication limit bounds a request. It does not bound an answer, but the frame that carries
+//! the answer does: a reply without room is replaced by an error.
 
 use std::time::Duration;
 
@@ -24,16 +24,17 @@ use crate::transport::frame::{
 
 const FLAG_RESP3: u8 = 1;
 
-/// What gathering adds at most to the largest command: others in its group or entry, and their encoding.
+/// Maximum bytes that gathering adds to the largest command: other commands in its group or entry,
+/// and their encoding.
 const GATHERED_BYTES_MAX: usize = 4 << 20;
 
-// Whatever is admitted can be passed on, and replicated, in one frame.
+// Every admitted command fits into one frame, both to be passed on and to be replicated.
 const _: () = assert!(REQUEST_BYTES_MAX + GATHERED_BYTES_MAX <= FRAME_BYTES_MAX);
 const _: () = assert!(REQUEST_BYTES_MAX + GATHERED_BYTES_MAX <= RAFT_MESSAGE_BYTES_MAX);
 
-/// Encoded replies of one answer, their lengths included.
+/// Maximum bytes of the encoded replies of one answer, their lengths included.
 const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX - RESPONSE_OVERHEAD;
-/// The longest that `answer_too_long` gives.
+/// Maximum bytes of the result of `answer_too_long`.
 const REFUSAL_BYTES_MAX: usize = 160;
 
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +48,8 @@ pub enum PassingError {
 /// Commands for the leader of a region.
 pub struct Request {
     pub region: RegionId,
-    /// What the asker takes the region for: matters to commands about all of its slots.
+    /// The region's version that the sender assumes. It matters to commands about all slots of the
+    /// region.
     pub version: u64,
     pub patience: Duration,
     pub items: Vec<Item>,
@@ -98,8 +100,7 @@ pub fn encode_answer(replies: &[Bytes]) -> Bytes {
 }
 
 fn encode_answer_within(bytes_max: usize, replies: &[Bytes]) -> Bytes {
-    // An error fits for every command. What is left over is for the replies that are longer, the first
-    // ones first.
+    // Every command has room for an error. The remaining room goes to longer replies, in order.
     let mut room = bytes_max.saturating_sub(replies.len().saturating_mul(4 + REFUSAL_BYTES_MAX));
     let fits = |reply: &Bytes| {
         let more = reply.len().saturating_sub(REFUSAL_BYTES_MAX);
@@ -125,8 +126,8 @@ fn encode_answer_within(bytes_max: usize, replies: &[Bytes]) -> Bytes {
     out.freeze()
 }
 
-/// The reply, in either protocol, in place of replies of `bytes` bytes that cannot be passed on. What was
-/// asked for has been done.
+/// Returns the reply, valid in both protocols, that replaces a reply of `bytes` bytes which cannot
+/// be passed on. The command itself was executed.
 pub fn answer_too_long(bytes: usize) -> Bytes {
     let text = format!(
         "ERR the command was carried out, but its reply of {bytes} bytes is larger than a store passes on, {ANSWER_BYTES_MAX}"
@@ -164,7 +165,7 @@ mod tests {
             decoded.iter().map(plain).collect::<Vec<_>>(),
             items.iter().map(plain).collect::<Vec<_>>()
         );
-        // The first command ends where the second begins; no other cut is a request.
+        // The first command ends where the second begins. No other cut is a valid request.
         let one = encode_request(9, 4, Duration::from_millis(1500), &items[..1]).len();
         for end in (0..body.len()).filter(|end| ![20, one].contains(end)) {
             assert!(decode_request(body.slice(..end)).is_err(), "cut at {end}");

@@ -1,15 +1,15 @@
 //! Strong reads at the leader, weak reads anywhere.
 //!
-//! Every read takes its view of the rows first and proves afterwards that the view may be answered from. That
-//! the region's own rows were there, whole, and that the slots were the region's, must hold for all of them:
-//! a peer may be removed, or a snapshot replace its rows, while a read waits in the pool. On top of this a
-//! strong read is proved by
+//! Every read takes its view of the rows first and then proves that the view may be used for an
+//! answer. Two conditions hold for all reads: the region's own rows were present and complete, and
+//! the slots belonged to the region. A peer may be removed, or a snapshot replace its rows, while a
+//! read waits in the pool. A strong read needs one more proof:
 //!
-//! - **the lease**, if it still holds after the view was taken: had another leader been elected before, the lease
-//!   would be over by then; or
-//! - **a ReadIndex round** that began after the read did. It is over before the view is taken, and holds for all
-//!   that the peer has applied since: rows of a peer that lost its lead meanwhile are still those of a later
-//!   moment.
+//! - **The lease** still holds after the view was taken. If another leader had been elected before,
+//!   the lease would be over by then.
+//! - **A ReadIndex round** began after the read did. It ends before the view is taken and covers
+//!   everything that the peer has applied since. The rows of a peer that has lost its leadership
+//!   meanwhile are still those of a later moment.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -30,15 +30,15 @@ use crate::proposals::{cluster_down, Answers, NotDone};
 use crate::regions::RegionShared;
 use crate::store::Store;
 
-/// Slots whose due keys one entry deletes.
+/// Maximum number of slots whose due keys one entry deletes.
 const DUE_SLOTS_MAX: usize = 256;
 
-/// What one pass over the rows made of the commands.
+/// The result of one pass over the rows.
 struct Pass {
     answers: Vec<Option<Answer>>,
-    /// Positions of commands that met a key past its time.
+    /// Positions of commands that met an expired key.
     to_propose: Vec<usize>,
-    /// Commands that RAM did not answer.
+    /// Number of commands that RAM could not answer.
     misses: u64,
 }
 
@@ -78,15 +78,15 @@ impl Store {
         self.settle(region, version, &items, pass, deadline).await
     }
 
-    /// Tells the groups now and then that the region's lease is in demand.
+    /// Tells the groups, at intervals, that the region's lease is in demand.
     pub(super) fn want_lease(&self, region: &RegionShared, now: BootNanos) {
         if region.should_want_lease(now) {
             let _ = self.worker.send(ToWorker::Input(Input::WantLease { region: region.id() }));
         }
     }
 
-    /// A read of whatever this store has applied: fresh or not. `None`: only the leader can answer, for the
-    /// command met a key past its time, or the rows are not there to be read.
+    /// Reads what this store has applied, which may be outdated. Returns `None` if only the leader
+    /// can answer: the command met an expired key, or the rows cannot be read here.
     pub async fn read_weakly(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -107,8 +107,8 @@ impl Store {
         }
     }
 
-    /// A pass over the rows that is known to be right. `None`: it may have seen rows that are not the region's,
-    /// or not all of them, or the lease has ended.
+    /// Makes a pass over the rows and proves it. Returns `None` if the pass may have seen foreign
+    /// or incomplete rows, or if the lease has ended.
     async fn proved_pass(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -134,10 +134,10 @@ impl Store {
         }
     }
 
-    /// Executes the commands over the rows as they are now, in order. Those at the front whose rows are in
-    /// RAM are answered at once; from the first that misses on, the rest goes to the reader pool together,
-    /// so that a slow device never holds up an I/O thread. There no more is read once the replies are large: answers
-    /// are as many as there are, at least one.
+    /// Executes the commands over the present rows, in order. The commands before the first miss
+    /// are answered from RAM. From the first miss on, all go to the reader pool together, so that a
+    /// slow device never delays an I/O thread. The pool stops when the replies are large, so there
+    /// may be fewer answers than commands, but at least one.
     async fn pass(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -162,7 +162,7 @@ impl Store {
                 let _permit = permit;
                 let (mut outcomes, mut bytes, mut misses) = (Vec::new(), 0, 0);
                 for (position, item) in items.iter().enumerate().skip(missed) {
-                    // The first was looked for already.
+                    // RAM was already searched for the first command.
                     let in_ram = match position > missed {
                         true => store.engine.read_from_ram(&region, item, now),
                         false => None,
@@ -196,7 +196,7 @@ impl Store {
         Ok(pass)
     }
 
-    /// Answers what a pass could not, for it met keys past their time: their deletion is committed first.
+    /// Answers the commands that met expired keys. The deletion of those keys is committed first.
     async fn settle(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -212,8 +212,9 @@ impl Store {
         Ok(pass.answers)
     }
 
-    /// A read of a few rows is itself proposed: applying it deletes what is due. A longer one would hold up
-    /// every replica, so the due keys are deleted by themselves and the read is made again.
+    /// Answers one read that met an expired key. A read of a few rows is itself proposed, and
+    /// applying it deletes the due keys. A longer read would delay every replica, so the due keys
+    /// are deleted separately and the read is repeated.
     async fn read_past_expiry(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -236,7 +237,7 @@ impl Store {
                     self.proposals.submit(region, Work::Maintenance(due), deadline).await?;
                 }
             }
-            // Leadership was proved again by what has just been committed and applied here.
+            // The command that was just committed and applied here proved the leadership again.
             let Some(mut pass) = self.proved_pass(region, version, &one, Proof::AlreadyThere).await? else {
                 return Ok(None);
             };
@@ -287,7 +288,7 @@ mod tests {
             .unwrap()
     }
 
-    /// What is written stays in RAM, but for values that are too large for that.
+    /// Written rows stay in RAM, except for values that are too large for it.
     #[tokio::test]
     async fn only_reads_that_ram_does_not_answer_are_misses_and_large_replies_end_a_pass() {
         let fixture = Fixture::new();
@@ -300,7 +301,7 @@ mod tests {
         let mut txn = Txn::new(fixture.store.engine.rows(), region.id(), RegionState::default());
         command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
         fixture.store.engine.write(&txn.finish().0);
-        // From memtables, what is large does not come into the row cache.
+        // Large values in memtables do not enter the row cache.
         fixture.store.engine.rows().flush().unwrap();
         let answers_and_misses = async |lines: &[&str]| {
             let items = Arc::new(lines.iter().map(|line| item(line)).collect::<Vec<_>>());
@@ -310,7 +311,7 @@ mod tests {
         };
         assert_eq!(answers_and_misses(&["GET a", "GET b"]).await, (2, 0));
         assert_eq!(answers_and_misses(&["GET large"]).await, (1, 1));
-        // What is large ends the pass, and the rest is read for later.
+        // A large reply ends the pass, and the rest is read later.
         assert_eq!(answers_and_misses(&["GET a", "GET large", "GET a", "GET large"]).await, (2, 1));
     }
 
@@ -320,17 +321,17 @@ mod tests {
         let mut txn = Txn::new(fixture.store.engine.rows(), 1, RegionState::default());
         command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
         fixture.store.engine.write(&txn.finish().0);
-        // From memtables, what is large does not come into the row cache.
+        // Large values in memtables do not enter the row cache.
         fixture.store.engine.rows().flush().unwrap();
     }
 
-    /// As a removal of the peer does it.
+    /// Removes the peer as the store does.
     fn remove_peer(fixture: &Fixture) {
         fixture.store.regions.remove_local(1);
         fixture.store.engine.rows().destroy_region(1, &[SlotRange::ALL]).unwrap();
     }
 
-    /// Asks the leader, without a lease, and lets the round of heartbeats succeed once `meanwhile` was done.
+    /// Reads at the leader without a lease, and lets the heartbeat round succeed after `meanwhile`.
     async fn read_by_index(fixture: &Fixture, meanwhile: impl FnOnce()) -> Result<Answers, NotDone> {
         let (store, region) = (fixture.store.clone(), fixture.store.regions.get(1).unwrap());
         let version = region.newest().epoch.version;
@@ -360,12 +361,12 @@ mod tests {
         assert!(matches!(moved, Err(NotDone::NotLeader)), "{:?}", moved.ok());
     }
 
-    /// Rows go, and come again, while reads wait for their turn in the pool.
+    /// Rows disappear and return while reads wait for their turn in the pool.
     #[test]
     fn a_read_that_waited_in_the_pool_is_not_answered_from_rows_of_another_time() {
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let fixture = Fixture::new();
-        // Too large for RAM, so that a read of it goes to the pool.
+        // The value is too large for RAM, so a read of it goes to the pool.
         write(&fixture, &"x".repeat((1 << 20) + 1));
         let region = fixture.store.regions.get(1).unwrap();
         let descriptor = region.descriptor();
@@ -374,13 +375,13 @@ mod tests {
             tokio::task::spawn_blocking(move || wait.recv());
             let (store, of) = (fixture.store.clone(), region.clone());
             let reading = tokio::spawn(async move { store.read_weakly(&of, item("GET key")).await });
-            // It runs up to where it waits for the pool, which is busy.
+            // The read runs until it waits for the pool, which is busy.
             tokio::task::yield_now().await;
             remove_peer(&fixture);
             fixture.store.regions.set_local(&[RegionDescriptor::clone(&descriptor)]);
             release.send(()).unwrap();
             reading.await.unwrap().unwrap().map(Answer::into_reply)
         });
-        assert_eq!(answer, None, "the rows of a new peer that has none yet");
+        assert_eq!(answer, None, "the rows belong to a new peer that has no rows yet");
     }
 }

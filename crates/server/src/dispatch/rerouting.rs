@@ -1,7 +1,8 @@
-//! Commands to the leader of their region, and on to another region when their slots have moved meanwhile.
+//! Sends commands to the leader of their region, and to another region if their slots have moved
+//! meanwhile.
 //!
-//! A region that has no leader here, refuses, or answers only for some of the commands executed nothing of the
-//! others; so these may go elsewhere, and a retry here repeats nothing.
+//! A region that has no leader here, refuses, or answers only some of the commands has executed
+//! none of the others. So those may go elsewhere, and a retry here repeats nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,18 +15,19 @@ use crate::store::Store;
 use crate::transport::CallError;
 use node::{Answer, Item, ItemSlot};
 
-/// How long a request that found no leader waits before it looks again without news.
+/// Maximum wait, without a change notification, before a request that found no leader looks again.
 const LEADER_POLL: Duration = Duration::from_millis(25);
 
-/// Commands that one region is thought to have, by their positions.
+/// Commands, by their positions, that presumably belong to one region.
 struct Group {
     region: Arc<RegionShared>,
     positions: Vec<usize>,
 }
 
 impl Store {
-    /// Carries out `items` in order in one region, as long as it has their slots, and gives as many answers; of reads
-    /// perhaps fewer, and at least one: their replies are large, and the others have not been read for.
+    /// Executes `items` in order in one region while the region owns their slots, and returns one
+    /// answer each. Of reads it may return fewer answers, but at least one: their replies are
+    /// large, and the rest was not read.
     pub async fn execute(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -40,8 +42,7 @@ impl Store {
         self.execute_rest(answers, &items, deadline).await
     }
 
-    /// Goes on with commands of which some were answered by the region that they were thought to belong to; nothing was
-    /// proposed of the others.
+    /// Continues with commands of which a region answered some. The others were not proposed.
     pub async fn go_on(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -67,8 +68,8 @@ impl Store {
         }
     }
 
-    /// Carries out what the first region did not, wherever its slots are now. Commands of one slot stay
-    /// together, and so keep their order.
+    /// Executes the commands that the first region did not, wherever their slots are now. Commands
+    /// of one slot stay together and so keep their order.
     async fn execute_elsewhere(
         self: &Arc<Self>,
         mut answers: Answers,
@@ -79,7 +80,7 @@ impl Store {
             (0..answers.len()).filter(|position| answers[*position].is_none()).collect()
         };
         let mut left = open(&answers);
-        // Who asks about a whole region has to ask for the regions anew.
+        // A command about a whole region must be retried by the caller, with the new regions.
         let has_slots = left.iter().all(|position| matches!(items[*position].slot, ItemSlot::One(_)));
         while has_slots && !left.is_empty() && Instant::now() < deadline {
             let news = self.regions.leader_news.notified();
@@ -95,7 +96,7 @@ impl Store {
             }
             let still = open(&answers);
             if still == left {
-                // Whoever has the slots is not known yet.
+                // The new owner of the slots is not known yet.
                 let _ = tokio::time::timeout(LEADER_POLL, news).await;
             }
             left = still;
@@ -117,21 +118,22 @@ impl Store {
         groups
     }
 
-    /// Whether the region is still where these commands go, as far as this store knows.
+    /// Returns true if, as far as this store knows, these commands still belong to the region.
     fn goes_to(&self, region: &Arc<RegionShared>, version: u64, items: &[Item]) -> bool {
         let table = self.regions.table();
         let same = |known: Option<&Arc<RegionShared>>| known.is_some_and(|known| Arc::ptr_eq(known, region));
         items.iter().all(|item| match item.slot {
             ItemSlot::One(slot) => same(table.of_slot(slot)),
-            // It is about all that the region had when it was asked, and is to be asked anew.
+            // The command is about all slots that the region had, so it must be retried by the
+            // caller.
             ItemSlot::Any | ItemSlot::Several => {
                 same(table.get(region.id())) && region.newest().epoch.version == version
             }
         })
     }
 
-    /// Carries out commands at the leader of the region, here or elsewhere. Without answers when it turns out
-    /// that the region does not have all of their slots any more.
+    /// Executes commands at the leader of the region, here or elsewhere. All answers are `None` if
+    /// the region no longer owns all of their slots.
     async fn execute_in(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -183,7 +185,7 @@ mod tests {
     use node::Leadership;
     use node::{Outcome, Submit, Work};
 
-    /// A store that leads the one region of a cluster.
+    /// Returns a store that leads the one region of a cluster.
     fn leader() -> Fixture {
         let fixture = Fixture::with(|config| config.cluster_enabled = true);
         lead(&fixture, 1);
@@ -219,7 +221,7 @@ mod tests {
     }
 
     fn names(submit: &Submit<Asker>) -> Vec<String> {
-        let Work::Commands(items) = &submit.work else { panic!("only commands are sent") };
+        let Work::Commands(items) = &submit.work else { panic!("only commands are expected") };
         items.iter().map(|item| String::from_utf8_lossy(&item.args[1]).into_owned()).collect()
     }
 
@@ -240,7 +242,7 @@ mod tests {
         let running = execute(&fixture, &["SET foo 1", "SET bar 2", "INCR foo"]);
         let first = next(&fixture).await;
         assert_eq!((first.region, names(&first)), (1, vec!["foo".into(), "bar".into(), "foo".into()]));
-        // It is proposed, and the split is applied before it.
+        // The command is proposed, and the split is applied before it.
         split(&fixture);
         first.client.answer(Outcome::Applied(vec![None, Some(Reply::OK), None]));
         let second = next(&fixture).await;

@@ -1,14 +1,17 @@
-//! The apply thread: committed entries become rows, those of all regions that wait in one write set that also says how far
-//! each region is applied. Then, and not before, their clients are answered.
+//! The apply thread turns committed entries into rows. The entries of all waiting regions share one
+//! write set, which also holds each region's applied index. Only afterwards do their clients get
+//! replies.
 //!
-//! It has what the worker's thread could not execute over rows in RAM ([`super::in_ram`]); which entries these are, and
-//! the order of everything, is decided by `node::ApplyQueue` and `node::Backlog`. A stalled device holds up neither votes
-//! nor heartbeats. A full one makes the batch wait, and with it everything committed later; reads go on.
+//! It executes what the worker's thread could not execute over rows in RAM ([`super::in_ram`]).
+//! `node::ApplyQueue` and `node::Backlog` decide which entries these are, and the order of
+//! everything. A stalled device delays neither votes nor heartbeats. A full device makes the batch
+//! and all later entries wait, while reads continue.
 //!
-//! Where rows have to be read from a slow device first, those of several commands are read at once (`turn`).
+//! If rows must first be read from a slow device, the rows of several commands are read at the same
+//! time (`turn`).
 //!
-//! A split makes its region's rows here, in the batch of its entry; a merge's rows change hands in it. Snapshots and the
-//! end of peers pass through here on their way to the thread that sees to them (`lives`).
+//! A split or a merge changes the owner of rows here, in the batch of its entry. Snapshots and
+//! removals of peers pass through here on their way to the thread that executes them (`lives`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,17 +32,18 @@ use super::turn::Turn;
 use crate::checks::Order;
 use crate::loops::{Asker, Outcomes, ToWorker};
 
-/// Payload bytes of one write set; a single entry may be larger. Clients of the first entries are answered, and send
-/// what comes next, while later ones execute.
+/// Maximum payload bytes of one write set; a single entry may be larger. The limit lets clients of
+/// the first entries send their next commands while later entries execute.
 const BATCH_BYTES_MAX: usize = 128 << 10;
-/// The same while rows are read ahead: the more entries there are, the more of their rows are read at once.
+/// The same limit while rows are prefetched: more entries mean more rows that are read at the same
+/// time.
 const BATCH_BYTES_AHEAD: usize = 8 << 20;
 const ROOM_POLL: Duration = Duration::from_millis(200);
 
-/// A committed entry, and who waits for it on this store.
+/// A committed entry, and the client on this store that waits for it.
 pub type ToApply = node::ToApply<Asker>;
 
-/// What the apply thread is told, in order.
+/// Messages to the apply thread, processed in order.
 pub enum ToApplier {
     Job(ApplyJob<Asker>),
     Stop,
@@ -52,7 +56,7 @@ pub struct Applier {
     backlog: Backlog<Asker>,
     is_stopping: bool,
     lives: Sender<lives::Job>,
-    /// Turns from here on in which rows are read ahead.
+    /// Remaining turns in which rows are prefetched.
     ahead: u32,
 }
 
@@ -87,7 +91,7 @@ impl Applier {
         (Applier { parts, execution, jobs, backlog, is_stopping: false, lives, ahead: 0 }, handle, sender)
     }
 
-    /// Runs until the worker has gone and everything it handed over is applied.
+    /// Runs until the worker has ended and everything it sent is applied.
     pub fn run(mut self) {
         loop {
             match self.next() {
@@ -119,7 +123,7 @@ impl Applier {
         }
     }
 
-    /// False: the store stops, and the log has what is left.
+    /// Returns false if the store is stopping. The log then holds what was not applied.
     pub(super) fn perform(&mut self, next: Next<Asker>) -> bool {
         match next {
             Next::Entries { by_region } => return self.apply(by_region),
@@ -150,7 +154,7 @@ impl Applier {
         let started = Instant::now();
         let entries: usize = by_region.values().map(Vec::len).sum();
         let mut outcomes = Outcomes::new();
-        // The rows are written before anybody else may execute.
+        // The rows are written before another thread may execute.
         let mut execution = self.execution.lock();
         let mut applied = Vec::new();
         for effect in execute(&self.parts, &mut self.ahead, &mut execution, by_region) {
@@ -187,8 +191,8 @@ impl Applier {
         self.execution.lock().load(region, state, slots);
     }
 
-    /// Waits until the memtables have room, however long it takes to bring them to flash. False: the store stops
-    /// first, and the log has it all.
+    /// Waits until the memtables have room, however long the flush takes. Returns false if the
+    /// store stops first; the log then holds everything.
     fn wait_for_room(&self) -> bool {
         let mut told = false;
         while !self.parts.engine.rows().wait_for_room(ROOM_POLL) {
@@ -207,7 +211,8 @@ impl Applier {
     }
 }
 
-/// Executes one batch. `ahead` is the number of turns in which rows are read ahead, before it and after it.
+/// Executes one batch. `ahead` is the number of turns in which rows are prefetched; it is updated
+/// for the next batch.
 fn execute(
     parts: &Parts,
     ahead: &mut u32,
@@ -225,7 +230,8 @@ fn execute(
     effects.unwrap_or_else(|error| parts.ends.fatal(&error.to_string()))
 }
 
-/// Carries out what does not depend on whose thread executed the entries, of which there were so many.
+/// Carries out the effects that do not depend on the executing thread. `entries` is the number of
+/// executed entries.
 pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usize) {
     match effect {
         ApplyEffect::Write(writes) => {

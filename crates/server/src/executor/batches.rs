@@ -1,7 +1,7 @@
-//! Log batches on their way from the loop that owns the groups to the thread that writes them.
+//! The queue of log batches from the loop that owns the groups to the thread that writes them.
 //!
-//! A channel's receiver spins before it sleeps, which pays where messages follow each other at once. Here each is followed
-//! by a sync, during which nothing comes.
+//! The receiver of a channel spins before it sleeps, which pays off only if messages follow each
+//! other at once. Here a sync follows each batch, and nothing arrives during it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ struct Queue {
     is_closed: bool,
 }
 
-/// The only sender. When it is dropped, the receiver ends behind the last batch.
+/// The only sender. After it is dropped, the receiver ends behind the last batch.
 pub struct BatchSender(Arc<Shared>);
 
 pub struct BatchReceiver(Arc<Shared>);
 
-/// What waiting for a batch gave.
+/// The result of a wait for a batch.
 #[derive(Debug)]
 pub enum Next {
     Batch(LogBatch),
@@ -57,7 +57,7 @@ impl Drop for BatchSender {
 }
 
 impl BatchReceiver {
-    /// Waits for the next batch, but not past the time given.
+    /// Waits for the next batch, but not past `until`.
     pub fn next(&self, until: Option<Instant>) -> Next {
         let mut queue = self.0.queue.lock();
         loop {

@@ -1,11 +1,11 @@
-//! What other stores sent that no correct store sends, told of in the log now and then.
+//! Log lines about messages that a correct store never sends, at a limited rate.
 
 use std::time::{Duration, Instant};
 
 use replica::DropReason;
 use types::{RegionId, StoreId};
 
-/// Whoever floods a store with nonsense does not flood its log.
+/// The minimum interval of the log lines, so that a flood of bad messages does not flood the log.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
@@ -17,11 +17,11 @@ pub struct Dropped {
 impl Dropped {
     pub fn note(&mut self, region: RegionId, from: StoreId, reason: DropReason, now: Instant) {
         if let Some(others) = self.take_due(now) {
-            tracing::warn!(region, from, %reason, others, "a store's message is not taken in");
+            tracing::warn!(region, from, %reason, others, "a message from another store was dropped");
         }
     }
 
-    /// The number of messages since one was last told of, if it is time for another.
+    /// Returns the number of messages since the last log line, if the next one is due.
     fn take_due(&mut self, now: Instant) -> Option<u64> {
         if self.told_at.is_some_and(|at| now.duration_since(at) < TOLD_EVERY) {
             self.untold += 1;

@@ -1,7 +1,7 @@
-//! Flushes memtables on our own schedule, so that the Raft log below them can be cut.
+//! Flushes memtables on the store's own schedule, so that the Raft log below them can be truncated.
 //!
-//! The applied indexes are read *before* the flush is asked for: what was applied by then is durable once
-//! it returns.
+//! The applied indexes are read *before* the flush begins. Everything that was applied by then is
+//! durable when the flush returns.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,17 @@ use super::parts::Parts;
 use crate::config::Config;
 use crate::loops::ToWorker;
 
-/// Returns the bytes of rows, and of log, written since the last flush that make another one worth it: 192 MiB for the
-/// default size of the log. A memtable that is full is flushed before; but where the same rows are written again and again
-/// it stays small, and the log grows.
+/// Returns the bytes of rows, and of log, since the last flush that justify another one: 192 MiB
+/// for the default size of the log. A full memtable is flushed earlier. But if the same rows are
+/// written again and again, the memtable stays small while the log grows.
 fn flush_bytes(config: &Config) -> u64 {
     config.raft_log_bytes / 4 * 3
 }
 
-/// The log is not kept longer than this for the sake of rows in memory.
+/// Maximum time for which rows in memory keep the log from being truncated.
 const FLUSH_PERIOD: Duration = Duration::from_secs(60);
-/// On a full device rows are flushed sooner: the log is cut, and what the rows really take is known.
+/// The same time on a full device. An earlier flush lets the log be truncated, and shows how much
+/// space the rows really take.
 const FLUSH_PERIOD_FULL: Duration = Duration::from_secs(2);
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
@@ -46,17 +47,18 @@ pub fn run(parts: Parts, log: RaftLog) {
     }
 }
 
-/// Makes durable what is applied now, and tells the worker. False: there was no room.
+/// Makes the applied rows durable and tells the worker. Returns false if there is no room.
 ///
-/// A flush that finds no room half-way can end the process: RocksDB 7.8 built with assertions, as Debian
-/// builds it, then asserts that nobody touches the file again, and touches it. So none is begun without room.
+/// A flush that runs out of space can end the process: RocksDB 7.8 with assertions, as Debian
+/// builds it, asserts that the file is not touched again, and then touches it. So no flush begins
+/// without room.
 pub fn flush(parts: &Parts) -> bool {
     if !parts.disk.takes(parts.engine.rows().unflushed_bytes()) {
         parts.disk.set_full();
-        tracing::warn!("no space to flush rows: the log is kept");
+        tracing::warn!("no space to flush rows: the Raft log grows until there is room");
         if parts.ends.is_stopping() {
-            // Closing the engine would flush all the same. It ends with the process instead, unclosed as
-            // after a kill, and the log tells the rest.
+            // Closing the engine would flush in spite of that. So it stays open until the process
+            // ends, as after a kill, and the log replaces what was not flushed.
             std::mem::forget(parts.engine.clone());
         }
         return false;
@@ -69,7 +71,7 @@ pub fn flush(parts: &Parts) -> bool {
         }
         Err(storage::StorageError::NoSpace(reason)) => {
             parts.disk.set_full();
-            tracing::warn!(%reason, "no space to flush rows: the log is kept");
+            tracing::warn!(%reason, "no space to flush rows: the Raft log grows until there is room");
             false
         }
         Err(error) => parts.ends.fatal(&format!("rows cannot be flushed: {error}")),

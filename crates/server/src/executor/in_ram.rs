@@ -1,5 +1,6 @@
-//! Execution in the worker's thread, of entries whose rows are in RAM: it waits for no device. `node::ApplyQueue` says
-//! when it is tried, and what goes to the apply thread ([`super::apply`]).
+//! Executes entries whose rows are in RAM, in the worker's thread, without waiting for a device.
+//! `node::ApplyQueue` decides when this is tried, and which entries go to the apply thread
+//! ([`super::apply`]).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,25 +19,25 @@ use super::apply::{carry_out, ToApplier, ToApply};
 use super::parts::Parts;
 use crate::loops::{Asker, Outcomes};
 
-/// Values of more bytes than this are not copied in the worker's thread.
+/// Maximum bytes of a value that the worker's thread copies.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// The worker's end of the queue to the apply thread, which ends when this is dropped.
+/// The worker's end of the queue to the apply thread. Dropping it ends the apply thread.
 pub struct ApplyHandle {
     queue: ApplyQueue<Asker>,
     here: Here,
 }
 
-/// The worker's thread as one that executes.
+/// The worker's thread in its role as an executor.
 struct Here {
     parts: Parts,
-    /// Held by the apply thread while it executes, perhaps over a slow device.
+    /// Locked by the apply thread while it executes, which may take long on a slow device.
     execution: Arc<Mutex<Execution>>,
     jobs: Sender<ToApplier>,
     executed: ExecutedHere,
 }
 
-/// What came of entries that were executed here, and is to be done by the worker.
+/// The results of entries that were executed here. The worker must process them.
 #[derive(Default)]
 pub struct ExecutedHere {
     pub applied: Vec<(RegionId, LogIndex)>,
@@ -65,7 +66,7 @@ impl ApplyHandle {
         self.queue.live(job, &mut self.here);
     }
 
-    /// The apply thread has said that these entries are applied.
+    /// Processes the apply thread's report that these entries are applied.
     pub fn applied(&mut self, region: RegionId, index: LogIndex) -> ExecutedHere {
         self.queue.applied(region, index, &mut self.here);
         std::mem::take(&mut self.here.executed)
@@ -87,7 +88,7 @@ impl ApplyHandle {
         self.queue.bytes()
     }
 
-    /// Bytes of committed entries that may join those that wait.
+    /// Returns the bytes of committed entries that may still be added to the queue.
     pub fn room(&self) -> u64 {
         self.here.parts.budget.execution.saturating_sub(self.queue.bytes())
     }
@@ -132,7 +133,7 @@ impl Executor<Asker> for Here {
     }
 }
 
-/// Rows that are had without waiting for a device or for a long copy.
+/// The rows that can be read without waiting for a device or a long copy.
 struct RamRows<'a>(&'a Keyspace);
 
 impl node::Rows for RamRows<'_> {}

@@ -1,8 +1,8 @@
-//! The thread that carries out the steps of `node::lives`, by which a snapshot replaces a region's rows and a peer ends. A
-//! step that finds no room waits until there is some, or the store stops.
+//! The thread that executes the steps of `node::lives`, which replace a region's rows by a snapshot
+//! or remove a peer. A step without room waits for room, or until the store stops.
 //!
-//! A region that merged into another ends as one that was removed does. Its rows in slots that are the other's by now
-//! stay: `destroy_region` asks the descriptors that are here.
+//! A region that merged into another one is removed like any other. Its rows in slots that now
+//! belong to the other region stay, because `destroy_region` checks the descriptors that are here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,15 +32,15 @@ pub struct Lives {
     pub apply: Sender<ToApplier>,
 }
 
-/// The store stops first; the next start goes on.
+/// The store stopped first. The next start continues.
 struct Stopping;
 
 impl Lives {
-    /// Runs until the apply thread has gone.
+    /// Runs until the apply thread has ended.
     pub fn run(self) {
         while let Ok(job) = self.jobs.recv() {
             let region = job.region();
-            // As of now: the steps take away what says it.
+            // The slots are read now, because the steps delete the record of them.
             let slots = self.slots_of(region);
             for step in job.steps() {
                 if self.carry_out(region, &slots, step).is_err() {
@@ -79,12 +79,12 @@ impl Lives {
             Step::Flush => self.flush()?,
             Step::DeleteRows => self.delete(region, slots)?,
             Step::DestroyLog { peer } => {
-                // They count as held, or as space that is given back, at no time as neither.
+                // The bytes always count as held, or as space to be reclaimed, or as both.
                 let bytes = self.parts.engine.bytes_in_region(region);
                 slots.iter().for_each(|slots| self.snapshots.reclaim(*slots, bytes));
                 self.parts.engine.forget_counts(region);
                 self.log(|log| log.destroy(region, peer))?;
-                tracing::info!(region, peer, "the peer and its rows are gone");
+                tracing::info!(region, peer, "the peer and its rows were removed");
             }
             Step::TellDestroyed => {
                 drop(self.parts.worker.send(ToWorker::Input(Input::Destroyed { region })));
@@ -110,7 +110,7 @@ impl Lives {
                 }
                 Err(_) if self.is_stopping() => return Err(Stopping),
                 Err(error) => {
-                    self.parts.ends.fatal(&format!("a snapshot of region {region} is here, but: {error}"))
+                    self.parts.ends.fatal(&format!("a snapshot of region {region} failed: {error}"))
                 }
             }
             self.pause()?;
@@ -133,7 +133,7 @@ impl Lives {
         }
     }
 
-    /// What the rows of the region span now.
+    /// Returns the slots of the region's rows.
     fn slots_of(&self, region: RegionId) -> Vec<SlotRange> {
         match self.parts.engine.region_rows(region) {
             Ok(rows) => rows.and_then(|(_, descriptor)| descriptor?.slots).into_iter().collect(),
@@ -194,7 +194,7 @@ mod tests {
         line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
     }
 
-    /// Makes the rows those of the region after this entry. They have the same keys at every index.
+    /// Fills the region's rows as of this entry. They have the same keys at every index.
     fn fill(fixture: &Fixture, descriptor: &RegionDescriptor, index: LogIndex) {
         let mut entry = command::entry::Builder::new();
         for key in 0..KEYS {
@@ -274,6 +274,6 @@ mod tests {
             strange.len(),
             strange[0]
         );
-        assert!(refused > 0, "no read came while rows were replaced; {served} were served");
+        assert!(refused > 0, "no read arrived while rows were replaced; {served} were served");
     }
 }

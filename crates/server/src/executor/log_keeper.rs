@@ -1,5 +1,5 @@
-//! Recycles the log's segments, makes new ones ahead of need, and makes the mark of an idle log durable: all that the
-//! thread that appends should not wait for.
+//! Recycles the log's segments, prepares new ones, and makes the mark of an idle log durable. The
+//! appending thread should wait for none of this.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,10 @@ use super::parts::Parts;
 use crate::loops::ToWorker;
 
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
-/// What has been tried in vain is not tried sooner again.
+/// The pause before a failed attempt is repeated.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// To look at the log is to look at all regions, so it is not done more often, however often they are truncated.
+/// The minimum interval of recycling. Each time looks at all regions, however often they are
+/// truncated.
 const RECYCLE_PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs until the store stops.
@@ -25,7 +26,8 @@ pub fn run(parts: Parts, log: RaftLog) {
             try_at = Instant::now() + recycle(&parts, &log);
             prepare(&parts, &log);
         }
-        // A busy log's blocks say what is synced. Those of one that has fallen idle do not say it of the last one.
+        // The blocks of a busy log say which blocks before them are synced. Nothing says it of the
+        // last block of an idle log, so the mark does.
         let sequence = log.sequence();
         if sequence == appended && sequence != marked {
             match log.sync_mark() {
@@ -37,7 +39,7 @@ pub fn run(parts: Parts, log: RaftLog) {
     }
 }
 
-/// Where room is short, segments are made when they are needed and not before.
+/// Prepares segments ahead of need, unless room is short.
 fn prepare(parts: &Parts, log: &RaftLog) {
     if !parts.disk.takes(parts.config.raft_log_bytes / 4) {
         return;
@@ -48,12 +50,12 @@ fn prepare(parts: &Parts, log: &RaftLog) {
     }
 }
 
-/// Returns how long to wait before the next time.
+/// Recycles segments. Returns the time to wait before the next attempt.
 fn recycle(parts: &Parts, log: &RaftLog) -> Duration {
     match log.recycle() {
         Ok(pinned) => {
             if !pinned.is_empty() {
-                tracing::debug!(?pinned, "regions hold most of a log that is too large");
+                tracing::debug!(?pinned, "the Raft log is too large, and these regions hold most of it");
                 let _ = parts.worker.send(ToWorker::Input(Input::LogPinned { regions: pinned }));
             }
             RECYCLE_PERIOD

@@ -1,5 +1,5 @@
-//! Reads entries of the log for followers that lag, so that the thread that owns the groups waits for no device. How many
-//! reads there are at a time, the groups' machine bounds.
+//! Reads log entries for lagging followers, so that the thread that owns the groups waits for no
+//! device. The groups limit the number of reads at a time.
 
 use crossbeam_channel::Receiver;
 use raftlog::RaftLog;
@@ -8,7 +8,7 @@ use types::{LogIndex, RegionId};
 
 use crate::loops::{ToWorker, WorkerSender};
 
-/// As `replica::Action::ReadLog`.
+/// The fields of `replica::Action::ReadLog`.
 pub struct Wanted {
     pub region: RegionId,
     pub number: u64,
@@ -17,7 +17,7 @@ pub struct Wanted {
     pub max_bytes: u64,
 }
 
-/// Runs until nobody can ask any more.
+/// Runs until no sender is left.
 pub fn run(worker: WorkerSender, log: RaftLog, wanted: Receiver<Wanted>) {
     while let Ok(Wanted { region, number, low, high, max_bytes }) = wanted.recv() {
         let entries = log.entries(region, low, high, max_bytes);

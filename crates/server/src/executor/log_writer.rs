@@ -1,8 +1,8 @@
-//! The log thread: one write and one sync for each batch of the worker, which goes on meanwhile.
+//! The log thread: one write and one sync for each batch of the worker, which continues meanwhile.
 //!
-//! A failed write or sync ends the process: what is durable is not known any more, and a retry could be
-//! told "yes" by a kernel that has dropped the pages. No space is different: nothing was acknowledged, and the
-//! batch waits.
+//! A failed write or sync ends the process. It is then unknown what is durable, and a retry could
+//! be told "yes" by a kernel that has dropped the pages. A lack of space is different: nothing was
+//! acknowledged, and the batch waits.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::loops::ToWorker;
 const EVERY_SECOND: Duration = Duration::from_secs(1);
 const NO_SPACE_RETRY: Duration = Duration::from_millis(200);
 
-/// What this thread does to a log.
+/// The operations of this thread on a log.
 pub trait Log: Send {
     fn append(&self, batch: &LogBatch, sync: bool) -> Result<Appended, LogError>;
     fn sync(&self) -> Result<Appended, LogError>;
@@ -37,11 +37,11 @@ pub struct LogWriter<L> {
     log: L,
     batches: BatchReceiver,
     parts: Parts,
-    /// When what was appended without a sync is to be synced.
+    /// The time by which appended batches without a sync must be synced.
     sync_at: Option<Instant>,
 }
 
-/// The store stops while something waits for room: it was never acknowledged, and is given up.
+/// The store stops while a batch waits for room. The batch was never acknowledged and is given up.
 struct GivenUp;
 
 impl<L: Log> LogWriter<L> {
@@ -49,20 +49,21 @@ impl<L: Log> LogWriter<L> {
         LogWriter { log, batches, parts, sync_at: None }
     }
 
-    /// Runs until the worker has gone.
+    /// Runs until the worker has ended.
     pub fn run(mut self) {
         self.parts.log_clock.begin_thread();
         if let Err(GivenUp) = self.serve() {
-            // The worker may still send until it is told to stop; nothing of that is acknowledged.
+            // The worker may still send batches until it is told to stop. They are not
+            // acknowledged.
             while let Next::Batch(_) = self.batches.next(None) {}
         }
-        // What a full device keeps from being synced now was not promised to be durable yet.
+        // Data that a full device keeps from being synced now was not promised to be durable yet.
         self.sync();
     }
 
     fn serve(&mut self) -> Result<(), GivenUp> {
         loop {
-            // Not past a sync that is due without a batch.
+            // The wait ends at the next due sync.
             match self.batches.next(self.sync_at) {
                 Next::Batch(batch) => self.write(&batch)?,
                 Next::Late => {}
@@ -83,7 +84,7 @@ impl<L: Log> LogWriter<L> {
         } else if fsync == Fsync::EverySec {
             self.sync_at.get_or_insert_with(|| Instant::now() + EVERY_SECOND);
         }
-        // The worker is gone when nobody takes this; the channel of jobs says so, too.
+        // The send fails only after the worker has ended, which the queue of batches also shows.
         let _ = self.parts.worker.send(ToWorker::Input(Input::Persisted { batch: batch.number }));
         Ok(())
     }
@@ -123,7 +124,7 @@ impl<L: Log> LogWriter<L> {
         }
     }
 
-    /// False: there is no room, and it must be tried again.
+    /// Syncs the log. Returns false if there is no room and the sync must be repeated.
     fn sync(&self) -> bool {
         let started = Instant::now();
         match self.parts.log_clock.during(|| self.log.sync(), Result::is_ok) {

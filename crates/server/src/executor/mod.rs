@@ -1,8 +1,9 @@
-//! What carries out the groups' effects: the worker, which steps the Raft groups; the log thread, which makes its batches
-//! durable; the apply thread, which makes rows of what is committed; the flusher, which lets the log be cut; the log's
-//! keeper; a reader of the log for followers that lag; and the thread that sees to peers that come with a snapshot or go.
+//! The threads that carry out the groups' effects. The worker steps the Raft groups. The log thread
+//! makes its batches durable. The apply thread turns committed entries into rows. The flusher lets
+//! the log be truncated. The log keeper recycles segments, and the log reader reads entries for
+//! lagging followers. The lives thread installs snapshots and removes peers.
 //!
-//! None of them has a region's state: what they learn they hand to [`Regions`](crate::regions::Regions).
+//! None of them owns a region's state: they report changes to [`Regions`](crate::regions::Regions).
 
 pub mod apply;
 pub mod batches;

@@ -1,4 +1,4 @@
-//! What the threads that carry out the groups' work need of their store.
+//! The parts of the store that the threads of the groups need.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ use crate::regions::Regions;
 use crate::transport::Transport;
 use crate::wall_clock::WallClock;
 
-/// Each thread has a copy.
+/// The shared parts. Each thread has a clone.
 #[derive(Clone)]
 pub struct Parts {
     pub config: Arc<Config>,
@@ -41,20 +41,20 @@ pub struct Parts {
     pub ends: Arc<Ends>,
 }
 
-/// How much waits in these threads, for whoever wants to know.
+/// The fill levels of these threads' queues, for metrics and admission.
 #[derive(Default)]
 pub struct Levels {
-    /// Of entries that are handed out to be executed.
+    /// Bytes of entries that are handed out for execution.
     handed_out_bytes: AtomicU64,
-    /// Of entries that are committed and wait in the log for room in that queue.
+    /// Bytes of committed entries that wait in the log for room in that queue.
     withheld_bytes: AtomicU64,
     entries: OnceLock<Arc<EntryMemory>>,
-    /// A flush is worth its cost before its time.
+    /// True if a flush is worth its cost before its time.
     flush_soon: AtomicBool,
 }
 
 impl Levels {
-    /// Set once, by the start.
+    /// Sets the counter of entries. The start calls this once.
     pub fn count_entries(&self, entries: Arc<EntryMemory>) {
         assert!(self.entries.set(entries).is_ok(), "there is one set of groups");
     }
@@ -64,17 +64,19 @@ impl Levels {
         self.withheld_bytes.store(withheld_bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of entries that are handed out to be executed and wait, as the worker last published it.
+    /// Returns the bytes of entries that are handed out and wait for execution, as last published
+    /// by the worker.
     pub fn handed_out_bytes(&self) -> u64 {
         self.handed_out_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are committed and not applied, wherever they wait: in that queue, or in the log for room in it.
+    /// Returns the bytes of entries that are committed and not applied, in that queue or in the
+    /// log.
     pub fn unapplied_bytes(&self) -> u64 {
         self.handed_out_bytes() + self.withheld_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are held of the Raft logs.
+    /// Returns the bytes of the Raft logs' entries in memory.
     pub fn entry_bytes(&self) -> u64 {
         self.entries.get().map_or(0, |entries| entries.held())
     }

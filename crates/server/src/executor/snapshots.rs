@@ -1,4 +1,4 @@
-//! What the snapshot service asks of its store, and tells its worker.
+//! The store's side of the snapshot service, and its messages to the worker.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Host {
         }
     }
 
-    /// The worker goes before the service: then nobody needs to know.
+    /// Sends a message. The worker may have ended before the service; then no message is needed.
     fn tell(&self, input: Input) {
         let _ = self.worker.send(ToWorker::Input(input));
     }

@@ -1,14 +1,14 @@
 //! The rows of one turn of apply, as its commands read them.
 //!
-//! A command reads the row that it replaces, and executing one after the other each would wait for the device in
-//! its turn. So once reads have waited for it, the rows of the commands that come next, which are not in RAM, are
-//! read at once and kept until they are asked for: a window of them at a time, beginning with the
-//! command that executes next.
+//! A command reads the row that it replaces. If commands execute one after the other, each waits
+//! for the device in its turn. So once reads have waited, the rows of the next commands that are
+//! not in RAM are prefetched together and kept until they are requested. A window of commands is
+//! prefetched at a time, beginning with the one that executes next.
 //!
-//! What is kept is what would have been read. Rows of a region are written by the thread that executes here, when
-//! the turn is over, or replaced while the region has no entries to apply; what the turn itself has written stands
-//! in the `Txn` and is never asked for here. A command whose slot the region gave away does not execute, and
-//! nothing asks for its rows.
+//! A prefetched row equals what a later read would return. The thread that executes here writes a
+//! region's rows only at the end of the turn, and rows are replaced only while the region has no
+//! entries to apply. Rows that the turn itself wrote are in the `Txn` and are never requested here.
+//! A command whose slot the region gave away does not execute and requests no rows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -25,38 +25,40 @@ use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::readers::Found;
 
-/// Rows of a window: enough for every reader to be busy most of the time.
+/// Maximum rows of a window: enough to keep every reader busy most of the time.
 const ROWS_MAX: usize = 1024;
-/// Items of a window, most of whose rows may be in RAM.
+/// Maximum items of a window, whose rows may be in RAM for the most part.
 const ITEMS_MAX: usize = 8192;
-/// Values of a window, those of hash fields as much again.
+/// Maximum bytes of a window's values. Values of hash fields may take the same again.
 const BYTES_MAX: usize = 16 << 20;
 
-/// A single slow read may have been a thread that waited for a CPU.
+/// Minimum number of slow reads that start prefetching. A single one may have been a thread that
+/// waited for a CPU.
 const SLOW_READS: usize = 2;
-/// After a turn with slow reads rows are read ahead for so many turns.
+/// Number of turns with prefetching after a turn with slow reads.
 const TURNS: u32 = 16;
 
 pub struct Turn<'a> {
     engine: &'a Engine,
     metrics: &'a Metrics,
-    /// Turns, this one included, in which rows are read ahead. Where all is in RAM no read is slow, and none are.
+    /// Turns with prefetching, this one included. If all rows are in RAM, no read is slow and this
+    /// is 0.
     ahead: Cell<u32>,
-    /// Reads of this turn that waited for the device.
+    /// Number of reads in this turn that waited for the device.
     slow: Cell<usize>,
-    /// Payloads of commands, in the order in which they are executed.
+    /// Payloads of commands, in the order of execution.
     payloads: Vec<Bytes>,
-    /// How many of them have begun.
+    /// Number of payloads whose execution has begun.
     begun: Cell<usize>,
-    /// Items from the next one on that the window covers.
+    /// Number of next items that the window covers.
     covered: Cell<usize>,
-    /// What is left of the payload with the item that executes, while nothing is read ahead.
+    /// The rest of the current payload, from the executing item on, while nothing is prefetched.
     current: RefCell<Option<Items>>,
     window: RefCell<HashMap<Bytes, Found>>,
 }
 
 impl<'a> Turn<'a> {
-    /// `ahead` is what the turn before left.
+    /// Begins a turn. `ahead` is the value that the last turn left.
     pub fn new(engine: &'a Engine, metrics: &'a Metrics, ahead: u32, payloads: Vec<Bytes>) -> Turn<'a> {
         Turn {
             engine,
@@ -71,16 +73,16 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// For the next turn.
+    /// Returns the value of `ahead` for the next turn.
     pub fn left(self) -> u32 {
         self.ahead.get().saturating_sub(1)
     }
 
-    /// A read of the item that executes waited for the device.
+    /// Notes that a read of the executing item waited for the device.
     fn note_slow(&self) {
         self.count_slow(1);
         if self.ahead.get() > 0 {
-            // It may name more keys, and others follow.
+            // The item may name more keys, and other items follow.
             if let Some(items) = self.current.take() {
                 self.covered.set(self.look_ahead(&items) - 1);
             }
@@ -94,7 +96,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// A row of the window. It goes: whatever is asked for again is in RAM by then.
+    /// Removes a row from the window. A later read of the same row finds it in RAM.
     fn take(&self, row: &[u8]) -> Option<Found> {
         let mut window = self.window.borrow_mut();
         if window.is_empty() {
@@ -105,10 +107,11 @@ impl<'a> Turn<'a> {
         Some(found)
     }
 
-    /// Reads what the next items will ask for, and gives how many of them that covers: one at least.
+    /// Prefetches the rows of the next items. Returns the number of items that the window covers,
+    /// at least one.
     fn look_ahead(&self, items: &Items) -> usize {
         let mut missing = Missing::new(self.engine.rows());
-        // By item, how many rows it and those before it need.
+        // For each item, the number of rows that it and the items before it need.
         let mut rows = Vec::new();
         let mut items = items.clone();
         let keyspace = self.engine.rows();
@@ -124,7 +127,7 @@ impl<'a> Turn<'a> {
                     Some(Ok(next)) => items = next,
                     _ => break,
                 },
-                // Whoever executes it meets it again.
+                // The error is handled when the item is executed.
                 Err(_) => break,
             }
         }

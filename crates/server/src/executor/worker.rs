@@ -1,8 +1,8 @@
-//! The region worker: it owns the Raft groups of this store. The first loop drives it.
+//! The region worker owns the Raft groups of this store. The first loop drives it.
 //!
-//! It has `node::Shard` take turns, and carries out the effects in the order in which they come. It decides nothing
-//! itself, and waits for no device: the log and the rows have threads of their own. Commands that arrive while a log batch
-//! is being synced wait and make one entry together.
+//! It lets `node::Shard` take turns and carries out the effects in order. It makes no decisions and
+//! waits for no device: the log and the rows have threads of their own. Commands that arrive while
+//! a log batch is being synced wait and share one entry.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,25 +24,25 @@ use crate::loops::{Asker, Outcomes, PartId, Reader, ToWorker};
 use crate::snapshot::SnapshotService;
 use crate::transport::frame::Lane;
 
-/// Deadlines are looked at, and the state of led regions is published, this often.
+/// The interval at which deadlines are checked and the state of led regions is published.
 const EXPIRY_PERIOD: Duration = Duration::from_millis(100);
 
 pub struct RegionWorker {
     parts: Parts,
     snapshots: Arc<SnapshotService>,
     shard: Shard<RaftLog, Asker, Reader>,
-    /// Batches on their way to the device.
+    /// The queue of log batches to the log thread.
     batches: BatchSender,
     log: RaftLog,
-    /// Entries that followers lack.
+    /// Requests to read entries that followers lack.
     reads: Sender<Wanted>,
     apply: ApplyHandle,
-    /// Whose status was published when it was last time.
+    /// Regions whose status was published last time.
     published: BTreeSet<RegionId>,
     dropped: Dropped,
     next_tick: Instant,
     next_expiry: Instant,
-    /// Of clients, not handed out yet.
+    /// Outcomes for clients that were not taken yet.
     outcomes: Vec<(PartId, Outcome)>,
 }
 
@@ -73,12 +73,12 @@ impl RegionWorker {
         }
     }
 
-    /// When it is to be woken although nothing happened.
+    /// Returns the time at which the worker must run even if nothing happens.
     pub fn wakes_at(&self) -> Instant {
         self.next_tick.min(self.next_expiry)
     }
 
-    /// Does what is due by now.
+    /// Does the work that is due by `now`.
     pub fn on_time(&mut self, now: Instant) {
         if now >= self.next_tick {
             self.raft(RaftInput::Tick);
@@ -92,7 +92,7 @@ impl RegionWorker {
         }
     }
 
-    /// Outcomes of parts that clients wait for.
+    /// Returns the outcomes of parts that clients wait for.
     pub fn take_outcomes(&mut self) -> Vec<(PartId, Outcome)> {
         std::mem::take(&mut self.outcomes)
     }
@@ -101,7 +101,7 @@ impl RegionWorker {
         self.shard.step(Input::Submit(submit), clock::boot_nanos());
     }
 
-    /// Takes a message in. What it causes comes out of the next turn.
+    /// Processes a message. The next turn returns its effects.
     pub fn take(&mut self, message: ToWorker) {
         let now = clock::boot_nanos();
         match message {
@@ -169,7 +169,7 @@ impl RegionWorker {
         self.answer(outcomes);
     }
 
-    /// A task that does not wait any more has been answered otherwise.
+    /// Sends outcomes. A task that no longer waits has its answer already.
     fn answer(&mut self, outcomes: Outcomes) {
         for (asker, outcome) in outcomes {
             match asker {
@@ -183,7 +183,7 @@ impl RegionWorker {
         self.shard.step(Input::Raft(input), clock::boot_nanos());
     }
 
-    /// Turns until there is nothing to do before the next message.
+    /// Takes turns until nothing is left to do before the next message.
     pub fn turn(&mut self) {
         loop {
             let boot = clock::boot_nanos();
@@ -193,7 +193,7 @@ impl RegionWorker {
             match self.shard.turn(now, &mut ()) {
                 Ok(Some(effects)) => effects.into_iter().for_each(|effect| self.carry_out(effect)),
                 Ok(None) => return,
-                Err(error) => self.parts.ends.fatal(&format!("consensus cannot go on: {error}")),
+                Err(error) => self.parts.ends.fatal(&format!("the Raft groups cannot continue: {error}")),
             }
         }
     }
@@ -228,13 +228,13 @@ impl RegionWorker {
             Effect::SendSnapshot { region, to, message } => self.snapshots.send(region, to, message),
             Effect::FlushSoon => self.parts.levels.want_flush(),
             Effect::ChangeRefused { region, reason } => {
-                tracing::info!(region, ?reason, "a change of the region is refused");
+                tracing::info!(region, ?reason, "a change of the region was refused");
             }
             Effect::Transferred { region, to, is_done: true } => {
                 tracing::info!(region, to, "leadership handed over");
             }
             Effect::Transferred { region, to, is_done: false } => {
-                tracing::info!(region, to, "leadership stays: it was not taken over in time");
+                tracing::info!(region, to, "leadership stays: the target did not take over in time");
             }
             Effect::Dropped { region, from, reason } => {
                 self.parts.metrics.raft_messages_refused.inc();
@@ -257,8 +257,8 @@ impl RegionWorker {
         }
     }
 
-    /// What heartbeats tell of the regions that are led here.
-    /// Of those that are awake, and once more of those that have just gone to sleep.
+    /// Publishes what heartbeats report about the regions that this store leads. These are the
+    /// regions that are awake, and once more those that have just hibernated.
     fn publish_status(&mut self) {
         let now = clock::boot_nanos();
         self.parts.levels.publish(self.apply.bytes(), self.shard.withheld_bytes());

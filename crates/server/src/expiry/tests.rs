@@ -8,7 +8,7 @@ use crate::fixture::Fixture;
 use crate::loops::ToWorker;
 use node::Leadership;
 
-/// Long ago: what expires at this time plus a little has expired.
+/// A time long ago. Keys that expire a little after it have expired.
 const STAMP_MS: UnixMillis = 1_000_000;
 
 fn lead(fixture: &Fixture, regions: &[RegionId]) {
@@ -18,7 +18,7 @@ fn lead(fixture: &Fixture, regions: &[RegionId]) {
     }
 }
 
-/// Makes rows of commands as a region's apply does.
+/// Makes rows of commands, as a region's apply does.
 fn apply(fixture: &Fixture, region: RegionId, commands: &[&str]) {
     let region = &fixture.store.regions.get(region).unwrap();
     let engine = &fixture.store.engine;
@@ -38,14 +38,14 @@ fn apply(fixture: &Fixture, region: RegionId, commands: &[&str]) {
     fixture.store.regions.set_applied(region.id(), state.applied_index, state.last_stamp_ms);
 }
 
-/// One round, and what it would propose.
+/// Runs one round. Returns its proposals.
 fn round(keeper: &mut Keeper, fixture: &Fixture, clock_ms: UnixMillis) -> Vec<(RegionId, Maintenance)> {
     let looks = keeper.begin(&fixture.store.expirer(), Instant::now(), clock_ms);
     let looked = look_at_all(&fixture.store.engine, looks).expect("rows are read");
     keeper.end(looked).into_iter().map(|(region, found)| (region.id(), found)).collect()
 }
 
-/// Rounds until every slot has been looked at, where there is nothing to do.
+/// Runs rounds until every slot has been searched. Nothing must be found.
 fn settle(keeper: &mut Keeper, fixture: &Fixture, clock_ms: UnixMillis) {
     while !keeper.begin(&fixture.store.expirer(), Instant::now(), clock_ms).is_empty() {
         assert!(round(keeper, fixture, clock_ms).is_empty());
@@ -53,7 +53,7 @@ fn settle(keeper: &mut Keeper, fixture: &Fixture, clock_ms: UnixMillis) {
 }
 
 fn large_hash() -> String {
-    // More elements than a deletion takes with it.
+    // A deletion does not remove this many elements directly.
     let fields: String = (0..2000).map(|field| format!(" {field} x")).collect();
     format!("HSET hash{fields}")
 }
@@ -66,7 +66,7 @@ fn what_is_due_and_what_is_garbage_is_found() {
     settle(&mut keeper, &fixture, STAMP_MS);
     apply(&fixture, 1, &["SET gone 1 PX 5", "SET stays 1", "SET later 1 PXAT 99999999999999"]);
     apply(&fixture, 1, &[&large_hash(), "DEL hash"]);
-    // That there are keys with a time is new, so of no slot anything is known.
+    // Keys with an expiry time are new here, so nothing is known of any slot.
     let mut found = Maintenance::default();
     for _ in 0..usize::from(types::SLOT_COUNT) / EXPIRY_PROBES + 1 {
         for (_, more) in round(&mut keeper, &fixture, STAMP_MS + 5) {
@@ -93,13 +93,13 @@ fn slots_are_looked_at_once_and_then_when_a_key_of_theirs_is_due() {
     };
     assert!(looks(&mut keeper, STAMP_MS + 4999).is_empty());
     let rest = keeper.rests_until.unwrap() - Instant::now();
-    assert!(rest < Duration::from_millis(2), "until the key is due: {rest:?}");
+    assert!(rest < Duration::from_millis(2), "the pause ends when the key is due: {rest:?}");
     assert_eq!(looks(&mut keeper, STAMP_MS + 5000), [types::slot_of_key(b"soon")]);
-    // A key is asked for again, and so late that it is not the first any more.
+    // The key gets a later expiry time, so that it is no longer the first.
     apply(&fixture, 1, &["PEXPIRE soon 20000", "SET sooner 1 PX 100"]);
     assert_eq!(looks(&mut keeper, STAMP_MS + 100), [types::slot_of_key(b"sooner")]);
     let found = round(&mut keeper, &fixture, STAMP_MS + 5000);
-    assert_eq!(found[0].1.expire, [types::slot_of_key(b"sooner")], "`soon` is not due any more");
+    assert_eq!(found[0].1.expire, [types::slot_of_key(b"sooner")], "`soon` is no longer due");
     apply(&fixture, 1, &["DEL sooner"]);
     settle(&mut keeper, &fixture, STAMP_MS + 8999);
     assert_eq!(looks(&mut keeper, STAMP_MS + 9000), [types::slot_of_key(b"late")]);
@@ -134,7 +134,7 @@ fn small_collections_go_with_their_elements_and_leave_nothing_to_look_for() {
     assert!(keeper.begin(&fixture.store.expirer(), Instant::now(), STAMP_MS).is_empty());
 }
 
-/// As those of a snapshot.
+/// The rows came with a snapshot.
 #[test]
 fn rows_that_came_from_elsewhere_are_looked_at() {
     let fixture = Fixture::new();
@@ -148,7 +148,8 @@ fn rows_that_came_from_elsewhere_are_looked_at() {
     assert!(looks.len() == 1 && looks[0].expiry == of_slots && looks[0].sweep == of_slots);
 }
 
-/// What is known of a slot is known of this store's rows, whoever led their region when they were written.
+/// The knowledge about a slot concerns this store's rows, whichever store led their region when
+/// they were written.
 #[test]
 fn only_regions_led_here_are_searched() {
     let fixture = Fixture::new();
@@ -177,7 +178,7 @@ fn one_rounds_seeks_are_shared_by_its_regions() {
     assert!(probes <= SWEEP_PROBES && probes > SWEEP_PROBES / 2, "{probes}");
     let mut crowd = vec![vec![1, 2, 3]; SWEEP_PROBES * 2];
     share(SWEEP_PROBES, crowd.iter_mut());
-    assert!(crowd.iter().all(|slots| slots.len() == 1), "a search always goes on");
+    assert!(crowd.iter().all(|slots| slots.len() == 1), "every search continues");
 }
 
 #[test]
@@ -188,13 +189,13 @@ fn what_one_proposal_does_not_hold_is_where_the_next_look_begins() {
         look_at(&times, take(&times, slots.clone()), 9, |slot| Ok(Some(Slot::into(slot % 2)))).unwrap();
     assert_eq!(looked, Looked { slots: slots[..SLOTS_MAX].to_vec(), next: 164 });
     let left = times.due(types::SlotRange { first: 100, last: 199 }, looked.next, 9, 1000);
-    assert_eq!((left.len(), left[0], left[36]), (100, 164, 100), "none is forgotten");
+    assert_eq!((left.len(), left[0], left[36]), (100, 164, 100), "no slot is lost");
     let looked = look_at(&times, take(&times, slots), 9, |_| Ok(None)).unwrap();
     assert_eq!(looked, Looked { slots: Vec::new(), next: 200 });
     assert_eq!(times.earliest(types::SlotRange { first: 100, last: 199 }), crate::slot_times::NEVER);
 }
 
-/// The worker of the fixture answers nothing, as that of a region without a quorum.
+/// The worker of the fixture does not answer, like that of a region without a quorum.
 #[tokio::test]
 async fn a_region_whose_proposal_waits_holds_up_no_other() {
     let fixture = Fixture::with(|config| {
@@ -202,7 +203,7 @@ async fn a_region_whose_proposal_waits_holds_up_no_other() {
         config.regions = 2;
     });
     lead(&fixture, &[1, 2]);
-    // Slots of `a` and `b` are of different regions.
+    // The slots of `a` and `b` belong to different regions.
     let (a, b) = (types::slot_of_key(b"a"), types::slot_of_key(b"b"));
     let region_of = |slot| fixture.store.regions.of_slot(slot).expect("regions cover all slots").id();
     assert_ne!(region_of(a), region_of(b));

@@ -28,7 +28,7 @@ fn a_steady_rate_is_reached_and_decays_to_nothing_after_the_load_ends() {
     assert!((rates.misses.per_s - 500.0).abs() < 5.0, "{}", rates.misses.per_s);
     assert_eq!(rates.reads.per_s, 0.0);
     let heat = rates.heat;
-    assert!(heat > 30.0 && heat < 100.0, "{heat}: its memory is long");
+    assert!(heat > 30.0 && heat < 100.0, "{heat}: heat decays slowly");
     let rounds = (0..1000).take_while(|_| !pass(&mut rates, 0)).count();
     assert!((100..500).contains(&rounds), "{rounds}");
     assert_eq!((rates.writes.per_s, rates.write_bytes.per_s, rates.misses.per_s), (0.0, 0.0, 0.0));
@@ -58,21 +58,22 @@ fn a_region_at_rest_is_in_no_heartbeat_but_the_full_ones() {
     assert!(reporter.report(store).is_full());
     assert!(reporter.report(store).leads.reports.is_empty());
     lead(Some(store.id), 3);
-    // Its worker has not said yet how it stands.
+    // The worker has not published the region's status yet.
     assert!(reporter.report(store).leads.reports.is_empty());
     store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
     let told =
         |heartbeat: &StoreHeartbeat| heartbeat.leads.reports.iter().map(|l| l.region()).collect::<Vec<_>>();
     let first = reporter.report(store);
     assert_eq!((first.is_full(), told(&first)), (false, vec![1]));
-    // A full one tells it, too; from then on there is nothing to tell, and nothing is looked at.
+    // A full heartbeat reports the region, too. From then on nothing changes, so nothing is
+    // reported or looked at.
     reporter.full_at = None;
     assert_eq!(told(&reporter.report(store)), [1]);
     for _ in 0..3 {
         assert!(told(&reporter.report(store)).is_empty());
         assert!(reporter.busy.is_empty());
     }
-    // The same status again is no news.
+    // The same status again is no change.
     store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
     assert!(store.regions.take_touched().is_empty());
     store.regions.touch(&one);
@@ -113,16 +114,17 @@ fn what_a_follower_answers_heats_its_region_and_is_told_in_full_reports() {
         ref other => panic!("{other:?}"),
     };
     let heat = followed(report(true));
-    // All of 1000 reads in ten minutes, in the average over as long.
+    // The average of 1000 reads over ten minutes.
     assert!((1.0..1000.0 / 600.0 + 0.01).contains(&heat), "{heat}");
-    // It leads, and its worker has not said yet how it stands: what is not told in one way is in the other.
+    // The store leads, and its worker has not published a status yet. The heat is still reported as
+    // a follower's.
     lead(store.id, 4);
     assert!(followed(report(true)) > heat * 0.9);
     store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
     let leads = report(true);
     assert!(leads.leads.reports[0].heat > heat * 0.9, "{leads:?}");
     assert_eq!(followed(leads), 0.0);
-    // What was told stays with those who heard it: another term of its own begins at nothing, too.
+    // Other stores keep what was reported, so another term of the same leader begins at zero, too.
     lead(store.id, 5);
     store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
     let again = report(true);
@@ -131,7 +133,7 @@ fn what_a_follower_answers_heats_its_region_and_is_told_in_full_reports() {
     assert_eq!(followed(report(true)), 0.0);
 }
 
-/// Some seconds pass before it is known, and none more where the kernel tells.
+/// The load becomes known after some seconds, if the kernel tells it.
 #[test]
 fn heartbeats_and_metrics_tell_how_busy_the_cpu_is() {
     let fixture = Fixture::new();
@@ -143,7 +145,7 @@ fn heartbeats_and_metrics_tell_how_busy_the_cpu_is() {
         if let Some(cpu) = reporter.report(&fixture.store).cpu {
             break cpu;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "it is not told");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the load is not reported");
         std::thread::sleep(Duration::from_millis(100));
     };
     assert!(cpu.cores > 0.0 && (0.0..=1.0).contains(&cpu.busy) && cpu.own >= 0.0, "{cpu:?}");
@@ -156,7 +158,8 @@ fn heartbeats_and_metrics_tell_how_busy_the_cpu_is() {
     assert_eq!(names.map(told), [Some(cpu.cores), Some(cpu.busy), Some(cpu.own)]);
 }
 
-/// A store whose worker never answers and whose blocking threads are all taken: a device that hangs.
+/// A store whose worker never answers and whose blocking threads are all busy, as on a device that
+/// hangs.
 #[test]
 fn heartbeats_do_not_wait_for_engines_or_proposals() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -180,7 +183,7 @@ fn heartbeats_do_not_wait_for_engines_or_proposals() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let bootstraps = fixture.told().filter(|told| matches!(told, ToWorker::Submit(_))).count();
-    assert_eq!(bootstraps, 1, "while one is under way there is no other");
+    assert_eq!(bootstraps, 1, "only one bootstrap runs at a time");
     heartbeats.abort();
     drop(release);
     assert!(runtime.block_on(hanging).expect("it ends").is_err());

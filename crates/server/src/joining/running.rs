@@ -1,4 +1,4 @@
-//! Somebody at the peer port of a store that runs.
+//! Attacks on the peer port of a running store.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -18,10 +18,10 @@ use crate::transport::handshake::Caller;
 use crate::transport::keys::SecretKey;
 use crate::transport::kinds::{REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_MEMBERS};
 
-/// Long enough for a slow machine; no test waits for it when things are right.
+/// Long enough for a slow machine. A passing test never waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The first store of a cluster, which others may join.
+/// The first store of a cluster that others may join.
 struct Running {
     peer: SocketAddr,
     client: SocketAddr,
@@ -47,7 +47,7 @@ impl Running {
         let (end, ended) = mpsc::channel(1);
         let running =
             tokio::spawn(async move { crate::run(config, move |_| ready.send(()).unwrap(), ended).await });
-        tokio::time::timeout(PATIENCE, is_ready).await.expect("it starts in time").expect("it starts");
+        tokio::time::timeout(PATIENCE, is_ready).await.expect("the store starts in time").expect("it starts");
         Running { peer, client, end, running, dir }
     }
 
@@ -56,14 +56,14 @@ impl Running {
         self.running.await.unwrap().unwrap();
     }
 
-    /// What the store's directory says of it.
+    /// Returns a field of the store's IDENTITY file.
     fn field(&self, name: &str) -> String {
         let identity = std::fs::read_to_string(self.dir.path().join("IDENTITY")).unwrap();
         let line = identity.lines().find_map(|line| line.strip_prefix(&format!("{name} = ")));
         line.unwrap().trim_matches('"').to_owned()
     }
 
-    /// Asks without being a store.
+    /// Sends a request without being a store.
     async fn ask(&self, number: u8, kind: u8, body: Vec<u8>) -> std::io::Result<(u8, Bytes)> {
         self.ask_knowing(None, number, kind, body).await
     }
@@ -81,13 +81,14 @@ impl Running {
 
     async fn join(&self, facts: &StoreFacts, number: u8) -> Result<Welcome, AdminError> {
         let body = serde_json::to_vec(facts).unwrap();
-        match self.ask(number, REQUEST_JOIN, body).await.expect("it is answered") {
+        match self.ask(number, REQUEST_JOIN, body).await.expect("there is an answer") {
             (STATUS_DONE, answer) => Ok(serde_json::from_slice(&answer).unwrap()),
             (_, answer) => Err(read_error(&answer)),
         }
     }
 
-    /// Connects as a store of the cluster and asks for the list of stores: what is heard in answer.
+    /// Connects as a store of the cluster and asks for the list of stores. Returns the first frame
+    /// of the answer.
     async fn ask_as(&self, from: StoreId, secret: SecretKey, welcome: &Welcome, lane: Lane) -> Option<Frame> {
         let layout = types::key_hash(welcome.layout.as_bytes());
         let (identity, _) = Identity::new(from, layout, secret, welcome.cluster_id, None);
@@ -107,7 +108,10 @@ async fn hear(stream: &mut TcpStream) -> Option<Frame> {
         if let Some(frame) = frame::take(&mut bytes).unwrap() {
             return Some(frame);
         }
-        match tokio::time::timeout(PATIENCE, stream.read_buf(&mut bytes)).await.expect("something happens") {
+        match tokio::time::timeout(PATIENCE, stream.read_buf(&mut bytes))
+            .await
+            .expect("a frame arrives, or the connection ends")
+        {
             Ok(0) | Err(_) => return None,
             Ok(_) => {}
         }
@@ -122,7 +126,7 @@ fn reason(heard: Option<Frame>) -> Option<RefusalReason> {
     }
 }
 
-/// What somebody says of a store on this machine that nobody has seen.
+/// Returns the facts of an unknown store on this machine.
 fn facts(number: u8) -> StoreFacts {
     let mut member = Config::single("nowhere".into(), 1).members.remove(0);
     let at = |port| SocketAddr::from(([127, 0, 1, number], port));
@@ -148,20 +152,20 @@ async fn nothing_that_a_stranger_is_told_helps_it_to_pass_for_a_store() {
     let of = |id| welcome.members.stores.iter().find(|record: &&StoreRecord| record.id == id).unwrap();
     assert!(of(0).facts.key.is_some() && of(1).facts.key == facts(1).key && welcome.store == 1);
 
-    // As the store that it has become it hears no more.
+    // As the member that it has become, it gets no more than the list.
     let Some(Frame::Response { body, .. }) =
         store.ask_as(1, SecretKey::numbered(1), &welcome, Lane::Request).await
     else {
-        panic!("a member is answered")
+        panic!("a member gets an answer")
     };
     assert!(!holds_secret(&body) && !body.is_empty());
 
-    // Another that has copied all of this is not that store, on any lane.
+    // Another process that has copied all of this cannot act as that store, on any lane.
     for lane in [Lane::Control, Lane::Log, Lane::Request, Lane::Snapshot] {
         let heard = store.ask_as(1, SecretKey::numbered(2), &welcome, lane).await;
         assert_eq!(reason(heard), Some(RefusalReason::OtherKey), "{lane:?}");
     }
-    // And without being a store at all it gets nothing done.
+    // A process that is not a store can do nothing but join.
     for kind in [REQUEST_COMMANDS, REQUEST_ADMIN, REQUEST_MEMBERS, 77] {
         let (status, answer) = store.ask(2, kind, b"{\"ask\":\"policy\"}".to_vec()).await.unwrap();
         assert_eq!((status, &answer[..]), (STATUS_ERROR, &b"join first"[..]), "{kind}");
@@ -173,7 +177,7 @@ async fn nothing_that_a_stranger_is_told_helps_it_to_pass_for_a_store() {
 async fn a_store_is_heard_once_it_has_joined_and_under_one_number() {
     let store = Running::begin(None).await;
     let cluster_id = loop {
-        // It is written down a little after the cluster has begun.
+        // The id is written shortly after the cluster has begun.
         match u64::from_str_radix(&store.field("cluster_id"), 16).unwrap() {
             0 => tokio::time::sleep(Duration::from_millis(10)).await,
             known => break known,
@@ -183,20 +187,20 @@ async fn a_store_is_heard_once_it_has_joined_and_under_one_number() {
     let members = AgreedMembers::default();
     let guess = Welcome { store: 1, cluster_id, layout, cluster_enabled: false, members };
     let heard = store.ask_as(1, SecretKey::numbered(1), &guess, Lane::Request).await;
-    assert_eq!(reason(heard), Some(RefusalReason::NotYetKnown), "the cluster's id is no secret");
+    assert_eq!(reason(heard), Some(RefusalReason::NotYetKnown), "the cluster's id is not a secret");
 
     let begun = Instant::now();
     let welcome = store.join(&facts(1), 1).await.unwrap();
     assert_eq!((welcome.store, welcome.cluster_id), (1, cluster_id));
     while reason(store.ask_as(1, SecretKey::numbered(1), &welcome, Lane::Request).await).is_some() {
-        assert!(begun.elapsed() < Duration::from_secs(3), "joining takes no longer for it");
+        assert!(begun.elapsed() < Duration::from_secs(3), "the early attempt does not delay the join");
     }
-    // Asking again is answered the same; under another's key, or from another's place, it is not answered.
+    // A repeated request gets the same answer. With another store's key or address it is refused.
     assert_eq!(store.join(&facts(1), 1).await.unwrap().store, 1);
     assert_eq!(store.join(&facts(1), 2).await.unwrap_err().status, 403);
     let there = StoreFacts { peer: store.peer.to_string(), ..facts(3) };
     let refused = store.join(&there, 3).await.unwrap_err();
-    assert_eq!((refused.status, refused.message.contains("store 0 is at")), (503, true));
+    assert_eq!((refused.status, refused.message.contains("store 0 uses")), (503, true));
     let there = StoreFacts { client: store.client.to_string(), ..facts(3) };
     assert_eq!(store.join(&there, 3).await.unwrap_err().status, 503);
     store.end().await;
@@ -207,7 +211,7 @@ async fn a_flood_of_joins_makes_a_bounded_number_of_stores() {
     let store = Running::begin(None).await;
     let mut numbers = BTreeSet::new();
     for number in 1..=80 {
-        // Most of these say what no store may say of itself: they count for nothing.
+        // Most of these requests hold invalid facts, and do not count.
         for bad in [
             StoreFacts { peer: "nowhere".into(), ..facts(number) },
             StoreFacts { device: "x".repeat(5000), ..facts(number) },
@@ -223,7 +227,7 @@ async fn a_flood_of_joins_makes_a_bounded_number_of_stores() {
     }
     assert!((30..60).contains(&numbers.len()), "{}", numbers.len());
     let last = loop {
-        // A little later there is room for one again.
+        // A little later there is room for another one.
         match store.join(&facts(100), 100).await {
             Ok(welcome) => break welcome,
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,

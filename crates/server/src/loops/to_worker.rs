@@ -1,4 +1,4 @@
-//! What the region worker is told: one closed enum, one queue.
+//! The messages to the region worker: one closed enum, one queue.
 
 use cluster::Mark;
 use node::{Messages, Outcome, Refusal, Submit};
@@ -9,17 +9,17 @@ use types::{LogIndex, RegionChange, RegionEpoch, RegionId, StoreId};
 use super::PartId;
 use crate::transport::Place;
 
-/// Who waits for a submission.
+/// The waiter for a submission.
 #[derive(Debug)]
 pub enum Asker {
     /// A task of the runtime.
     Task(oneshot::Sender<Outcome>),
-    /// A client, on one of the loops.
+    /// A client on one of the loops.
     Client(PartId),
 }
 
 impl Asker {
-    /// Answers a task. One that does not wait any more has been answered otherwise.
+    /// Answers a task. A task that no longer waits has its answer already.
     #[cfg(test)]
     pub fn answer(self, outcome: Outcome) {
         match self {
@@ -29,15 +29,15 @@ impl Asker {
     }
 }
 
-/// Outcomes on their way to those who wait for them.
+/// Outcomes with their waiters.
 pub type Outcomes = Vec<(Asker, Outcome)>;
 
-/// Who waits for a proof that this store leads.
+/// The waiter for a proof that this store leads.
 pub type Reader = oneshot::Sender<Result<(), Refusal>>;
 
 pub enum ToWorker {
-    /// For the groups as it is: an input that needs nothing of the worker's, and no token above all, for the
-    /// worker hands these out.
+    /// An input for the groups that needs nothing from the worker. It must not hold a token,
+    /// because the worker assigns tokens.
     Input(Input),
     Submit(Submit<Asker>),
     /// Prove that this store leads the region, for reads that begin now.
@@ -48,23 +48,25 @@ pub enum ToWorker {
     Messages {
         from: StoreId,
         messages: Messages,
-        /// Among what may come from that store; given back once they are taken in.
+        /// The messages' share of the bytes that may come from that store. It is given back once
+        /// they are processed.
         place: Place,
     },
-    /// Rows and states are written through these indexes, and this came of it.
+    /// Rows and states are written through these indexes, with these outcomes.
     Applied {
         indexes: Vec<(RegionId, LogIndex)>,
         outcomes: Outcomes,
     },
-    /// A flush made everything durable that was applied up to these indexes.
+    /// A flush made everything durable that was applied through these indexes.
     Flushed {
         applied: Vec<(RegionId, LogIndex)>,
     },
-    /// Every peer of these regions holds the log up to these indexes.
+    /// Every peer of these regions holds the log through these indexes.
     HeldByAll {
         indexes: Vec<(RegionId, LogIndex)>,
     },
-    /// By order of the meta region's leader, if the region is of this epoch and led here.
+    /// Change the region as the meta region's leader ordered, if the region has this epoch and this
+    /// store leads it.
     ChangeRegion {
         region: RegionId,
         expect: RegionEpoch,

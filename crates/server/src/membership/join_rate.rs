@@ -1,13 +1,13 @@
-//! How many stores may join within a time.
+//! The rate limit of joins.
 
 use std::time::{Duration, Instant};
 
-/// Joins that are agreed on at once, and one more for each [`JOIN_EVERY`] after. Each is an entry of the meta
-/// region's log, and makes every store connect to another address.
+/// Maximum number of joins at once. One more is allowed for each [`JOIN_EVERY`] after. Each join is
+/// an entry of the meta region's log and makes every store connect to another address.
 const JOINS_AT_ONCE: u32 = 30;
 const JOIN_EVERY: Duration = Duration::from_secs(1);
 
-/// A bucket of joins, which fills with time.
+/// A bucket of joins that fills with time.
 pub struct JoinRate {
     left: u32,
     filled_at: Instant,

@@ -1,7 +1,8 @@
-//! What a store makes of being refused by others.
+//! The consequences of refusals by other stores.
 //!
-//! A member that refuses has proved who it is, and may lie all the same: whoever has joined is one. So no single other
-//! store can end this one, as long as it holds a list of stores with its own key in it.
+//! A member that refuses this store has proved its identity, but may still lie, because any store
+//! that has joined is a member. So no single store can stop this one while this one holds a list of
+//! stores with its own key in it.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +10,27 @@ use types::StoreId;
 
 use crate::transport::frame::{Refusal, RefusalReason};
 
-/// What is to be done.
+/// The action that follows a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consequence {
     Nothing,
-    /// People should know.
+    /// Log the refusal for the operator.
     Tell,
-    /// It says that this store was removed, and more are to say so.
+    /// The other store reports that this one was removed. Wait for more such reports.
     Await,
-    /// This store was removed: it ends in order.
+    /// This store was removed, so it stops in order.
     End,
-    /// This directory is not the one that the cluster knows under this number.
+    /// The cluster knows another directory under this store's number, so the store must stop at
+    /// once.
     Fatal,
 }
 
-/// What this store knows of itself and the others.
+/// This store's knowledge about itself and the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
-    /// Its list of stores has its key.
+    /// True if its list of stores holds its key.
     pub is_agreed: bool,
-    /// Other members on its list.
+    /// Number of other members on its list.
     pub others: usize,
 }
 
@@ -45,7 +47,7 @@ impl Refusals {
         self.last.insert(by, refusal.clone());
         let tell = if is_news { Consequence::Tell } else { Consequence::Nothing };
         match refusal.reason {
-            // A key that is agreed on stays: it is the other store that errs, or lies.
+            // An agreed key stays. The other store is wrong or lies.
             RefusalReason::OtherKey if own.is_agreed => tell,
             RefusalReason::OtherKey => Consequence::Fatal,
             RefusalReason::Removed if self.has_ended => Consequence::Nothing,
@@ -60,7 +62,7 @@ impl Refusals {
         }
     }
 
-    /// How many stores said last that this one was removed.
+    /// Returns the number of stores whose last refusal says that this store was removed.
     fn removed(&self) -> usize {
         self.last.values().filter(|refusal| refusal.reason == RefusalReason::Removed).count()
     }
@@ -85,13 +87,13 @@ mod tests {
         let removed = refusal(RefusalReason::Removed);
         assert_eq!(refusals.hear(1, &removed, own), Consequence::Await);
         for _ in 0..10 {
-            assert_eq!(refusals.hear(1, &removed, own), Consequence::Nothing, "one says it often");
+            assert_eq!(refusals.hear(1, &removed, own), Consequence::Nothing, "one store says it often");
         }
-        // It changes its mind, and another comes: still one.
+        // The store takes it back, and another one says it: still one.
         assert_eq!(refusals.hear(1, &refusal(RefusalReason::Wrong), own), Consequence::Tell);
         assert_eq!(refusals.hear(2, &removed, own), Consequence::Await);
         assert_eq!(refusals.hear(3, &removed, own), Consequence::End, "two of three");
-        assert_eq!(refusals.hear(1, &removed, own), Consequence::Nothing, "it is under way");
+        assert_eq!(refusals.hear(1, &removed, own), Consequence::Nothing, "the stop is in progress");
     }
 
     #[test]

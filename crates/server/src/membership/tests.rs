@@ -9,7 +9,7 @@ use crate::transport::handshake::{take, Caller, Greeted};
 use crate::transport::keys::SecretKey;
 use crate::transport::Identity;
 
-/// Who comes as that store with that key, and says that it is of that cluster.
+/// A caller that claims this number and this cluster, with this key.
 struct Comes {
     from: StoreId,
     cluster_id: u64,
@@ -45,7 +45,7 @@ fn reason(store: &Arc<Store>, comes: Comes) -> Option<RefusalReason> {
     store.membership.admit(&introduced(store, comes)).err().map(|refusal| refusal.reason)
 }
 
-/// Store 0, which knows 1 to 3 as the list says.
+/// Returns store 0, which knows the keys of stores 1 to 3 from the list.
 fn with_list(keys: [Option<StoreKey>; 3]) -> Fixture {
     let fixture = Fixture::new();
     let store = &fixture.store;
@@ -67,11 +67,11 @@ async fn a_store_is_believed_with_its_cluster_and_its_key() {
     let fixture = with_list([Some(key(5)), Some(key(6)), None]);
     let store = &fixture.store;
     assert_eq!(reason(store, comes(1, 77, 5)), None);
-    assert_eq!(reason(store, comes(1, 0, 5)), None, "it may not have heard the cluster's name");
+    assert_eq!(reason(store, comes(1, 0, 5)), None, "the store may not know the cluster's id");
     assert_eq!(reason(store, comes(1, 78, 5)), Some(RefusalReason::Wrong), "another cluster's");
     assert_eq!(reason(store, comes(1, 77, 6)), Some(RefusalReason::OtherKey));
     assert_eq!(reason(store, comes(2, 77, 6)), Some(RefusalReason::Removed));
-    assert_eq!(reason(store, comes(2, 77, 9)), Some(RefusalReason::OtherKey), "it is not for it to know");
+    assert_eq!(reason(store, comes(2, 77, 9)), Some(RefusalReason::OtherKey), "another key is refused");
     let remote = |store, number| Remote { store, key: key(number) };
     assert!(store.membership.is_welcome(&remote(1, 5)) && !store.membership.is_welcome(&remote(1, 6)));
     assert!(!store.membership.is_welcome(&remote(2, 6)) && !store.membership.is_welcome(&remote(9, 5)));
@@ -82,12 +82,12 @@ async fn a_store_that_is_not_in_the_list_waits_until_it_is() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     fixture.start_links(&tokio::runtime::Handle::current());
-    assert_eq!(reason(store, comes(9, 0, 5)), Some(RefusalReason::Wrong), "nobody knows it");
-    assert_eq!(reason(store, comes(9, 77, 5)), Some(RefusalReason::Wrong), "nor its cluster");
+    assert_eq!(reason(store, comes(9, 0, 5)), Some(RefusalReason::Wrong), "the store is unknown");
+    assert_eq!(reason(store, comes(9, 77, 5)), Some(RefusalReason::Wrong), "its cluster is unknown, too");
     let fixture = with_list([Some(key(5)), None, None]);
     let store = &fixture.store;
     assert_eq!(reason(store, comes(9, 0, 7)), Some(RefusalReason::Wrong));
-    assert_eq!(reason(store, comes(9, 77, 7)), Some(RefusalReason::NotYetKnown), "anybody could say so");
+    assert_eq!(reason(store, comes(9, 77, 7)), Some(RefusalReason::NotYetKnown), "the claim is unproved");
     let members = store.membership.members();
     let mut stores = members.agreed.stores.clone();
     let member = Member { id: 9, ..store.config.this().clone() };
@@ -102,9 +102,13 @@ async fn of_those_who_come_as_a_store_that_has_not_told_its_key_the_first_is_bel
     let fixture = with_list([Some(key(5)), None, None]);
     let store = &fixture.store;
     assert_eq!(reason(store, comes(3, 77, 9)), None);
-    assert_eq!(reason(store, comes(3, 77, 8)), Some(RefusalReason::Wrong), "it is not to end for that");
+    assert_eq!(
+        reason(store, comes(3, 77, 8)),
+        Some(RefusalReason::Wrong),
+        "the refusal must not stop the store"
+    );
     assert_eq!(reason(store, comes(3, 77, 9)), None);
-    // Where there is a password, the first has to know it.
+    // With a password, the first caller must know it.
     let fixture = with_list([Some(key(5)), None, None]);
     let store = &fixture.store;
     store.settings.write().set("requirepass", "secret").unwrap();

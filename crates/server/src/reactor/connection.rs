@@ -1,4 +1,4 @@
-//! One client's socket, its session, and the memory that both hold.
+//! One client's socket, its session, and the memory of both.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -15,21 +15,22 @@ use tokio::task::AbortHandle;
 use super::READ_BYTES;
 use crate::connections::memory::{ClientMemory, Held};
 use crate::connections::{ListenerKind, Seat};
+use crate::dispatch::REPLY_BYTES_MAX;
 use crate::loops::ConnectionId;
 use crate::regions::RegionShared;
 use crate::store::Store;
 
-/// Bytes read at once from a client at first while others wait for memory.
+/// Maximum bytes of a client's first read while others wait for memory.
 const READ_BYTES_SHORT: usize = 1 << 10;
-/// Bytes that carrying out a batch takes beside requests and replies.
+/// Bytes that the execution of a batch takes beside requests and replies.
 const BATCH_BYTES: usize = 6 << 10;
 
-/// Commands that went to the groups.
+/// Commands that were submitted to the groups.
 pub struct Submitted {
     pub number: usize,
     pub region: Arc<RegionShared>,
     pub items: Arc<Vec<Item>>,
-    /// When the commands are answered whatever has happened.
+    /// The time by which the commands are answered in any case.
     pub deadline: Instant,
 }
 
@@ -42,36 +43,41 @@ pub struct Connection {
     memory: Arc<ClientMemory>,
     held: Held,
     pub submitted: Vec<Submitted>,
+    /// Likely size of the replies to reads that tasks carry out, in bytes. Nothing else counts these replies before
+    /// they arrive.
+    expected: usize,
     /// Tasks that carry out parts. They end with the connection.
     pub tasks: Vec<AbortHandle>,
-    /// When the commands that are being answered were taken.
+    /// The time at which the session took the commands that are being answered.
     pub began: Option<Instant>,
-    /// When the client last sent something, or took something.
+    /// The time at which the client last sent or received something.
     pub(super) stands_since: Instant,
-    /// The socket may have something to read: nothing that says otherwise was seen since the last event.
+    /// True if the socket may have input: since the last event no read has found it empty.
     pub is_readable: bool,
-    /// The same of writing.
+    /// True if the socket may take output, likewise.
     pub is_writable: bool,
-    /// The end of what the client sends has arrived; there may be something to read before it. No event follows.
+    /// True if the end of the client's stream has arrived. There may be input before it, and no
+    /// event follows.
     pub is_end_near: bool,
-    /// The client sends nothing any more.
+    /// True if the client sends nothing any more.
     is_at_end: bool,
-    /// It is among those that are served in this round.
+    /// True if the connection is served in this round.
     pub is_ready: bool,
-    /// It waits for memory.
+    /// True if the connection waits for memory.
     in_line: bool,
-    /// The loop's queue of those that wait for memory has it.
+    /// True if the connection is in the loop's queue for memory.
     pub has_place_in_line: bool,
     pub has_waited_longest: bool,
-    /// True if the connection was closed by a planned stop: nothing is written, and input is dropped.
+    /// True if the connection was closed by a planned stop: nothing is written, and input is
+    /// dropped.
     pub is_closed: bool,
 }
 
-/// What reading from the socket gave.
+/// The result of a read from the socket.
 pub enum ReadOutcome {
     Bytes,
     Nothing,
-    /// There is no memory for more.
+    /// There is no memory for more input.
     NoRoom,
 }
 
@@ -97,6 +103,7 @@ impl Connection {
             held: Held::new(store.client_memory.clone()),
             memory: store.client_memory.clone(),
             submitted: Vec::new(),
+            expected: 0,
             tasks: Vec::new(),
             began: None,
             stands_since: now,
@@ -112,7 +119,8 @@ impl Connection {
         }
     }
 
-    /// Reads once, by way of a buffer that all connections of a loop share, into one as large as what has come.
+    /// Reads once, through a buffer that all connections of a loop share, into a buffer as large as
+    /// the input.
     pub fn read(&mut self, shared: &mut [u8], store: &Store, now: Instant) -> io::Result<ReadOutcome> {
         let mut most = shared.len();
         if self.session.input_bytes() == 0 {
@@ -122,7 +130,7 @@ impl Connection {
         } else {
             let input = self.session.input();
             let (capacity, length) = (input.capacity(), input.len());
-            // A buffer that has to grow doubles.
+            // A buffer that must grow doubles.
             let grown = if capacity - length < READ_BYTES { 2 * capacity.max(READ_BYTES) } else { capacity };
             if !self.hold(self.session.output().len() + grown) {
                 return Ok(ReadOutcome::NoRoom);
@@ -136,7 +144,7 @@ impl Connection {
                     return Ok(ReadOutcome::Nothing);
                 }
                 Ok(bytes) => {
-                    // What comes after a short read is another event.
+                    // Input after a short read causes another event.
                     self.is_readable = bytes == most || self.is_end_near;
                     self.stands_since = now;
                     store.metrics.client_bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -153,8 +161,8 @@ impl Connection {
         }
     }
 
-    /// Writes the output as far as the socket takes it. With `is_last` the kernel holds the last segment back,
-    /// so that the end of the stream can go with it.
+    /// Writes as much output as the socket takes. With `is_last` the kernel holds the last segment
+    /// back, so that the end of the stream can go with it.
     pub fn write(&mut self, store: &Store, now: Instant, is_last: bool) -> io::Result<()> {
         while self.is_writable && !self.session.output().is_empty() {
             let output = self.session.output();
@@ -179,14 +187,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns whether nothing more is to come: the client has all of its replies, and sends nothing or is to be heard no
-    /// longer.
+    /// Returns true if the connection is over: the client has all of its replies, and its input has
+    /// ended or is no longer read.
     pub fn has_ended(&self) -> bool {
         let is_over = self.session.has_ended() || (self.is_at_end && self.session.is_idle());
         is_over && self.session.output().is_empty()
     }
 
-    /// Returns true if every request that has arrived is answered. The replies may not be written yet.
+    /// Returns true if every request that has arrived is answered. The replies may not be written
+    /// yet.
     pub fn is_answered(&mut self) -> bool {
         self.session.is_idle() && self.session.input_bytes() == 0 && !self.is_readable
     }
@@ -195,13 +204,13 @@ impl Connection {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Holds memory for as many commands, and for the replies that are likely to come of them.
+    /// Reserves memory for this many commands and their likely replies.
     pub fn hold_for(&mut self, commands: usize) -> bool {
         let replies = commands.min(READS_FIRST).saturating_mul(self.held.reply_bytes());
         self.hold(self.session.held_bytes() + replies + BATCH_BYTES)
     }
 
-    /// Returns whether there is room. Otherwise the connection waits in line.
+    /// Reserves memory. Returns false if there is no room; the connection then waits in line.
     fn hold(&mut self, bytes: usize) -> bool {
         let has_room = self.held.try_hold(bytes as u64, self.has_waited_longest);
         if has_room == self.in_line {
@@ -216,22 +225,34 @@ impl Connection {
         self.in_line
     }
 
+    /// Keeps memory for the replies to so many reads until no part is waited for.
+    pub fn expect(&mut self, reads: usize) {
+        let reply = self.held.reply_bytes();
+        // A task returns its answers once they reach the limit.
+        let replies = reads.saturating_mul(reply).min(REPLY_BYTES_MAX.saturating_add(reply));
+        self.expected = self.expected.saturating_add(replies);
+    }
+
     /// Accounts for what is held between two rounds. An idle connection holds no buffers.
     pub fn rest(&mut self) {
+        if !self.session.is_waiting() {
+            self.expected = 0;
+        }
         if self.session.is_idle() {
             self.session.rest();
             self.tasks.clear();
         }
-        self.held.count(self.session.held_bytes() as u64);
+        self.held.count((self.session.held_bytes() + self.expected) as u64);
     }
 
-    /// All commands of a batch are answered.
+    /// Records the replies of a batch whose commands are all answered.
     pub fn batch_ended(&mut self) {
         let replied = self.session.replied();
         self.held.replied(replied.count, replied.bytes);
     }
 
-    /// Returns whether the client has stood still for so long while it holds memory that others wait for.
+    /// Returns true if the client has been idle for `patience` while it holds memory that others
+    /// wait for.
     pub fn is_in_the_way(&self, now: Instant, patience: Duration) -> bool {
         !self.session.is_waiting()
             && !self.in_line

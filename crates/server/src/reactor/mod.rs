@@ -1,16 +1,18 @@
-//! The loops of a store: each serves its share of the clients on one thread, and the first one owns the Raft groups.
+//! The loops of a store. Each serves its share of the clients on one thread, and the first one owns
+//! the Raft groups.
 //!
 //! ```text
 //!  wait for sockets, messages, timers                     one wake-up for all that is ready
-//!    ready connections: read, session, submissions        what has arrived goes with the next log batch
+//!    ready connections: read, session, submissions        new input joins the next log batch
 //!    messages ─▶ groups, sessions
 //!    groups take turns ─▶ outcomes ─▶ sessions             the log batch leaves before replies do
 //!    answered connections: write, read                    one write for all replies of a client
 //!    groups take turns
 //! ```
 //!
-//! A loop waits for nothing else: no device, no lock that is held over one, no other loop. What waits for a leader, for
-//! another store or for rows on flash is a task of the runtime, which sends its answers as a message.
+//! A loop waits for nothing else: no device, no lock that is held during device I/O, no other loop.
+//! Work that waits for a leader, another store or rows on flash is a task of the runtime, which
+//! sends its answers as a message.
 
 mod closing;
 mod connection;
@@ -34,14 +36,14 @@ use crate::store::Store;
 use connection::Connection;
 
 const EVENTS_MAX: usize = 1024;
-/// Bytes that are read from a socket at once, into a buffer that all connections of a loop share.
+/// Maximum bytes of one read from a socket, into a buffer that all connections of a loop share.
 const READ_BYTES: usize = 64 << 10;
-/// How often a loop looks for connections that are in the way of others.
+/// The interval at which a loop looks for idle connections that hold memory others wait for.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// How often connections that wait for memory are tried again without news.
+/// The interval at which connections that wait for memory are tried again.
 const MEMORY_POLL: Duration = Duration::from_millis(5);
 
-/// A place for a connection.
+/// A slot for a connection.
 #[derive(Default)]
 struct Slot {
     generation: u32,
@@ -53,28 +55,29 @@ pub struct Loop {
     store: Arc<Store>,
     runtime: tokio::runtime::Handle,
     inbox: LoopInbox,
-    /// Of the first loop alone.
+    /// The region worker; only the first loop has one.
     worker: Option<RegionWorker>,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Connections that may go on.
+    /// Connections that can continue.
     ready: VecDeque<u32>,
-    /// Connections that wait for memory, the one that has waited longest first.
+    /// Connections that wait for memory, longest wait first.
     in_line: VecDeque<u32>,
     read_buffer: Box<[u8]>,
     asks: Vec<Ask<Arc<RegionShared>>>,
-    /// Commands that were answered in this round, and how long they took.
+    /// Numbers of commands that were answered in this round, and the times they took.
     answered: Vec<(u64, Duration)>,
     now: Instant,
     next_look: Instant,
-    /// Connections are closed, each once its requests are answered.
+    /// True during a planned stop, in which each connection is closed once its requests are
+    /// answered.
     closes: bool,
     next_closing_look: Instant,
     stops: bool,
 }
 
 impl Loop {
-    /// The runtime carries out what waits. Only the first loop has a worker.
+    /// Creates a loop. The runtime runs the tasks that wait. Only the first loop has a worker.
     pub fn new(
         number: usize,
         store: Arc<Store>,
@@ -105,7 +108,7 @@ impl Loop {
         }
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until the loop is told to stop.
     pub fn run(mut self) {
         let runtime = self.runtime.clone();
         let _inside = runtime.enter();
@@ -113,11 +116,11 @@ impl Loop {
         while !self.stops {
             let timeout = self.timeout();
             if let Err(error) = self.inbox.wait(&mut events, timeout) {
-                self.store.ends.fatal(&format!("sockets cannot be waited for: {error}"));
+                self.store.ends.fatal(&format!("cannot wait for sockets: {error}"));
             }
             self.now = Instant::now();
             events.iter().for_each(|event| self.note(event));
-            // What clients have sent goes with the next log batch, so it is taken in before a batch can be cut.
+            // Client input joins the next log batch, so it is processed before a batch can be cut.
             self.serve_ready();
             self.take_messages();
             if self.closes && self.now >= self.next_closing_look {
@@ -167,7 +170,7 @@ impl Loop {
         self.wake(slot as u32);
     }
 
-    /// The connection is served in this round.
+    /// Schedules the connection for this round.
     fn wake(&mut self, slot: u32) {
         let Some(connection) = &mut self.slots[slot as usize].connection else { return };
         if !connection.is_ready {
@@ -176,7 +179,7 @@ impl Loop {
         }
     }
 
-    /// `None` if the connection has ended.
+    /// Returns the connection; `None` if it has ended.
     fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         slot.connection.as_deref_mut().filter(|_| slot.generation == id.generation)
@@ -213,7 +216,7 @@ impl Loop {
         }
     }
 
-    /// The groups take their turns, if they are here, and clients hear what came of it.
+    /// Lets the groups take turns, if this loop owns them, and delivers the outcomes to clients.
     fn turn(&mut self) {
         let Some(worker) = &mut self.worker else { return };
         worker.turn();
@@ -245,7 +248,7 @@ impl Loop {
         let mut stream = mio::net::TcpStream::from_std(stream);
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.inbox.poll.registry().register(&mut stream, Token(slot as usize), interest) {
-            tracing::warn!(%error, "a client's socket cannot be waited for");
+            tracing::warn!(%error, "cannot wait for a client's socket");
             self.free.push(slot);
             return;
         }
@@ -268,7 +271,7 @@ impl Loop {
         }
     }
 
-    /// Serves each connection that may go on once, so that none waits for one that always may.
+    /// Serves each connection that can continue once, so that a busy one does not delay the others.
     fn serve_ready(&mut self) {
         for _ in 0..self.ready.len() {
             let Some(slot) = self.ready.pop_front() else { return };
@@ -279,14 +282,16 @@ impl Loop {
         }
     }
 
-    /// Connections that wait for memory go on as far as there is room: for the first of them there is, in the end.
+    /// Continues connections that wait for memory, as far as there is room. The first of them
+    /// always gets room in the end.
     fn serve_in_line(&mut self) {
         if self.in_line.is_empty() {
             return;
         }
         let mut is_first = true;
         for slot in std::mem::take(&mut self.in_line) {
-            // Its slot may be another connection's by now, which has a place of its own.
+            // The slot may belong to another connection by now, which has its own place in the
+            // queue.
             let Some(connection) = &mut self.slots[slot as usize].connection else { continue };
             if !std::mem::replace(&mut connection.has_place_in_line, false) || !connection.is_in_line() {
                 continue;
@@ -312,7 +317,10 @@ impl Loop {
             .collect();
         for id in in_the_way {
             let client = self.connection(id).map(|connection| connection.seat.entry.id);
-            tracing::warn!(client, "a client that neither sends nor reads held memory that others wait for");
+            tracing::warn!(
+                client,
+                "closing a client: it neither sends nor reads, and holds memory that others wait for"
+            );
             self.store.metrics.clients_given_up.inc();
             self.end(id);
         }

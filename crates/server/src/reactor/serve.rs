@@ -1,5 +1,5 @@
-//! What a loop does for one connection: it lets the session go on as far as it gets without waiting, and carries out what
-//! the session asks for.
+//! Serves one connection: lets its session advance as far as it can without waiting, and carries
+//! out the session's requests.
 
 use std::future::Future;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -19,15 +19,15 @@ use crate::loops::{Asker, ConnectionId, LoopSender, PartId, ToLoop, ToWorker};
 use crate::regions::RegionShared;
 use crate::store::{self, Store};
 
-/// Number of batches of one connection before others are served.
+/// Maximum number of batches of one connection before others are served.
 const BATCHES_MAX: usize = 4;
 
-/// What becomes of a connection after a round.
+/// The state of a connection after a round.
 #[derive(PartialEq, Eq)]
 pub(super) enum Then {
-    /// It waits for an event or a message.
+    /// The connection waits for an event or a message.
     Waits,
-    /// It can go on when others were served.
+    /// The connection can continue after others were served.
     GoesOn,
     Ends,
 }
@@ -41,7 +41,7 @@ impl Loop {
             connection.rest();
             self.slots[slot as usize].connection = Some(connection);
         } else {
-            // Its replies are written: the client is to see the end behind them.
+            // The replies are written, so the client must see the end of the stream behind them.
             connection.shut_down();
             self.slots[slot as usize].connection = Some(connection);
             self.end(id);
@@ -89,7 +89,7 @@ impl Loop {
                 }
             }
             let commands = connection.session.decode();
-            // Replies that are known never wait for memory.
+            // Replies that need no execution never wait for memory.
             if commands > 0 && !connection.hold_for(commands) {
                 return self.wait_in_line(connection);
             }
@@ -107,7 +107,7 @@ impl Loop {
         Then::Waits
     }
 
-    /// Returns false if the session came upon a defect. Only its connection ends.
+    /// Advances the session. Returns false if it panicked; then only its connection ends.
     fn advance(&mut self, connection: &mut Connection) -> bool {
         connection.began.get_or_insert(self.now);
         let mut asks = std::mem::take(&mut self.asks);
@@ -121,12 +121,15 @@ impl Loop {
         self.asks = asks;
         self.account(connection);
         if !is_whole {
-            tracing::error!(client = connection.seat.entry.id, "a command panicked: its client is ended");
+            tracing::error!(
+                client = connection.seat.entry.id,
+                "a command panicked: closing its client's connection"
+            );
         }
         is_whole
     }
 
-    /// Counts the commands that were answered.
+    /// Counts the answered commands.
     fn account(&mut self, connection: &mut Connection) {
         if let Some(name) = connection.session.take_last_command() {
             connection.seat.entry.describe(|d| d.last_command = name);
@@ -142,7 +145,7 @@ impl Loop {
         }
     }
 
-    /// Returns false if the part came upon a defect.
+    /// Carries out a part of a session's work. Returns false if it panicked.
     fn carry_out(&mut self, connection: &mut Connection, ask: Ask<Arc<RegionShared>>) -> bool {
         let Ask { number, part } = ask;
         let deadline = self.now + self.store.config.request_timeout;
@@ -153,7 +156,7 @@ impl Loop {
                 if let Some(submit) = store.submission(&region, &items, deadline, client) {
                     match &mut self.worker {
                         Some(worker) => worker.submit(submit),
-                        // A worker that has gone answers nobody any more.
+                        // A worker that has ended answers no client any more.
                         None => drop(store.worker.send(ToWorker::Submit(submit))),
                     }
                     connection.submitted.push(Submitted { number, region, items, deadline });
@@ -165,10 +168,14 @@ impl Loop {
                 let read = catch_unwind(AssertUnwindSafe(|| store.read_at_once(&region, &items, reads)));
                 match read {
                     Ok(Some(answers)) => connection.session.answered(number, answers),
-                    Ok(None) if reads == Kind::Weak => self.spawn(connection, number, async move {
-                        store.execute_weakly(kind, &region, &items, deadline).await
-                    }),
+                    Ok(None) if reads == Kind::Weak => {
+                        connection.expect(items.len());
+                        self.spawn(connection, number, async move {
+                            store.execute_weakly(kind, &region, &items, deadline).await
+                        });
+                    }
                     Ok(None) => {
+                        connection.expect(items.len());
                         self.spawn(connection, number, async move {
                             store.execute(&region, items, deadline).await
                         });
@@ -186,7 +193,7 @@ impl Loop {
         true
     }
 
-    /// Has a task carry out a part. Its answers come as a message.
+    /// Starts a task that executes a part. Its answers come as a message.
     fn spawn(
         &self,
         connection: &mut Connection,
@@ -226,7 +233,7 @@ impl Loop {
     }
 }
 
-/// Sends a part's answers when its task ends, and that there are none if the task dies.
+/// Sends a part's answers when its task ends, or `None` if the task panics.
 struct Answering {
     home: LoopSender,
     connection: ConnectionId,
@@ -247,7 +254,7 @@ impl Drop for Answering {
     }
 }
 
-/// A store as the session of one of its clients sees it.
+/// The store, as the session of one of its clients sees it.
 struct Served<'a> {
     store: &'a Store,
     entry: &'a Arc<ClientEntry>,
@@ -282,7 +289,7 @@ impl Host for Served<'_> {
 
     fn own(&mut self, context: &mut Context, spec: &'static CommandSpec, args: &[bytes::Bytes]) -> Own {
         if client::waits_for_earlier(spec.name) {
-            // It may tell of itself.
+            // The command may report itself.
             self.entry.describe(|d| d.last_command = command::leaf(spec, args).name);
         }
         client::run_own(self.store, &mut Connected { context, entry: self.entry }, spec, args)

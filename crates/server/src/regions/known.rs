@@ -1,16 +1,17 @@
-//! What is known of the cluster's regions, and which of them has which slot.
+//! The known regions of the cluster, and the region that owns each slot.
 //!
 //! ```text
 //!   readers ── one load ──▶ Table { by slot, by id } ──▶ RegionShared ── one load ──▶ descriptor
-//!                             ▲ a new one takes its place when a range or the set of regions changes
+//!                             ▲ replaced when a range or the set of regions changes
 //! ```
 //!
-//! What is known comes from two sides: from this store's own peers, as they apply their logs, and from the
-//! heartbeats of leaders. Ranges that overlap are of different moments. Every split and merge gives the slots
-//! that it moves a higher version than any region that had them before, so the highest version has a slot.
+//! There are two sources: this store's own peers, as they apply their logs, and the heartbeats of
+//! leaders. Ranges that overlap are of different times. Every split and merge gives the slots that
+//! it moves a higher version than any region that owned them before. So the region with the highest
+//! version owns a slot.
 //!
-//! Invariant: a local region's descriptor is what its own peer has applied, whatever is heard of it. What is
-//! heard decides only where commands are sent.
+//! Invariant: the descriptor of a local region is what its own peer has applied, whatever
+//! heartbeats report. Reports only decide where commands are sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +24,10 @@ use super::shared::RegionShared;
 
 /// The regions that this store has heard of or has a peer of.
 pub struct Known {
-    /// Known from the first moment, if only by name.
+    /// The meta region. It is always known, at first only by its id.
     meta: Arc<RegionShared>,
     table: ArcSwap<Table>,
-    /// Held by whoever makes the next table.
+    /// Locked while a thread makes the next table.
     changing: Mutex<()>,
 }
 
@@ -37,7 +38,8 @@ pub struct Table {
 }
 
 impl Known {
-    /// The regions with a peer here, and others that are known already.
+    /// Creates the table from the regions with a peer here (`local`) and others that are known
+    /// already.
     pub fn new(local: &[RegionDescriptor], others: &[RegionDescriptor]) -> Known {
         let of_meta = |descriptors: &[RegionDescriptor]| {
             descriptors.iter().find(|descriptor| descriptor.id == META_REGION).cloned()
@@ -59,7 +61,7 @@ impl Known {
         &self.meta
     }
 
-    /// The regions as they are now; what changes later is not seen in it.
+    /// Returns the regions at this moment. Later changes do not appear in the result.
     pub fn table(&self) -> Guard<Arc<Table>> {
         self.table.load()
     }
@@ -68,18 +70,18 @@ impl Known {
         self.table().get(region).cloned()
     }
 
-    /// The region that has a slot, as far as this store knows.
+    /// Returns the region that owns a slot, as far as this store knows.
     pub fn of_slot(&self, slot: Slot) -> Option<Arc<RegionShared>> {
         self.table().of_slot(slot).cloned()
     }
 
-    /// All of them, to be held for longer than a moment.
+    /// Returns all regions, to be held for longer than a moment.
     pub fn all(&self) -> Vec<Arc<RegionShared>> {
         self.table().iter().cloned().collect()
     }
 
-    /// Takes in what leaders say of their regions. True: some slots are elsewhere than was thought, or a
-    /// region is new.
+    /// Processes the descriptors that leaders report. Returns true if slots have moved or a region
+    /// is new.
     pub fn learn(&self, heard: &[RegionDescriptor]) -> bool {
         let _changing = self.changing.lock();
         let table = self.table.load_full();
@@ -89,7 +91,7 @@ impl Known {
             let known = fresh.get(&descriptor.id).or_else(|| table.get(descriptor.id));
             match known {
                 Some(region) => moved |= region.learn(descriptor),
-                // A range that is known to be others' by now is no news.
+                // A range that other regions have taken over is outdated.
                 None if table.is_overtaken(descriptor) => {}
                 None => {
                     fresh.insert(descriptor.id, Arc::new(RegionShared::new(descriptor.clone(), false)));
@@ -105,8 +107,8 @@ impl Known {
         true
     }
 
-    /// What peers of this store have applied, or begin with: their regions' descriptors from now on. Given
-    /// together, as a split makes them, they are seen together.
+    /// Sets the descriptors that peers of this store have applied, or begin with. Descriptors that
+    /// are passed together, as a split makes them, become visible together.
     pub fn set_local(&self, descriptors: &[RegionDescriptor]) {
         let _changing = self.changing.lock();
         let table = self.table.load_full();
@@ -126,7 +128,8 @@ impl Known {
         }
     }
 
-    /// The store's peer of a region is gone. The region stays known while it has slots.
+    /// Records that this store's peer of a region was removed. The region stays known while it owns
+    /// slots.
     pub fn remove_local(&self, region: RegionId) {
         let _changing = self.changing.lock();
         let table = self.table.load_full();
@@ -137,14 +140,14 @@ impl Known {
     }
 }
 
-/// What a store that joins knows of the meta region before it has heard of it.
+/// Returns the meta region's descriptor for a store that joins and has not heard of it.
 fn unheard_meta() -> RegionDescriptor {
     RegionDescriptor { epoch: Default::default(), ..RegionDescriptor::founded(META_REGION, None, &[]) }
 }
 
 impl Table {
-    /// Gives every slot to the region of the highest version. Regions that are left without a slot and have
-    /// no peer here have been merged away, and are forgotten.
+    /// Gives every slot to the region with the highest version. Regions without a slot and without
+    /// a peer here have been merged into others and are dropped.
     fn of(mut by_id: BTreeMap<RegionId, Arc<RegionShared>>) -> Table {
         let mut by_version: Vec<_> = by_id
             .values()
@@ -176,12 +179,13 @@ impl Table {
         self.by_slot[usize::from(slot)].as_ref()
     }
 
-    /// By id, the meta region first.
+    /// Returns the regions by id, the meta region first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<RegionShared>> {
         self.by_id.values()
     }
 
-    /// Runs of slots that one region has, in the order of slots; a run without a region has `None`.
+    /// Returns the runs of slots with one region, in the order of slots. The region is `None` if it
+    /// is unknown.
     pub fn ranges(&self) -> Vec<(SlotRange, Option<&Arc<RegionShared>>)> {
         let mut runs: Vec<(SlotRange, Option<&Arc<RegionShared>>)> = Vec::new();
         for (slot, region) in (0..SLOT_COUNT).zip(&self.by_slot) {
@@ -194,12 +198,12 @@ impl Table {
         runs
     }
 
-    /// Whether every slot has a region that is known.
+    /// Returns true if every slot has a known region.
     pub fn covers_all(&self) -> bool {
         self.by_slot.iter().all(Option::is_some)
     }
 
-    /// Whether all slots of a region that is not in the table belong to later ones.
+    /// Returns true if later regions own all slots of a region that is not in the table.
     fn is_overtaken(&self, descriptor: &RegionDescriptor) -> bool {
         let Some(SlotRange { first, last }) = descriptor.slots else { return false };
         self.by_slot[usize::from(first)..=usize::from(last)].iter().all(|region| {

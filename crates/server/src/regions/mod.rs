@@ -1,9 +1,10 @@
-//! The regions of the cluster as this store knows them, who leads them, and who is told when that changes.
+//! The regions of the cluster as this store knows them, their leaders, and the change
+//! notifications.
 //!
-//! Whatever a thread wants to be known of a region goes through [`Regions`]: what the groups say of leaders and leases,
-//! what peers have applied, and what is heard of other stores. Readers take what they need without a lock.
+//! All updates go through [`Regions`]: leaders and leases from the groups, what peers have applied,
+//! and reports of other stores. Readers need no lock.
 //!
-//! A change is visible before anybody is told of it.
+//! A change is visible before its notification.
 
 mod known;
 mod shared;
@@ -27,26 +28,27 @@ pub use known::Table;
 use shared::Former;
 pub use shared::RegionShared;
 
-/// How long to wait, without news, before a slot's region is looked up again.
+/// Maximum wait, without a change notification, before a slot's region is looked up again.
 const SLOT_POLL: Duration = Duration::from_millis(50);
 
 pub struct Regions {
     this: StoreId,
-    /// Every region of the cluster, those without a peer here too.
+    /// All known regions of the cluster, with or without a peer here.
     known: Known,
-    /// Regions of which the next heartbeat tells; see `touch`.
+    /// Regions that the next heartbeat reports; see `touch`.
     touched: Mutex<Vec<RegionId>>,
     activity: AtomicU64,
-    /// Rung whenever the leader of any region changes, or slots have moved.
+    /// The notification that a region's leader has changed or slots have moved.
     pub leader_news: Notify,
-    /// Rung when the next heartbeat should not wait for its turn.
+    /// Requests that the next heartbeat be sent at once.
     report_soon: Arc<Notify>,
-    /// Counts the regions that are led here.
+    /// The number of regions that this store leads.
     leaders: Gauge,
 }
 
 impl Regions {
-    /// The regions with a peer here, and others that are known already.
+    /// Creates the table from the regions with a peer here (`local`) and others that are known
+    /// already.
     pub fn new(
         this: StoreId,
         local: &[RegionDescriptor],
@@ -69,7 +71,7 @@ impl Regions {
         self.known.meta()
     }
 
-    /// The regions as they are now; what changes later is not seen in it.
+    /// Returns the regions at this moment. Later changes do not appear in the result.
     pub fn table(&self) -> Guard<Arc<Table>> {
         self.known.table()
     }
@@ -78,12 +80,12 @@ impl Regions {
         self.known.get(region)
     }
 
-    /// The region that has a slot, as far as this store knows.
+    /// Returns the region that owns a slot, as far as this store knows.
     pub fn of_slot(&self, slot: Slot) -> Option<Arc<RegionShared>> {
         self.known.of_slot(slot)
     }
 
-    /// The region of a slot that nobody was known to have, once somebody is.
+    /// Returns a slot's region. Waits until it is known or the deadline has passed.
     pub async fn await_slot(&self, slot: Slot, deadline: Instant) -> Option<Arc<RegionShared>> {
         loop {
             let news = self.leader_news.notified();
@@ -96,25 +98,25 @@ impl Regions {
         }
     }
 
-    /// All of them, to be held for longer than a moment.
+    /// Returns all regions, to be held for longer than a moment.
     pub fn all(&self) -> Vec<Arc<RegionShared>> {
         self.known.all()
     }
 
-    /// The regions that hold keys, as they are now, by id.
+    /// Returns the regions that hold keys, by id.
     pub fn of_users(&self) -> Vec<Arc<RegionShared>> {
         let mut regions = self.all();
         regions.retain(|region| region.id() != META_REGION);
         regions
     }
 
-    /// The regions with a peer here, and the slots of each.
+    /// Returns the regions with a peer here, and their slots.
     pub fn local(&self) -> Vec<(RegionId, Option<SlotRange>)> {
         let table = self.table();
         table.iter().filter(|region| region.is_local()).map(|region| (region.id(), region.slots())).collect()
     }
 
-    /// How far each region with a peer here is applied.
+    /// Returns the applied index of each region with a peer here.
     pub fn applied(&self) -> Vec<(RegionId, LogIndex)> {
         let table = self.table();
         table
@@ -124,23 +126,24 @@ impl Regions {
             .collect()
     }
 
-    /// Whether this store leads the region.
+    /// Returns true if this store leads the region.
     pub fn leads(&self, region: &RegionShared) -> bool {
         region.leader() == Some(self.this)
     }
 
-    /// Whether this store leads the meta region.
+    /// Returns true if this store leads the meta region.
     pub fn leads_meta(&self) -> bool {
         self.leads(self.meta())
     }
 
-    /// Whether every slot has a region, and every region a leader, as far as this store knows.
+    /// Returns true if, as far as this store knows, every slot has a region and every region a
+    /// leader.
     pub fn are_all_led(&self) -> bool {
         let table = self.table();
         table.covers_all() && table.iter().all(|region| region.leader().is_some())
     }
 
-    /// Takes in what leaders say of their regions' ranges and peers.
+    /// Processes the ranges and peers that leaders report.
     pub fn learn<'a>(&self, heard: impl Iterator<Item = &'a RegionDescriptor>) {
         let table = self.table();
         let is_news = |heard: &&RegionDescriptor| {
@@ -152,8 +155,8 @@ impl Regions {
         }
     }
 
-    /// What this store's peers have applied of their regions' descriptors: see `Known::set_local`. To be called
-    /// before anything else can act on it.
+    /// Sets the descriptors that this store's peers have applied, see `Known::set_local`. Must be
+    /// called before anything else can act on them.
     pub fn set_local(&self, descriptors: &[RegionDescriptor]) {
         self.known.set_local(descriptors);
         let table = self.table();
@@ -162,26 +165,28 @@ impl Regions {
         self.report_soon.notify_one();
     }
 
-    /// How far this store's peer of a region is applied.
+    /// Sets the applied index of this store's peer of a region.
     pub fn set_applied(&self, region: RegionId, index: LogIndex, stamp_ms: UnixMillis) {
         if let Some(region) = self.get(region) {
             region.set_applied(index, stamp_ms);
         }
     }
 
-    /// A leader says that every peer's log holds everything through `index`. True: that is news.
+    /// Records a leader's report that every peer's log holds everything through `index`. Returns
+    /// true if that is new.
     pub fn held_by_all(&self, region: &RegionShared, index: LogIndex) -> bool {
         region.held_by_all(index)
     }
 
-    /// To be called before a snapshot takes a region's rows away; [`set_local`](Self::set_local) ends it.
+    /// Begins the replacement of a region's rows. Must be called before a snapshot removes them;
+    /// [`set_local`](Self::set_local) ends it.
     pub fn begin_replacing(&self, region: RegionId) {
         if let Some(region) = self.get(region) {
             region.begin_replacing();
         }
     }
 
-    /// This store's peer of a region is gone.
+    /// Records that this store's peer of a region was removed.
     pub fn remove_local(&self, region: RegionId) {
         let Some(shared) = self.get(region) else { return };
         self.known.remove_local(region);
@@ -192,7 +197,7 @@ impl Regions {
         self.leader_news.notify_waiters();
     }
 
-    /// What this store's peer of a region says of who leads it.
+    /// Sets the leader that this store's own peer of a region reports.
     pub fn lead(&self, region: RegionId, leadership: Leadership) {
         let Some(shared) = self.get(region) else { return };
         if leadership.leader != Some(self.this) {
@@ -203,7 +208,8 @@ impl Regions {
         }
     }
 
-    /// Until when this store, as the leader of a term, may answer reads. It counts while that term is known.
+    /// Sets the time until which this store, as the leader of `term`, may answer reads. It counts
+    /// only while that term is known.
     pub fn lease(&self, region: RegionId, term: Term, until: Option<BootNanos>) {
         if let Some(shared) = self.get(region) {
             let counts = shared.leadership().is_of(self.this, term);
@@ -211,15 +217,15 @@ impl Regions {
         }
     }
 
-    /// What another store says of its own leadership.
+    /// Records another store's report of its own leadership.
     pub fn hear_leader(&self, region: &RegionShared, term: Term, leader: StoreId) {
         if let Some(former) = region.hear_leader(term, leader) {
             self.leader_changed(region, former, Some(leader));
         }
     }
 
-    /// A region without a peer here is known by hearsay: when its leader's store falls silent, nobody leads it as
-    /// far as this store knows.
+    /// Drops the leaders whose stores are silent, of regions without a peer here. Those leaders are
+    /// known only from reports.
     pub fn forget_leaders(&self, is_silent: impl Fn(StoreId) -> bool) {
         for region in self.table().iter().filter(|region| !region.is_local()) {
             if let Some(leader) = region.leader().filter(|leader| is_silent(*leader)) {
@@ -230,7 +236,8 @@ impl Regions {
         }
     }
 
-    /// Told of every change, after it is visible. Changes may be told in another order than they were made, but each once.
+    /// Handles a change of leader, after it is visible. Each change is handled once, but perhaps in
+    /// another order than it was made.
     fn leader_changed(&self, region: &RegionShared, Former(before): Former, after: Option<StoreId>) {
         if before == after {
             return;
@@ -270,7 +277,7 @@ impl Regions {
         }
     }
 
-    /// Something about the region has changed that heartbeats tell.
+    /// Marks the region as changed, so that the next heartbeat reports it.
     pub fn touch(&self, region: &RegionShared) {
         if region.touch() {
             self.touched.lock().push(region.id());
@@ -278,19 +285,20 @@ impl Regions {
         }
     }
 
-    /// Stays the same while nothing happens in any region; while something does it rises now and then.
+    /// Returns a counter that stays the same while nothing happens in any region, and rises now and
+    /// then while something does.
     pub fn activity(&self) -> u64 {
         self.activity.load(Ordering::Relaxed)
     }
 
-    /// The regions in which something has changed since this was last asked.
+    /// Returns the regions that have changed since the last call.
     pub fn take_touched(&self) -> Vec<RegionId> {
         let touched = std::mem::take(&mut *self.touched.lock());
-        // From here on a change is news again: what is reported is read after this.
+        // From here on a change marks the region again. The report is read after this.
         let table = self.table();
         touched.iter().filter_map(|id| table.get(*id)).for_each(|region| region.untouch());
         if !touched.is_empty() {
-            // What happened since they were touched was not counted.
+            // Changes after the mark were not counted.
             self.activity.fetch_add(1, Ordering::Relaxed);
         }
         touched

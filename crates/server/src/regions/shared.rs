@@ -1,4 +1,4 @@
-//! What every thread of a store may know of a region at any moment, without asking its worker.
+//! The state of a region that every thread of a store may read without asking its worker.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -16,50 +16,54 @@ const NOBODY: u64 = u64::MAX;
 /// "No slots" in the packed range.
 const NO_SLOTS: u32 = u32::MAX;
 
-/// Demand for a lease is repeated this often, well within the second for which the worker remembers it.
+/// The interval of repeated demands for a lease, in nanoseconds, well within the second for which
+/// the worker remembers one.
 const LEASE_DEMAND_NANOS: u64 = 200_000_000;
 
-/// See [`Local::rows`].
+/// A token of the rows, see [`Local::rows`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsToken(u64);
 
-/// What is known of one region. [`Regions`](super::Regions) alone changes it; whoever holds it reads it, counts what
-/// is asked of the region, and says when the lease is in demand.
-/// Who was taken for a region's leader when another took its place.
+/// The known state of one region. Only [`Regions`](super::Regions) changes it. Holders read it,
+/// count operations on the region, and demand the lease.
+/// The store that was known as a region's leader before a change.
 pub(super) struct Former(pub Option<StoreId>);
 
 pub struct RegionShared {
     id: RegionId,
-    /// As this store's own peer has applied it; without one here, the newest that was heard of.
+    /// The descriptor that this store's own peer has applied; without a peer here, the newest one
+    /// reported.
     descriptor: ArcSwap<RegionDescriptor>,
-    /// The newest that is known at all, by which commands find their region.
+    /// The newest known descriptor, which decides where commands are sent.
     newest: ArcSwap<RegionDescriptor>,
-    /// The slots of `descriptor` again, for the hot path: the first and the last in one load.
+    /// The slots of `descriptor`, for the hot path: both ends in one load.
     slots: AtomicU32,
-    /// Whether this store holds a peer.
+    /// True if this store holds a peer.
     local: AtomicBool,
-    /// The number of times that the peer's rows went or came, not by entries: odd while they are on their way.
+    /// The number of times that the peer's rows were removed or added other than by entries. It is
+    /// odd while they are being replaced.
     replacements: AtomicU64,
     /// Whether the peer is quarantined, and if so, whether its rows are to be read.
     is_quarantined: AtomicBool,
     is_readable: AtomicBool,
     leadership: Mutex<Leadership>,
-    /// The leader again, for the hot path: one load.
+    /// The leader, for the hot path: one load.
     leader: AtomicU64,
-    /// Reads may be served here while CLOCK_BOOTTIME is below this. 0: no lease.
+    /// Reads may be served here while CLOCK_BOOTTIME is below this; 0 without a lease.
     lease_until: AtomicU64,
-    /// When a reader last asked for the lease to be kept (CLOCK_BOOTTIME).
+    /// The time (CLOCK_BOOTTIME) at which a reader last demanded the lease.
     lease_wanted: AtomicU64,
-    /// The region's time never goes back: a read's time is at least this.
+    /// The last applied stamp. A read's time is at least this, because the region's time never goes
+    /// back.
     last_stamp_ms: AtomicU64,
     applied: AtomicU64,
     held_by_all: AtomicU64,
-    /// While this store leads: the group as its worker last saw it, a tenth of a second ago or less.
+    /// The group as its worker saw it at most a tenth of a second ago, while this store leads.
     status: Mutex<Option<RegionStatus>>,
-    /// It is on the list of what the next heartbeat tells.
+    /// True if the region is on the list for the next heartbeat.
     touched: AtomicBool,
     pub reads: AtomicU64,
-    /// Of them those that the row cache did not answer.
+    /// Reads that the row cache did not answer.
     pub misses: AtomicU64,
     pub writes: AtomicU64,
     pub write_bytes: AtomicU64,
@@ -103,7 +107,8 @@ impl RegionShared {
         self.local.load(Ordering::Acquire)
     }
 
-    /// To be called before a snapshot takes the rows away; [`set_local`](Self::set_local) ends it.
+    /// Begins a replacement. Must be called before a snapshot removes the rows;
+    /// [`set_local`](Self::set_local) ends it.
     pub(super) fn begin_replacing(&self) {
         self.replacements.fetch_or(1, Ordering::SeqCst);
     }
@@ -124,7 +129,7 @@ impl RegionShared {
         self.descriptor.load_full()
     }
 
-    /// The newest that is known, of what leaders say and of what is applied here.
+    /// Returns the newest known descriptor, reported or applied.
     pub fn newest(&self) -> Arc<RegionDescriptor> {
         self.newest.load_full()
     }
@@ -133,19 +138,20 @@ impl RegionShared {
         self.newest.load().epoch.version
     }
 
-    /// The slots of `descriptor`; `None` for the meta region.
+    /// Returns the slots of `descriptor`; `None` for the meta region.
     pub fn slots(&self) -> Option<SlotRange> {
         let packed = self.slots.load(Ordering::Acquire);
         (packed != NO_SLOTS).then_some(SlotRange { first: (packed >> 16) as Slot, last: packed as Slot })
     }
 
-    /// The slots for a command that is executed here; the meta region's commands have no keys.
+    /// Returns the slots for a command that is executed here. Commands of the meta region have no
+    /// keys.
     pub fn slots_or_all(&self) -> SlotRange {
         self.slots().unwrap_or(SlotRange::ALL)
     }
 
-    /// Takes in a descriptor that was heard of. True: it moves slots, so that the table by slot is to be made
-    /// anew. Callers hold the table's lock.
+    /// Processes a reported descriptor. Returns true if it moves slots, so that the table must be
+    /// rebuilt. Callers hold the table's lock.
     pub(super) fn learn(&self, heard: &RegionDescriptor) -> bool {
         let newest = self.newest.load();
         if !heard.epoch.is_newer_than(newest.epoch) {
@@ -160,7 +166,8 @@ impl RegionShared {
         moves
     }
 
-    /// What this store's peer has applied, or begins with. True as for `learn`, and when the peer is new.
+    /// Sets the descriptor that this store's peer has applied or begins with. Returns true as
+    /// `learn` does, and if the peer is new.
     pub(super) fn set_local(&self, applied: &RegionDescriptor) -> bool {
         let moves = self.learn(applied);
         self.publish(Arc::new(applied.clone()));
@@ -170,7 +177,7 @@ impl RegionShared {
         !self.local.swap(true, Ordering::AcqRel) || moves
     }
 
-    /// The peer is gone; what is said of the region by others stands from now on.
+    /// Records that the peer was removed. From now on the reports of other stores count.
     pub(super) fn remove_local(&self) {
         self.set_lease(None);
         self.publish_status(None);
@@ -194,7 +201,7 @@ impl RegionShared {
         *self.leadership.lock()
     }
 
-    /// What this store's own peer says: it is believed as it stands, unless a later term is known.
+    /// Sets the leadership that this store's own peer reports, unless a later term is known.
     pub(super) fn set_leadership(&self, new: Leadership) -> Option<Former> {
         let mut known = self.leadership.lock();
         if !known.yields_to(new) {
@@ -206,8 +213,8 @@ impl RegionShared {
         Some(former)
     }
 
-    /// What another store says of its own leadership: it counts when its term is later, or when no leader
-    /// of that term is known yet.
+    /// Records another store's report of its own leadership. It counts if its term is later, or if
+    /// no leader of that term is known.
     pub(super) fn hear_leader(&self, term: Term, leader: StoreId) -> Option<Former> {
         match self.leadership().yields_to_hearsay(term) {
             true => self.set_leadership(Leadership { term, leader: Some(leader) }),
@@ -215,7 +222,7 @@ impl RegionShared {
         }
     }
 
-    /// A leader that is no longer heard of is nobody, for those who only know it by hearsay.
+    /// Drops `store` as the region's leader, because it is silent.
     pub(super) fn forget_leader(&self, store: StoreId) -> bool {
         let mut known = self.leadership.lock();
         if known.leader != Some(store) {
@@ -226,7 +233,8 @@ impl RegionShared {
         true
     }
 
-    /// True: that is news. The lease aside: it says nothing to others.
+    /// Publishes the status. Returns true if it changed. A change of the lease alone does not
+    /// count, because other stores do not need it.
     pub(super) fn publish_status(&self, mut status: Option<RegionStatus>) -> bool {
         if let Some(status) = &mut status {
             status.lease = None;
@@ -237,7 +245,7 @@ impl RegionShared {
         news
     }
 
-    /// True for the first that touches it since `untouch`: usually one load.
+    /// Marks the region. Returns true for the first call since `untouch`. Usually costs one load.
     pub(super) fn touch(&self) -> bool {
         !self.touched.load(Ordering::Relaxed) && !self.touched.swap(true, Ordering::AcqRel)
     }
@@ -254,7 +262,8 @@ impl RegionShared {
         self.lease_until.store(until.unwrap_or(0), Ordering::Release);
     }
 
-    /// Whether this reader is the one to tell the worker that the lease is in demand: now and then one is.
+    /// Returns true if this reader must demand the lease from the worker; one reader does so at
+    /// intervals.
     pub fn should_want_lease(&self, now: BootNanos) -> bool {
         let last = self.lease_wanted.load(Ordering::Relaxed);
         now.saturating_sub(last) > LEASE_DEMAND_NANOS
@@ -266,7 +275,8 @@ impl RegionShared {
         self.applied.store(index, Ordering::Release);
     }
 
-    /// A leader says that every peer's log holds everything through `index`. True: that is news.
+    /// Records a leader's report that every peer's log holds everything through `index`. Returns
+    /// true if that is new.
     pub(super) fn held_by_all(&self, index: LogIndex) -> bool {
         self.held_by_all.fetch_max(index, Ordering::AcqRel) < index
     }
@@ -275,18 +285,18 @@ impl RegionShared {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// The region's time: the last stamp applied here.
+    /// Returns the region's time: the last stamp applied here.
     pub fn last_stamp_ms(&self) -> UnixMillis {
         self.last_stamp_ms.load(Ordering::Acquire)
     }
 
-    /// The time at which a read of this region happens.
+    /// Returns the time at which a read of this region happens.
     pub fn read_time(&self, clock_ms: UnixMillis) -> UnixMillis {
         clock_ms.max(self.last_stamp_ms.load(Ordering::Acquire))
     }
 }
 
-/// Two are the same if they are of one region.
+/// Two values are equal if they are of one region.
 impl PartialEq for RegionShared {
     fn eq(&self, other: &RegionShared) -> bool {
         self.id == other.id
@@ -321,7 +331,7 @@ fn packed(slots: Option<SlotRange>) -> u32 {
     slots.map_or(NO_SLOTS, |range| u32::from(range.first) << 16 | u32::from(range.last))
 }
 
-// No range looks like none.
+// No range of slots equals `NO_SLOTS`.
 const _: () = assert!(types::SLOT_COUNT < Slot::MAX);
 
 #[cfg(test)]
@@ -342,11 +352,11 @@ mod tests {
         let split = types::RegionChange::Split { at: 100, new_region: 2 };
         let after = founded.after(&split).unwrap().region;
         assert!(region.learn(&after), "slots move");
-        assert!(!region.learn(&after), "it is known");
+        assert!(!region.learn(&after), "the descriptor is known");
         assert_eq!((region.slots(), region.newest().slots), (Some(SlotRange::ALL), after.slots));
-        assert!(!region.set_local(&after), "the table has it already");
+        assert!(!region.set_local(&after), "the table already has it");
         assert_eq!(region.slots(), after.slots);
-        assert!(!region.learn(&founded), "an older word");
+        assert!(!region.learn(&founded), "the report is older");
     }
 
     #[test]
@@ -370,7 +380,7 @@ mod tests {
         let region = RegionShared::new(founded.clone(), true);
         let first = region.rows().unwrap();
         region.set_local(&founded);
-        assert_eq!(region.rows(), Some(first), "entries that are applied replace nothing");
+        assert_eq!(region.rows(), Some(first), "applied entries do not replace the rows");
         region.begin_replacing();
         assert_eq!(region.rows(), None);
         region.set_local(&founded);

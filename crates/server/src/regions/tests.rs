@@ -6,7 +6,7 @@ use super::*;
 const THIS: StoreId = 7;
 const OTHER: StoreId = 8;
 
-/// Two regions of which the first has a peer here.
+/// Returns two regions, of which the first has a peer here.
 fn regions() -> Regions {
     let founded =
         |id, first, last| RegionDescriptor::founded(id, Some(SlotRange { first, last }), &[THIS, OTHER]);
@@ -28,10 +28,10 @@ fn a_new_leader_is_counted_reported_and_told_of() {
     assert!(news.now_or_never().is_some() && regions.report_soon.notified().now_or_never().is_some());
     assert_eq!((regions.leaders.get(), regions.take_touched()), (1, vec![1]));
     regions.lead(1, led(5, THIS));
-    assert_eq!((regions.leaders.get(), regions.take_touched()), (1, vec![]), "it is known");
+    assert_eq!((regions.leaders.get(), regions.take_touched()), (1, vec![]), "the leader is known");
     regions.lead(1, led(6, OTHER));
     assert_eq!((regions.leaders.get(), regions.take_touched()), (0, vec![1]));
-    // Of others' leaders the next heartbeat is soon enough.
+    // A change between other leaders can wait for the next heartbeat.
     assert!(regions.report_soon.notified().now_or_never().is_some());
     let two = regions.get(2).unwrap();
     regions.hear_leader(&two, 3, OTHER);
@@ -44,10 +44,10 @@ fn a_lease_counts_in_its_term_and_ends_with_the_lead() {
     let regions = regions();
     let one = regions.get(1).unwrap();
     regions.lease(1, 5, Some(100));
-    assert!(!one.lease_holds(1), "it does not lead");
+    assert!(!one.lease_holds(1), "this store does not lead");
     regions.lead(1, led(5, THIS));
     regions.lease(1, 4, Some(100));
-    assert!(!one.lease_holds(1), "of another term");
+    assert!(!one.lease_holds(1), "the lease is of another term");
     regions.lease(1, 5, Some(100));
     assert!(one.lease_holds(99) && !one.lease_holds(100));
     regions.lead(1, led(6, OTHER));
@@ -63,7 +63,7 @@ fn silent_leaders_are_forgotten_where_they_are_known_by_hearsay() {
     regions.forget_leaders(|store| store == THIS);
     assert_eq!((one.leader(), two.leader()), (Some(OTHER), Some(OTHER)));
     regions.forget_leaders(|store| store == OTHER);
-    assert_eq!((one.leader(), two.leader()), (Some(OTHER), None), "its own peer says who leads");
+    assert_eq!((one.leader(), two.leader()), (Some(OTHER), None), "this store's own peer reports the leader");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the service did so far, for metrics.
+//! Counters of the service, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: AtomicU64,)*
         }
 
-        /// All counters at one moment, more or less.
+        /// The values of all counters at about one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
@@ -26,19 +26,19 @@ macro_rules! counters {
 counters! {
     made,
     make_failed,
-    /// Of the files of those that were made.
+    /// Bytes of the files that were made.
     made_bytes,
     sent,
     send_failed,
-    /// Of files, those that were sent twice counted twice.
+    /// Bytes of sent files; a file that was sent twice counts twice.
     sent_bytes,
     received,
-    /// Offers that were answered by no, for want of room or for what they said.
+    /// Offers that were refused, for lack of room or for their contents.
     refused,
     received_bytes,
-    /// Frames and files whose checksum was wrong.
+    /// Frames and files with a wrong checksum.
     damaged,
-    /// Streams that went on where an earlier connection had broken off.
+    /// Streams that continued after an earlier connection was lost.
     resumed,
     ingested,
 }

@@ -1,7 +1,7 @@
-//! Makes snapshots, and keeps the newest of each region for those who may still need it.
+//! Makes snapshots, and keeps the newest of each region for transfers that may need it.
 //!
-//! Files outlive their place as the newest while a transfer holds them, and nothing of them outlives the
-//! process: whoever needs a snapshot after a restart asks for a new one.
+//! A transfer keeps its files alive even when a newer snapshot exists. No file outlives the
+//! process: after a restart, a new snapshot is requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use super::{remove, Shared};
 
 pub enum Job {
     Make(RegionId),
-    /// Deleted here, since deleting gigabytes takes a while.
+    /// Deletes a directory. This runs here because deleting gigabytes takes time.
     Remove(PathBuf),
     Drop(Arc<Made>),
     Reclaim {
@@ -29,10 +29,10 @@ pub enum Job {
     },
 }
 
-/// How often what was kept for too long is looked for.
+/// The interval at which outdated files are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// A finished snapshot. Its files go when nobody holds it any more.
+/// A finished snapshot. Dropping the last reference deletes its files.
 pub struct Made {
     dir: PathBuf,
     pub manifest: Manifest,
@@ -57,7 +57,7 @@ struct Newest {
 
 #[derive(Default)]
 struct State {
-    /// Regions whose snapshot is asked for and not yet there.
+    /// Regions whose snapshot was requested and is not made yet.
     wanted: BTreeSet<RegionId>,
     newest: BTreeMap<RegionId, Newest>,
 }
@@ -75,7 +75,7 @@ impl Maker {
         Ok(Maker { dir, next_number: AtomicU64::new(1), state: Mutex::default() })
     }
 
-    /// Notes that the region's snapshot is wanted; false when that is known.
+    /// Records that the region's snapshot is wanted. Returns false if it was already.
     pub fn request(&self, region: RegionId) -> bool {
         self.state.lock().wanted.insert(region)
     }
@@ -87,7 +87,7 @@ impl Maker {
         Some(newest.made.clone())
     }
 
-    /// Takes a snapshot out that turned out to be no good, so that the next one is made anew.
+    /// Removes a snapshot that proved to be damaged, so that the next request makes a new one.
     pub fn discard(&self, made: &Arc<Made>) {
         let mut state = self.state.lock();
         let region = made.manifest.region();
@@ -96,14 +96,14 @@ impl Maker {
         }
     }
 
-    /// Gives what is no longer the region's newest; dropping it may take a while.
+    /// Removes the region's newest snapshot and returns it. Dropping it may take a while.
     pub fn forget(&self, region: RegionId) -> Option<Arc<Made>> {
         let mut state = self.state.lock();
         state.wanted.remove(&region);
         state.newest.remove(&region).map(|newest| newest.made)
     }
 
-    /// Lets go of what nobody has used since `before`.
+    /// Drops the snapshots that were not used since `before`.
     pub fn sweep(&self, before: Instant) {
         let mut unused = Vec::new();
         self.state.lock().newest.retain(|_, newest| {
@@ -119,7 +119,8 @@ impl Maker {
         self.state.lock().wanted.contains(&region)
     }
 
-    /// A transfer may still hold files of the same region, and even of the same index.
+    /// Returns a new directory. A transfer may still hold files of the same region, and even of the
+    /// same index.
     fn next_dir(&self, region: RegionId) -> PathBuf {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         self.dir.join(format!("{region}-{number}"))
@@ -157,7 +158,7 @@ fn make(shared: &Shared, region: RegionId) {
         return;
     }
     let mut state = shared.maker.state.lock();
-    // Forgotten meanwhile: nobody waits for an answer.
+    // The region was forgotten meanwhile, so no caller waits for an answer.
     if !state.wanted.remove(&region) {
         return;
     }
@@ -179,7 +180,7 @@ fn make(shared: &Shared, region: RegionId) {
     }
 }
 
-/// The newest one, if nothing was applied since.
+/// Returns the newest snapshot, if nothing was applied since.
 fn reuse(shared: &Shared, region: RegionId) -> Option<Arc<Made>> {
     let made = shared.maker.state.lock().newest.get(&region).map(|newest| newest.made.clone())?;
     let Manifest { descriptor, index, term, .. } = &made.manifest;

@@ -1,20 +1,20 @@
-//! Snapshots of regions on their way from one store to another.
+//! Transfers of region snapshots between stores.
 //!
 //! ```text
 //!  worker ─ make ─▶ maker ─▶ made/REGION-INDEX/ ─▶ host.made
-//!  worker ─ send ─▶ sender ═══ one connection for each snapshot ═══▶ receiver ─▶ received/REGION-INDEX-TERM/
-//!                     └─▶ host.sent                                      └─▶ host.deliver (the raft message)
+//!  worker ─ send ─▶ sender ══ a connection each ══▶ receiver ─▶ received/REGION-INDEX-TERM/
+//!                     └─▶ host.sent                    └─▶ host.deliver (the raft message)
 //!  worker of the receiving store ─ ingest ─▶ rows
 //! ```
 //!
-//! Everything here runs on threads of its own, as many as there may be snapshots at once; what is more waits.
-//! The service decides nothing about consensus: which snapshot is needed, and what a received one is worth,
-//! is the worker's to say.
+//! Everything here runs on threads of its own, one for each snapshot that may be handled at a time.
+//! Other snapshots wait. The service decides nothing about consensus: the worker decides which
+//! snapshot is needed and whether a received one is used.
 //!
-//! Invariants: the raft message is handed to the worker only when every file it speaks of is here, was
-//! compared with its checksum, and is durable. A snapshot that the worker has accepted is kept until it or a later
-//! one of its region was ingested, or the region is forgotten. One that is not accepted goes after an hour without
-//! use.
+//! Invariants: the worker gets the Raft message only when every file that it refers to is here, was
+//! compared with its checksum, and is durable. A snapshot that the worker has accepted is kept
+//! until it or a later one of its region was ingested, or the region is forgotten. A snapshot that
+//! is not accepted is deleted after an hour without use.
 
 mod counters;
 mod maker;
@@ -49,36 +49,39 @@ use maker::Maker;
 use received::Received;
 use sender::Sending;
 
-/// What the service asks of its store, and tells it. Called from the service's threads.
+/// The services that this module needs from its store, and its reports. Called from the service's
+/// threads.
 pub trait SnapshotHost: Send + Sync + 'static {
     fn keyspace(&self) -> &Keyspace;
-    /// Where a store listens for other stores, and who begins a connection for a snapshot there.
+    /// Returns the address at which a store listens for other stores, and the caller that opens a
+    /// snapshot connection there.
     fn target(&self, store: StoreId) -> Option<(SocketAddr, Caller)>;
-    /// Bytes that may be written before the data device is down to its reserve.
+    /// Returns the bytes that may be written before the data device is down to its reserve.
     fn room(&self) -> u64;
 
     fn made(&self, region: RegionId, index: LogIndex, term: Term, descriptor: RegionDescriptor);
     fn failed(&self, region: RegionId);
     fn sent(&self, region: RegionId, to: StoreId, ok: bool);
-    /// A snapshot is here: the message that it came with is for the region's worker.
+    /// Delivers the message of a complete snapshot to the region's worker.
     fn deliver(&self, from: StoreId, region: RegionId, message: eraftpb::Message);
 }
 
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Snapshots made at once.
+    /// Maximum number of snapshots made at a time.
     pub making: usize,
-    /// Snapshots sent at once, and as many received.
+    /// Maximum number of snapshots sent at a time, and of those received.
     pub streams: usize,
-    /// Bytes per second that all of them together send; as much again may be received, and made. 0: no limit.
+    /// Maximum bytes per second of all sent snapshots together. The same limit holds for received
+    /// and for made ones. 0 means no limit.
     pub rate: u64,
-    /// A stream that makes no progress for this long is given up.
+    /// The time without progress after which a stream is given up.
     pub patience: Duration,
-    /// How long a stream may wait for its turn at the receiver.
+    /// Maximum time for which a stream waits for its turn at the receiver.
     pub turn: Duration,
-    /// How long files are kept for a use that does not come.
+    /// The time after which unused files are deleted.
     pub kept: Duration,
-    /// Files of a snapshot are cut at this size.
+    /// Maximum bytes of a snapshot's file.
     pub file_bytes: u64,
 }
 
@@ -97,20 +100,20 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How long a socket may be waited for; it takes no zero.
+    /// Returns the time limit of socket operations. A socket does not accept zero.
     fn timeout(&self) -> Duration {
         self.patience.max(Duration::from_millis(1))
     }
 }
 
-/// Where a snapshot of the region as of this entry is, once it was received.
+/// Returns the directory of a received snapshot of the region as of this entry.
 pub fn received_dir(snapshots: &Path, region: RegionId, index: LogIndex, term: Term) -> PathBuf {
     snapshots.join("received").join(received::directory(received::Key { region, index, term }))
 }
 
-/// By which clock the rate is limited. Tests have one of their own.
+/// The clock of the rate limit. Tests have their own.
 pub trait Clock: Send + Sync {
-    /// Since any fixed moment.
+    /// Returns the time since any fixed moment.
     fn now(&self) -> Duration;
     fn sleep(&self, duration: Duration);
 }
@@ -127,7 +130,7 @@ impl Clock for RealClock {
     }
 }
 
-/// A rate that several threads share.
+/// A rate limit that several threads share.
 struct Pacer {
     bucket: Mutex<TokenBucket>,
     clock: Arc<dyn Clock>,
@@ -147,7 +150,7 @@ impl Pacer {
     }
 }
 
-/// What the service's threads share.
+/// The state that the service's threads share.
 struct Shared {
     limits: Limits,
     host: Arc<dyn SnapshotHost>,
@@ -155,20 +158,20 @@ struct Shared {
     stopping: AtomicBool,
     maker: Maker,
     received: Received,
-    /// The transfers that were asked for and are not over, the last one of each region and target.
+    /// The number of the last requested transfer of each region and target, until it ends.
     sending: Mutex<BTreeMap<(RegionId, StoreId), u64>>,
     next_attempt: AtomicU64,
     send_pace: Pacer,
     receive_pace: Pacer,
     make_pace: Pacer,
-    /// Every connection in use, so that stopping need not wait for another store.
+    /// All open connections. A stop shuts them down, so that it does not wait for another store.
     connections: Mutex<BTreeMap<u64, TcpStream>>,
     next_connection: AtomicU64,
     to_reclaim: AtomicU64,
 }
 
 pub struct SnapshotService {
-    /// Nothing after it was stopped: it holds on to its store no longer.
+    /// `None` after a stop, so that the service no longer refers to its store.
     running: Mutex<Option<Running>>,
 }
 
@@ -178,7 +181,7 @@ struct Running {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Dropped to end the threads.
+/// The queues of the threads. Dropping them ends the threads.
 #[derive(Clone)]
 struct Queues {
     to_make: crossbeam_channel::Sender<maker::Job>,
@@ -186,12 +189,13 @@ struct Queues {
     to_receive: crossbeam_channel::Sender<receiver::Incoming>,
 }
 
-/// Incoming connections that may wait for a thread; more are closed, and come again.
+/// Maximum number of incoming connections that wait for a thread. Others are closed, and their
+/// senders try again.
 const INCOMING_WAITING_MAX: usize = 64;
 
 impl SnapshotService {
-    /// Starts the service over `dir`, the store's directory for snapshots, and deletes there what an earlier
-    /// run left unfinished.
+    /// Starts the service over `dir`, the store's directory for snapshots. Deletes the unfinished
+    /// files of an earlier run.
     pub fn start(dir: &Path, limits: Limits, host: Arc<dyn SnapshotHost>) -> io::Result<SnapshotService> {
         Self::with_clock(dir, limits, host, Arc::new(RealClock(Instant::now())))
     }
@@ -241,8 +245,8 @@ impl SnapshotService {
         Ok(SnapshotService { running: Mutex::new(Some(Running { shared, queues, threads })) })
     }
 
-    /// Makes a snapshot of the region as it is applied. The answer is [`made`](SnapshotHost::made) or
-    /// [`failed`](SnapshotHost::failed), one for all requests that came before it was there.
+    /// Makes a snapshot of the region's applied rows. The answer is [`made`](SnapshotHost::made) or
+    /// [`failed`](SnapshotHost::failed), one for all requests until then.
     pub fn make(&self, region: RegionId) {
         let Some((shared, queues)) = self.running() else { return };
         if shared.maker.request(region) {
@@ -250,19 +254,20 @@ impl SnapshotService {
         }
     }
 
-    /// Sends the snapshot that was made at the message's index, and the message behind it. The answer is
-    /// [`sent`](SnapshotHost::sent); a transfer to the same store that is still under way is given up for this
-    /// one, without an answer of its own.
+    /// Sends the snapshot that was made at the message's index, and then the message. The answer is
+    /// [`sent`](SnapshotHost::sent). An unfinished transfer to the same store is given up for this
+    /// one and gets no answer of its own.
     pub fn send(&self, region: RegionId, to: StoreId, message: eraftpb::Message) {
         let Some((shared, queues)) = self.running() else { return };
         let attempt = shared.next_attempt.fetch_add(1, Ordering::Relaxed);
         shared.sending.lock().insert((region, to), attempt);
-        // Held from now on: a newer snapshot of the region does not take its files away.
+        // Holding the snapshot keeps its files, even if a newer one of the region is made.
         let snapshot = shared.maker.made_at(region, message.get_snapshot().get_metadata().index);
         let _ = queues.to_send.send(Sending { region, to, attempt, message, snapshot });
     }
 
-    /// Takes a connection over that another store opened for a snapshot. `read` is what came behind its hello.
+    /// Takes over a connection that another store opened for a snapshot. `read` is the input behind
+    /// its hello.
     pub fn receive(&self, from: StoreId, stream: tokio::net::TcpStream, read: BytesMut) {
         let Some((_, queues)) = self.running() else { return };
         let blocking = stream.into_std().and_then(|stream| {
@@ -275,16 +280,17 @@ impl SnapshotService {
         }
     }
 
-    /// Keeps a received snapshot until it was [ingested](Self::ingest), or the region is [forgotten](Self::forget). To be
-    /// called before the log says that it was accepted, for from then on nothing else can replace the rows.
+    /// Keeps a received snapshot until it was [ingested](Self::ingest) or the region is
+    /// [forgotten](Self::forget). Must be called before the log records that it was accepted,
+    /// because from then on only this snapshot can replace the rows.
     pub fn accept(&self, region: RegionId, index: LogIndex, term: Term) {
         let Some((shared, _)) = self.running() else { return };
         shared.received.accept(received::Key { region, index, term });
     }
 
     /// Replaces the region's rows by those of a received snapshot, as
-    /// [`ingest_snapshot`](Keyspace::ingest_snapshot) does, and blocks until that is durable. Its files
-    /// and those of earlier ones are gone then. After an error it may be called again.
+    /// [`ingest_snapshot`](Keyspace::ingest_snapshot) does, and blocks until that is durable. Then
+    /// deletes its files and those of earlier snapshots. May be called again after an error.
     pub fn ingest(
         &self,
         descriptor: &RegionDescriptor,
@@ -302,7 +308,7 @@ impl SnapshotService {
             let dir = shared.received.dir(key);
             let manifest = rocks::snapshot::Manifest::read(&dir)?;
             if (&manifest.descriptor, manifest.index, manifest.term) != (descriptor, index, term) {
-                let why = "it is not of the snapshot that is to be applied".to_owned();
+                let why = "its manifest is of another snapshot".to_owned();
                 return Err(SnapshotError::Damaged { path: dir, why });
             }
             match files {
@@ -316,8 +322,8 @@ impl SnapshotService {
         Ok(())
     }
 
-    /// The store's peer of the region is gone: so are its snapshots, made and received, and those that are on
-    /// their way, of which nobody is told any more.
+    /// Drops the snapshots of a region whose peer was removed, made and received. Transfers in
+    /// progress end without an answer.
     pub fn forget(&self, region: RegionId) {
         let Some((shared, queues)) = self.running() else { return };
         shared.sending.lock().retain(|(of, _), _| *of != region);
@@ -327,20 +333,20 @@ impl SnapshotService {
         queues.remove(shared.received.forget_up_to(region, LogIndex::MAX));
     }
 
-    /// Gives back, in the background, the space of rows of these slots that were deleted by range: so many bytes
-    /// of keys and values.
+    /// Reclaims, in the background, the space of rows in these slots that were deleted by range.
+    /// `bytes` is their number of key and value bytes.
     pub fn reclaim(&self, slots: SlotRange, bytes: u64) {
         let Some((shared, queues)) = self.running() else { return };
         shared.to_reclaim.fetch_add(bytes, Ordering::Relaxed);
         let _ = queues.to_make.send(maker::Job::Reclaim { slots, bytes });
     }
 
-    /// Bytes of keys and values that are gone, and whose space has yet to be given back.
+    /// Returns the bytes of deleted keys and values whose space is not reclaimed yet.
     pub fn to_reclaim(&self) -> u64 {
         self.running().map_or(0, |(shared, _)| shared.to_reclaim.load(Ordering::Relaxed))
     }
 
-    /// Changes the rate, in bytes per second; 0: no limit.
+    /// Changes the rate limit, in bytes per second; 0 means no limit.
     pub fn set_rate(&self, rate: u64) {
         let Some((shared, _)) = self.running() else { return };
         for pace in [&shared.send_pace, &shared.receive_pace, &shared.make_pace] {
@@ -352,7 +358,8 @@ impl SnapshotService {
         self.running().map(|(shared, _)| shared.counters.read()).unwrap_or_default()
     }
 
-    /// Ends all threads; what was under way is given up, and nobody is told. Blocks until they have ended.
+    /// Ends all threads and blocks until they have ended. Transfers in progress end without an
+    /// answer.
     pub fn stop(&self) {
         let Some(Running { shared, queues, threads }) = self.running.lock().take() else { return };
         shared.stopping.store(true, Ordering::SeqCst);
@@ -362,7 +369,7 @@ impl SnapshotService {
         }
         for thread in threads {
             if thread.join().is_err() {
-                tracing::error!("a thread for snapshots had died");
+                tracing::error!("a snapshot thread had panicked");
             }
         }
     }
@@ -373,7 +380,7 @@ impl SnapshotService {
 }
 
 impl Queues {
-    /// Deletes directories, which may take a while, on a thread that has the time.
+    /// Deletes directories on a background thread, because that may take a while.
     fn remove(&self, dirs: Vec<PathBuf>) {
         for dir in dirs {
             let _ = self.to_make.send(maker::Job::Remove(dir));
@@ -398,7 +405,7 @@ impl Shared {
         self.connections.lock().insert(id, stream.try_clone()?);
         let connection = Connection { shared: self.clone(), id };
         match self.is_stopping() {
-            // Registered too late to be shut down with the others.
+            // The connection was registered too late to be shut down with the others.
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(connection),
         }
@@ -416,13 +423,15 @@ impl Drop for Connection {
     }
 }
 
-/// Tells the system that the file's pages are of no more use, so that it keeps those of rows instead.
+/// Tells the kernel that the file's pages are no longer needed, so that it keeps pages of rows
+/// instead.
 fn read_no_more(file: &std::fs::File) {
-    // SAFETY: the descriptor is open for as long as `file` lives; the call touches no memory of ours.
+    // SAFETY: the descriptor is open for as long as `file` lives; the call touches no memory of
+    // ours.
     let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// The numbers in a directory's name: `7-500` or `7-500-3`.
+/// Parses the numbers in a directory's name: `7-500` or `7-500-3`.
 fn numbers<const N: usize>(name: &str) -> Option<[u64; N]> {
     let mut parts = name.split('-').map(|part| part.parse().ok());
     let mut numbers = [0; N];
@@ -432,7 +441,7 @@ fn numbers<const N: usize>(name: &str) -> Option<[u64; N]> {
     parts.next().is_none().then_some(numbers)
 }
 
-/// Deletes a directory. What cannot be deleted now is deleted when the store starts.
+/// Deletes a directory. The next start retries a failed deletion.
 fn remove(dir: &Path) {
     match std::fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -442,7 +451,7 @@ fn remove(dir: &Path) {
     }
 }
 
-/// The directories in `dir`, with their names.
+/// Returns the directories in `dir`, with their names.
 fn entries(dir: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let named = |entry: io::Result<std::fs::DirEntry>| {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! The snapshots that came from other stores, whole or in part, and who is at them.
+//! Snapshots received from other stores, complete or partial, and their users.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use types::{LogIndex, RegionId, StoreId, Term};
 
 use super::{entries, numbers, remove};
 
-/// The offered manifest, while files are still to come.
+/// The file with the offered manifest. It exists while files are still missing.
 pub const OFFER: &str = "OFFER";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,12 +30,13 @@ pub fn directory(key: Key) -> String {
 }
 
 enum State {
-    /// Some files, and nobody who brings the rest.
+    /// Some files are here, and no connection brings the rest.
     Partial,
-    /// Being received from this store, over this connection.
+    /// A connection to this store is bringing the files.
     Receiving(StoreId, TcpStream),
     Whole,
-    /// Accepted: the log says, or is about to say, that it replaces the region's rows, and then nothing else can.
+    /// Accepted: the log records, or will record at once, that only this snapshot can replace the
+    /// region's rows.
     Accepted,
     Ingesting,
 }
@@ -43,37 +44,38 @@ enum State {
 struct Entry {
     state: State,
     touched: Instant,
-    /// All files were verified by this process, and nothing was done with them since.
+    /// True if this process verified all files and has not used them since.
     verified: bool,
-    /// The transfer whose message was delivered last.
+    /// The last transfer whose message was delivered.
     delivered: Option<(StoreId, u64)>,
 }
 
 #[derive(Default)]
 struct Table {
     entries: Mutex<BTreeMap<Key, Entry>>,
-    /// Bytes of files that are being received and are still to come.
+    /// Bytes of files that are being received and are still missing.
     promised: AtomicU64,
 }
 
 pub struct Received {
     dir: PathBuf,
     table: Arc<Table>,
-    /// Directories on their way out get names that are used once.
+    /// The number for the name of the next directory to be deleted. Such names are used once.
     next_gone: AtomicU64,
 }
 
-/// What an offer meets.
+/// The result of an offer.
 pub enum Begin {
-    /// The files are the caller's to complete.
+    /// The caller must complete the files.
     Claimed(Claim),
-    /// It is here as a whole.
+    /// The snapshot is here, complete.
     Whole,
-    /// Somebody is at it, and may be done soon.
+    /// Another user has the snapshot and may be done soon.
     Busy(&'static str),
 }
 
-/// A snapshot that one connection is bringing. Dropped before it is whole, it stays in part.
+/// A snapshot that a connection is bringing. If it is dropped before the snapshot is complete, the
+/// partial files stay.
 pub struct Claim {
     table: Arc<Table>,
     key: Key,
@@ -83,7 +85,8 @@ pub struct Claim {
 impl Received {
     pub fn open(dir: PathBuf) -> io::Result<Received> {
         std::fs::create_dir_all(&dir)?;
-        // The directory, the one of all snapshots, and that one's own entry in the store's.
+        // Syncs the directory, its parent for all snapshots, and the parent's entry in the store's
+        // directory.
         for dir in dir.ancestors().take(3).filter(|dir| !dir.as_os_str().is_empty()) {
             sync_directory(dir)?;
         }
@@ -115,8 +118,8 @@ impl Received {
         self.dir.join(directory(key))
     }
 
-    /// Claims a snapshot for a connection. Parts of earlier ones of the region are given up: the directories
-    /// that are returned are to be deleted.
+    /// Claims a snapshot for a connection, and gives up partial files of the region's earlier
+    /// snapshots. Returns directories that the caller must delete.
     pub fn begin(&self, key: Key, from: StoreId, stream: &TcpStream) -> io::Result<(Begin, Vec<PathBuf>)> {
         let mut entries = self.table.entries.lock();
         let earlier = Key { index: 0, term: 0, ..key }..key;
@@ -124,7 +127,7 @@ impl Received {
         for (of, entry) in entries.range(earlier) {
             match &entry.state {
                 State::Partial => superseded.push(*of),
-                // Its thread notices, and leaves a part to whoever comes next.
+                // The connection's thread notices the shutdown and leaves the files as partial.
                 State::Receiving(_, stream) => drop(stream.shutdown(Shutdown::Both)),
                 State::Whole | State::Accepted | State::Ingesting => {}
             }
@@ -141,7 +144,8 @@ impl Received {
                 Begin::Busy("another store is sending it")
             }
             Some(State::Receiving(_, former)) => {
-                // The sender has only one connection for it: the former one is dead and does not know it.
+                // The sender has only one connection for a snapshot, so the earlier one is dead
+                // without knowing it.
                 let _ = former.shutdown(Shutdown::Both);
                 Begin::Busy("an earlier connection for it is being ended")
             }
@@ -151,7 +155,7 @@ impl Received {
         Ok((begun, gone))
     }
 
-    /// Notes a delivery; false when this transfer's message was delivered before.
+    /// Records a delivery. Returns false if this transfer's message was delivered before.
     pub fn is_first_delivery(&self, key: Key, from: StoreId, attempt: u64) -> bool {
         let mut entries = self.table.entries.lock();
         match entries.get_mut(&key) {
@@ -163,8 +167,8 @@ impl Received {
         }
     }
 
-    /// Keeps a snapshot, however long it waits, until it or a later one of the region was ingested or the region is
-    /// forgotten. To be called before the log says that it was accepted.
+    /// Keeps a snapshot, without a time limit, until it or a later one of the region was ingested
+    /// or the region is forgotten. Must be called before the log records that it was accepted.
     pub fn accept(&self, key: Key) {
         if let Some(entry) = self.table.entries.lock().get_mut(&key) {
             if matches!(entry.state, State::Whole) {
@@ -173,8 +177,8 @@ impl Received {
         }
     }
 
-    /// Keeps a snapshot from being deleted or received again for as long as the result lives.
-    /// Also says whether its files need not be verified again.
+    /// Keeps a snapshot from being deleted or received again for as long as the result lives. Also
+    /// returns whether its files must be verified again.
     pub fn begin_ingest(&self, key: Key) -> (Ingesting<'_>, Files) {
         let mut files = Files::Unknown;
         if let Some(entry) = self.table.entries.lock().get_mut(&key) {
@@ -188,7 +192,7 @@ impl Received {
         (Ingesting { table: &self.table, key }, files)
     }
 
-    /// Forgets the region's snapshots up to an index; gives the directories to delete.
+    /// Forgets the region's snapshots up to an index. Returns the directories to delete.
     pub fn forget_up_to(&self, region: RegionId, index: LogIndex) -> Vec<PathBuf> {
         let mut entries = self.table.entries.lock();
         let all = Key { region, index: 0, term: 0 }..=Key { region, index, term: Term::MAX };
@@ -203,7 +207,8 @@ impl Received {
         self.take_away(&mut entries, &gone)
     }
 
-    /// Forgets snapshots that were not accepted and not touched since `before`; gives the directories to delete.
+    /// Forgets snapshots that were not accepted and not used since `before`. Returns the
+    /// directories to delete.
     pub fn sweep(&self, before: Instant) -> Vec<PathBuf> {
         let mut entries = self.table.entries.lock();
         let is_old =
@@ -212,8 +217,8 @@ impl Received {
         self.take_away(&mut entries, &old)
     }
 
-    /// Takes them out of the table and gives their directories other names, so that their own may be used
-    /// again before all files are deleted.
+    /// Removes snapshots from the table and renames their directories, so that the names can be
+    /// used again before all files are deleted.
     fn take_away(&self, entries: &mut BTreeMap<Key, Entry>, keys: &[Key]) -> Vec<PathBuf> {
         let mut gone = Vec::new();
         for key in keys {
@@ -229,7 +234,7 @@ impl Received {
         gone
     }
 
-    /// Bytes that connections are still to bring.
+    /// Returns the bytes that connections are still to bring.
     pub fn promised(&self) -> u64 {
         self.table.promised.load(Ordering::Relaxed)
     }
@@ -245,7 +250,7 @@ fn sync_directory(dir: &Path) -> io::Result<()> {
 }
 
 impl Claim {
-    /// Says how much is still to come.
+    /// Sets the number of bytes that are still missing.
     pub fn promise(&mut self, bytes: u64) {
         self.table.promised.fetch_add(bytes, Ordering::Relaxed);
         self.table.promised.fetch_sub(std::mem::replace(&mut self.promised, bytes), Ordering::Relaxed);
@@ -258,7 +263,7 @@ impl Claim {
         }
     }
 
-    /// Begins the directory anew.
+    /// Empties the directory.
     pub fn clear(&self, dir: &Path) -> io::Result<()> {
         match std::fs::remove_dir_all(dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -289,7 +294,7 @@ impl Drop for Ingesting<'_> {
         if let Some(entry) = self.table.entries.lock().get_mut(&self.key) {
             entry.touched = Instant::now();
             if matches!(entry.state, State::Ingesting) {
-                // Unless it is forgotten now, it was not ingested and will be.
+                // A snapshot that was not forgotten was not ingested, and will be.
                 entry.state = State::Accepted;
             }
         }

@@ -1,4 +1,4 @@
-//! Receives a snapshot over one connection: into files, checked frame by frame and file by file.
+//! Receives a snapshot over one connection into files, and checks every frame and every file.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -23,17 +23,19 @@ use super::wire::{invalid, Frame, Place, Wire};
 use super::{remove, Shared};
 use crate::transport::socket;
 
-/// A connection that another store opened for a snapshot, with what was read from it behind the hello.
+/// A connection that another store opened for a snapshot, with the input that was read behind its
+/// hello.
 pub struct Incoming {
     pub from: StoreId,
     pub stream: TcpStream,
     pub read: BytesMut,
 }
 
-/// How long a sender that was refused has to take notice.
+/// Maximum time for a refused sender to read the refusal.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A file that came damaged this often over one connection was damaged before it was sent.
+/// The number of damaged copies of a file, over one connection, after which the file counts as
+/// damaged at the sender.
 const DAMAGED_MAX: u32 = 3;
 
 pub fn run(shared: &Arc<Shared>, queue: &Receiver<Incoming>) {
@@ -42,10 +44,10 @@ pub fn run(shared: &Arc<Shared>, queue: &Receiver<Incoming>) {
             return;
         }
         let from = incoming.from;
-        // A connection must not take a thread with it.
+        // A panic must end only its connection, not the thread.
         match std::panic::catch_unwind(AssertUnwindSafe(|| receive(shared, incoming))) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::info!(from, %error, "receiving a snapshot broke off"),
+            Ok(Err(error)) => tracing::info!(from, %error, "a snapshot connection broke while receiving"),
             Err(_) => tracing::error!(from, "receiving a snapshot panicked"),
         }
     }
@@ -90,8 +92,8 @@ fn refuse(shared: &Shared, wire: &mut Wire, why: String) -> io::Result<()> {
     linger(wire.stream())
 }
 
-/// Waits a moment for the other side to close: what it has sent and nobody read would take the last words
-/// with it.
+/// Waits a moment for the other side to close. A close with unread input would discard the last
+/// frame.
 fn linger(mut stream: &TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     stream.set_read_timeout(Some(LINGER))?;
@@ -106,7 +108,7 @@ struct Offer {
     attempt: u64,
     message: eraftpb::Message,
     manifest: Manifest,
-    /// As it came: files of another snapshot at the same index are other files.
+    /// The encoded manifest as received. It distinguishes another snapshot at the same index.
     encoded: Bytes,
 }
 
@@ -123,13 +125,14 @@ impl Offer {
         if told != (manifest.region(), manifest.index, manifest.term) {
             return Err("its message is about another snapshot than its manifest");
         }
-        // What is accepted by the message is ingested by the manifest, at every start until it succeeds.
+        // The log accepts a snapshot by the message and ingests it by the manifest, at every start
+        // until it succeeds. So both must describe the same region.
         let described = message.get_snapshot().get_data() == &manifest.descriptor.encode()[..];
         if message.get_msg_type() != MessageType::MsgSnapshot || !described {
-            return Err("its message is no snapshot's, or of another region than its manifest");
+            return Err("its message is not a snapshot message, or names another region than its manifest");
         }
         if manifest.files.iter().any(|file| file.bytes == 0 || u32::try_from(file.bytes >> 20).is_err()) {
-            return Err("a file of it has no length that a file has");
+            return Err("one of its files has an invalid length");
         }
         let key = Key { region, index: manifest.index, term: manifest.term };
         Ok(Offer { key, attempt, message, manifest, encoded })
@@ -137,9 +140,9 @@ impl Offer {
 }
 
 enum Broken {
-    /// What arrived is kept, for the sender to come back.
+    /// The received files are kept, and the sender may try again.
     Connection(io::Error),
-    /// It need not come back.
+    /// The sender should not try again.
     Refused(String),
 }
 
@@ -149,12 +152,13 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// Files' errors are the sender's business only in so far as it goes elsewhere.
+/// Converts an error of a file here into a refusal, because the sender only needs to know that it
+/// should not try again.
 fn here(path: &Path) -> impl FnOnce(io::Error) -> Broken + '_ {
     move |error| Broken::Refused(format!("{}: {error}", path.display()))
 }
 
-/// Takes every file that is not here yet, and the manifest at last.
+/// Receives every missing file, and writes the manifest last.
 fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Result<(), Broken> {
     let dir = shared.received.dir(offer.key);
     let offered = dir.join(OFFER);
@@ -169,7 +173,7 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
     let (room, promised) = (shared.host.room(), shared.received.promised());
     if left.saturating_add(promised) > room {
         return Err(Broken::Refused(format!(
-            "{left} bytes are to come beside {promised} of others, and there is room for {room}"
+            "{left} bytes are missing beside {promised} of other snapshots, and there is room for {room}"
         )));
     }
     claim.promise(left);
@@ -177,17 +181,17 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
         Counters::add(&shared.counters.resumed, 1);
     }
     let mut damaged = 0;
-    // Frames that were under way when a file was asked for again are passed over.
+    // Frames that were in transit when a file was requested again are skipped.
     let mut is_rewound = false;
     wire.send(&Frame::Go(files.at))?;
     while (files.at.file as usize) < manifest.files.len() {
         let Frame::Data { at, checksum, bytes } = wire.receive()? else {
-            return Err(invalid("something else than data of a snapshot").into());
+            return Err(invalid("a frame that is not snapshot data").into());
         };
         if at != files.at {
             match is_rewound {
                 true => continue,
-                false => return Err(invalid("data of another place than the next one").into()),
+                false => return Err(invalid("data of another place than the expected one").into()),
             }
         }
         is_rewound = false;
@@ -204,7 +208,7 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
             match files.close() {
                 Ok(()) => {}
                 Err(SnapshotError::Damaged { path, why }) => {
-                    tracing::warn!(path = %path.display(), why, "a snapshot's file came damaged");
+                    tracing::warn!(path = %path.display(), why, "a file of a snapshot arrived damaged");
                     Counters::add(&shared.counters.damaged, 1);
                     damaged += 1;
                     if damaged == DAMAGED_MAX {
@@ -222,9 +226,9 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
         wire.send(&Frame::Taken(files.at))?;
     }
     manifest.write(&dir).map_err(|error| Broken::Refused(error.to_string()))?;
-    // The worker will rely on the directory, and not only on what is in it.
+    // The worker relies on the directory's own entry, too.
     shared.received.sync().map_err(here(&dir))?;
-    // From here on it is whole, whether the offer is deleted or not.
+    // From here on the snapshot is complete, even if the offer is not deleted.
     let _ = fs::remove_file(&offered);
     // Of files that were here before this connection only the lengths are known.
     claim.complete(!is_resumed);
@@ -238,24 +242,25 @@ fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&unnamed, path)
 }
 
-/// The files of a snapshot as far as they are here. A file has its name once it was verified and synced;
-/// before that it is `.part`.
+/// The files of a snapshot, as far as they have arrived. A file is named `.part` until it was
+/// verified and synced.
 struct Incomplete<'a> {
     dir: &'a Path,
     manifest: &'a Manifest,
-    /// Where the next byte goes.
+    /// The place of the next byte.
     at: Place,
     open: Option<File>,
 }
 
 impl Incomplete<'_> {
-    /// Finds where to go on, and makes durable what is before that. Whether there was anything.
+    /// Finds the place to continue, and makes everything before it durable. Returns true if there
+    /// was anything.
     fn resume(&mut self) -> io::Result<bool> {
         let is_here = |file: &usize| self.path(*file).exists();
         let done = (0..self.manifest.files.len()).take_while(is_here).count();
         self.at = Place { file: done as u32, offset: 0 };
         if let (Ok(part), Some(file)) = (fs::metadata(self.part()), self.manifest.files.get(done)) {
-            // The last byte is taken again, so that a part which is as long as the file comes to its check.
+            // The last byte is received again, so that a part of full length still gets its check.
             let offset = part.len().min(file.bytes - 1);
             let part = File::options().write(true).open(self.part())?;
             part.set_len(offset)?;
@@ -265,18 +270,18 @@ impl Incomplete<'_> {
         Ok(self.at != Place::default())
     }
 
-    /// Bytes that are not here yet.
+    /// Returns the number of missing bytes.
     fn left(&self) -> u64 {
         let files = &self.manifest.files[self.at.file as usize..];
         files.iter().fold(0u64, |sum, file| sum.saturating_add(file.bytes)).saturating_sub(self.at.offset)
     }
 
-    /// Writes the next bytes. Whether the file is as long now as it should be.
+    /// Writes the next bytes. Returns true if the file has its full length now.
     fn write(&mut self, bytes: &[u8]) -> Result<bool, Broken> {
         let end = self.at.offset.saturating_add(bytes.len() as u64);
         let length = self.manifest.files[self.at.file as usize].bytes;
         if bytes.is_empty() || end > length {
-            return Err(invalid("data that is none, or reaches beyond its file").into());
+            return Err(invalid("data that is empty or reaches beyond its file").into());
         }
         let path = self.part();
         if self.open.is_none() {
@@ -290,7 +295,8 @@ impl Incomplete<'_> {
         Ok(end == length)
     }
 
-    /// Verifies the file that is complete, and gives it its name. A damaged one begins anew.
+    /// Verifies the completed file and renames it. A damaged file is received again from its
+    /// beginning.
     fn close(&mut self) -> Result<(), SnapshotError> {
         let (at, part) = (self.at.file as usize, self.part());
         let failed = |source| SnapshotError::Io { path: part.clone(), source };

@@ -1,4 +1,5 @@
-//! Sends a snapshot: as many connections as it takes, each going on where the receiver has all that is before.
+//! Sends a snapshot over as many connections as needed. Each continues where the receiver's files
+//! end.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,11 +22,11 @@ use super::wire::{invalid, Frame, Place, Wire, DATA_BYTES_MAX};
 use super::Shared;
 use crate::transport::socket;
 
-/// Bytes that may be under way: sent, and not yet written by the receiver.
+/// Maximum bytes in transit: sent, and not yet written by the receiver.
 const WINDOW_BYTES: usize = 8 << 20;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often a transfer that waits looks whether it is still wanted.
+/// The interval at which a waiting transfer checks whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(2);
@@ -33,7 +34,7 @@ const PAUSE_LAST: Duration = Duration::from_secs(2);
 pub struct Sending {
     pub region: RegionId,
     pub to: StoreId,
-    /// Names the transfer over all its connections.
+    /// The number of the transfer, the same for all its connections.
     pub attempt: u64,
     pub message: eraftpb::Message,
     pub snapshot: Option<Arc<Made>>,
@@ -42,7 +43,7 @@ pub struct Sending {
 pub fn run(shared: &Arc<Shared>, queue: &Receiver<Sending>) {
     for sending in queue {
         let Sending { region, to, attempt, .. } = sending;
-        // A transfer must not take a thread with it.
+        // A panic must end only its transfer, not the thread.
         let ok = std::panic::catch_unwind(AssertUnwindSafe(|| transfer(shared, sending))).unwrap_or(false);
         if shared.is_stopping() {
             return;
@@ -58,12 +59,12 @@ pub fn run(shared: &Arc<Shared>, queue: &Receiver<Sending>) {
     }
 }
 
-/// How one connection ended, when it did not end well.
+/// Why a connection did not complete the transfer.
 enum Broken {
-    /// It may go better over the next one.
+    /// The next connection may succeed.
     Connection(io::Error),
     Refused(String),
-    /// The files here are not what they were made as.
+    /// The files here differ from what was written.
     Damaged(String),
 }
 
@@ -76,7 +77,7 @@ impl From<io::Error> for Broken {
 fn transfer(shared: &Arc<Shared>, sending: Sending) -> bool {
     let Sending { region, to, ref snapshot, .. } = sending;
     let Some(snapshot) = snapshot else {
-        tracing::info!(region, to, "a snapshot that is no longer here cannot be sent");
+        tracing::info!(region, to, "a snapshot cannot be sent, because its files are gone");
         return false;
     };
     let mut progress = Progress { reached: Place::default(), at: Instant::now() };
@@ -90,12 +91,12 @@ fn transfer(shared: &Arc<Shared>, sending: Sending) -> bool {
                 return false;
             }
             Err(Broken::Damaged(why)) => {
-                tracing::error!(region, to, why, "a snapshot is damaged, the next one is made anew");
+                tracing::error!(region, to, why, "a snapshot is damaged; a new one will be made");
                 shared.maker.discard(snapshot);
                 return false;
             }
             Err(Broken::Connection(error)) => {
-                tracing::debug!(region, to, %error, "sending a snapshot broke off");
+                tracing::debug!(region, to, %error, "a snapshot connection broke while sending");
                 if progress.at.elapsed() >= shared.limits.patience {
                     tracing::warn!(region, to, %error, "a snapshot cannot be sent");
                     return false;
@@ -120,7 +121,7 @@ fn rest(shared: &Shared, pause: Duration) {
     }
 }
 
-/// How far the receiver ever was, and when it got there.
+/// The furthest place that the receiver reached, and the time at which it got there.
 struct Progress {
     reached: Place,
     at: Instant,
@@ -159,7 +160,7 @@ fn connect_and_send(
     })?;
     let asked_at = Instant::now();
     let first = hear(shared, sending, &mut wire, shared.limits.turn)?;
-    // The wait for its turn does not count against the stream.
+    // The wait for the receiver's turn does not count against the stream.
     progress.at += asked_at.elapsed();
     let mut stream =
         Stream { shared, snapshot, next: Place::default(), open: None, under_way: VecDeque::new() };
@@ -181,17 +182,17 @@ fn connect_and_send(
             }
             Frame::Done => return Ok(()),
             Frame::Refused { may_come_again: true, why } => return Err(io::Error::other(why).into()),
-            // Files that were asked for again and again were sent as they are here.
+            // Files that were requested again repeatedly were sent as they are here.
             Frame::Refused { why, .. } if rewinds > 1 => return Err(Broken::Damaged(why)),
             Frame::Refused { why, .. } => return Err(Broken::Refused(why)),
-            Frame::Offer { .. } | Frame::Data { .. } => return Err(invalid("an answer that none is").into()),
+            Frame::Offer { .. } | Frame::Data { .. } => return Err(invalid("not an answer").into()),
         }
         stream.fill_window(&mut wire)?;
     }
 }
 
-/// The receiver's next frame. Gives up when that takes longer than `patience`, or the transfer is wanted no
-/// longer.
+/// Returns the receiver's next frame. Fails if that takes longer than `patience`, or if the
+/// transfer is no longer wanted.
 fn hear(shared: &Shared, sending: &Sending, wire: &mut Wire, patience: Duration) -> io::Result<Frame> {
     let asked_at = Instant::now();
     loop {
@@ -214,7 +215,7 @@ struct Stream<'a> {
     snapshot: &'a Made,
     next: Place,
     open: Option<File>,
-    /// Where each frame that was not yet written ends, and its bytes.
+    /// The end place and the length of each frame that was not written yet.
     under_way: VecDeque<(Place, usize)>,
 }
 

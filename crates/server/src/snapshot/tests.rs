@@ -1,4 +1,5 @@
-//! Two services that talk over sockets on loopback, through a wire that can be cut and bent.
+//! Two services that talk over loopback sockets, through a connection that tests can cut and
+//! corrupt.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -26,7 +27,7 @@ use crate::transport::handshake::{self, Caller, Greeted, Introduced};
 use crate::transport::keys::SecretKey;
 use crate::transport::{self, Identity, Inbound, InboundAnswer, Remote};
 
-/// Long enough for a slow machine; no test waits for it when things are right.
+/// Long enough for a slow machine. A passing test never waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
 const SOURCE: StoreId = 1;
@@ -40,8 +41,8 @@ enum Event {
     Delivered(StoreId, RegionId, eraftpb::Message),
 }
 
-/// Counts the transfers between the question for room and the delivery, and lets nobody on before so many
-/// are there.
+/// Holds transfers between the check for room and the delivery until `expected` of them are there,
+/// and counts them.
 #[derive(Default)]
 struct Meeting {
     expected: usize,
@@ -153,7 +154,7 @@ impl Inbound for Lanes {
     }
 }
 
-/// A store with a service, and whoever listens for it.
+/// A store with a service and a listener.
 struct Side {
     service: Arc<SnapshotService>,
     host: Arc<Host>,
@@ -164,7 +165,7 @@ struct Side {
 
 impl Side {
     fn event(&self) -> Event {
-        self.events.recv_timeout(PATIENCE).expect("something happens in time")
+        self.events.recv_timeout(PATIENCE).expect("an event arrives in time")
     }
 
     fn counts(&self) -> Counts {
@@ -175,7 +176,7 @@ impl Side {
         self.service.running().unwrap().0.received.keys()
     }
 
-    /// As it happens a while later, when whatever was not touched is too old.
+    /// Sweeps as if everything unused were too old.
     fn sweep(&self) {
         let (shared, queues) = self.service.running().unwrap();
         shared.maker.sweep(Instant::now());
@@ -238,7 +239,7 @@ impl Pair {
         Pair { source, target, dir }
     }
 
-    /// Makes a snapshot at the source; its message is to be sent.
+    /// Makes a snapshot at the source. Returns the message to send.
     fn make(&self, region: RegionId) -> eraftpb::Message {
         self.source.service.make(region);
         match self.source.event() {
@@ -252,7 +253,7 @@ impl Pair {
         }
     }
 
-    /// Waits until the target was told of the snapshot and the source that it is there.
+    /// Waits until the target got the snapshot and the source was told so.
     fn arrives(&self, region: RegionId, message: &eraftpb::Message) {
         assert_eq!(self.target.event(), Event::Delivered(SOURCE, region, message.clone()));
         assert_eq!(self.source.event(), Event::Sent(region, TARGET, true));
@@ -273,7 +274,7 @@ impl Pair {
         let slots = [descriptor.slots.unwrap()];
         self.target.service.ingest(&descriptor, index, term, &slots).unwrap();
         assert_eq!(rows_of(&self.target.host.keyspace, region), rows_of(&self.source.host.keyspace, region));
-        // Again, as after a crash before anybody noted that it was done.
+        // Repeats the call, as after a crash before the first call was recorded.
         self.target.service.ingest(&descriptor, index, term, &slots).unwrap();
     }
 }
@@ -291,7 +292,7 @@ fn descriptor_of(region: RegionId) -> RegionDescriptor {
     RegionDescriptor::founded(region, Some(SlotRange { first, last: first + 9 }), &[SOURCE, TARGET])
 }
 
-/// A region at `index` with so many bytes that do not compress.
+/// Fills a region at `index` with this many incompressible bytes.
 fn fill(keyspace: &Keyspace, region: RegionId, index: LogIndex, bytes: usize) {
     const VALUE_BYTES: usize = 64 << 10;
     let descriptor = descriptor_of(region);
@@ -336,15 +337,15 @@ fn rows_of(keyspace: &Keyspace, region: RegionId) -> BTreeMap<Vec<u8>, Vec<u8>> 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     None,
-    /// The connection breaks when so many bytes went to the receiver.
+    /// The connection breaks after this many bytes to the receiver.
     CutAfter(usize),
-    /// It breaks when so many bytes came back.
+    /// The connection breaks after this many bytes to the sender.
     CutBackAfter(usize),
-    /// A bit changes on the way to the receiver.
+    /// One bit changes on the way to the receiver.
     FlipAt(usize),
 }
 
-/// Passes connections on to `to`: the first with the first fault, and so on, all later ones without.
+/// Forwards connections to `to`. Each connection gets the next fault, and later ones none.
 fn proxy(to: SocketAddr, faults: &[Fault]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -390,7 +391,7 @@ fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).unwrap().next().is_none()
 }
 
-/// Files are deleted by a thread that has the time.
+/// Waits until the background thread has deleted the files.
 fn until_empty(dir: &Path) {
     let deadline = Instant::now() + PATIENCE;
     while !is_empty(dir) {
@@ -425,14 +426,14 @@ fn a_transfer_that_breaks_off_in_a_file_goes_on_where_it_was() {
     let pair = Pair::new();
     fill(&pair.source.host.keyspace, 3, 50, 8 * MIB);
     let message = pair.make(3);
-    // In the middle of a file; then before anything was offered; then in the middle of another file.
+    // Breaks in the middle of a file, before an offer, and in the middle of another file.
     let faults = [Fault::CutAfter(4 * MIB + MIB / 2), Fault::CutAfter(10), Fault::CutAfter(2 * MIB + 1000)];
     *pair.source.host.target.lock() = Some(proxy(pair.target.address, &faults));
     pair.source.service.send(3, TARGET, message.clone());
     pair.arrives(3, &message);
     let (source, target) = (pair.source.counts(), pair.target.counts());
     assert_eq!((target.received, target.resumed, target.damaged), (1, 2, 0));
-    assert_eq!(target.received_bytes, source.made_bytes, "no byte was taken twice");
+    assert_eq!(target.received_bytes, source.made_bytes, "no byte was received twice");
     assert!(source.sent_bytes > source.made_bytes);
     pair.ingest(3, &message);
 }
@@ -488,13 +489,13 @@ fn a_store_without_room_refuses_and_one_that_finds_room_takes_it() {
     pair.source.service.send(3, TARGET, message.clone());
     pair.arrives(3, &message);
 
-    // The same at the store that makes it.
+    // The same check applies at the store that makes the snapshot.
     pair.source.host.room.store(MIB as u64, Ordering::SeqCst);
     fill(&pair.source.host.keyspace, 4, 60, 2 * MIB);
     pair.source.service.make(4);
     assert_eq!(pair.source.event(), Event::Failed(4));
     pair.source.service.make(99);
-    assert_eq!(pair.source.event(), Event::Failed(99), "there is no such region here");
+    assert_eq!(pair.source.event(), Event::Failed(99), "the region is not here");
     assert_eq!(pair.source.counts().make_failed, 2);
 }
 
@@ -531,7 +532,7 @@ fn as_many_as_the_limit_are_received_at_once_and_no_more() {
     }
 }
 
-/// Time passes only by sleeping.
+/// A clock on which time passes only by sleeping.
 #[derive(Default)]
 struct FakeClock(Mutex<Duration>);
 
@@ -549,14 +550,14 @@ impl Clock for FakeClock {
 fn making_and_sending_keep_to_the_rate() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(FakeClock::default());
-    // One stream: the clock knows nothing of sleeping side by side.
+    // One stream, because the clock cannot model parallel sleeps.
     let limits = Limits { streams: 1, rate: MIB as u64, ..limits() };
     let source = start_with(&dir.path().join("source"), SOURCE, limits, None, clock.clone());
     let target = start(&dir.path().join("target"), TARGET, self::limits(), None);
     *source.host.target.lock() = Some(target.address);
     let pair = Pair { source, target, dir };
     fill(&pair.source.host.keyspace, 3, 50, 6 * MIB);
-    // What may be saved up, and what is lost by rounding.
+    // The burst that a token bucket allows, and the rounding.
     let saved = Duration::from_millis(51);
     let seconds = |bytes: u64| Duration::from_secs_f64(bytes as f64 / MIB as f64);
 
@@ -606,7 +607,7 @@ fn what_a_stopped_store_had_received_is_there_when_it_starts_again() {
     std::fs::create_dir(&unknown).unwrap();
 
     let target = start(&dir.path().join("target"), TARGET, limits(), None);
-    assert!(!unknown.exists(), "a part that says nothing of itself is of no use");
+    assert!(!unknown.exists(), "a part without an offer is useless");
     *source.host.target.lock() = Some(target.address);
     let pair = Pair { source, target, dir };
     pair.source.service.send(3, TARGET, message.clone());
@@ -643,7 +644,7 @@ fn a_whole_snapshot_outlives_a_restart_and_parts_and_leftovers_go_in_time() {
     pair.source.sweep();
     until_empty(&pair.made());
     let gone = pair.target.service.ingest(&descriptor_of(4), 50, 5, &[descriptor_of(4).slots.unwrap()]);
-    assert!(gone.is_err(), "neither rows nor files: it cannot be said to be done");
+    assert!(gone.is_err(), "without rows and files the ingest must fail");
 
     std::fs::create_dir(pair.made().join("9-1.unfinished")).unwrap();
     let Pair { source, dir, .. } = pair;
@@ -665,20 +666,20 @@ fn an_accepted_snapshot_is_kept_however_long_it_waits() {
         message
     });
     pair.target.service.accept(3, 50, 5);
-    // For hours there is no room for it.
+    // There is no room for the snapshot for hours.
     for _ in 0..2 {
         pair.target.sweep();
         assert_eq!(pair.target.keys(), [Key { region: 3, index: 50, term: 5 }]);
         let refused = pair.target.service.ingest(&descriptor_of(3), 50, 6, &[]);
-        assert!(refused.is_err(), "it is of another term");
+        assert!(refused.is_err(), "the snapshot is of another term");
     }
-    // Its sender does not know, and is told that it is here.
+    // The sender does not know, and is told that the snapshot is here.
     pair.source.service.send(3, TARGET, messages[0].clone());
     pair.arrives(3, &messages[0]);
     pair.ingest(3, &messages[0]);
     until_empty(&pair.received());
     let gone = pair.target.service.ingest(&descriptor_of(4), 50, 5, &[descriptor_of(4).slots.unwrap()]);
-    assert!(gone.is_err(), "the other was not accepted, and went");
+    assert!(gone.is_err(), "the other snapshot was not accepted, and was deleted");
 }
 
 #[test]
@@ -691,7 +692,7 @@ fn a_part_of_an_earlier_snapshot_gives_way_to_a_later_one() {
     pair.source.service.send(3, TARGET, early);
     let deadline = Instant::now() + PATIENCE;
     while pair.target.keys() != [Key { region: 3, index: 50, term: 5 }] {
-        assert!(Instant::now() < deadline, "the early one is never begun");
+        assert!(Instant::now() < deadline, "the earlier transfer never began");
         std::thread::sleep(Duration::from_millis(2));
     }
 
@@ -711,7 +712,8 @@ fn the_message_is_delivered_once_for_each_time_that_it_is_sent() {
     let pair = Pair::new();
     fill(&pair.source.host.keyspace, 3, 50, MIB / 2);
     let message = pair.make(3);
-    // One file of data and one of the region's own rows, a frame each: `go`, two `taken`, and half of `done`.
+    // One file of data and one of the region's own rows, a frame each: `go`, two `taken`, and half
+    // of `done`.
     const PLACE_FRAME_BYTES: usize = 4 + 1 + 4 + 8;
     let cut = Fault::CutBackAfter(3 * PLACE_FRAME_BYTES + 2);
     *pair.source.host.target.lock() = Some(proxy(pair.target.address, &[cut]));
@@ -720,7 +722,7 @@ fn the_message_is_delivered_once_for_each_time_that_it_is_sent() {
     let bytes = pair.target.counts().received_bytes;
     assert_eq!(bytes, pair.source.counts().made_bytes);
 
-    // Whoever sends it again wants it delivered again, and need not bring the files.
+    // Sending the snapshot again delivers the message again, without the files.
     pair.source.service.send(3, TARGET, message.clone());
     pair.arrives(3, &message);
     assert_eq!(pair.target.counts().received_bytes, bytes);
@@ -739,7 +741,7 @@ fn a_snapshot_is_made_once_for_all_who_ask_and_again_when_more_was_applied() {
     assert_eq!(late.get_snapshot().get_metadata().index, 51);
     assert_eq!(std::fs::read_dir(pair.made()).unwrap().count(), 1, "only the newest is kept");
     pair.source.service.send(3, TARGET, early);
-    assert_eq!(pair.source.event(), Event::Sent(3, TARGET, false), "its files are gone");
+    assert_eq!(pair.source.event(), Event::Sent(3, TARGET, false), "the files are gone");
 }
 
 #[test]
@@ -768,7 +770,7 @@ fn stopping_does_not_wait_for_another_store() {
     let _waiting = connect_as(9, &pair.target);
     pair.source.service.stop();
     pair.target.service.stop();
-    assert_eq!(pair.source.events.try_recv(), Err(mpsc::TryRecvError::Empty), "nobody is told");
+    assert_eq!(pair.source.events.try_recv(), Err(mpsc::TryRecvError::Empty), "no event is sent");
     assert_eq!(Arc::strong_count(&pair.source.host), 1, "nothing holds on to the store");
     pair.source.service.make(3);
 }
@@ -791,14 +793,14 @@ fn a_transfer_that_waits_makes_way_when_it_is_no_longer_wanted() {
     pair.arrives(4, &second);
 }
 
-/// By what the stores of these tests prove themselves; each believes the first that comes.
+/// Returns the identity of a store of these tests. Each store believes the first key of another.
 fn identity_of(store: StoreId) -> Arc<Identity> {
     let (identity, _) = Identity::new(store, 7, SecretKey::numbered(store as u8), 0, None);
     identity.set_members((0..10).map(|id| (id, None)));
     Arc::new(identity)
 }
 
-/// Connects to the target as that store.
+/// Connects to the target as store `from`.
 fn connect_as(from: StoreId, target: &Side) -> TcpStream {
     let mut stream = TcpStream::connect(target.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -807,7 +809,7 @@ fn connect_as(from: StoreId, target: &Side) -> TcpStream {
     stream
 }
 
-/// Accepts as the target does, and says nothing more.
+/// Accepts a connection as the target does, and then sends nothing.
 fn accept_in_silence(listener: &TcpListener) -> TcpStream {
     let (mut stream, _) = listener.accept().unwrap();
     let mut hear = || {
@@ -847,7 +849,7 @@ fn of_two_stores_that_send_the_same_the_second_waits_and_of_one_the_former_conne
     let mut first = connect(8);
     assert!(matches!(first.receive().unwrap(), Frame::Go(_)));
     assert!(matches!(connect(9).receive().unwrap(), Frame::Refused { may_come_again: true, .. }));
-    // The first is still at it; and ends for another of its own.
+    // The first connection is still open. It ends when its store opens another.
     assert!(matches!(connect(8).receive().unwrap(), Frame::Refused { may_come_again: true, .. }));
     assert!(first.receive().is_err());
     pair.source.service.send(3, TARGET, message.clone());
@@ -909,7 +911,7 @@ fn nonsense_is_refused_or_hung_up_on_and_leaves_nothing() {
         wire.send(&data).unwrap();
         assert!(wire.receive().is_err(), "{data:?}");
     }
-    // The one thread that receives is still there.
+    // The only receiving thread still runs.
     drop(shared);
     pair.source.service.send(3, TARGET, message.clone());
     pair.arrives(3, &message);

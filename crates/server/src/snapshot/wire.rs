@@ -1,5 +1,6 @@
-//! What two stores say to each other over the connection of one snapshot, behind the hello. Every frame is
-//! a little-endian u32 length and that many bytes, the first of which is the kind; numbers are little-endian.
+//! The frames of two stores on the connection of one snapshot, behind the hello. Every frame is a
+//! little-endian u32 length and that many bytes, the first of which is the kind. Numbers are
+//! little-endian.
 //!
 //! ```text
 //! sender to receiver
@@ -13,7 +14,7 @@
 //! 6          what the transport answers to a hello that it does not like: reason u8, why
 //! ```
 //!
-//! A `go` may come again: a file turned out damaged, and everything from it on is wanted again.
+//! A `go` may be repeated: a file was damaged, and everything from it on must be sent again.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -24,15 +25,15 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::transport::frame::{take_bytes, take_u32, take_u64, take_u8, FrameError};
 
-/// Bytes of a file in one frame.
+/// Maximum bytes of a file in one frame.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
 
-/// Longest frame: data with what stands around it, or an offer of a hundred thousand files.
+/// Maximum bytes of a frame: data with its header, or an offer of a hundred thousand files.
 const FRAME_BYTES_MAX: usize = 4 << 20;
 
 const READ_BYTES: usize = 256 << 10;
 
-/// A place in a snapshot: the position of a file in the manifest, and an offset in it.
+/// A place in a snapshot: the position of a file in the manifest, and an offset in that file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub file: u32,
@@ -137,14 +138,14 @@ fn take_place(bytes: &mut Bytes) -> Result<Place, FrameError> {
     Ok(Place { file: take_u32(bytes, "a place")?, offset: take_u64(bytes, "a place")? })
 }
 
-/// One end of the connection, which blocks.
+/// One end of the blocking connection.
 pub struct Wire {
     stream: TcpStream,
     read: BytesMut,
 }
 
 impl Wire {
-    /// `read`: what was read from the stream already.
+    /// Creates the end. `read` is the input that was already read from the stream.
     pub fn new(stream: TcpStream, read: BytesMut) -> Wire {
         Wire { stream, read }
     }
@@ -157,7 +158,7 @@ impl Wire {
         self.stream.write_all(&frame.encode()?)
     }
 
-    /// The next frame; waits for it as long as the stream's read timeout says.
+    /// Returns the next frame. Waits for the time of the stream's read timeout.
     pub fn receive(&mut self) -> io::Result<Frame> {
         loop {
             if let Some(prefix) = self.read.first_chunk::<4>() {
@@ -170,7 +171,7 @@ impl Wire {
                     return Frame::decode(self.read.split_to(length).freeze()).map_err(invalid);
                 }
             }
-            // Room for what has come, not for what was announced.
+            // The buffer grows with the received bytes, not with the announced length.
             let filled = self.read.len();
             self.read.resize(filled + READ_BYTES, 0);
             let got = self.stream.read(&mut self.read[filled..]);

@@ -1,23 +1,23 @@
-//! Appends of any size, sent as pieces that fit into frames.
+//! Splits appends of any size into pieces that fit into frames.
 //!
-//! The consensus library adds what it sends to one store to the append that already waits for it, entry
-//! after entry, up to the whole window of messages in flight. To the receiver an append and its pieces,
-//! each beginning where the one before it ends, are the same: that is how appends follow each other
-//! anyway. A piece holds several entries up to [`PIECE_BYTES_MAX`], or a single one.
+//! The raft crate merges what it sends to one store into the append that already waits for that
+//! store, entry by entry, up to the whole window of messages in flight. For the receiver an append
+//! and its pieces are equivalent, because each piece begins where the previous one ends, as appends
+//! do anyway. A piece holds several entries up to [`PIECE_BYTES_MAX`], or a single one.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
 use raft::eraftpb::{Entry, Message, MessageType};
 
-/// Entries of one message, unless it is one entry.
+/// Maximum bytes of entries in one piece, unless it is a single entry.
 pub const PIECE_BYTES_MAX: usize = 4 << 20;
 
-/// What a message or an entry adds to the bytes that it carries, generously.
+/// The assumed overhead of a message and of an entry, in bytes; an upper bound.
 const MESSAGE_OVERHEAD: usize = 160;
 const ENTRY_OVERHEAD: usize = 48;
 
-/// Bytes that a message takes on the wire, or a little more.
+/// Returns the bytes that a message takes on the wire, or slightly more.
 pub fn bytes_of(message: &Message) -> usize {
     let entries = message.get_entries().iter().map(entry_bytes).fold(0, usize::saturating_add);
     MESSAGE_OVERHEAD + message.get_context().len() + message.get_snapshot().get_data().len() + entries
@@ -27,7 +27,7 @@ fn entry_bytes(entry: &Entry) -> usize {
     ENTRY_OVERHEAD + entry.get_data().len() + entry.get_context().len()
 }
 
-/// The message, or the pieces to send in its place, in order.
+/// Returns the message, or the pieces to send instead, in order.
 pub fn pieces(mut message: Message) -> Pieces {
     let is_cut = message.get_msg_type() == MessageType::MsgAppend && bytes_of(&message) > PIECE_BYTES_MAX;
     let later = if is_cut { message.take_entries().into_vec() } else { Vec::new() };
@@ -35,7 +35,7 @@ pub fn pieces(mut message: Message) -> Pieces {
 }
 
 pub struct Pieces {
-    /// The next piece, without its entries when it is cut.
+    /// The next piece. If the message is split, its entries are in `later`.
     next: Option<Message>,
     later: Peekable<IntoIter<Entry>>,
 }

@@ -1,23 +1,24 @@
-//! Frames between stores. Every frame is a little-endian u32 length and that many bytes, the first of
-//! which is the kind:
+//! Frames between stores. Every frame is a little-endian u32 length and that many bytes, the first
+//! of which is the kind:
 //!
 //! ```text
-//! 0 hello      magic "SYLD", wire version u16, from u64, to u64, lane u8, layout digest u64, cluster id u64,
-//!              key [u8; 32], nonce [u8; 32]
+//! 0 hello      magic "SYLD", wire version u16, from u64, to u64, lane u8, layout digest u64,
+//!              cluster id u64, key [u8; 32], nonce [u8; 32]
 //! 1 raft       (region u64, length u32, eraftpb::Message)*
 //! 2 heartbeat  the ledger's encoding of one store's report
 //! 3 request    id u64, kind u8, body
 //! 4 response   id u64, status u8, body
-//! 5 order      what the meta region's leader wants of a region's: an encoded cluster::Order
+//! 5 order      an encoded cluster::Order of the meta region's leader for a region's leader
 //! 6 refused    reason u8, text: in answer to a hello or a proof, before the connection is closed
 //! 7 announce   the newest descriptor of a region that the sender has applied
 //! 8 challenge  key [u8; 32], nonce [u8; 32], signature [u8; 64]: in answer to a hello
-//! 9 proof      signature [u8; 64], password's proof [u8; 32] (zeros: none): in answer to a challenge
+//! 9 proof      signature [u8; 64], password's proof [u8; 32] or zeros: in answer to a challenge
 //! ```
 //!
 //! A connection begins with hello, challenge and proof; what they prove is in `handshake`.
 //!
-//! Decoding checks every length against what is there, and allocates nothing from a declared one.
+//! Decoding checks every length against the available bytes, and allocates nothing for a declared
+//! length.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use cluster::StoreKey;
@@ -30,29 +31,31 @@ use super::append;
 pub const WIRE_VERSION: u16 = 3;
 const MAGIC: &[u8; 4] = b"SYLD";
 
-/// Longest frame that is written or read: room for the largest value, and for what stands around it.
+/// Maximum bytes of a frame that is written or read: the largest value and its overhead.
 pub const FRAME_BYTES_MAX: usize = 600 << 20;
 
-/// A batch of Raft messages is closed when it has grown past this, so that a frame holds no more than
-/// this and one message.
+/// The size in bytes at which a batch of Raft messages is closed. A frame holds at most this and
+/// one more message.
 pub const RAFT_BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// A longer Raft message is not sent. The largest that is made holds one log entry (see `append`).
+/// Maximum bytes of a Raft message. Longer ones are not sent. The largest one holds a single log
+/// entry (see `append`).
 pub const RAFT_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX - RAFT_BATCH_BYTES_MAX - 64;
 
-/// What a response's frame needs beside the body.
+/// Bytes of a response's frame beside the body.
 pub const RESPONSE_OVERHEAD: usize = 1 + 8 + 1;
 
 const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize);
 
-/// Stores talk over separate connections, so that entries never delay a heartbeat or a vote.
+/// The kinds of connections between stores. They are separate, so that entries never delay a
+/// heartbeat or a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     Control = 0,
     Log = 1,
-    /// Clients' commands, passed on to the store that leads.
+    /// Clients' commands that are passed to the leader's store.
     Request = 2,
-    /// One snapshot; behind the hello it has frames of its own (`snapshot::wire`).
+    /// One snapshot. Behind the hello it has frames of its own (`snapshot::wire`).
     Snapshot = 3,
 }
 
@@ -62,18 +65,18 @@ pub struct Hello {
     pub to: StoreId,
     pub lane: Lane,
     pub layout_digest: u64,
-    /// 0 while the sender does not know it.
+    /// The cluster's id; 0 while the sender does not know it.
     pub cluster_id: u64,
-    /// By which the sender is known. To be believed once it has proved that it has the other half.
+    /// The sender's key. It counts only after the sender has proved that it has the private half.
     pub key: StoreKey,
-    /// Drawn for this connection: the receiver proves itself by it.
+    /// A random number for this connection, which the receiver must sign.
     pub nonce: Nonce,
 }
 
-/// Drawn at random, for one connection.
+/// A random number for one connection.
 pub type Nonce = [u8; 32];
 
-/// The receiver of a hello proves itself, and asks for a proof.
+/// The receiver's answer to a hello: it proves its own identity and requests a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
     pub key: StoreKey,
@@ -84,11 +87,11 @@ pub struct Challenge {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
     pub signature: [u8; 64],
-    /// That the sender knows the cluster's password; zeros: it does not say so.
+    /// A proof that the sender knows the cluster's password; zeros if it gives none.
     pub password: [u8; 32],
 }
 
-/// Why a store that said hello is not listened to.
+/// Why a store is refused after its hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: RefusalReason,
@@ -97,13 +100,15 @@ pub struct Refusal {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// It should not be at this address, or belongs to another cluster. It may be our own mistake.
+    /// The store should not be at this address, or belongs to another cluster. The error may be on
+    /// this side.
     Wrong = 0,
-    /// The cluster knows a store of this number with another key: this one has lost its data.
+    /// The cluster knows a store with this number and another key, so this one has lost its data.
     OtherKey = 1,
     /// The store was removed from the cluster.
     Removed = 2,
-    /// The receiver does not know a store of this number, and asks others whether there is one.
+    /// The receiver does not know a store with this number, and asks other stores whether there is
+    /// one.
     NotYetKnown = 3,
 }
 
@@ -123,7 +128,7 @@ pub enum Frame {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    #[error("a frame of {0} bytes is longer than is taken")]
+    #[error("a frame of {0} bytes is longer than allowed")]
     TooLong(usize),
     #[error("frame ends inside {0}")]
     Truncated(&'static str),
@@ -143,12 +148,12 @@ pub enum FrameError {
     TrailingBytes(usize),
 }
 
-/// Takes one whole frame from the front of `buffer`, or `None` when more bytes are needed.
+/// Removes one complete frame from the front of `buffer`. Returns `None` if more bytes are needed.
 pub fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     take_within(FRAME_BYTES_MAX, buffer)
 }
 
-/// The same, where no frame is longer than `bytes_max`.
+/// Does the same with a limit of `bytes_max` for a frame.
 pub fn take_within(bytes_max: usize, buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     let Some(prefix) = buffer.first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_le_bytes(*prefix) as usize;
@@ -246,12 +251,13 @@ fn decode_refusal(bytes: &mut Bytes) -> Result<Refusal, FrameError> {
     Ok(Refusal { reason, text })
 }
 
-/// Appends the frame, length first.
+/// Appends the frame, with its length first.
 ///
 /// # Errors
-/// [`FrameError::TooLong`]: then nothing was appended.
+/// [`FrameError::TooLong`]: nothing was appended.
 pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
-    // Looked at before anything is copied: what does not fit may be gigabytes.
+    // The length is checked before anything is copied, because a frame that is too long may have
+    // gigabytes.
     let length = content_length(frame);
     if length > FRAME_BYTES_MAX {
         return Err(FrameError::TooLong(length));
@@ -346,14 +352,16 @@ pub struct RaftFrameWriter {
 
 impl RaftFrameWriter {
     /// # Errors
-    /// [`FrameError::TooLong`] for a message that no frame holds beside a batch: nothing was appended.
+    /// [`FrameError::TooLong`] if the message does not fit into a frame beside a batch. Nothing was
+    /// appended.
     pub fn push(
         &mut self,
         out: &mut BytesMut,
         region: RegionId,
         message: &eraftpb::Message,
     ) -> Result<(), FrameError> {
-        // The library adds sizes up in 32 bits, so a message this large is not even asked for its size.
+        // The protobuf library adds sizes in 32 bits, so the size of a very large message is never
+        // requested.
         let estimate = append::bytes_of(message);
         if estimate > RAFT_MESSAGE_BYTES_MAX {
             return Err(FrameError::TooLong(estimate));
@@ -418,14 +426,14 @@ pub fn take_bytes(bytes: &mut Bytes, length: usize, what: &'static str) -> Resul
     Ok(bytes.split_to(length))
 }
 
-/// What must hold for any bytes from another store: a frame or an error comes back, and a frame that was
-/// read is written and read again the same.
+/// Checks what must hold for any bytes from another store: decoding returns a frame or an error,
+/// and a decoded frame survives encoding and decoding.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let mut buffer = BytesMut::from(bytes);
     while let Ok(Some(frame)) = take(&mut buffer) {
         let mut wire = BytesMut::new();
-        encode(&frame, &mut wire).expect("what was read from a frame fits into one");
+        encode(&frame, &mut wire).expect("a decoded frame fits into a frame");
         assert_eq!(take(&mut wire), Ok(Some(frame)));
         assert!(wire.is_empty());
     }
@@ -529,7 +537,7 @@ mod tests {
         writer.finish(&mut wire);
         let mut seen = Vec::new();
         while let Some(frame) = take(&mut wire).unwrap() {
-            let Frame::Raft(batch) = frame else { panic!("another kind of frame") };
+            let Frame::Raft(batch) = frame else { panic!("unexpected kind of frame") };
             seen.push(batch);
         }
         assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);

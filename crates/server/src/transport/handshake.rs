@@ -1,4 +1,5 @@
-//! How every connection between stores begins: both ends prove who they are, in one round trip.
+//! The beginning of every connection between stores: both ends prove their identity, in one round
+//! trip.
 //!
 //! ```text
 //!  caller    ── hello: numbers, lane, cluster, own key, a nonce ──────────▶  acceptor
@@ -9,10 +10,10 @@
 //!            ◀── refused, and why ── or what follows the proof is heard
 //! ```
 //!
-//! Each signs the whole hello, the acceptor's key and its nonce behind a label of its own. So what is said to one
-//! store, on one connection, is worth nothing to another or on another; and what everybody knows of a store, its
-//! public key, does not help to pass for it. Nothing is encrypted: who can read and change what passes on the way
-//! can take a connection over after its beginning.
+//! Each end signs the whole hello, the acceptor's key and its nonce, behind a label of its own. So
+//! a proof for one store on one connection is worthless for another store or connection, and a
+//! store's public key does not help to impersonate it. Nothing is encrypted: an attacker who can
+//! read and change the traffic can take a connection over after its beginning.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -31,7 +32,7 @@ use super::keyring::Verdict;
 use super::keys;
 use super::socket;
 
-/// Nothing but short frames may come first: a stranger cannot make a buffer grow.
+/// Maximum bytes of a frame before the proof, so that a stranger cannot make a buffer grow.
 pub const FRAME_BYTES_MAX: usize = 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -40,7 +41,7 @@ const CALLER: &[u8] = b"steelyard 3: caller\0";
 const ACCEPTOR: &[u8] = b"steelyard 3: acceptor\0";
 const PASSWORD: &[u8] = b"steelyard 3: password\0";
 
-/// What both ends have said.
+/// The content that both ends sign.
 struct Transcript(Vec<u8>);
 
 impl Transcript {
@@ -59,11 +60,11 @@ fn encoded(frame: Frame) -> BytesMut {
     bytes
 }
 
-/// Why there is no connection to a store.
+/// Why a connection to a store could not be opened.
 #[derive(Debug)]
 pub enum NotOpened {
     Io(io::Error),
-    /// The other end says so, before it has proved who it is.
+    /// The other end refused, before it proved its identity.
     Refused(Refusal),
     /// The other end is not the store that was called.
     Stranger(String),
@@ -86,7 +87,8 @@ impl From<NotOpened> for io::Error {
 }
 
 impl NotOpened {
-    /// What an operator should know of it. Whoever did not prove itself cannot say that this store is to stop.
+    /// Returns the refusal to report to the operator. An end that did not prove its identity cannot
+    /// make this store stop.
     pub fn refusal(self) -> Option<Refusal> {
         let text = match self {
             NotOpened::Io(_) => return None,
@@ -97,7 +99,7 @@ impl NotOpened {
     }
 }
 
-/// The caller's side of one connection's beginning.
+/// The caller's side of a connection's beginning.
 pub struct Caller {
     identity: Arc<Identity>,
     hello: Hello,
@@ -121,24 +123,24 @@ impl Caller {
         encoded(Frame::Hello(self.hello.clone()))
     }
 
-    /// The proof, if the other end has proved itself.
+    /// Returns the proof, if the other end has proved its identity.
     fn answer(&self, frame: Frame) -> Result<BytesMut, NotOpened> {
         let Challenge { key, nonce, signature } = match frame {
             Frame::Challenge(challenge) => challenge,
             Frame::Refused(refusal) => return Err(NotOpened::Refused(refusal)),
-            _ => return Err(invalid("not a challenge").into()),
+            _ => return Err(invalid("the answer to a hello is not a challenge").into()),
         };
         let transcript = Transcript::new(&self.hello, &key, &nonce);
         let to = self.hello.to;
         if !keys::has_signed(&key, &transcript.as_said_by(ACCEPTOR), &signature) {
-            return Err(NotOpened::Stranger(format!("what answers for store {to} has no key")));
+            return Err(NotOpened::Stranger(format!("what answers for store {to} cannot prove its key")));
         }
-        // Who is about to join has been told an address, and knows no store by its key.
+        // A store that is about to join knows only an address, and no store's key.
         let verdict = if to == NOBODY { Verdict::FirstSeen } else { self.identity.keyring.meet(to, key) };
         if !matches!(verdict, Verdict::Agreed | Verdict::FirstSeen) {
             return Err(NotOpened::Stranger(format!(
-                "what answers for store {to} has another key than that store: its address is another's now, or its \
-                 data directory was replaced"
+                "the process that answers for store {to} has another key: the address now belongs to another \
+                 store, or the data directory was replaced"
             )));
         }
         let signature = self.identity.secret.sign(&transcript.as_said_by(CALLER));
@@ -158,7 +160,7 @@ impl Caller {
         self.answer(challenge).expect("the challenge is good")
     }
 
-    /// Connects, and proves this store's identity to another that has proved its own.
+    /// Connects, and proves this store's identity after the other store has proved its own.
     pub async fn connect(&self, address: SocketAddr) -> Result<TcpStream, NotOpened> {
         let timed_out = |_| NotOpened::Io(io::ErrorKind::TimedOut.into());
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
@@ -182,7 +184,7 @@ impl Caller {
         Ok(stream)
     }
 
-    /// The same over a connection that blocks, as long as its timeouts say.
+    /// Does the same over a blocking connection, within its timeouts.
     pub fn introduce(&self, stream: &mut std::net::TcpStream) -> Result<(), NotOpened> {
         stream.write_all(&self.hello())?;
         let (mut bytes, mut read) = (BytesMut::new(), [0; FRAME_BYTES_MAX]);
@@ -200,11 +202,11 @@ impl Caller {
     }
 }
 
-/// A short frame with nothing behind it: the other end has to wait for an answer.
+/// Returns a short frame with no bytes behind it, because the other end must wait for an answer.
 fn take_only(bytes: &mut BytesMut) -> io::Result<Option<Frame>> {
     let frame = frame::take_within(FRAME_BYTES_MAX, bytes).map_err(io::Error::other)?;
     match frame {
-        Some(_) if !bytes.is_empty() => Err(invalid("more than was asked for")),
+        Some(_) if !bytes.is_empty() => Err(invalid("bytes behind a frame of the handshake")),
         frame => Ok(frame),
     }
 }
@@ -213,13 +215,13 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// The acceptor's side: it has said who it is, and waits for the caller's proof.
+/// The acceptor's side: it has sent its challenge and waits for the caller's proof.
 pub struct Greeted {
     hello: Hello,
     transcript: Transcript,
 }
 
-/// A caller that has proved to have the key that it came with. Whose that is remains to be seen.
+/// A caller that has proved that it has its key. Its store is not checked yet.
 pub struct Introduced {
     pub hello: Hello,
     transcript: Transcript,
@@ -235,7 +237,7 @@ impl Greeted {
         Ok((Greeted { hello, transcript }, challenge))
     }
 
-    /// `None`: the caller does not have the key that it says.
+    /// Returns `None` if the caller does not have the key that it claims.
     pub fn check(self, Proof { signature, password }: Proof) -> Option<Introduced> {
         let Greeted { hello, transcript } = self;
         keys::has_signed(&hello.key, &transcript.as_said_by(CALLER), &signature).then_some(Introduced {
@@ -252,7 +254,7 @@ impl Introduced {
     }
 }
 
-/// Takes a frame of a connection's beginning.
+/// Removes a frame of the handshake from the front of `bytes`.
 pub fn take(bytes: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     frame::take_within(FRAME_BYTES_MAX, bytes)
 }

@@ -1,4 +1,4 @@
-//! Who a store is when it connects, and what it is told when it is not believed.
+//! A store's identity on its connections, and the refusals that it receives.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,16 +10,18 @@ use super::frame::Refusal;
 use super::keyring::Keyring;
 use super::keys::SecretKey;
 
-/// In place of a store's number: one that is about to join, or any store that answers it.
+/// Replaces a store's number: for a store that is about to join, and for any store that may answer
+/// it.
 pub const NOBODY: StoreId = StoreId::MAX;
 
-/// By what this store proves itself to others, and knows them. The cluster's id is 0 until it is known.
+/// The means by which this store proves its identity, and checks that of others. The cluster's id
+/// is 0 until it is known.
 pub struct Identity {
     pub store: StoreId,
-    /// Of the layout with which the cluster began.
+    /// The digest of the cluster's initial layout.
     pub layout_digest: u64,
     pub(super) secret: SecretKey,
-    /// The cluster's password, which lets in whom others do not know by its key yet.
+    /// The cluster's password. It admits stores whose keys are not known yet.
     pub(super) password: Option<String>,
     pub keyring: Keyring,
     cluster_id: AtomicU64,
@@ -27,7 +29,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Refusals by other stores come out of the receiver.
+    /// Creates the identity. The receiver gets the refusals by other stores.
     pub fn new(
         store: StoreId,
         layout_digest: u64,
@@ -40,7 +42,7 @@ impl Identity {
         (Identity { store, layout_digest, secret, password, keyring, cluster_id, refusals }, refused)
     }
 
-    /// Of a store that is about to join.
+    /// Creates the identity of a store that is about to join.
     pub fn joining(secret: SecretKey, password: Option<String>) -> Identity {
         Identity::new(NOBODY, 0, secret, 0, password).0
     }
@@ -53,19 +55,19 @@ impl Identity {
         self.cluster_id.load(Ordering::Acquire)
     }
 
-    /// Takes the cluster's id in. False: one is known already.
+    /// Sets the cluster's id. Returns false if one is already known.
     pub fn take_cluster_id(&self, id: u64) -> bool {
         self.cluster_id.compare_exchange(0, id, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Takes in the members and their keys. This store knows its own.
+    /// Sets the members and their keys. This store uses its own key for itself.
     pub fn set_members(&self, members: impl Iterator<Item = (StoreId, Option<StoreKey>)>) {
         let own = self.key();
         self.keyring.set(members.map(|(id, key)| (id, if id == self.store { Some(own) } else { key })));
     }
 
     pub(super) fn refused(&self, by: StoreId, refusal: Refusal) {
-        // Nobody listens any more only while the store stops.
+        // The receiver is gone only while the store stops.
         let _ = self.refusals.send((by, refusal));
     }
 }

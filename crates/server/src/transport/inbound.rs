@@ -1,4 +1,4 @@
-//! The incoming side: every other store's lanes.
+//! The incoming side of the connections with other stores.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,49 +22,52 @@ use super::socket;
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
 
-/// Who is at the other end of a connection, as it has proved.
+/// The proved identity of the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// `NOBODY`: it is about to join.
+    /// The store; `NOBODY` if it is about to join.
     pub store: StoreId,
     pub key: StoreKey,
 }
 
-/// Of what a connection may have under way.
+/// A share of the bytes that a connection may have in progress.
 pub type Place = OwnedSemaphorePermit;
 
-/// Where frames from other stores go.
+/// The receiver of frames from other stores.
 pub trait Inbound: Send + Sync + 'static {
-    /// They keep their place among the connection's bytes for as long as they are not taken in.
+    /// Receives Raft messages. `place` holds their share of the connection's bytes until they are
+    /// processed.
     fn raft(&self, from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>, place: Place);
     fn heartbeat(&self, from: StoreId, report: Bytes);
     fn order(&self, from: StoreId, order: Bytes);
     fn announce(&self, from: StoreId, descriptor: Bytes);
-    /// Whether a store of the right layout that reached the right store, and has the key that it says, is listened
-    /// to; or one that is about to join.
+    /// Decides whether to admit a caller with the right layout and a proved key that reached the
+    /// right store, or one that is about to join.
     fn admit(&self, caller: &Introduced) -> Result<(), Refusal>;
-    /// Whether one that was admitted still is what it was then.
+    /// Returns true if an admitted store is still what it was then.
     fn is_welcome(&self, from: &Remote) -> bool;
-    /// Answers with a status byte and a body. `NOBODY` asks before it joins.
+    /// Answers a request with a status byte and a body. `NOBODY` asks before it joins.
     fn request(self: Arc<Self>, from: Remote, kind: u8, body: Bytes) -> InboundAnswer;
-    /// Takes over a connection that is to bring a snapshot, with what was read from it behind the hello.
+    /// Takes over a snapshot connection, with the input that was read behind its hello.
     fn snapshot_lane(&self, from: StoreId, _stream: TcpStream, _read: BytesMut) {
-        tracing::warn!(from, "a snapshot came to a store that takes none");
+        tracing::warn!(from, "a snapshot was offered to a store that accepts none");
     }
-    /// Requests of one connection that are worked on at once, or messages that are not taken in, in bytes; more wait in
-    /// the socket.
+    /// Returns the maximum bytes of one connection's requests in progress, or of its unprocessed
+    /// messages. More input waits in the socket.
     fn bytes_at_once(&self) -> usize;
-    /// What is answered in place of an answer of `bytes` bytes, which no frame holds.
+    /// Returns the answer that replaces one of `bytes` bytes, which fits into no frame.
     fn too_long(&self, bytes: usize) -> (u8, Bytes);
 }
 
-/// A request weighs what it holds, a small one what working on it takes, and the largest no more than all there is.
+/// Minimum weight of a request in bytes, which covers its processing. The weight is at most the
+/// connection's limit.
 const REQUEST_WEIGHT_MIN: usize = 4 << 10;
-/// How much is encoded before it is handed to the socket.
+/// Bytes that are encoded before they are written to the socket.
 const WRITE_BYTES: usize = 1 << 20;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const REFUSAL_LINGER: Duration = Duration::from_secs(1);
-/// Who is no store yet asks one short thing, and is given up after a while; of such no more are heard at once.
+/// Limits for a caller that is not a store yet: the bytes of its only request, its time, and the
+/// number of such callers.
 const STRANGER_FRAME_BYTES_MAX: usize = 16 << 10;
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(15);
 const STRANGERS_AT_ONCE: usize = 64;
@@ -101,7 +104,7 @@ async fn serve(
     let introduction = introduce(&mut stream, &mut bytes, identity);
     let introduced = tokio::time::timeout(HELLO_TIMEOUT, introduction)
         .await
-        .map_err(|_| "it did not introduce itself in time".to_owned())??;
+        .map_err(|_| "the other end did not introduce itself in time".to_owned())??;
     let admitted = introduced.and_then(|caller| {
         inbound.admit(&caller)?;
         Ok(caller.hello)
@@ -123,14 +126,16 @@ async fn serve(
         return converse(stream, bytes, from, inbound).await;
     }
     let Ok(_permit) = strangers.try_acquire() else {
-        refuse(stream, wrong("too many ask to join at once; ask again".into())).await;
-        return Err("too many ask to join at once".into());
+        refuse(stream, wrong("too many stores ask to join at the same time; try again".into())).await;
+        return Err("too many stores ask to join at the same time".into());
     };
     let conversation = tokio::time::timeout(STRANGER_TIMEOUT, converse(stream, bytes, from, inbound));
-    conversation.await.unwrap_or_else(|_| Err("who asks to join stays too long".into()))
+    conversation
+        .await
+        .unwrap_or_else(|_| Err("a store that asks to join stayed connected for too long".into()))
 }
 
-/// Hears and answers until the connection ends.
+/// Reads requests and answers them until the connection ends.
 async fn converse(
     stream: TcpStream,
     bytes: BytesMut,
@@ -139,14 +144,14 @@ async fn converse(
 ) -> Result<(), String> {
     let (mut reader, writer) = stream.into_split();
     let (answers, answer_queue) = mpsc::unbounded_channel();
-    // Answers are encoded beside the reading; the set takes its task with it however this one ends.
+    // A task of its own encodes the answers. The set ends the task whenever this function returns.
     let mut writing = JoinSet::new();
     writing.spawn(write_answers(writer, answer_queue, inbound.clone()));
-    // Whoever cannot be answered is not listened to: the other side shall notice and connect anew.
+    // Without a way to answer, the connection ends, so that the other side notices and reconnects.
     tokio::select! {
         result = read_frames(&mut reader, bytes, from, inbound, answers) => result,
         ended = writing.join_next() => match ended {
-            Some(Err(error)) if error.is_panic() => Err("answering panicked".into()),
+            Some(Err(error)) if error.is_panic() => Err("the task that writes answers panicked".into()),
             _ => Err("answers cannot be written".into()),
         },
     }
@@ -156,8 +161,7 @@ fn wrong(text: String) -> Refusal {
     Refusal { reason: RefusalReason::Wrong, text }
 }
 
-/// Hears who calls, says who this is, and sees that the caller has the key that it says. What came behind its proof
-/// stays in `bytes`.
+/// Runs the acceptor's side of the handshake. Input behind the caller's proof stays in `bytes`.
 async fn introduce(
     stream: &mut TcpStream,
     bytes: &mut BytesMut,
@@ -176,7 +180,7 @@ async fn introduce(
         Frame::Proof(proof) => proof,
         _ => return Err("a frame before the proof".into()),
     };
-    let unproved = || wrong("its hello is not signed with the key that it says".into());
+    let unproved = || wrong("its hello is not signed with the key that it claims".into());
     Ok(greeted.check(proof).ok_or_else(unproved))
 }
 
@@ -185,7 +189,7 @@ fn is_for_this(hello: &Hello, identity: &Identity) -> Result<(), Refusal> {
     if hello.from == NOBODY {
         return match hello.lane {
             Lane::Request => Ok(()),
-            _ => Err(wrong("a store without a number may only ask".into())),
+            _ => Err(wrong("a store without a number may only send requests".into())),
         };
     }
     if hello.to != this || hello.from == this {
@@ -197,8 +201,8 @@ fn is_for_this(hello: &Hello, identity: &Identity) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Says why, and waits a moment for the other side to close: what it has sent and nobody read would take the
-/// words with it.
+/// Sends the refusal and waits a moment for the other side to close. A close with unread input
+/// would discard the refusal.
 async fn refuse(mut stream: TcpStream, refusal: Refusal) {
     let mut bytes = BytesMut::new();
     if frame::encode(&Frame::Refused(refusal), &mut bytes).is_err() || stream.write_all(&bytes).await.is_err()
@@ -213,8 +217,8 @@ async fn refuse(mut stream: TcpStream, refusal: Refusal) {
     let _ = tokio::time::timeout(REFUSAL_LINGER, drain).await;
 }
 
-/// An answer on its way out. Its request counts as being worked on until it is written, so that a store
-/// which asks and does not read cannot make answers pile up.
+/// An answer to be written. Its request counts as in progress until then, so that a store that
+/// sends requests and does not read cannot make answers pile up.
 struct Response {
     id: u64,
     status: u8,
@@ -263,7 +267,7 @@ async fn read_first(stream: &mut TcpStream, bytes: &mut BytesMut) -> Result<Fram
             return Ok(frame);
         }
         if stream.read_buf(bytes).await.map_err(|e| e.to_string())? == 0 {
-            return Err("closed before it introduced itself".into());
+            return Err("the other end closed the connection before it introduced itself".into());
         }
     }
 }
@@ -278,7 +282,7 @@ async fn read_frames(
     let from = remote.store;
     let bytes_at_once =
         inbound.bytes_at_once().clamp(REQUEST_WEIGHT_MIN, Semaphore::MAX_PERMITS.min(1 << 31));
-    // A stranger's request, however short, takes all there is: it asks one thing at a time.
+    // A stranger's request takes the whole limit, so a stranger makes one request at a time.
     let (frame_bytes_max, weight_min) = match from {
         NOBODY => (STRANGER_FRAME_BYTES_MAX, bytes_at_once),
         _ => (FRAME_BYTES_MAX, REQUEST_WEIGHT_MIN),
@@ -286,14 +290,14 @@ async fn read_frames(
     let at_once = Arc::new(Semaphore::new(bytes_at_once));
     loop {
         if !bytes.is_empty() && !inbound.is_welcome(&remote) {
-            return Err(format!("store {from} is not listened to any more"));
+            return Err(format!("store {from} is no longer admitted"));
         }
         while let Some(frame) = frame::take_within(frame_bytes_max, &mut bytes).map_err(|e| e.to_string())? {
             match frame {
                 Frame::Raft(_) | Frame::Heartbeat(_) | Frame::Order(_) | Frame::Announce(_)
                     if from == NOBODY =>
                 {
-                    return Err("a frame of a store that is none".into())
+                    return Err("a frame of a member from a store that is not one".into())
                 }
                 Frame::Raft(messages) => {
                     let bytes = messages.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
@@ -333,7 +337,7 @@ fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Vec<(RegionId, er
     let decode = |(region, bytes): (RegionId, Bytes)| {
         let mut message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
         for entry in message.mut_entries().iter_mut().filter(|entry| entry.data.len() < frame_bytes / 2) {
-            // Else an entry that is kept would keep the whole frame.
+            // Otherwise a kept entry would keep the whole frame in memory.
             entry.data = Bytes::copy_from_slice(&entry.data);
         }
         Ok((region, message))
@@ -357,7 +361,7 @@ mod tests {
     struct Working {
         begun: AtomicUsize,
         finish: Notify,
-        /// Of messages that are not taken in.
+        /// The shares of messages that are not processed yet.
         places: Mutex<Vec<Place>>,
     }
 
@@ -394,7 +398,7 @@ mod tests {
         }
     }
 
-    /// Lets every task run until all of them wait.
+    /// Runs every task until all of them wait.
     async fn settle() {
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -463,7 +467,7 @@ mod tests {
             let _ = read_frames(&mut tokio::io::empty(), wire, from, inbound, answers).await;
         });
         settle().await;
-        // A message's frame is a little more than half of what there is.
+        // A message's frame takes slightly more than half of the limit.
         for taken_in in 0..3 {
             assert_eq!(working.places.lock().len(), 1, "{taken_in} taken in");
             working.places.lock().clear();
@@ -487,6 +491,6 @@ mod tests {
         settle().await;
         assert_eq!(working.begun.load(Ordering::Relaxed), 2);
         let (_, begun, _tasks) = begun_by(NOBODY, &[STRANGER_FRAME_BYTES_MAX]).await;
-        assert_eq!(begun, 0, "it is not even read");
+        assert_eq!(begun, 0, "the request is not even read");
     }
 }

@@ -1,8 +1,8 @@
-//! By which key each member is known.
+//! The known key of each member.
 //!
-//! The list of stores says it, once a member has told its key. Until then, while a cluster of a fixed list begins,
-//! the first key that a member proves itself by counts, on either side of a connection, for as long as this process
-//! lives or until the list says another.
+//! The list of stores names it, once the member has reported its key. Until then, while a cluster
+//! of a fixed list begins, the first key with which a member proves its identity counts, on either
+//! side of a connection. It counts while this process lives, or until the list names another.
 
 use std::collections::BTreeMap;
 
@@ -15,29 +15,29 @@ pub struct Keyring(Mutex<BTreeMap<StoreId, Known>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// The list of stores says so.
+    /// The list of stores names this key.
     Agreed(StoreKey),
     FirstSeen(StoreKey),
     Untold,
 }
 
-/// What a key is, that a store has proved to have.
+/// The standing of a key that a store has proved to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The member's, as all agree.
+    /// The member's key in the list of stores.
     Agreed,
-    /// The one that it came with first.
+    /// The key that the member used first.
     FirstSeen,
-    /// Another one than all agree on.
+    /// Another key than the one in the list.
     NotAgreed,
-    /// Another one than it came with first.
+    /// Another key than the member used first.
     NotFirst,
     /// There is no such member.
     Unknown,
 }
 
 impl Keyring {
-    /// Takes in the members, and their keys as far as they are agreed on.
+    /// Sets the members, and their keys where the list names them.
     pub fn set(&self, members: impl Iterator<Item = (StoreId, Option<StoreKey>)>) {
         let mut known = self.0.lock();
         let former = std::mem::take(&mut *known);
@@ -47,7 +47,7 @@ impl Keyring {
         }
     }
 
-    /// What the key is of a store that has just proved to have it.
+    /// Returns the standing of a key that a store has just proved to have.
     pub fn meet(&self, store: StoreId, key: StoreKey) -> Verdict {
         match self.0.lock().get_mut(&store) {
             Some(Known::Agreed(known)) if *known == key => Verdict::Agreed,
@@ -62,7 +62,7 @@ impl Keyring {
         }
     }
 
-    /// Whether what the key belongs to is still a member under this number.
+    /// Returns true if the owner of the key is still a member with this number.
     pub fn has(&self, store: StoreId, key: StoreKey) -> bool {
         match self.0.lock().get(&store) {
             Some(Known::Agreed(known) | Known::FirstSeen(known)) => *known == key,
@@ -70,7 +70,7 @@ impl Keyring {
         }
     }
 
-    /// Whether the list of stores says by which key the member is known.
+    /// Returns true if the list of stores names the member's key.
     pub fn is_agreed(&self, store: StoreId) -> bool {
         matches!(self.0.lock().get(&store), Some(Known::Agreed(_)))
     }
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(keyring.meet(1, a), Verdict::FirstSeen);
         assert_eq!((keyring.meet(2, b), keyring.meet(2, a)), (Verdict::Agreed, Verdict::NotAgreed));
         assert!(keyring.has(1, a) && keyring.has(2, b) && !keyring.has(2, a));
-        // A list that does not say it changes nothing; one that does has the last word.
+        // A list without a key changes nothing, and a list with a key is final.
         keyring.set([(1, None), (2, Some(b))].into_iter());
         assert_eq!(keyring.meet(1, b), Verdict::NotFirst);
         keyring.set([(1, Some(c))].into_iter());

@@ -1,5 +1,5 @@
-//! The key by which a store proves that it is one: drawn when its data directory is made, kept there alone, and
-//! never sent. Others know its public half.
+//! The key pair by which a store proves its identity. It is generated with the data directory, its
+//! private half is stored only there and never sent, and others know its public half.
 
 use std::fmt;
 use std::io;
@@ -15,12 +15,12 @@ use super::frame::Nonce;
 pub struct SecretKey(SigningKey);
 
 impl SecretKey {
-    /// Draws a key that nobody else has.
+    /// Generates a new key.
     pub fn draw() -> io::Result<SecretKey> {
         Ok(SecretKey(SigningKey::from_bytes(&draw()?)))
     }
 
-    /// The same key for the same number.
+    /// Returns the same key for the same number.
     #[cfg(test)]
     pub fn numbered(number: u8) -> SecretKey {
         SecretKey(SigningKey::from_bytes(&[0x40 + number; 32]))
@@ -35,7 +35,7 @@ impl SecretKey {
     }
 }
 
-/// So many bytes from the operating system.
+/// Returns random bytes of the operating system.
 fn draw<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(io::Error::from)?;
@@ -46,13 +46,13 @@ pub(super) fn draw_nonce() -> io::Result<Nonce> {
     draw()
 }
 
-/// A number other than 0 that nobody can guess.
+/// Returns a random number other than 0.
 pub fn draw_number() -> io::Result<u64> {
     Ok(u64::from_le_bytes(draw()?).max(1))
 }
 
-/// Whether whoever has the other half of the key has signed the message. Keys of which several halves would do are
-/// nobody's.
+/// Returns true if the owner of the private half signed the message. Weak keys, for which several
+/// private halves would do, are rejected.
 pub(super) fn has_signed(key: &StoreKey, message: &[u8], signature: &[u8; 64]) -> bool {
     let Ok(key) = VerifyingKey::from_bytes(&key.0) else { return false };
     key.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
@@ -63,12 +63,12 @@ fn with_password(password: &str, message: &[u8]) -> Hmac<Sha256> {
     mac.expect("a password of any length will do").chain_update(message)
 }
 
-/// That whoever says the message knows the password, for others who know it.
+/// Returns a proof that the sender of the message knows the password, for others who know it.
 pub(super) fn prove_password(password: &str, message: &[u8]) -> [u8; 32] {
     with_password(password, message).finalize().into_bytes().into()
 }
 
-/// Takes as long for every proof.
+/// Checks a proof in constant time.
 pub(super) fn is_proof_of_password(password: &str, message: &[u8], proof: &[u8; 32]) -> bool {
     with_password(password, message).verify_slice(proof).is_ok()
 }
@@ -104,7 +104,7 @@ mod tests {
         assert!(has_signed(&key.public(), b"message", &signature));
         assert!(!has_signed(&key.public(), b"massage", &signature));
         assert!(!has_signed(&other.public(), b"message", &signature));
-        // The neutral point would verify a signature that anybody can make.
+        // The neutral point would verify a signature that anyone can make.
         let mut neutral = [0; 32];
         neutral[0] = 1;
         let mut forged = [0; 64];

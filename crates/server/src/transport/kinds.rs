@@ -1,15 +1,15 @@
-//! What stores ask of each other, by its number on the wire.
+//! The kinds of requests between stores, by their number on the wire.
 
-/// Commands that are passed on to the region's leader.
+/// Commands for the region's leader.
 pub const REQUEST_COMMANDS: u8 = 1;
 /// A question to the leader of the meta region.
 pub const REQUEST_ADMIN: u8 = 2;
-/// For the list of stores.
+/// A request for the list of stores.
 pub const REQUEST_MEMBERS: u8 = 3;
-/// To be taken into the cluster.
+/// A request to join the cluster.
 pub const REQUEST_JOIN: u8 = 4;
 
-/// Statuses of the answers.
+/// The statuses of answers.
 pub const STATUS_DONE: u8 = 0;
 pub const STATUS_NOT_LEADER: u8 = 1;
 pub const STATUS_ERROR: u8 = 2;

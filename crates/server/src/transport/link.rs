@@ -1,4 +1,4 @@
-//! One outgoing connection for one lane: a queue, a task that writes it, and reconnection.
+//! An outgoing connection for one lane: its queue, the task that writes it, and reconnection.
 //!
 //! Invariant: `connected` is true only while the task holds a connection, and every byte counted in
 //! `queued_bytes` belongs to a message in the queue.
@@ -26,11 +26,11 @@ use super::{append, LaneBytes};
 
 const RECONNECT_FIRST: Duration = Duration::from_millis(20);
 const RECONNECT_LAST: Duration = Duration::from_millis(500);
-/// A connection that stood for so long was wanted: the next one need not wait.
+/// The time in which a connection counts as accepted, so that the next one need not wait.
 const STOOD: Duration = Duration::from_secs(1);
-/// More than the longest refusal.
+/// Maximum bytes read from the other end, more than the longest refusal.
 const HEARD_BYTES_MAX: usize = 4096;
-/// How much is encoded before it is handed to the socket.
+/// Bytes that are encoded before they are written to the socket.
 const WRITE_BYTES: usize = 1 << 20;
 
 enum Outgoing {
@@ -87,7 +87,8 @@ impl Link {
     }
 }
 
-/// Connects to a store that has proved to be the one that is meant. What else is there is told of, once.
+/// Connects to a store that proves to be the intended one. Reports a refusal or a stranger to
+/// `identity`.
 pub async fn connect(
     address: SocketAddr,
     identity: &Arc<Identity>,
@@ -106,7 +107,7 @@ pub async fn connect(
         .ok()
 }
 
-/// Pauses between attempts: short at first, then up to half a second.
+/// The pauses between attempts: short at first, then up to half a second.
 pub struct Backoff(Duration);
 
 impl Backoff {
@@ -119,7 +120,8 @@ impl Backoff {
         self.0 = (self.0 * 2).min(RECONNECT_LAST);
     }
 
-    /// A connection has ended that began then. One that is refused at once may be so for long.
+    /// Resets the pauses after a connection that began at `since` and lasted. One that is refused
+    /// at once may be refused for long.
     pub fn stood(&mut self, since: Instant) {
         if since.elapsed() >= STOOD {
             self.0 = RECONNECT_FIRST;
@@ -152,7 +154,7 @@ async fn run(
             }
             backoff.stood(since);
         }
-        // What waited for the broken connection is stale by the time of the next one.
+        // Messages that waited for the broken connection are outdated by the next one.
         while let Ok(lost) = queue.try_recv() {
             forget(&state, &lost);
         }
@@ -169,7 +171,7 @@ fn forget(state: &State, outgoing: &Outgoing) {
     }
 }
 
-/// Writes until the connection breaks (false) or the store ends (true).
+/// Writes until the connection breaks (returns false) or the store ends (returns true).
 async fn write_queue(
     stream: TcpStream,
     queue: &mut mpsc::UnboundedReceiver<Outgoing>,
@@ -185,7 +187,7 @@ async fn write_queue(
                 Some(next) => next,
                 None => return true,
             },
-            // The remote store writes nothing on this lane but why it does not listen.
+            // The other store writes nothing on this lane except a refusal.
             read = reader.read_buf(&mut heard) => match (read, frame::take(&mut heard)) {
                 (Ok(1..=HEARD_BYTES_MAX), Ok(None)) if heard.len() <= HEARD_BYTES_MAX => continue,
                 (_, Ok(Some(Frame::Refused(refusal)))) => {
@@ -231,7 +233,7 @@ async fn write_queue(
     }
 }
 
-/// Writes all that was encoded; false when the connection broke.
+/// Writes everything that was encoded. Returns false if the connection broke.
 async fn flush(writer: &mut OwnedWriteHalf, bytes: &mut BytesMut) -> bool {
     let is_written = writer.write_all(bytes).await.is_ok();
     bytes.clear();
@@ -283,7 +285,7 @@ mod tests {
         let state = State { connected, queued_bytes, bytes_max: LaneBytes::default() };
         let dying = AssertUnwindSafe(async {
             let _standing = Standing::new(&state.connected);
-            assert!(!state.connected.load(Ordering::Relaxed), "it stands, so this panics");
+            assert!(!state.connected.load(Ordering::Relaxed), "the lane is up, so this panics");
         });
         assert!(dying.catch_unwind().await.is_err());
         assert!(!state.connected.load(Ordering::Relaxed));

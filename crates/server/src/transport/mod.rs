@@ -1,9 +1,10 @@
-//! Store-to-store links: framed TCP, one connection per remote store and lane.
+//! Links between stores: framed TCP, one connection for each remote store and lane.
 //!
-//! Raft tolerates loss, so a lane that is down or too full drops messages and says so; requests (clients'
-//! commands passed on) are never dropped silently: their caller learns whether they may have arrived.
+//! Raft tolerates loss, so a lane that is down or full drops messages and reports that. Requests,
+//! such as clients' commands for another store, are never dropped silently: the caller learns
+//! whether they may have arrived.
 //!
-//! Both ends of every connection prove who they are before anything else is heard (`handshake`).
+//! Both ends of every connection prove their identity before anything else (`handshake`).
 
 mod append;
 pub mod frame;
@@ -37,21 +38,23 @@ pub use inbound::{listen, Inbound, InboundAnswer, Place, Remote};
 use link::Link;
 pub use requests::{ask_once, CallError};
 
-/// The least that may wait for a lane, whatever is shared out.
+/// Minimum bytes that may wait for a lane, however many lanes share the limit.
 const LANE_BYTES_MIN: u64 = 256 << 10;
 
-/// The outgoing side, shared by everything in the store that sends. Snapshots have connections of their own.
+/// The outgoing side, shared by all senders of the store. Snapshots have connections of their own.
 pub struct Transport {
     identity: Arc<Identity>,
-    /// On which the links' tasks run, whoever starts them; set once they may start.
+    /// The runtime of the links' tasks, whichever thread starts them. Set by `start`.
     runtime: OnceLock<tokio::runtime::Handle>,
     links: RwLock<BTreeMap<StoreId, Arc<StoreLinks>>>,
-    /// What all of them may hold, and what that makes for each lane; beyond it new messages are dropped.
+    /// The limit of all lanes together, and each lane's share of it. Beyond its share a lane drops
+    /// new messages.
     bytes: u64,
     lane_bytes: LaneBytes,
 }
 
-/// Raft messages that may wait for each lane, in bytes; it changes with the number of stores.
+/// Maximum bytes of Raft messages that may wait for each lane. It changes with the number of
+/// stores.
 type LaneBytes = Arc<AtomicUsize>;
 
 struct StoreLinks {
@@ -62,23 +65,24 @@ struct StoreLinks {
 }
 
 impl Transport {
-    /// A transport without links, before it is started.
+    /// Creates a transport without links.
     pub fn new(identity: Arc<Identity>, bytes: u64) -> Transport {
         let (links, lane_bytes) = (RwLock::default(), LaneBytes::default());
         Transport { identity, runtime: OnceLock::new(), links, bytes, lane_bytes }
     }
 
-    /// Starts the links to every other store; they connect, and reconnect, by themselves.
+    /// Starts the links to every other store. They connect and reconnect by themselves.
     ///
     /// # Panics
-    /// Outside of a runtime.
+    /// If called outside of a runtime.
     pub fn start(&self, others: impl Iterator<Item = (StoreId, SocketAddr)>) {
         let _ = self.runtime.set(tokio::runtime::Handle::current());
         self.set_members(others.collect());
     }
 
-    /// Links this store with these and no others; it may be among them itself. Links to a store that stays at
-    /// its address are left alone. What waited for a store that goes is dropped. Before the start it does nothing.
+    /// Links this store with these stores and no others; its own entry is ignored. Links to a store
+    /// with an unchanged address stay. Messages for a store that leaves are dropped. Does nothing
+    /// before `start`.
     pub fn set_members(&self, members: Vec<(StoreId, SocketAddr)>) {
         let Some(runtime) = self.runtime.get() else { return };
         let _runtime = runtime.enter();
@@ -92,12 +96,14 @@ impl Transport {
         }
     }
 
-    /// What waits for one store's lane, at most; as much again for requests that come from there.
+    /// Returns the maximum bytes that may wait for one store's lane. The same limit holds for
+    /// requests from that store.
     fn share(&self, others: usize) -> usize {
         (self.bytes / (2 * others.max(1) as u64)).max(LANE_BYTES_MIN) as usize
     }
 
-    /// Of one connection's requests that this store works on at once, or messages that it has not taken in, in bytes.
+    /// Returns the maximum bytes of one connection's requests in progress, or of its unprocessed
+    /// messages.
     pub fn bytes_at_once(&self) -> usize {
         self.lane_bytes.load(Ordering::Relaxed)
     }
@@ -112,7 +118,7 @@ impl Transport {
         }
     }
 
-    /// Begins a connection to another store that the links do not hold.
+    /// Returns a caller for a connection outside the links.
     pub fn caller(&self, to: StoreId, lane: Lane) -> std::io::Result<Caller> {
         Caller::new(self.identity.clone(), to, lane)
     }
@@ -121,17 +127,18 @@ impl Transport {
         self.links.read().get(&to).cloned()
     }
 
-    /// Where a member listens for other stores.
+    /// Returns the address at which a member listens for other stores.
     pub fn address(&self, of: StoreId) -> Option<SocketAddr> {
         self.links.read().get(&of).map(|links| links.address)
     }
 
-    /// Whether what is sent to the store now has a chance to arrive.
+    /// Returns true if the store is connected, so that messages can arrive.
     pub fn is_connected(&self, to: StoreId) -> bool {
         self.links.read().get(&to).is_some_and(|links| links.control.is_connected())
     }
 
-    /// Queues Raft messages. False: they were dropped, the store is not reachable for now.
+    /// Queues Raft messages. Returns false if they were dropped, because the store is not reachable
+    /// now.
     pub fn send_raft(&self, to: StoreId, lane: Lane, messages: Vec<(RegionId, eraftpb::Message)>) -> bool {
         match (self.links.read().get(&to), lane) {
             (Some(links), Lane::Log) => links.log.send_raft(messages),
@@ -150,14 +157,14 @@ impl Transport {
         self.links(to).is_some_and(|links| links.control.send(Frame::Order(order)))
     }
 
-    /// Lost where the store is not reachable: whoever announces does so again.
+    /// Sends an announcement. It is lost if the store is not reachable; the sender repeats it.
     pub fn send_announce(&self, to: StoreId, descriptor: Bytes) {
         if let Some(links) = self.links(to) {
             links.control.send(Frame::Announce(descriptor));
         }
     }
 
-    /// Asks another store; the answer is its status byte and body.
+    /// Sends a request to another store. Returns the answer's status byte and body.
     pub async fn call(
         &self,
         to: StoreId,

@@ -1,7 +1,7 @@
-//! Requests to another store and their answers, many at once over one connection.
+//! Requests to another store and their answers, many at a time over one connection.
 //!
-//! A request whose caller has gone is not sent any more: what is carried out late is carried out for
-//! nobody. So a caller that gives up before its request was written knows that it never left.
+//! A request whose caller has gone is not sent any more, because its late execution would help no
+//! caller. So a caller that gives up before its request was written knows that it was never sent.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -25,17 +25,18 @@ use super::identity::{Identity, NOBODY};
 use super::link::{connect, Backoff};
 use super::socket::Standing;
 
-/// Requests that wait for the connection. They count as their clients' as well, which is what bounds them.
+/// Maximum bytes of requests that wait for the connection. They also count against their clients'
+/// memory, which is the effective limit.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
-/// How much is encoded before it is handed to the socket.
+/// Bytes that are encoded before they are written to the socket.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// It never left this store: it may be tried again.
+    /// The request was never sent, so it may be repeated.
     NotSent,
-    /// It was sent: what became of it is unknown.
+    /// The request was sent, and its outcome is unknown.
     Unknown,
 }
 
@@ -43,7 +44,7 @@ type Answer = Result<(u8, Bytes), CallError>;
 
 struct Waiter {
     answer: oneshot::Sender<Answer>,
-    /// Whether the request may have left this store.
+    /// True if the request may have left this store.
     sent: bool,
 }
 
@@ -56,12 +57,12 @@ struct Shared {
 }
 
 impl Shared {
-    /// Takes the request off the account of those that are queued.
+    /// Removes the request from the count of queued bytes.
     fn taken(&self, request: &Request) {
         self.queued_bytes.fetch_sub(request.body.len(), Ordering::Relaxed);
     }
 
-    /// Forgets the caller; why it has no answer then.
+    /// Drops the caller. Returns why it gets no answer.
     fn give_up(&self, id: u64) -> CallError {
         match self.waiting.lock().remove(&id) {
             Some(Waiter { sent: false, .. }) => CallError::NotSent,
@@ -81,7 +82,7 @@ pub struct Requests {
     shared: Arc<Shared>,
 }
 
-/// One caller; when it goes away, nobody waits for its answer.
+/// One caller. When it is dropped, its answer is no longer expected.
 struct Call<'a> {
     shared: &'a Shared,
     id: u64,
@@ -158,8 +159,8 @@ async fn run(
         for Waiter { answer, sent } in lost {
             let _ = answer.send(Err(if sent { CallError::Unknown } else { CallError::NotSent }));
         }
-        // A caller may just be coming in: its request is dropped here with the news, or stays in the queue
-        // and goes over the next connection if the caller is still there.
+        // A caller may arrive at this moment. Its request is dropped here with this error, or stays
+        // in the queue and is sent over the next connection if the caller is still there.
         while let Ok(request) = queue.try_recv() {
             shared.taken(&request);
             if let Some(waiter) = shared.waiting.lock().remove(&request.id) {
@@ -173,7 +174,8 @@ async fn run(
     }
 }
 
-/// Writes requests and reads answers until the connection breaks (false) or the store ends (true).
+/// Writes requests and reads answers until the connection breaks (returns false) or the store ends
+/// (returns true).
 async fn talk(
     stream: TcpStream,
     queue: &mut mpsc::UnboundedReceiver<Request>,
@@ -252,7 +254,8 @@ async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared, refused: impl 
     }
 }
 
-/// Asks the store at `address`, whichever it is, without being one: a store that is about to join does.
+/// Sends one request to the store at `address`, whichever it is. Used by a store that is about to
+/// join.
 pub async fn ask_once(
     address: SocketAddr,
     identity: Arc<Identity>,
@@ -268,7 +271,7 @@ pub async fn ask_once(
         match frame::take(&mut bytes).map_err(std::io::Error::other)? {
             Some(Frame::Response { status, body, .. }) => return Ok((status, body)),
             Some(Frame::Refused(refusal)) => return Err(std::io::Error::other(refusal.text)),
-            Some(_) => return Err(std::io::Error::other("an answer of another kind")),
+            Some(_) => return Err(std::io::Error::other("an answer of an unexpected kind")),
             None if stream.read_buf(&mut bytes).await? == 0 => {
                 return Err(std::io::ErrorKind::UnexpectedEof.into())
             }
@@ -283,7 +286,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A lane that seems connected, with nobody who writes.
+    /// Returns a lane that seems connected, but that no task writes.
     fn unwritten() -> (Requests, mpsc::UnboundedReceiver<Request>) {
         let (queue, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
@@ -299,7 +302,7 @@ mod tests {
         requests.shared.queued_bytes.load(Ordering::Relaxed)
     }
 
-    /// Writes all that is queued and gives the bodies that were written.
+    /// Writes everything that is queued. Returns the bodies that were written.
     async fn written(requests: Requests, mut receiver: mpsc::UnboundedReceiver<Request>) -> Vec<Bytes> {
         let shared = requests.shared.clone();
         drop(requests);
@@ -308,7 +311,7 @@ mod tests {
         assert_eq!(shared.queued_bytes.load(Ordering::Relaxed), 0);
         let (mut wire, mut bodies) = (BytesMut::from(&wire[..]), Vec::new());
         while let Some(frame) = frame::take(&mut wire).unwrap() {
-            let Frame::Request { body, .. } = frame else { panic!("another kind of frame") };
+            let Frame::Request { body, .. } = frame else { panic!("unexpected kind of frame") };
             bodies.push(body);
         }
         bodies
@@ -326,7 +329,7 @@ mod tests {
         };
         assert_eq!(dropped, None);
         assert!(requests.shared.waiting.lock().is_empty());
-        // One whose caller waits is sent.
+        // A request whose caller waits is sent.
         let (answer, _still_waits) = oneshot::channel();
         requests.shared.waiting.lock().insert(77, Waiter { answer, sent: false });
         requests.shared.queued_bytes.fetch_add(5, Ordering::Relaxed);

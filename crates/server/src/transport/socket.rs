@@ -1,4 +1,4 @@
-//! What every connection between stores has in common.
+//! Socket options of all connections between stores.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
-/// A store that says nothing for this long, not even that it received what was sent, has gone: power and
-/// network fail without a word, and TCP alone would wait a quarter of an hour. This also ends a
-/// connection whose remote end reads nothing for as long.
+/// The silence after which a store counts as gone. Power and network fail without notice, and TCP
+/// alone would wait a quarter of an hour. The option also ends a connection whose remote end reads
+/// nothing for this long.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
-/// When a connection on which nothing is sent is probed, and how often until it is answered.
+/// The idle time after which a connection is probed, and the interval of the probes until one is
+/// answered.
 const PROBE_AFTER: Duration = Duration::from_secs(1);
 
-/// Sets a connection up, whichever side opened it.
+/// Sets the options of a connection, whichever side opened it.
 pub fn prepare(stream: &impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_nodelay(true)?;
@@ -24,7 +25,7 @@ pub fn prepare(stream: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Says that a connection stands for as long as it lives, however the task that holds it ends.
+/// Marks a connection as up for as long as this lives, however its task ends.
 pub struct Standing<'a>(&'a AtomicBool);
 
 impl<'a> Standing<'a> {

@@ -21,19 +21,19 @@ mod strangers;
 
 const LAYOUT: u64 = 7;
 const ECHO: u8 = 1;
-/// Answered with one byte more than a frame holds.
+/// A request whose answer has one byte more than a frame holds.
 const TOO_MUCH: u8 = 2;
-/// Long enough for a slow machine; no test waits for it when things are right.
+/// Long enough for a slow machine. A passing test never waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Store 1, which hands on what it hears.
+/// Store 1, which passes on what it receives.
 struct Heard {
     raft: mpsc::UnboundedSender<eraftpb::Message>,
     can_refuse: bool,
     is_welcome: Arc<AtomicBool>,
 }
 
-/// What may wait for other stores.
+/// Maximum bytes that may wait for other stores.
 const WAITING_BYTES: u64 = 64 << 20;
 
 impl Inbound for Heard {
@@ -79,7 +79,7 @@ struct RemoteStore {
     is_welcome: Arc<AtomicBool>,
 }
 
-/// A store that knows 0 and 1 by their keys.
+/// Returns the identity of a store that knows stores 0 and 1 by their keys.
 fn identity_of(store: StoreId) -> (Arc<Identity>, mpsc::UnboundedReceiver<(StoreId, Refusal)>) {
     let (identity, refused) = Identity::new(store, LAYOUT, SecretKey::numbered(store as u8), 0, None);
     identity.set_members([0, 1].map(|id| (id, Some(SecretKey::numbered(id as u8).public()))).into_iter());
@@ -114,7 +114,7 @@ fn message(entries: usize, bytes: usize) -> eraftpb::Message {
     message
 }
 
-/// Waits until the lane for entries takes messages, or takes none any more.
+/// Waits until the lane for entries is up, or down.
 async fn until_connected(transport: &Transport, connected: bool) {
     while transport.send_raft(1, Lane::Log, Vec::new()) != connected {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -125,7 +125,7 @@ async fn call(transport: &Transport, kind: u8, body: &'static str) -> Result<(u8
     transport.call(1, kind, Bytes::from_static(body.as_bytes()), PATIENCE).await
 }
 
-/// A connection for requests without the client side of this crate: what happens to it can be seen.
+/// A connection for requests without this crate's client side, so that its state is visible.
 struct RawLane {
     stream: TcpStream,
     bytes: BytesMut,
@@ -141,7 +141,7 @@ impl RawLane {
         RawLane { stream, bytes: BytesMut::new() }
     }
 
-    /// The next connection, which store 1 has greeted, and its lane.
+    /// Accepts the next connection and greets it as store 1. Returns it with its lane.
     async fn accept(listener: &TcpListener) -> (RawLane, Lane) {
         let stream = listener.accept().await.unwrap().0;
         let mut lane = RawLane { stream, bytes: BytesMut::new() };
@@ -172,14 +172,14 @@ impl RawLane {
         self.send(Frame::Request { id, kind, body: Bytes::from_static(b"body") }).await;
     }
 
-    /// The next frame, `None` when the other side closed.
+    /// Returns the next frame; `None` if the other side closed.
     async fn hear(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = frame::take(&mut self.bytes).unwrap() {
                 return Some(frame);
             }
             let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.bytes)).await;
-            match read.expect("something is heard, or the connection ends") {
+            match read.expect("a frame arrives, or the connection ends") {
                 Ok(0) | Err(_) => return None,
                 Ok(_) => {}
             }
@@ -208,7 +208,8 @@ async fn a_connection_that_cannot_be_answered_is_closed() {
     let mut lane = RawLane::connect(remote.address).await;
     lane.ask(1, TOO_MUCH).await;
     assert_eq!(lane.hear().await, None);
-    // A store that asks over its lane hears that the outcome is unknown, and can ask again.
+    // A store that sends a request over its lane learns that the outcome is unknown, and can try
+    // again.
     let transport = transport(remote.address);
     while call(&transport, ECHO, "up").await.is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -250,8 +251,8 @@ async fn a_lane_whose_remote_store_closes_is_down_until_it_is_back() {
     until_connected(&transport, true).await;
 }
 
-/// A store that has lost its power sends nothing, not even that it is gone. Seen from here it is like this
-/// one, which never takes what is sent: the kernel has to give it up.
+/// A store that has lost its power sends nothing, not even an end of the connection. This listener
+/// behaves alike: it never accepts data, so the kernel must give up.
 #[tokio::test]
 async fn a_lane_whose_remote_store_falls_silent_is_down() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -259,7 +260,7 @@ async fn a_lane_whose_remote_store_falls_silent_is_down() {
     let _lanes = RawLane::accept_all(&listener).await;
     drop(listener);
     until_connected(&transport, true).await;
-    // More than the sockets' buffers take.
+    // More than the sockets' buffers hold.
     assert!(transport.send_raft(1, Lane::Log, vec![(1, message(1, 48 << 20))]));
     until_connected(&transport, false).await;
 }
@@ -297,13 +298,13 @@ async fn members_come_and_go_and_those_that_stay_keep_their_links() {
     assert_eq!(transport.address(0), None, "a store has no link to itself");
     assert!(transport.send_raft(1, Lane::Log, Vec::new()), "the link was never down");
 
-    // The store has another address: a new link, to there.
+    // The store has another address, so it gets a new link.
     transport.set_members(vec![(1, moves.address)]);
     assert!(!transport.send_raft(1, Lane::Log, Vec::new()), "a new link is not up at once");
     until_connected(&transport, true).await;
     assert_eq!(call(&transport, ECHO, "there").await, Ok((0, Bytes::from_static(b"there"))));
 
-    // Members may be told by threads that are no part of the runtime.
+    // Threads outside the runtime may set members.
     let transport = Arc::new(transport);
     let elsewhere = transport.clone();
     std::thread::spawn(move || elsewhere.set_members(Vec::new())).join().unwrap();
@@ -350,7 +351,7 @@ async fn every_lane_hears_why_it_is_refused() {
     frame::encode(&Frame::Refused(refusal.clone()), &mut wire).unwrap();
     let mut lanes = RawLane::accept_all(&listener).await;
     for (lane, _) in &mut lanes {
-        // In two pieces, as a network may deliver it.
+        // The refusal arrives in two pieces, as a network may deliver it.
         lane.stream.write_all(&wire[..3]).await.unwrap();
         tokio::task::yield_now().await;
         lane.stream.write_all(&wire[3..]).await.unwrap();

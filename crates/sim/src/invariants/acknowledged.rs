@@ -1,6 +1,8 @@
-//! When a store answers for an entry, a majority of its region's voters have it synced in their logs.
+//! When a store answers for an entry, a majority of its region's voters have synced it in their
+//! logs.
 //!
-//! An entry that was proposed before a change of voters was applied may be committed by the voters before it.
+//! An entry that was proposed before a change of voters was applied may be committed by the old
+//! voters.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! What was committed once stays: nobody commits anything else in its place, and whoever leads later has it.
+//! A committed entry stays: no other entry is committed in its place, and every later leader has
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use crate::rng::fold;
 #[derive(Default)]
 struct Log {
     entries: BTreeMap<LogIndex, (Term, u64)>,
-    /// Through where entries were known to be committed in a term.
+    /// The last index that was known to be committed in each term.
     by_term: BTreeMap<Term, LogIndex>,
 }
 

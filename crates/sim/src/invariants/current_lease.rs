@@ -1,4 +1,4 @@
-//! Whoever holds a lease has applied everything that anybody answered for.
+//! A store with a lease has applied every entry that any store has answered for.
 
 use std::collections::BTreeMap;
 

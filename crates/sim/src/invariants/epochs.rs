@@ -1,4 +1,5 @@
-//! A region changes only from the epoch for which the change was proposed: a stale change is none.
+//! A change of a region applies only to the epoch for which it was proposed. A stale change has no
+//! effect.
 
 use super::Invariant;
 use crate::observation::Observation;
@@ -10,7 +11,7 @@ impl Invariant for Epochs {
     fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         match *seen {
             Observation::Changed { region, before, expect } if before != expect => {
-                Err(format!("a change meant for {expect:?} of region {region} was made to {before:?}"))
+                Err(format!("a change for epoch {expect:?} of region {region} was applied to {before:?}"))
             }
             _ => Ok(()),
         }

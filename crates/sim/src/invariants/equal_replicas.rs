@@ -1,4 +1,4 @@
-//! The checks by checksums that stores make among faults find no difference.
+//! The checks by checksums that stores make during faults find no difference.
 
 use cluster::Verdict;
 

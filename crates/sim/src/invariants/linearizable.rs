@@ -1,11 +1,14 @@
-//! Every group of keys behaves as one copy, with each command at one moment between its call and its answer.
+//! Every group of keys behaves like one copy. Each command takes effect at one moment between its
+//! call and its answer.
 //!
-//! The logs say in which order commands took effect: that of the first execution anywhere. So there is
-//! nothing to search for. A command that was executed gets the group's next version; its replies, on every
-//! store, are those of the model. A read must agree with some version between the newest that anybody had
-//! seen when it was called and the newest there is; one after `READONLY` with any that is not older
-//! than what the same process gave to another. Commands that one connection sends at once take effect in their
-//! order, but for those that were refused first. A refused command must never be executed, and none twice.
+//! The logs give the order in which commands take effect: the order of their first execution on any
+//! store. So there is nothing to search for. An executed command makes the group's next version,
+//! and its replies on every store must be those of the model. A read must agree with a version
+//! between the newest that any client had seen at the call, and the newest that exists. A read
+//! after `READONLY` may agree with any version that is not older than one that the same process has
+//! returned. Commands that one connection sends at once take effect in their order, unless they
+//! were refused first. A refused command must never be executed, and no command may be executed
+//! twice.
 
 use std::collections::BTreeMap;
 
@@ -19,23 +22,23 @@ use crate::observation::{EntryId, Item, Observation, OpId};
 struct OpRecord {
     group: Group,
     command: Command,
-    /// The newest version known to be seen by anybody when it was called.
+    /// The newest version that any client was known to have seen at the call.
     floor: usize,
-    /// The same of what the lives of stores had given to weak reads.
+    /// The newest versions that weak reads had returned at the call, by the store's incarnation.
     weak_floors: BTreeMap<(StoreId, u64), usize>,
-    /// The version that it made, and what the model answered.
+    /// The version that the command made, and the model's reply.
     effect: Option<(usize, Reply)>,
-    /// The version that its answer agrees with.
+    /// The version that the answer agrees with.
     answered: Option<usize>,
 }
 
-/// Of an item.
+/// The expected result of an item.
 #[derive(Clone, Debug, PartialEq)]
 enum Expected {
     Reply(Reply),
-    /// Whatever it is.
+    /// Any reply.
     Any,
-    /// Its slot was given away: it is not executed anywhere.
+    /// The item is executed nowhere, because its slot was given away.
     NotExecuted,
 }
 
@@ -59,7 +62,8 @@ struct EntryRecord {
 struct GroupRecord {
     versions: Vec<GroupState>,
     seen: usize,
-    /// The newest version that a life of a store has given to weak reads: it never goes back.
+    /// The newest version that a store's incarnation has returned to weak reads. It never goes
+    /// back.
     weakly_seen: BTreeMap<(StoreId, u64), usize>,
 }
 
@@ -126,7 +130,7 @@ impl Invariant for Linearizable {
 }
 
 impl Linearizable {
-    /// The first execution of an entry makes the groups' next versions.
+    /// Makes the groups' next versions from the first execution of an entry.
     fn execute(
         &mut self,
         entry: EntryId,
@@ -135,7 +139,7 @@ impl Linearizable {
         answered: &[Option<Reply>],
     ) -> Result<(), String> {
         let Some(record) = self.entries.get_mut(&entry) else {
-            return Err(format!("nobody proposed entry {index} of region {region}"));
+            return Err(format!("entry {index} of region {region} was not proposed"));
         };
         if record.is_refused {
             return Err(format!("entry {index} of region {region} was refused and is executed"));
@@ -144,7 +148,7 @@ impl Linearizable {
             Some((r, i, _)) if (*r, *i) == (region, index) => return Ok(()),
             Some((r, i, _)) => {
                 return Err(format!(
-                    "a proposal is entry {i} of region {r} and again entry {index} of region {region}"
+                    "a proposal is both entry {i} of region {r} and entry {index} of region {region}"
                 ))
             }
             None => {}
@@ -214,7 +218,8 @@ impl Linearizable {
                 floor + found
             }
         };
-        // A follower may have applied what the leader has committed and not applied yet: no strong read need see that.
+        // A follower may have applied an entry that the leader has committed and not applied yet.
+        // Strong reads need not see it.
         let seen = match weakly {
             Some(life) => group.weakly_seen.entry(life).or_default(),
             None => &mut group.seen,

@@ -1,7 +1,8 @@
-//! Entries of the same index and term are the same, and so is everything before them.
+//! Entries of the same index and term are equal, and so are all entries before them.
 //!
-//! What a crash took away before it was synced was no entry: the only voter of a region may write in the same
-//! term again. It is enough to compare the entry and the term of the one in front of it: the rest follows by induction.
+//! An entry that a crash removed before it was synced does not count: the only voter of a region
+//! may write in the same term again. It is enough to compare the entry and the term of its
+//! predecessor. The rest follows by induction.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::rng::fold;
 
 #[derive(Default)]
 pub struct LogMatching {
-    /// Digest of the entry, and the term of its predecessor once it is known.
+    /// The digest of an entry, and the term of its predecessor if known.
     written: BTreeMap<(RegionId, LogIndex, Term), (u64, Option<Term>)>,
 }
 

@@ -1,4 +1,4 @@
-//! What must hold, one file each, shown everything that happens and asked after every step.
+//! The invariants, one file each. Each of them sees every observation.
 
 mod acknowledged;
 mod committed;
@@ -17,11 +17,11 @@ mod same_rows;
 use crate::observation::Observation;
 
 pub trait Invariant {
-    /// `Err` says how it was broken.
+    /// Checks an observation. The error describes how the invariant was violated.
     fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String>;
 }
 
-/// Name, source, and how a run begins with it.
+/// The name of an invariant, its source, and a function that creates it for a run.
 pub type Row = (&'static str, &'static str, fn() -> Box<dyn Invariant>);
 
 pub const TABLE: &[Row] = &[
@@ -39,9 +39,9 @@ pub const TABLE: &[Row] = &[
         Box::<current_lease::CurrentLease>::default()
     }),
     ("ranges", "every slot has one region, by the newest epochs", || Box::<ranges::Ranges>::default()),
-    ("epochs", "a stale change is none", || Box::<epochs::Epochs>::default()),
+    ("epochs", "a stale change has no effect", || Box::<epochs::Epochs>::default()),
     ("placed", "an operator asks for what the cluster's state allows", || Box::<placed::Placed>::default()),
-    ("planned-stop", "a planned stop leaves nobody unanswered, and its peers begin no lead", || {
+    ("planned-stop", "a planned stop leaves no request unanswered, and its peers win no lead", || {
         Box::<planned_stop::PlannedStop>::default()
     }),
     ("quarantined", "a quarantined peer executes, serves and leads nothing until it is told", || {
@@ -52,11 +52,11 @@ pub const TABLE: &[Row] = &[
     }),
 ];
 
-/// A broken invariant.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub invariant: &'static str,
     pub what: String,
-    /// True time since the run began.
+    /// True time since the beginning of the run.
     pub at_ms: u64,
 }

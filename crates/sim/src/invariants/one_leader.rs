@@ -1,4 +1,4 @@
-//! At most one leader in a term of a region.
+//! A region has at most one leader in a term.
 
 use std::collections::BTreeMap;
 

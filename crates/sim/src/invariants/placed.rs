@@ -1,5 +1,5 @@
-//! What the meta region's leader begins is allowed by the state that is agreed: the stores are members, a new
-//! peer comes to a store without a voter, and no region is in two operators.
+//! The meta region's leader begins only operators that the agreed state allows: the stores are
+//! members, a new peer is placed on a store without a voter, and no region is in two operators.
 
 use cluster::{MetaState, StoreState};
 use placement::Operator;
@@ -29,7 +29,7 @@ fn check(operator: &Operator, meta: &MetaState, told: Option<&RegionDescriptor>)
     let Some(to) = operator.to() else { return Ok(()) };
     let member = meta.member(to).map_err(|error| error.to_string())?;
     if operator.moves_data() && member.state != StoreState::Up {
-        return Err("its target is asked to go".into());
+        return Err("its target was asked to leave".into());
     }
     if !operator.moves_data() && !region.voters().any(|voter| voter == to) {
         return Err("its target is no voter".into());

@@ -1,5 +1,6 @@
-//! A store that stops by plan leaves no client without its answer, unless it has waited for as long as clients do; and
-//! from when its peers know of the stop none of them begins to lead. One that already stood for election may win.
+//! A store that stops by plan leaves no client without an answer, unless it has waited as long as
+//! clients do. Once its peers know of the stop, none of them becomes leader. A peer that was
+//! already a candidate may win.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use crate::observation::Observation;
 
 #[derive(Default)]
 pub struct PlannedStop {
-    /// Of each store that stops, the regions in which it stood for election.
+    /// The stores that are stopping, with the regions in which they were candidates.
     stopping: BTreeMap<StoreId, BTreeSet<RegionId>>,
 }
 

@@ -1,6 +1,7 @@
 //! By the newest epochs that any store has applied, every slot has exactly one region.
 //!
-//! A region that another one has absorbed is no more, whoever learns of it late and whatever became of the other since.
+//! A region that another region has absorbed no longer exists, however late a store learns of it
+//! and whatever the other region has become since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,7 @@ impl Invariant for Ranges {
         ranges.sort_unstable();
         let gap = ranges.windows(2).find(|pair| pair[0].last + 1 != pair[1].first);
         match gap {
-            // Regions of the beginning are described one after the other.
+            // At the beginning regions are described one after the other.
             _ if self.newest.values().any(|region| region.epoch == Default::default()) => Ok(()),
             None => Ok(()),
             Some(pair) => {

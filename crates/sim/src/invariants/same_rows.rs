@@ -1,4 +1,4 @@
-//! Two stores that have applied a region to the same index hold the same rows of it.
+//! Two stores that have applied a region up to the same index have the same rows of it.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! The apply thread: everything that waits, of all regions, is executed at once, and its effects are done in the order
-//! in which `node` gives them. The thread may be held up, and the store may crash, between any two of them.
+//! The apply thread. It executes waiting entries of all regions at once, and carries out the
+//! effects in the order that `node` gives. Between any two effects the thread may be delayed, and
+//! the store may crash.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -24,14 +25,14 @@ use crate::rng::fold;
 use crate::rows::Rows;
 use crate::world::{Work, World};
 
-/// Entries that may still be proposed under the old voters after a change was executed and before the worker
-/// is told.
+/// Maximum number of entries that may be proposed with the old voters after a change was executed
+/// and before the worker knows it.
 const PROPOSED_MEANWHILE: u64 = 8;
 
-/// Bytes of entries that the apply thread executes at once: up to twice these.
+/// Bytes of entries that the apply thread executes at once. Up to twice as many are possible.
 const BATCH_BYTES: u64 = 600;
 
-/// What was executed, to be shown to the invariants.
+/// The executed entries, which are shown to the invariants.
 #[derive(Default)]
 struct Seen {
     entries: Vec<Entry>,
@@ -113,7 +114,7 @@ impl World {
         let Some(process) = self.process(id) else { return };
         let mut queue = std::mem::take(&mut process.apply_queue);
         with(&mut queue, &mut Threads { world: self, id });
-        // Unless the store crashed meanwhile.
+        // The store may have crashed meanwhile.
         if let Some(process) = self.process(id) {
             process.apply_queue = queue;
         }
@@ -172,13 +173,14 @@ impl World {
             }
         }
         self.wake_apply(id);
-        // Memtables that are full are flushed without being asked for.
+        // Full memtables are flushed without a request.
         if self.rng.chance(4) && self.without_room(id).is_none() {
             self.store_mut(id).durable.engine.flush_some();
         }
     }
 
-    /// The worker executes what RAM has the rows for. The apply thread, while it executes, keeps all others from it.
+    /// Executes entries on the worker's thread if RAM has their rows. While the apply thread
+    /// executes, no entries are executed here.
     fn attempt(&mut self, id: StoreId, region: RegionId, entries: Vec<ToApply<Asker>>) -> Attempt<Asker> {
         let has_room = self.without_room(id).is_none();
         let store = self.stores.get_mut(&id).expect("a store of this cluster");
@@ -233,7 +235,7 @@ impl World {
         self.executed(id, regions, seen);
     }
 
-    /// Shows the invariants what was executed, before anything of it is carried out.
+    /// Shows the invariants the executed entries, before any effect is carried out.
     fn executed(&mut self, id: StoreId, regions: Vec<RegionId>, seen: Seen) {
         let Some(process) = self.process(id) else { return };
         process.executed.extend(regions);
@@ -307,7 +309,8 @@ impl World {
         }
     }
 
-    /// The groups are told of it, and answers leave, next.
+    /// Shows the invariants rows and acknowledgements, before the groups are told and answers
+    /// leave.
     fn show_executed(&mut self, id: StoreId) {
         let Some(process) = self.process(id) else { return };
         for region in std::mem::take(&mut process.executed) {
@@ -329,7 +332,7 @@ impl World {
         }
     }
 
-    /// Shows the invariants what a region's rows are here.
+    /// Shows the invariants a digest of a region's rows on this store.
     pub(crate) fn show_rows(&mut self, id: StoreId, region: RegionId) {
         let store = &self.stores[&id];
         let Some(process) = &store.process else { return };

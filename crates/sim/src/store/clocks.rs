@@ -1,11 +1,13 @@
-//! Wall clocks: their comparison by heartbeats, and the time that a store may stamp with and read at.
+//! The wall clocks: their comparison by heartbeats, and the time with which a store may stamp
+//! entries and read.
 
 use types::{StoreId, UnixMillis};
 
 use crate::world::World;
 
 impl World {
-    /// Compares this store's wall clock with those that it heard. Returns the clock, and whether it is off.
+    /// Compares this store's wall clock with those of other stores. Returns the clock, and whether
+    /// it is off.
     pub(super) fn look_at_clocks(&mut self, id: StoreId) -> (UnixMillis, bool) {
         let (boot, now) = (self.boot(id), self.now);
         let wall = self.stores[&id].clock.wall_ms(now);
@@ -19,7 +21,7 @@ impl World {
         (wall, look.is_off)
     }
 
-    /// The time that the store may stamp with and read at.
+    /// Returns the time with which the store may stamp entries and read.
     pub(super) fn usable_ms(&self, id: StoreId) -> UnixMillis {
         let store = &self.stores[&id];
         let wall = store.clock.wall_ms(self.now);
@@ -44,7 +46,8 @@ mod tests {
     const HOUR_MS: u64 = 3_600_000;
     const GROUPS: Group = 12;
 
-    /// Three stores that share three regions under `even`, in peace, with keys that are due in an hour.
+    /// Starts three stores that share three regions under `even`, without faults. Its keys expire
+    /// in an hour.
     fn three() -> World {
         let mut world = found(4, Rng::new(4), Plan::none(), (3, 0, 3));
         world.groups = GROUPS;
@@ -56,7 +59,7 @@ mod tests {
         for group in 0..GROUPS {
             ask(&mut world, group, Command::SetFor { key: Key::First, value: group, ms: HOUR_MS });
         }
-        // Until every store has applied them.
+        // Wait until every store has applied them.
         run(&mut world, SECOND);
         world
     }
@@ -67,7 +70,7 @@ mod tests {
         assert_eq!(world.violation, None);
     }
 
-    /// Has the client ask until it is answered.
+    /// Makes the client send a command until it is answered.
     fn ask(world: &mut World, group: Group, command: Command) {
         world.last_op += 1;
         let op = Op { id: world.last_op, group, command };
@@ -79,15 +82,15 @@ mod tests {
                 return;
             }
         }
-        panic!("nobody answers");
+        panic!("the client got no answer");
     }
 
-    /// User regions led.
+    /// Returns the number of user regions that a store leads.
     fn led(world: &World, store: u64) -> usize {
         world.stores[&store].led().into_iter().filter(|region| *region != types::META_REGION).count()
     }
 
-    /// Reads from a store's own rows; `None` if the store takes the key for an expired one.
+    /// Reads from a store's own rows. `None` if the store treats the key as expired.
     fn read(world: &mut World, store: u64, group: Group, key: Key) -> Option<Reply> {
         let process = world.stores[&store].process.as_ref().expect("it runs");
         let region = process.region_of(slot_of(group)).expect("it has the slot");
@@ -95,7 +98,8 @@ mod tests {
         world.view(store, region, &item).map(|(reply, _)| reply)
     }
 
-    /// Asserts that every store has the keys that are due in an hour, and that no region's time is ahead.
+    /// Asserts that every store has the keys that expire in an hour, and that no region's time is
+    /// ahead.
     fn assert_sane(world: &mut World) {
         let now_ms = true_wall_ms(world.now);
         for store in 0..3 {
@@ -134,12 +138,12 @@ mod tests {
         world.store_mut(1).clock.set_wall(DAY_MS);
         let mut waited = 0;
         while led(&world, 1) > 0 {
-            // Writes go on, and where the store is asked that is wrong it stamps them.
+            // Writes continue. If the store with the wrong clock still leads, it stamps them.
             ask(&mut world, waited % GROUPS, Command::Append { key: Key::Second, value: 1 });
             run(&mut world, 50 * MILLISECOND);
             assert_sane(&mut world);
             waited += 1;
-            assert!(waited < 100, "it goes on leading");
+            assert!(waited < 100, "the store still leads");
         }
         assert_time_goes_on(&mut world);
         assert_sane(&mut world);
@@ -172,7 +176,7 @@ mod tests {
             };
             while !is_heard(&world) {
                 run(&mut world, 100 * MILLISECOND);
-                assert!(world.now < started + 5 * SECOND, "{offset}: nobody listens to it");
+                assert!(world.now < started + 5 * SECOND, "{offset}: the store's clock is not accepted");
             }
         }
         run(&mut world, 10 * SECOND);

@@ -1,4 +1,4 @@
-//! What stores tell each other, and what the meta region's leader makes of it.
+//! The heartbeats between stores, and the planning of the meta region's leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +18,9 @@ use crate::observation::Observation;
 use crate::world::{Asked, Packet, Work, World};
 
 const PERIOD: u64 = 400 * MILLISECOND;
-/// A store of which nothing was heard for this long may have left its regions without a leader.
+/// Time in nanoseconds after which a silent store may have left its regions without a leader.
 const QUIET: u64 = 1500 * MILLISECOND;
-/// Every so many heartbeats one tells everything.
+/// Interval, in heartbeats, between two that report everything.
 const FULL: u64 = 8;
 const POLICIES: [Policy; 4] = [Policy::Even, Policy::LeaderOnly, Policy::Alor, Policy::Adaptive];
 
@@ -31,7 +31,7 @@ impl World {
         self.plan_round(id);
     }
 
-    /// Tells the other stores what is news.
+    /// Reports changes to the other stores.
     pub(super) fn report(&mut self, id: StoreId) {
         let others: Vec<StoreId> = self.stores.keys().copied().collect();
         let (wall_ms, clock_off) = self.look_at_clocks(id);
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// The meta region's leader begins the cluster's state, then plans.
+    /// Begins the cluster's state, or plans, if this store leads the meta region.
     fn plan_round(&mut self, id: StoreId) {
         let boot = self.boot(id);
         let layout = self.layout.clone();
@@ -169,7 +169,7 @@ impl World {
         self.submit(id, META_REGION, Proposal::Meta(command.encode()), Asker::Meta);
     }
 
-    /// What the meta region's leader says: not of a term that is known to be over.
+    /// Carries out an order of the meta region's leader, unless its term is known to be over.
     pub(super) fn ordered(&mut self, id: StoreId, bytes: &[u8]) {
         let (term, order) = match Order::decode(bytes) {
             Ok(order) => order,
@@ -187,7 +187,7 @@ impl World {
                 else {
                     return;
                 };
-                // Between two groups of keys, where there are any.
+                // Split between two groups of keys if possible.
                 let inside = |slot: &u16| slots.first < *slot && *slot <= slots.last;
                 let at: Vec<u16> = (0..self.groups).map(slot_of).filter(inside).collect();
                 let middle = slots.first + (slots.last - slots.first) / 2 + 1;
@@ -201,7 +201,7 @@ impl World {
         self.tell(id, node::Input::ChangeRegion { region, expect, change });
     }
 
-    /// What nobody planned.
+    /// Carries out a request that nothing planned.
     pub(super) fn asked(&mut self, id: StoreId, asked: Asked) {
         let boot = self.boot(id);
         match asked {
@@ -274,7 +274,7 @@ fn record(id: StoreId) -> StoreRecord {
     StoreRecord::new(id, facts(id))
 }
 
-/// What a store says of itself.
+/// Returns the facts that a store reports about itself.
 pub fn facts(id: StoreId) -> StoreFacts {
     StoreFacts {
         key: Some(StoreKey([id as u8; 32])),

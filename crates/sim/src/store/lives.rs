@@ -1,5 +1,6 @@
-//! A thread that carries out the steps by which a snapshot replaces rows and a peer ends, as `node` orders them. It may be
-//! held up, and the store may crash, between any two of them, while other regions' entries are executed.
+//! The thread that carries out peer lifecycles: the steps by which a snapshot replaces rows, and by
+//! which a peer ends, in the order that `node` gives. Between any two steps it may be delayed, and
+//! the store may crash, while entries of other regions are executed.
 
 use node::lives::Step;
 use node::recovery::Kept;
@@ -12,7 +13,7 @@ use crate::clock::MILLISECOND;
 use crate::observation::Observation;
 use crate::world::{Work, World};
 
-/// What a crash counts as, if it comes before the step.
+/// Returns the name under which a crash before the step is counted.
 fn crash_before(step: &Step) -> &'static str {
     match step {
         Step::HideRows | Step::ReplaceRows { .. } => "crash before a snapshot is ingested",
@@ -41,7 +42,7 @@ impl World {
         }
     }
 
-    /// Does the next step.
+    /// Carries out the next step.
     pub(super) fn live(&mut self, id: StoreId) {
         let Some(process) = self.process(id) else { return };
         process.has_life = false;
@@ -81,7 +82,7 @@ impl World {
             Step::Record(life) => {
                 if let PeerLife::Tombstone { .. } = life {
                     self.tally.destroyed += 1;
-                    self.say(&format!("store {id} has no peer of region {region} any more"));
+                    self.say(&format!("store {id} no longer has a peer of region {region}"));
                 }
                 self.stores[&id].durable.disk.set_life(region, life);
             }
@@ -145,10 +146,10 @@ impl World {
             return self.violate("recovery", what);
         }
         self.tally.snapshots += 1;
-        self.say(&format!("store {id} has taken in a snapshot of region {region} at {index}"));
+        self.say(&format!("store {id} has applied a snapshot of region {region} at {index}"));
     }
 
-    /// The apply thread hears that a snapshot's rows are in place.
+    /// Tells the apply thread that a snapshot's rows are in place.
     pub(super) fn load(&mut self, id: StoreId, descriptor: &RegionDescriptor) {
         let region = descriptor.id;
         let Some((state, _)) = self.stores[&id].durable.described(region) else {

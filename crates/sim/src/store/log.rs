@@ -1,5 +1,5 @@
-//! The log's thread: one write and one sync for each batch, then, and not before, the worker is told. And the
-//! flusher, which decides what of the log is not needed any more.
+//! The log's thread, which writes and syncs each batch once and only then tells the worker. Also
+//! the flusher, which decides which part of the log is no longer needed.
 
 use replica::{Input, LogBatch, LogStore};
 use types::{LogIndex, RegionId, StoreId, Term};
@@ -34,7 +34,7 @@ impl World {
                     process.log_is_busy = true;
                     let batch = batch.clone();
                     disk.append(&batch);
-                    // At a full device the write is tried again until there is room.
+                    // If the device is full, the write is repeated until there is room.
                     let delay = self.log_delay(id) + self.without_room(id).unwrap_or(0);
                     self.schedule_work(id, delay, Work::Logged);
                 }
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// The write at the head of the queue is synced.
+    /// Ends the write at the head of the queue, which is now synced.
     pub(super) fn logged(&mut self, id: StoreId) {
         self.stores[&id].durable.disk.sync();
         let Some(process) = self.process(id) else { return };
@@ -58,7 +58,7 @@ impl World {
         self.next_log_job(id);
     }
 
-    /// Entries for a follower that lags, as they are in the log by now.
+    /// Reads entries for a follower that lags, as they are in the log now.
     pub(super) fn read_log(
         &mut self,
         id: StoreId,
@@ -72,12 +72,12 @@ impl World {
         self.input(id, Input::LogRead { region, number, entries });
     }
 
-    /// How far everything is applied is read before the flush begins.
+    /// Begins a flush. The applied indexes are read before it begins.
     pub(super) fn flush(&mut self, id: StoreId) {
         let pause = self.rng.between(300, 3000) * MILLISECOND;
         self.schedule_work(id, pause, Work::Flush);
         if self.rng.chance(10) {
-            // The log may be full of one region as of another.
+            // Any region may be the one that fills the log.
             let Some(process) = self.process(id) else { return };
             let regions: Vec<RegionId> = process.shard.regions().collect();
             let regions = regions.into_iter().filter(|_| self.rng.chance(50)).collect();

@@ -1,4 +1,4 @@
-//! Stores that join the cluster and that leave it, as the meta region's state has it.
+//! Stores that join and leave the cluster, according to the meta region's state.
 
 use cluster::StoreState;
 use types::{StoreId, META_REGION};
@@ -10,7 +10,8 @@ use crate::faults::Plan;
 use crate::world::{Event, World};
 
 impl World {
-    /// After entries of the meta region: who has joined starts with an empty disk, and who was removed ends soon.
+    /// Starts stores that have joined, with an empty disk, and soon ends stores that were removed.
+    /// Called after entries of the meta region were applied.
     pub(super) fn look_at_members(&mut self, id: StoreId) {
         let Some(process) = &self.stores[&id].process else { return };
         let Some(state) = process.execution.state(META_REGION) else { return };
@@ -25,7 +26,7 @@ impl World {
                 (false, StoreState::Up | StoreState::Draining) => self.begin_joined(store),
                 (true, StoreState::Removed) if !self.stores[&store].is_removed => {
                     self.tally.removed += 1;
-                    self.say(&format!("store {store} is no member any more"));
+                    self.say(&format!("store {store} is no longer a member"));
                     self.store_mut(store).is_removed = true;
                     let delay = self.rng.below(SECOND);
                     self.schedule(delay, Event::Removed { store });
@@ -45,7 +46,8 @@ impl World {
         self.schedule(delay, Event::Start { store });
     }
 
-    /// It leads nothing, so whoever asks it for something is refused, to the last.
+    /// Ends a removed store once no client waits for it. It leads nothing, so it refuses every
+    /// request.
     pub(crate) fn end_removed(&mut self, store: StoreId) {
         let is_asked = |client: &Client| client.conversation.as_ref().is_some_and(|of| of.at == store);
         if self.clients.iter().any(is_asked) {
@@ -54,7 +56,7 @@ impl World {
         self.crash(store, false);
     }
 
-    /// How long a store whose device is full waits before it tries again; `None`: it has room.
+    /// Returns the time after which a store with a full device tries again. `None` if it has room.
     pub(super) fn without_room(&self, id: StoreId) -> Option<u64> {
         let until = self.stores.get(&id)?.full_until;
         (self.now < until).then(|| until - self.now + 1)

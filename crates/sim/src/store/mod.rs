@@ -1,9 +1,9 @@
-//! A simulated store: its process, which a crash ends, and what outlives it.
+//! A simulated store: its process, which a crash ends, and the data that survives it.
 //!
-//! The process does what a running store's threads do: the worker carries out a turn's effects; the log thread writes,
-//! syncs and then tells the worker; the apply thread executes everything that waits and carries out what comes of it;
-//! another carries out the steps of peers' lives; the flusher reads how far everything is applied before it flushes; a
-//! reader takes its view before it looks at the lease.
+//! The process does the work of a running store's threads. The worker carries out a turn's effects.
+//! The log thread writes, syncs and then tells the worker. The apply thread executes waiting
+//! entries and carries out their effects. Another thread carries out peer lifecycles. The flusher
+//! reads the applied indexes before it flushes. A reader takes its view before it checks the lease.
 
 mod apply;
 mod checks;
@@ -50,16 +50,17 @@ use node::recovery::Recovered;
 use sessions::Connection;
 pub use sessions::PartId;
 
-/// A store that was not heard of for so long counts as down, and as lost.
+/// Times of silence after which a store counts as down, and as lost.
 const LEDGER: LedgerConfig = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 8 * SECOND };
 
-/// Some of the jumps of clocks are further, and some are not.
+/// Maximum offset of a wall clock in milliseconds. Some jumps of the clocks are larger, and some
+/// are not.
 const MAX_CLOCK_OFFSET_MS: u64 = 4000;
 
-/// Regions sleep never, or after half a second or two in which nothing happens.
+/// Numbers of ticks after which an idle region hibernates: never, half a second, or two seconds.
 const HIBERNATE_TICKS: [u32; 3] = [0, 5, 20];
 
-/// Operators must not outlast a run.
+/// The driver's settings. Operators must not take longer than a run.
 const DRIVER: DriverConfig = DriverConfig {
     deadline_nanos: 5 * SECOND,
     data_deadline_nanos: 10 * SECOND,
@@ -77,33 +78,34 @@ pub struct Store {
     pub process: Option<Process>,
     pub slow_log_until: u64,
     pub paused_until: u64,
-    /// Below its reserve: it proposes nothing that adds data, and says so.
+    /// The device is below its reserve until then. The store proposes nothing that adds data, and
+    /// reports it.
     pub low_until: u64,
-    /// Nothing is written: not to the log, not to the rows.
+    /// The device is full until then. Nothing is written to the log or the rows.
     pub full_until: u64,
-    /// It never starts again.
+    /// True if the store never starts again.
     pub is_lost: bool,
-    /// It is no member any more, and had no peers when it went.
+    /// True if the store is no longer a member. It had no peers when it was removed.
     pub is_removed: bool,
     /// Its program executes entries that order a failure as if they were none.
     pub is_upgraded: bool,
     life: u64,
 }
 
-/// What a region's name means on a store, as its threads share it.
+/// A region on a store, as its threads share it.
 #[derive(Debug)]
 pub struct Shared {
     pub descriptor: RegionDescriptor,
-    /// There is a peer with rows here.
+    /// True if the store has a peer of the region with rows.
     pub is_local: bool,
-    /// A snapshot is taking the rows' place.
+    /// True while a snapshot replaces the rows.
     is_replaced: bool,
     pub leadership: Leadership,
     pub lease: Option<BootNanos>,
     pub applied: LogIndex,
     pub last_stamp_ms: UnixMillis,
     lease_wanted: BootNanos,
-    /// The number of times that the rows went or came, not by entries.
+    /// The number of times that the rows were replaced or removed other than by entries.
     replacements: u64,
     pub quarantine: Option<Quarantine>,
 }
@@ -129,12 +131,12 @@ impl Local for Shared {
     }
 }
 
-/// Who waits for a submission.
+/// The source of a submission, which waits for the outcome.
 #[derive(Clone, Debug)]
 pub(super) enum Asker {
-    /// Commands of a client, by its names for them.
+    /// A client's commands, by the client's names for them.
     Part { part: PartId, ops: Arc<[OpId]> },
-    /// The store itself, which deletes what is due in the slot.
+    /// The store itself, which deletes expired keys of the slot.
     Upkeep(Slot),
     /// The store itself, which plans.
     Meta,
@@ -144,7 +146,8 @@ type ToShard = Input<Asker, PartId>;
 
 pub struct Process {
     pub shard: Shard<Disk, Asker, PartId>,
-    /// What the shard holds of its logs, and how many appends were refused as of the last turn.
+    /// The log entries that the shard holds in memory, and the number of appends refused up to the
+    /// last turn.
     memory: Arc<EntryMemory>,
     appends_refused: u64,
     pub regions: BTreeMap<RegionId, Shared>,
@@ -157,15 +160,15 @@ pub struct Process {
     apply_queue: ApplyQueue<Asker>,
     backlog: Backlog<Asker>,
     has_apply: bool,
-    /// Steps of snapshots that replace rows and of peers that end, in their order, beside execution.
+    /// Steps of peer lifecycles, in order. They run beside execution.
     lives: VecDeque<(RegionId, Step)>,
     has_life: bool,
-    /// The rows that a snapshot replaces are gone, and its own are not in their place.
+    /// True between the deletion of the rows that a snapshot replaces and the ingestion of its own.
     is_replacing: bool,
     execution: Execution,
-    /// Of entries that are executed: what is left to do.
+    /// The remaining effects of executed entries.
     applying: VecDeque<ApplyEffect<Asker>>,
-    /// Of those, the regions; and the entries that somebody here waits for.
+    /// The regions of these entries, and those entries that somebody here waits for.
     executed: Vec<RegionId>,
     acknowledged: Vec<(RegionId, LogIndex, Term)>,
     pub meta: MetaState,
@@ -175,15 +178,15 @@ pub struct Process {
     checks: CheckBook,
     silence: Silence,
     clocks: Clocks,
-    /// As of the last look at the clocks.
+    /// The result of the last look at the clocks.
     limit: ClockLimit,
     is_clock_off: bool,
     incarnation: u64,
     seq: u64,
     made: BTreeMap<RegionId, Snapshot>,
-    /// The epochs for which changes were asked here, by token.
+    /// The epochs for which this store proposed changes, by token.
     expected: BTreeMap<u64, RegionEpoch>,
-    /// Voters before the last changes, and through which entry they may still count.
+    /// The voters before the last changes, and the last entry for which they may still count.
     voters_before: BTreeMap<RegionId, Vec<(LogIndex, Vec<StoreId>)>>,
 }
 
@@ -205,7 +208,7 @@ impl Shared {
 }
 
 impl Process {
-    /// A region that has rows here, as they have it.
+    /// Notes a region that has rows here, with the descriptor from its rows.
     fn set_local(&mut self, descriptor: &RegionDescriptor) {
         let shared = self.regions.entry(descriptor.id).or_insert_with(|| Shared::new(descriptor.clone()));
         shared.descriptor = descriptor.clone();
@@ -218,7 +221,7 @@ impl Process {
         }
     }
 
-    /// The region's rows are these from now on.
+    /// Notes that the region's rows were replaced.
     fn load(&mut self, descriptor: &RegionDescriptor, state: RegionState) {
         self.set_local(descriptor);
         self.set_applied(descriptor.id, &state);
@@ -229,7 +232,8 @@ impl Process {
         self.execution.load(descriptor.id, state, descriptor.slots);
     }
 
-    /// Another store's word for a region: it counts where there are no rows of it here.
+    /// Learns a region's descriptor from another store. It is ignored if this store has rows of the
+    /// region.
     fn learn(&mut self, descriptor: &RegionDescriptor) {
         self.ledger.learn_descriptor(descriptor);
         let shared = self.regions.entry(descriptor.id).or_insert_with(|| Shared::new(descriptor.clone()));
@@ -238,7 +242,7 @@ impl Process {
         }
     }
 
-    /// The region of a slot, by the newest word.
+    /// Returns the region of a slot according to the newest descriptor.
     fn region_of(&self, slot: Slot) -> Option<RegionId> {
         let of_slot = self.regions.iter().filter(|(_, shared)| shared.descriptor.contains(slot));
         of_slot.max_by_key(|(_, shared)| shared.descriptor.epoch.version).map(|(&region, _)| region)
@@ -274,7 +278,7 @@ impl Store {
         self.process.as_ref().is_some_and(|process| process.execution.state(region).is_some())
     }
 
-    /// Regions that this store takes itself for the leader of.
+    /// Returns the regions that this store believes it leads.
     pub fn led(&self) -> Vec<RegionId> {
         let Some(process) = &self.process else { return Vec::new() };
         let leads = |region: &RegionId| {
@@ -284,11 +288,12 @@ impl Store {
     }
 }
 
-/// What a store holds of its logs; and what it holds at most, with what it takes in at once.
+/// Bytes of log entries that a store holds in memory, and the maximum together with what it
+/// receives at once.
 const ENTRY_MEMORY_BYTES: u64 = 1024;
 pub(super) const ENTRIES_HELD_MAX: u64 = 6 * ENTRY_MEMORY_BYTES;
 
-/// Bytes that wait to be executed, above which no more are handed out.
+/// Maximum number of bytes that wait to be executed. Above it, no more entries are handed out.
 const EXECUTION_BYTES: u64 = 1500;
 
 fn config(store: StoreId, seed: u64) -> Config {
@@ -326,7 +331,7 @@ impl World {
         self.schedule(delay, Event::Of { store, life, work });
     }
 
-    /// Recovery: what the disk and the rows say is all there is.
+    /// Starts the store. Recovery has only the disk and the rows to go by.
     pub fn start(&mut self, id: StoreId) {
         let (now, seed, layout) = (self.now, self.seed, self.layout.clone());
         let store = self.store_mut(id);
@@ -334,12 +339,13 @@ impl World {
             return;
         }
         if store.durable.disk.recover().is_err() {
-            // An acknowledged tail is damaged: the store does not come back.
+            // An acknowledged tail is damaged, so the store does not come back.
             store.is_lost = true;
             return;
         }
         store.life += 1;
-        // Its wall clock, as a running store's; two starts may fall into one of its milliseconds here.
+        // A running store uses its wall clock. Here two starts may happen within the same
+        // millisecond.
         let incarnation = store.clock.wall_ms(now) * 1000 + store.life % 1000;
         let boot = store.clock.boot(now);
         // A snapshot that was accepted has ended a quarantine: the start finishes what the crash interrupted.
@@ -417,7 +423,8 @@ impl World {
         }
     }
 
-    /// What of the log was not synced and survived is as durable as the rest from now on.
+    /// Shows the invariants the recovered logs. Unsynced entries that survived are durable from now
+    /// on.
     fn show_recovered(&mut self, id: StoreId) {
         let disk = self.stores[&id].durable.disk.clone();
         for region in disk.regions() {
@@ -427,7 +434,7 @@ impl World {
         }
     }
 
-    /// The cluster's state as this store's rows have it.
+    /// Loads the cluster's state from this store's rows.
     fn load_meta(&mut self, id: StoreId) {
         match MetaState::load(&self.stores[&id].durable.engine) {
             Ok(meta) => {
@@ -439,7 +446,7 @@ impl World {
         }
     }
 
-    /// Fate may have it that the store crashes here.
+    /// Lets the store crash here, with the probability of the plan. Returns true if it crashed.
     fn may_crash(&mut self, id: StoreId, where_: &'static str) -> bool {
         if self.plan.is_over || !self.rng.chance(self.plan.step_crash_percent) {
             return false;
@@ -452,7 +459,7 @@ impl World {
         true
     }
 
-    /// The process ends. When the machine does too, its clock begins anew.
+    /// Ends the process. If the machine loses power, its clock restarts as well.
     pub fn crash(&mut self, id: StoreId, is_power: bool) {
         let (now, mut rng) = (self.now, self.rng.clone());
         let store = self.store_mut(id);
@@ -508,7 +515,8 @@ impl World {
         self.stores[&id].clock.boot(self.now)
     }
 
-    /// A store whose clock is below a lease's end would answer from its rows right now.
+    /// Shows the invariants every store whose clock is below a lease's end. It would now answer
+    /// from its rows.
     pub(crate) fn check_leases(&mut self) {
         let now = self.now;
         let mut leased = Vec::new();

@@ -1,4 +1,5 @@
-//! Reads: under a lease, after a round that proves leadership, or of what a follower has applied.
+//! Reads: under a lease, after a round that proves leadership, or of the entries that a follower
+//! has applied.
 
 use command::{Exec, Limits, Mode};
 use node::reads::{Local, Proof, Read};
@@ -15,7 +16,7 @@ use crate::client::{ReadAs, PATIENCE};
 use crate::clock::MILLISECOND;
 use crate::world::{Work, World};
 
-/// How often readers tell the worker that the lease is in demand.
+/// Interval at which readers tell the worker that the lease is in use.
 const LEASE_DEMAND: u64 = 50 * MILLISECOND;
 
 fn slot_of(item: &Item) -> Slot {
@@ -26,7 +27,7 @@ fn slot_of(item: &Item) -> Slot {
 }
 
 impl World {
-    /// Reads of a region that this store leads.
+    /// Serves reads of a region that this store leads.
     pub(super) fn read_strongly(&mut self, id: StoreId, part: PartId, region: RegionId) {
         let boot = self.boot(id);
         let Some(shared) = self.process(id).and_then(|process| process.regions.get_mut(&region)) else {
@@ -48,7 +49,8 @@ impl World {
         self.tell(id, node::Input::ReadIndex { region, deadline, reader: part });
     }
 
-    /// Reads begin; their view of the rows is taken later, and later still it is looked at whether they may be answered.
+    /// Begins reads. Their view of the rows is taken later, and still later it is checked whether
+    /// they may be answered.
     pub(super) fn read_rows(&mut self, id: StoreId, part: PartId, proof: Proof) {
         let Some(Part { region, .. }) = self.part(id, part) else { return };
         let region = *region;
@@ -69,7 +71,7 @@ impl World {
         }
     }
 
-    /// Takes the view for the first of the reads, and for any number of those behind it.
+    /// Takes the view for the first of the reads, and perhaps for the reads after it.
     pub(super) fn take_view(&mut self, id: StoreId, part: PartId, read: Read<u64>) {
         let Some(Part { region, items, kind, .. }) = self.part(id, part) else { return };
         let (region, items, is_weak) = (*region, items.clone(), *kind == Kind::Weak);
@@ -90,7 +92,7 @@ impl World {
         }
     }
 
-    /// The view was taken: may it be answered?
+    /// Answers reads with the view that was taken, if they may be answered.
     pub(super) fn viewed(
         &mut self,
         id: StoreId,
@@ -123,7 +125,8 @@ impl World {
         }
     }
 
-    /// A read that meets a key past its time is itself proposed, or first the deletion of all that is due.
+    /// Proposes a read that found an expired key. Sometimes the deletion of all expired keys is
+    /// proposed first.
     fn read_past_expiry(&mut self, id: StoreId, part: PartId, region: RegionId, item: &Item) {
         if self.rng.chance(30) {
             let slot = slot_of(item);
@@ -133,7 +136,7 @@ impl World {
         self.propose(id, part, 1);
     }
 
-    /// What a read gives over the rows as they are; `None` when a key in it is past its time.
+    /// Returns the reply of a read of the current rows. `None` if it finds an expired key.
     pub(super) fn view(&self, id: StoreId, region: RegionId, item: &Item) -> Option<(Reply, UnixMillis)> {
         let store = &self.stores[&id];
         let shared = &store.process.as_ref()?.regions[&region];

@@ -1,4 +1,5 @@
-//! Clients' connections: the shipped session, and what carries out the parts that it asks for.
+//! The clients' connections: the production session, and the code that carries out the parts it
+//! asks for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::clock::MILLISECOND;
 use crate::observation::OpId;
 use crate::world::{Event, Work, World};
 
-/// A part of a conversation.
+/// The identity of a part of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartId {
     pub client: ClientId,
@@ -25,7 +26,7 @@ pub struct PartId {
     number: usize,
 }
 
-/// Commands that the session has asked for.
+/// Commands that the session has asked to be carried out.
 pub(super) struct Part {
     pub region: RegionId,
     pub kind: Kind,
@@ -34,16 +35,16 @@ pub(super) struct Part {
     pub ops: Arc<[OpId]>,
 }
 
-/// A client's connection, as the store's process has it.
+/// A client's connection in the store's process.
 pub(super) struct Connection {
     client: ClientId,
     session: Session<RegionId>,
-    /// Bytes that were received in their order; and pieces that came before their time.
+    /// The number of bytes received in order, and pieces that came too early.
     received: usize,
     early: BTreeMap<usize, Bytes>,
-    /// What was asked for and is not answered, by number. Commands that are no operation have none.
+    /// The unanswered parts by number. Parts without operations are not listed.
     parts: BTreeMap<usize, Part>,
-    /// When the last replies reach the client.
+    /// The time at which the last replies reach the client.
     replies_at: u64,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Connection {
 struct Served<'a> {
     process: &'a Process,
     id: StoreId,
-    /// Commands of the store's own take a while.
+    /// True if commands about the store itself take some time.
     is_slow: bool,
 }
 
@@ -86,7 +87,7 @@ impl Host for Served<'_> {
             }
             "ping" if self.is_slow => Own::Later,
             "ping" => Own::Reply(Reply::Simple("PONG".into())),
-            other => Own::Reply(Reply::error(format!("ERR nobody asks for {other} here"))),
+            other => Own::Reply(Reply::error(format!("ERR {other} is not simulated"))),
         }
     }
 
@@ -96,7 +97,7 @@ impl Host for Served<'_> {
 }
 
 impl World {
-    /// Bytes of a client come in.
+    /// Receives bytes of a client.
     pub(crate) fn request(
         &mut self,
         id: StoreId,
@@ -105,7 +106,7 @@ impl World {
         (offset, bytes): (usize, Bytes),
     ) {
         let Some(process) = self.process(id) else {
-            // Of later pieces the client has heard when the process ended.
+            // For a later piece, the client already knows that the process has ended.
             if offset == 0 {
                 let delay = self.client_delay();
                 self.schedule(delay, Event::Reset { client, connection: number, is_refused: true });
@@ -129,7 +130,7 @@ impl World {
         self.serve(id, number);
     }
 
-    /// The client has gone.
+    /// Closes the connection of a client that has gone.
     pub(crate) fn close(&mut self, conversation: &Conversation) {
         let Some(number) = conversation.connection else { return };
         if let Some(process) = self.stores.get_mut(&conversation.at).and_then(|store| store.process.as_mut())
@@ -138,7 +139,7 @@ impl World {
         }
     }
 
-    /// Lets the session go on as far as it gets, and sends what it has for its client.
+    /// Advances the session as far as possible, and sends its output to the client.
     fn serve(&mut self, id: StoreId, number: ConnectionId) {
         loop {
             let is_slow = self.rng.chance(50);
@@ -176,7 +177,7 @@ impl World {
         self.schedule(connection.replies_at - self.now, Event::Replies { client, connection: number, bytes });
     }
 
-    /// Notes a part under its number, with the operations that its commands are.
+    /// Notes a part under its number, with the operations of its commands.
     fn take_in(
         &mut self,
         number: ConnectionId,
@@ -195,7 +196,7 @@ impl World {
         };
         let ops: Option<_> = items.iter().map(|item| conversation.op(&item.args)).collect();
         let Some(ops) = ops else {
-            self.violate("sessions", format!("client {}: nobody asked for that", part.client));
+            self.violate("sessions", format!("client {}: the command was not sent", part.client));
             return (part, Wanted::Gone);
         };
         connection.parts.insert(part.number, Part { region, kind, items, ops });
@@ -242,11 +243,11 @@ impl World {
         self.process(id)?.connections.get(&part.connection)?.parts.get(&part.number)
     }
 
-    /// The outcome of what was proposed of a part.
+    /// Answers the commands of a part that were proposed.
     pub(super) fn proposed(&mut self, id: StoreId, part: PartId, count: usize, outcome: Outcome) {
         let replies = match outcome {
             Outcome::Applied(replies) => {
-                // Where the slot was given away before, nothing was executed.
+                // Nothing was executed if the slot was given away before.
                 replies.into_iter().map(|reply| reply.unwrap_or_else(answer::refused)).collect()
             }
             Outcome::Refused(_) => return self.refuse(id, part),
@@ -255,7 +256,7 @@ impl World {
         self.answer_part(id, part, replies);
     }
 
-    /// Nothing of the part was proposed.
+    /// Refuses a part of which nothing was proposed.
     pub(super) fn refuse(&mut self, id: StoreId, part: PartId) {
         let count = self.part(id, part).map_or(1, |part| part.items.len());
         let region = self.part(id, part).map(|part| part.region);
@@ -273,7 +274,7 @@ impl World {
         self.serve(id, part.connection);
     }
 
-    /// For the invariants: how the store read what it is about to answer.
+    /// Notes for the invariants how the store read the values that it is about to return.
     pub(super) fn note_read(&mut self, part: PartId, op: OpId, read: ReadAs) {
         let conversation = self.clients[part.client].conversation.as_mut();
         if let Some(conversation) = conversation.filter(|of| of.connection == Some(part.connection)) {
@@ -282,12 +283,12 @@ impl World {
     }
 }
 
-/// What a session asked for.
+/// The kind of work that a session asked for.
 enum Wanted {
     Commands,
     Alone,
     Own,
-    /// The client has gone, and its operations with it.
+    /// The client has gone, so the part is dropped.
     Gone,
 }
 

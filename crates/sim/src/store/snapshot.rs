@@ -1,4 +1,4 @@
-//! Snapshots as a store makes, sends and receives them. A crash may come at every step.
+//! Snapshots as a store makes, sends and receives them. The store may crash at every step.
 
 use replica::eraftpb::Message;
 use replica::Input;
@@ -22,7 +22,7 @@ impl World {
         self.input(id, input);
     }
 
-    /// The view is written out; meanwhile the region went on.
+    /// Tells the worker that the view is written. The region continued meanwhile.
     pub(super) fn snapshot_made(&mut self, id: StoreId, snapshot: Box<Snapshot>) {
         if self.may_crash(id, "crash while a snapshot is made") {
             return;
@@ -45,7 +45,8 @@ impl World {
         self.schedule_work(id, delay, Work::SnapshotSent { region, to, message, made });
     }
 
-    /// The last byte left: it arrived if the stores reach each other and nothing broke.
+    /// Ends the sending of a snapshot. It arrives if the stores reach each other and no fault
+    /// happened.
     pub(super) fn snapshot_sent(
         &mut self,
         id: StoreId,
@@ -64,7 +65,7 @@ impl World {
         let delivered = arrived.is_some();
         self.say(&format!("store {id} sent a snapshot of region {region} to {to}: {delivered}"));
         if let Some(snapshot) = arrived {
-            // Everything is there, checked and durable, before the message is given to the worker.
+            // The snapshot is complete, checked and durable before the worker gets the message.
             let index = snapshot.state.applied_index;
             self.store_mut(to).durable.received.insert((region, index), *snapshot);
             if self.may_crash(to, "crash with a snapshot received") {

@@ -1,4 +1,5 @@
-//! A store that stops by plan, and starts again: `node::stop` decides, and what a running store does is done here.
+//! Planned stops of a store, which then starts again. `node::stop` decides, and this module does
+//! what a running store does.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ const TIMES: StopTimes = StopTimes {
 
 const POLL: u64 = 10 * MILLISECOND;
 
-/// A planned stop under way.
+/// A planned stop in progress.
 pub(super) struct Stopping {
     stop: PlannedStop,
     began: BootNanos,
@@ -31,14 +32,14 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Whether clients are accepted.
+    /// Returns true if clients are accepted.
     pub fn accepts(&self) -> bool {
         self.phase < StopPhase::Closing
     }
 }
 
 impl World {
-    /// Somebody restarts the store.
+    /// Begins a planned stop of the store.
     pub(crate) fn stop_by_plan(&mut self, id: StoreId) {
         let boot = self.boot(id);
         let Some(process) = self.process(id).filter(|process| process.stopping.is_none()) else { return };
@@ -49,7 +50,7 @@ impl World {
         self.schedule_work(id, POLL, Work::Stop);
     }
 
-    /// The peers are about to hear that they are to lead nothing more.
+    /// Shows the invariants that the peers are about to learn of the stop.
     pub(super) fn show_stop(&mut self, id: StoreId) {
         let Some(process) = self.process(id) else { return };
         let stands = |region: &RegionId| {
@@ -89,7 +90,7 @@ impl World {
         }
     }
 
-    /// The number of clients that wait for a reply over a connection that the store has accepted.
+    /// Returns the number of clients that wait for a reply over an accepted connection.
     fn waiting_clients(&self, id: StoreId) -> usize {
         let Some(process) = &self.stores[&id].process else { return 0 };
         let open = |client: &&crate::client::Client| {

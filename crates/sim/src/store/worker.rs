@@ -1,4 +1,4 @@
-//! The worker's thread: inputs, turns, and their effects in the order in which `node` gives them.
+//! The worker's thread: inputs, turns, and their effects in the order that `node` gives.
 
 use cluster::Route;
 use node::{Effect, Input, Leadership, Moment, Outcome as Answered, Submit, Watch, Work as Proposal};
@@ -12,7 +12,7 @@ use crate::clock::MILLISECOND;
 use crate::observation::{EntryId, Item, Observation};
 use crate::world::{Packet, Work, World};
 
-/// Entries that were proposed, and what is in them.
+/// Proposed entries and their items.
 #[derive(Default)]
 struct Proposed(Vec<(EntryId, Vec<Item>)>);
 
@@ -44,7 +44,8 @@ impl World {
         self.tell(id, Input::Raft(input));
     }
 
-    /// Nobody waits longer than clients do; while there is trouble, some are told before they give up.
+    /// Submits work. Its deadline is not after the client gives up. During faults some deadlines
+    /// are shorter.
     pub(super) fn submit(&mut self, id: StoreId, region: RegionId, work: Proposal, client: Asker) {
         let is_short = !self.plan.is_over && self.rng.chance(20);
         let patience = if is_short { self.rng.below(PATIENCE) } else { PATIENCE };
@@ -160,7 +161,7 @@ impl World {
                     self.send(id, to, Packet::Raft { region, message });
                 }
             }
-            // What was received stays until it is applied.
+            // A received snapshot stays until it is applied.
             Effect::AcceptSnapshot { .. } => {}
             Effect::Persist(batch) => self.log(id, ToLog::Append(batch)),
             Effect::Apply { region, entries } => {
@@ -207,7 +208,7 @@ impl World {
             Effect::Transferred { is_done: true, .. } => self.tally.transfers += 1,
             Effect::Transferred { is_done: false, .. } => self.tally.transfers_aborted += 1,
             Effect::Dropped { region, from, reason } => {
-                // Every store is correct, so every message is.
+                // All stores are correct, so no message may be dropped.
                 let what = format!("store {id} drops what {from} sent of region {region}: {reason}");
                 self.violate("inspection", what);
             }
@@ -250,7 +251,7 @@ impl World {
         process.regions.get(&region).and_then(|shared| shared.leadership.leader).filter(|&to| to != id)
     }
 
-    /// Answers whoever asked, if it was a client.
+    /// Gives the outcome to the client, if a client asked.
     pub(super) fn answer(&mut self, id: StoreId, asker: Asker, outcome: Answered) {
         if let Asker::Part { part, ops } = asker {
             self.proposed(id, part, ops.len(), outcome);

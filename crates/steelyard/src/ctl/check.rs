@@ -1,8 +1,8 @@
 //! `steelyard ctl check`: has each region's replicas compared, one region after the other, and shows what was found.
 
 use anyhow::anyhow;
-use bench::admin::AdminClient;
-use bench::table::{bytes, count, Align, Table};
+use client::admin::AdminClient;
+use client::table::{bytes, count, Align, Table};
 use serde_json::json;
 use server::admin::RegionRow;
 

@@ -1,13 +1,13 @@
-//! The demo's load: closed-loop workers over the loaded records, each the only writer of its share, who
-//! keeps a ledger of what was acknowledged.
+//! The demo's load: closed-loop workers over the loaded records. Each worker is the only writer of
+//! its share and keeps a ledger of acknowledged writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bench::cluster_client::{Call, ClusterClient, Outcome};
-use bench::measure::histogram;
 use bytes::Bytes;
+use client::cluster_client::{Call, ClusterClient, Outcome};
+use client::latency::histogram;
 use hdrhistogram::Histogram;
 use resp::Reply;
 use tokio::task::JoinHandle;
@@ -15,16 +15,16 @@ use types::Draw;
 
 use super::records::Record;
 
-/// The field that the load writes: a number that only grows, by one per write of its worker.
+/// The field that the load writes: a number that grows by one with each write of its worker.
 pub const VISITS: &[u8] = b"visits";
 
-/// What a record's `visits` may be.
+/// The values that a record's `visits` may have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expected {
-    /// The last acknowledged write; 0 before the first.
+    /// The last acknowledged write. 0 before the first.
     pub acknowledged: u64,
-    /// Writes whose outcome was never told, since the last that was acknowledged or before it: a lost
-    /// request may take effect late.
+    /// Writes with an unknown outcome, before or after the last acknowledged one. A lost request
+    /// may take effect late.
     pub open: Vec<u64>,
 }
 
@@ -41,7 +41,7 @@ pub struct Window {
     pub writes: u64,
     pub unknown: u64,
     pub not_done: u64,
-    /// Longest time that one command took, microseconds.
+    /// Longest time of a command, in microseconds.
     pub longest: u64,
 }
 
@@ -72,11 +72,12 @@ pub struct Load {
     since: Mutex<Instant>,
 }
 
-/// What the load leaves behind.
+/// The ledger of a finished load.
 pub struct Ledger {
-    /// By record.
+    /// The allowed values by record.
     pub expected: Vec<Expected>,
-    /// Reads during the run that returned what neither was acknowledged nor is open.
+    /// Number of reads during the run that returned neither the acknowledged write nor one with an
+    /// unknown outcome.
     pub wrong_reads: u64,
 }
 
@@ -104,7 +105,7 @@ impl Load {
         Load { stop, windows, wrong_reads, workers, since: Mutex::new(Instant::now()) }
     }
 
-    /// What was done since the last call, and how long that was.
+    /// Returns the operations since the last call, and the time since then.
     pub fn turn(&self) -> (Window, Duration) {
         let mut sum = Window::new();
         for window in &self.windows {
@@ -118,7 +119,7 @@ impl Load {
         (sum, took)
     }
 
-    /// Ends the load: every worker finishes its command.
+    /// Ends the load after every worker has finished its command.
     pub async fn stop(self, records: usize) -> anyhow::Result<Ledger> {
         self.stop.store(true, Ordering::Relaxed);
         let step = self.workers.len();
@@ -194,7 +195,8 @@ fn note_write(expected: &mut Expected, sequence: u64, outcome: &Outcome) {
     }
 }
 
-/// A read that was answered must show the last acknowledged write or one whose outcome is open.
+/// Returns true unless a read returned a wrong value: neither the last acknowledged write nor one
+/// with an unknown outcome.
 fn read_is_right(expected: &Expected, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Done(Reply::Error(_)) | Outcome::NotDone(_) | Outcome::Unknown(_) => true,
@@ -202,7 +204,7 @@ fn read_is_right(expected: &Expected, outcome: &Outcome) -> bool {
     }
 }
 
-/// Nil is 0: never written.
+/// Returns the number in a reply. Nil means never written, which is 0.
 pub fn visits(reply: &Reply) -> Option<u64> {
     match reply {
         Reply::Nil => Some(0),

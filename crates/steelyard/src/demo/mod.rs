@@ -1,7 +1,8 @@
-//! `steelyard demo`: the whole idea in two minutes, with real processes and real data.
+//! `steelyard demo`: shows what Steelyard does in two minutes, with real processes and real data.
 //!
-//! Six stores on emulated devices of three kinds; a load under `even` and then under `leader-only`; the
-//! busiest store killed with `kill -9` under load; every acknowledged write looked for; the store back.
+//! Six stores run on emulated devices of three kinds, under a load with the policies `even` and
+//! then `leader-only`. The busiest store is killed with `kill -9` under load. Every acknowledged
+//! write is checked, and the store comes back.
 
 mod load;
 mod records;
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context};
-use bench::admin::AdminClient;
-use bench::cluster_client::{Call, ClusterClient, Patience};
-use bench::table::{bytes, count, micros, Align, Table};
 use bytes::Bytes;
+use client::admin::AdminClient;
+use client::cluster_client::{Call, ClusterClient, Patience};
+use client::table::{bytes, count, micros, Align, Table};
 use serde_json::{json, Value};
 use server::admin::{OperatorRow, RegionRow, StoreRow};
 use tokio::signal::unix::{signal, SignalKind};
@@ -30,13 +31,13 @@ use screen::Screen;
 
 #[derive(clap::Args)]
 pub struct Demo {
-    /// End when everything was shown instead of serving until Ctrl-C
+    /// Exit after everything was shown, instead of serving until Ctrl-C
     #[arg(long)]
     once: bool,
     /// Store i serves clients on this port + i
     #[arg(long, value_name = "PORT", default_value_t = 7000)]
     port: u16,
-    /// Keep the data here [default: a temporary directory, in RAM when there is room]
+    /// Directory for the data [default: a temporary directory, in RAM if there is room]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Seconds of load measured under each policy
@@ -48,20 +49,20 @@ pub struct Demo {
     /// Speed factor for every device, so that devices and not this machine's CPU are the limit
     #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
     device_speed: f64,
-    /// Regions
+    /// Number of regions
     #[arg(long, value_name = "N", default_value_t = 24)]
     regions: u16,
-    /// Clients that each wait for their reply before they go on
+    /// Number of clients, each of which waits for its reply
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
-    /// Load at most this many records
+    /// Maximum number of records to load
     #[arg(long, value_name = "N")]
     records: Option<usize>,
 }
 
 pub fn run(demo: Demo) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    // The root future runs on the main thread, whose life the stores are bound to.
+    // The root future runs on the main thread, because the stores end when that thread ends.
     let result = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -75,13 +76,13 @@ pub fn run(demo: Demo) -> anyhow::Result<()> {
     result
 }
 
-/// How long the cluster may take to reach the state that a policy asks for.
+/// Maximum time until the cluster has settled under a policy.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
-/// No operator and no other leaders for this long: settled.
+/// Time without operators and changes of leaders after which the cluster has settled.
 const QUIET: Duration = Duration::from_secs(2);
-/// Load before each measurement.
+/// Time under load before each measurement.
 const WARM_UP: Duration = Duration::from_secs(3);
-/// Load after the kill.
+/// Time under load after the kill.
 const AFTER_KILL: Duration = Duration::from_secs(6);
 
 struct Show {
@@ -117,7 +118,7 @@ async fn show(demo: Demo) -> anyhow::Result<()> {
 
     let (mut records, source) = tokio::task::spawn_blocking(records::find).await??;
     records.truncate(demo.records.unwrap_or(usize::MAX));
-    ensure!(!records.is_empty(), "nothing to load");
+    ensure!(!records.is_empty(), "there are no records to load");
     let seeds = cluster.stores.iter().map(|store| store.member.client).collect();
     let client = Arc::new(ClusterClient::new(seeds, Patience::default()));
     let mut show = Show { cluster, client, records: Arc::new(records), screen };
@@ -133,7 +134,7 @@ async fn show(demo: Demo) -> anyhow::Result<()> {
     let verified = verify::verify(&show.client, &show.records, &ledger, &mut show.screen).await;
     verified.tell(&mut show.screen);
     show.bring_back(killed).await?;
-    ensure!(verified.is_clean(), "acknowledged writes are missing: see above");
+    ensure!(verified.is_clean(), "acknowledged writes are missing; see above");
     if demo.once {
         return Ok(());
     }
@@ -145,7 +146,8 @@ async fn show(demo: Demo) -> anyhow::Result<()> {
 }
 
 impl Show {
-    /// Asks the first running store that answers; the HTTP client blocks, so it has a thread of its own.
+    /// Asks the running stores in turn until one answers. The HTTP client blocks, so it has a
+    /// thread of its own.
     async fn ask<T: serde::de::DeserializeOwned + Send + 'static>(
         &self,
         path: &'static str,
@@ -155,7 +157,7 @@ impl Show {
 
     async fn with_admin<T: Send + 'static>(
         &self,
-        request: impl Fn(&AdminClient) -> Result<T, bench::admin::AdminFailure> + Send + 'static,
+        request: impl Fn(&AdminClient) -> Result<T, client::admin::AdminFailure> + Send + 'static,
     ) -> anyhow::Result<T> {
         let running = self.cluster.stores.iter().filter(|store| store.pid().is_some());
         let admins: Vec<AdminClient> = running.map(|store| store.admin()).collect();
@@ -200,7 +202,8 @@ impl Show {
                     let calls: Vec<Call> = records[range.clone()].iter().map(hset).collect();
                     let mut outcomes = client.call_many(&calls).await;
                     for (call, outcome) in calls.iter().zip(&mut outcomes) {
-                        // Writing the same fields again is harmless: here an open outcome may be retried.
+                        // Writing the same fields again is harmless, so a write with an unknown
+                        // outcome may be repeated here.
                         let mut attempts = 0;
                         while !outcome.acknowledged() {
                             attempts += 1;
@@ -265,7 +268,7 @@ impl Show {
         bail!("leaders still move after {} s under {policy}", SETTLE_PATIENCE.as_secs())
     }
 
-    /// Shows the stores for a while.
+    /// Shows the stores for some time.
     async fn watch(&mut self, title: &str, time: Duration) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {

@@ -1,4 +1,5 @@
-//! Real records to load: the machine's Debian package index, one hash per package; else a text corpus.
+//! The records to load: the machine's Debian package index with one hash per package, or else
+//! texts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,10 +21,10 @@ impl Record {
     }
 }
 
-/// Where records may be, in words, and how to read them.
+/// A description of a source of records, and the function that reads it.
 type Source = (&'static str, fn() -> Vec<Record>);
 
-/// The records, sorted by key, each key once, and where they are from.
+/// Returns the records, sorted by key and without duplicates, and the description of their source.
 pub fn find() -> anyhow::Result<(Vec<Record>, String)> {
     let sources: [Source; 4] = [
         ("the Debian package index (apt-cache dumpavail)", dumpavail),
@@ -33,7 +34,7 @@ pub fn find() -> anyhow::Result<(Vec<Record>, String)> {
     ];
     for (name, read) in sources {
         let unique: BTreeMap<Bytes, Record> = read().into_iter().map(|r| (r.key.clone(), r)).collect();
-        // Less than this is a container without its package index.
+        // A container without its package index has fewer records.
         if unique.len() >= 100 {
             return Ok((unique.into_values().collect(), name.to_owned()));
         }
@@ -57,8 +58,8 @@ fn dpkg_status() -> Vec<Record> {
     std::fs::read("/var/lib/dpkg/status").map(|bytes| stanzas(&bytes)).unwrap_or_default()
 }
 
-/// Debian control format: `Field: value`, continued on lines that begin with a blank; an empty line ends
-/// a record.
+/// Parses the Debian control format: `Field: value`, continued on lines that begin with a blank. An
+/// empty line ends a record.
 fn stanzas(bytes: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     let mut fields: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
@@ -82,7 +83,7 @@ fn stanzas(bytes: &[u8]) -> Vec<Record> {
 fn record(fields: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Record> {
     let (_, name) = fields.iter().find(|(field, _)| field == b"Package")?;
     let key = [b"pkg:", name.as_slice()].concat().into();
-    // A hash holds a field once: the last one wins, as HSET would have it.
+    // A hash has each field once. The last value counts, as with HSET.
     let mut unique: Vec<(Bytes, Bytes)> = Vec::with_capacity(fields.len());
     for (field, value) in fields {
         unique.retain(|(known, _)| *known != field);
@@ -91,7 +92,7 @@ fn record(fields: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Record> {
     Some(Record { key, fields: unique })
 }
 
-/// Files of text, cut at empty lines into records of about 1 KB.
+/// Cuts text files at empty lines into records of about 1 KB.
 fn texts() -> Vec<Record> {
     const RECORDS: usize = 60_000;
     let mut records = Vec::new();

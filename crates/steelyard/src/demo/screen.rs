@@ -1,20 +1,20 @@
-//! What the demo shows while it works: a table that redraws itself on a terminal, plain lines elsewhere.
+//! The demo's output: a table that is redrawn on a terminal, and plain lines elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use bench::table::{count, micros, Align, Table};
+use client::table::{count, micros, Align, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use server::admin::StoreRow;
 
 pub struct Screen {
     terminal: bool,
-    /// Lines of the table that stand on the terminal now.
+    /// Number of lines of the table on the terminal.
     drawn: usize,
     last: Option<Instant>,
 }
 
-/// Without a terminal a table is printed this often.
+/// Interval at which a table is printed if there is no terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 
 impl Screen {
@@ -32,7 +32,7 @@ impl Screen {
         println!("   {text}");
     }
 
-    /// The table stays; what follows is written below it.
+    /// Keeps the table on the screen. Further output goes below it.
     pub fn settle(&mut self) {
         self.drawn = 0;
         self.last = None;
@@ -47,7 +47,7 @@ impl Screen {
         let mut lines = vec![title.to_owned()];
         lines.extend(table.lines());
         if self.terminal && self.drawn > 0 {
-            // Up, then clear to the end of the screen.
+            // Move up, then clear to the end of the screen.
             let _ = write!(out, "\x1b[{}A\x1b[J", self.drawn);
         }
         for line in &lines {
@@ -57,7 +57,7 @@ impl Screen {
         self.drawn = lines.len();
     }
 
-    /// A bar on a terminal; elsewhere a line at each tenth.
+    /// Shows progress as a bar on a terminal, and as a line for each tenth elsewhere.
     pub fn progress(&mut self, what: &'static str, total: u64) -> Progress {
         self.settle();
         let bar = self.terminal.then(|| {
@@ -101,7 +101,7 @@ impl Drop for Progress {
     }
 }
 
-/// The stores with what the demo is about: device, leaders, load.
+/// Returns a table of the stores with their devices, leaders and load.
 pub fn stores(rows: &[StoreRow]) -> Table {
     use Align::{Left, Right};
     let mut table = Table::new([

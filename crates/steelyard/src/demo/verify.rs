@@ -1,8 +1,8 @@
-//! Every acknowledged write, looked for through the stores that are left.
+//! Checks every acknowledged write through the remaining stores.
 
-use bench::cluster_client::{Call, ClusterClient, Outcome};
-use bench::table::count;
 use bytes::Bytes;
+use client::cluster_client::{Call, ClusterClient, Outcome};
+use client::table::count;
 use resp::Reply;
 
 use super::load::{Expected, Ledger, VISITS};
@@ -15,7 +15,7 @@ pub struct Verified {
     writes: u64,
     open: u64,
     wrong_reads: u64,
-    /// The first few in words, and how many there are.
+    /// Descriptions of the first few lost writes, and the number of all.
     lost: Vec<String>,
     lost_count: u64,
 }
@@ -33,7 +33,7 @@ impl Verified {
             if self.lost_count == 0 { "all there".to_owned() } else { format!("{} WRONG", self.lost_count) }
         ));
         screen.say(&format!(
-            "reads during the run that missed an acknowledged write: {}; writes of open outcome: {}",
+            "reads during the run that missed an acknowledged write: {}; writes with an unknown outcome: {}",
             self.wrong_reads, self.open
         ));
         self.lost.iter().for_each(|line| screen.say(line));
@@ -70,7 +70,7 @@ pub async fn verify(
     verified
 }
 
-/// What is not as it was acknowledged.
+/// Describes how a record differs from the ledger.
 fn difference(record: &Record, expected: &Expected, outcome: &Outcome) -> Option<String> {
     let reply = match outcome {
         Outcome::Done(reply) if !reply.is_error() => reply,

@@ -1,11 +1,11 @@
-//! A running cluster as its stores tell of it, and as it would be with other stores.
+//! A running cluster as its stores report it, and as it would be with other stores.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{ensure, Context};
-use bench::admin::AdminClient;
-use bench::table::bytes as show_bytes;
+use client::admin::AdminClient;
+use client::table::bytes as show_bytes;
 use placement::Policy;
 use predict::{Question, Region, Store, Workload};
 use serde_json::Value;
@@ -16,20 +16,22 @@ use super::devices::Devices;
 use super::settings::{self, Settings};
 use super::Plan;
 
-/// The name of the setting that says how many copies a region has.
+/// The name of the setting for the number of copies of a region.
 const REPLICAS: &str = "replicas";
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Of the operations that are counted, so many come before them, for caches that begin empty.
+/// Number of operations before those that are counted, as a part of them. They warm up caches that
+/// begin empty.
 const WARM_UP_PART: f64 = 0.2;
-/// With so many records for each region, what regions hold tells how they share data: a tenth is chance.
+/// Minimum number of records per region at which the bytes of regions show how they share data.
+/// Chance is then a tenth.
 const RECORDS_TELLING: u64 = 100;
 
 pub struct Running {
     stores: Vec<StoreRow>,
-    /// Without the meta region.
+    /// The user regions, without the meta region.
     regions: Vec<RegionRow>,
     pub policy: Policy,
-    /// Copies of a region that the cluster has agreed on.
+    /// The number of copies of a region that the cluster has agreed on.
     replicas: usize,
 }
 
@@ -44,7 +46,7 @@ impl Running {
         let settings: Vec<ConfigRow> = client.get("/api/v1/config")?;
         let replicas = settings.iter().find(|row| row.name == REPLICAS);
         let replicas = replicas.and_then(|row| row.value.parse().ok());
-        let replicas = replicas.context("the store did not tell how many copies a region has")?;
+        let replicas = replicas.context("the store did not report how many copies a region has")?;
         stores.sort_by_key(|store| store.id);
         regions.retain(|region| region.id != META_REGION);
         regions.sort_by_key(|region| region.id);
@@ -56,7 +58,7 @@ impl Running {
         Running { stores, regions, policy, replicas: 3 }
     }
 
-    /// What it is asked for now; `None`: next to nothing.
+    /// Returns the mix of reads and writes now. `None` if there is next to no load.
     pub fn mix(&self) -> Option<Workload> {
         let reads: f64 = self.regions.iter().map(|region| region.read_rate.max(0.0)).sum();
         let writes: f64 = self.regions.iter().map(|region| region.write_rate.max(0.0)).sum();
@@ -64,16 +66,17 @@ impl Running {
         (reads + writes >= 1.0).then_some(Workload::Mixed(percent.round() as u8))
     }
 
-    /// As it is.
+    /// Returns the question about the cluster as it is.
     pub fn question(&self, plan: &Plan) -> anyhow::Result<Settings> {
         let devices = Devices::of(&self.stores, plan)?;
         let mut notes = devices.notes();
         let draining = self.stores.iter().filter(|row| is_draining(row));
-        notes.extend(draining.map(|row| format!("store {} is draining: it leaves", row.id)));
+        notes.extend(draining.map(|row| format!("store {} is draining and leaves the cluster", row.id)));
         self.with(plan, self.present(plan, &devices)?, notes)
     }
 
-    /// As it would be, and how that differs; `None`: nothing was asked to change.
+    /// Returns a description of the changes and the question about the changed cluster. `None` if
+    /// no change was asked for.
     pub fn changed(&self, plan: &Plan) -> anyhow::Result<Option<(String, Settings)>> {
         if plan.add.is_empty() && plan.remove.is_empty() && plan.swap.is_empty() {
             return Ok(None);
@@ -86,12 +89,12 @@ impl Running {
                 .split_once('=')
                 .and_then(|(id, device)| Some((id.trim().parse::<u64>().ok()?, device.trim())))
                 .with_context(|| {
-                    format!("'{swap}' is no swap: write a store and its new device, as 3=nvm")
+                    format!("'{swap}' is no swap: write a store and its new device, such as 3=nvm")
                 })?;
             let known = find(&mut stores, id)?;
             let new = devices.new_store(id, device, known.capacity_bytes)?;
             words.push(format!("store {id} with {device} instead of {}", known.device_name));
-            // The store is the same one, whatever its device.
+            // The store stays the same with another device.
             *known = Store {
                 data_weight: known.data_weight,
                 leader_weight: known.leader_weight,
@@ -136,7 +139,8 @@ impl Running {
         self.regions.iter().map(|region| region.bytes).sum()
     }
 
-    /// What the cluster holds, unless that is too little to be asked about.
+    /// Returns the bytes that the cluster holds. It is an error if they are less than a record per
+    /// region.
     fn held_enough(&self, plan: &Plan) -> anyhow::Result<u64> {
         let held = self.held();
         let records = held / settings::record_bytes(plan);
@@ -151,8 +155,9 @@ impl Running {
         Ok(held)
     }
 
-    /// The regions where they are, sharing so many bytes as they share what they hold; where that is a sample too
-    /// small to tell, by their slots, over which keys are hashed.
+    /// Returns the regions in their places, with `bytes` shared among them in proportion to what
+    /// they hold now. If that sample is too small, they are shared by the number of slots, over
+    /// which keys are hashed.
     fn placed(&self, plan: &Plan, bytes: f64) -> anyhow::Result<Vec<Region>> {
         let held = self.held();
         let telling = held / settings::record_bytes(plan) >= RECORDS_TELLING * self.regions.len() as u64;
@@ -171,7 +176,7 @@ impl Running {
             Ok(Region {
                 id: region.id,
                 slots,
-                // Somebody will lead it.
+                // A region without a leader will get one.
                 leader: region.leader.filter(|leader| peers.contains(leader)).unwrap_or(peers[0]),
                 peers,
                 bytes: (bytes * share) as u64,
@@ -181,7 +186,7 @@ impl Running {
         placed.collect()
     }
 
-    /// The stores as they are.
+    /// Returns the stores as they are.
     fn present(&self, plan: &Plan, devices: &Devices<'_>) -> anyhow::Result<Vec<Store>> {
         let mut stores = devices.stores()?;
         for (store, row) in stores.iter_mut().zip(&self.stores) {

@@ -1,8 +1,9 @@
-//! The devices of a running cluster as they are simulated: of each a profile, and one ratio to its speed.
+//! The devices of a running cluster for the simulation. Each has a profile and one ratio to the
+//! profile's speed.
 //!
-//! The cluster tells what a device was measured to write, or else what its store was told that it can do, and
-//! which part of that it does now. Emulated devices are slowed by one factor in everything, so that one ratio
-//! says all; of a real device nothing more is known.
+//! The cluster reports the measured write speed of a device, or the stated capability of its store,
+//! and the part of it that counts now. An emulated device is slowed by one factor in everything, so
+//! one ratio describes it. Nothing more is known of a real device.
 
 use anyhow::{anyhow, bail, Context};
 use device::{Fit, KvCapability, Measured, Profile};
@@ -12,27 +13,28 @@ use server::admin::StoreRow;
 
 use super::{stores, Plan};
 
-/// A probe of an emulated device is within 15%: speeds that are no further apart than two of them are one.
+/// Maximum ratio of two speeds that count as equal. A probe of an emulated device is within 15%.
 const AGREEMENT: f64 = 1.15 / 0.85;
-/// A store counts for no less of what it was measured or told to do (docs/CAPABILITY.md).
+/// The least part of its capability that a store counts for (docs/CAPABILITY.md).
 const CORRECTION_MIN: f64 = 0.001;
 
 pub struct Devices<'a> {
     installed: Vec<Installed<'a>>,
-    /// Beside their profiles, of devices that are not there yet and of those of which nobody knows.
+    /// Speed of new devices, and of running devices whose speed is unknown, relative to their
+    /// profiles.
     new_speed: f64,
-    /// For people: why that one.
+    /// The reason for this speed, for people.
     reason: &'static str,
-    /// Of devices at full speed.
+    /// The fit for devices at full speed.
     fit: Fit,
 }
 
-/// A running store's device.
+/// The device of a running store.
 struct Installed<'a> {
     row: &'a StoreRow,
-    /// As text: its own; of a device without a name, the nearest.
+    /// The profile as text. For a device without a name, it is the nearest profile.
     profile: String,
-    /// Beside its profile, when it does what it was measured or told to do; `None`: nobody knows.
+    /// Uncorrected speed relative to the profile. `None` if unknown.
     speed: Option<f64>,
 }
 
@@ -41,19 +43,20 @@ impl<'a> Devices<'a> {
         let installed = rows.iter().map(Installed::of).collect::<anyhow::Result<Vec<_>>>()?;
         let (new_speed, reason) = match (plan.device_speed, common(&installed)) {
             (Some(asked), _) => (asked, "as --device-speed says"),
-            (None, Some(common)) => (common, "as the cluster's are"),
-            (None, None) => (1.0, "for the cluster's agree on none"),
+            (None, Some(common)) => (common, "like the cluster's devices"),
+            (None, None) => (1.0, "because the cluster's devices differ"),
         };
         stores::check_speed(new_speed)?;
         let mut fit = plan.fit()?;
-        // Where stores measure themselves, a new one will ask the curve for a device that is slow already.
+        // If all stores measure themselves, a new store will look up its already slowed device in
+        // the curve.
         if rows.iter().all(|row| row.io_bytes_per_s > 0.0) {
             fit = fit.at_speed(1.0 / new_speed)?;
         }
         Ok(Devices { installed, new_speed, reason, fit })
     }
 
-    /// The running stores, in the order of their rows, without a capacity.
+    /// Returns the running stores in the order of their rows, without a capacity.
     pub fn stores(&self) -> anyhow::Result<Vec<Store>> {
         self.installed.iter().map(|installed| self.store(installed)).collect()
     }
@@ -74,17 +77,17 @@ impl<'a> Devices<'a> {
         Ok(store)
     }
 
-    /// With a device that is not there yet.
+    /// Returns a store with a new device.
     pub fn new_store(&self, id: u64, device: &str, capacity_bytes: u64) -> anyhow::Result<Store> {
         stores::store(id, device, self.new_speed, &self.fit, capacity_bytes)
     }
 
-    /// Beside its profile, as it is now.
+    /// Returns the current speed relative to the profile.
     fn speed(&self, installed: &Installed<'_>) -> f64 {
         installed.speed.unwrap_or(self.new_speed) * correction(installed.row)
     }
 
-    /// What is taken for the running devices.
+    /// Returns notes about the assumed speeds of the running devices.
     pub fn notes(&self) -> Vec<String> {
         let speeds: Vec<String> =
             self.installed.iter().map(|installed| three_digits(self.speed(installed))).collect();
@@ -101,13 +104,16 @@ impl<'a> Devices<'a> {
         for row in self.installed.iter().map(|installed| installed.row) {
             if correction(row) < 1.0 {
                 let part = three_digits(100.0 * correction(row));
-                notes.push(format!("store {} counts for {part}%: its device is as much slower", row.id));
+                notes.push(format!(
+                    "store {} counts for {part}%, because its device has become slower",
+                    row.id
+                ));
             }
         }
         notes
     }
 
-    /// What is taken for devices that are not there yet.
+    /// Returns a note about the assumed speed of new devices.
     pub fn new_note(&self) -> String {
         format!("new devices at {} of their profiles' speed, {}", three_digits(self.new_speed), self.reason)
     }
@@ -123,7 +129,7 @@ impl<'a> Installed<'a> {
         let speed = if row.io_bytes_per_s > 0.0 {
             Some(row.io_bytes_per_s / Measured::stated(&profile).write_bytes_per_s)
         } else if is_known(row) {
-            // As a playground tells its stores what they can do.
+            // A playground states the capabilities of its stores in this way.
             let told = row.capability_bytes_per_s / correction(row);
             Some(told / KvCapability::of(&profile).kv_bytes_per_s)
         } else {
@@ -132,11 +138,12 @@ impl<'a> Installed<'a> {
         Ok(Installed { row, profile: row.device.clone(), speed })
     }
 
-    /// A real device is taken for the profile that comes nearest to what it was measured to write, at its speed.
+    /// Takes a real device for the profile that is nearest to its measured write speed, at that
+    /// speed.
     fn unnamed(row: &'a StoreRow) -> anyhow::Result<Installed<'a>> {
         let measured = row.io_bytes_per_s;
         if measured <= 0.0 {
-            bail!("store {} names no device and was not measured: 'ctl probe' measures it", row.id);
+            bail!("store {} has no named device and was not measured: 'ctl probe' measures it", row.id);
         }
         let known = Profile::NAMES.iter().filter_map(|name| Profile::named(name));
         let known = known.filter(|profile| profile.cache.is_none());
@@ -149,7 +156,7 @@ impl<'a> Installed<'a> {
     }
 }
 
-/// The speed of the devices that have a profile's name, where they agree on one.
+/// Returns the speed of the devices that name a profile, if they agree on one.
 fn common(installed: &[Installed<'_>]) -> Option<f64> {
     let named = installed.iter().filter(|installed| !installed.row.device.is_empty());
     let mut speeds: Vec<f64> = named.filter_map(|installed| installed.speed).collect();
@@ -158,7 +165,7 @@ fn common(installed: &[Installed<'_>]) -> Option<f64> {
     (fastest <= slowest * AGREEMENT).then(|| speeds[speeds.len() / 2])
 }
 
-/// A store whose capability nobody knows tells 1.
+/// Returns true if the store's capability is known. An unknown capability is reported as 1.
 fn is_known(row: &StoreRow) -> bool {
     row.capability_bytes_per_s > 1.0
 }
@@ -167,7 +174,7 @@ fn correction(row: &StoreRow) -> f64 {
     row.correction.clamp(CORRECTION_MIN, 1.0)
 }
 
-/// Those that count, of a number above 0.
+/// Formats a number above 0 with three significant digits.
 fn three_digits(value: f64) -> String {
     let decimals = (2.0 - value.log10().floor()).clamp(0.0, 12.0) as usize;
     let text = format!("{value:.decimals$}");

@@ -1,7 +1,8 @@
-//! `steelyard plan`: how fast a cluster would be, and how it would be laid out, before anyone buys it.
+//! `steelyard plan`: predicts how fast a cluster would be, and how it would be laid out, before
+//! anyone buys it.
 //!
-//! The prediction is [`predict`]'s. Here stores are read from text or from a running cluster, and the outcome is
-//! shown.
+//! [`predict`] makes the prediction. This module reads the stores from text or from a running
+//! cluster, and shows the outcome.
 
 mod cluster;
 mod devices;
@@ -23,54 +24,57 @@ pub use settings::ratios;
 
 #[derive(clap::Args)]
 pub struct Plan {
-    /// The stores' devices, such as 1xnvm,2xhigh-end-ssd,3xplain-ssd; separated by `;` where numbers are given
+    /// The stores' devices, such as 1xnvm,2xhigh-end-ssd,3xplain-ssd; separated by `;` if devices
+    /// are given in numbers
     #[arg(long, value_name = "LIST", required_unless_present = "from_cluster")]
     stores: Option<String>,
-    /// Admin endpoint of any store of a running cluster, to be predicted as it is and as it would be
+    /// Admin endpoint of any store of a running cluster, to predict it as it is and with changes
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["stores", "regions", "replicas"])]
     from_cluster: Option<SocketAddr>,
-    /// A store with this device joins the running cluster
+    /// Add a store with this device to the running cluster
     #[arg(long, value_name = "DEVICE")]
     add: Vec<String>,
-    /// This store leaves it
+    /// Remove this store from the running cluster
     #[arg(long, value_name = "STORE")]
     remove: Vec<u64>,
-    /// This store gets another device
+    /// Give this store another device
     #[arg(long, value_name = "STORE=DEVICE")]
     swap: Vec<String>,
-    /// load, a, b, c, or several of them; of a running cluster: its own mix of reads and writes
+    /// Workloads: load, a, b, c or several of them; load always comes first unless the cluster is
+    /// running [default: a; for a running cluster its own mix of reads and writes]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     workload: Vec<String>,
-    /// Bytes of keys and values, one copy [default: 10gb, or what the cluster holds]
+    /// Bytes of keys and values, counting one copy [default: 10gb, or what the cluster holds]
     #[arg(long, value_name = "SIZE")]
     data: Option<Size>,
     #[arg(long, value_name = "SIZE", default_value = "1kb")]
     value: Size,
-    /// Policies to compare; the others are measured against the first [default: all of them]
+    /// Policies to compare; the others are compared with the first [default: all of them, or that
+    /// of the running cluster]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     policy: Vec<Policy>,
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=16384))]
     regions: u16,
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
     replicas: u16,
-    /// Clients that each wait for their answer
+    /// Number of clients, each of which waits for its answer
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// Live user bytes that each store may hold [default: as much as comes]
+    /// Capacity of each store in bytes of live user data [default: unlimited]
     #[arg(long, value_name = "SIZE")]
     capacity: Option<Size>,
-    /// CPUs of each store
+    /// Number of CPUs of each store
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     cpus: u16,
-    /// A row that an update replaces is read by so many readers at once
+    /// Number of readers that read, at the same time, the rows that updates replace
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     apply_reads: u16,
-    /// Of every device's speed: 0.1 makes each ten times slower [default: 1; of devices that come into a running
-    /// cluster: what its own agree on]
+    /// Factor for every device's speed: 0.1 makes each ten times slower [default: 1; for devices
+    /// added to a running cluster, the speed of its own devices if they agree]
     #[arg(long, value_name = "FACTOR")]
     device_speed: Option<f64>,
-    /// From a device's speed to its store's, as `steelyard calibrate` writes it; of a running cluster, for what comes
-    /// into it [default: the one shipped]
+    /// Fit from a device's speed to its store's, as written by `steelyard calibrate`; for a running
+    /// cluster, it applies to new devices [default: the one shipped]
     #[arg(long, value_name = "FILE")]
     capability_fit: Option<PathBuf>,
     /// The settings of a scale of `bench reproduce alor`: smoke, quick, full, overnight
@@ -93,7 +97,7 @@ pub struct Plan {
     like_bench: Option<String>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Simulate it so often, from as many seeds; medians are shown
+    /// Number of simulations, each from its own seed; medians are shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
     runs: u16,
     #[arg(long)]
@@ -110,8 +114,8 @@ pub fn run(plan: Plan) -> anyhow::Result<()> {
             let workloads = plan.workloads(&[mix.unwrap_or(Workload::A)])?;
             let policies = if plan.policy.is_empty() { vec![running.policy] } else { policies };
             let note = match mix {
-                Some(mix) => format!("the running cluster, asked for {mix}"),
-                None => "the running cluster, of which nothing is asked now: workload A".to_owned(),
+                Some(mix) => format!("the running cluster under its load of {mix}"),
+                None => "the running cluster, which has no load now: workload A".to_owned(),
             };
             let question = running.question(&plan)?;
             cases.push(Case::predict(note, question, &policies, &workloads)?);
@@ -125,8 +129,8 @@ pub fn run(plan: Plan) -> anyhow::Result<()> {
                 changes == 0,
                 "--add, --remove and --swap change a running cluster: name it with --from-cluster"
             );
-            let text = plan.stores.as_deref().context("--stores or --from-cluster is needed")?;
-            // What is asked about holds its data: it was loaded first.
+            let text = plan.stores.as_deref().context("either --stores or --from-cluster is needed")?;
+            // The cluster in question holds its data, so it is loaded first.
             let mut workloads = plan.workloads(&[Workload::A])?;
             workloads.retain(|workload| *workload != Workload::Load);
             workloads.insert(0, Workload::Load);
@@ -142,7 +146,7 @@ pub fn run(plan: Plan) -> anyhow::Result<()> {
     }
 }
 
-/// One cluster under several policies.
+/// The prediction of one cluster under several policies.
 pub struct Case {
     pub what: String,
     pub question: settings::Settings,
@@ -161,7 +165,7 @@ impl Case {
     }
 }
 
-/// Of each of them, all at once: predictions know nothing of each other.
+/// Computes a result for each element, in parallel. Predictions are independent of each other.
 fn each<A: Sync, T: Send, E: Send>(all: &[A], of: impl Fn(&A) -> Result<T, E> + Sync) -> Result<Vec<T>, E> {
     std::thread::scope(|scope| {
         let of = &of;
@@ -174,7 +178,7 @@ fn each<A: Sync, T: Send, E: Send>(all: &[A], of: impl Fn(&A) -> Result<T, E> + 
 }
 
 impl Plan {
-    /// By which stores make a capability of what their devices write.
+    /// Returns the fit that turns a device's write speed into its store's capability.
     fn fit(&self) -> anyhow::Result<Fit> {
         match &self.capability_fit {
             Some(path) => Fit::read(path).map_err(|error| anyhow!("capability-fit: {error}")),
@@ -193,7 +197,7 @@ impl Plan {
             workloads.push(workload);
         }
         if self.from_cluster.is_some() && workloads.contains(&Workload::Load) {
-            bail!("a running cluster holds its data already: a, b or c");
+            bail!("a running cluster holds its data already: choose a, b or c");
         }
         Ok(workloads)
     }

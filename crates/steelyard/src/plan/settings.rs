@@ -1,41 +1,43 @@
-//! What is simulated: a part of the data that can be simulated one record at a time, with everything that grows
-//! with the data scaled alike, or what the reproduction of the paper's figures runs. (A hybrid device has the cache
-//! that it is given. Those of the figures share one, which is so in [`ratios`] only.)
+//! The settings of a simulation. It simulates a part of the data, one record at a time, and scales
+//! everything that grows with the data. Or it simulates what the reproduction of the paper's
+//! figures runs. A hybrid device has the cache that it is given. Only in [`ratios`] the devices
+//! share one cache, as in the figures.
 
 use anyhow::{anyhow, ensure, Context};
-use bench::alor::{self, scaled_devices, Scale};
 use device::Fit;
 use placement::Policy;
+use predict::alor::{self, scaled_devices, Scale};
 use predict::{Load, Processors, Question, Ratio, Tuning, Workload};
 
 use super::{stores, Plan};
 
-/// Records that are simulated at most, whatever the data; a policy then takes about a second.
+/// Maximum number of records that are simulated. A policy then takes about a second.
 const RECORDS_MAX: u64 = 150_000;
-/// A workload after the load, in virtual time.
+/// Maximum virtual time in nanoseconds of a workload after the load.
 const PHASE_NS: u64 = 60_000_000_000;
-/// After a workload, to come to rest.
+/// Maximum virtual time in nanoseconds for coming to rest after a workload.
 const REST_NS: u64 = 120_000_000_000;
-/// Of the figures' predictions, which are beside medians of runs.
+/// Number of runs of a prediction for the figures, which show medians of runs as well.
 const RUNS: u64 = 5;
-/// One way within a rack, with the wake-ups at both ends.
+/// Latency of the network in nanoseconds: one way within a rack, with the wake-ups at both ends.
 const NETWORK_NS: u64 = 100_000;
-/// Of a key beside its value.
+/// Length of a key in bytes.
 const KEY_BYTES: u64 = 16;
 
-/// CPU time of the machine on which the figures are made, where two CPUs are shared by six stores and the client: what
-/// stores and client used in 18 runs of C, at 3,300 to 21,800 reads a second, for a read, mostly one that misses, and by
-/// the second.
+/// CPU use on the machine of the figures, where six stores and the client share two CPUs:
+/// nanoseconds of a read, which mostly misses RAM, nanoseconds of an operation in the client, and
+/// CPUs that each store uses without load. They were measured in 18 runs of C with 3,300 to 21,800
+/// reads per second.
 const BENCH_READ_NS: u64 = 60_000;
 const BENCH_CLIENT_NS: u64 = 12_000;
 const BENCH_IDLE_PER_STORE: f64 = 0.045;
 
-/// A question, and how it stands to what was asked.
+/// A question, and its relation to what the user asked.
 pub struct Settings {
     pub question: Question,
-    /// Of the data, memtables, levels and caches.
+    /// The factor for the data, memtables, levels and caches.
     pub data_factor: f64,
-    /// What was taken for granted of a running cluster, in lines for people.
+    /// Notes for people about assumptions on a running cluster.
     pub notes: Vec<String>,
 }
 
@@ -51,7 +53,7 @@ pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
     }
     let bytes = plan.data.map_or(10 << 30, |data| data.0);
     let data_factor = factor(plan, bytes)?;
-    // Capacity is of the data that is asked about.
+    // The capacity refers to all of the data.
     let capacity = plan.capacity.map_or(0, |capacity| (capacity.0 as f64 * data_factor) as u64);
     let mut stores = stores::parse(text, plan.device_speed.unwrap_or(1.0), &plan.fit()?, 0)?;
     for store in &mut stores {
@@ -65,7 +67,7 @@ pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
     Ok(Settings { question, data_factor, notes: Vec::new() })
 }
 
-/// Of hybrid devices, whose sizes are given for all of the data.
+/// Scales the caches of hybrid devices, whose sizes are given for all of the data.
 fn scale_caches(stores: &mut [predict::Store], data_factor: f64) {
     for cache in stores.iter_mut().filter_map(|store| store.device.cache.as_mut()) {
         cache.bytes = (cache.bytes as f64 * data_factor) as u64;
@@ -76,20 +78,20 @@ fn records(plan: &Plan, bytes: u64) -> u64 {
     (bytes / record_bytes(plan)).clamp(1, RECORDS_MAX)
 }
 
-/// What a key and its value take.
+/// Returns the length of a key and its value in bytes.
 pub fn record_bytes(plan: &Plan) -> u64 {
     plan.value.0.saturating_add(KEY_BYTES)
 }
 
-/// What part of so much data is simulated.
+/// Returns the part of the data that is simulated.
 pub fn factor(plan: &Plan, bytes: u64) -> anyhow::Result<f64> {
-    ensure!(plan.value.0 >= 1, "a value has at least a byte");
+    ensure!(plan.value.0 >= 1, "a value must have at least one byte");
     let all = bytes / record_bytes(plan);
     ensure!(all > 0, "the data is smaller than one record");
     Ok(if all <= RECORDS_MAX { 1.0 } else { RECORDS_MAX as f64 / all as f64 })
 }
 
-/// With what a store has when nothing is configured.
+/// Returns a question about stores with the default configuration.
 pub fn of(
     plan: &Plan,
     mut stores: Vec<predict::Store>,
@@ -120,7 +122,7 @@ pub fn of(
     }
 }
 
-/// What `bench reproduce alor` runs at a scale.
+/// Returns the question about what `bench reproduce alor` runs at a scale.
 fn like_bench(
     stores: Vec<predict::Store>,
     records: u64,
@@ -168,8 +170,9 @@ fn like_bench(
     Settings { question, data_factor: scale.data_factor, notes: Vec::new() }
 }
 
-/// What is predicted for the figures: policies on a mix such as `1N2H3P` over `baseline` on the mix `beside`, at a
-/// scale of the reproduction. The workloads run one after the other, `Load` first.
+/// Returns the predictions for the figures: the ratios of policies on a mix such as `1N2H3P` to
+/// `baseline` on the mix `beside`, at a scale of the reproduction. The workloads run one after the
+/// other, `Load` first.
 pub fn ratios(
     mix: &str,
     beside: &str,
@@ -182,7 +185,7 @@ pub fn ratios(
     let mut all = vec![(&base, baseline)];
     all.extend(policies.iter().map(|policy| (&question, *policy)));
     let predictions = super::each(&all, |(question, policy)| predict::predict(question, *policy, workloads))?;
-    let (base, others) = predictions.split_first().context("a baseline is predicted")?;
+    let (base, others) = predictions.split_first().context("the baseline has no prediction")?;
     Ok(others.iter().flat_map(|other| predict::beside(base, other)).collect())
 }
 

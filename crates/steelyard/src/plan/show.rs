@@ -1,8 +1,8 @@
-//! Predictions for people and for programs.
+//! Formats predictions for people and for programs.
 
 use std::fmt::Write;
 
-use bench::table::{bytes, count, micros, Align, Table};
+use client::table::{bytes, count, micros, Align, Table};
 use predict::{beside, Phase, Prediction};
 use serde_json::json;
 
@@ -62,7 +62,7 @@ fn head(case: &Case, out: &mut String) {
     if case.question.data_factor < 1.0 {
         let _ = writeln!(
             out,
-            "simulated with {} records, {:.2}% of the data; memtables, levels, caches and capacity to match",
+            "simulated with {} records, {:.2}% of the data; memtables, levels, caches and capacity are scaled alike",
             question.load.records,
             100.0 * case.question.data_factor
         );
@@ -70,14 +70,14 @@ fn head(case: &Case, out: &mut String) {
     if question.runs > 1 {
         let _ = writeln!(
             out,
-            "medians of {} runs, and of operations a second the least and the most",
+            "medians of {} runs; for operations per second also the least and the most",
             question.runs
         );
     }
     out.push('\n');
 }
 
-/// Of one run there is none.
+/// Formats the range of operations per second. Empty for a single run.
 fn spread(phase: &Phase) -> String {
     if phase.least_ops_per_s == phase.most_ops_per_s {
         return String::new();
@@ -147,7 +147,7 @@ fn layouts(case: &Case, out: &mut String) {
     }
 }
 
-/// What a change of the cluster would bring.
+/// Formats the effect of a change of the cluster.
 fn changes(before: &Case, after: &Case, out: &mut String) {
     for (old, new) in before.predictions.iter().zip(&after.predictions) {
         for phase in &new.phases {

@@ -1,4 +1,4 @@
-//! Stores from text: counted device profiles.
+//! Parses stores from text with counted device profiles.
 
 use std::str::FromStr;
 
@@ -7,16 +7,16 @@ use device::{Fit, KvCapability, Measured, Profile};
 use placement::{Capability, Spread};
 use predict::{Device, Store, WriteBack};
 
-/// More than anyone would compare by hand; a simulation of them still ends within a minute.
+/// Maximum number of stores. A simulation of so many still ends within a minute.
 const STORES_MAX: usize = 64;
 
-/// `1xnvm,2x high-end-ssd,plain-ssd` -> four. Separated by `;` where a device is given in numbers, which hold
-/// commas.
+/// Parses a list of stores: `1xnvm,2x high-end-ssd,plain-ssd` are four. Parts are separated by `;`
+/// if a device is given in numbers, because these contain commas.
 pub fn parse(text: &str, device_speed: f64, fit: &Fit, capacity_bytes: u64) -> anyhow::Result<Vec<Store>> {
     let separator = if text.contains([';', '=']) { ';' } else { ',' };
     let mut stores = Vec::new();
     for part in text.split(separator).map(str::trim) {
-        ensure!(!part.is_empty(), "a store is missing in '{text}': write them as 1xnvm,2xplain-ssd");
+        ensure!(!part.is_empty(), "a store is missing in '{text}': write a list such as 1xnvm,2xplain-ssd");
         let (count, device) = match part.split_once('x') {
             Some((count, device))
                 if count.trim().bytes().all(|byte| byte.is_ascii_digit()) && !count.is_empty() =>
@@ -27,7 +27,7 @@ pub fn parse(text: &str, device_speed: f64, fit: &Fit, capacity_bytes: u64) -> a
             }
             _ => (1, part),
         };
-        ensure!(count > 0, "'{part}' is no store at all");
+        ensure!(count > 0, "'{part}' asks for no store");
         ensure!(stores.len() + count <= STORES_MAX, "at most {STORES_MAX} stores are predicted");
         for _ in 0..count {
             stores.push(store(stores.len() as u64, device, device_speed, fit, capacity_bytes)?);
@@ -39,12 +39,12 @@ pub fn parse(text: &str, device_speed: f64, fit: &Fit, capacity_bytes: u64) -> a
 pub fn check_speed(device_speed: f64) -> anyhow::Result<()> {
     ensure!(
         device_speed.is_finite() && device_speed > 0.0,
-        "device-speed is a factor above 0: 0.1 makes every device ten times slower"
+        "device-speed must be a factor above 0: 0.1 makes every device ten times slower"
     );
     Ok(())
 }
 
-/// `fit` is of devices at full speed.
+/// Returns a store with the device. `fit` is for devices at full speed.
 pub fn store(
     id: u64,
     device: &str,

@@ -37,7 +37,7 @@ fn what_cannot_be_predicted_is_refused_in_a_line() {
     for (arguments, words) in [
         (&["--stores", "floppy"][..], "unknown device profile 'floppy'"),
         (&["--stores", "1xnvm,,nvm"], "a store is missing"),
-        (&["--stores", "0xnvm"], "'0xnvm' is no store at all"),
+        (&["--stores", "0xnvm"], "'0xnvm' asks for no store"),
         (&["--stores", "99xnvm"], "at most 64 stores"),
         (&["--stores", "3xnvm", "--device-speed", "0"], "a factor above 0"),
         (&["--stores", "3xnvm", "--workload", "e"], "'e' is no workload that can be predicted"),
@@ -66,7 +66,7 @@ fn is_refused(given: &[&str], option: &str, value: &str) -> bool {
     true
 }
 
-/// What would have no effect is refused, but not what an option is when nobody gives it.
+/// Options without effect are refused. Their default values are not.
 #[test]
 fn options_that_would_change_nothing_are_refused() {
     let stores = ["--stores", "3xnvm"];
@@ -90,7 +90,7 @@ fn options_that_would_change_nothing_are_refused() {
     assert!(!is_refused(&of_scale, "--seed", "2") && !is_refused(&of_scale, "--runs", "1"));
 }
 
-/// One speed alone: in proportion.
+/// Writes a fit with one pair, which is proportional, and returns its path.
 fn fit_file(dir: &tempfile::TempDir) -> String {
     let pair = Pair { name: "one".into(), io_bytes_per_s: 1e6, kv_bytes_per_s: 500.0 };
     let path = dir.path().join("fit.json");
@@ -113,7 +113,7 @@ fn a_fit_of_ones_own_is_what_stores_count_by() {
     assert!((added.capability.kv_bytes_per_s / 2.5e6 - 1.0).abs() < 1e-6, "{added:?}");
 }
 
-/// What is simulated is a part of the data, with everything that grows with it.
+/// A part of the data is simulated, and everything that grows with the data is scaled alike.
 #[test]
 fn data_that_is_too_large_is_scaled_with_all_that_belongs_to_it() {
     let settings = settings::question(&plan(&["--stores", "3xnvm", "--capacity", "100gb"]), "3xnvm").unwrap();
@@ -126,7 +126,7 @@ fn data_that_is_too_large_is_scaled_with_all_that_belongs_to_it() {
     assert!(small.data_factor == 1.0 && small.question.tuning.memtable_bytes == 64 << 20);
 }
 
-/// A cache is as much smaller as the data that is simulated, and as slow as the device behind.
+/// A cache is scaled like the data, and slowed like the device behind it.
 #[test]
 fn a_hybrid_is_scaled_with_the_data() {
     let text = "3x hybrid/2,cache=2GB";
@@ -141,7 +141,7 @@ fn a_hybrid_is_scaled_with_the_data() {
     let quick_caches =
         settings::question(&plan(&["--stores", "3xhybrid", "--like-bench", "quick"]), "3xhybrid");
     let cache = quick_caches.unwrap().question.stores[0].device.cache.unwrap();
-    assert_eq!(cache.bytes, (1e9 * bench::alor::Scale::named("quick").unwrap().data_factor) as u64);
+    assert_eq!(cache.bytes, (1e9 * predict::alor::Scale::named("quick").unwrap().data_factor) as u64);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_scale_of_the_reproduction_is_taken_over() {
     let text = "1xnvm,2xhigh-end-ssd,3xplain-ssd";
     let settings = settings::question(&plan(&["--stores", text, "--like-bench", "quick"]), text).unwrap();
     let question = &settings.question;
-    let scale = bench::alor::Scale::named("quick").unwrap();
+    let scale = predict::alor::Scale::named("quick").unwrap();
     let option =
         |wanted: &str| scale.store_options().into_iter().find(|(name, _)| *name == wanted).unwrap().1;
     assert_eq!((question.load.records, question.load.threads), (scale.records(6), scale.threads));
@@ -167,10 +167,11 @@ fn a_scale_of_the_reproduction_is_taken_over() {
     assert!(question.processors.shared);
 }
 
-/// Unequal stores are laid beside hybrid ones with the same hardware, and any mix beside itself.
+/// Unequal stores are compared with hybrid ones of the same hardware, and any other mix with
+/// itself.
 #[test]
 fn figures_are_predicted_over_the_cluster_that_they_are_compared_with() {
-    let scale = bench::alor::Scale::named("smoke").unwrap();
+    let scale = predict::alor::Scale::named("smoke").unwrap();
     let ratios = |mix: &str, beside: &str| {
         let both = [Policy::Even, Policy::Alor];
         let ratios = settings::ratios(mix, beside, Policy::Even, &both, &[Workload::Load], &scale).unwrap();
@@ -231,7 +232,8 @@ fn a_running_cluster_is_taken_as_it_is() {
     assert!(running.changed(&plan(&["--from-cluster", "127.0.0.1:1"])).unwrap().is_none());
 }
 
-/// Weights stand in for what was measured, here as in the cluster, and stay with a store that gets another device.
+/// Pinned weights replace the measured ones, as in the cluster, and stay with a store that gets
+/// another device.
 #[test]
 fn pinned_weights_count() {
     let of = |pinned: Option<f64>| {
@@ -265,7 +267,7 @@ fn of_a_cluster_that_holds_next_to_nothing_the_data_is_asked_for() {
     let running = cluster::Running::of(rows, regions, Policy::Even);
     let error = running.question(&plan(&["--from-cluster", "127.0.0.1:1"])).err().unwrap().to_string();
     assert!(error.contains("holds 120 B of data") && error.contains("--data 10gb"), "{error}");
-    // Three keys do not say how a gigabyte would lie.
+    // Three keys do not show how a gigabyte would be spread.
     let asked = plan(&["--from-cluster", "127.0.0.1:1", "--data", "100mb"]);
     let question = running.question(&asked).unwrap().question;
     let share = question.regions[0].bytes as f64 / question.regions[1].bytes as f64;
@@ -307,25 +309,25 @@ fn stores_come_go_and_change() {
     assert!(error.to_string().contains("has nowhere else to be"), "{error}");
 }
 
-/// Within what whole nanoseconds and bytes leave.
+/// Returns true if the values are equal up to rounding to whole nanoseconds and bytes.
 fn near(value: f64, wanted: f64) -> bool {
     (value / wanted - 1.0).abs() < 1e-3
 }
 
-/// A store of a playground that is told what it can do.
+/// Returns a store of a playground with a stated capability.
 fn told(id: u64, device: &str, device_speed: f64) -> StoreRow {
     let profile: Profile = device.parse().unwrap();
     let kv = KvCapability::of(&profile).scaled(device_speed);
     StoreRow { capability_bytes_per_s: kv.kv_bytes_per_s.round(), ..store(id, device) }
 }
 
-/// A store that has measured its device.
+/// Returns a store that has measured its device.
 fn measured(id: u64, device: &str, io_bytes_per_s: f64, fit: &Fit) -> StoreRow {
     let capability_bytes_per_s = fit.kv_bytes_per_s(io_bytes_per_s);
     StoreRow { io_bytes_per_s, capability_bytes_per_s, ..store(id, device) }
 }
 
-/// All of them have the only region.
+/// Returns a cluster in which all stores have a peer of the only region.
 fn of_three(rows: Vec<StoreRow>) -> cluster::Running {
     cluster::Running::of(rows, vec![region(1, (0, 16383), [0, 1, 2])], Policy::Alor)
 }
@@ -336,7 +338,7 @@ fn of_cluster(arguments: &[&str]) -> Plan {
     plan(&all)
 }
 
-/// Placement in the prediction tells measured stores apart as it does in the cluster.
+/// Placement in the prediction distinguishes measured stores as it does in the cluster.
 #[test]
 fn what_is_measured_is_as_sure_as_the_cluster_tells() {
     let mut rows = vec![told(0, "nvm", 0.1), told(1, "nvm", 0.1), told(2, "nvm", 0.1)];
@@ -349,7 +351,8 @@ fn what_is_measured_is_as_sure_as_the_cluster_tells() {
     assert_eq!(spreads, [Spread::EXACT, Spread::all(1.2), Spread::EXACT]);
 }
 
-/// What `make demo` starts, and what joins it, is simulated at the speed at which its devices run.
+/// The stores of `make demo`, and stores that join them, are simulated at the speed of their
+/// devices.
 #[test]
 fn slowed_devices_are_as_slow_as_the_cluster_tells() {
     let mut rows = vec![told(0, "nvm", 0.1), told(1, "plain-ssd/2", 0.1), told(2, "plain-ssd", 0.1)];
@@ -377,7 +380,7 @@ fn slowed_devices_are_as_slow_as_the_cluster_tells() {
         settings.notes,
         [
             "devices at 0.1 (store 0), 0.1 (store 1), 0.025 (store 2) of their profiles' speed",
-            "store 2 counts for 25%: its device is as much slower",
+            "store 2 counts for 25%, because its device has become slower",
         ]
     );
 
@@ -386,17 +389,18 @@ fn slowed_devices_are_as_slow_as_the_cluster_tells() {
     assert!(near(new[3].capability.kv_bytes_per_s, stores[0].capability.kv_bytes_per_s), "{:?}", new[3]);
     assert!(near(new[3].device.write_bytes_per_s as f64, 5e8), "{:?}", new[3]);
     assert!(near(new[2].device.write_bytes_per_s as f64, 2e8), "it is not corrected: {:?}", new[2]);
-    assert_eq!(changed.notes, ["new devices at 0.1 of their profiles' speed, as the cluster's are"]);
+    assert_eq!(changed.notes, ["new devices at 0.1 of their profiles' speed, like the cluster's devices"]);
 
     let asked = of_cluster(&["--add", "nvm", "--device-speed", "1"]);
     let (_, changed) = running.changed(&asked).unwrap().unwrap();
     let new = &changed.question.stores;
-    assert!(near(new[0].device.write_bytes_per_s as f64, 5e8), "it runs as it runs: {:?}", new[0]);
+    assert!(near(new[0].device.write_bytes_per_s as f64, 5e8), "a running device is as it is: {:?}", new[0]);
     assert_eq!(new[3].device.write_bytes_per_s, 5_000_000_000);
     assert_eq!(changed.notes, ["new devices at 1 of their profiles' speed, as --device-speed says"]);
 }
 
-/// Measured speeds scatter. What joins will measure itself too, and ask the curve where its slowed device is.
+/// Measured speeds scatter. A new store will measure itself, too, and look up its slowed device in
+/// the curve.
 #[test]
 fn a_device_that_joins_counts_like_one_that_was_measured() {
     let pair = |io_bytes_per_s, kv_bytes_per_s| Pair { name: String::new(), io_bytes_per_s, kv_bytes_per_s };
@@ -425,10 +429,13 @@ fn where_speeds_differ_what_joins_has_its_profiles() {
     let asked = of_cluster(&["--add", "nvm"]);
     let settings = running.question(&asked).unwrap();
     let notes = ["devices at 0.1 (store 0), 0.5 (store 1), 1 (store 2) of their profiles' speed"];
-    assert_eq!(settings.notes, notes, "nobody knows of the last");
+    assert_eq!(settings.notes, notes, "the last one is unknown");
     let (_, changed) = running.changed(&asked).unwrap().unwrap();
     assert_eq!(changed.question.stores[3].device.write_bytes_per_s, 5_000_000_000);
-    assert_eq!(changed.notes, ["new devices at 1 of their profiles' speed, for the cluster's agree on none"]);
+    assert_eq!(
+        changed.notes,
+        ["new devices at 1 of their profiles' speed, because the cluster's devices differ"]
+    );
     rows[1] = told(1, "plain-ssd", 0.1);
     let settings = of_three(rows).question(&asked).unwrap();
     assert_eq!(settings.notes, ["devices at 0.1 of their profiles' speed"], "the last as the others");
@@ -442,12 +449,12 @@ fn a_store_that_drains_leaves() {
     let running = cluster::Running::of(rows, regions, Policy::Even);
     let asked = of_cluster(&["--swap", "3=nvm"]);
     let settings = running.question(&asked).unwrap();
-    assert_eq!(settings.notes.last().unwrap(), "store 3 is draining: it leaves");
+    assert_eq!(settings.notes.last().unwrap(), "store 3 is draining and leaves the cluster");
     let (_, changed) = running.changed(&asked).unwrap().unwrap();
     assert!(changed.question.stores[3].leaving, "with another device, too");
     let case = Case::predict(String::new(), settings, &[Policy::Even], &[Workload::C]).unwrap();
     assert_eq!(case.predictions[0].stores[3].peers, 0);
-    assert!(show::text(&[case]).contains("\nstore 3 is draining: it leaves\n"));
+    assert!(show::text(&[case]).contains("\nstore 3 is draining and leaves the cluster\n"));
 }
 
 #[test]

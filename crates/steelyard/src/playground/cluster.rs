@@ -1,4 +1,4 @@
-//! A local cluster of real store processes, which end with this one.
+//! A local cluster of real store processes, which end with this process.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context};
-use bench::admin::AdminClient;
-use bench::process::{end_all, Child};
+use client::admin::AdminClient;
+use client::process::{end_all, Child};
 use server::Member;
 
 use super::layout::Layout;
 use crate::serve::members;
 
-/// A store's process and how to start it again.
+/// A store's process, and all that is needed to start it again.
 pub struct Store {
     pub member: Member,
     program: PathBuf,
@@ -26,11 +26,11 @@ pub struct Store {
     child: Option<Child>,
 }
 
-/// Where a playground keeps its data.
+/// The directory of a playground's data.
 pub enum Place {
-    /// Given by the user; it stays.
+    /// A directory given by the user, which is kept.
     Kept(PathBuf),
-    /// Removed at the end.
+    /// A directory that is removed at the end.
     Temporary(tempfile::TempDir),
 }
 
@@ -46,19 +46,20 @@ impl Place {
 pub struct Cluster {
     pub stores: Vec<Store>,
     pub layout: Layout,
-    // Dropped after the stores: fields are dropped in the order they are written.
+    // Dropped after the stores, because fields are dropped in the order of their declaration.
     place: Place,
 }
 
 impl Cluster {
-    /// Starts every store. They may not serve yet: see [`Cluster::wait_until_ready`]. Call it from the main
-    /// thread, whose life the stores are bound to.
+    /// Starts every store without waiting until they serve; see [`Cluster::wait_until_ready`]. Must
+    /// be called from the main thread, because the stores end when the calling thread ends.
     pub fn start(layout: Layout, place: Place, extra: &[OsString]) -> anyhow::Result<Cluster> {
         let members = layout.members()?;
         Cluster::start_members(layout, members, place, extra)
     }
 
-    /// As [`Cluster::start`], with members that may differ from the layout's in what is said of them.
+    /// Starts a cluster like [`Cluster::start`], with members whose descriptions may differ from
+    /// the layout's.
     pub fn start_members(
         layout: Layout,
         members: Vec<Member>,
@@ -71,8 +72,8 @@ impl Cluster {
         let dir = dir.canonicalize()?;
         for member in &members {
             for address in [Some(member.client), Some(member.peer), Some(member.admin), member.forward] {
-                if let Some(address) = address.filter(|address| !bench::process::port_is_free(*address)) {
-                    bail!("{address}, wanted by store {}, is in use: choose another --port", member.id);
+                if let Some(address) = address.filter(|address| !client::process::port_is_free(*address)) {
+                    bail!("{address}, the address of store {}, is in use: choose another --port", member.id);
                 }
             }
         }
@@ -95,7 +96,8 @@ impl Cluster {
         self.place.path()
     }
 
-    /// Waits until every store says that it serves. Fails at once when one dies, with its log's last line.
+    /// Waits until every store reports that it serves. Fails at once if a store ends, with the last
+    /// line of its log.
     pub async fn wait_until_ready(&mut self, patience: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -112,7 +114,7 @@ impl Cluster {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                bail!("store {} does not serve after {} s", waiting.join(", "), patience.as_secs());
+                bail!("store {} does not answer after {} s", waiting.join(", "), patience.as_secs());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -141,7 +143,7 @@ impl Store {
         if let Some(profile) = profile {
             std::fs::create_dir_all(&data)?;
             let control = dir.join(format!("store-{id}.device"));
-            // Each is noisy at times of its own.
+            // Each device is noisy at other times.
             let profile = device::Profile { noise: profile.noise.of_device(id), ..profile.clone() };
             device::Control::create(&control, &profile, 1.0 / layout.device_speed)?;
             for (name, value) in device::preload_env(&control, &data)? {
@@ -163,7 +165,7 @@ impl Store {
         arguments.extend(extra.iter().cloned());
         let store = Store {
             member,
-            program: std::env::current_exe()?,
+            program: program()?,
             arguments,
             environment,
             log: dir.join(format!("store-{id}.log")),
@@ -173,7 +175,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The same command for a shell, so that a killed store can be started again by hand.
+    /// Writes the command as a shell script, so that a killed store can be started again by hand.
     fn write_script(&self, path: &Path) -> anyhow::Result<()> {
         let mut words = vec!["exec env".to_owned()];
         for (name, value) in &self.environment {
@@ -182,7 +184,7 @@ impl Store {
         words.push(quoted(&self.program.to_string_lossy()));
         words.extend(self.arguments.iter().map(|argument| quoted(&argument.to_string_lossy())));
         let script = format!(
-            "#!/bin/sh\n# Starts store {} in the foreground; its log goes on in {}.\n{} >>{} 2>&1\n",
+            "#!/bin/sh\n# Starts store {} in the foreground; its log is appended to {}.\n{} >>{} 2>&1\n",
             self.member.id,
             self.log.display(),
             words.join(" "),
@@ -193,7 +195,7 @@ impl Store {
         Ok(())
     }
 
-    /// Starts the process; it must not be running.
+    /// Starts the process. It must not be running.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = Command::new(&self.program);
@@ -211,14 +213,14 @@ impl Store {
         self.child.as_ref().map(Child::pid)
     }
 
-    /// `kill -9`, and waits until the process is gone.
+    /// Sends SIGKILL and waits until the process is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill();
         }
     }
 
-    /// How the process ended by itself, told once.
+    /// Returns how the process ended by itself. The next call returns `None`.
     pub fn died(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.ended()?;
         self.child = None;
@@ -229,7 +231,7 @@ impl Store {
         AdminClient::new(self.member.admin, Duration::from_millis(1000))
     }
 
-    /// The last line of its log.
+    /// Returns the last line of the log.
     pub fn last_words(&self) -> String {
         let text = read_tail(&self.log).unwrap_or_default();
         let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("its log is empty");
@@ -255,21 +257,21 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// A RAM file system with at least this much room takes the data of emulated devices.
+/// Minimum free bytes of a RAM file system that takes the data of emulated devices.
 const ROOM: u64 = 2 << 30;
 
-/// Where the data goes, and a sentence about it. Emulated stores live in RAM where they can: the real
-/// disk's own sync time would hide the emulated one.
+/// Returns the directory of the data and a note about it. Stores on emulated devices use RAM if
+/// possible, because the real disk's sync time would hide the emulated one.
 pub fn choose_place(dir: Option<&Path>, emulated: bool) -> anyhow::Result<(Place, String)> {
     if let Some(dir) = dir {
-        let note = match emulated && bench::measure::file_system(dir) != "tmpfs" {
+        let note = match emulated && client::place::file_system(dir) != "tmpfs" {
             true => " (a real disk: its own times add to the emulated ones)",
             false => "",
         };
         return Ok((Place::Kept(dir.to_owned()), format!("data in {}{note}", dir.display())));
     }
     let shm = Path::new("/dev/shm");
-    if emulated && bench::measure::free_bytes(shm).is_some_and(|free| free >= ROOM) {
+    if emulated && client::place::free_bytes(shm).is_some_and(|free| free >= ROOM) {
         let temp = tempfile::Builder::new().prefix("steelyard-").tempdir_in(shm)?;
         let note = format!("data in {} (RAM; removed at the end)", temp.path().display());
         return Ok((Place::Temporary(temp), note));
@@ -296,4 +298,11 @@ mod tests {
             assert_eq!(output.stdout, word.as_bytes());
         }
     }
+}
+
+/// Returns the path of the program `steelyard`: this process's own, or the one beside the laboratory.
+pub fn program() -> std::io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let is_lab = own.file_name().is_some_and(|name| name == "steelyard-lab");
+    Ok(if is_lab { own.with_file_name("steelyard") } else { own })
 }

@@ -1,5 +1,5 @@
-//! Which stores a playground has and where: decided once, written to `<dir>/playground.json`, checked when
-//! the directory is used again.
+//! The layout of a playground: its stores and their addresses. It is written to
+//! `<dir>/playground.json` once, and checked when the directory is used again.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -9,7 +9,7 @@ use device::{KvCapability, Noise, Profile};
 use serde::{Deserialize, Serialize};
 use server::{side_port, Capability, Member};
 
-/// Forward ports stand this far above the client ports.
+/// The offset of forward ports from client ports.
 const FORWARD_OFFSET: u16 = 100;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct Layout {
     pub cluster_enabled: bool,
     pub regions: u16,
     pub replicas: usize,
-    /// One per store, or none at all: real devices.
+    /// The device of each store. Empty for real devices.
     pub devices: Vec<String>,
     pub device_speed: f64,
 }
@@ -28,8 +28,9 @@ pub struct Layout {
 impl Layout {
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!((1..=50).contains(&self.stores), "a playground has 1 to 50 stores, not {}", self.stores);
-        ensure!(self.port >= 1024, "port is at least 1024");
-        // Client ports, forward ports and their side ports stay apart below this many stores.
+        ensure!(self.port >= 1024, "port must be at least 1024");
+        // With fewer stores than this, client ports, forward ports and their side ports do not
+        // overlap.
         ensure!(
             u32::from(self.port) + u32::from(FORWARD_OFFSET + self.stores) <= 65_535,
             "port {} leaves no room for {} stores",
@@ -38,7 +39,7 @@ impl Layout {
         );
         ensure!(
             self.device_speed.is_finite() && self.device_speed > 0.0,
-            "device-speed is a factor above 0: 0.1 makes every device ten times slower"
+            "device-speed must be a factor above 0: 0.1 makes every device ten times slower"
         );
         self.profiles()?;
         Ok(())
@@ -47,14 +48,14 @@ impl Layout {
     pub fn profiles(&self) -> anyhow::Result<Vec<Profile>> {
         ensure!(
             self.devices.is_empty() || self.devices.len() == usize::from(self.stores),
-            "{} devices for {} stores: give one for each, or one for all",
+            "{} devices for {} stores: name one for each store, or one for all",
             self.devices.len(),
             self.stores
         );
         self.devices.iter().map(|text| Ok(text.parse::<Profile>()?)).collect()
     }
 
-    /// The members in order of their number.
+    /// Returns the members in the order of their numbers.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
         let profiles = self.profiles()?;
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -74,13 +75,14 @@ impl Layout {
         Ok((0..self.stores).map(member).collect())
     }
 
-    /// Of the device as it is, the run's speed factor included: what measures rates compares them with this.
+    /// Returns the capability of the device with the run's speed factor applied, because rates are
+    /// measured against it.
     fn capability(&self, profile: &Profile) -> Capability {
         let kv = KvCapability::of(profile).scaled(self.device_speed);
         Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
     }
 
-    /// Writes the layout into a new directory, or compares it with what an old one holds.
+    /// Writes the layout into a new directory, or compares it with that of an old one.
     pub fn settle(&self, dir: &Path) -> anyhow::Result<()> {
         let path = dir.join("playground.json");
         match std::fs::read(&path) {
@@ -108,8 +110,9 @@ impl Layout {
     }
 }
 
-/// `nvm,2x high-end-ssd,3x plain-ssd` -> six. Separated by `;` where a device is given in numbers, which
-/// hold commas. A single device stands for every store.
+/// Parses a list of devices: `nvm,2x high-end-ssd,3x plain-ssd` are six. Parts are separated by `;`
+/// if a device is given in numbers, because these contain commas. A single device applies to every
+/// store.
 pub fn parse_devices(text: &str, stores: Option<u16>) -> anyhow::Result<Vec<String>> {
     let separator = if text.contains([';', '=']) { ';' } else { ',' };
     let mut devices = Vec::new();
@@ -129,9 +132,9 @@ pub fn parse_devices(text: &str, stores: Option<u16>) -> anyhow::Result<Vec<Stri
     Ok(devices)
 }
 
-/// The devices with this noise, whatever noise was named with them.
+/// Adds noise to the devices. It replaces any noise in their names.
 pub fn noisy(devices: Vec<String>, noise: &str) -> anyhow::Result<Vec<String>> {
-    // Nothing but noise is set for all of them.
+    // Refuse text that sets anything but noise, because it applies to all devices.
     let quiet = Profile { noise: Noise::NONE, ..format!("nvm,{noise}").parse()? };
     ensure!(quiet == "nvm".parse()?, "--device-noise takes spread, burst, neighbour and seed, not '{noise}'");
     Ok(devices.into_iter().map(|device| format!("{device},{noise}")).collect())

@@ -1,6 +1,6 @@
 //! `steelyard playground`: a local cluster of real processes in the foreground.
 //!
-//! stdout carries one line per store and then `ready`; everything else goes to stderr.
+//! Stdout carries one line per store and then `ready`. All other output goes to stderr.
 
 pub mod cluster;
 pub mod layout;
@@ -18,29 +18,31 @@ use layout::{noisy, parse_devices, Layout};
 
 #[derive(clap::Args)]
 pub struct Playground {
-    /// Stores to start [default: 3, or as many as devices]
+    /// Number of stores [default: 3, or as many as devices]
     #[arg(long, value_name = "N")]
     stores: Option<u16>,
-    /// Emulated devices: nvm, high-end-ssd, plain-ssd, hybrid or numbers, one per store or one for all
+    /// Emulated devices: nvm, high-end-ssd, plain-ssd, hybrid or numbers; one per store or one for
+    /// all
     #[arg(long, value_name = "LIST")]
     devices: Option<String>,
     /// Speed factor for every emulated device: 0.1 is ten times slower
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     device_speed: f64,
-    /// Noise of every emulated device: spread=50%, burst=10s:200ms:5 (every 10 s, for 200 ms, 5 times slower),
-    /// neighbour=60s:20s:30% (takes a share), seed=7; with commas between them
+    /// Noise of every emulated device: spread=50%, burst=10s:200ms:5 (every 10 s, for 200 ms, 5
+    /// times slower), neighbour=60s:20s:30% (takes a share), seed=7; separated by commas
     #[arg(long, value_name = "SPEC")]
     device_noise: Option<String>,
     /// Store i serves clients on this port + i
     #[arg(long, value_name = "PORT", default_value_t = 7000)]
     port: u16,
-    /// Keep the data here and find it again the next time [default: a temporary directory]
+    /// Directory for the data, which is kept and used again the next time [default: a temporary
+    /// directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Regions [default: 1; 16 with --cluster-enabled]
+    /// Number of regions [default: 1; 16 with --cluster-enabled]
     #[arg(long, value_name = "N")]
     regions: Option<u16>,
-    /// Copies of each region
+    /// Number of copies of each region
     #[arg(long, value_name = "N", default_value_t = 3)]
     replicas: usize,
     /// Redis Cluster's rules on the client ports [default: no]
@@ -49,7 +51,8 @@ pub struct Playground {
     /// Placement policy: even, leader-only, alor or adaptive
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
-    /// Stores measure their emulated devices themselves; else they are told what their profile makes of them
+    /// Stores measure their emulated devices; otherwise they are told the capability that follows
+    /// from the profile
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     probe: Option<YesNo>,
     /// More flags for every `steelyard serve`
@@ -57,11 +60,11 @@ pub struct Playground {
     extra: Vec<OsString>,
 }
 
-/// Six stores on a busy machine with a slow disk come up within this.
+/// Maximum time until six stores are up on a busy machine with a slow disk.
 pub const START_PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn run(playground: Playground) -> anyhow::Result<()> {
-    // Everything runs on the main thread, whose life the stores are bound to.
+    // Everything runs on the main thread, because the stores end when that thread ends.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(playground))
 }
@@ -117,7 +120,7 @@ fn report_deaths(cluster: &mut Cluster) {
     }
 }
 
-/// stdout may be a pipe that its reader has closed: that is an error to end by, not a panic.
+/// Prints a line to stdout. If the reader has closed the pipe, that is an error and no panic.
 fn say(line: &str) -> std::io::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
@@ -146,7 +149,7 @@ fn layout_of(playground: &Playground) -> anyhow::Result<(Layout, Vec<OsString>)>
         None => Vec::new(),
     };
     if let Some(noise) = &playground.device_noise {
-        ensure!(!devices.is_empty(), "--device-noise is of emulated devices: name them with --devices");
+        ensure!(!devices.is_empty(), "--device-noise needs emulated devices: name them with --devices");
         devices = noisy(devices, noise)?;
     }
     let stores = match (playground.stores, devices.len()) {

@@ -1,13 +1,13 @@
-//! The list of stores: as text for the command line, as tables in the configuration file.
+//! The list of stores, as text for the command line or as tables in the configuration file.
 //!
 //! ```text
 //! stores  = entry *( "," entry )
-//! entry   = ID "=" IP ":" PORT [ ":" PEER-PORT [ ":" ADMIN-PORT ] ]     starts a store
+//! entry   = ID "=" IP ":" PORT [ ":" PEER-PORT [ ":" ADMIN-PORT ] ]   starts a store
 //!         | "forward=" PORT | "capability=" BYTES [ "/" OPS ] | "device=" TEXT
-//!         | "label=" NAME "=" VALUE                                              belongs to the one before
+//!         | "label=" NAME "=" VALUE                               belongs to the store before it
 //! ```
 //!
-//! An IPv6 address stands in brackets. A value with commas stands in parentheses:
+//! An IPv6 address is written in brackets. A value with commas is written in parentheses:
 //! `device=(write=500MB/s,read=550MB/s)`.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use server::{side_port, Capability, Member};
 
 use super::size::Size;
 
-/// One store as the configuration file writes it.
+/// One store as written in the configuration file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct StoreTable {
@@ -51,7 +51,7 @@ impl std::str::FromStr for Stores {
 }
 
 impl Stores {
-    /// The members, sorted by id.
+    /// Returns the members, sorted by id.
     pub fn members(&self) -> Result<Vec<Member>, String> {
         let tables = match self {
             Stores::Text(text) => parse(text)?,
@@ -70,9 +70,12 @@ impl StoreTable {
     fn member(self) -> Result<Member, String> {
         let (ip, port) = (self.client.ip(), self.client.port());
         if port == 0 {
-            return Err(format!("store {} needs a port that the others can know, not 0", self.id));
+            return Err(format!(
+                "store {} needs a port other than 0, so that other stores can find it",
+                self.id
+            ));
         }
-        // The admin endpoint has no password: it stays on loopback unless the store as a whole is elsewhere.
+        // The admin endpoint has no password, so it listens on loopback only.
         let at = |port| SocketAddr::new(ip, port);
         Ok(Member {
             id: self.id,
@@ -90,7 +93,7 @@ impl StoreTable {
     }
 }
 
-/// From `NAME=VALUE` each.
+/// Parses labels of the form `NAME=VALUE`.
 pub fn labels(texts: &[String]) -> Result<BTreeMap<String, String>, String> {
     let mut labels = BTreeMap::new();
     for text in texts {
@@ -113,7 +116,7 @@ pub fn loopback_like(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// `BYTES[/OPS]` per second; without OPS they are taken as 1 KiB commands.
+/// Parses `BYTES[/OPS]` per second. Without OPS, a command counts as 1 KiB.
 pub fn capability(text: &str) -> Result<Capability, String> {
     let (bytes, ops) = match text.split_once('/') {
         Some((bytes, ops)) => (bytes, Some(ops)),
@@ -135,13 +138,13 @@ fn parse(text: &str) -> Result<Vec<StoreTable>, String> {
     for entry in split_outside_parentheses(text) {
         let entry = entry.trim();
         let (name, value) = entry.split_once('=').ok_or_else(|| {
-            format!("'{entry}' in the list is not ID=IP:PORT, forward=, capability=, device= or label=")
+            format!("'{entry}' in the list must be ID=IP:PORT, forward=, capability=, device= or label=")
         })?;
         if let Ok(id) = name.parse::<u64>() {
             stores.push(addresses(id, value)?);
             continue;
         }
-        let store = stores.last_mut().ok_or_else(|| format!("'{entry}' stands before any store"))?;
+        let store = stores.last_mut().ok_or_else(|| format!("'{entry}' comes before any store"))?;
         match name {
             "forward" => store.forward_port = Some(port(value)?),
             "capability" => store.capability = Some(value.to_owned()),
@@ -198,7 +201,7 @@ fn port(text: &str) -> Result<u16, String> {
     }
 }
 
-/// The list as `--stores` takes it; [`parse`] reads back the same members.
+/// Formats the list for `--stores`. [`parse`] reads back the same members.
 pub fn format(members: &[Member]) -> String {
     let mut parts = Vec::new();
     for m in members {
@@ -219,7 +222,7 @@ pub fn format(members: &[Member]) -> String {
     parts.join(",")
 }
 
-/// If it needs them.
+/// Puts a value in parentheses if it contains a comma.
 fn in_parentheses(value: &str) -> String {
     match value.contains(',') {
         true => format!("({value})"),

@@ -1,4 +1,4 @@
-//! `steelyard serve`: one store.
+//! `steelyard serve`: runs one store.
 
 pub mod members;
 mod options;
@@ -20,7 +20,7 @@ use size::Size;
 
 #[derive(clap::Args)]
 pub struct Serve {
-    /// Configuration file (TOML); the command line wins over it
+    /// Configuration file (TOML); flags take precedence over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -38,7 +38,8 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     if config.maxmemory < SHORT_OF_MEMORY {
         allocator::keep_free_pages(FREE_PAGES_MS).map_err(anyhow::Error::msg)?;
     }
-    // For what waits: other stores, admin, rows on flash. Clients are served by loops of their own.
+    // This runtime is for work that waits: other stores, admin requests, rows on flash. Clients are
+    // served by loops of their own.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(runtime_threads())
         .max_blocking_threads(blocking_threads())
@@ -59,7 +60,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
                 };
                 match std::mem::replace(&mut is_first, false) {
                     true => tracing::info!("{signal}: the store hands over and stops"),
-                    false => tracing::warn!("{signal} again: the store waits for nothing more and stops"),
+                    false => tracing::warn!("{signal} again: the store stops without waiting any longer"),
                 }
                 let _ = tell.send(()).await;
             }
@@ -72,24 +73,26 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     })
 }
 
-/// Threads that carry out what waits for other stores, or for the device.
+/// Returns the number of threads for work that waits for other stores or for the device.
 fn runtime_threads() -> usize {
     std::thread::available_parallelism().map_or(2, NonZero::get).min(8)
 }
 
-/// Threads that wait for the device: reads of rows that are not in RAM, and all upkeep. As many as a device takes
-/// requests at once; tokio's 512 would only queue in the kernel, where nothing that is urgent can overtake.
+/// Returns the number of threads that wait for the device: reads of rows that are not in RAM, and
+/// upkeep. It is about the number of requests that a device takes at once. With tokio's 512,
+/// requests would queue in the kernel, where urgent ones cannot overtake others.
 fn blocking_threads() -> usize {
     const MIN: usize = 32;
     std::thread::available_parallelism().map_or(MIN, |cpus| (4 * cpus.get()).max(MIN))
 }
 
-/// Below this `maxmemory` free pages are kept for a short time only: they would be a large part of it.
+/// With a `maxmemory` below this many bytes, free pages are kept only for a short time, because
+/// they would be a large part of it.
 const SHORT_OF_MEMORY: u64 = 512 << 20;
 const FREE_PAGES_MS: isize = 100;
 
-/// Logs go to stderr. `STEELYARD_LOG` may hold a filter such as `info,steelyard_server=debug`. What comes back
-/// changes the level later.
+/// Starts logging to stderr. `STEELYARD_LOG` may hold a filter such as
+/// `info,steelyard_server=debug`. Returns a function that changes the level later.
 fn start_logging(level: &str) -> anyhow::Result<SetLogLevel> {
     let level = directive(level)
         .ok_or_else(|| anyhow!("loglevel is debug, verbose, notice or warning, not '{level}'"))?;
@@ -112,7 +115,7 @@ fn start_logging(level: &str) -> anyhow::Result<SetLogLevel> {
     })))
 }
 
-/// Redis's level in the words of the log filter.
+/// Returns the log filter for one of Redis's levels.
 fn directive(level: &str) -> Option<&'static str> {
     match level {
         "debug" | "verbose" => Some("debug"),
@@ -122,7 +125,7 @@ fn directive(level: &str) -> Option<&'static str> {
     }
 }
 
-/// The store's configuration, or the first thing wrong in one line.
+/// Returns the store's configuration, or the first error as one line.
 pub fn configure(options: Options) -> Result<Config, String> {
     let dir = options.dir.clone().unwrap_or_else(|| PathBuf::from("steelyard-data"));
     let mut config = Config::single(dir, options.port.unwrap_or(6379));
@@ -138,7 +141,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if options.stores.is_some() {
         agree(&options, &this)?;
     }
-    // What is to be joined, or was, says itself what it is.
+    // The cluster that is joined, or the IDENTITY of an earlier start, determines the mode.
     let told_by_cluster = !options.join.is_empty() || config.dir.join("IDENTITY").exists();
     if let (Some(forward), false) = (this.forward, config.cluster_enabled || told_by_cluster) {
         return Err(format!("forward port {} needs cluster-enabled yes", forward.port()));
@@ -146,7 +149,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     distinct_ports(&config.members)?;
     config.beginning = match (options.bootstrap, options.join.as_slice()) {
         (Some(YesNo(true)), []) if options.stores.is_none() => Beginning::Bootstrap,
-        (Some(YesNo(true)), _) => return Err("bootstrap takes no list of stores, and nobody to join".into()),
+        (Some(YesNo(true)), _) => return Err("bootstrap cannot be combined with stores or join".into()),
         (_, []) => Beginning::Listed,
         (_, _) if options.stores.is_some() => {
             return Err("a store either joins a cluster or is in its list of stores".into())
@@ -178,7 +181,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     config.requirepass = options.requirepass.filter(|password| !password.is_empty());
     if let Some(max) = options.maxclients {
         if max == 0 {
-            return Err("maxclients is at least 1".into());
+            return Err("maxclients must be at least 1".into());
         }
         config.maxclients = max;
     }
@@ -200,7 +203,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     config.capacity_bytes = match options.capacity {
         Some(Size(0)) => {
             return Err(
-                "capacity is above 0; without it, it is what the store holds and its device still takes"
+                "capacity must be above 0; by default it is what the store holds and its device can take"
                     .into(),
             )
         }
@@ -212,7 +215,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     config.probe = options.probe.is_none_or(|yes| yes.0);
     if let Some(ms) = options.request_timeout {
         if ms == 0 {
-            return Err("request-timeout is at least 1 ms".into());
+            return Err("request-timeout must be at least 1 ms".into());
         }
         config.request_timeout = Duration::from_millis(ms);
     }
@@ -226,7 +229,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     config.device_control =
         options.device_control.or_else(|| std::env::var_os(device::DEVICE_ENV).map(PathBuf::from));
     config.io_threads = match options.io_threads {
-        Some(0) => return Err("io-threads is at least 1".into()),
+        Some(0) => return Err("io-threads must be at least 1".into()),
         Some(threads) => threads,
         None => std::thread::available_parallelism().map_or(2, NonZero::get).min(8),
     };
@@ -234,15 +237,15 @@ pub fn configure(options: Options) -> Result<Config, String> {
     Ok(config)
 }
 
-/// User regions of a new cluster when nothing is said.
+/// Default number of user regions of a new cluster in cluster mode.
 pub const DEFAULT_REGIONS: u16 = 16;
 
-/// Where regions are split when nothing is said and stores may come and go.
+/// Default size in bytes at which regions are split, if stores may come and go.
 const SPLIT_BYTES: u64 = 96 << 20;
 
-/// The only store of its cluster, from the flags for one store.
+/// Returns the only member of a cluster of one store, from the flags for one store.
 fn single_member(options: &Options, defaults: &Config) -> Result<Member, String> {
-    // `defaults` names store 0; its ports are derived already.
+    // `defaults` is for store 0. Its ports are derived already.
     let mut member = defaults.members[0].clone();
     member.id = defaults.store;
     let ip = options.bind.iter().copied().find(|ip| !ip.is_unspecified());
@@ -258,8 +261,8 @@ fn single_member(options: &Options, defaults: &Config) -> Result<Member, String>
     Ok(member)
 }
 
-/// What is said of this store beside the list of stores must be what the list says: every store reads the
-/// same list, and only the list.
+/// Checks that flags about this store agree with the list of stores, because the other stores read
+/// only the list.
 fn agree(options: &Options, this: &Member) -> Result<(), String> {
     let ports = [
         ("port", options.port, Some(this.client.port())),
@@ -405,9 +408,9 @@ mod tests {
             (format!("label = [\"zone=a\"]\n{list}"), "label contradicts"),
             ("forward-port = 7100".into(), "needs cluster-enabled"),
             (format!("join = \"127.0.0.1:1\"\n{list}"), "either joins a cluster or is in its list"),
-            ("bootstrap = \"yes\"\njoin = \"127.0.0.1:1\"".into(), "nobody to join"),
+            ("bootstrap = \"yes\"\njoin = \"127.0.0.1:1\"".into(), "combined with stores or join"),
             ("label = [\"zone\"]".into(), "label takes NAME=VALUE"),
-            ("capacity = 0".into(), "capacity is above 0"),
+            ("capacity = 0".into(), "capacity must be above 0"),
             ("regions = 2".into(), "cluster-enabled"),
             ("fsync = \"often\"".into(), "fsync is"),
             ("policy = \"best\"".into(), "policy: "),

@@ -1,4 +1,4 @@
-//! What `serve` can be told, the same on the command line and in the configuration file.
+//! The options of `serve`, which are the same on the command line and in the configuration file.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use super::members::Stores;
 use super::size::Size;
 
-/// Every field is `None` or empty where nothing was said.
+/// The options. A field is `None` or empty if the option was not given.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
@@ -21,7 +21,7 @@ pub struct Options {
     #[arg(long, value_name = "IP", num_args = 1.., value_delimiter = ' ')]
     #[serde(deserialize_with = "one_or_many")]
     pub bind: Vec<IpAddr>,
-    /// Where this store keeps its data [default: ./steelyard-data]
+    /// Directory for this store's data [default: ./steelyard-data]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// This store's number in the list of stores [default: 0]
@@ -33,33 +33,35 @@ pub struct Options {
     /// Port of the admin endpoint, on loopback [default: port + 20000]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub admin_port: Option<u16>,
-    /// Port where plain clients are served by forwarding; cluster mode only
+    /// Port on which plain clients are served by forwarding; only in cluster mode
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub forward_port: Option<u16>,
-    /// Redis Cluster's rules on the client port, and more than one region [default: no]
+    /// Follow Redis Cluster's rules on the client port, and allow more than one region [default:
+    /// no]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub cluster_enabled: Option<YesNo>,
-    /// Regions that the slots are split into when the cluster is made [default: 1; 16 with --cluster-enabled]
+    /// Number of regions when the cluster is created [default: 1; 16 with --cluster-enabled]
     #[arg(long, value_name = "N")]
     pub regions: Option<u16>,
-    /// Copies of each region, at most one per store [default: 3]
+    /// Number of copies of each region, at most one per store [default: 3]
     #[arg(long, value_name = "N")]
     pub replicas: Option<usize>,
-    /// Begin a cluster that other stores are going to join
+    /// Begin a cluster that other stores will join
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes", conflicts_with = "stores")]
     pub bootstrap: Option<YesNo>,
-    /// Peer addresses of stores whose cluster this one joins; ignored once it has
+    /// Peer addresses of stores whose cluster this store joins; ignored once it has joined
     #[arg(long, value_name = "IP:PORT", num_args = 1.., value_delimiter = ',', conflicts_with_all = ["stores", "bootstrap", "store_id"])]
     #[serde(deserialize_with = "one_or_many")]
     pub join: Vec<SocketAddr>,
-    /// What this store shares with others that fail together: zone=a,rack=3
+    /// Labels that this store shares with stores that may fail together: zone=a,rack=3
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
     #[serde(deserialize_with = "table_or_list")]
     pub label: Vec<String>,
-    /// Seconds of silence after which a store's peers are made anew elsewhere [default: 600]
+    /// Seconds of silence after which a store's peers are rebuilt on other stores [default: 600]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub replace_after: Option<u64>,
-    /// Seconds between two comparisons of a region's replicas by checksums; 0: none by itself [default: 86400]
+    /// Seconds between two comparisons of a region's replicas by checksums; 0 for none [default:
+    /// 86400]
     #[arg(long, value_name = "SECONDS")]
     pub consistency_check_interval: Option<u64>,
     /// Take debugging commands, such as one that makes an entry fail: for tests only [default: no]
@@ -68,75 +70,77 @@ pub struct Options {
     /// A region of more data is split; 0: none is for its size [default: 0; 96mb with --cluster-enabled]
     #[arg(long, value_name = "SIZE")]
     pub split_size: Option<Size>,
-    /// A region of more commands per second is split; 0: none is for its load [default: 0]
+    /// Commands per second above which a region is split; 0 for no limit [default: 0]
     #[arg(long, value_name = "N")]
     pub split_ops: Option<u64>,
-    /// Neighbours that together have less data are merged; 0: none are [default: 0]
+    /// Total size below which two neighbouring regions are merged; 0 for never [default: 0]
     #[arg(long, value_name = "SIZE")]
     pub merge_size: Option<Size>,
     /// Every store of the cluster: 0=127.0.0.1:7000:17000:27000,1=... (see docs/CONFIGURATION.md)
     #[arg(long, value_name = "LIST")]
     pub stores: Option<Stores>,
-    /// Placement policy when the cluster is made [default: even]
+    /// Placement policy when the cluster is created [default: even]
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
-    /// Password for clients; better in the file, where other users of the machine do not see it
+    /// Password for clients; safer in the file, because other users of the machine can read the
+    /// command line
     #[arg(long, value_name = "PASSWORD")]
     pub requirepass: Option<String>,
-    /// Clients at once [default: 10000]
+    /// Maximum number of clients [default: 10000]
     #[arg(long, value_name = "N")]
     pub maxclients: Option<usize>,
-    /// Without a password, serve clients on loopback only [default: yes]
+    /// Without a password, serve only clients on loopback [default: yes]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub protected_mode: Option<YesNo>,
-    /// When the Raft log is synced: always, everysec, no [default: always]
+    /// When to sync the Raft log: always, everysec, no [default: always]
     #[arg(long, value_name = "WHEN")]
     pub fsync: Option<String>,
-    /// RAM that the store is divided into: memtables, caches, entries, messages, clients [default: 1gb]
+    /// RAM that the store uses for memtables, caches, entries, messages and clients [default: 1gb]
     #[arg(long, value_name = "SIZE")]
     pub maxmemory: Option<Size>,
-    /// Free space below which the store leads nothing that another with room can lead, and refuses writes that add
-    /// data [default: 256mb]
+    /// Free space of the device below which the store gives up its leads, if another store with
+    /// room can take them, and refuses writes that add data [default: 256mb]
     #[arg(long, value_name = "SIZE")]
     pub reserve: Option<Size>,
-    /// Bytes of the Raft log above which files that are not needed are deleted; 4mb at least [default: 256mb]
+    /// Size of the Raft log above which unneeded files are deleted; at least 4mb [default: 256mb]
     #[arg(long, value_name = "SIZE")]
     pub raft_log_size: Option<Size>,
-    /// Milliseconds a command may wait for a leader or a quorum [default: 5000]
+    /// Milliseconds for which a command may wait for a leader or a quorum [default: 5000]
     #[arg(long, value_name = "MS")]
     pub request_timeout: Option<u64>,
     /// Milliseconds of one Raft tick [default: 50]
     #[arg(long, value_name = "MS")]
     pub raft_tick: Option<u64>,
-    /// Threads that serve clients [default: the number of CPUs, at most 8]
+    /// Number of threads that serve clients [default: the number of CPUs, at most 8]
     #[arg(long, value_name = "N")]
     pub io_threads: Option<usize>,
-    /// The device's name, for people
+    /// Name of the device, for people
     #[arg(long, value_name = "TEXT")]
     pub device: Option<String>,
-    /// The control block of this store's emulated device
+    /// Control block of this store's emulated device
     #[arg(long, value_name = "FILE")]
     pub device_control: Option<PathBuf>,
-    /// What this store can do: BYTES[/OPS] per second [default: measured]
+    /// Capability of this store in BYTES[/OPS] per second [default: measured]
     #[arg(long, value_name = "BYTES[/OPS]")]
     pub capability: Option<String>,
-    /// Keys and values that this store is meant to hold, in bytes [default: what it holds and its
-    /// device still takes]
+    /// Bytes of keys and values that this store may hold [default: what it holds and its device can
+    /// still take]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<Size>,
-    /// From a device's speed to the store's, as `steelyard calibrate` writes it [default: the one shipped]
+    /// Fit from a device's speed to the store's, as written by `steelyard calibrate` [default: the
+    /// one shipped]
     #[arg(long, value_name = "FILE")]
     pub capability_fit: Option<PathBuf>,
-    /// Measure the device at the first start, and watch it from then on [default: yes]
+    /// Measure the device at the first start, and watch it afterwards [default: yes]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub probe: Option<YesNo>,
-    /// debug, verbose, notice, warning [default: notice]
+    /// Log level: debug, verbose, notice or warning [default: notice]
     #[arg(long, value_name = "LEVEL")]
     pub loglevel: Option<String>,
     /// Named set of RocksDB options [default: default]
     #[arg(long, value_name = "NAME")]
     pub rocksdb_profile: Option<String>,
-    /// One RocksDB option by its own name, over the profile
+    /// One RocksDB option by its own name; overrides the profile
     #[arg(long, value_name = "NAME=VALUE")]
     #[serde(deserialize_with = "table_or_list")]
     pub rocksdb: Vec<String>,
@@ -152,7 +156,7 @@ impl Options {
     fn parse(text: &str) -> Result<Options, String> {
         toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            // The message may hold a list over many lines: errors at start are one line.
+            // The message may have several lines. Errors at the start must have one line.
             let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
             match line {
                 Some(line) => format!("line {line}: {message}"),
@@ -161,7 +165,8 @@ impl Options {
         })
     }
 
-    /// What is said here wins over `file`. RocksDB options add up, those here last.
+    /// Merges the options with those of `file`. These take precedence. RocksDB options are
+    /// concatenated, these last.
     pub fn over(self, file: Options) -> Options {
         let mut rocksdb = file.rocksdb;
         rocksdb.extend(self.rocksdb);
@@ -210,7 +215,7 @@ impl Options {
     }
 }
 
-/// `yes` or `no`, in a file also `true` or `false`.
+/// A flag that is `yes` or `no`, or in a file also `true` or `false`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct YesNo(pub bool);
 
@@ -256,8 +261,7 @@ fn one_or_many<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> Result
         Written::Many(texts) => texts,
     };
     let parse = |text: &String| {
-        text.parse()
-            .map_err(|_| serde::de::Error::custom(format!("'{text}' is no address of the kind wanted")))
+        text.parse().map_err(|_| serde::de::Error::custom(format!("'{text}' is not a valid address")))
     };
     texts.iter().map(parse).collect()
 }
@@ -317,7 +321,7 @@ mod tests {
             .collect();
         assert!(flags.len() > 20);
         for flag in flags {
-            // A wrong type is another error than an unknown key.
+            // A wrong type is a different error than an unknown key.
             let error = Options::parse(&format!("{flag} = {{ x = 1 }}\n")).err().unwrap_or_default();
             assert!(!error.contains("unknown field"), "{flag}: {error}");
         }

@@ -1,10 +1,11 @@
-//! Sizes as Redis writes them: `k`, `m`, `g` are powers of 1000, `kb`, `mb`, `gb` powers of 1024.
+//! Sizes in Redis's notation: `k`, `m`, `g` are powers of 1000, and `kb`, `mb`, `gb` are powers of
+//! 1024.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
 
-/// Bytes.
+/// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 

@@ -1,4 +1,4 @@
-//! Chance from a seed: SplitMix64.
+//! Random numbers from a seed: SplitMix64.
 
 pub struct Chance(u64);
 
@@ -15,7 +15,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

@@ -1,9 +1,9 @@
-//! When two answers count as the same.
+//! The rules by which two answers count as the same.
 
 use bytes::Bytes;
 use resp::Reply;
 
-/// How the answers to one command are compared. Errors are always compared exactly.
+/// The rule by which the answers to one command are compared. Errors are always compared exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
     Exact,
@@ -11,31 +11,32 @@ pub enum Compare {
     Unordered,
     /// A map in any order, which RESP2 sends as a flat array.
     Pairs,
-    /// A time that the servers' own clocks have a part in.
+    /// A time that depends on the servers' own clocks.
     Time {
         milliseconds: bool,
     },
-    /// A sum of decimal numbers, kept under the key at that argument.
+    /// A sum of decimal numbers, stored under the key at that argument.
     Sum {
         key_at: usize,
     },
-    /// A turn of a walk: where it is and what it met is each server's own affair.
+    /// A turn of a walk. Its cursor and its items may differ between the servers.
     Turn,
-    /// `HELLO`: all but the connection's number.
+    /// The answer to `HELLO` without the connection's number.
     Greeting,
     /// Any key that exists.
     RandomKey,
-    /// Fields of the hash at argument 1: as many as asked, and rightly different or repeated.
+    /// Fields of the hash at argument 1. Their number and whether they repeat must be right.
     RandomFields,
 }
 
 impl Compare {
-    /// The comparison asks the servers more, so nothing may follow the command in its pipeline.
+    /// Returns true if the comparison sends further commands. Then nothing may follow the command
+    /// in its pipeline.
     pub fn stands_alone(self) -> bool {
         matches!(self, Compare::Sum { .. } | Compare::RandomKey | Compare::RandomFields)
     }
 
-    /// Whether both answers are one and the same as far as they show it themselves.
+    /// Returns true if both answers agree as far as the answers alone can show.
     pub fn agrees(self, ours: &Reply, theirs: &Reply) -> bool {
         if ours.is_error() || theirs.is_error() {
             return ours == theirs;
@@ -67,10 +68,11 @@ impl Compare {
     }
 }
 
-/// How far apart the servers may take up the same command; the times in use lie days apart.
+/// Maximum difference in seconds between the times at which the servers execute the same command.
+/// The times in use are days apart.
 const CLOCK_SECONDS: u64 = 60;
 
-/// A total order on replies, for comparing without order.
+/// Returns a sort key of a reply, for comparisons without order.
 fn key_of(reply: &Reply) -> String {
     format!("{reply:?}")
 }
@@ -108,7 +110,7 @@ fn is_turn(reply: &Reply) -> bool {
     matches!(reply, Reply::Array(parts) if matches!(parts[..], [Reply::Bulk(_), Reply::Array(_)]))
 }
 
-/// Everything of a reply but its texts.
+/// Returns the structure of a reply without its texts.
 fn shape(reply: &Reply) -> String {
     match reply {
         Reply::Array(items) => format!("[{}]", items.iter().map(shape).collect::<Vec<_>>().join(" ")),
@@ -117,7 +119,8 @@ fn shape(reply: &Reply) -> String {
     }
 }
 
-/// Whether `picked`, an answer to `HRANDFIELD` with these arguments, fits a hash that holds `fields`.
+/// Returns true if `picked` is a valid answer to `HRANDFIELD` with these arguments, for a hash with
+/// `fields`.
 pub fn picked_rightly(args: &[Vec<u8>], picked: &Reply, fields: &[(Bytes, Bytes)]) -> bool {
     let holds = |field: &Reply| {
         fields.iter().find(|(name, _)| *field == Reply::Bulk(name.clone())).map(|(_, value)| value.clone())

@@ -1,4 +1,4 @@
-//! One blocking RESP connection: whole requests, or bytes as they are.
+//! A blocking RESP connection that sends complete requests or raw bytes.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use resp::{Reply, ReplyDecoder};
 
-/// A server that is silent for this long has forgotten a reply.
+/// Maximum time without a reply. After it, the server has lost the reply.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 64 << 10;
 
@@ -44,7 +44,7 @@ impl Connection {
         self.stream.write_all(bytes)
     }
 
-    /// Nothing more will be sent; replies may still come.
+    /// Closes the sending side. Replies may still arrive.
     pub fn finish_sending(&mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
     }
@@ -53,7 +53,8 @@ impl Connection {
         self.stream.local_addr().expect("a connected socket")
     }
 
-    /// The next reply; `UnexpectedEof` when the server has closed the connection.
+    /// Returns the next reply. The error is `UnexpectedEof` if the server has closed the
+    /// connection.
     pub fn reply(&mut self) -> io::Result<Reply> {
         loop {
             match self.decoder.decode(&mut self.input) {
@@ -69,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// Every reply until the server closes the connection.
+    /// Returns every reply until the server closes the connection.
     pub fn replies_to_the_end(&mut self) -> io::Result<Vec<Reply>> {
         let mut replies = Vec::new();
         loop {
@@ -82,7 +83,7 @@ impl Connection {
     }
 }
 
-/// Closed in order, or reset because something sent was never read.
+/// Returns true if the connection was closed, or reset because the server left input unread.
 pub fn is_closed(error: &io::Error) -> bool {
     matches!(
         error.kind(),

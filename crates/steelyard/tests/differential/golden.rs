@@ -1,4 +1,5 @@
-//! The golden scripts of `command` hold for `redis-server`, too: what they expect is not our own invention.
+//! Runs the golden scripts of `command` against `redis-server`. It must give the answers that they
+//! expect.
 
 use std::error::Error;
 use std::path::Path;
@@ -19,7 +20,7 @@ impl goldenscript::Runner for Redis {
             self.client.call(&["HELLO", if resp3 { "3" } else { "2" }])?;
             self.resp3 = resp3;
         }
-        // A map in RESP2 is an array of twice the length, which the scripts show as the map that it means.
+        // A map in RESP2 is an array of twice the length. The scripts show it as a map.
         let maps = ["HGETALL", "LCS"].contains(&command.name.as_str());
         if maps && !resp3 {
             self.client.call(&["HELLO", "3"])?;

@@ -1,4 +1,5 @@
-//! Where the two servers are known to differ, and why. Each row has its place in docs/COMPATIBILITY.md.
+//! The known differences between the two servers, and their reasons. Each has a row in
+//! docs/COMPATIBILITY.md.
 
 use resp::Reply;
 
@@ -6,10 +7,10 @@ use crate::compare::Compare;
 use crate::generator::Request;
 
 pub struct Known {
-    /// Words of the row in docs/COMPATIBILITY.md that says the same to users.
+    /// Words of the row in docs/COMPATIBILITY.md that describes the difference.
     pub documented: &'static str,
     pub applies: fn(&Request, &Reply, &Reply) -> bool,
-    /// The difference is also in what was stored, under the key at this argument.
+    /// The index of the argument with the key whose stored value differs, too.
     pub key_to_delete: fn(&Request) -> Option<usize>,
 }
 
@@ -35,7 +36,7 @@ pub const KNOWN: [Known; 2] = [
     },
 ];
 
-/// Two decimal numbers that are one number to 17 digits.
+/// Returns true if two decimal numbers differ by at most one part in 10^15.
 fn is_rounding_noise(ours: &Reply, theirs: &Reply) -> bool {
     let number = |reply: &Reply| match reply {
         Reply::Bulk(text) => std::str::from_utf8(text).ok()?.parse::<f64>().ok(),

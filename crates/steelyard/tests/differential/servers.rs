@@ -1,4 +1,5 @@
-//! The two servers under comparison: each in a directory of its own, on ports that were free, ended by drop.
+//! The two servers that are compared. Each has its own directory and free ports, and ends when it
+//! is dropped.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,15 +8,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bench::process::{free_ports, Child};
+use client::process::{free_ports, Child};
 use tempfile::TempDir;
 
 use crate::connection::Connection;
 
-/// How long a server may take to its first answer.
+/// Maximum time until a server's first answer.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server. The child goes first when it is dropped, then its directory.
+/// A running server. Dropping it ends the child first and then removes its directory.
 pub struct Server {
     pub address: SocketAddr,
     _child: Child,
@@ -28,7 +29,7 @@ impl Server {
     }
 }
 
-/// This repository's server: one store, and `flags` besides its ports and directory.
+/// Starts one Steelyard store with `flags` in addition to its ports and directory.
 pub fn steelyard(flags: &[&str]) -> Server {
     start("steelyard", 3, |ports, dir| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_steelyard"));
@@ -36,16 +37,16 @@ pub fn steelyard(flags: &[&str]) -> Server {
         for (flag, port) in ["--port", "--peer-port", "--admin-port"].iter().zip(ports) {
             command.args([flag, port.to_string().as_str()]);
         }
-        // What is compared is what is answered; the disk's own sync time would only slow the comparison.
+        // Only answers are compared, so the store need not sync.
         command.arg("--dir").arg(dir.join("data")).args(["--fsync", "no", "--probe", "no"]).args(flags);
         command
     })
 }
 
-/// The neighbour, without persistence. `None`, and a loud word about it, where it is not installed.
+/// Starts Redis without persistence. Prints a message and returns `None` if it is not installed.
 pub fn redis(flags: &[&str]) -> Option<Server> {
     if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
-        // Not by a macro: the test harness keeps those to itself when a test passes.
+        // A macro would not do: the test harness captures its output when a test passes.
         let told = writeln!(
             std::io::stderr(),
             "\n*** SKIPPED: redis-server is not installed, so nothing was compared with it. ***\n"
@@ -61,7 +62,7 @@ pub fn redis(flags: &[&str]) -> Option<Server> {
     }))
 }
 
-/// Starts what `command` makes of free ports and a directory.
+/// Starts the command that `command` makes from free ports and a directory.
 fn start(name: &str, ports: usize, command: impl Fn(&[u16], &Path) -> Command) -> Server {
     let dir = TempDir::new().expect("a temporary directory");
     let ports = free_ports(ports).expect("free ports");
@@ -78,10 +79,10 @@ fn start(name: &str, ports: usize, command: impl Fn(&[u16], &Path) -> Command) -
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    panic!("{name} does not serve:\n{}", std::fs::read_to_string(&log_path).unwrap_or_default());
+    panic!("{name} does not answer:\n{}", std::fs::read_to_string(&log_path).unwrap_or_default());
 }
 
-/// Whether commands are answered, be it by a demand for a password.
+/// Returns true if the server answers commands. It may answer that it requires a password.
 fn answers(address: SocketAddr) -> bool {
     let Ok(mut connection) = Connection::open(address) else { return false };
     match connection.call(&["GET", "is anyone there"]) {

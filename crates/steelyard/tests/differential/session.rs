@@ -1,4 +1,5 @@
-//! One seed: the same commands to both servers, every answer compared, and at times all that they hold.
+//! A session of one seed: sends the same commands to both servers and compares every answer. Now
+//! and then it compares all data.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,12 +13,12 @@ use crate::connection::Connection;
 use crate::generator::{Args, Generator, Request, Step, Times};
 use crate::known::KNOWN;
 
-/// Steps between two comparisons of everything.
+/// Number of commands between two comparisons of all data.
 const STEPS_BETWEEN_AUDITS: usize = 1000;
 const DATABASES: usize = 16;
-/// How many of the commands before a mismatch are shown.
+/// Number of commands before a mismatch that are shown.
 const SHOWN_COMMANDS: usize = 24;
-/// A walk that takes more turns does not end.
+/// Maximum number of turns of a walk. A walk with more does not end.
 const WALK_TURNS_MAX: usize = 100_000;
 
 /// A connection to each server.
@@ -39,7 +40,7 @@ impl Both {
     }
 }
 
-/// A reply that did not come is a mismatch like another, to be shown with its history.
+/// Returns an error in place of a lost reply, so that it is shown as a mismatch with its history.
 fn lost(server: &str, args: &[Vec<u8>], error: std::io::Error) -> Reply {
     Reply::error(format!("(no reply from {server} to {}: {error})", show_args(args)))
 }
@@ -48,7 +49,7 @@ pub struct Session {
     seed: u64,
     generator: Generator,
     clients: Both,
-    /// Looks on without a part in the session.
+    /// Connections for the comparison of all data, which are not part of the session.
     auditors: Both,
     log: Vec<(usize, Args, Reply)>,
     sent: usize,
@@ -63,10 +64,10 @@ impl Session {
         Session { seed, generator: Generator::new(seed, times), clients, auditors, log: Vec::new(), sent: 0 }
     }
 
-    /// Compares until `commands` have been answered.
+    /// Compares the servers until they have answered `commands` commands.
     ///
     /// # Errors
-    /// The first mismatch, with its history.
+    /// Returns the first mismatch with its history.
     pub fn run(&mut self, commands: usize) -> Result<(), String> {
         let mut audited = 0;
         while self.sent < commands {
@@ -79,7 +80,7 @@ impl Session {
         self.audit()
     }
 
-    /// One pipeline of single commands, and the step behind it that cannot ride along.
+    /// Sends one pipeline of single commands, and then the step that cannot be part of a pipeline.
     fn turn(&mut self) -> Result<(), String> {
         let mut batch: Vec<Request> = Vec::new();
         let size = self.generator.batch_size();
@@ -99,7 +100,7 @@ impl Session {
             Some(Step::One(request)) => self.compare_alone(request),
             Some(Step::Walk { args, cursor_at }) => self.compare_walk(&args, cursor_at),
             Some(Step::Count) => {
-                // A full walk makes Redis delete what is past its time, and count right.
+                // A full walk makes Redis delete expired keys, so that its count is right.
                 self.compare_walk(&[b"SCAN".to_vec()], 1)?;
                 self.compare_alone(Request::new(&["DBSIZE"], Compare::Exact))
             }
@@ -168,7 +169,7 @@ impl Session {
         })
     }
 
-    /// Walks on both servers to the end, and compares what was met, however often.
+    /// Walks on both servers to the end and compares the sets of items.
     fn compare_walk(&mut self, args: &[Vec<u8>], cursor_at: usize) -> Result<(), String> {
         let ours = walk(&mut self.clients.ours, args, cursor_at);
         let theirs = walk(&mut self.clients.theirs, args, cursor_at);
@@ -209,7 +210,7 @@ impl Session {
         }
     }
 
-    /// What was asked, what was answered, and what was done before to the same keys.
+    /// Describes a mismatch: the command, both answers, and earlier commands on the same keys.
     fn mismatch(&self, args: &[Vec<u8>], ours: &Reply, theirs: &Reply) -> String {
         let mut text = format!("seed {}, command {}: {}\n", self.seed, self.sent, show_args(args));
         let _ = writeln!(text, "  steelyard:    {}", show(ours));
@@ -228,7 +229,7 @@ impl Session {
     }
 }
 
-/// What a walk met, as a sorted array without repetition, or the error that ended it.
+/// Returns the items of a walk as a sorted array without repetition, or the error that ended it.
 fn walk(connection: &mut Connection, args: &[Vec<u8>], cursor_at: usize) -> Reply {
     let pairs = cursor_at == 2;
     let mut met = BTreeSet::new();
@@ -242,7 +243,7 @@ fn walk(connection: &mut Connection, args: &[Vec<u8>], cursor_at: usize) -> Repl
                     cursor = next;
                     items
                 }
-                other => return Reply::error(format!("(not a walk's answer: {other:?})")),
+                other => return Reply::error(format!("(not an answer to a walk: {other:?})")),
             },
             Ok(other) => return other,
             Err(error) => return lost("a server", &turn, error),
@@ -252,7 +253,7 @@ fn walk(connection: &mut Connection, args: &[Vec<u8>], cursor_at: usize) -> Repl
             return Reply::Array(met.into_iter().map(Reply::bulk).collect());
         }
     }
-    Reply::error("(a walk without end)")
+    Reply::error("(the walk does not end)")
 }
 
 fn fields_of(reply: &Reply) -> Vec<(Bytes, Bytes)> {

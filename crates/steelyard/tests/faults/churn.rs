@@ -1,4 +1,5 @@
-//! Regions that split, merge, move and change hands all the time, with faults on top.
+//! Regions that split, merge, move and change leaders all the time, with further faults at the same
+//! time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +13,21 @@ use crate::stores::{say, Host, PATIENCE};
 use crate::{await_operations, judge, load, pause, rounds, three, warm_up, Plan, Stores};
 
 const STORES: u16 = 5;
-/// Regions at the most: beyond, they are only merged.
+/// Maximum number of regions. With more, regions are only merged.
 const REGIONS_MAX: usize = 8;
 
-/// Five stores, three peers of each of four regions.
+/// Five stores, and four regions with three peers each.
 fn five<'a>() -> Plan<'a> {
     Plan { stores: STORES, regions: 4, cluster_enabled: true, ..three() }
 }
 
-/// What must have been taken up, or the run has shown nothing. A merge needs both regions on the same stores, all
-/// of them up, and nothing under way on either: under faults that may not come about.
+/// The changes that must have been accepted. Otherwise the run has shown nothing. A merge needs
+/// both regions on the same stores, all of them up and no other change in flight. Under faults that
+/// may never happen.
 const UNDER_FAULTS: &[&str] = &["move-leader", "move-peer", "split"];
 const UNDISTURBED: &[&str] = &["move-leader", "move-peer", "split", "merge"];
 
-/// What was asked for, by command.
+/// The requests for changes, by command.
 type Tally = BTreeMap<&'static str, Asked>;
 
 #[derive(Debug, Default)]
@@ -39,8 +41,9 @@ fn number(row: &Value, field: &str) -> Option<u64> {
     row[field].as_u64()
 }
 
-/// Asks for changes of the layout, drawn from a seed, until told to stop, and then until every kind of them was
-/// taken up. Refusals are part of it: a change may be in flight already, or be overtaken by a fault.
+/// Asks for changes of the layout, drawn from a seed, until `stop` is set and every needed kind of
+/// change was accepted. Refusals are expected: a change may be in flight already, or a fault may
+/// interfere.
 fn churn(hosts: &[Host], needed: &[&str], stop: &AtomicBool) -> Tally {
     let mut chance = Chance::new(0xc41e);
     let mut tally = Tally::new();
@@ -86,7 +89,7 @@ fn stores_of(row: &Value) -> Vec<u64> {
     stores
 }
 
-/// A command and its numbers, for one of the regions.
+/// Returns a command and its numbers for one of the regions.
 fn change(chance: &mut Chance, rows: &[&Value]) -> Option<(&'static str, Vec<u64>)> {
     let row = chance.pick(rows);
     let id = number(row, "id")?;
@@ -104,7 +107,7 @@ fn change(chance: &mut Chance, rows: &[&Value]) -> Option<(&'static str, Vec<u64
             ("move-peer", vec![id, *chance.pick(&held), *chance.pick(&free)])
         }
         2 if rows.len() < REGIONS_MAX => ("split", vec![id]),
-        // Only regions on the same stores are merged, as those are that were split not long ago.
+        // Only regions on the same stores can be merged, such as regions that were split recently.
         _ => {
             let mut pairs = rows.iter().flat_map(|left| rows.iter().map(move |right| (left, right)));
             let (left, right) = pairs.find(|(left, right)| {
@@ -117,7 +120,7 @@ fn change(chance: &mut Chance, rows: &[&Value]) -> Option<(&'static str, Vec<u64
     })
 }
 
-/// Runs `faults` while the layout changes; what was taken up must be of every kind.
+/// Runs `faults` while the layout changes. Every needed kind of change must have been accepted.
 fn while_the_layout_changes(
     name: &str,
     needed: &[&str],
@@ -128,7 +131,7 @@ fn while_the_layout_changes(
     let stop = AtomicBool::new(false);
     let tally = std::thread::scope(|scope| {
         let churning = scope.spawn(|| churn(&hosts, needed, &stop));
-        // Also when the faults fail the test: else the scope would wait for ever.
+        // Stop also if the faults fail the test. Otherwise the scope would wait for ever.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -145,7 +148,7 @@ fn while_the_layout_changes(
         assert_eq!(store.ended(), None, "store {} has stopped by itself", store.id);
     }
     for command in needed {
-        assert!(taken_up(&tally, command) > 0, "VOID: no {command} was taken up: {tally:?}");
+        assert!(taken_up(&tally, command) > 0, "VOID: no {command} was accepted: {tally:?}");
     }
 }
 

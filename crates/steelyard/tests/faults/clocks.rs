@@ -1,5 +1,5 @@
-//! Clocks that are wrong. Leases go by one that only counts, a region's time never goes back, and a store
-//! whose wall clock is far from the others' does not lead.
+//! Wrong clocks. Leases depend only on a clock that counts time, a region's time never goes back,
+//! and a store whose wall clock is far from the others' does not lead.
 
 use std::time::{Duration, Instant};
 
@@ -25,15 +25,15 @@ fn on_devices(plan: &Plan) -> (Stores, Vec<Disk>) {
 
 fn config(store: &Store, name: &str, value: &str) {
     let words = ["config", name, value];
-    eventually("a setting is taken up", || store.host().ctl(&words).ok().map(drop));
-    eventually("every store goes by it", || {
+    eventually("a setting is accepted", || store.host().ctl(&words).ok().map(drop));
+    eventually("every store uses the setting", || {
         let rows = store.host().ctl(&["config"]).ok()?;
         let row = rows.as_array()?.iter().find(|row| row["name"] == name)?.clone();
         (row["value"] == value && !row["note"].as_str()?.contains("not known")).then_some(())
     });
 }
 
-/// What one store says of another in `ctl stores`.
+/// Returns the row of store `of` in the answer of `asked` to `ctl stores`.
 fn row(asked: &Store, of: usize) -> Option<Value> {
     let rows = asked.host().ctl(&["stores"]).ok()?;
     rows.as_array()?.iter().find(|row| row["id"] == of as u64).cloned()
@@ -43,7 +43,7 @@ fn row(asked: &Store, of: usize) -> Option<Value> {
 fn histories_stay_linearizable_while_wall_clocks_jump_by_hours() {
     let _place = crate::place();
     let (stores, disks) = on_devices(&three());
-    // Wide enough that stamps do jump.
+    // The limit is so large that stamps do jump.
     config(&stores.all[0], "max-clock-offset", "365d");
     let load = load(&stores, "clocks");
     warm_up(&load);
@@ -96,8 +96,8 @@ fn a_key_that_has_expired_stays_gone_under_a_leader_whose_clock_is_behind() {
     let mut wire = Wire::open(stores.all[next].client);
     assert_eq!(wire.text(&["GET", "short"]), None, "it came back");
     assert_eq!(wire.int(&["EXISTS", "short"]), 0);
-    // The region's time stands until that clock has caught up, two hours from now: nothing is set to expire
-    // in the past, and nothing that lives is lost.
+    // The region's time stands still until that clock has caught up, two hours from now. Keys do
+    // not expire too early, and no live key is lost.
     wire.ok(&["SET", "later", "x", "EX", "600"]);
     assert_eq!(wire.text(&["GET", "later"]).as_deref(), Some("x"));
     assert_eq!(wire.text(&["GET", "kept"]).as_deref(), Some("x"));
@@ -105,7 +105,8 @@ fn a_key_that_has_expired_stays_gone_under_a_leader_whose_clock_is_behind() {
 
 const KEYS: usize = 60;
 
-/// Every key that is due in an hour is there, whichever store is asked, by a strong read or a weak one.
+/// Asserts that every key that expires in an hour exists on every store, by strong and by weak
+/// reads.
 fn assert_alive(stores: &Stores, when: &str) {
     for store in &stores.all {
         let mut strong = Wire::open(store.forward.expect("it has a forward port"));
@@ -125,7 +126,7 @@ fn assert_alive(stores: &Stores, when: &str) {
     }
 }
 
-/// Whether keys with a short time to live, in every region, are gone when it is over.
+/// Returns true if keys with a short time to live expire in time in every region.
 fn does_time_go_on(store: &Store, when: &str) -> bool {
     let mut wire = Wire::open(store.forward.expect("it has a forward port"));
     let keys: Vec<String> = (0..KEYS).map(|key| format!("soon:{key}")).collect();
@@ -170,7 +171,7 @@ fn a_leader_whose_clock_jumps_a_day_ahead_deletes_nothing_and_leads_no_longer_th
         if leads(wrong) == Some(0) {
             break;
         }
-        assert!(jumped.elapsed() < Duration::from_secs(10), "it goes on leading");
+        assert!(jumped.elapsed() < Duration::from_secs(10), "the store still leads");
     }
     say(&format!("its leads were gone {} ms after its clock had jumped", jumped.elapsed().as_millis()));
     for asked in &stores.all {
@@ -199,8 +200,8 @@ fn a_leader_whose_clock_jumps_a_day_ahead_deletes_nothing_and_leads_no_longer_th
     assert_alive(&stores, "mended");
 }
 
-/// The only voter of a region leads it as soon as its store starts, and no other store can: a write that
-/// waits for it must not be stamped before the store has heard of the others' clocks.
+/// The only voter of a region leads it as soon as its store starts, and no other store can. A write
+/// that waits for the leader must not be stamped before the store knows the others' clocks.
 #[test]
 fn a_store_that_starts_with_its_clock_a_day_ahead_and_leads_alone_keeps_right_time() {
     let _place = crate::place();
@@ -213,8 +214,8 @@ fn a_store_that_starts_with_its_clock_a_day_ahead_and_leads_alone_keeps_right_ti
         stores.all[wrong].spawn();
         let client = stores.all[wrong].client;
         eventually("the store's port is open", || std::net::TcpStream::connect(client).ok());
-        // Each by itself: those for other regions wait until these are led. A store that waited for its own
-        // election redirects to itself.
+        // Each write has its own connection, because writes to other regions wait until those have
+        // leaders. A store that waits for its own election redirects to itself.
         let here = client.to_string();
         let writers = (0..8).map(|key| {
             let here = here.clone();
@@ -238,7 +239,8 @@ fn a_store_that_starts_with_its_clock_a_day_ahead_and_leads_alone_keeps_right_ti
         stores.await_ready();
         (stores, disks)
     };
-    // It waits for a second, in which the others may not be up on a machine that does much else.
+    // The store waits a second for the others' clocks. On a busy machine the others may not be up
+    // by then.
     let (stores, _disks) = (0..3)
         .map(|_| attempt())
         .find(|(stores, _)| does_time_go_on(&stores.all[wrong], "started a day ahead"))
@@ -246,7 +248,7 @@ fn a_store_that_starts_with_its_clock_a_day_ahead_and_leads_alone_keeps_right_ti
     eventually("the store is shown", || (row(&stores.all[0], wrong)?["state"] == "clock off").then_some(()));
     assert!(
         stores.leaders(0).is_some_and(|leaders| leaders.contains(&(wrong as u64))),
-        "nobody else can lead"
+        "no other store can lead"
     );
     assert_time_goes_on(&stores.all[0], "led with a wrong clock");
 }
@@ -272,7 +274,8 @@ fn two_stores_whose_clocks_differ_are_told_so_and_lead() {
     Wire::open(stores.all[leader].client).ok(&["SET", "k", "v"]);
 }
 
-/// A paused virtual machine does not count the time for which it stood still, so that its leases outlive it.
+/// A paused virtual machine does not count the time of its pause, so its leases seem to be valid
+/// after it.
 #[test]
 fn a_store_on_a_paused_machine_answers_no_read_from_its_past_where_reads_are_proven_one_by_one() {
     let _place = crate::place();
@@ -294,7 +297,7 @@ fn a_store_on_a_paused_machine_answers_no_read_from_its_past_where_reads_are_pro
             Some(new as usize)
         });
         Wire::open(stores.all[successor].client).ok(&["SET", &key, "new"]);
-        // The stopped process finds this request first of all when it goes on, and its clock where it was.
+        // After the pause the process first finds this request, with its clock where it was before.
         let read = std::thread::scope(|scope| {
             let asked = scope.spawn(|| at_leader.text(&["GET", &key]));
             pause(100);

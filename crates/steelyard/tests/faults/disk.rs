@@ -1,4 +1,4 @@
-//! A store's emulated device: made to fail, to fill, to lose what was not synced, or to tell another time.
+//! A store's emulated device, which can fail, fill up, lose unsynced data, or report a wrong time.
 
 use device::{preload_env, Control, Fault, Image, Profile, Survival, EVERY, IMAGE_ENV};
 
@@ -10,7 +10,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Puts a store that has not been started onto a device of its own, which is as fast as it gets.
+    /// Puts a store that has not been started on its own device without a speed limit.
     pub fn under(store: &mut Store) -> Disk {
         std::fs::create_dir_all(&store.dir).expect("a data directory");
         let profile: Profile = "write=100GB/s,read=100GB/s".parse().expect("a profile");
@@ -22,12 +22,12 @@ impl Disk {
         Disk { control, image }
     }
 
-    /// The store must have been killed.
+    /// Makes the device lose unsynced data. The store must have been killed.
     pub fn lose_power(&self, survival: Survival) {
         self.image.lose_power(survival).expect("a state that the disk could be left in");
     }
 
-    /// Takes what is in the directory now, which is not in use, as synced.
+    /// Takes the current content of the directory as synced. The directory must not be in use.
     pub fn renew(&self) {
         Image::create(self.image.path(), self.image.root()).expect("an image");
     }
@@ -40,7 +40,7 @@ impl Disk {
         self.control.clear_faults();
     }
 
-    /// What the directory holds now, in bytes.
+    /// Returns the bytes that the directory uses on disk.
     pub fn used(&self) -> u64 {
         fn tree(dir: &std::path::Path) -> u64 {
             use std::os::unix::fs::MetadataExt;
@@ -56,7 +56,7 @@ impl Disk {
         tree(self.image.root())
     }
 
-    /// Leaves so many bytes of room from now on.
+    /// Limits the device so that `bytes` more can be written.
     pub fn leave_room(&self, bytes: u64) {
         self.control.set_capacity(Some(self.used() + bytes));
     }

@@ -4,7 +4,8 @@ use crate::{await_operations, judge, load, move_leader, pause, rounds, three, wa
 
 #[test]
 fn a_command_whose_client_was_cut_off_by_a_failover_takes_effect_at_most_once() {
-    // Counters and journals among the histories show a doubled command at once: no client sends one twice.
+    // Counters and journals in the histories reveal a command that took effect twice. No client
+    // repeats one.
     let _place = crate::place();
     let mut stores = Stores::start(&three());
     let load = load(&stores, "failover");
@@ -41,7 +42,7 @@ fn a_leader_stopped_past_its_lease_answers_nothing_from_its_past() {
         warm_up(&load);
         let leader = stores.leader(REGION);
         stores.all[leader].signal("-STOP");
-        // The lease is over after 617.5 ms, another leads after 0.75 to 1.5 s.
+        // The lease ends after 617.5 ms, and another store leads after 0.75 to 1.5 s.
         pause(1700 + round % 5 * 200);
         await_operations(&load, 100);
         stores.all[leader].signal("-CONT");
@@ -59,12 +60,12 @@ fn all_stores_killed_and_started_in_staggered_majorities_have_everything() {
     for round in 0..rounds(1) as usize {
         warm_up(&load);
         stores.kill_all();
-        // Two at a time, each pair of them in turn; the third comes when they serve.
+        // Start two stores, each pair in turn. The third one starts when they serve.
         let last = round % 3;
         (0..3).filter(|&i| i != last).for_each(|i| stores.all[i].spawn());
         await_operations(&load, 200);
         stores.all[last].spawn();
-        // And before it has caught up, one of those that served goes.
+        // One of the two is killed before the third has caught up.
         pause(50);
         let gone = (last + 1) % 3;
         stores.all[gone].kill();

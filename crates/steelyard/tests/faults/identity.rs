@@ -1,4 +1,4 @@
-//! A store that comes back without what it had promised.
+//! A store that comes back without the data that it had acknowledged.
 
 use crate::stores::wire::Wire;
 use crate::{judge, load, pause, three, warm_up, Stores, REGION};
@@ -11,13 +11,13 @@ fn an_empty_disk_under_an_old_number_makes_no_majority() {
     warm_up(&load);
     let emptied = stores.leader(REGION);
     stores.all[emptied].kill();
-    // Entries that only this store and one other hold are acknowledged now and then.
+    // Some acknowledged entries are only on this store and one other.
     std::fs::remove_dir_all(&stores.all[emptied].dir).expect("a directory that is gone");
     warm_up(&load);
     stores.all[emptied].spawn();
     pause(1000);
-    // The others know it by what it lost: it votes for nothing and holds nothing, so without one of them
-    // there is no majority.
+    // The other stores notice that its data is missing. The store then has no vote and holds no
+    // data, so together with one other store it is no majority.
     let rest: Vec<usize> = (0..3).filter(|&store| store != emptied).collect();
     stores.all[rest[0]].kill();
     let error = within_reach(&stores, rest[1]);
@@ -28,7 +28,7 @@ fn an_empty_disk_under_an_old_number_makes_no_majority() {
     judge(load.finish());
 }
 
-/// What a store says to a write for as long as it takes an election to fail.
+/// Returns the error of a write, after the time that a failed election takes.
 fn within_reach(stores: &Stores, store: usize) -> String {
     let mut wire = Wire::open(stores.all[store].client);
     pause(2000);

@@ -1,8 +1,9 @@
-//! Faults on real processes, under clients that record what they see: every history must be linearizable,
-//! whatever was killed, stopped, cut off, filled up, damaged or robbed of its power meanwhile.
+//! Faults on real processes. Clients record what they see, and every history must be linearizable,
+//! even if stores are killed, stopped or cut off, devices fill up or lose power, or files are
+//! damaged.
 //!
-//! `STEELYARD_FAULT_ROUNDS=20` makes the long run: so many rounds of each fault, and every byte of a tail.
-//! With `STEELYARD_HISTORIES=DIR` all histories are written there, to be judged by another checker.
+//! `STEELYARD_FAULT_ROUNDS=20` selects the long run: that many rounds of each fault, and every byte
+//! of a tail. `STEELYARD_HISTORIES=DIR` writes all histories to that directory for another checker.
 
 mod churn;
 mod clocks;
@@ -25,14 +26,15 @@ use faults::workload::{Recording, Shape, Workload};
 
 use stores::{Plan, Store, Stores};
 
-/// The region that holds everything where there is one.
+/// The region that holds all slots if there is only one.
 const REGION: u64 = 1;
 
-/// Below this a run means nothing. A cluster that serves does thousands, one that is without a leader half of
-/// the time still a multiple of this.
+/// Minimum number of operations per second. A run with fewer shows nothing. A cluster that serves
+/// does thousands, and one that has no leader half of the time still does several times this
+/// number.
 const LEAST_PER_SECOND: f64 = 50.0;
 
-/// How often each fault comes: `short` in the short run.
+/// Returns the number of rounds of a fault: `short`, or the number for the long run.
 fn rounds(short: u64) -> u64 {
     match std::env::var("STEELYARD_FAULT_ROUNDS") {
         Ok(text) => text.parse().expect("a number of rounds"),
@@ -44,12 +46,12 @@ fn is_long_run() -> bool {
     std::env::var_os("STEELYARD_FAULT_ROUNDS").is_some()
 }
 
-/// Tests that may run at a time: most of each is waiting, for elections and for clients.
+/// Maximum number of tests that run at the same time. Most of a test's time is spent waiting.
 const PLACES: u32 = 2;
 
 static TAKEN: (Mutex<u32>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// Held by a test while it runs.
+/// The permission to run. A test holds it while it runs.
 struct Place;
 
 fn place() -> Place {
@@ -68,7 +70,7 @@ impl Drop for Place {
     }
 }
 
-/// Three stores in RAM that share one region.
+/// Three stores in RAM with one region.
 fn three() -> Plan<'static> {
     Plan { stores: 3, in_ram: true, ..Plan::default() }
 }
@@ -81,17 +83,17 @@ fn load_on(clients: &[SocketAddr], name: &str, shape: Shape) -> Workload {
     Workload::start(clients, name, shape, 0x5eed)
 }
 
-/// Enough operations that every kind of object is in use.
+/// Waits for so many operations that every kind of object is in use.
 fn warm_up(load: &Workload) {
     await_operations(load, 500);
 }
 
-/// Waits until so many more operations were answered, which they must be.
+/// Waits until `more` operations were answered. Fails if that takes too long.
 fn await_operations(load: &Workload, more: u64) {
     assert!(load.await_more(more, stores::PATIENCE), "not {more} operations in {:?}", stores::PATIENCE);
 }
 
-/// Reads everything back and fails unless all of it is explained.
+/// Reads all data back and fails unless the history explains it.
 fn judge(recording: Recording) {
     recording.judge().expect(LEAST_PER_SECOND);
 }
@@ -100,13 +102,14 @@ fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Asks for the region's leadership to move until it is taken up.
+/// Asks for a transfer of the region's leadership until the request is accepted.
 fn move_leader(asked: &Store, to: usize) {
     let words = ["move-leader", &REGION.to_string(), &to.to_string()];
-    stores::eventually("a transfer is taken up", || asked.host().ctl(&words).ok().map(drop));
+    stores::eventually("a transfer is accepted", || asked.host().ctl(&words).ok().map(drop));
 }
 
-/// Who of `asked` believes to be led by one of them, once any does.
+/// Waits until one of the `asked` stores believes that one of them leads the region, and returns
+/// the leader.
 fn leader_of_any(stores: &Stores, asked: &[usize]) -> usize {
     stores::eventually("a leader among some stores", || {
         let leader = asked.iter().find_map(|&i| stores.all[i].leader_of(REGION))? as usize;

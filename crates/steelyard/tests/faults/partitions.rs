@@ -9,12 +9,12 @@ use crate::{
     await_operations, judge, leader_of_any, load, pause, rounds, three, warm_up, Plan, Stores, REGION,
 };
 
-/// `None`, with a message, where namespaces cannot be made.
+/// Makes a network. Prints a message and returns `None` if namespaces cannot be made.
 fn network(test: &str, hosts: usize) -> Option<Network> {
     Network::new(hosts).map_err(|why| say(&format!("SKIPPED {test}: {why}"))).ok()
 }
 
-/// Longer than a lease and an election.
+/// Longer than a lease and an election together.
 const LONG_MS: u64 = 2000;
 
 #[test]
@@ -32,7 +32,7 @@ fn an_isolated_old_leader_serves_no_read_once_another_has_written() {
         assert_eq!(at_old.text(&["GET", &key]).as_deref(), Some("old"), "in RAM, under a fresh lease");
 
         network.part(&[&others]);
-        // Its clients still reach it, and it answers from its past for no longer than its lease.
+        // Clients still reach the old leader. It answers reads only until its lease ends.
         let new = leader_of_any(&stores, &others);
         Wire::open(stores.all[new].client).ok(&["SET", &key, "new"]);
         for _ in 0..4 {
@@ -49,7 +49,7 @@ fn an_isolated_old_leader_serves_no_read_once_another_has_written() {
     }
 }
 
-/// Partitions under load, each for some seconds, with as long to recover.
+/// Repeats a partition under load. Each lasts some seconds, with as long to recover.
 fn partitions(name: &str, hosts: usize, steps: u64, mut cut: impl FnMut(&mut Network, &Stores, u64)) {
     let _place = crate::place();
     let Some(mut network) = network(name, hosts) else { return };
@@ -91,7 +91,8 @@ fn histories_stay_linearizable_when_the_leader_hears_all_and_reaches_none_and_th
 
 #[test]
 fn histories_stay_linearizable_while_two_of_three_do_not_reach_each_other() {
-    // The third reaches both: without pre-vote the two would depose it, and each other, in turn.
+    // The third store reaches both. Without pre-vote the two would depose it and each other in
+    // turn.
     partitions("partial", 3, rounds(2), |network, stores, step| {
         let leader = stores.leader(REGION);
         let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();

@@ -1,6 +1,8 @@
-//! Raft logs that outgrow their segments many times, killed and robbed of their power while these are overwritten.
+//! Raft logs that outgrow their segments many times. The stores are killed, or lose power, while
+//! segments are being overwritten.
 //!
-//! In the short runs the logs are small; `make test-large` makes the same with logs of their default size.
+//! The logs are small in the short runs. `make test-large` repeats the tests with logs of the
+//! default size.
 
 use std::path::Path;
 
@@ -13,16 +15,16 @@ use crate::stores::wire::Wire;
 use crate::stores::{eventually, say};
 use crate::{pause, Plan, Stores};
 
-/// How much is written between two faults, and to logs of which size.
+/// The size of the log, and the bytes written between two faults.
 struct Size {
     log: &'static str,
     bytes: u64,
     value_bytes: usize,
     kills: u64,
     losses_of_power: u64,
-    /// Stores that lose their power together.
+    /// Number of stores that lose power together.
     stores: u16,
-    /// Whether each round begins with nothing but what was written once.
+    /// True if each round begins with only the data that is written once.
     is_cleared: bool,
 }
 
@@ -37,7 +39,7 @@ const SMALL: Size = Size {
 };
 const LARGE: Size =
     Size { log: "256mb", bytes: 600 << 20, value_bytes: 4 << 10, kills: 10, losses_of_power: 5, ..SMALL };
-/// Two gibibytes of log are there at each start.
+/// Two gibibytes of log exist at each start.
 const HUGE: Size = Size {
     log: "4gb",
     bytes: 2300 << 20,
@@ -48,15 +50,16 @@ const HUGE: Size = Size {
     is_cleared: true,
 };
 
-/// Several regions, of which only one is written to: the others pin the files that hold their last entries.
+/// Several regions, of which only one is written to. The others pin the files that hold their last
+/// entries.
 fn plan(stores: u16, size: &Size) -> Plan<'static> {
     let flags: &[(&str, &str)] = match size.log {
-        // The log keeps what memtables hold, however slowly they are flushed beside other work.
+        // The log keeps everything that memtables hold, however slowly they are flushed.
         "4mb" => &[("--raft-log-size", "4mb"), ("--rocksdb", "write_buffer_size=8mb")],
         "4gb" => &[("--raft-log-size", "4gb")],
         _ => &[],
     };
-    // What an emulated device keeps of gigabytes, to lose it, does not fit.
+    // An emulated device that keeps gigabytes of unsynced data would not fit into RAM.
     let in_ram = size.stores > 1;
     Plan { stores, regions: 4, cluster_enabled: true, in_ram, flags, ..Plan::default() }
 }
@@ -74,7 +77,8 @@ fn assert_cold(stores: &Stores) {
     }
 }
 
-/// Starts a load on one slot and lets it write as much as is asked for, and a little more by chance.
+/// Starts a load on one slot and waits until it has written the bytes asked for, and a random
+/// number more.
 fn write(stores: &Stores, size: &Size, round: u64, draw: &mut Draw) -> Load {
     let shape = Shape { value_bytes: size.value_bytes, ..Shape::WRITES };
     let load = Load::start(&stores.clients(), &format!("{{busy}}:{round}"), shape);
@@ -96,7 +100,7 @@ fn clear(stores: &Stores, size: &Size, ledgers: &mut Vec<Ledger>) {
     }
 }
 
-/// Bytes of the log's files.
+/// Returns the bytes of the log's files.
 fn log_bytes(dir: &Path) -> u64 {
     let files = std::fs::read_dir(dir.join("log")).expect("a log").map(|entry| entry.expect("a file"));
     files.map(|file| file.metadata().expect("a file").len()).sum()
@@ -126,7 +130,7 @@ fn kill_while_segments_are_overwritten(size: &Size) {
             bytes >> 20,
             (bytes >> 20) as f64 / seconds
         ));
-        // A log is as large as what is written while rows are flushed; each round writes as much again.
+        // The log holds what is written while rows are flushed. Each round writes that much again.
         if round + 1 == size.kills {
             assert!(bytes < size.bytes * size.kills / 2, "{bytes} bytes: hardly anything was overwritten");
         }
@@ -168,7 +172,8 @@ fn three_stores_whose_logs_were_overwritten_start_after_a_loss_of_power() {
     lose_power_while_segments_are_overwritten(&SMALL);
 }
 
-/// Each of sixteen regions may keep a log's size for a follower that lags; all of them together may not.
+/// Each of sixteen regions may keep a log's size for a follower that lags. All of them together may
+/// not.
 #[test]
 fn a_store_that_is_away_costs_the_others_one_logs_size() {
     let _place = crate::place();
@@ -183,7 +188,8 @@ fn a_store_that_is_away_costs_the_others_one_logs_size() {
     let ledger = load.finish();
     let bytes = || [0, 1].map(|store: usize| log_bytes(&stores.all[store].dir) >> 20);
     say(&format!("logs of {:?} MiB after 120 MiB", bytes()));
-    // While rows are flushed, a log holds what is written meanwhile; then only what is kept for the store that is away.
+    // While rows are flushed, a log holds what is written meanwhile. Afterwards it holds only what
+    // the absent store needs.
     eventually("the logs become small", || {
         write_cold(&stores);
         bytes().iter().all(|mib| *mib <= 24).then_some(())

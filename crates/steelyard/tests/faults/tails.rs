@@ -13,7 +13,7 @@ use crate::stores::wire::Wire;
 use crate::stores::{eventually, say, within, Store, Stores, PATIENCE};
 use crate::{is_long_run, judge, load_on, pause, three, warm_up, Plan, Shape, REGION};
 
-/// One store in RAM that elects itself quickly, for it is started again and again.
+/// One store in RAM that elects itself quickly, because it is restarted many times.
 fn one() -> Stores {
     Stores::prepare(&Plan { stores: 1, flags: &[("--raft-tick", "10")], ..three() })
 }
@@ -26,13 +26,14 @@ fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// What is in the log's segments. One may be in the making, ahead of need.
+/// Returns the content of the log's segments. One of them may be prepared in advance.
 fn segments(store: &Store) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = files(&store.dir.join("log"), "segment");
     paths.into_iter().map(|path| (path.clone(), fs::read(&path).unwrap_or_default())).collect()
 }
 
-/// The segment in which a value stands now and did not before: its path, what it held, and what it holds.
+/// Returns the segment that contains the value now and did not before: its path, its content
+/// before, and its content now.
 fn written(before: &BTreeMap<PathBuf, Vec<u8>>, store: &Store, value: &str) -> (PathBuf, Vec<u8>, Vec<u8>) {
     let has = |bytes: &[u8]| bytes.windows(value.len()).any(|window| window == value.as_bytes());
     let mut found = segments(store).into_iter().filter(|(_, bytes)| has(bytes));
@@ -42,7 +43,7 @@ fn written(before: &BTreeMap<PathBuf, Vec<u8>>, store: &Store, value: &str) -> (
     (path, before, after)
 }
 
-/// The bytes that differ: from the first to after the last.
+/// Returns the range of differing bytes, from the first to after the last.
 fn difference(before: &[u8], after: &[u8]) -> Option<(usize, usize)> {
     let differs = |at: &usize| before.get(*at).unwrap_or(&0) != after.get(*at).unwrap_or(&0);
     let length = before.len().max(after.len());
@@ -50,14 +51,14 @@ fn difference(before: &[u8], after: &[u8]) -> Option<(usize, usize)> {
     Some((first, (first..length).rev().find(differs)? + 1))
 }
 
-/// A directory as it was, again.
+/// Restores a directory from a copy.
 fn restore(dir: &Path, saved: &Path) {
     fs::remove_dir_all(dir).expect("the directory goes");
     let copied = Command::new("cp").args(["-a", "--sparse=always"]).arg(saved).arg(dir).status();
     assert!(copied.is_ok_and(|status| status.success()), "the saved directory is copied back");
 }
 
-/// Every offset in a long run; else some, the ends among them.
+/// Returns every offset in a long run, and otherwise some of them with both ends.
 fn some_of(first: usize, last: usize, short: usize) -> Vec<usize> {
     if is_long_run() || last - first < short {
         return (first..=last).collect();
@@ -73,7 +74,7 @@ fn a_tail_torn_at_any_byte_before_it_was_synced_is_cut_back_and_nothing_acknowle
     stores.all[0].restart();
     let mut wire = Wire::open(stores.all[0].client);
     (0..20).for_each(|n| wire.ok(&["SET", &format!("key:{n}"), "acknowledged"]));
-    // An idle log is quiet but for its mark.
+    // An idle log writes nothing but its mark.
     pause(600);
     let before = segments(&stores.all[0]);
     disk.fail(Fault::SyncEio);
@@ -92,7 +93,7 @@ fn a_tail_torn_at_any_byte_before_it_was_synced_is_cut_back_and_nothing_acknowle
         restore(&stores.all[0].dir, &saved);
         let file = OpenOptions::new().write(true).open(&path).expect("the log");
         match offset % 2 {
-            // What the disk held before, after what it got to; or nothing at all.
+            // The tail is torn, with the disk's old content behind it, or it is cut off.
             0 => file.write_all_at(&padded(&before, offset, last), offset as u64).expect("torn"),
             _ => file.set_len(offset as u64).expect("cut"),
         }
@@ -110,10 +111,10 @@ fn a_tail_torn_at_any_byte_before_it_was_synced_is_cut_back_and_nothing_acknowle
         wire.ok(&["SET", "after", "yes"]);
         stores.all[0].kill();
     }
-    assert_eq!(with_it, 0, "a batch that was not whole was taken for one");
+    assert_eq!(with_it, 0, "an incomplete batch was accepted");
 }
 
-/// `before` from `offset` to `end`, with zeros where it was shorter.
+/// Returns `before` from `offset` to `end`, padded with zeros.
 fn padded(before: &[u8], offset: usize, end: usize) -> Vec<u8> {
     (offset..end).map(|at| before.get(at).copied().unwrap_or(0)).collect()
 }
@@ -160,7 +161,7 @@ fn an_acknowledged_tail_that_is_cut_or_damaged_is_refused_and_left_as_it_is() {
     assert_eq!(wire.text(&["GET", "last"]).as_deref(), Some("acknowledged last"));
 }
 
-/// Flips a bit in each of `count` places, evenly over the `used` first bytes of a file.
+/// Flips one bit in each of `count` places, spread evenly over the first `used` bytes of a file.
 fn flip(path: &Path, used: u64, count: u64) {
     let file = OpenOptions::new().read(true).write(true).open(path).expect("a file to damage");
     for n in 1..=count {
@@ -176,8 +177,9 @@ fn used(path: &Path) -> u64 {
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
-/// Damages the files of one store of three under load. It may refuse to start, end when it meets the damage,
-/// or go on because it never does; it must not show a value that no other store has.
+/// Damages the files of one store of three under load. The store may refuse to start, end when it
+/// finds the damage, or continue if it never reads it. It must not return a value that no other
+/// store has.
 fn damaged_on_a_minority(
     name: &str,
     flags: &[(&str, &str)],
@@ -194,7 +196,7 @@ fn damaged_on_a_minority(
     let mut wire = Wire::open(stores.all[stores.leader(REGION)].client);
     keys.iter().for_each(|key| wire.ok(&["SET", key, &value(key)]));
     let victim = (stores.leader(REGION) + 1) % 3;
-    // The rows reach the victim's files.
+    // Wait until the rows reach the victim's files.
     pause(500);
     stores.all[victim].kill();
     let damaged = damage(&stores.all[victim]);
@@ -209,12 +211,12 @@ fn damaged_on_a_minority(
     });
     let mut read = 0;
     if runs {
-        // Weak reads are this store's own rows.
+        // A weak read returns this store's own rows.
         read = keys.iter().filter(|key| weak_read_is(&stores.all[victim], key, &value(key))).count();
     }
     let end = match stores.all[victim].ended() {
         Some(status) => format!("it ended ({status})"),
-        None => "it goes on".to_owned(),
+        None => "it still runs".to_owned(),
     };
     say(&format!("{name}: {damaged} files damaged; started: {runs}, {read} of 400 rows read, {end}"));
     for key in &keys {
@@ -224,14 +226,15 @@ fn damaged_on_a_minority(
     judge(load.finish());
 }
 
-/// Whether the store gives the value, and not an error or nothing at all; any other value fails the test.
+/// Returns true if the store returns the value, and false if it returns an error or nothing. Any
+/// other value fails the test.
 fn weak_read_is(store: &Store, key: &str, value: &str) -> bool {
     let mut replies = Wire::ask(store.client, &[&["READONLY"], &["GET", key]]);
     let reply = replies.as_mut().and_then(Vec::pop);
     match reply {
         None | Some(resp::Reply::Error(_)) => false,
         Some(reply) => {
-            let found = bench::connection::text(&reply);
+            let found = client::connection::text(&reply);
             assert_eq!(found.as_deref(), Some(value.as_bytes()), "{key}: a damaged row was shown");
             true
         }
@@ -241,7 +244,7 @@ fn weak_read_is(store: &Store, key: &str, value: &str) -> bool {
 #[test]
 fn bits_flipped_in_the_middle_of_a_minoritys_log_lose_nothing() {
     damaged_on_a_minority("flipped-log", &[], 0, |store| {
-        // One may be in the making, and hold nothing.
+        // One segment may be prepared in advance and hold nothing.
         let logs = files(&store.dir.join("log"), "segment");
         let log = logs.into_iter().max_by_key(|path| used(path)).expect("a segment");
         flip(&log, used(&log), 5);
@@ -253,12 +256,13 @@ fn bits_flipped_in_the_middle_of_a_minoritys_log_lose_nothing() {
 fn bits_flipped_in_a_minoritys_tables_are_never_shown_as_values() {
     let flags = &[("--rocksdb", "write_buffer_size=64kb"), ("--maxmemory", "64mb")];
     damaged_on_a_minority("flipped-tables", flags, 4096, |store| {
-        // The kill may have caught one that nothing was written to yet.
+        // The kill may have left a table that nothing was written to yet.
         let length = |table: &PathBuf| fs::metadata(table).expect("a table").len();
         let mut tables = files(&store.dir.join("rows"), "sst");
         tables.retain(|table| length(table) > 0);
         for table in &tables {
-            // Where the rows are, not the index at the end: what is found when a table is opened is refused.
+            // Damage the rows and not the index at the end, because a table with a damaged index is
+            // refused at once.
             flip(table, length(table) / 2, 1);
         }
         tables.len()

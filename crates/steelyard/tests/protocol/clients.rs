@@ -1,4 +1,4 @@
-//! Connections as others see them: listed, named, ended, and bounded in number.
+//! Connections as other clients see them: listed, named, killed, and limited in number.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn text(reply: Reply) -> String {
     }
 }
 
-/// The lines of `CLIENT LIST` as fields.
+/// Returns the lines of `CLIENT LIST` as fields.
 fn listed(connection: &mut Connection, args: &[&str]) -> Vec<BTreeMap<String, String>> {
     let lines = text(connection.call(args).unwrap());
     let field = |field: &str| {
@@ -33,7 +33,7 @@ fn id(connection: &mut Connection) -> i64 {
     }
 }
 
-/// Both servers, ours first, so that a test states what must hold of each.
+/// Starts both servers, ours first, so that a test can check the same claims on both.
 fn both() -> Vec<Server> {
     [Some(steelyard(&[])), redis(&[])].into_iter().flatten().collect()
 }
@@ -63,14 +63,14 @@ fn a_client_is_listed_with_its_number_addresses_name_database_and_protocol() {
         assert_eq!(own["cmd"], "client|info");
         assert_eq!(own["id"], id(&mut watcher).to_string());
         drop(client);
-        // The end is seen by the server in its own time.
+        // The server notices the end of the connection a little later.
         while listed(&mut watcher, &["CLIENT", "LIST"]).len() > 1 {
             std::thread::yield_now();
         }
     }
 }
 
-/// Tools that read `CLIENT LIST` look fields up by name.
+/// Tools look up the fields of `CLIENT LIST` by name.
 #[test]
 fn client_list_has_every_field_that_redis_has() {
     let Some(theirs) = redis(&[]) else { return };
@@ -88,7 +88,8 @@ fn a_killed_client_is_gone_and_the_others_stay() {
         let mut killer = server.connect();
         let number = |connection: &mut Connection| id(connection).to_string();
         let mut victims: Vec<Connection> = (0..4).map(|_| server.connect()).collect();
-        // A connection exists for others once it has been accepted.
+        // Other clients see a connection only after it has been accepted. The call makes sure of
+        // that.
         let numbers: Vec<String> = victims.iter_mut().map(number).collect();
         assert_eq!(killer.call(&["CLIENT", "KILL", "ID", &numbers[0]]).unwrap(), Reply::Int(1));
         let address = victims[1].local().to_string();
@@ -100,11 +101,11 @@ fn a_killed_client_is_gone_and_the_others_stay() {
             assert!(is_closed(&victim.call(&["PING"]).unwrap_err()));
         }
         assert_eq!(victims[3].call(&["PING"]).unwrap(), Reply::Simple("PONG".into()));
-        // Every connection but the caller's own.
+        // This kills every connection but the caller's own.
         let local = server.address.to_string();
         assert_eq!(killer.call(&["CLIENT", "KILL", "LADDR", &local]).unwrap(), Reply::Int(1));
         assert!(is_closed(&victims[3].call(&["PING"]).unwrap_err()));
-        // Its own connection ends after the answer.
+        // The caller's own connection ends after the answer.
         let own = number(&mut killer);
         assert_eq!(killer.call(&["CLIENT", "KILL", "ID", &own, "SKIPME", "no"]).unwrap(), Reply::Int(1));
         assert!(is_closed(&killer.call(&["PING"]).unwrap_err()));
@@ -163,7 +164,7 @@ fn the_number_of_clients_is_bounded_and_places_come_free() {
     let flags = ["--maxclients", "3"];
     for server in [Some(steelyard(&flags)), redis(&flags)].into_iter().flatten() {
         let mut clients: Vec<Connection> = Vec::new();
-        // The connection that waited for the server to start may still be counted for a moment.
+        // The connection that waited for the server's start may still be counted for a moment.
         while clients.len() < 3 {
             let mut client = server.connect();
             if matches!(client.call(&["PING"]), Ok(Reply::Simple(_))) {
@@ -177,7 +178,7 @@ fn the_number_of_clients_is_bounded_and_places_come_free() {
         while !matches!(server.connect().call(&["PING"]), Ok(Reply::Simple(_))) {
             std::thread::yield_now();
         }
-        // More room may be made while running.
+        // The limit can be raised while the server runs.
         assert_eq!(clients[0].call(&["CONFIG", "SET", "maxclients", "50"]).unwrap(), Reply::OK);
         let mut more: Vec<Connection> = (0..20).map(|_| server.connect()).collect();
         for client in &mut more {
@@ -186,7 +187,7 @@ fn the_number_of_clients_is_bounded_and_places_come_free() {
     }
 }
 
-/// A request that comes byte by byte is one request.
+/// A request that arrives byte by byte is one request.
 #[test]
 fn packets_have_no_part_in_what_is_said() {
     for server in both() {

@@ -1,4 +1,5 @@
-//! What `COMMAND` tells of each command: clients route by it, so it must be what Redis tells.
+//! The facts that `COMMAND` reports about each command. Clients route by them, so they must be
+//! those of Redis.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use resp::Reply;
 
 use crate::servers::{redis, steelyard, Server};
 
-/// Per command: its name, and its facts as `COMMAND` lists them, sets sorted.
+/// Returns the facts of each command by its name, as `COMMAND` lists them, with sets sorted.
 fn facts(server: &Server) -> BTreeMap<String, Vec<String>> {
     let mut connection = server.connect();
     connection.call(&["HELLO", "3"]).unwrap();
@@ -26,7 +27,8 @@ fn note(command: &Reply, facts: &mut BTreeMap<String, Vec<String>>) {
     }
 }
 
-/// Arrays are sets here, and notes on a key specification are prose.
+/// Formats a reply with arrays sorted as sets. The notes on a key specification are prose and left
+/// out.
 fn in_order(reply: &Reply) -> String {
     let mut items: Vec<String> = match reply {
         Reply::Array(items) | Reply::Set(items) => items.iter().map(in_order).collect(),
@@ -60,7 +62,7 @@ fn commands_have_the_facts_that_redis_tells_of_them() {
     assert!(differing.is_empty(), "\n{}", differing.join("\n"));
 }
 
-/// The commands that this project serves so far; a new one is added here when it is served.
+/// The commands of the groups that this project serves. A new command is added here.
 #[test]
 fn every_command_of_strings_and_hashes_is_there() {
     let Some(theirs) = redis(&[]) else { return };

@@ -1,11 +1,12 @@
-//! Bytes that are no commands, or strange ones: the same answers, and an end to the connection at the same point.
+//! Bytes that are broken or unusual commands. Both servers must answer alike and close the
+//! connection at the same point.
 
 use resp::Reply;
 
 use crate::chance::Chance;
 use crate::servers::{redis, steelyard, Server};
 
-/// Everything that the server answers to `bytes` until the connection ends.
+/// Returns all answers to `bytes` until the connection ends.
 fn answers(server: &Server, bytes: &[u8]) -> Vec<Reply> {
     let mut connection = server.connect();
     connection.send(bytes).expect("the bytes are taken");
@@ -30,7 +31,7 @@ fn assert_same_answers<'a>(ours: &Server, theirs: &Server, inputs: impl Iterator
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-/// Each is followed by a PING, which is answered only if the connection survived.
+/// Frames that are each followed by a PING, which is answered only if the connection survived.
 const FRAMES: [&[u8]; 61] = [
     b"",
     b"PING\r\n",
@@ -101,7 +102,7 @@ fn strange_frames_are_answered_as_redis_answers_them() {
     let ours = steelyard(&[]);
     let inputs: Vec<Vec<u8>> = FRAMES.iter().map(|frame| [frame, PING].concat()).collect();
     assert_same_answers(&ours, &theirs, inputs.iter().map(Vec::as_slice));
-    // And whatever was sent, the next client is served.
+    // The next client is served in any case.
     assert_eq!(answers(&ours, PING), [Reply::Simple("PONG".into())]);
 }
 
@@ -126,11 +127,11 @@ fn more_arguments_than_a_request_may_have_are_refused_before_they_come() {
     let ours = steelyard(&[]);
     let refused = [Reply::error("ERR Protocol error: invalid multibulk length")];
     assert_eq!(answers(&ours, b"*1048577\r\n$4\r\nPING\r\n"), refused);
-    // The largest that is allowed waits for its arguments.
+    // The largest allowed number waits for its arguments.
     assert_eq!(answers(&ours, b"*1048576\r\n$4\r\nPING\r\n"), []);
 }
 
-/// Frames put together at random from pieces of frames.
+/// Frames made at random from pieces of frames.
 #[test]
 fn random_bytes_are_answered_as_redis_answers_them() {
     const PIECES: [&[u8]; 33] = [

@@ -1,11 +1,11 @@
-//! Scripts: lines of commands for one connection, whose answers two servers must agree on.
+//! Scripts: lines of commands for one connection. Two servers must give the same answers.
 
 use resp::Reply;
 
 use crate::servers::Server;
 
-/// What both answered to each line of `script`, words parted by spaces (`''` is an empty one, `_` in a word
-/// a space). A line after the end of the connection answers `(closed)`.
+/// Returns the answer to each line of `script`. Words are separated by spaces. `''` is an empty
+/// word, and `_` in a word is a space. A line after the end of the connection gets `(closed)`.
 pub fn answers(server: &Server, script: &str) -> Vec<String> {
     let mut connection = server.connect();
     let lines = script.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -28,7 +28,7 @@ fn word(word: &str) -> String {
     }
 }
 
-/// A reply without what differs by nature: a connection's number.
+/// Formats a reply without the number of the connection, which differs.
 fn shown(reply: &Reply) -> String {
     let text = format!("{reply:?}");
     match text.split_once("Bulk(b\"id\"), Int(") {
@@ -39,7 +39,7 @@ fn shown(reply: &Reply) -> String {
     }
 }
 
-/// Asserts that both servers answer every script alike, line by line.
+/// Asserts that both servers answer every line of every script alike.
 pub fn assert_same(ours: &Server, theirs: &Server, scripts: &[&str]) {
     let mut differing = Vec::new();
     for script in scripts {

@@ -1,4 +1,4 @@
-//! Greeting, logging in, settings and names: scripts that both servers must answer alike.
+//! Greetings, authentication, settings and names: scripts that both servers must answer alike.
 
 use resp::Reply;
 
@@ -112,14 +112,14 @@ fn without_the_password_little_is_allowed() {
              GET k",
         ],
     );
-    // Redis says which commands it knows even here; we do not.
+    // Redis reveals even without the password which commands it knows. Steelyard does not.
     assert_eq!(
         answers(&ours, "NONSENSE a"),
         [format!("{:?}", Reply::error("NOAUTH Authentication required."))]
     );
 }
 
-/// The password may come and go while clients are there.
+/// The password may be set and removed while clients are connected.
 #[test]
 fn the_password_can_be_changed_while_running() {
     let Some(theirs) = redis(&[]) else { return };

@@ -1,13 +1,14 @@
-//! A load that keeps books, and what must hold of them whatever was killed meanwhile.
+//! A load that keeps a ledger, and the claims that must hold whatever is killed meanwhile.
 //!
-//! Writers set keys that are written once; counters are incremented and read by many. Each answer is done,
-//! not done or unknown (`bench::cluster_client`). Afterwards:
+//! Writers set keys that are written once. Many clients increment and read counters. Each operation
+//! is done, not done or unknown (see `client::cluster_client`). Afterwards:
 //!
-//! - a key whose write was acknowledged holds its value, and one whose write was refused is not there;
-//! - the history of each counter is linearizable: every operation that ended before another began is seen
-//!   by it, and no acknowledged increment gives a number twice;
-//! - a counter stands at no less than its acknowledged increments and at no more than these and the unknown
-//!   ones: nothing was executed twice.
+//! - A key with an acknowledged write holds its value, and a key with a refused write does not
+//!   exist.
+//! - The history of each counter is linearizable. Every operation sees all operations that ended
+//!   before it began, and no two acknowledged increments return the same number.
+//! - A counter is at least the number of its acknowledged increments, and at most that number plus
+//!   the unknown ones. So nothing was executed twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bench::cluster_client::{Call, ClusterClient, Outcome, Patience};
 use bytes::Bytes;
+use client::cluster_client::{Call, ClusterClient, Outcome, Patience};
 use resp::Reply;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -27,7 +28,7 @@ pub struct Shape {
     pub incrementers: usize,
     pub readers: usize,
     pub counters: usize,
-    /// Written keys have values of so many bytes at least.
+    /// Minimum length in bytes of the values of written keys.
     pub value_bytes: usize,
 }
 
@@ -41,7 +42,7 @@ impl Shape {
 struct Operation {
     began: Instant,
     ended: Instant,
-    /// What it returned.
+    /// The number that the operation returned.
     number: i64,
     increment: bool,
 }
@@ -51,14 +52,14 @@ struct Page {
     acknowledged: Vec<String>,
     not_done: Vec<String>,
     unknown: u64,
-    /// By counter.
+    /// The operations by counter.
     operations: BTreeMap<String, Vec<Operation>>,
     unknown_increments: BTreeMap<String, u64>,
-    /// Error replies, which no command of this load may get.
+    /// Error replies. No command of this load may get one.
     errors: Vec<String>,
 }
 
-/// A load that runs until it is asked for its books.
+/// A load that runs until its ledger is asked for.
 pub struct Load {
     runtime: Runtime,
     clients: Vec<SocketAddr>,
@@ -76,7 +77,8 @@ pub struct Ledger {
     page: Page,
 }
 
-/// A store that is stopped holds nobody up for long.
+/// The waiting times of the clients. They are short, so that a stopped store does not hold clients
+/// up for long.
 const PATIENCE: Patience = Patience {
     connect: Duration::from_secs(1),
     reply: Duration::from_secs(3),
@@ -84,7 +86,8 @@ const PATIENCE: Patience = Patience {
 };
 
 impl Load {
-    /// Every task prefers another store. `name` keeps the keys of several loads apart.
+    /// Starts the tasks, each of which prefers another store. `name` keeps the keys of several
+    /// loads apart.
     pub fn start(clients: &[SocketAddr], name: &str, shape: Shape) -> Load {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let mut load = Load {
@@ -108,7 +111,7 @@ impl Load {
         }
         for number in 0..shape.readers {
             let stop = load.stop.clone();
-            // Readers stay with one store, which may be one that does not know of its successor yet.
+            // Each reader uses one store, which may not know yet that it has lost the lead.
             let client = ClusterClient::new(vec![clients[number % clients.len()]], PATIENCE);
             let counter = format!("{name}:counter:{}", number % shape.counters);
             load.tasks.push(load.runtime.spawn(read(client, counter, stop)));
@@ -123,18 +126,18 @@ impl Load {
         (ClusterClient::new(seeds, PATIENCE), self.stop.clone(), self.acknowledged.clone())
     }
 
-    /// Acknowledged so far.
+    /// Returns the number of acknowledged operations so far.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Waits for so many more acknowledgements, which must come.
+    /// Waits for `more` acknowledgements. Fails if that takes too long.
     pub fn await_more(&self, more: u64) {
         let goal = self.acknowledged() + more;
         super::eventually("writes go on", || (self.acknowledged() >= goal).then_some(()));
     }
 
-    /// How long from now until a fresh client gets a write through.
+    /// Returns the time until a new client can write.
     pub fn time_to_serve(&mut self, patience: Duration) -> Duration {
         let began = Instant::now();
         self.probes += 1;
@@ -157,7 +160,7 @@ impl Load {
         self.stop.store(true, Ordering::Relaxed);
         let mut page = Page::default();
         for task in self.tasks {
-            page.add(self.runtime.block_on(task).expect("the load goes on to its end"));
+            page.add(self.runtime.block_on(task).expect("the load runs to its end"));
         }
         Ledger { runtime: self.runtime, clients: self.clients, value_bytes: self.value_bytes, page }
     }
@@ -182,7 +185,7 @@ fn call(words: &[&str], read: bool) -> Call {
     Call::new(words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect(), read)
 }
 
-/// The value that a key is written with, which no other key has.
+/// Returns the value of a key. No other key has the same value.
 fn value_of(key: &str, bytes: usize) -> String {
     let mut value = key.to_owned();
     while value.len() < bytes {
@@ -239,7 +242,8 @@ async fn read(client: ClusterClient, key: String, stop: Arc<AtomicBool>) -> Page
     let mut page = Page::default();
     let operations = page.operations.entry(key.clone()).or_default();
     while !stop.load(Ordering::Relaxed) {
-        // A read may be asked again by its client: it counts from the first time, which is the weaker claim.
+        // The client may repeat a read. The time counts from the first attempt, which makes the
+        // weaker claim.
         let began = Instant::now();
         let number = match client.call(&call(&["GET", &key], true)).await {
             Outcome::Done(Reply::Bulk(text)) => std::str::from_utf8(&text).ok().and_then(|t| t.parse().ok()),
@@ -262,7 +266,7 @@ async fn read(client: ClusterClient, key: String, stop: Arc<AtomicBool>) -> Page
 }
 
 impl Ledger {
-    /// Reads everything back and checks it; says the sums.
+    /// Reads all data back, checks it, and prints the sums.
     pub fn check(&self, name: &str) {
         let page = &self.page;
         assert!(page.errors.is_empty(), "errors: {:?}", &page.errors[..page.errors.len().min(5)]);
@@ -315,7 +319,7 @@ impl Ledger {
     }
 }
 
-/// Gives the acknowledged increments.
+/// Checks a counter and returns the number of its acknowledged increments.
 fn check_counter(name: &str, operations: &[Operation], unknown: u64, last: i64) -> i64 {
     let increments: Vec<&Operation> = operations.iter().filter(|operation| operation.increment).collect();
     let numbers: BTreeSet<i64> = increments.iter().map(|operation| operation.number).collect();
@@ -332,8 +336,8 @@ fn check_counter(name: &str, operations: &[Operation], unknown: u64, last: i64) 
     acknowledged
 }
 
-/// Two operations of which the later one does not see the earlier. A counter only grows, so its history is
-/// linearizable when results respect real time.
+/// Returns two operations of which the later one does not see the earlier one. A counter only
+/// grows, so its history is linearizable if results respect real time.
 fn out_of_order(operations: &[Operation]) -> Option<(Operation, Operation)> {
     let mut by_end: Vec<&Operation> = operations.iter().collect();
     by_end.sort_by_key(|operation| operation.ended);
@@ -364,7 +368,7 @@ fn out_of_order(operations: &[Operation]) -> Option<(Operation, Operation)> {
 mod tests {
     use super::*;
 
-    /// Operations as (began, ended, number, increment) in milliseconds.
+    /// Returns operations from (began, ended, number, increment), with times in milliseconds.
     fn history(operations: &[(u64, u64, i64, bool)]) -> Vec<Operation> {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);

@@ -1,9 +1,10 @@
-//! Real store processes for the tests of this directory: started, signalled, started again, ended.
+//! Real store processes for the tests of this directory: they are started, signalled, restarted and
+//! ended.
 //!
-//! Every process ends with the value that started it. When a test fails, the ends of the stores' logs are
-//! printed with it.
+//! Every process ends when the value that started it is dropped. When a test fails, the ends of the
+//! stores' logs are printed.
 
-// Each test file uses its own part of this.
+// Each test file uses only a part of this module.
 #![allow(dead_code)]
 
 pub mod ledger;
@@ -18,28 +19,28 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use bench::admin::AdminClient;
-use bench::process::{end_all, free_ports, Child};
+use client::admin::AdminClient;
+use client::process::{end_all, free_ports, Child};
 use faults::network::Network;
 use serde_json::Value;
 
-/// A store is up, or an expectation has come true, within this on a busy machine; else the test fails.
+/// Maximum time until a store is up or an expectation holds, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// Tests that start several processes run one at a time.
+/// Takes the lock that makes tests with several processes run one at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Says something that the test runner's capture must not swallow: a skipped test, a measured time.
+/// Prints text that the test runner must not capture: a skipped test, or a measured time.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Waits until `check` gives a value; fails the test with `what` after [`PATIENCE`].
+/// Waits until `check` returns a value. Fails the test with `what` after [`PATIENCE`].
 pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
     within(PATIENCE, check).unwrap_or_else(|| panic!("not within {} s: {what}", PATIENCE.as_secs()))
 }
@@ -71,18 +72,18 @@ pub struct Store {
     admin: AdminClient,
     arguments: Vec<String>,
     host: Host,
-    /// Added to the environment from the next start on.
+    /// Variables for the environment of the next start.
     pub environment: Vec<(String, OsString)>,
     log: PathBuf,
     child: Option<Child>,
 }
 
-/// Where a store runs, and how it is reached there.
+/// The host of a store, and the way to reach the store there.
 #[derive(Clone)]
 pub struct Host {
-    /// What the command line begins with on a host of its own; else nothing.
+    /// The beginning of the command line that runs a program on the host. Empty for this host.
     launcher: Vec<String>,
-    /// On that host's loopback.
+    /// The admin address on that host's loopback.
     admin: SocketAddr,
 }
 
@@ -99,11 +100,11 @@ impl Host {
         command
     }
 
-    /// What `steelyard ctl` is told by the store here, or why it is told no.
+    /// Runs `steelyard ctl` and returns its answer, or its error text.
     pub fn ctl(&self, arguments: &[&str]) -> Result<Value, String> {
         let mut command = self.program();
         command.args(["ctl", "--json", "--admin", &self.admin.to_string()]).args(arguments);
-        let output = bench::process::output(&mut command).map_err(|error| error.to_string())?;
+        let output = client::process::output(&mut command).map_err(|error| error.to_string())?;
         match output.status.success() {
             true => serde_json::from_slice(&output.stdout).map_err(|error| error.to_string()),
             false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
@@ -111,20 +112,22 @@ impl Host {
     }
 }
 
-/// How a cluster of a test is made.
+/// The description of a test's cluster.
 pub struct Plan<'a> {
     pub stores: u16,
     pub regions: u16,
     pub cluster_enabled: bool,
-    /// `capability=` of each store, or empty.
+    /// `capability=` of each store. May be empty.
     pub capabilities: &'a [&'a str],
-    /// More flags for every `steelyard serve`, or other values for those of every test.
+    /// Further flags for every `steelyard serve`, or other values for the flags that every test
+    /// sets.
     pub flags: &'a [(&'a str, &'a str)],
-    /// A host for each store; else all are on loopback.
+    /// A network with a host for each store. Without it, all stores are on loopback.
     pub network: Option<&'a Network>,
-    /// The data in RAM, where there is a file system for that.
+    /// True if the data should be in RAM, if there is a RAM file system.
     pub in_ram: bool,
-    /// Store 0 begins the cluster and the others join it, in their order; else all are in one list.
+    /// True if store 0 begins the cluster and the others join it in order. Otherwise all are in one
+    /// list.
     pub joining: bool,
 }
 
@@ -145,7 +148,7 @@ impl Default for Plan<'_> {
 
 pub struct Stores {
     pub all: Vec<Store>,
-    // Dropped after the processes: fields are dropped in the order they are written.
+    // Dropped after the processes, because fields are dropped in the order of their declaration.
     _root: tempfile::TempDir,
 }
 
@@ -156,7 +159,7 @@ impl Stores {
         for store in &mut stores.all {
             store.spawn();
             if plan.joining {
-                // It gets its number by its turn.
+                // The order of joining determines the store's number.
                 store.await_ready();
             }
         }
@@ -164,7 +167,7 @@ impl Stores {
         stores
     }
 
-    /// Everything but the processes.
+    /// Prepares everything but does not start the processes.
     pub fn prepare(plan: &Plan) -> Stores {
         const RAM: &str = "/dev/shm";
         let place = if plan.in_ram && Path::new(RAM).is_dir() { RAM.into() } else { std::env::temp_dir() };
@@ -214,7 +217,7 @@ impl Stores {
             option("regions", &plan.regions.to_string());
             option("reserve", "16mb");
             option("io-threads", "2");
-            // Hundreds of stores are started: only those measure that are to be seen doing it.
+            // Hundreds of stores are started. Only tests of the measurement let stores measure.
             option("probe", "no");
             let mut store = Store {
                 id: i as u64,
@@ -248,7 +251,7 @@ impl Stores {
         }
     }
 
-    /// SIGKILL to all at once, as near as that can be done.
+    /// Sends SIGKILL to all stores at nearly the same time.
     pub fn kill_all(&mut self) {
         let pids: Vec<String> =
             self.all.iter().filter_map(|store| store.child.as_ref()).map(|c| c.pid().to_string()).collect();
@@ -260,12 +263,12 @@ impl Stores {
         self.all.iter().map(|store| store.client).collect()
     }
 
-    /// A running, answering store.
+    /// Returns a running store that answers.
     pub fn any(&self) -> &Store {
         self.all.iter().find(|store| store.answers()).expect("a store is up")
     }
 
-    /// Who leads a region, as the stores in `asked` agree.
+    /// Returns the leader of a region once the stores in `asked` agree on it.
     pub fn leader_among(&self, region: u64, asked: &[usize]) -> usize {
         eventually("stores agree on a leader", || {
             let mut leaders = asked.iter().map(|&i| self.all[i].leader_of(region));
@@ -278,7 +281,8 @@ impl Stores {
         self.leader_among(region, &(0..self.all.len()).collect::<Vec<_>>())
     }
 
-    /// Leaders of the user regions, in order, as one store sees them; `None` while any has none.
+    /// Returns the leaders of the user regions in order, according to one store. `None` while one
+    /// has none.
     pub fn leaders(&self, asked: usize) -> Option<Vec<u64>> {
         let rows = self.all[asked].regions()?;
         rows.iter().filter(|row| row["id"] != 0).map(|row| row["leader"].as_u64()).collect()
@@ -295,7 +299,7 @@ impl Drop for Stores {
 }
 
 impl Store {
-    /// Starts the process, which must not be running, and returns at once.
+    /// Starts the process and returns at once. It must not be running.
     pub fn spawn(&mut self) {
         let log = File::create(&self.log).expect("the log can be made");
         let mut command = self.host.program();
@@ -326,7 +330,7 @@ impl Store {
         self.child.as_ref().expect("the store was started").pid()
     }
 
-    /// The most memory that the process has held since it started, in bytes.
+    /// Returns the maximum memory in bytes that the process has held since it started.
     pub fn peak_rss(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a process");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
@@ -334,14 +338,14 @@ impl Store {
         kib << 10
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) {
         if let Some(child) = &mut self.child {
             child.kill();
         }
     }
 
-    /// SIGTERM, and how the process ended.
+    /// Sends SIGTERM and returns how the process ended.
     pub fn terminate(&mut self) -> ExitStatus {
         let child = self.child.as_mut().expect("the store was started");
         child.terminate();
@@ -349,19 +353,19 @@ impl Store {
         child.ended().expect("it has ended")
     }
 
-    /// How the process ended by itself.
+    /// Waits until the process ends by itself and returns how it ended.
     pub fn await_end(&mut self) -> ExitStatus {
         let child = self.child.as_mut().expect("the store was started");
-        assert!(child.wait(PATIENCE), "store {} goes on", self.id);
+        assert!(child.wait(PATIENCE), "store {} still runs", self.id);
         child.ended().expect("it has ended")
     }
 
-    /// How it ended, once it has.
+    /// Returns how the process ended. `None` while it runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.as_mut().and_then(Child::ended)
     }
 
-    /// SIGSTOP or SIGCONT.
+    /// Sends SIGSTOP or SIGCONT.
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().is_ok_and(|status| status.success()));
@@ -390,7 +394,7 @@ impl Store {
         self.regions()?.iter().find(|row| row["id"] == region)?["leader"].as_u64()
     }
 
-    /// The command line without the program, to vary it.
+    /// Returns the command line without the program, with some flags changed.
     pub fn arguments_with(&self, changes: &[(&str, &str)]) -> Vec<String> {
         let mut arguments = self.arguments.clone();
         for (name, value) in changes {
@@ -402,7 +406,7 @@ impl Store {
         arguments
     }
 
-    /// Uses other flags from the next start on.
+    /// Changes flags for the next start.
     pub fn change(&mut self, changes: &[(&str, &str)]) {
         self.arguments = self.arguments_with(changes);
     }

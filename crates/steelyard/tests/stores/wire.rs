@@ -1,13 +1,14 @@
-//! A blocking RESP connection to one store, for tests that ask and look.
+//! A blocking RESP connection to one store, for tests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bench::connection::Connection;
+use client::connection::Connection;
 use resp::Reply;
 use tokio::runtime::Runtime;
 
-/// Above every bounded wait of a store: no reply by then is a hang, and fails the test.
+/// Maximum time until a reply. It is longer than every bounded wait of a store, so a later reply is
+/// a hang and fails the test.
 const HANG: Duration = Duration::from_secs(15);
 
 pub struct Wire {
@@ -25,7 +26,8 @@ impl Wire {
         Wire { runtime, connection, address }
     }
 
-    /// `None`: no connection, or none any more.
+    /// Opens a connection and sends requests one by one. Returns `None` if the connection cannot be
+    /// made or is closed.
     pub fn ask(address: SocketAddr, questions: &[&[&str]]) -> Option<Vec<Reply>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let asked = async {
@@ -49,7 +51,7 @@ impl Wire {
         }
     }
 
-    /// A pipeline.
+    /// Sends requests in a pipeline and returns the replies.
     pub fn call_all(&mut self, requests: &[Vec<String>]) -> Vec<Reply> {
         let asked = async {
             requests.iter().for_each(|words| self.connection.queue(words));
@@ -63,22 +65,22 @@ impl Wire {
         self.runtime.block_on(asked).unwrap_or_else(|error| panic!("{}: {error}", self.address))
     }
 
-    /// The text of a string reply; `None` for nil.
+    /// Returns the text of a string reply. `None` for nil.
     pub fn text(&mut self, words: &[&str]) -> Option<String> {
         match self.call(words) {
             Reply::Nil | Reply::NilArray => None,
-            reply => match bench::connection::text(&reply) {
+            reply => match client::connection::text(&reply) {
                 Some(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
                 None => panic!("{words:?}: {reply:?} is no text"),
             },
         }
     }
 
-    /// As [`text`](Self::text), but an error is `None` too.
+    /// Returns the text like [`text`](Self::text), and `None` also for an error.
     pub fn text_if_any(&mut self, words: &[&str]) -> Option<String> {
         match self.call(words) {
             Reply::Error(_) => None,
-            reply => bench::connection::text(&reply).map(|text| String::from_utf8_lossy(&text).into_owned()),
+            reply => client::connection::text(&reply).map(|text| String::from_utf8_lossy(&text).into_owned()),
         }
     }
 
@@ -89,7 +91,7 @@ impl Wire {
         }
     }
 
-    /// The text of an error reply.
+    /// Returns the text of an error reply.
     pub fn error(&mut self, words: &[&str]) -> String {
         match self.call(words) {
             Reply::Error(text) => text.to_string(),

@@ -15,8 +15,12 @@ fn what_has_changed_since_the_last_full_report_is_told_until_the_next() {
     let mut book = LeadBook::default();
     (1..=3).for_each(|region| book.put(report(region, 0)));
     let first = book.tell(10, false);
-    assert_eq!((first.since, told(&first)), (10, vec![(1, 0), (2, 0), (3, 0)]), "the first is full");
-    assert_eq!(told(&book.tell(11, false)), [], "idle regions are not spoken of");
+    assert_eq!(
+        (first.since, told(&first)),
+        (10, vec![(1, 0), (2, 0), (3, 0)]),
+        "the first heartbeat is full"
+    );
+    assert_eq!(told(&book.tell(11, false)), [], "idle regions are not reported");
 
     book.put(report(2, 5));
     book.remove(3);

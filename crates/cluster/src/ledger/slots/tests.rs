@@ -20,7 +20,7 @@ fn a_split_and_a_merge_are_learned_in_any_order() {
     let all: Vec<&RegionDescriptor> = story.iter().chain(&end).collect();
     let expected = [(0, 39, 1), (40, 199, 3)];
     let mut order = [0, 1, 2, 3, 4];
-    // Heap's algorithm: all orders of five.
+    // Heap's algorithm generates all orders of the five.
     let mut counters = [0; 5];
     let check = |order: &[usize]| {
         let (mut map, mut newest) = (SlotMap::default(), BTreeMap::new());
@@ -65,21 +65,21 @@ fn who_lost_the_last_slot_is_named() {
     assert_eq!(map.learn(&region(3, 2, 50, 120)), Learned { owns: true, displaced: vec![] });
     assert_eq!(ranges(&map), [(0, 49, 1), (50, 120, 3), (121, 199, 2)]);
     assert_eq!(map.learn(&region(4, 3, 0, 199)), Learned { owns: true, displaced: vec![1, 2, 3] });
-    assert_eq!(map.learn(&region(1, 2, 0, 9)), Learned::default(), "an old story");
+    assert_eq!(map.learn(&region(1, 2, 0, 9)), Learned::default(), "the descriptor is outdated");
     assert_eq!(ranges(&map), [(0, 199, 4)]);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Against one entry per slot.
+    /// Compares with one entry per slot.
     #[test]
     fn a_slot_is_the_highest_versions(
         claims in prop::collection::vec((1..6u64, 0..400u16, 0..400u16), 1..20)
     ) {
         let (mut map, mut slots) = (SlotMap::default(), vec![None; usize::from(SLOT_COUNT)]);
         for (version, (id, a, b)) in claims.into_iter().enumerate() {
-            // Versions rise, and now and then one comes late.
+            // Versions rise, and now and then one is late.
             let version = if version % 3 == 2 { version as u64 - 2 } else { version as u64 };
             let claim = region(id, version, a.min(b), a.max(b));
             map.learn(&claim);

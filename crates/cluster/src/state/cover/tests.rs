@@ -51,7 +51,7 @@ fn a_long_story_fits_by_its_end() {
     let one = joined(&known[&1], &left);
     let three = joined(&known[&3], &right);
     assert_eq!(fit_of(&[&three, &middle, &one]), (vec![1, 3, 5], vec![2], vec![]));
-    // Its chapters on the way are old by now, or wait.
+    // The intermediate reports are outdated by now, or wait.
     assert_eq!(fit_of(&[&three, &middle, &one, &left]), (vec![1, 3, 5], vec![2], vec![2]));
     assert_eq!(fit_of(&[&three, &one]), (vec![], vec![], vec![1, 3]));
     assert_eq!(fit_of(&[&left, &rest]), (vec![2, 5], vec![], vec![]));
@@ -77,7 +77,7 @@ fn old_news_and_the_implausible_are_not_taken() {
     slots_of_meta.epoch.version += 1;
     slots_of_meta.slots = known[&1].slots;
     assert_eq!(fit_of(&[&slots_of_meta]), (vec![], vec![], vec![META_REGION]));
-    // A region that took over slots of the same version did not take them over.
+    // A region cannot have taken over slots of the same version.
     let mut thief = known[&1].clone();
     thief.id = 9;
     assert_eq!(fit_of(&[&thief]), (vec![], vec![], vec![9]));

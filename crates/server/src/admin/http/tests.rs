@@ -1,4 +1,4 @@
-//! Requests over a real loopback socket to a backend that records what it was asked.
+//! Requests over a real loopback socket to a backend that records its calls.
 
 use std::sync::Mutex;
 
@@ -128,7 +128,7 @@ impl Endpoint {
         Endpoint { address, backend, stop, task }
     }
 
-    /// Status and body.
+    /// Sends a request. Returns the status and the body.
     async fn request(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = format!(
@@ -174,7 +174,7 @@ async fn requests_reach_the_backend_with_their_arguments() {
     }
     let (status, body) = endpoint.send("POST", "/api/v1/probe", "{}").await;
     assert!(status == 200 && body.contains(r#""io_bytes_per_s":500000000.0"#), "{body}");
-    assert_eq!(endpoint.get("/api/v1/probe").await.0, 405, "a look measures nothing");
+    assert_eq!(endpoint.get("/api/v1/probe").await.0, 405, "a GET measures nothing");
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/leader", r#"{"store":2}"#).await.0, 200);
     let moved = r#"{"change":"move-peer","from":1,"to":3}"#;
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/change", moved).await, (200, moved.into()));
@@ -215,7 +215,7 @@ async fn every_error_is_json_with_its_status_and_changes_nothing() {
     let endpoint = Endpoint::start(Recorder::default()).await;
     let cases = [
         ("GET", "/api/v1/regions", "", 503),
-        // A status that HTTP does not have becomes 500.
+        // An invalid HTTP status becomes 500.
         ("GET", "/api/v1/status", "", 500),
         ("GET", "/nowhere", "", 404),
         ("DELETE", "/api/v1/stores", "", 405),

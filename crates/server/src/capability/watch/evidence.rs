@@ -1,11 +1,11 @@
-//! How much evidence is enough: so many of the last values above a limit.
+//! Rules of evidence: a number of the last values must be above a limit.
 //!
-//! A value is above or below by chance under noise, but three quarters of forty are not. The limits lie half way, in
-//! logarithms, between a healthy device and one that is half as fast.
+//! Under noise one value is above or below by chance, but three quarters of forty are not. The
+//! limits are half way, in logarithms, between a healthy device and one that is half as fast.
 
 use super::SLOW;
 
-/// How many values say something, among the last so many, by being above a limit.
+/// The number of values that must be above a limit, among the last ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Quorum {
     pub votes: usize,
@@ -23,26 +23,27 @@ impl Quorum {
     }
 }
 
-/// Windows, by what a device needs at most: believed without more.
+/// Windows, compared with the expected maximum. They suffice alone.
 pub const FAR_ABOVE_MOST: Quorum = Quorum { votes: 7, among: 8, above: 2.5 };
 pub const ABOVE_MOST: Quorum = Quorum { votes: 30, among: 40, above: SLOW };
-/// Windows, by the own past: the device is suspected, …
+/// Windows, compared with the store's own past. They make the device suspect.
 pub const FAR_ABOVE_USUAL: Quorum = Quorum { votes: 4, among: 5, above: 3.0 };
 pub const ABOVE_USUAL_LATELY: Quorum = Quorum { votes: 12, among: 16, above: SUSPECT };
 pub const ABOVE_USUAL: Quorum = Quorum { votes: 30, among: 40, above: SUSPECT };
-/// … and these touches convict it, …
+/// Touches that convict a suspected device.
 pub const TOUCHED_FAR: Quorum = Quorum { votes: 2, among: 3, above: 2.5 };
 pub const TOUCHED: Quorum = Quorum { votes: 6, among: TOUCHES, above: SUSPECT };
-/// … or clear it, with no more than this many above the limit, or when there were too many touches.
+/// Touches clear a suspected device if at most this many are above the limit, or if there were too
+/// many touches.
 pub const CLEARED: usize = 2;
 pub const TOUCHES_MAX: usize = 30;
-/// Touches of a store whose log does nothing.
+/// Touches of a store whose log is idle.
 pub const TOUCHED_ALONE_FAR: Quorum = Quorum { votes: 4, among: 5, above: 3.0 };
 pub const TOUCHED_ALONE: Quorum = Quorum { votes: 7, among: TOUCHES, above: SLOW };
 
-/// Above this many times as long as usual a device may be half as fast as it was.
+/// The multiple of the usual time above which a device may be half as fast as before.
 pub const SUSPECT: f64 = 1.45;
-/// Touches that are kept.
+/// Number of touches that are kept.
 pub const TOUCHES: usize = 9;
 
 #[cfg(test)]

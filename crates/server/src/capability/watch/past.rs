@@ -1,48 +1,50 @@
-//! What a sync of the log usually takes on this store, by how much else is written to the device.
+//! The usual time of a log sync on this store, by the load that other writes put on the device.
 //!
 //! ```text
-//! per sync = own cost + wait(load)       own cost = sync latency + bytes of the log per sync / write bandwidth
+//! per sync = own cost + wait(load)
+//! own cost = sync latency + bytes of the log per sync / write bandwidth
 //! ```
 //!
-//! A sync waits for what others have queued before it, so the wait depends on their load, which is the share of the
-//! device's write bandwidth that they take. How many syncs there are and how large they are is in the own cost. The
-//! table has one wait for each level of load: 56 bytes for each of its 7 levels and, until a level is known, up to
-//! [`KNOWN`] samples.
+//! A sync waits for the writes that others have queued before it. So the wait depends on their
+//! load, which is the share of the device's write bandwidth that they take. The number and size of
+//! the syncs are in the own cost. The table has one wait for each level of load: 56 bytes for each
+//! of its 7 levels and, until a level is known, up to [`KNOWN`] samples.
 
-/// From here on a level of load is the next: shares of the write bandwidth.
+/// The lower bounds of the levels of load after the first, as shares of the write bandwidth.
 const LEVELS: [f64; 6] = [0.02, 0.05, 0.1, 0.2, 0.4, 0.8];
-/// Windows from which a level is known.
+/// Minimum number of windows from which a level is known.
 const KNOWN: usize = 30;
-/// What one more window moves, of the logarithm of its difference.
+/// The weight of one more window, on the logarithm of its difference.
 const STEP: f64 = 1.0 / 64.0;
-/// A single window counts for no more than this.
+/// Maximum difference, as a logarithm, that a single window contributes.
 const DIFFERENCE_MAX: f64 = 0.5;
-/// The usual time rises to this times what it was when it was last confirmed, and no further.
+/// Maximum of the usual time, as a multiple of the last confirmed one.
 const RISE_MAX: f64 = 1.25;
-/// Windows of one level that confirm another usual time.
+/// Minimum number of windows of one level that confirm another usual time.
 const CONFIRMING: usize = 8;
-/// A sync that is faster than measured takes this part of its own cost at least.
+/// Minimum time of a sync, as a share of its own cost, on a device that is faster than measured.
 const COST_MIN: f64 = 0.05;
 
-/// One window under load.
+/// The observation of one window under load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lesson {
-    /// Written by others, in shares of the device's write bandwidth.
+    /// Bytes that others wrote, as a share of the device's write bandwidth.
     pub load: f64,
-    /// Seconds a sync, as it would be with nothing else on the device,
+    /// The time of a sync with nothing else on the device, in seconds.
     pub cost: f64,
-    /// and as it was.
+    /// The observed time of a sync, in seconds.
     pub took: f64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Level {
-    /// Seconds; empty once the level is known.
+    /// Waits in seconds; empty once the level is known.
     samples: Vec<f64>,
     known: Option<Wait>,
 }
 
-/// Seconds a sync beyond its own cost; below 0 on a device that is faster than it was measured.
+/// The time of a sync beyond its own cost, in seconds. It is negative on a device that is faster
+/// than measured.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     usual: f64,
@@ -55,14 +57,14 @@ pub struct Past {
 }
 
 impl Past {
-    /// Seconds that a sync of this cost usually takes under this load; `None`: not known. A level of load that is not
-    /// known is taken for the next higher one that is, where a sync takes no less.
+    /// Returns the usual time in seconds of a sync with this cost under this load; `None` if it is
+    /// not known. An unknown level counts as the next higher known one, where a sync takes no less.
     pub fn usual(&self, load: f64, cost: f64) -> Option<f64> {
         let wait = self.levels[level(load)..].iter().find_map(|level| level.known)?;
         Some(total(wait.usual, cost))
     }
 
-    /// Takes in a window of a device that is healthy as far as anybody knows.
+    /// Learns from a window of a device that is healthy as far as is known.
     pub fn learn(&mut self, lesson: Lesson) {
         let level = &mut self.levels[level(lesson.load)];
         let Some(wait) = &mut level.known else {
@@ -79,7 +81,8 @@ impl Past {
         wait.usual = (before * (STEP * difference).exp()).min(highest) - lesson.cost;
     }
 
-    /// Takes in windows of a device that was found healthy while syncs took longer than usual: the load is another.
+    /// Learns from windows of a device that was found healthy although syncs took longer than
+    /// usual: the load has changed.
     pub fn confirm(&mut self, lessons: &[Lesson]) {
         for (number, level) in self.levels.iter_mut().enumerate() {
             let here = lessons.iter().filter(|lesson| self::level(lesson.load) == number);
@@ -102,7 +105,7 @@ fn total(wait: f64, cost: f64) -> f64 {
     (cost + wait).max(cost * COST_MIN).max(1e-9)
 }
 
-/// The lower one of two in the middle; 0 of none.
+/// Returns the median, the lower one of two in the middle; 0 of no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
@@ -156,11 +159,11 @@ mod tests {
     fn the_usual_time_follows_slowly_and_rises_no_further_than_a_quarter() {
         let mut past = taught(0.3, 3.0);
         (0..10).for_each(|_| past.learn(lesson(0.3, 300.0)));
-        assert!(usual_ms(&past, 0.3).unwrap() < 3.3, "each counts for little: {past:?}");
+        assert!(usual_ms(&past, 0.3).unwrap() < 3.3, "each window counts for little: {past:?}");
         (0..10_000).for_each(|_| past.learn(lesson(0.3, 6.0)));
         assert_eq!(usual_ms(&past, 0.3), Some(3.75));
         (0..10_000).for_each(|_| past.learn(lesson(0.3, 2.0)));
-        assert_eq!(usual_ms(&past, 0.3), Some(2.0), "downward it is free");
+        assert_eq!(usual_ms(&past, 0.3), Some(2.0), "the usual time falls without a limit");
     }
 
     #[test]
@@ -171,6 +174,6 @@ mod tests {
         past.confirm(&[lesson(0.3, 9.0); CONFIRMING]);
         assert_eq!(usual_ms(&past, 0.3), Some(9.0));
         past.confirm(&[lesson(0.3, 1.0); CONFIRMING]);
-        assert_eq!(usual_ms(&past, 0.3), Some(9.0), "both are usual");
+        assert_eq!(usual_ms(&past, 0.3), Some(9.0), "the higher time is usual");
     }
 }

@@ -5,19 +5,19 @@ use device::{Control, Extent, Profile};
 use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Background writes run at most this far ahead of the device, …
+/// Background writes run at most this far ahead of the device.
 const AHEAD_NS: u64 = 20_000_000;
-/// … and are looked at this often.
+/// The interval at which background writes are made.
 const STEP_NS: u64 = 2_000_000;
 const CHUNK: u64 = 64 << 10;
 
-/// What a store does to its device.
+/// The load of a store on its device.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Log batches begun per second, of so many bytes; one waits for the one before.
+    /// Log batches begun per second, of this size. Each waits for the one before.
     pub batches: u64,
     pub batch_bytes: u64,
-    /// Compaction that would write so much a second, in bursts of this part of the time.
+    /// Bytes per second that compaction would write, in bursts of this share of the time.
     pub background_bytes: u64,
     pub burst: f64,
 }
@@ -33,7 +33,7 @@ pub struct Store {
     pub now_ns: u64,
     log_free_ns: u64,
     written: u64,
-    /// Until then the watch waits for a touch and looks at nothing.
+    /// Until this time the watch waits for a touch and observes nothing.
     touch_ends_ns: u64,
     owed: f64,
     totals: Totals,
@@ -42,7 +42,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// The watch knows the device as it is without noise, and a hybrid as its cache is.
+    /// Creates a store whose watch knows the device without noise, and a hybrid device by its
+    /// cache.
     pub fn new(profile: &str) -> Store {
         Store::with_noise(profile, 0)
     }
@@ -89,7 +90,7 @@ impl Store {
             if into < load.burst {
                 self.owed += load.background_bytes as f64 * STEP_NS as f64 / SECOND_NS as f64 / load.burst;
             }
-            // What compaction cannot write it puts off, a second of it at most.
+            // Compaction defers what it cannot write, up to one second of it.
             self.owed = self.owed.min((load.background_bytes as f64 / load.burst).max(2.0 * CHUNK as f64));
             while self.owed >= CHUNK as f64 && block.drained(at) < at + AHEAD_NS {
                 write(&self.device, &mut self.written, at, CHUNK);
@@ -119,7 +120,7 @@ impl Store {
             return;
         }
         let now = Duration::from_nanos(self.now_ns);
-        // What has not come back is not waited for beyond now.
+        // Time that is still ahead is not waited for yet.
         let ahead = Duration::from_nanos(self.log_free_ns.saturating_sub(self.now_ns));
         let seen = Totals { blocked: self.totals.blocked - ahead, ..self.totals };
         let change = self.watch.observe(now, seen);
@@ -134,10 +135,11 @@ impl Store {
         }
     }
 
-    /// Compaction goes on meanwhile, and so does the log, some of whose flushes are under way when a sync comes.
+    /// Touches the device. Compaction and the log continue meanwhile, and some flushes of the log
+    /// are in progress when a sync comes.
     fn touch(&mut self, others_bytes_per_s: f64, log_bytes_per_s: f64) -> Touch {
         let (block, began) = (self.device.block(), self.now_ns);
-        // A drive that sleeps wakes up for this one.
+        // A drive that sleeps wakes up for this write.
         write(&self.device, &mut self.written, began, 4 << 10);
         let (woken, mut bytes, mut syncs) = (block.sync(began), 0, 0);
         let (mut last, mut at, mut log) = (began, woken, 0.0);
@@ -178,7 +180,7 @@ impl Store {
     }
 }
 
-/// Writes what was never written before.
+/// Writes an extent that was never written before.
 fn write(device: &Control, written: &mut u64, at: u64, bytes: u64) {
     match device.cache() {
         Some(cache) => _ = cache.write(at, Extent { file: 1, begin: *written, bytes }),

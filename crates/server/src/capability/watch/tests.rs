@@ -17,7 +17,7 @@ fn a_store_whose_device_slows_tenfold_counts_for_a_fraction_within_twenty_second
         store.slow(10.0);
         store.seconds(20, load, true);
         let correction = store.watch.correction();
-        // Syncs and compaction share the time in which the device is busy, and both are counted in full.
+        // Syncs and compaction share the time in which the device is busy, and both count in full.
         assert!((0.05..0.25).contains(&correction), "{profile}: {correction} {:?}", store.changes);
     }
 }
@@ -30,7 +30,7 @@ fn a_device_that_has_recovered_counts_fully_again_without_any_load_and_not_at_on
     store.slow(10.0);
     store.seconds(30, load, true);
     let low = store.watch.correction();
-    // Placement has taken everything away by now, and nothing comes back as long as it is slow.
+    // Placement has moved everything away by now, and nothing comes back while the device is slow.
     store.seconds(120, IDLE, false);
     assert!(store.watch.correction() <= low * 1.01, "{:?}", store.changes);
     let touches = store.touches;
@@ -44,7 +44,7 @@ fn a_device_that_has_recovered_counts_fully_again_without_any_load_and_not_at_on
     assert!(store.touches > touches);
     let touches = store.touches;
     store.seconds(600, IDLE, false);
-    assert_eq!(store.touches, touches, "a healthy device at rest is left in peace");
+    assert_eq!(store.touches, touches, "a healthy device at rest is not touched");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_drive_that_wakes_up_for_each_of_few_syncs_is_not_blamed() {
     }
 }
 
-/// A few syncs a second, each of them held up by what else runs on the machine.
+/// A few syncs a second, each delayed by other work of the machine.
 #[test]
 fn an_idle_store_is_never_corrected_down() {
     let mut watch = Watch::new(Reference { sync_latency: Duration::from_micros(44), write_bytes_per_s: 1e9 });
@@ -123,7 +123,7 @@ fn a_partly_restored_device_counts_for_as_much_as_it_does() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However busy: with what a device does it is never taken for a slowed one.
+    /// However busy a healthy device is, it is never taken for a slow one.
     #[test]
     fn a_healthy_device_always_counts_fully(
         sync_us in 5u64..30_000,
@@ -140,7 +140,7 @@ proptest! {
         prop_assert!(store.changes.is_empty(), "{:?}", store.changes);
     }
 
-    /// And a factor stays within its bounds, and becomes 1 again, whatever the device did before.
+    /// A correction stays within its bounds and returns to 1, whatever the device did before.
     #[test]
     fn whatever_happened_a_healthy_device_counts_fully_in_the_end(
         slowness in proptest::collection::vec((1.0..200.0f64, 0u64..50), 1..6),
@@ -172,7 +172,7 @@ fn a_store_that_has_its_part_of_a_shared_device_is_healthy_and_one_that_has_less
             totals.syncs += 100;
             totals.blocked += Duration::from_millis(blocked_ms);
         }
-        (watch.ratio().expect("enough was seen"), watch.correction())
+        (watch.ratio().expect("there is enough evidence"), watch.correction())
     };
     assert_eq!(ratio(1, 400), (4.0, 0.25));
     assert_eq!(ratio(4, 400), (1.0, 1.0));

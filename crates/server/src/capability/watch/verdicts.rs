@@ -1,11 +1,12 @@
-//! How often a device is taken for what it is not: a store on devices with noise whose truth is known.
+//! The rates of wrong verdicts, for a store on noisy devices whose true speed is known.
 //!
-//! Noise of n hundredths: times have a spread of n hundredths, every 10 s there is a burst of 300 ms that is five
-//! times slower, and every two minutes a neighbour takes 30% of the device for 20 s. A run is ten minutes of a load on
-//! a healthy device; then the device becomes slower by a factor and the load goes on.
+//! With noise of n hundredths, times have a spread of n hundredths. Every 10 s there is a burst of
+//! 300 ms that is five times slower, and every two minutes a neighbour takes 30% of the device for
+//! 20 s. A run is ten minutes of a load on a healthy device. Then the device becomes slower by a
+//! factor and the load continues.
 //!
-//! `cargo test --release --workspace --lib table_of_corrections -- --ignored --nocapture` prints the tables of
-//! docs/CAPABILITY.md.
+//! `cargo test --release --workspace --lib table_of_corrections -- --ignored --nocapture` prints
+//! the tables of docs/CAPABILITY.md.
 
 use types::Draw;
 
@@ -13,21 +14,21 @@ use super::simulated::{Load, Store};
 
 const DEVICE: &str = "write=50MB/s,read=50MB/s,sync=2ms";
 const HEALTHY_S: u64 = 600;
-/// Enough to know the own past by.
+/// Seconds that suffice to learn the store's own past.
 const TAUGHT_S: u64 = 240;
 
-/// A load, second by second.
+/// A load that changes by the second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Work {
-    /// The log is busy for a tenth of the time, …
+    /// The log is busy for a tenth of the time.
     Tenth,
     Half,
     Saturated,
     /// A tenth, beside compaction that takes 40% of the device.
     Compacting,
-    /// Five seconds of as much as goes, ten of nothing.
+    /// Five seconds at full speed, then ten seconds idle.
     Bursts,
-    /// Another load every half minute or so, of small and of large writes, with and without compaction.
+    /// A new load every half minute or so, with small or large writes, with or without compaction.
     Changing,
 }
 
@@ -55,7 +56,7 @@ impl Work {
         }
     }
 
-    /// Whether the store is under load in that second.
+    /// Returns true if the store is under load in that second.
     fn is_on(self, second: u64) -> bool {
         self != Work::Bursts || second % 15 < 5
     }
@@ -70,11 +71,11 @@ fn device(noise: f64) -> String {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Verdict {
-    /// In ten minutes of a healthy device.
+    /// The correction was wrong: ten minutes of a healthy device.
     is_corrected_falsely: bool,
-    /// Seconds of load from the change to the correction.
+    /// Seconds of load from the change to the correction; `None` if it was not found.
     found_after_s: Option<u64>,
-    /// Full again within this many seconds after the device is.
+    /// Seconds from the device's recovery to the full capability.
     recovered_after_s: Option<u64>,
 }
 
@@ -114,7 +115,7 @@ fn run(work: Work, noise: f64, healthy_s: u64, slower: f64, seed: u64) -> Verdic
     verdict
 }
 
-/// The part of `seeds` runs of which it is true, in hundredths.
+/// Returns the percentage of `seeds` runs for which `is_so` is true.
 fn percent(seeds: u64, is_so: impl Fn(u64) -> bool) -> f64 {
     100.0 * (0..seeds).filter(|seed| is_so(*seed)).count() as f64 / seeds as f64
 }
@@ -171,7 +172,8 @@ fn an_idle_store_is_never_corrected_whatever_its_device_does() {
     }
 }
 
-/// Neither within the minutes in which it is not judged slow yet nor by creeping.
+/// A slow device becomes usual neither in the minutes before it is judged nor by becoming slower
+/// gradually.
 #[test]
 fn a_slow_device_never_becomes_the_usual_one() {
     for work in [Work::Tenth, Work::Half, Work::Compacting] {
@@ -221,7 +223,8 @@ fn a_cache_that_outlasts_the_load_is_the_device_and_one_that_fills_up_is_not() {
         store.second(load(if second % 60 < 5 { 150 } else { 0 }), true);
     }
     assert!(store.changes.is_empty(), "{:?}", store.changes);
-    // It takes in 20 MB/s and writes 10 MB/s behind: full within half a minute.
+    // The cache takes in 20 MB/s and writes 10 MB/s to the device, so it is full within half a
+    // minute.
     store.seconds(90, load(150), true);
     assert!(store.watch.correction() < 0.7, "{:?}", store.changes);
 }

@@ -8,7 +8,7 @@ use crate::loops::ToWorker;
 
 const REGION: RegionId = 1;
 
-/// The queue of a store whose apply thread does what the test has it do.
+/// The queue of a store whose apply thread the test controls.
 struct Running {
     fixture: Fixture,
     applier: Applier,
@@ -25,7 +25,7 @@ impl Running {
         Running { fixture, applier, queue, index }
     }
 
-    /// Hands out an entry of these commands. Whether it is executed at once.
+    /// Hands out an entry of these commands. Returns true if it is executed at once.
     fn apply(&mut self, lines: &[&str]) -> bool {
         let mut entry = Builder::new();
         for line in lines {
@@ -45,11 +45,11 @@ impl Running {
         self.fixture.store.engine.rows().get(&row).expect("rows are read")
     }
 
-    /// From here on RAM knows nothing of what was written.
+    /// Evicts everything that was written from RAM.
     fn forget(&self) {
         let rows = self.fixture.store.engine.rows();
         rows.flush().expect("there is room");
-        // Rows that fill the row cache twice.
+        // These rows fill the row cache twice.
         for round in 0..40 {
             let filler = (0..100).map(|at| {
                 let row = Bytes::from(format!("d\0\0filler{round}:{at}"));
@@ -80,12 +80,14 @@ fn an_entry_whose_rows_are_not_in_ram_has_no_effect_before_the_thread_executes_i
     running.forget();
     let missed = running.index + 1;
     assert!(!running.apply(&["INCR b", "INCR a"]) && !running.apply(&["INCR b"]));
-    assert!(running.value("b").is_none(), "nothing of the first was executed here");
-    let next = running.applier.next().expect("the first was sent");
+    assert!(running.value("b").is_none(), "the first entry had no effect here");
+    let next = running.applier.next().expect("the first entry was sent");
     assert!(running.applier.perform(next));
     let told: Vec<ToWorker> = running.fixture.told().collect();
-    let [ToWorker::Applied { indexes, .. }] = &told[..] else { panic!("that it is applied") };
-    assert_eq!(*indexes, [(REGION, missed)], "the second is held");
+    let [ToWorker::Applied { indexes, .. }] = &told[..] else {
+        panic!("a report of the applied entry was expected")
+    };
+    assert_eq!(*indexes, [(REGION, missed)], "the second entry waits");
     let here = running.queue.applied(REGION, missed);
     assert_eq!(here.applied, [(REGION, missed + 1)]);
     assert!(running.value("b").is_some_and(|row| row.ends_with(b"2")));

@@ -53,7 +53,7 @@ impl Log for Arc<Device> {
     }
 }
 
-/// A running log thread, and the worker's ends of its channels.
+/// A running log thread, with the worker's ends of its channels.
 struct Running {
     fixture: Fixture,
     device: Arc<Device>,
@@ -92,16 +92,16 @@ impl Running {
         });
         match answer {
             Some(ToWorker::Input(Input::Persisted { batch })) => batch,
-            _ => panic!("the log thread says nothing else"),
+            _ => panic!("the log thread sends nothing else"),
         }
     }
 
-    /// Ends as a store does, and gives what the device was made to do.
+    /// Stops as a store does. Returns what the device was asked to do.
     fn stop(self) -> Vec<Done> {
         self.end().0
     }
 
-    /// The same, with the number of messages to the worker that were not asked for.
+    /// Stops likewise. Also returns the number of unexpected messages to the worker.
     fn end(self) -> (Vec<Done>, usize) {
         self.fixture.store.ends.stop();
         drop(self.batches);
@@ -134,8 +134,8 @@ fn a_batch_without_room_waits() {
     running.fill();
     running.append(1);
     running.append(2);
-    eventually("it is refused", || running.device.has_refused(&Done::Append(1)));
-    eventually("the store knows", || running.fixture.store.disk.is_full());
+    eventually("the write is refused", || running.device.has_refused(&Done::Append(1)));
+    eventually("the store knows that the device is full", || running.fixture.store.disk.is_full());
     assert_eq!(running.fixture.told().count(), 0, "nothing was acknowledged");
     running.make_room();
     assert_eq!((running.persisted(), running.persisted()), (1, 2));
@@ -148,9 +148,9 @@ fn a_sync_without_room_is_made_when_there_is_some() {
     running.append(1);
     assert_eq!(running.persisted(), 1);
     running.fill();
-    eventually("it is refused", || running.device.has_refused(&Done::Sync));
+    eventually("the sync is refused", || running.device.has_refused(&Done::Sync));
     running.make_room();
-    eventually("it is made", || running.device.done() == [Done::Append(1), Done::Sync]);
+    eventually("the sync is made", || running.device.done() == [Done::Append(1), Done::Sync]);
     running.stop();
 }
 
@@ -159,7 +159,7 @@ fn a_store_stops_while_its_log_waits_for_room() {
     let running = Running::start(Fsync::Always);
     running.fill();
     running.append(1);
-    eventually("it is refused", || running.device.has_refused(&Done::Append(1)));
+    eventually("the write is refused", || running.device.has_refused(&Done::Append(1)));
     running.append(2);
     let (done, told) = running.end();
     assert_eq!(done, []);
@@ -172,8 +172,8 @@ fn a_stopping_store_takes_the_workers_last_batches() {
     running.fill();
     running.fixture.store.ends.stop();
     running.append(1);
-    eventually("it is refused", || running.device.has_refused(&Done::Append(1)));
-    // The worker ends the process when the log thread is gone before it.
+    eventually("the write is refused", || running.device.has_refused(&Done::Append(1)));
+    // The worker ends the process if the log thread ends before it.
     running.append(2);
     assert_eq!(running.stop(), []);
 }

@@ -10,7 +10,7 @@ use super::*;
 
 const REGION: u64 = 1;
 
-/// A store's rows without a row cache, so that every row must be read that is not read ahead.
+/// A store's rows without a row cache, so that every row that is not prefetched must be read.
 struct Rows {
     engine: Engine,
     metrics: Metrics,
@@ -22,7 +22,7 @@ fn args(line: &str) -> Vec<Bytes> {
     line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
 }
 
-/// An entry of these commands, and of upkeep for every slot that has keys here.
+/// Returns an entry of these commands, and of maintenance for every slot that has keys here.
 fn entry<'a>(lines: impl IntoIterator<Item = &'a str>, stamp_ms: u64) -> Bytes {
     let mut builder = Builder::new();
     for line in lines {
@@ -45,7 +45,8 @@ impl Rows {
         }
     }
 
-    /// Applies entries in one turn. Replies, what was written, and the turns that are left.
+    /// Applies entries in one turn. Returns the replies, the written rows, and the remaining turns
+    /// with prefetching.
     fn apply(&mut self, entries: &[Bytes], ahead: u32) -> (Vec<Option<Reply>>, WriteSet, u32) {
         let turn = Turn::new(&self.engine, &self.metrics, ahead, entries.to_vec());
         let mut txn = Txn::new(&turn, REGION, self.state.clone());
@@ -64,7 +65,7 @@ impl Rows {
         (replies, writes, left)
     }
 
-    /// The same, with every row read when it is asked for.
+    /// Applies entries and reads every row when it is requested.
     fn apply_plainly(&mut self, entries: &[Bytes]) -> (Vec<Option<Reply>>, WriteSet) {
         let mut txn = Txn::new(self.engine.rows(), REGION, self.state.clone());
         let mut replies = Vec::new();
@@ -83,7 +84,7 @@ impl Rows {
     }
 }
 
-/// Repeatable, and unlike from one to the next.
+/// Returns a repeatable pseudo-random number.
 fn next(seed: &mut u64) -> usize {
     *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     (*seed >> 33) as usize
@@ -119,7 +120,7 @@ fn what_is_executed_is_the_same_whether_rows_are_read_ahead_or_not() {
                 entry(lines.iter().map(String::as_str), 1000 + round * 20)
             })
             .collect();
-        // Some turns begin with it, and some come to it on their way.
+        // Some turns begin with prefetching, and some begin it on their way.
         let (replies, writes, _) = ahead.apply(&entries, (round % 2) as u32);
         assert_eq!((replies, writes), plain.apply_plainly(&entries), "round {round}");
     }
@@ -137,7 +138,7 @@ fn reading_ahead_begins_after_two_slow_reads_and_covers_all_that_follows() {
     rows.apply_plainly(&entries);
     let (_, _, left) = rows.apply(&entries, 0);
     assert_eq!(left, TURNS - 1);
-    assert_eq!(rows.used(), keys as u64 - 2, "all but those that were slow");
+    assert_eq!(rows.used(), keys as u64 - 2, "all rows but those of the slow reads");
     let (_, _, left) = rows.apply(&entries, left);
     assert_eq!((left, rows.used()), (TURNS - 1, 2 * keys as u64 - 2));
 }
@@ -179,7 +180,7 @@ fn where_no_read_is_slow_nothing_is_read_ahead() {
     let mut rows = Rows { engine: Engine::new(flash), ..Rows::new() };
     let entries = [entry(["SET k1 1", "SET k2 1", "SET k3 1"], 1)];
     rows.apply_plainly(&entries);
-    // They are in the row cache.
+    // The rows are in the row cache.
     let (_, _, left) = rows.apply(&entries, 5);
     assert_eq!((left, rows.metrics.rows_read_ahead.get()), (4, 0));
 }

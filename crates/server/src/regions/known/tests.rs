@@ -16,7 +16,7 @@ fn merge(target: &RegionDescriptor, source: &RegionDescriptor) -> RegionDescript
     target.after(&RegionChange::CommitMerge { source, source_index: 9 }).unwrap().region
 }
 
-/// Runs as (first slot, region).
+/// Returns runs as (first slot, region).
 fn runs(known: &Known) -> Vec<(Slot, Option<RegionId>)> {
     let table = known.table();
     let run =
@@ -43,7 +43,7 @@ fn a_store_that_joins_learns_the_slots_from_leaders() {
 fn after_a_split_old_words_take_no_slot_back() {
     let whole = founded(1, 0, SLOT_COUNT - 1);
     let [left, right] = split(&whole, 500, 7);
-    // The new region is heard of first: the old one still claims all slots.
+    // The new region is heard of first, while the old one still claims all slots.
     let known = Known::new(&[], std::slice::from_ref(&whole));
     assert!(known.learn(std::slice::from_ref(&right)));
     assert_eq!(runs(&known), [(0, Some(1)), (500, Some(7))]);
@@ -51,11 +51,11 @@ fn after_a_split_old_words_take_no_slot_back() {
     assert!(!known.learn(std::slice::from_ref(&whole)));
     assert_eq!(runs(&known), [(0, Some(1)), (500, Some(7))]);
 
-    // A merge gives all of them back, in either order of what is heard.
+    // A merge gives all slots back, in either order of the reports.
     let joined = merge(&left, &right);
     assert!(known.learn(std::slice::from_ref(&joined)));
     assert_eq!(runs(&known), [(0, Some(1))]);
-    assert!(known.get(7).is_none(), "nothing is left of it");
+    assert!(known.get(7).is_none(), "the merged region is dropped");
     assert!(!known.learn(&[right.clone(), left.clone()]));
     assert_eq!(runs(&known), [(0, Some(1))]);
 }
@@ -66,7 +66,8 @@ fn what_own_peers_apply_is_seen_together() {
     let known = Known::new(std::slice::from_ref(&whole), &[]);
     let one = known.get(1).unwrap();
     let [left, right] = split(&whole, 500, 7);
-    // Heard of first, as by a store that lags: commands go there, and what is executed here does not change.
+    // The region is heard of first, as by a store that lags. Commands are sent there, and execution
+    // here does not change.
     assert!(known.learn(std::slice::from_ref(&right)));
     assert_eq!(runs(&known), [(0, Some(1)), (500, Some(7))]);
     assert_eq!(one.slots(), Some(SlotRange::ALL));
@@ -74,7 +75,7 @@ fn what_own_peers_apply_is_seen_together() {
     known.set_local(&[left, right]);
     assert_eq!(one.slots(), Some(SlotRange { first: 0, last: 499 }));
     assert!(known.get(7).unwrap().is_local());
-    assert!(Arc::ptr_eq(&one, &known.get(1).unwrap()), "whoever holds it sees the change");
+    assert!(Arc::ptr_eq(&one, &known.get(1).unwrap()), "holders of the region see the change");
 }
 
 #[test]
@@ -88,7 +89,7 @@ fn a_region_whose_peer_is_gone_is_known_while_it_has_slots() {
     known.set_local(std::slice::from_ref(&right));
     assert!(known.get(7).unwrap().is_local());
     known.set_local(&[merge(&left, &right)]);
-    assert!(known.get(7).is_some(), "its peer is still here");
+    assert!(known.get(7).is_some(), "the region's peer is still here");
     known.remove_local(7);
     assert!(known.get(7).is_none());
 }
@@ -103,7 +104,7 @@ fn a_change_of_peers_keeps_the_table() {
     assert_eq!(*known.get(1).unwrap().descriptor(), moved);
 }
 
-/// Whatever order words come in, and however often, the slots end where the last of them put them.
+/// In whatever order and however often reports arrive, the slots end where the last one put them.
 #[test]
 fn the_order_of_words_does_not_matter() {
     let whole = founded(1, 0, SLOT_COUNT - 1);
@@ -113,7 +114,7 @@ fn the_order_of_words_does_not_matter() {
     let bc = merge(&b, &c);
     let words = [whole, a, b, c, d, bc];
     let expected = [(0, Some(1)), (4000, Some(4)), (8000, Some(2))];
-    // All orders, by Heap's algorithm.
+    // Heap's algorithm generates all orders.
     fn permute(words: &mut [RegionDescriptor], k: usize, check: &mut dyn FnMut(&[RegionDescriptor])) {
         if k <= 1 {
             return check(words);

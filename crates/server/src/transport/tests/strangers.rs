@@ -1,4 +1,4 @@
-//! What somebody can do who knows everything that stores tell each other but their secrets.
+//! Attacks by someone who knows everything that stores send each other except their secrets.
 
 use super::*;
 use crate::transport::frame::{Challenge, Hello, Proof};
@@ -20,13 +20,14 @@ fn hello(lane: Lane) -> Hello {
     Hello { from: 0, to: 1, lane, layout_digest: LAYOUT, cluster_id: 0, key, nonce: [8; 32] }
 }
 
-/// All that a connection was given and gave, as somebody between the two sees it.
+/// All frames of a connection, as a man in the middle sees them.
 struct Seen {
     from_caller: Vec<Frame>,
     from_acceptor: Vec<Frame>,
 }
 
-/// Has store 0 connect to `to` at a stranger's address, who passes everything on to a store at `address`.
+/// Lets store 0 connect to `to` at a stranger's address. The stranger forwards everything to a
+/// store at `address`.
 async fn overhear(
     address: SocketAddr,
     to: StoreId,
@@ -63,7 +64,7 @@ fn is_refused(heard: &Option<Frame>) -> bool {
 async fn whoever_knows_a_stores_key_and_not_its_secret_is_refused_on_every_lane() {
     let remote = remote_store(true).await;
     for lane in LANES {
-        // The hello is as that store would say it; the signature is the stranger's own.
+        // The hello is what that store would send. The signature is the stranger's own.
         let mut stranger = raw(remote.address).await;
         stranger.send(Frame::Hello(hello(lane))).await;
         assert!(matches!(stranger.hear().await, Some(Frame::Challenge(_))));
@@ -73,7 +74,7 @@ async fn whoever_knows_a_stores_key_and_not_its_secret_is_refused_on_every_lane(
         stranger.send(Frame::Proof(proof)).await;
         stranger.ask(1, ECHO).await;
         assert!(is_refused(&stranger.hear().await), "{lane:?}");
-        // Nor is anything heard before the proof.
+        // Nothing is processed before the proof.
         let mut hasty = raw(remote.address).await;
         hasty.send(Frame::Hello(hello(lane))).await;
         hasty.ask(1, ECHO).await;
@@ -85,10 +86,10 @@ async fn whoever_knows_a_stores_key_and_not_its_secret_is_refused_on_every_lane(
 #[tokio::test]
 async fn what_was_said_on_one_connection_is_worth_nothing_on_another() {
     let remote = remote_store(true).await;
-    // Overheard on the way to the very store for which it was meant, it opened that connection ...
+    // Forwarded to the store for which they were meant, the frames open that connection ...
     let (seen, last) = overhear(remote.address, 1, |frame| frame).await;
     assert_eq!(last, response(1, 0, "body"));
-    // ... and opens no other, there or at another store.
+    // ... and no other one, at that store or another.
     for address in [remote.address, remote_store(true).await.address] {
         let mut replay = raw(address).await;
         replay.send(seen.from_caller[0].clone()).await;
@@ -97,7 +98,7 @@ async fn what_was_said_on_one_connection_is_worth_nothing_on_another() {
         replay.ask(1, ECHO).await;
         assert!(is_refused(&replay.hear().await));
     }
-    // Nor does a store's own challenge pass for it a second time.
+    // A store's own challenge cannot be replayed.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let caller = Caller::new(identity_of(0).0, 1, Lane::Request).unwrap();
     let there = listener.local_addr().unwrap();
@@ -112,14 +113,15 @@ async fn what_was_said_on_one_connection_is_worth_nothing_on_another() {
 #[tokio::test]
 async fn a_store_that_is_called_cannot_pass_for_the_caller_elsewhere() {
     let remote = remote_store(true).await;
-    // A stranger has joined as store 2 and is called by that number. It passes the call on to store 1.
+    // A stranger has joined as store 2 and is called by that number. It forwards the call to store
+    // 1.
     let as_if_to_1 = |frame| match frame {
         Frame::Hello(hello) => Frame::Hello(Hello { to: 1, ..hello }),
         other => other,
     };
     let (seen, _) = overhear(remote.address, 2, as_if_to_1).await;
     assert_eq!(seen.from_caller.len(), 1, "store 1's challenge does not prove store 2");
-    // Signed by the stranger itself, the challenge brings out a proof, of which store 1 believes nothing.
+    // A challenge that the stranger signs itself gets a proof, which store 1 rejects.
     let (identity, _) = Identity::new(0, LAYOUT, SecretKey::numbered(0), 0, None);
     identity.set_members([(2, Some(SecretKey::numbered(2).public()))].into_iter());
     let stranger = Identity::new(2, LAYOUT, SecretKey::numbered(2), 0, None).0;
@@ -153,25 +155,25 @@ async fn who_sits_at_a_stores_address_learns_nothing_and_ends_no_store() {
         let Some(Frame::Hello(hello)) = lane.hear().await else { panic!("no hello") };
         let said = encoded(Frame::Hello(hello.clone()));
         assert!(!String::from_utf8_lossy(&said).contains(secret.trim_matches('"')));
-        assert!(!said.windows(32).any(|bytes| *bytes == [0x40; 32]), "that is the secret");
-        // It tells the store to end, without having proved itself.
+        assert!(!said.windows(32).any(|bytes| *bytes == [0x40; 32]), "the secret was sent");
+        // The stranger tells the store to stop, without a proof of its identity.
         lane.send(Frame::Refused(Refusal { reason: ends, text: "go".into() })).await;
         let (by, refusal) = refused.recv().await.unwrap();
         assert_eq!((by, refusal.reason), (1, RefusalReason::Wrong));
     }
-    // It answers under its own key, or with a signature that is none.
+    // The stranger answers with its own key, or with an invalid signature.
     for _ in 0..3 {
         let mut lane = RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() };
         let Some(Frame::Hello(hello)) = lane.hear().await else { panic!("no hello") };
         let (_, challenge) = Greeted::new(&of_another, hello).unwrap();
         lane.stream.write_all(&challenge).await.unwrap();
-        assert_eq!(lane.hear().await, None, "no proof for that");
+        assert_eq!(lane.hear().await, None, "no proof is sent");
     }
     let mut lane = RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() };
     lane.hear().await;
     let key = SecretKey::numbered(1).public();
     lane.send(Frame::Challenge(Challenge { key, nonce: [1; 32], signature: [2; 64] })).await;
-    assert_eq!(lane.hear().await, None, "no proof for that");
+    assert_eq!(lane.hear().await, None, "no proof is sent");
     assert!(!transport.is_connected(1));
     assert_eq!(call(&transport, ECHO, "").await, Err(CallError::NotSent));
 }

@@ -1,4 +1,4 @@
-//! The connection's own commands, as far as they answer alike everywhere.
+//! Commands about the connection whose answers are the same on both servers.
 
 use super::{args, compared, exact, Generator, Step};
 use crate::compare::Compare;

@@ -1,4 +1,4 @@
-//! Hashes: every command and option, on hashes small and large.
+//! Commands on hashes: every command and option, on small and large hashes.
 
 use super::{args, compared, exact, Args, Generator, Step};
 use crate::compare::Compare;
@@ -54,7 +54,8 @@ impl Generator {
         args
     }
 
-    /// Past the sizes at which either server changes its ways: 128 and 1024.
+    /// Makes the hash larger than 128 and 1024 fields, the sizes at which the servers change their
+    /// encoding.
     fn many_fields(&mut self) -> Args {
         let mut args = args!["HSET", "big"];
         if !self.chance.percent(20) {

@@ -1,4 +1,4 @@
-//! Keys of every type: being, time, names, databases, walks.
+//! Commands on keys of every type: existence, expiry, names, databases, walks.
 
 use super::strings::with_keys;
 use super::{args, compared, exact, Args, Generator, Step, Times};

@@ -1,7 +1,8 @@
-//! Random sessions: what a client might send, right and wrong, over keys few enough to collide.
+//! Random sessions: right and wrong commands over so few keys that they collide.
 //!
-//! Times are either long past or far ahead, so that no answer hangs on the hour. A session uses one of two
-//! [`Times`]: named instants only, which both servers must repeat to the millisecond, or relative ones too.
+//! Times are either long past or far ahead, so that no answer depends on the time of day. A session
+//! uses one of two [`Times`]. Either all times are instants, which both servers must return to the
+//! millisecond, or some are relative.
 
 mod connection;
 mod hashes;
@@ -14,7 +15,7 @@ use crate::compare::Compare;
 
 pub type Args = Vec<Vec<u8>>;
 
-/// One command and how its answers are compared.
+/// A command, and the rule by which its answers are compared.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub args: Args,
@@ -30,12 +31,13 @@ impl Request {
 #[derive(Clone, Debug)]
 pub enum Step {
     One(Request),
-    /// `SCAN` or `HSCAN` from cursor 0 until it is 0 again. The cursor goes in at `cursor_at`.
+    /// `SCAN` or `HSCAN` from cursor 0 until the cursor is 0 again. The cursor is inserted at
+    /// `cursor_at`.
     Walk {
         args: Args,
         cursor_at: usize,
     },
-    /// `DBSIZE`, which counts a key past its time until someone has looked.
+    /// `DBSIZE`, which counts an expired key until it has been looked up.
     Count,
 }
 
@@ -50,7 +52,7 @@ pub struct Generator {
     times: Times,
 }
 
-/// How often a family is drawn.
+/// A function that draws a command of one family.
 type Kind = fn(&mut Generator) -> Step;
 
 const WEIGHTS: [(usize, Kind); 4] = [
@@ -82,7 +84,8 @@ impl Generator {
             if self.chance.percent(MUTATED_PERCENT) {
                 let intended = request.args.clone();
                 self.mutate(&mut request.args);
-                // With instants only, no span from now may slip in; else none that ends soon.
+                // With instants only, no relative time may remain. Otherwise none that ends soon
+                // may remain.
                 let spans_from = if self.times == Times::Instants { i64::MAX } else { FAR_MILLIS };
                 let args = &request.args;
                 if has_span_below(args, spans_from) || is_endless(args) || names_before_failing(args) {
@@ -96,7 +99,7 @@ impl Generator {
         step
     }
 
-    /// How many of the next steps go out in one pipeline.
+    /// Returns the number of steps to send in the next pipeline.
     pub fn batch_size(&mut self) -> usize {
         match self.chance.below(4) {
             0 => 1,
@@ -105,7 +108,7 @@ impl Generator {
         }
     }
 
-    /// Spoils the arguments, never the name.
+    /// Makes the arguments wrong. The command's name stays.
     fn mutate(&mut self, args: &mut Args) {
         let at = 1 + self.chance.below(args.len().max(2) - 1);
         let junk = self.junk();
@@ -128,10 +131,11 @@ impl Generator {
     }
 }
 
-/// A span that no session outlives.
+/// Time in milliseconds that no session lasts.
 const FAR_MILLIS: i64 = 1_000_000_000;
 
-/// Whether a key could end so many milliseconds from now: at a moment that the servers see differently.
+/// Returns true if a key could expire less than `far` milliseconds from now. The servers would see
+/// that moment differently.
 fn has_span_below(args: &[Vec<u8>], far: i64) -> bool {
     const RELATIVE: [&str; 6] = ["EX", "PX", "EXPIRE", "PEXPIRE", "SETEX", "PSETEX"];
     let relative =
@@ -140,7 +144,7 @@ fn has_span_below(args: &[Vec<u8>], far: i64) -> bool {
     relative && args.iter().filter_map(number).any(|number| (1..far).contains(&number))
 }
 
-/// Redis would repeat fields until its memory ends.
+/// Returns true if Redis would repeat fields until it is out of memory.
 fn is_endless(args: &[Vec<u8>]) -> bool {
     const REPEATED_MAX: i64 = -2000;
     let number = |arg: &Vec<u8>| std::str::from_utf8(arg).ok()?.parse::<i64>().ok();
@@ -148,7 +152,8 @@ fn is_endless(args: &[Vec<u8>]) -> bool {
         && args.iter().filter_map(number).any(|count| count < REPEATED_MAX && count != i64::MIN)
 }
 
-/// Redis 7.0 keeps the name when a later part of a `HELLO` is refused.
+/// Returns true for a `HELLO` that sets a name. Redis 7.0 keeps the name even if it refuses a later
+/// argument.
 fn names_before_failing(args: &[Vec<u8>]) -> bool {
     args[0] == b"HELLO" && args.iter().any(|arg| arg.eq_ignore_ascii_case(b"SETNAME"))
 }
@@ -161,7 +166,7 @@ fn compared(args: Args, compare: Compare) -> Step {
     Step::One(Request { args, compare })
 }
 
-/// Arguments from anything that is bytes.
+/// Makes arguments from anything that can be read as bytes.
 macro_rules! args {
     ($($arg:expr),+ $(,)?) => { vec![$(AsRef::<[u8]>::as_ref(&$arg).to_vec()),+] };
 }

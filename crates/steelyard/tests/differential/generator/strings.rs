@@ -1,9 +1,10 @@
-//! Strings: every command and option.
+//! Commands on strings: every command and option.
 
 use super::{args, compared, exact, Args, Generator, Step};
 use crate::compare::Compare;
 
-/// Beyond what a string may hold; what is between this and a few thousand would only fill memory.
+/// Offsets beyond the maximum length of a string. Offsets between a few thousand and these would
+/// only fill memory.
 const OFFSETS_TOO_LARGE: [&str; 3] = ["536870912", "4294967296", "9223372036854775807"];
 
 impl Generator {

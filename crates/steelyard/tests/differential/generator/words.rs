@@ -1,9 +1,10 @@
-//! The words that commands are made of: keys, fields, values, numbers, times, junk.
+//! The arguments of commands: keys, fields, values, numbers, times, junk.
 
 use super::{Generator, Times};
 
-/// Few, so that commands of all kinds meet each other's work. One is empty, one binary, one long; some share
-/// a hash tag, so a slot; the names look like integers and patterns too.
+/// The keys. They are few, so that commands of all kinds work on the same ones. One is empty, one
+/// binary and one long. Some share a hash tag, and so a slot. Some names look like integers or
+/// patterns.
 const KEYS: [&[u8]; 18] = [
     b"a",
     b"b",
@@ -73,7 +74,8 @@ const NOT_INTEGERS: [&[u8]; 14] = [
     b"", b" 1", b"1 ", b"+1", b"01", b"-0", b"1.0", b"1e3", b"0o17", b"abc", b"--1", b"9\x00", b"1,000",
     b"\xff",
 ];
-/// Sums of these are exact in binary, so Redis adds them as exactly as decimals are added.
+/// Numbers whose sums are exact in binary, so that Redis adds them as exactly as Steelyard adds
+/// decimals.
 const FLOATS: [&str; 22] = [
     "0.5",
     "-0.5",
@@ -199,7 +201,7 @@ impl Generator {
         }
     }
 
-    /// Letters of a small alphabet, so that two texts have much in common.
+    /// Returns a text over a small alphabet, so that two texts have much in common.
     pub fn text(&mut self, longest: usize) -> Vec<u8> {
         (0..self.chance.below(longest)).map(|_| b"abcde "[self.chance.below(6)]).collect()
     }
@@ -260,12 +262,12 @@ impl Generator {
         self.chance.below(below).to_string().into_bytes()
     }
 
-    /// An option with its instant: far ahead, or long past.
+    /// Returns an instant that is far ahead or long past.
     pub fn instant(&mut self, seconds: bool) -> Vec<u8> {
         let millis = match self.chance.below(24) {
             0 => return self.integer_that_is_no_time(seconds),
             1..=2 => 1 + self.chance.next() % 1_000_000_000_000,
-            // A few instants meet each other, for GT and LT.
+            // A few instants are equal, for GT and LT.
             3..=10 => MILLIS_AHEAD + 1_000_000 * (self.chance.next() % 4),
             _ => MILLIS_AHEAD + self.chance.next() % 1_000_000_000,
         };
@@ -273,7 +275,8 @@ impl Generator {
         number.to_string().into_bytes()
     }
 
-    /// A span from now: days to years, no two alike, or none or less.
+    /// Returns a relative time: different times of days to years, or zero, or a negative or invalid
+    /// one.
     pub fn span(&mut self, seconds: bool) -> Vec<u8> {
         let roll = self.chance.below(12);
         if self.times == Times::Instants || roll == 0 {
@@ -287,7 +290,7 @@ impl Generator {
         (if seconds { millis / 1000 } else { millis }).to_string().into_bytes()
     }
 
-    /// Zero, below zero, too large for any clock, or no number.
+    /// Returns a time that is zero, negative, too large for any clock, or no number.
     fn integer_that_is_no_time(&mut self, seconds: bool) -> Vec<u8> {
         const WRONG: [&str; 7] = [
             "0",
@@ -298,7 +301,7 @@ impl Generator {
             "-9223372036854775808",
             "18446744073709551615",
         ];
-        /// About as many seconds as fit 64 bits of milliseconds.
+        /// Numbers of seconds at the limit of 64 bits of milliseconds.
         const EDGE_SECONDS: [&str; 3] = ["9223372036854775", "-9223372036854775", "9223372036854776"];
         match self.chance.below(4) {
             0 => self.chance.pick(&NOT_INTEGERS).to_vec(),
@@ -307,7 +310,7 @@ impl Generator {
         }
     }
 
-    /// `EX n`, `PX n`, `EXAT n` or `PXAT n`.
+    /// Returns `EX n`, `PX n`, `EXAT n` or `PXAT n`.
     pub fn expiry_option(&mut self) -> [Vec<u8>; 2] {
         let seconds = self.chance.percent(50);
         let relative = self.times == Times::Relative && self.chance.percent(50) || self.chance.percent(5);

@@ -1,0 +1,126 @@
+//! A blocking HTTP client of a store's admin endpoint, with short timeouts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// The reason why a request to an admin endpoint failed. Its text is meant for people.
+#[derive(Debug)]
+pub enum AdminFailure {
+    /// The store answered with an error.
+    Answered { status: u16, message: String },
+    /// The store sent no answer, or one that could not be read.
+    Silent(String),
+}
+
+impl std::fmt::Display for AdminFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AdminFailure::Answered { message, .. } => f.write_str(message),
+            AdminFailure::Silent(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for AdminFailure {}
+
+#[derive(Clone)]
+pub struct AdminClient {
+    address: SocketAddr,
+    agent: ureq::Agent,
+}
+
+impl AdminClient {
+    pub fn new(address: SocketAddr, timeout: Duration) -> AdminClient {
+        let agent = ureq::AgentBuilder::new().timeout_connect(timeout).timeout(timeout).build();
+        AdminClient { address, agent }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn healthy(&self) -> bool {
+        self.agent.get(&self.url("/healthz")).call().is_ok()
+    }
+
+    /// Sends `GET path`, for example `/api/v1/stores`.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminFailure> {
+        self.read(self.agent.get(&self.url(path)).call())
+    }
+
+    pub fn post<T: DeserializeOwned>(&self, path: &str, body: Value) -> Result<T, AdminFailure> {
+        self.read(self.agent.post(&self.url(path)).send_json(body))
+    }
+
+    /// Returns the value of one of the store's counters. It is an error if there is no such
+    /// counter.
+    pub fn counter(&self, name: &str) -> Result<u64, AdminFailure> {
+        let status: Value = self.get("/api/v1/status")?;
+        let counters = status["counters"].as_array().map(Vec::as_slice).unwrap_or(&[]);
+        counters
+            .iter()
+            .find(|pair| pair[0] == name)
+            .and_then(|pair| pair[1].as_u64())
+            .ok_or_else(|| AdminFailure::Silent(format!("{} has no counter {name}", self.address)))
+    }
+
+    /// Returns the value of one of the store's gauges in `GET /metrics`. It is an error if there is
+    /// no such gauge.
+    pub fn gauge(&self, name: &str) -> Result<u64, AdminFailure> {
+        let silent =
+            |error: String| AdminFailure::Silent(format!("no answer from {}: {error}", self.address));
+        let answer =
+            self.agent.get(&self.url("/metrics")).call().map_err(|error| silent(error.to_string()))?;
+        let text = answer.into_string().map_err(|error| silent(error.to_string()))?;
+        gauge(&text, name)
+            .ok_or_else(|| AdminFailure::Silent(format!("{} has no gauge {name}", self.address)))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        answer: Result<ureq::Response, ureq::Error>,
+    ) -> Result<T, AdminFailure> {
+        match answer {
+            Ok(response) => response.into_json().map_err(|error| {
+                AdminFailure::Silent(format!("{} sent an answer that cannot be read: {error}", self.address))
+            }),
+            Err(ureq::Error::Status(status, response)) => {
+                let body: Value = response.into_json().unwrap_or_default();
+                let message = body["error"].as_str().unwrap_or("no reason given").to_owned();
+                Err(AdminFailure::Answered { status, message })
+            }
+            Err(ureq::Error::Transport(error)) => {
+                let reason = error.message().map(str::to_owned).unwrap_or_else(|| error.kind().to_string());
+                Err(AdminFailure::Silent(format!("no answer from {}: {reason}", self.address)))
+            }
+        }
+    }
+}
+
+/// Finds a gauge in Prometheus text by its name without the prefix `steelyard_`.
+fn gauge(text: &str, name: &str) -> Option<u64> {
+    let value =
+        |line: &str| line.strip_prefix("steelyard_")?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    text.lines().find_map(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gauge;
+
+    #[test]
+    fn a_gauge_is_found_by_its_whole_name() {
+        let text = "# TYPE steelyard_compactions_running gauge\n\
+                    steelyard_compactions_running_since 7\nsteelyard_compactions_running 2\n# EOF\n";
+        assert_eq!(gauge(text, "compactions_running"), Some(2));
+        assert_eq!(gauge(text, "compactions"), None);
+        assert_eq!(gauge("", "compactions_running"), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! `steelyard bench`: workloads against a running cluster, and measurements on clusters that it
+//! starts: comparisons with other servers on the same machine, a paper's figures, scenarios.
+
+mod check_emulation;
+mod cross_check;
+mod equal_stores;
+mod freeze;
+mod full_store;
+mod ground;
+mod limit;
+mod peers;
+pub mod reproduce;
+mod slowdown;
+mod watch;
+mod ycsb;
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::signal::unix::{signal, SignalKind};
+
+#[derive(clap::Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Compare one store with Redis, three with etcd, and both with the limit, in one run
+    Peers(peers::Peers),
+    /// Run the smallest durable server: SET, GET, PING and DBSIZE, without recovery of data at its
+    /// start
+    Limit(limit::Limit),
+    /// Measure how frozen rows reach flash (memtable, vector, sorted files) while a reader reads
+    Freeze(freeze::Freeze),
+    /// Run one of YCSB's core workloads against a running cluster
+    Ycsb(ycsb::Ycsb),
+    /// Compare our load generator with go-ycsb, on the same clusters under several policies
+    CrossCheck(cross_check::Check),
+    /// Reproduce a paper's figures on this machine
+    Reproduce(reproduce::Reproduce),
+    /// Slow a store's device tenfold under load and restore it: how soon does the cluster recover?
+    Slowdown(slowdown::Slowdown),
+    /// Write to stores of equal capacity until all are full: what is shed, and when does shedding
+    /// end?
+    FullStore(full_store::FullStore),
+    /// Start equal stores that measure themselves, many times: are they treated as equal?
+    EqualStores(equal_stores::Options),
+    /// Run policies on real unequal devices and on emulated ones with the same numbers
+    CheckEmulation(check_emulation::CheckEmulation),
+}
+
+/// Number of threads of the load generator. The servers get the other CPUs.
+pub const CLIENT_THREADS: usize = 1;
+
+pub fn run(bench: Bench) -> anyhow::Result<()> {
+    match bench.command {
+        Command::Peers(options) => peers::run(options),
+        Command::Limit(options) => limit::run(options),
+        Command::Freeze(options) => freeze::run(options),
+        Command::Ycsb(options) => drive(CLIENT_THREADS, ycsb::run(options)),
+        Command::CrossCheck(options) => drive(CLIENT_THREADS, cross_check::run(options)),
+        Command::Reproduce(options) => drive(CLIENT_THREADS, reproduce::run(options)),
+        Command::Slowdown(options) => drive(CLIENT_THREADS, slowdown::run(options)),
+        Command::FullStore(options) => drive(CLIENT_THREADS, full_store::run(options)),
+        Command::EqualStores(options) => drive(CLIENT_THREADS, equal_stores::run(options)),
+        Command::CheckEmulation(options) => drive(CLIENT_THREADS, check_emulation::run(options)),
+    }
+}
+
+/// Runs to the end or to a signal. The root future runs on the main thread, because child processes
+/// end when that thread ends.
+pub fn drive<T>(client_threads: usize, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(client_threads).enable_all().build()?;
+    let result = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            result = work => result,
+            _ = terminate.recv() => Err(anyhow::anyhow!("ended by SIGTERM")),
+            _ = interrupt.recv() => Err(anyhow::anyhow!("ended by Ctrl-C")),
+        }
+    });
+    // Do not wait for a client program that still runs.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    result
+}

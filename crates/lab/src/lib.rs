@@ -1,0 +1,16 @@
+//! Tools that measure and drive stores from outside: child processes, a RESP client that knows
+//! clusters, a load generator, YCSB, comparisons with other stores and with the limits of the
+//! machine, the reproduction of a paper's figures, and scenarios in which devices slow down and
+//! stores fill.
+
+#![forbid(unsafe_code)]
+
+pub mod alor;
+pub mod freeze;
+pub mod limit;
+pub mod load;
+pub mod measure;
+pub mod peers;
+pub mod scenario;
+mod svg;
+pub mod ycsb;

@@ -1,0 +1,11 @@
+//! The commands of the program `steelyard`. The laboratory uses some of them as a library.
+
+#![forbid(unsafe_code)]
+
+pub mod ctl;
+pub mod demo;
+pub mod lab;
+pub mod log_command;
+pub mod plan;
+pub mod playground;
+pub mod serve;
