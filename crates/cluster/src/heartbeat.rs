@@ -34,7 +34,7 @@
 //! everything that changed since the full heartbeat with the number `since`, not only since the
 //! previous one. So a lost delta costs nothing once the next one arrives. A lost full heartbeat
 //! leaves gaps until the next full one. Ten thousand idle regions therefore cost no more than an
-//! occasional full heartbeat. [`LeadBook`] tracks the changes. Only full heartbeats carry the heat
+//! occasional full heartbeat. [`DeltaTracker`] tracks the changes. Only full heartbeats carry the heat
 //! of followers, because heat decays over minutes.
 
 use bytes::Bytes;
@@ -48,7 +48,7 @@ use crate::{CheckReport, Place, Quarantine, Turn, TurnGrant, TurnState, WireErro
 
 mod book;
 
-pub use book::{LeadBook, Leads};
+pub use book::{DeltaTracker, Leads};
 
 const VERSION: u8 = 10;
 

@@ -3,7 +3,7 @@
 //! - [`MetaState`] is the state machine of the meta region: [`MetaCommand`]s applied in log order, kept as
 //!   rows under `b'm'` ([`apply_entry`], [`MetaState::load`]).
 //! - [`bootstrap_plan`] is the layout with which a cluster begins.
-//! - [`StoreHeartbeat`]s carry what changes too fast for a log, and only what changed ([`LeadBook`]); the
+//! - [`StoreHeartbeat`]s carry what changes too fast for a log, and only what changed ([`DeltaTracker`]); the
 //!   [`Ledger`] keeps the last of each store, [`Routes`] who leads what, [`SlotMap`] whose a slot is, and
 //!   [`view`] makes of all of it what `placement` plans on.
 //! - [`Clocks`] compares the wall clocks that heartbeats carry, and [`CheckBook`] the checksums of a region's peers.
@@ -39,7 +39,7 @@ pub use clocks::{ClockLimit, ClockLook, Clocks};
 pub use command::{decode_entry, encode_entry, CommandError, MetaCommand, MetaError, MetaReply};
 pub use driver::{may_drain, DrainError, Driver, DriverConfig, StartError, Step};
 pub use heartbeat::{
-    LeadBook, LeadReport, Leads, PeerProgress, StoreHeartbeat, CPU_WINDOW_S, HEAT_WINDOW_S, RATE_WINDOW_S,
+    DeltaTracker, LeadReport, Leads, PeerProgress, StoreHeartbeat, CPU_WINDOW_S, HEAT_WINDOW_S, RATE_WINDOW_S,
 };
 pub use layout::{bootstrap_plan, first_leaders, Layout};
 pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Routes, SlotMap};

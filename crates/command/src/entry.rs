@@ -240,7 +240,7 @@ pub fn apply(payload: &Bytes, txn: &mut Txn<'_>, slots: SlotRange) -> storage::R
 }
 
 /// Same as [`apply`], but calls `coming` before each item with the rest of the entry, that item
-/// included. `coming` may prefetch rows ([`crate::foresight`]). It has no influence on the
+/// included. `coming` may prefetch rows ([`crate::prefetch`]). It has no influence on the
 /// execution or the replies.
 ///
 /// # Errors

@@ -11,9 +11,9 @@ use resp::Reply;
 use storage::{KeyRef, Meta, StorageError, Txn, Value};
 use types::{SlotRange, UnixMillis};
 
+use crate::error_messages;
 use crate::spec::{CommandSpec, Handler};
 use crate::table::{check_arity, leaf};
-use crate::wording;
 
 /// The way in which a command handles an expired key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,22 +73,22 @@ pub struct Exec<'t, 'r> {
 
 /// The reason why a handler ended without its regular reply.
 #[derive(Debug)]
-pub enum Stop {
+pub enum CommandError {
     Error(Cow<'static, str>),
     NeedsApply,
     Storage(StorageError),
 }
 
-impl From<StorageError> for Stop {
-    fn from(error: StorageError) -> Stop {
-        Stop::Storage(error)
+impl From<StorageError> for CommandError {
+    fn from(error: StorageError) -> CommandError {
+        CommandError::Storage(error)
     }
 }
 
-pub type Step<T = Reply> = Result<T, Stop>;
+pub type CommandResult<T = Reply> = Result<T, CommandError>;
 
-pub(crate) fn fail<T>(text: impl Into<Cow<'static, str>>) -> Step<T> {
-    Err(Stop::Error(text.into()))
+pub(crate) fn fail<T>(text: impl Into<Cow<'static, str>>) -> CommandResult<T> {
+    Err(CommandError::Error(text.into()))
 }
 
 /// Executes one command. `args[0]` is its name.
@@ -111,12 +111,12 @@ pub fn execute(
     }
 }
 
-pub(crate) fn outcome(step: Step) -> Result<Outcome, StorageError> {
+pub(crate) fn outcome(step: CommandResult) -> Result<Outcome, StorageError> {
     match step {
         Ok(reply) => Ok(Outcome::Reply(reply)),
-        Err(Stop::Error(text)) => Ok(Outcome::Reply(Reply::Error(text))),
-        Err(Stop::NeedsApply) => Ok(Outcome::NeedsApply),
-        Err(Stop::Storage(error)) => Err(error),
+        Err(CommandError::Error(text)) => Ok(Outcome::Reply(Reply::Error(text))),
+        Err(CommandError::NeedsApply) => Ok(Outcome::NeedsApply),
+        Err(CommandError::Storage(error)) => Err(error),
     }
 }
 
@@ -151,14 +151,14 @@ impl Exec<'_, '_> {
     }
 
     /// Returns the current value of a key. An expired key is deleted, or ends a read.
-    pub(crate) fn find(&mut self, key: &KeyRef<'_>) -> Step<Option<Meta>> {
+    pub(crate) fn find(&mut self, key: &KeyRef<'_>) -> CommandResult<Option<Meta>> {
         let Some(row) = self.txn.get(&key.meta_row())? else { return Ok(None) };
         let meta = Meta::decode(&row)?;
         if !meta.is_due(self.now_ms) {
             return Ok(Some(meta));
         }
         match self.mode {
-            Mode::Read => Err(Stop::NeedsApply),
+            Mode::Read => Err(CommandError::NeedsApply),
             Mode::Apply => {
                 self.remove(key, &meta)?;
                 Ok(None)
@@ -166,23 +166,23 @@ impl Exec<'_, '_> {
         }
     }
 
-    pub(crate) fn find_string(&mut self, key: &KeyRef<'_>) -> Step<Option<StringValue>> {
+    pub(crate) fn find_string(&mut self, key: &KeyRef<'_>) -> CommandResult<Option<StringValue>> {
         match self.find(key)? {
             None => Ok(None),
             Some(Meta { expire_at_ms, value: Value::String(bytes) }) => {
                 Ok(Some(StringValue { bytes, expire_at_ms }))
             }
-            Some(_) => fail(wording::WRONG_TYPE),
+            Some(_) => fail(error_messages::WRONG_TYPE),
         }
     }
 
-    pub(crate) fn find_hash(&mut self, key: &KeyRef<'_>) -> Step<Option<HashValue>> {
+    pub(crate) fn find_hash(&mut self, key: &KeyRef<'_>) -> CommandResult<Option<HashValue>> {
         match self.find(key)? {
             None => Ok(None),
             Some(Meta { expire_at_ms, value: Value::Hash { generation, len } }) => {
                 Ok(Some(HashValue { generation, len, expire_at_ms }))
             }
-            Some(_) => fail(wording::WRONG_TYPE),
+            Some(_) => fail(error_messages::WRONG_TYPE),
         }
     }
 
@@ -193,7 +193,7 @@ impl Exec<'_, '_> {
         old: Option<&Meta>,
         value: &[u8],
         expire_at_ms: Option<u64>,
-    ) -> Step<()> {
+    ) -> CommandResult<()> {
         if let Some(old) = old {
             self.drop_elements(key, old)?;
         }
@@ -226,7 +226,7 @@ impl Exec<'_, '_> {
         self.txn.put(key.meta_row(), meta.encode());
     }
 
-    pub(crate) fn remove(&mut self, key: &KeyRef<'_>, meta: &Meta) -> Step<()> {
+    pub(crate) fn remove(&mut self, key: &KeyRef<'_>, meta: &Meta) -> CommandResult<()> {
         self.drop_elements(key, meta)?;
         self.account(key, Some(meta.expire_at_ms), None);
         self.txn.state_mut().adjust_bytes(0, meta.value.string_len());
@@ -235,7 +235,7 @@ impl Exec<'_, '_> {
     }
 
     /// Deletes the element rows of a collection, or leaves them to the sweep if there are many.
-    fn drop_elements(&mut self, key: &KeyRef<'_>, meta: &Meta) -> Step<()> {
+    fn drop_elements(&mut self, key: &KeyRef<'_>, meta: &Meta) -> CommandResult<()> {
         let Value::Hash { generation, len } = meta.value else { return Ok(()) };
         if len > DELETED_AT_ONCE {
             self.txn.put(key.garbage_row(generation), Bytes::new());

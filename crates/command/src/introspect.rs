@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use resp::Reply;
 
+use crate::error_messages;
 use crate::glob;
 use crate::spec::{CommandSpec, KeySpec};
 use crate::syntax;
 use crate::table::{commands, keys_of, leaf, lookup, subcommand, subname};
-use crate::wording;
 
 /// Replies to `COMMAND` and its subcommands. The caller has checked the argument count.
 pub fn command(args: &[Bytes]) -> Reply {
@@ -27,8 +27,8 @@ pub fn command(args: &[Bytes]) -> Reply {
         }),
         b"help" => help_of("command"),
         _ => match lookup(b"command") {
-            Some(spec) => wording::unknown_subcommand(spec, name),
-            None => wording::unknown_command(args),
+            Some(spec) => error_messages::unknown_subcommand(spec, name),
+            None => error_messages::unknown_command(args),
         },
     }
 }
@@ -142,10 +142,10 @@ fn command_list(args: &[Bytes]) -> Reply {
                     let pattern = value.to_ascii_lowercase();
                     listed(&|spec| glob::matches(&pattern, spec.name.as_bytes()))
                 }
-                _ => Reply::error(wording::SYNTAX),
+                _ => Reply::error(error_messages::SYNTAX),
             }
         }
-        _ => Reply::error(wording::SYNTAX),
+        _ => Reply::error(error_messages::SYNTAX),
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(infos.len(), all.len());
         assert_eq!(run("command list filterby pattern HGETA*"), Reply::Array(vec![text("hgetall")]));
         assert_eq!(run("command list filterby module x"), Reply::Array(vec![]));
-        assert_eq!(run("command list filterby color red"), Reply::error(wording::SYNTAX));
+        assert_eq!(run("command list filterby color red"), Reply::error(error_messages::SYNTAX));
         let Reply::Array(hashes) = run("command list filterby aclcat hash") else { panic!() };
         assert_eq!(hashes.len(), 16);
     }

@@ -12,12 +12,12 @@ use storage::rows::{self, decode_expiry_row, decode_garbage_row, table_range, TA
 use storage::{KeyRef, Meta, Reader, StorageError};
 use types::{Slot, SlotRange, UnixMillis};
 
-use crate::exec::{Exec, Step};
+use crate::exec::{CommandResult, Exec};
 use crate::keys::walk::visit_keys;
 
 /// Deletes up to `limit` expired keys of a slot. Replies with the number of index rows handled. If
 /// that is `limit`, there may be more.
-pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
+pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> CommandResult {
     let (from, to) = rows::due_range(slot, exec.now_ms);
     let due = first_rows(exec, &from, &to, limit)?;
     for (row, _) in &due {
@@ -36,7 +36,7 @@ pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Ste
 
 /// Deletes up to `limit` rows of dead generations in a slot, garbage rows included. Replies with
 /// the number of rows handled. If that is `limit`, there may be more.
-pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
+pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> CommandResult {
     let (from, to) = table_range(slot, TABLE_GARBAGE);
     let mut left = limit;
     for (garbage, _) in first_rows(exec, &from, &to, limit)? {
@@ -57,7 +57,7 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
 }
 
 /// Returns the first rows of a range, with the lengths of their values.
-fn first_rows(exec: &Exec<'_, '_>, from: &[u8], to: &[u8], limit: u32) -> Step<Vec<(Bytes, usize)>> {
+fn first_rows(exec: &Exec<'_, '_>, from: &[u8], to: &[u8], limit: u32) -> CommandResult<Vec<(Bytes, usize)>> {
     let mut found = Vec::new();
     if limit > 0 {
         exec.txn.scan(from, to, &mut |row, value| {

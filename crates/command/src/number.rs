@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use crate::exec::{fail, Step};
-use crate::wording;
+use crate::error_messages;
+use crate::exec::{fail, CommandResult};
 
 /// Parses what Redis's `string2ll` accepts: no spaces, no `+`, no leading zeros, no `-0`.
 pub fn parse_integer(text: &[u8]) -> Option<i64> {
@@ -33,11 +33,11 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-pub(crate) fn integer(text: &[u8]) -> Step<i64> {
-    integer_or(text, wording::NOT_AN_INTEGER)
+pub(crate) fn integer(text: &[u8]) -> CommandResult<i64> {
+    integer_or(text, error_messages::NOT_AN_INTEGER)
 }
 
-pub(crate) fn integer_or(text: &[u8], error: impl Into<Cow<'static, str>>) -> Step<i64> {
+pub(crate) fn integer_or(text: &[u8], error: impl Into<Cow<'static, str>>) -> CommandResult<i64> {
     match parse_integer(text) {
         Some(value) => Ok(value),
         None => fail(error),
@@ -49,11 +49,11 @@ pub(crate) fn integer_or(text: &[u8], error: impl Into<Cow<'static, str>>) -> St
 /// # Errors
 /// The text of the error reply.
 pub fn database_index(text: &[u8], databases: u16) -> Result<u16, &'static str> {
-    let number = parse_integer(text).ok_or(wording::NOT_AN_INTEGER)?;
+    let number = parse_integer(text).ok_or(error_messages::NOT_AN_INTEGER)?;
     if i32::try_from(number).is_err() {
-        return Err(wording::BEYOND_INT);
+        return Err(error_messages::BEYOND_INT);
     }
-    u16::try_from(number).ok().filter(|db| *db < databases).ok_or(wording::DB_OUT_OF_RANGE)
+    u16::try_from(number).ok().filter(|db| *db < databases).ok_or(error_messages::DB_OUT_OF_RANGE)
 }
 
 pub(crate) fn decimal_bytes(value: i64) -> Bytes {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::exec::{Exec, Step};
+use crate::exec::{CommandResult, Exec};
 
 /// Redis's command flags.
 pub mod flags {
@@ -63,7 +63,7 @@ impl FieldSpec {
     pub(crate) const PAIRS: FieldSpec = FieldSpec { first: 2, count: usize::MAX, step: 2 };
 }
 
-pub type KeyspaceFn = fn(&[Bytes], &mut Exec<'_, '_>) -> Step;
+pub type KeyspaceFn = fn(&[Bytes], &mut Exec<'_, '_>) -> CommandResult;
 
 #[derive(Clone, Copy)]
 pub enum Handler {

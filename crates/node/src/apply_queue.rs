@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use types::{LogIndex, RegionDescriptor, RegionId};
 
 use crate::apply::ToApply;
-use crate::lives;
+use crate::lifecycle;
 use crate::planted::{self, Bug};
 
 /// Maximum number of hand-outs that go to the apply thread without an attempt. Each attempt that
@@ -34,7 +34,7 @@ pub enum ApplyJob<C> {
     },
     /// A step of a peer's life begins. Of a region whose rows are replaced nothing comes before they are, of one that
     /// ends nothing comes ever again.
-    Life(lives::Job),
+    Life(lifecycle::Job),
     /// Load the region, whose rows were replaced by a snapshot.
     Reload(RegionDescriptor),
 }
@@ -124,9 +124,9 @@ impl<C> ApplyQueue<C> {
     }
 
     /// Sends a step of a peer's lifecycle, for the effect `Life`.
-    pub fn live(&mut self, job: lives::Job, executor: &mut impl Executor<C>) {
+    pub fn live(&mut self, job: lifecycle::Job, executor: &mut impl Executor<C>) {
         let region = job.region();
-        if matches!(job, lives::Job::Replace { .. } | lives::Job::End { .. }) {
+        if matches!(job, lifecycle::Job::Replace { .. } | lifecycle::Job::End { .. }) {
             self.stopped.remove(&region);
         }
         self.send(region, Vec::new(), executor);
@@ -254,7 +254,7 @@ pub enum Next<C> {
     /// Execute these entries in one write set.
     Entries { by_region: BTreeMap<RegionId, Vec<ToApply<C>>> },
     /// Has execution begin the job ([`crate::Execution::begin`]). Then its steps are carried out, beside execution.
-    Life(lives::Job),
+    Life(lifecycle::Job),
     /// Load the region from its rows.
     Reload(RegionDescriptor),
 }
@@ -311,15 +311,15 @@ impl<C> Backlog<C> {
 
     /// Tracks whether a `Reload` may be executed. A job's steps run in parallel with execution, so
     /// the peer may be removed before the rows of an earlier snapshot are loaded.
-    fn expect_reload(&mut self, job: &lives::Job) {
+    fn expect_reload(&mut self, job: &lifecycle::Job) {
         match job {
-            lives::Job::Replace { descriptor, .. } => drop(self.reloads.insert(descriptor.id, true)),
-            lives::Job::End { region, .. } => {
+            lifecycle::Job::Replace { descriptor, .. } => drop(self.reloads.insert(descriptor.id, true)),
+            lifecycle::Job::End { region, .. } => {
                 if let Some(is_wanted) = self.reloads.get_mut(region) {
                     *is_wanted = false;
                 }
             }
-            lives::Job::Differ { .. } | lives::Job::Hold { .. } | lives::Job::Release { .. } => {}
+            lifecycle::Job::Differ { .. } | lifecycle::Job::Hold { .. } | lifecycle::Job::Release { .. } => {}
         }
     }
 

@@ -35,7 +35,7 @@ mod apply;
 mod apply_queue;
 mod item;
 mod leadership;
-pub mod lives;
+pub mod lifecycle;
 pub mod planted;
 mod queue;
 pub mod reads;

@@ -10,7 +10,7 @@ use cluster::Mark;
 use replica::PeerSeed;
 use storage::RegionState;
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term, FIRST_INDEX};
-use wal::PeerLife;
+use wal::PeerLifecycle;
 
 use crate::planted::{self, Bug};
 
@@ -22,9 +22,9 @@ pub trait Kept {
     type Error;
 
     /// Returns the lifecycle state of every region that has or had a peer on this store.
-    fn lives(&self) -> Vec<(RegionId, PeerLife)>;
+    fn lives(&self) -> Vec<(RegionId, PeerLifecycle)>;
 
-    fn set_lives(&mut self, lives: &[(RegionId, PeerLife)]) -> Result<(), Self::Error>;
+    fn set_lives(&mut self, lives: &[(RegionId, PeerLifecycle)]) -> Result<(), Self::Error>;
 
     /// Creates the logs of peers as those of a cluster's first regions.
     fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), Self::Error>;
@@ -79,11 +79,11 @@ pub struct Recovered {
 pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Error> {
     adopt_orphans(store, kept)?;
     for (region, life) in kept.lives() {
-        if let PeerLife::Applying { descriptor, index, term } = life {
+        if let PeerLifecycle::Applying { descriptor, index, term } = life {
             if !planted::is(Bug::SnapshotNotFinished) {
                 kept.replace_rows(&descriptor, index, term)?;
             }
-            kept.set_lives(&[(region, PeerLife::Exists { descriptor, parent: None })])?;
+            kept.set_lives(&[(region, PeerLifecycle::Exists { descriptor, parent: None })])?;
         }
     }
     let lives = kept.lives();
@@ -97,9 +97,9 @@ pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Er
     let mut recovered = Recovered::default();
     for (region, life) in lives {
         let (made, parent) = match life {
-            PeerLife::Exists { descriptor, parent } => (descriptor, parent),
-            PeerLife::Applying { descriptor, .. } => (descriptor, None),
-            PeerLife::Tombstone { peer } => {
+            PeerLifecycle::Exists { descriptor, parent } => (descriptor, parent),
+            PeerLifecycle::Applying { descriptor, .. } => (descriptor, None),
+            PeerLifecycle::Tombstone { peer } => {
                 recovered.tombstones.insert(region, peer);
                 continue;
             }
@@ -109,7 +109,7 @@ pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Er
         match made.peer_on(store).map(|peer| peer.id) {
             Some(peer) if (has_merged || !newest.has_peer_on(store)) && !planted::is(Bug::EndForgotten) => {
                 // The entry that removes the peer is applied, but the removal was not finished.
-                ended.push((region, PeerLife::Tombstone { peer }));
+                ended.push((region, PeerLifecycle::Tombstone { peer }));
                 recovered.tombstones.insert(region, peer);
             }
             _ => {

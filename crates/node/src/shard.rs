@@ -21,7 +21,7 @@ use types::{
 
 use crate::apply::{ToApply, Watch};
 use crate::leadership::Leadership;
-use crate::lives::Job;
+use crate::lifecycle::Job;
 use crate::planted::{self, Bug};
 use crate::queue::{May, Queue, Waiting};
 use crate::work::{Outcome, Refusal, Submit};

@@ -29,7 +29,7 @@ use crate::data::{self, Allow, Held, Order};
 use crate::even;
 use crate::fill::{Fill, Ordered};
 use crate::load::{gap, Loads};
-use crate::round::{At, Round, Seat};
+use crate::round::{Replica, Round, StoreIndex};
 use crate::{Operator, PlanLimits, Reason};
 
 mod change_places;
@@ -62,11 +62,11 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<O
 struct FromFull;
 
 impl Allow for FromFull {
-    fn gives(&self, fill: &Fill, from: At) -> bool {
+    fn gives(&self, fill: &Fill, from: StoreIndex) -> bool {
         fill.is_full(from)
     }
 
-    fn allows(&self, _: &Round<'_>, _: u32, _: At, _: At) -> bool {
+    fn allows(&self, _: &Round<'_>, _: u32, _: StoreIndex, _: StoreIndex) -> bool {
         true
     }
 }
@@ -83,7 +83,7 @@ struct NoWorse {
 }
 
 impl Allow for NoWorse {
-    fn allows(&self, round: &Round<'_>, region: u32, from: At, to: At) -> bool {
+    fn allows(&self, round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) -> bool {
         let loads = &self.loads;
         let leader = round.cells[region as usize].leader;
         let (cost, change) = if round.holds(region, to) {
@@ -115,13 +115,13 @@ impl Allow for NoWorse {
             }),
             // Writes must not wait longer under a future leader either.
             Some(_) => {
-                let best = |to: At| loads.waits.best(round, region, from, to);
+                let best = |to: StoreIndex| loads.waits.best(round, region, from, to);
                 loads.waits.of(round, region, leader, change) <= now && best(to) <= best(from)
             }
         }
     }
 
-    fn begun(&mut self, round: &Round<'_>, region: u32, from: At, to: At) {
+    fn begun(&mut self, round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) {
         if round.holds(region, to) {
             self.loads.move_leader(region, from, to);
         } else {
@@ -144,12 +144,16 @@ struct Relief {
     /// The loads of the two stores afterwards, the larger first.
     busy: (Ordered, Ordered),
     region: u32,
-    to: At,
+    to: StoreIndex,
 }
 
 /// Returns the voters that may lead after the leader's peer on `leaving` has gone. Voters on stores
 /// that should not lead are included only if there are no others.
-fn heirs<'a>(round: &'a Round<'_>, region: u32, leaving: At) -> impl Iterator<Item = &'a Seat> + 'a {
+fn heirs<'a>(
+    round: &'a Round<'_>,
+    region: u32,
+    leaving: StoreIndex,
+) -> impl Iterator<Item = &'a Replica> + 'a {
     let voters = move || round.seats(region).iter().filter(move |seat| seat.voter && seat.store != leaving);
     let any_may = voters().any(|seat| round.bar(seat.store).is_none());
     voters().filter(move |seat| !any_may || round.bar(seat.store).is_none())
@@ -201,7 +205,13 @@ impl Planner {
         }
     }
 
-    fn best_relief(&self, round: &Round<'_>, fill: &Fill, regions: &[u32], source: At) -> Option<Relief> {
+    fn best_relief(
+        &self,
+        round: &Round<'_>,
+        fill: &Fill,
+        regions: &[u32],
+        source: StoreIndex,
+    ) -> Option<Relief> {
         let by_leader = self.best_handover(round, regions, source);
         // No relief ranks before a leader's move that slows no writes.
         match by_leader {
@@ -210,7 +220,7 @@ impl Planner {
         }
     }
 
-    fn best_handover(&self, round: &Round<'_>, regions: &[u32], source: At) -> Option<Relief> {
+    fn best_handover(&self, round: &Round<'_>, regions: &[u32], source: StoreIndex) -> Option<Relief> {
         let loads = &self.loads;
         let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - self.gap));
         let mut best: Option<Relief> = None;
@@ -235,16 +245,23 @@ impl Planner {
         best
     }
 
-    fn best_copy(&self, round: &Round<'_>, fill: &Fill, regions: &[u32], source: At) -> Option<Relief> {
+    fn best_copy(
+        &self,
+        round: &Round<'_>,
+        fill: &Fill,
+        regions: &[u32],
+        source: StoreIndex,
+    ) -> Option<Relief> {
         if !round.has_data_room() || !round.has_data_room_at(source) {
             return None;
         }
         let loads = &self.loads;
         let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - self.gap));
-        let takes = |at: &At| {
+        let takes = |at: &StoreIndex| {
             *at != source && round.is_up(*at) && round.has_data_room_at(*at) && fill.admits(round, *at, 0)
         };
-        let mut calmest: Vec<At> = round.stores().filter(takes).filter(|&at| loads.busy(at) < low).collect();
+        let mut calmest: Vec<StoreIndex> =
+            round.stores().filter(takes).filter(|&at| loads.busy(at) < low).collect();
         calmest.sort_unstable_by_key(|&at| (Ordered::new(loads.busy(at)), at));
         let quickest = calmest.iter().map(|&at| loads.seconds_per_byte(at)).fold(f64::INFINITY, f64::min);
         let mut best: Option<Relief> = None;
@@ -264,7 +281,7 @@ impl Planner {
                 continue;
             }
             let companions = round.companions(region, source, source);
-            let fits = |to: &At| {
+            let fits = |to: &StoreIndex| {
                 let to = *to;
                 !round.holds(region, to)
                     && loads.busy(to) + loads.peer_cost(region, to) <= low
@@ -291,7 +308,7 @@ impl Planner {
 
     /// Returns true if every possible successor could bear the leadership. When a leader's peer
     /// moves, the driver chooses which peer leads next.
-    fn any_heir_will_do(&self, round: &Round<'_>, region: u32, source: At, low: f64) -> bool {
+    fn any_heir_will_do(&self, round: &Round<'_>, region: u32, source: StoreIndex, low: f64) -> bool {
         let loads = &self.loads;
         heirs(round, region, source).all(|heir| {
             let cost = loads.lead_cost(region, heir.store);
@@ -304,7 +321,7 @@ impl Planner {
         &mut self,
         round: &mut Round<'_>,
         fill: &mut Fill,
-        from: At,
+        from: StoreIndex,
         relief: Relief,
         reason: impl FnOnce(&Planner, (f64, f64)) -> Reason,
         operators: &mut Vec<Operator>,
@@ -332,7 +349,7 @@ impl Planner {
         operators.push(operator);
     }
 
-    fn busy_reason(&self, from: At, to: At, before: (f64, f64)) -> Reason {
+    fn busy_reason(&self, from: StoreIndex, to: StoreIndex, before: (f64, f64)) -> Reason {
         Reason::Busy {
             from_permille: permille(before.0),
             to_permille: permille(before.1),

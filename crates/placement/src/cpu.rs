@@ -35,7 +35,7 @@ use types::StoreId;
 
 use crate::fill::Ordered;
 use crate::load::Loads;
-use crate::round::{At, Round, Table, NOWHERE};
+use crate::round::{Round, StoreIndex, Table, NOWHERE};
 use crate::{ClusterView, Cpu, Operator, PlanLimits, Policy, Reason, RegionView, StoreState, StoreView};
 
 /// CPU, in cores, that a store's process uses at rest.
@@ -260,21 +260,21 @@ impl Cpus {
         cpus
     }
 
-    fn machine_of(&self, at: At) -> Option<u32> {
+    fn machine_of(&self, at: StoreIndex) -> Option<u32> {
         self.machine_of.get(at as usize).copied().flatten()
     }
 
-    fn machine(&self, at: At) -> Option<&Machine> {
+    fn machine(&self, at: StoreIndex) -> Option<&Machine> {
         self.machine_of(at).map(|machine| &self.machines[machine as usize])
     }
 
     /// Returns the cores that leading the region takes on the store.
-    fn lead_cost(&self, region: &RegionView, at: At) -> f64 {
+    fn lead_cost(&self, region: &RegionView, at: StoreIndex) -> f64 {
         self.per_unit.get(at as usize).map_or(0.0, |per_unit| per_unit * units(region).lead)
     }
 
     /// Moves the cost of leading the region. Either store may be `NOWHERE`.
-    pub fn move_lead(&mut self, region: &RegionView, from: At, to: At) {
+    pub fn move_lead(&mut self, region: &RegionView, from: StoreIndex, to: StoreIndex) {
         for (at, sign) in [(from, -1.0), (to, 1.0)] {
             let cost = sign * self.lead_cost(region, at);
             if let Some(machine) = self.machine_of(at) {
@@ -286,7 +286,7 @@ impl Cpus {
 
     /// Returns the share of the store's machine that is expected to be busy, and its cores. `None`:
     /// unknown.
-    pub fn expected(&self, at: At) -> Option<(f64, f64)> {
+    pub fn expected(&self, at: StoreIndex) -> Option<(f64, f64)> {
         self.machine(at).map(|machine| (machine.share(), machine.cores))
     }
 
@@ -295,7 +295,7 @@ impl Cpus {
         machine.cores * if machine.high { self.low.min(self.limit) } else { self.limit }
     }
 
-    fn shares_machine(&self, one: At, other: At) -> bool {
+    fn shares_machine(&self, one: StoreIndex, other: StoreIndex) -> bool {
         self.machine_of(one).is_some_and(|machine| self.machine_of(other) == Some(machine))
     }
 }
@@ -316,7 +316,7 @@ fn per_unit(view: &ClusterView, mean_units: impl Fn(usize) -> f64) -> Vec<f64> {
 impl Round<'_> {
     /// Returns true if the CPU of `to` has room for leading the region, or if the present leader is
     /// on the same machine. An unknown CPU has room.
-    pub fn cpu_fits(&self, region: u32, to: At) -> bool {
+    pub fn cpu_fits(&self, region: u32, to: StoreIndex) -> bool {
         let Some(machine) = self.cpus.machine(to) else {
             // A store that was too busy lately and has restarted has reported nothing yet.
             return !self.view.stores[to as usize].cpu_high;
@@ -328,7 +328,7 @@ impl Round<'_> {
 
     /// Returns true if a policy may move the region's leader to `to`. Either its CPU has room, or
     /// no voter's has and the machine would be no busier than the leader's is at present.
-    pub fn cpu_allows(&self, region: u32, to: At) -> bool {
+    pub fn cpu_allows(&self, region: u32, to: StoreIndex) -> bool {
         if self.cpu_fits(region, to) {
             return true;
         }
@@ -404,20 +404,20 @@ struct Fitness {
     speed: Reverse<u64>,
     leaders: u32,
     share: Ordered,
-    store: At,
+    store: StoreIndex,
 }
 
 /// Returns the voter that the policy prefers among those on other machines that are known to have
 /// room.
-fn heir(round: &Round<'_>, policy: Policy, loads: Option<&Loads>, region: u32) -> Option<At> {
+fn heir(round: &Round<'_>, policy: Policy, loads: Option<&Loads>, region: u32) -> Option<StoreIndex> {
     let leader = round.cells[region as usize].leader;
-    let takes = |at: &At| {
+    let takes = |at: &StoreIndex| {
         round.has_room_towards(*at)
             && !round.cpus.shares_machine(leader, *at)
             && round.cpus.machine(*at).is_some()
             && round.cpu_fits(region, *at)
     };
-    let rank = |at: At| {
+    let rank = |at: StoreIndex| {
         let busy_max = f64::from(round.limits.busy_percent_min) / 100.0;
         Fitness {
             busy: loads.is_some_and(|loads| loads.busy(at) + loads.lead_cost(region, at) > busy_max),
@@ -430,9 +430,9 @@ fn heir(round: &Round<'_>, policy: Policy, loads: Option<&Loads>, region: u32) -
     round.able(region).filter(takes).map(rank).min().map(|fitness| fitness.store)
 }
 
-fn hand_over(round: &mut Round<'_>, region: u32, to: At, operators: &mut Vec<Operator>) {
+fn hand_over(round: &mut Round<'_>, region: u32, to: StoreIndex, operators: &mut Vec<Operator>) {
     let from = round.cells[region as usize].leader;
-    let shown = |at: At| round.cpus.expected(at).unwrap_or_default();
+    let shown = |at: StoreIndex| round.cpus.expected(at).unwrap_or_default();
     let permille = |share: f64| (share * 1000.0).round() as u64;
     let (from_now, to_now) = (shown(from), shown(to));
     let to_after = to_now.0 + round.cpus.lead_cost(round.region(region), to) / to_now.1;

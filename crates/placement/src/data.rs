@@ -20,7 +20,7 @@
 //! an equally cold region that cannot be moved yet.
 
 use crate::fill::{Fill, Ordered, Room, WEIGHT_MIN};
-use crate::round::{At, Round, NOWHERE};
+use crate::round::{Round, StoreIndex, NOWHERE};
 use crate::{Operator, Reason};
 use search::{Key, Offer, Search, Targets};
 
@@ -45,20 +45,20 @@ const HELPLESS_PART: u64 = 256;
 /// Further conditions that a policy puts on moves.
 pub(crate) trait Allow {
     /// Returns true if this store may give anything.
-    fn gives(&self, _fill: &Fill, _from: At) -> bool {
+    fn gives(&self, _fill: &Fill, _from: StoreIndex) -> bool {
         true
     }
 
-    fn allows(&self, round: &Round<'_>, region: u32, from: At, to: At) -> bool;
+    fn allows(&self, round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) -> bool;
 
     /// Called when a move has been planned.
-    fn begun(&mut self, _round: &Round<'_>, _region: u32, _from: At, _to: At) {}
+    fn begun(&mut self, _round: &Round<'_>, _region: u32, _from: StoreIndex, _to: StoreIndex) {}
 }
 
 pub(crate) struct All;
 
 impl Allow for All {
-    fn allows(&self, _: &Round<'_>, _: u32, _: At, _: At) -> bool {
+    fn allows(&self, _: &Round<'_>, _: u32, _: StoreIndex, _: StoreIndex) -> bool {
         true
     }
 }
@@ -105,10 +105,10 @@ fn next_source(
     allow: &impl Allow,
     targets: &Targets,
     exhausted: &[bool],
-) -> Option<At> {
+) -> Option<StoreIndex> {
     let lowest = targets.levels.iter().copied().fold(f64::INFINITY, f64::min);
     // If there is room only within the band, only stores that shed give.
-    let worth = |at: At| {
+    let worth = |at: StoreIndex| {
         fill.is_gap(round, fill.level(round, at), lowest) || (fill.is_full(at) && lowest == f64::INFINITY)
     };
     round
@@ -125,7 +125,7 @@ fn best_offer(
     allow: &impl Allow,
     targets: &Targets,
     regions: &[u32],
-    source: At,
+    source: StoreIndex,
 ) -> Option<Offer> {
     let search = Search { round, fill, allow, targets, source };
     let leads =
@@ -170,17 +170,17 @@ fn best_to_shed(search: &Search<'_, impl Allow>, regions: &[u32]) -> Option<Offe
 }
 
 /// Returns the bytes that a store has to shed.
-fn excess(round: &Round<'_>, fill: &Fill, source: At) -> u64 {
+fn excess(round: &Round<'_>, fill: &Fill, source: StoreIndex) -> u64 {
     let Some(percent) = fill.sheds_to(source, round.limits) else { return 0 };
     let capacity = u128::from(round.view.stores[source as usize].capacity_bytes);
     let left = u64::try_from(capacity * u128::from(percent) / 100).unwrap_or(u64::MAX);
     round.totals.used[source as usize].saturating_sub(left)
 }
 
-fn move_peer(round: &Round<'_>, fill: &Fill, region: u32, from: At, to: At) -> Operator {
+fn move_peer(round: &Round<'_>, fill: &Fill, region: u32, from: StoreIndex, to: StoreIndex) -> Operator {
     let view = round.region(region);
     let totals = &round.totals;
-    let ppm = |at: At| (fill.weight(at) / WEIGHT_MIN).round() as u32;
+    let ppm = |at: StoreIndex| (fill.weight(at) / WEIGHT_MIN).round() as u32;
     let reason = if fill.is_full(from) {
         Reason::Full {
             used_bytes: totals.used[from as usize],
@@ -234,7 +234,7 @@ impl Held {
         Held { starts, regions }
     }
 
-    pub fn by(&self, store: At) -> &[u32] {
+    pub fn by(&self, store: StoreIndex) -> &[u32] {
         &self.regions[self.starts[store as usize] as usize..self.starts[store as usize + 1] as usize]
     }
 }

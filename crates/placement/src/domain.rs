@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::round::{At, Seat};
+use crate::round::{Replica, StoreIndex};
 use crate::{ClusterView, StoreState};
 
 pub(crate) struct Domains {
@@ -48,14 +48,14 @@ impl Domains {
         self.up.len()
     }
 
-    pub fn of(&self, store: At) -> Option<u32> {
+    pub fn of(&self, store: StoreIndex) -> Option<u32> {
         self.of.get(store as usize).copied()
     }
 
     /// Returns true if a peer could move to a domain with at least two peers fewer than its own
     /// has. Exactly then fewer pairs share a domain afterwards. Does not check whether a store
     /// there has room.
-    pub fn can_spread(&self, seats: &[Seat]) -> bool {
+    pub fn can_spread(&self, seats: &[Replica]) -> bool {
         if !self.labelled {
             return false;
         }

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use types::META_REGION;
 
 use crate::data::Allow;
-use crate::round::{At, Round};
+use crate::round::{Round, StoreIndex};
 use crate::{Operator, Reason};
 
 /// The order among regions that could move: the least busy first, since fewest clients notice, then
@@ -34,7 +34,7 @@ struct Movable {
     /// Store `s` leads `led[starts[s]..starts[s + 1]]`.
     starts: Vec<u32>,
     led: Vec<Led>,
-    candidates: Vec<At>,
+    candidates: Vec<StoreIndex>,
 }
 
 #[derive(Clone, Copy)]
@@ -50,8 +50,8 @@ struct Led {
 /// One step of a chain: the leader of the region at position `led` moves from `from` to `to`.
 #[derive(Clone, Copy)]
 struct Step {
-    from: At,
-    to: At,
+    from: StoreIndex,
+    to: StoreIndex,
     led: u32,
 }
 
@@ -108,7 +108,7 @@ fn is_uneven(round: &Round<'_>) -> bool {
 impl Movable {
     fn new(round: &Round<'_>) -> Movable {
         let stores = round.view.stores.len();
-        let mut by_leader: Vec<(At, u32)> = Vec::with_capacity(round.cells.len());
+        let mut by_leader: Vec<(StoreIndex, u32)> = Vec::with_capacity(round.cells.len());
         for (at, cell) in (0..).zip(&round.cells) {
             if cell.free && round.is_up(cell.leader) && round.region(at).id != META_REGION {
                 by_leader.push((cell.leader, at));
@@ -140,11 +140,11 @@ impl Movable {
         Movable { starts, led, candidates }
     }
 
-    fn led_by(&self, store: At) -> std::ops::Range<u32> {
+    fn led_by(&self, store: StoreIndex) -> std::ops::Range<u32> {
         self.starts[store as usize]..self.starts[store as usize + 1]
     }
 
-    fn candidates_of(&self, led: &Led) -> &[At] {
+    fn candidates_of(&self, led: &Led) -> &[StoreIndex] {
         &self.candidates[led.first as usize..(led.first + led.count) as usize]
     }
 }
@@ -159,8 +159,8 @@ struct Search {
     exhausted: Vec<bool>,
     /// By store: the step by which the current search reached it.
     reached_by: Vec<Option<Step>>,
-    queue: VecDeque<At>,
-    visited: Vec<At>,
+    queue: VecDeque<StoreIndex>,
+    visited: Vec<StoreIndex>,
 }
 
 impl Search {
@@ -177,7 +177,8 @@ impl Search {
     fn find(&mut self, round: &Round<'_>, movable: &Movable, allow: &impl Allow) -> Option<Vec<Step>> {
         let counts = &round.totals.leaders;
         loop {
-            let live = (0..counts.len() as At).filter(|&at| round.is_up(at) && !self.exhausted[at as usize]);
+            let live =
+                (0..counts.len() as StoreIndex).filter(|&at| round.is_up(at) && !self.exhausted[at as usize]);
             // `max_by_key` would return the last of equals; the lowest id is wanted.
             let source = live.min_by_key(|&at| (std::cmp::Reverse(counts[at as usize]), at))?;
             if counts[source as usize] < 2 {
@@ -199,7 +200,7 @@ impl Search {
     /// one that leads the fewest regions.
     fn search_from(
         &mut self,
-        source: At,
+        source: StoreIndex,
         round: &Round<'_>,
         movable: &Movable,
         allow: &impl Allow,
@@ -210,7 +211,7 @@ impl Search {
         self.queue.push_back(source);
         self.visited.push(source);
         while let Some(from) = self.queue.pop_front() {
-            let mut best: Option<(u32, At, Pick, Step)> = None;
+            let mut best: Option<(u32, StoreIndex, Pick, Step)> = None;
             for at in movable.led_by(from) {
                 let led = &movable.led[at as usize];
                 if led.taken {
@@ -255,7 +256,7 @@ impl Search {
         None
     }
 
-    fn chain_to(&self, source: At, last: Step) -> Vec<Step> {
+    fn chain_to(&self, source: StoreIndex, last: Step) -> Vec<Step> {
         let mut chain = vec![last];
         let mut from = last.from;
         while from != source {

@@ -8,7 +8,7 @@ use types::{RegionId, StoreId, META_REGION};
 use crate::leader_only::is_worth_it;
 use crate::load::Loads;
 use crate::repair::kept_voters;
-use crate::round::{position, At, Eligibility, Round, NOWHERE};
+use crate::round::{position, Eligibility, Round, StoreIndex, NOWHERE};
 use crate::units::{Bytes, BytesPerSecond, Cores, Nanos, Percent};
 use crate::{ClusterView, Operator, PlanLimits, Policy, RegionView};
 
@@ -45,7 +45,7 @@ pub struct CpuShare {
 }
 
 impl CpuShare {
-    pub(crate) fn of(round: &Round<'_>, store: At) -> Option<CpuShare> {
+    pub(crate) fn of(round: &Round<'_>, store: StoreIndex) -> Option<CpuShare> {
         let permille = |value: f64| (value * 1000.0).round() as u64;
         let (share, cores) = round.cpus.expected(store)?;
         Some(CpuShare { busy_permille: permille(share), millicores: permille(cores) })

@@ -8,7 +8,7 @@ use types::{StoreId, META_REGION};
 use crate::class::APART;
 use crate::fill::{Fill, WEIGHT_MIN};
 use crate::load::Loads;
-use crate::round::{At, Round, NOWHERE};
+use crate::round::{Round, StoreIndex, NOWHERE};
 use crate::units::{Bytes, BytesPerSecond, Cores, Nanos, Percent};
 use crate::{ClusterView, CpuShare, Operator, PlanLimits, Policy, StoreState};
 
@@ -101,7 +101,7 @@ pub fn explain_store(
         [operator.from(), operator.to()].contains(&Some(store)) || (operator.to().is_none() && leads())
     };
     let rating = &round.ratings[at as usize];
-    let is_equal = |other: &At| {
+    let is_equal = |other: &StoreIndex| {
         let class = round.ratings[*other as usize].classes.writes;
         *other != at && class.is_some() && class == rating.classes.writes
     };

@@ -4,7 +4,7 @@
 //! The *level* of a store is the data it holds divided by its weight. Data flows from high levels
 //! to low ones.
 
-use crate::round::{At, Round, Seat, NOWHERE};
+use crate::round::{Replica, Round, StoreIndex, NOWHERE};
 use crate::wait::Waits;
 use crate::{PlanLimits, Policy, StoreState, StoreView};
 
@@ -27,7 +27,7 @@ pub(crate) struct Fill {
 impl Fill {
     pub fn new(round: &Round<'_>, policy: Policy) -> Fill {
         let mut weights: Vec<f64> = round.stores().map(|at| own_weight(round, at, policy)).collect();
-        let up = |at: &At| round.is_up(*at);
+        let up = |at: &StoreIndex| round.is_up(*at);
         let most = round.stores().filter(up).map(|at| weights[at as usize]).fold(0.0, f64::max);
         for weight in &mut weights {
             // If no store has a weight, all are equal.
@@ -60,13 +60,13 @@ impl Fill {
         self.mean = data / up().map(|at| self.weight(at)).sum::<f64>().max(WEIGHT_MIN);
     }
 
-    pub fn is_full(&self, at: At) -> bool {
+    pub fn is_full(&self, at: StoreIndex) -> bool {
         self.full[at as usize]
     }
 
     /// Returns true if a shedding store is below the limit that made it shed and has room for
     /// writes. It may then take its time.
-    pub fn has_time(&self, round: &Round<'_>, at: At) -> bool {
+    pub fn has_time(&self, round: &Round<'_>, at: StoreIndex) -> bool {
         let PlanLimits { full_percent, reserve_percent, .. } = *round.limits;
         let percent = if self.crowded { reserve_percent } else { full_percent };
         stays_below(round, at, 0, percent) && !round.is_out_of_room(at)
@@ -74,7 +74,7 @@ impl Fill {
 
     /// Returns the percentage of its capacity down to which a store sheds, or `None` if it does not
     /// shed.
-    pub fn sheds_to(&self, at: At, limits: &PlanLimits) -> Option<u32> {
+    pub fn sheds_to(&self, at: StoreIndex, limits: &PlanLimits) -> Option<u32> {
         let percent = if self.crowded { limits.reserve_percent } else { limits.full_percent_low };
         self.is_full(at).then_some(percent)
     }
@@ -82,11 +82,11 @@ impl Fill {
     /// Returns the seconds per byte that the region's writes would wait after its peer on `from`
     /// has moved to `to`. If `to` is `NOWHERE`, only the remaining peers count. Returns 0 if the
     /// policy does not distinguish stores by speed.
-    pub fn wait_after(&self, round: &Round<'_>, region: u32, from: At, to: At) -> f64 {
+    pub fn wait_after(&self, round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) -> f64 {
         self.waits.as_ref().map_or(0.0, |waits| waits.best(round, region, from, to))
     }
 
-    pub fn weight(&self, at: At) -> f64 {
+    pub fn weight(&self, at: StoreIndex) -> f64 {
         if self.full[at as usize] {
             WEIGHT_MIN
         } else {
@@ -94,16 +94,16 @@ impl Fill {
         }
     }
 
-    pub fn level(&self, round: &Round<'_>, at: At) -> f64 {
+    pub fn level(&self, round: &Round<'_>, at: StoreIndex) -> f64 {
         round.totals.data[at as usize] as f64 / self.weight(at)
     }
 
     /// Returns the level after the store has received a region of this size.
-    pub fn level_with(&self, round: &Round<'_>, at: At, size: u64) -> f64 {
+    pub fn level_with(&self, round: &Round<'_>, at: StoreIndex, size: u64) -> f64 {
         round.totals.data[at as usize].saturating_add(size) as f64 / self.weight(at)
     }
 
-    pub fn level_without(&self, round: &Round<'_>, at: At, size: u64) -> f64 {
+    pub fn level_without(&self, round: &Round<'_>, at: StoreIndex, size: u64) -> f64 {
         round.totals.data[at as usize].saturating_sub(size) as f64 / self.weight(at)
     }
 
@@ -114,14 +114,14 @@ impl Fill {
 
     /// Returns true if the store may take data at all: neither its capacity nor its device is
     /// exhausted. The device may be filled by something other than data.
-    fn takes_any(&self, round: &Round<'_>, at: At) -> bool {
+    fn takes_any(&self, round: &Round<'_>, at: StoreIndex) -> bool {
         !self.is_full(at) && !round.is_out_of_room(at)
     }
 
     /// Returns true if a store may take a region of this many bytes that has no need to come. It
     /// must stay well below the lower end of the band, so that a store takes back nothing that it
     /// has shed.
-    pub fn admits(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
+    pub fn admits(&self, round: &Round<'_>, at: StoreIndex, bytes: u64) -> bool {
         let percent = if self.crowded { round.limits.reserve_percent } else { round.limits.fill_percent };
         self.takes_any(round, at) && stays_below(round, at, bytes, percent)
     }
@@ -129,7 +129,7 @@ impl Fill {
     /// Returns true if a region of `comes` bytes may come to the store in exchange for one of
     /// `goes` bytes. While it holds both it must not begin to shed. Afterwards it must be no fuller
     /// than before, or, if it does not shed, still in the lower half of the band.
-    pub fn admits_for_another(&self, round: &Round<'_>, at: At, comes: u64, goes: u64) -> bool {
+    pub fn admits_for_another(&self, round: &Round<'_>, at: StoreIndex, comes: u64, goes: u64) -> bool {
         let PlanLimits { full_percent, full_percent_low, .. } = *round.limits;
         let more = comes.saturating_sub(goes);
         let middle = full_percent_low.midpoint(full_percent);
@@ -142,7 +142,14 @@ impl Fill {
     /// is shed. `Room::Band` is for regions that must be shed and fit nowhere below the band. In
     /// that case, and if all stores are full, the target must not end up fuller than the source.
     /// Each such move lowers the sum of squared fills, so they end.
-    pub fn admits_from(&self, round: &Round<'_>, from: At, at: At, bytes: u64, room: Room) -> bool {
+    pub fn admits_from(
+        &self,
+        round: &Round<'_>,
+        from: StoreIndex,
+        at: StoreIndex,
+        bytes: u64,
+        room: Room,
+    ) -> bool {
         let percent = match room {
             _ if self.crowded => round.limits.reserve_percent,
             Room::Usual => return self.admits(round, at, bytes),
@@ -154,7 +161,7 @@ impl Fill {
     }
 
     /// Returns true if the store may take any region at all.
-    pub fn is_open(&self, round: &Round<'_>, at: At, room: Room) -> bool {
+    pub fn is_open(&self, round: &Round<'_>, at: StoreIndex, room: Room) -> bool {
         match room {
             Room::Usual => self.admits(round, at, 0),
             Room::Band => self.takes_any(round, at),
@@ -163,14 +170,14 @@ impl Fill {
 
     /// Returns true if a region that must go somewhere may come here: the store stays below the
     /// reserve limit.
-    pub fn admits_at_need(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
+    pub fn admits_at_need(&self, round: &Round<'_>, at: StoreIndex, bytes: u64) -> bool {
         !round.is_out_of_room(at) && stays_below(round, at, bytes, round.limits.reserve_percent)
     }
 
     /// Returns the store for a new peer of the region. The new peer replaces the one on `leaving`,
     /// or none if that is `NOWHERE`. Prefers the fewest companions in the failure domain, then a
     /// store below the fill limit, then the lowest level.
-    pub fn place(&self, round: &Round<'_>, region: u32, leaving: At) -> Option<At> {
+    pub fn place(&self, round: &Round<'_>, region: u32, leaving: StoreIndex) -> Option<StoreIndex> {
         let bytes = round.region(region).bytes;
         let size = round.cells[region as usize].size;
         round
@@ -207,7 +214,7 @@ struct Place {
     companions: u32,
     crowded: bool,
     level: Ordered,
-    store: At,
+    store: StoreIndex,
 }
 
 /// A number from 0 up with a total order. NaN ranks last.
@@ -233,20 +240,20 @@ impl Ordered {
 impl Round<'_> {
     /// Returns the number of the region's peers in the failure domain of `at`, not counting peers
     /// on `at`, on `leaving` and on lost stores.
-    pub fn companions(&self, region: u32, leaving: At, at: At) -> u32 {
+    pub fn companions(&self, region: u32, leaving: StoreIndex, at: StoreIndex) -> u32 {
         if !self.domains.matter() {
             return 0;
         }
-        let stays = |seat: &&Seat| {
+        let stays = |seat: &&Replica| {
             seat.store != leaving && seat.store != NOWHERE && self.state(seat.store) != StoreState::Lost
         };
         let domain = self.domains.of(at);
-        let shares = |seat: &&Seat| seat.store != at && self.domains.of(seat.store) == domain;
+        let shares = |seat: &&Replica| seat.store != at && self.domains.of(seat.store) == domain;
         self.seats(region).iter().filter(stays).filter(shares).count() as u32
     }
 }
 
-fn own_weight(round: &Round<'_>, at: At, policy: Policy) -> f64 {
+fn own_weight(round: &Round<'_>, at: StoreIndex, policy: Policy) -> f64 {
     match policy {
         Policy::Even | Policy::LeaderOnly => 1.0,
         Policy::Alor | Policy::Adaptive => {
@@ -261,7 +268,7 @@ fn own_weight(round: &Round<'_>, at: At, policy: Policy) -> f64 {
     }
 }
 
-fn stays_below(round: &Round<'_>, at: At, bytes: u64, percent: u32) -> bool {
+fn stays_below(round: &Round<'_>, at: StoreIndex, bytes: u64, percent: u32) -> bool {
     let capacity = round.view.stores[at as usize].capacity_bytes;
     let after = round.totals.used[at as usize].saturating_add(bytes);
     capacity == 0 || u128::from(after) * 100 <= u128::from(capacity) * u128::from(percent)
@@ -269,9 +276,9 @@ fn stays_below(round: &Round<'_>, at: At, bytes: u64, percent: u32) -> bool {
 
 /// Returns true if `to`, after taking this many bytes, holds no larger part of its capacity than
 /// `from` holds after giving them.
-fn stays_emptier(round: &Round<'_>, from: At, to: At, bytes: u64) -> bool {
-    let capacity = |at: At| u128::from(round.view.stores[at as usize].capacity_bytes);
-    let used = |at: At| round.totals.used[at as usize];
+fn stays_emptier(round: &Round<'_>, from: StoreIndex, to: StoreIndex, bytes: u64) -> bool {
+    let capacity = |at: StoreIndex| u128::from(round.view.stores[at as usize].capacity_bytes);
+    let used = |at: StoreIndex| round.totals.used[at as usize];
     let given = u128::from(used(from).saturating_sub(bytes));
     let taken = u128::from(used(to).saturating_add(bytes));
     capacity(to) == 0 || (capacity(from) > 0 && taken * capacity(from) <= given * capacity(to))

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 use crate::data::Allow;
 use crate::even;
-use crate::round::{At, Round};
+use crate::round::{Round, StoreIndex};
 use crate::{Operator, PlanLimits, Reason};
 
 /// The order in which moves begin: the largest gap in speed, then the busiest region, then the id.
@@ -25,7 +25,7 @@ struct Rank {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fitness {
     leaders: u32,
-    store: At,
+    store: StoreIndex,
 }
 
 pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
@@ -77,8 +77,8 @@ struct AsCapable {
 }
 
 impl Allow for AsCapable {
-    fn allows(&self, round: &Round<'_>, region: u32, from: At, to: At) -> bool {
-        let speed = |at: At| self.speeds[at as usize];
+    fn allows(&self, round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) -> bool {
+        let speed = |at: StoreIndex| self.speeds[at as usize];
         let best = round.candidates(region).map(speed).max().unwrap_or(0).max(speed(from));
         !is_worth_it(speed(to), best, round.limits)
     }
@@ -86,7 +86,7 @@ impl Allow for AsCapable {
 
 /// Returns the best of the fastest candidates, or `None` if all of these have as many moves towards
 /// them as they may. A slower store is not taken instead: the leader would move twice.
-fn target(round: &Round<'_>, region: u32, speeds: &[u64]) -> Option<At> {
+fn target(round: &Round<'_>, region: u32, speeds: &[u64]) -> Option<StoreIndex> {
     let fastest = round.candidates(region).map(|at| speeds[at as usize]).max()?;
     round
         .candidates(region)

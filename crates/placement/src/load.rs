@@ -9,7 +9,7 @@
 //!         + Σ over its leads  reads per second that miss RAM / such reads per second of s
 //! ```
 
-use crate::round::{At, Round, Seat, NOWHERE};
+use crate::round::{Replica, Round, StoreIndex, NOWHERE};
 use crate::wait::Waits;
 use crate::{Operator, PlanLimits, Spread};
 
@@ -65,7 +65,7 @@ impl Loads {
         loads
     }
 
-    pub fn busy(&self, at: At) -> f64 {
+    pub fn busy(&self, at: StoreIndex) -> f64 {
         self.busy[at as usize]
     }
 
@@ -82,7 +82,7 @@ impl Loads {
         let Demand { write_bytes, writes, .. } = self.demands[region as usize];
         let view = round.region(region);
         let least = 1.0 / f64::from(round.limits.repay_seconds.max(1));
-        let is_measured = |seat: &Seat| {
+        let is_measured = |seat: &Replica| {
             let store = round.view.stores.get(seat.store as usize);
             store.is_some_and(|store| store.spread.kv_bytes_per_s != Spread::EXACT.kv_bytes_per_s)
         };
@@ -95,7 +95,7 @@ impl Loads {
     }
 
     /// Returns the load that a peer of the region adds to a store.
-    pub fn peer_cost(&self, region: u32, at: At) -> f64 {
+    pub fn peer_cost(&self, region: u32, at: StoreIndex) -> f64 {
         let Demand { write_bytes, writes, .. } = self.demands[region as usize];
         if write_bytes > 0.0 {
             write_bytes * self.per_byte[at as usize]
@@ -105,33 +105,33 @@ impl Loads {
     }
 
     /// Returns the load that leading the region adds to that of the peer.
-    pub fn lead_cost(&self, region: u32, at: At) -> f64 {
+    pub fn lead_cost(&self, region: u32, at: StoreIndex) -> f64 {
         self.demands[region as usize].misses * self.per_op[at as usize]
     }
 
     /// Returns the device seconds that a copy of this many bytes takes, for reading at `from` and
     /// writing at `to`.
-    pub fn copy_cost(&self, bytes: u64, from: At, to: At) -> f64 {
+    pub fn copy_cost(&self, bytes: u64, from: StoreIndex, to: StoreIndex) -> f64 {
         bytes as f64 * (self.per_byte[from as usize] + self.per_byte[to as usize])
     }
 
-    pub fn seconds_per_byte(&self, at: At) -> f64 {
+    pub fn seconds_per_byte(&self, at: StoreIndex) -> f64 {
         self.per_byte[at as usize]
     }
 
-    pub fn move_leader(&mut self, region: u32, from: At, to: At) {
+    pub fn move_leader(&mut self, region: u32, from: StoreIndex, to: StoreIndex) {
         self.busy[from as usize] -= self.lead_cost(region, from);
         self.busy[to as usize] += self.lead_cost(region, to);
     }
 
     /// Subtracts the read load of a leader whose peer goes.
-    pub fn shed(&mut self, from: At, read: f64) {
+    pub fn shed(&mut self, from: StoreIndex, read: f64) {
         self.busy[from as usize] -= read;
     }
 
     /// Moves the load of a peer. Either store may be `NOWHERE`. The read load of a leader's peer is
     /// not moved; it is counted again when another peer leads.
-    pub fn move_peer(&mut self, round: &Round<'_>, region: u32, from: At, to: At) {
+    pub fn move_peer(&mut self, round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) {
         if from != NOWHERE && round.holds(region, from) {
             self.busy[from as usize] -= self.peer_cost(region, from);
         }

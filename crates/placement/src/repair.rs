@@ -21,7 +21,7 @@
 use std::cmp::Reverse;
 
 use crate::fill::{Fill, Ordered};
-use crate::round::{At, Round, NOWHERE};
+use crate::round::{Round, StoreIndex, NOWHERE};
 use crate::view::Bar;
 use crate::{Operator, Policy, Reason, StoreState};
 
@@ -83,7 +83,7 @@ pub(crate) fn kept_voters(round: &Round<'_>, region: u32) -> usize {
 fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
     let (seats, wanted) = (round.seats(region), round.wanted(region));
     let kept = kept_voters(round, region);
-    let is = |state| move |at: At| round.state(at) == state;
+    let is = |state| move |at: StoreIndex| round.state(at) == state;
     if kept < wanted {
         // If no store can take another voter, the other ailments of the region are treated.
         let place =
@@ -116,7 +116,7 @@ fn leader_must_go(round: &Round<'_>, region: u32) -> bool {
 }
 
 /// Returns true if the store has no voter of the region yet.
-fn may_add(round: &Round<'_>, region: u32, at: At) -> bool {
+fn may_add(round: &Round<'_>, region: u32, at: StoreIndex) -> bool {
     !round.seats(region).iter().any(|seat| seat.store == at && seat.voter)
 }
 
@@ -161,7 +161,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
             if !round.has_data_room() {
                 return None;
             }
-            let drains = |at: &At| {
+            let drains = |at: &StoreIndex| {
                 round.state(*at) == StoreState::Draining
                     && round.has_data_room_at(*at)
                     && round.can_leave(region, *at)
@@ -177,7 +177,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
                 return Some(Operator::RemovePeer { region: id, from, reason: Reason::StrayLearner });
             }
             let leader = round.cells[region as usize].leader;
-            let rank = |at: At| {
+            let rank = |at: StoreIndex| {
                 let draining = round.state(at) == StoreState::Draining;
                 let companions = round.companions(region, at, at);
                 (
@@ -192,7 +192,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
             // A majority of the remaining voters must answer.
             let cell = &round.cells[region as usize];
             let answers = |at| matches!(round.state(at), StoreState::Up | StoreState::Draining);
-            let affordable = |at: &At| {
+            let affordable = |at: &StoreIndex| {
                 cell.live_voters - u16::from(answers(*at)) > (cell.voters - 1) / 2
                     && round.can_leave(region, *at)
             };
@@ -205,7 +205,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
                 return None;
             }
             let leader = round.cells[region as usize].leader;
-            let crowd = |at: At| round.companions(region, at, at);
+            let crowd = |at: StoreIndex| round.companions(region, at, at);
             let up = seats
                 .iter()
                 .map(|seat| seat.store)
@@ -222,12 +222,12 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
 
 /// Returns the peer that takes over from a leader that must go. It is the one that the policy
 /// prefers, among those whose CPU has room if there are any.
-fn heir(round: &Round<'_>, policy: Policy, region: u32) -> Option<At> {
-    let speed = |at: At| match policy {
+fn heir(round: &Round<'_>, policy: Policy, region: u32) -> Option<StoreIndex> {
+    let speed = |at: StoreIndex| match policy {
         Policy::Even => 0,
         _ => round.leader_speed(at),
     };
-    let led = |at: At| round.totals.leaders[at as usize];
+    let led = |at: StoreIndex| round.totals.leaders[at as usize];
     let able = round.able(region).filter(|&at| round.has_room_towards(at));
     able.min_by_key(|&at| (!round.cpu_fits(region, at), Reverse(speed(at)), led(at), at))
 }

@@ -15,10 +15,10 @@ use crate::view::Bar;
 use crate::{rate, ClusterView, Operator, PeerView, PlanLimits, Rating, RegionView, StoreState};
 
 /// A store's position in `ClusterView::stores`.
-pub(crate) type At = u32;
+pub(crate) type StoreIndex = u32;
 
 /// No store, or a store that is not in the view.
-pub(crate) const NOWHERE: At = At::MAX;
+pub(crate) const NOWHERE: StoreIndex = StoreIndex::MAX;
 
 pub(crate) struct Round<'a> {
     pub view: &'a ClusterView,
@@ -32,8 +32,8 @@ pub(crate) struct Round<'a> {
     /// By store: it has too much left to apply to take over leaders.
     behind: Vec<bool>,
     /// By position in `ClusterView::regions`.
-    pub cells: Vec<Cell>,
-    seats: Vec<Seat>,
+    pub cells: Vec<RegionRow>,
+    seats: Vec<Replica>,
     /// Positions of regions that may need repair, ascending.
     pub ailing: Vec<u32>,
     pub totals: Totals,
@@ -46,14 +46,14 @@ pub(crate) struct Round<'a> {
 
 /// A region as the rules see it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cell {
+pub(crate) struct RegionRow {
     first: u32,
     seats: u16,
     pub voters: u16,
     /// The number of voters on stores that answer.
     pub live_voters: u16,
     /// The leader's store, or `NOWHERE` if that store does not answer.
-    pub leader: At,
+    pub leader: StoreIndex,
     /// No operator for the region is in flight, it does not cool down, and its membership is not
     /// changing.
     pub free: bool,
@@ -67,8 +67,8 @@ pub(crate) struct Cell {
 
 /// A peer of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
-    pub store: At,
+pub(crate) struct Replica {
+    pub store: StoreIndex,
     pub voter: bool,
     pub can_lead: bool,
 }
@@ -86,7 +86,7 @@ pub(crate) struct Totals {
 /// Maps store ids to positions. Uses a direct table if ids are small numbers, which they usually
 /// are.
 pub(crate) enum Table {
-    Direct(Vec<At>),
+    Direct(Vec<StoreIndex>),
     Sorted(Vec<StoreId>),
 }
 
@@ -159,7 +159,7 @@ impl<'a> Round<'a> {
         let floor = size_floor(view).max(self.limits.region_bytes_min);
         for (at, region) in view.regions.iter().enumerate() {
             let wanted = if region.id == META_REGION { wanted.1 } else { wanted.0 };
-            let mut cell = Cell {
+            let mut cell = RegionRow {
                 first: self.seats.len() as u32,
                 seats: region.peers.len() as u16,
                 voters: 0,
@@ -181,7 +181,7 @@ impl<'a> Round<'a> {
                     cell.leader = store;
                 }
                 let can_lead = self.eligibility(peer) == Eligibility::Eligible;
-                self.seats.push(Seat { store, voter: peer.voter, can_lead });
+                self.seats.push(Replica { store, voter: peer.voter, can_lead });
             }
             cell.healthy &= usize::from(cell.voters) == wanted && cell.free && cell.leader != NOWHERE;
             self.cells.push(cell);
@@ -226,24 +226,24 @@ impl<'a> Round<'a> {
         }
     }
 
-    pub fn at(&self, store: StoreId) -> Option<At> {
+    pub fn at(&self, store: StoreId) -> Option<StoreIndex> {
         self.table.at(store)
     }
 
-    pub fn id(&self, at: At) -> StoreId {
+    pub fn id(&self, at: StoreIndex) -> StoreId {
         self.view.stores[at as usize].id
     }
 
-    pub fn stores(&self) -> std::ops::Range<At> {
-        0..self.states.len() as At
+    pub fn stores(&self) -> std::ops::Range<StoreIndex> {
+        0..self.states.len() as StoreIndex
     }
 
     /// Returns the state of a store. A store that is not in the view is lost.
-    pub fn state(&self, at: At) -> StoreState {
+    pub fn state(&self, at: StoreIndex) -> StoreState {
         self.states.get(at as usize).copied().unwrap_or(StoreState::Lost)
     }
 
-    pub fn is_up(&self, at: At) -> bool {
+    pub fn is_up(&self, at: StoreIndex) -> bool {
         self.state(at) == StoreState::Up
     }
 
@@ -251,26 +251,26 @@ impl<'a> Round<'a> {
         &self.view.regions[at as usize]
     }
 
-    pub fn seats(&self, region: u32) -> &[Seat] {
+    pub fn seats(&self, region: u32) -> &[Replica] {
         let cell = &self.cells[region as usize];
         &self.seats[cell.first as usize..cell.first as usize + usize::from(cell.seats)]
     }
 
     /// Returns true if the store has a peer of the region, voter or learner.
-    pub fn holds(&self, region: u32, store: At) -> bool {
+    pub fn holds(&self, region: u32, store: StoreIndex) -> bool {
         self.seats(region).iter().any(|seat| seat.store == store)
     }
 
     /// Returns the bytes per second by which leaders are placed: those of the store's class, or the
     /// pinned weight.
-    pub fn leader_speed(&self, at: At) -> u64 {
+    pub fn leader_speed(&self, at: StoreIndex) -> u64 {
         let pinned = self.view.stores[at as usize].leader_weight;
         pinned.map_or(self.ratings[at as usize].capability.speed(), |weight| weight as u64)
     }
 
     /// Returns the bytes per second by which data is placed: those of the store's class, or the
     /// pinned weight.
-    pub fn data_speed(&self, at: At) -> f64 {
+    pub fn data_speed(&self, at: StoreIndex) -> f64 {
         let pinned = self.view.stores[at as usize].data_weight;
         pinned.unwrap_or(self.ratings[at as usize].capability.kv_bytes_per_s)
     }
@@ -285,7 +285,7 @@ impl<'a> Round<'a> {
     /// Returns true if the peer on `from` may be removed or moved. If it leads, another peer must
     /// be able to take over, except for a single voter, which hands over to the peer that replaces
     /// it.
-    pub fn can_leave(&self, region: u32, from: At) -> bool {
+    pub fn can_leave(&self, region: u32, from: StoreIndex) -> bool {
         let cell = &self.cells[region as usize];
         cell.leader != from || cell.voters == 1 || self.able(region).next().is_some()
     }
@@ -314,19 +314,19 @@ impl<'a> Round<'a> {
     }
 
     /// Returns true if the device of the store is down to its reserve.
-    pub fn is_out_of_room(&self, at: At) -> bool {
+    pub fn is_out_of_room(&self, at: StoreIndex) -> bool {
         self.view.stores.get(at as usize).is_some_and(|store| store.out_of_room)
     }
 
     /// Returns the reason why the store should not lead regions that another store can lead, if
     /// there is one.
-    pub fn bar(&self, at: At) -> Option<Bar> {
+    pub fn bar(&self, at: StoreIndex) -> Option<Bar> {
         self.view.stores.get(at as usize).and_then(|store| store.bar())
     }
 
     /// Returns true if a peer that moves to this store could lead, once it is a voter and has
     /// caught up.
-    pub fn could_lead(&self, at: At) -> bool {
+    pub fn could_lead(&self, at: StoreIndex) -> bool {
         self.is_up(at) && self.bar(at).is_none() && !self.behind[at as usize]
     }
 
@@ -336,12 +336,12 @@ impl<'a> Round<'a> {
 
     /// Returns the peers to which a policy may move leadership: the able ones whose CPU permits it
     /// ([`crate::cpu`]).
-    pub fn candidates(&self, region: u32) -> impl Iterator<Item = At> + '_ {
+    pub fn candidates(&self, region: u32) -> impl Iterator<Item = StoreIndex> + '_ {
         self.able(region).filter(move |&at| self.cpu_allows(region, at))
     }
 
     /// Returns the live, caught-up voters of the region other than its leader.
-    pub fn able(&self, region: u32) -> impl Iterator<Item = At> + '_ {
+    pub fn able(&self, region: u32) -> impl Iterator<Item = StoreIndex> + '_ {
         let leader = self.cells[region as usize].leader;
         self.seats(region)
             .iter()
@@ -354,7 +354,7 @@ impl<'a> Round<'a> {
         self.room
     }
 
-    pub fn has_room_towards(&self, at: At) -> bool {
+    pub fn has_room_towards(&self, at: StoreIndex) -> bool {
         self.leaders_to[at as usize] < self.limits.per_target_max
     }
 
@@ -364,7 +364,7 @@ impl<'a> Round<'a> {
 
     /// Returns true if one more copy may go to or leave this store. A store that is not in the view
     /// has no limit.
-    pub fn has_data_room_at(&self, at: At) -> bool {
+    pub fn has_data_room_at(&self, at: StoreIndex) -> bool {
         self.data_moves.get(at as usize).is_none_or(|moves| *moves < self.limits.data_moves_per_store_max)
     }
 
@@ -374,7 +374,7 @@ impl<'a> Round<'a> {
     }
 
     /// Returns how many more copies may go to or leave this store.
-    pub fn data_room_at(&self, at: At) -> usize {
+    pub fn data_room_at(&self, at: StoreIndex) -> usize {
         let moves = self.data_moves.get(at as usize).copied().unwrap_or(usize::MAX);
         self.limits.data_moves_per_store_max.saturating_sub(moves)
     }
@@ -459,13 +459,13 @@ fn size_floor(view: &ClusterView) -> u64 {
 }
 
 impl Table {
-    pub fn at(&self, store: StoreId) -> Option<At> {
+    pub fn at(&self, store: StoreId) -> Option<StoreIndex> {
         match self {
             Table::Direct(table) => {
                 let at = *table.get(usize::try_from(store).ok()?)?;
                 (at != NOWHERE).then_some(at)
             }
-            Table::Sorted(ids) => ids.binary_search(&store).ok().map(|at| at as At),
+            Table::Sorted(ids) => ids.binary_search(&store).ok().map(|at| at as StoreIndex),
         }
     }
 
@@ -477,7 +477,7 @@ impl Table {
         }
         let mut table = vec![NOWHERE; last.id as usize + 1];
         for (at, store) in view.stores.iter().enumerate() {
-            table[store.id as usize] = at as At;
+            table[store.id as usize] = at as StoreIndex;
         }
         Table::Direct(table)
     }

@@ -24,7 +24,7 @@ use std::cmp::Reverse;
 
 use crate::fill::Ordered;
 use crate::leader_only::is_worth_it;
-use crate::round::{At, Round, Seat};
+use crate::round::{Replica, Round, StoreIndex};
 
 /// The log's part of the bytes that a device writes is one in this many.
 const LOG_PART: f64 = 7.0;
@@ -47,10 +47,10 @@ pub(crate) struct Waits {
 
 impl Waits {
     pub fn new(round: &Round<'_>) -> Waits {
-        let speed = |at: At| round.leader_speed(at);
-        let gains = |slow: At, fast: At| is_worth_it(speed(slow), speed(fast), round.limits);
+        let speed = |at: StoreIndex| round.leader_speed(at);
+        let gains = |slow: StoreIndex, fast: StoreIndex| is_worth_it(speed(slow), speed(fast), round.limits);
         let mut apply = by_class(round, round.stores(), |at| 1.0 / speed(at).max(1) as f64, gains);
-        let sync = |at: At| sync_ns(round, at);
+        let sync = |at: StoreIndex| sync_ns(round, at);
         let known = round.stores().filter(|&at| round.ratings[at as usize].sync_ns > 0);
         let syncs = by_class(round, known, sync, |slow, fast| sync(fast) * SYNC_CLASS <= sync(slow));
         for at in round.stores().filter(|&at| !round.is_up(at)) {
@@ -67,13 +67,19 @@ impl Waits {
 
     /// Returns the store whose log completes the majority: the slowest of `leader` and the fastest
     /// others needed. `change` replaces the store of one peer by another.
-    pub fn slowest_needed(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> At {
-        let moved = |at: At| change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to);
-        let voters = || round.seats(region).iter().filter(|seat: &&Seat| seat.voter);
+    pub fn slowest_needed(
+        &self,
+        round: &Round<'_>,
+        region: u32,
+        leader: StoreIndex,
+        change: Option<(StoreIndex, StoreIndex)>,
+    ) -> StoreIndex {
+        let moved = |at: StoreIndex| change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to);
+        let voters = || round.seats(region).iter().filter(|seat: &&Replica| seat.voter);
         let needed = voters().count() / 2;
         let leader = moved(leader);
         // There are few peers. Each pass finds the next fastest of the followers needed.
-        let mut last: Option<(Ordered, At)> = None;
+        let mut last: Option<(Ordered, StoreIndex)> = None;
         for _ in 0..needed {
             let next = voters()
                 .map(|seat| moved(seat.store))
@@ -90,7 +96,13 @@ impl Waits {
     }
 
     /// Returns the seconds per byte that the region's writes wait.
-    pub fn of(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> f64 {
+    pub fn of(
+        &self,
+        round: &Round<'_>,
+        region: u32,
+        leader: StoreIndex,
+        change: Option<(StoreIndex, StoreIndex)>,
+    ) -> f64 {
         let slowest = self.slowest_needed(round, region, leader, change);
         let leader = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
         let own = if slowest == leader { OWN_LOG } else { 1.0 };
@@ -99,7 +111,7 @@ impl Waits {
 
     /// Returns the same after a peer has moved, under the best leader. If `to` is `NOWHERE`, only
     /// the remaining peers count. If these are no majority, the result is infinite.
-    pub fn best(&self, round: &Round<'_>, region: u32, from: At, to: At) -> f64 {
+    pub fn best(&self, round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) -> f64 {
         let voters = round.seats(region).iter().filter(|seat| seat.voter);
         let waits = voters.map(|seat| self.of(round, region, seat.store, Some((from, to))));
         waits.fold(f64::INFINITY, f64::min)
@@ -107,31 +119,31 @@ impl Waits {
 
     /// Returns a lower bound of the wait under any layout.
     pub fn least(&self, round: &Round<'_>) -> f64 {
-        let least = |of: &dyn Fn(At) -> f64| {
+        let least = |of: &dyn Fn(StoreIndex) -> f64| {
             round.stores().filter(|&at| round.is_up(at)).map(of).fold(f64::INFINITY, f64::min)
         };
         OWN_LOG * least(&|at| self.log(at)) + least(&|at| self.apply(at))
     }
 
     /// Returns the seconds per byte until a store has a write in its log.
-    pub fn log(&self, at: At) -> f64 {
+    pub fn log(&self, at: StoreIndex) -> f64 {
         self.log.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
 
     /// Returns the sum of log and apply. Ranks stores by speed: a store that is faster in one is
     /// usually faster in the other.
-    pub fn cost(&self, at: At) -> f64 {
+    pub fn cost(&self, at: StoreIndex) -> f64 {
         self.log(at) + self.apply(at)
     }
 
-    fn apply(&self, at: At) -> f64 {
+    fn apply(&self, at: StoreIndex) -> f64 {
         self.apply.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
 }
 
 /// Returns the duration of a sync. If the leader weight of a store is pinned, its syncs count as
 /// faster by the same factor.
-fn sync_ns(round: &Round<'_>, at: At) -> f64 {
+fn sync_ns(round: &Round<'_>, at: StoreIndex) -> f64 {
     let rating = &round.ratings[at as usize];
     let pinned = round.leader_speed(at).max(1) as f64 / rating.capability.speed().max(1) as f64;
     (rating.sync_ns as f64 / pinned).max(SYNC_NS_MIN)
@@ -143,11 +155,11 @@ fn sync_ns(round: &Round<'_>, at: At) -> f64 {
 /// that are not in `among`.
 fn by_class(
     round: &Round<'_>,
-    among: impl Iterator<Item = At>,
-    takes: impl Fn(At) -> f64,
-    faster: impl Fn(At, At) -> bool,
+    among: impl Iterator<Item = StoreIndex>,
+    takes: impl Fn(StoreIndex) -> f64,
+    faster: impl Fn(StoreIndex, StoreIndex) -> bool,
 ) -> Vec<f64> {
-    let mut ranked: Vec<At> = among.collect();
+    let mut ranked: Vec<StoreIndex> = among.collect();
     ranked.sort_by_key(|&at| Reverse(Ordered::new(takes(at))));
     let mut all = vec![f64::INFINITY; round.view.stores.len()];
     let mut slowest = ranked.first().copied();

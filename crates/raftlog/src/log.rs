@@ -12,7 +12,7 @@ use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIR
 use wal::layout::Secret;
 use wal::mark::Mark;
 use wal::{
-    recover, settle, Appender, Disk, Index, LogError, LogState, PeerLife, Record, Release, Result,
+    recover, settle, Appender, Disk, Index, LogError, LogState, PeerLifecycle, Record, Release, Result,
     SharedIndex,
 };
 
@@ -178,7 +178,7 @@ impl RaftLog {
     /// write. A term and a vote that a blank peer of the region recorded stay.
     pub fn found(&self, descriptors: &[RegionDescriptor]) -> Result<()> {
         let begin = |descriptor: &RegionDescriptor| {
-            let life = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
+            let life = PeerLifecycle::Exists { descriptor: descriptor.clone(), parent: None };
             let begun = LogState { truncated_index: FIRST_INDEX, truncated_term: FIRST_TERM };
             let recorded = self.shared.index.with(|index| index.hard_state(descriptor.id));
             let state = HardState::begun(recorded);
@@ -189,20 +189,20 @@ impl RaftLog {
     }
 
     /// Records the lifecycles of these peers, synced.
-    pub fn set_peers(&self, peers: &[(RegionId, PeerLife)]) -> Result<()> {
-        let record = |(region, life): &(RegionId, PeerLife)| (*region, vec![Record::Life(life.clone())]);
+    pub fn set_peers(&self, peers: &[(RegionId, PeerLifecycle)]) -> Result<()> {
+        let record = |(region, life): &(RegionId, PeerLifecycle)| (*region, vec![Record::Life(life.clone())]);
         self.record(peers.iter().map(record).collect(), true)
     }
 
     /// Deletes a peer's log and leaves a tombstone, in one synced write. Must be called only after
     /// a flush covers the row changes that made the log unneeded.
     pub fn destroy(&self, region: RegionId, peer: PeerId) -> Result<()> {
-        let tombstone = Record::Life(PeerLife::Tombstone { peer });
+        let tombstone = Record::Life(PeerLifecycle::Tombstone { peer });
         self.record(vec![(region, vec![Record::Forgotten, tombstone])], true)
     }
 
     /// Returns all peers that this store has or had, ascending by region.
-    pub fn peers(&self) -> Vec<(RegionId, PeerLife)> {
+    pub fn peers(&self) -> Vec<(RegionId, PeerLifecycle)> {
         self.shared.index.with(|index| index.lives())
     }
 

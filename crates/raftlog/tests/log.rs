@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use raft::eraftpb::Entry;
 use replica::{HardState, LogBatch, LogBounds, LogStore, RegionWrite, Restart, RestartCause};
-use steelyard_raftlog::{LogError, Options, PeerLife, RaftLog};
+use steelyard_raftlog::{LogError, Options, PeerLifecycle, RaftLog};
 use types::{LogIndex, RegionDescriptor, RegionId, Term};
 
 fn founded(region: RegionId) -> RegionDescriptor {
@@ -82,7 +82,7 @@ fn everything_synced_is_found_again() {
         RegionWrite { region: 7, restart: None, entries: entries(2, 1..=1, b""), hard_state: None },
     ];
     log.append(&batch(writes), true).unwrap();
-    let exists = PeerLife::Exists { descriptor: founded(7), parent: None };
+    let exists = PeerLifecycle::Exists { descriptor: founded(7), parent: None };
     log.set_peers(&[(0, exists.clone()), (7, exists.clone())]).unwrap();
     log.set_store_value(b"store id", b"2").unwrap();
     let copy = crash_copy(dir.path());
@@ -257,12 +257,12 @@ fn more_than_two_gibibytes_of_log_are_read_at_a_start() {
 fn a_destroyed_peer_leaves_a_tombstone_and_may_live_again() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
-    log.set_peers(&[(1, PeerLife::Exists { descriptor: founded(1), parent: None })]).unwrap();
+    log.set_peers(&[(1, PeerLifecycle::Exists { descriptor: founded(1), parent: None })]).unwrap();
     append(&log, 1, entries(1, 1..=3, b""));
     log.destroy(1, 3).unwrap();
     drop(log);
     let log = open(dir.path());
-    assert_eq!(log.peers(), [(1, PeerLife::Tombstone { peer: 3 })]);
+    assert_eq!(log.peers(), [(1, PeerLifecycle::Tombstone { peer: 3 })]);
     assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 1, last: 0 });
     assert_eq!(log.hard_state(1).unwrap(), None);
     append(&log, 1, entries(9, 1..=1, b""));
@@ -530,7 +530,7 @@ fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_recycli
                 log.entries(1, index + 1, index + 4, u64::MAX).unwrap(),
                 entries(9, index + 1..=index + 3, b"new")
             );
-            let life = PeerLife::Applying { descriptor: founded(1), index, term: 9 };
+            let life = PeerLifecycle::Applying { descriptor: founded(1), index, term: 9 };
             assert_eq!(log.peers()[0], (1, life));
             assert_eq!(log.bounds(2).unwrap(), LogBounds { first: 6, last: 205 });
         }

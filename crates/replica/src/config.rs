@@ -86,7 +86,7 @@ impl Config {
     /// It is two ticks shorter than the election timeout. Of `k` counted ticks, the first may come
     /// at once and the second directly after a late first one (see `Worker`'s `TickGate`). So `k`
     /// ticks prove that `k - 2` tick lengths have passed.
-    pub fn vote_hold_nanos(&self) -> BootNanos {
+    pub fn stickiness_nanos(&self) -> BootNanos {
         self.tick_nanos.saturating_mul(u64::from(self.election_ticks.saturating_sub(2)))
     }
 
@@ -95,7 +95,7 @@ impl Config {
     }
 
     pub fn validate(&self) -> Result<(), String> {
-        let hold = self.vote_hold_nanos();
+        let hold = self.stickiness_nanos();
         if self.tick_nanos == 0 || self.heartbeat_ticks == 0 {
             return Err("a tick and the heartbeat interval are at least 1".into());
         }
@@ -126,12 +126,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_that_outlives_the_vote_hold_is_refused() {
+    fn a_lease_that_outlives_the_stickiness_is_refused() {
         let mut config = Config::new(0, 1);
         assert_eq!(config.validate(), Ok(()));
-        config.lease_nanos = config.vote_hold_nanos();
+        config.lease_nanos = config.stickiness_nanos();
         assert!(config.validate().is_err());
-        config.lease_nanos = config.vote_hold_nanos() / 1_000_000 * (1_000_000 - 2 * DRIFT_BOUND_PPM);
+        config.lease_nanos = config.stickiness_nanos() / 1_000_000 * (1_000_000 - 2 * DRIFT_BOUND_PPM);
         assert_eq!(config.validate(), Ok(()));
         config.election_ticks -= 1;
         assert!(config.validate().is_err());

@@ -3,7 +3,7 @@
 //!
 //! The lease counts from the sending of the last confirmed round. It begins only once an entry of
 //! the leader's own term is applied; until then, writes acknowledged by an earlier leader may be
-//! missing here. The voters' half is in `vote_hold`.
+//! missing here. The voters' half is in `stickiness`.
 //!
 //! A leader transfer breaks the voters' half on purpose: votes for the transfer target ignore the
 //! hold. So the lease ends before the target is told to take over (`MsgTimeoutNow`), and no lease

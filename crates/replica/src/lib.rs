@@ -11,7 +11,7 @@
 //! - A leader sends its messages in parallel with its own log write. Other peers send theirs after
 //!   the write (`peer`).
 //! - A strong read is confirmed by a round of heartbeats, or by a clock lease that counts from the
-//!   sending of such a round (`reads`, `lease`). The voters' half of the lease is in `vote_hold`.
+//!   sending of such a round (`reads`, `lease`). The voters' half of the lease is in `stickiness`.
 //! - A proposal is answered at most once, and with `Refused` only if nothing was proposed
 //!   (`proposals`).
 //! - Messages of other stores are inspected before the consensus code sees them. A message that no
@@ -41,9 +41,9 @@ mod peer;
 pub mod planted;
 mod proposals;
 mod reads;
+mod stickiness;
 mod truncation;
 mod unsaved;
-mod vote_hold;
 mod worker;
 
 pub use action::{

@@ -17,7 +17,7 @@ pub enum Bug {
     /// The lease is neither ended nor fenced when leadership is handed over.
     LeaseInTransfer,
     /// A restarted voter votes at once.
-    NoVoteHoldAfterRestart,
+    NoStickinessAfterRestart,
     /// Proposals of a leader that lost its leadership are refused, though they are in logs.
     RefuseWhatWasProposed,
     /// The log is cut by what is applied, not by what a flush covers.
@@ -52,7 +52,7 @@ pub const BUGS: [Bug; 19] = [
     Bug::LeaseFromConfirmation,
     Bug::LeaseBeforeOwnTerm,
     Bug::LeaseInTransfer,
-    Bug::NoVoteHoldAfterRestart,
+    Bug::NoStickinessAfterRestart,
     Bug::RefuseWhatWasProposed,
     Bug::TruncatePastFlush,
     Bug::ReadBeforeApplied,

@@ -18,7 +18,7 @@ use crate::memory::EntryMemory;
 use crate::peer::inspect;
 use crate::peer::{Outbox, Peer, Turned, Turnover};
 use crate::planted::{self, Bug};
-use crate::vote_hold::{Promise, VoteHold};
+use crate::stickiness::{Promise, Stickiness};
 
 mod merges;
 
@@ -458,7 +458,7 @@ impl<L: LogStore> Worker<L> {
     fn wake_some(&mut self, now: BootNanos) {
         for _ in 0..WAKE_PER_TICK {
             let Some(region) = self.waking.pop_first() else { return };
-            self.with_woken_peer(region, now, |peer, _, out| peer.knock(out));
+            self.with_woken_peer(region, now, |peer, _, out| peer.wake_leader(out));
         }
     }
 
@@ -602,8 +602,8 @@ impl<L: LogStore> Worker<L> {
     fn recorded_promise(&self, region: RegionId) -> Result<Promise, Fatal> {
         let recorded = self.logs.store.hard_state(region).map_err(Fatal::Log)?;
         let recorded = recorded.filter(|_| !planted::is(Bug::BlankForgetsVote));
-        let length = self.config.vote_hold_nanos();
-        let hold = VoteHold::new(length, recorded.is_some().then_some(self.started_at));
+        let length = self.config.stickiness_nanos();
+        let hold = Stickiness::new(length, recorded.is_some().then_some(self.started_at));
         Ok(Promise { hard_state: recorded.unwrap_or_default(), hold })
     }
 

@@ -294,7 +294,7 @@ fn a_restarted_store_holds_back_its_vote_even_from_a_transfer() {
     let term = trio.last_and_term(1).1;
     let mut request = vote_request(&trio, 2, 1, term + 1, MessageType::MsgRequestVote);
     request.context = Bytes::from_static(b"CampaignTransfer");
-    let hold = config(1, 5).vote_hold_nanos();
+    let hold = config(1, 5).stickiness_nanos();
     trio.now += hold - 1;
     trio.deliver(2, 1, request.clone());
     assert!(trio.wire.is_empty());
@@ -316,7 +316,7 @@ fn a_follower_of_a_live_leader_grants_no_vote_though_it_was_told_of_a_later_term
     let request = vote_request(&trio, 2, 1, term + 2, MessageType::MsgRequestVote);
     trio.deliver(2, 1, request.clone());
     assert!(trio.wire.is_empty());
-    trio.now += config(1, 5).vote_hold_nanos();
+    trio.now += config(1, 5).stickiness_nanos();
     trio.deliver(2, 1, request);
     assert_eq!(trio.sent(MessageType::MsgRequestVoteResponse), 1);
 }
@@ -454,7 +454,7 @@ fn a_replaced_proposal_is_lost_and_one_that_survives_its_leader_is_answered() {
     );
     trio.propose(0, 2, b"alone");
     trio.clear();
-    trio.now += config(0, 5).vote_hold_nanos();
+    trio.now += config(0, 5).stickiness_nanos();
     for _ in 0..100 {
         if trio.role(1) == Role::Leader {
             break;
@@ -527,7 +527,7 @@ fn a_store_whose_log_holds_a_change_of_peers_holds_back_though_it_was_the_only_v
     assert_eq!(trio.role(0), Role::Leader, "it is the only voter");
 
     let mut trio = alone(EntryType::EntryConfChangeV2);
-    let until = trio.now + config(0, 5).vote_hold_nanos();
+    let until = trio.now + config(0, 5).stickiness_nanos();
     while trio.now + TICK < until {
         trio.tick(0, 1);
         assert_eq!(trio.role(0), Role::Follower, "{} ns before the hold ends", until - trio.now);

@@ -147,7 +147,7 @@ async fn ask_leader(
         id => format!("region {id}"),
     };
     loop {
-        let news = store.regions.leader_news.notified();
+        let changed = store.regions.leader_changes.notified();
         match region.leader() {
             Some(leader) if leader == store.id => match answer(store, ask.clone()).await {
                 Err(NotAnswered::NotLeader) => {}
@@ -173,7 +173,7 @@ async fn ask_leader(
         if Instant::now() >= deadline {
             return Err(refuse(503, format!("{name} has no leader that can reach a quorum")));
         }
-        let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
+        let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
     }
 }
 

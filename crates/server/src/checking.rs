@@ -118,7 +118,7 @@ impl Checking {
         let reading = Duration::from_secs(3 * bytes / checks::BYTES_PER_SECOND);
         let until = Instant::now() + PATIENCE + reading;
         loop {
-            let news = self.checks.news.notified();
+            let changed = self.checks.news.notified();
             let descriptor = self.checks.descriptor_of(order).unwrap_or_else(|| (*region.newest()).clone());
             let comparison = self.checks.compare(order, &descriptor);
             let is_awaited =
@@ -128,7 +128,7 @@ impl Checking {
             if !waits || Instant::now() >= until {
                 return Ok(comparison);
             }
-            let _ = tokio::time::timeout(SILENCE_LOOK, news).await;
+            let _ = tokio::time::timeout(SILENCE_LOOK, changed).await;
         }
     }
 }

@@ -41,7 +41,7 @@ mod tests {
         "clock.rs",
         "wall_clock.rs",
         "heartbeat.rs",
-        "capability/kept.rs",
+        "capability/persisted.rs",
         "capability/mod.rs",
         "capability/sittings.rs",
         "capability/turn.rs",

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    LeadBook, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, StoreKey, HEAT_WINDOW_S,
+    DeltaTracker, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, StoreKey, HEAT_WINDOW_S,
     RATE_WINDOW_S,
 };
 use futures::future::join_all;
@@ -207,7 +207,7 @@ async fn propose(proposals: Proposals, patience: Duration, commands: Vec<MetaCom
 struct Reporter {
     incarnation: u64,
     seq: u64,
-    book: LeadBook,
+    book: DeltaTracker,
     /// The rates of the regions with a peer here that had operations.
     rates: BTreeMap<RegionId, Rates>,
     /// The regions whose rates still decay.
@@ -243,7 +243,7 @@ impl Reporter {
         Reporter {
             incarnation: clock::unix_millis(),
             seq: 0,
-            book: LeadBook::default(),
+            book: DeltaTracker::default(),
             rates: BTreeMap::new(),
             busy: BTreeSet::new(),
             rated_at: Instant::now(),

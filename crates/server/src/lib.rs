@@ -19,7 +19,6 @@
 pub mod admin;
 mod admin_backend;
 mod admission;
-mod ahead;
 mod announcing;
 mod budget;
 mod capability;
@@ -48,6 +47,7 @@ mod members;
 mod membership;
 mod metrics;
 mod orders;
+mod prefetch;
 mod proposals;
 mod quarantines;
 mod reactor;

@@ -123,7 +123,7 @@ impl Membership {
         self.members.store(Arc::new(members));
         transport.set_members(links);
         drop(changing);
-        regions.leader_news.notify_waiters();
+        regions.leader_changes.notify_waiters();
         self.keep_soon();
     }
 

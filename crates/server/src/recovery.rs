@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use cluster::Mark;
 use node::recovery::{Kept, OwnRows, Recovered};
-use raftlog::{LogError, PeerLife, RaftLog};
+use raftlog::{LogError, PeerLifecycle, RaftLog};
 use replica::LogStore;
 use rocks::snapshot::Manifest;
 use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
@@ -85,11 +85,11 @@ fn text(error: impl std::fmt::Display) -> String {
 impl Kept for OnDisk<'_> {
     type Error = String;
 
-    fn lives(&self) -> Vec<(RegionId, PeerLife)> {
+    fn lives(&self) -> Vec<(RegionId, PeerLifecycle)> {
         self.log.peers()
     }
 
-    fn set_lives(&mut self, lives: &[(RegionId, PeerLife)]) -> Result<(), String> {
+    fn set_lives(&mut self, lives: &[(RegionId, PeerLifecycle)]) -> Result<(), String> {
         self.log.set_peers(lives).map_err(text)
     }
 
@@ -193,7 +193,7 @@ mod tests {
             let seeds = recovered.seeds.iter().map(|seed| (seed.descriptor.id, seed.applied));
             let first = Some((types::FIRST_INDEX, types::FIRST_TERM));
             assert_eq!(seeds.collect::<Vec<_>>(), [(1, first), (2, first)]);
-            let exists = |descriptor: &RegionDescriptor| PeerLife::Exists {
+            let exists = |descriptor: &RegionDescriptor| PeerLifecycle::Exists {
                 descriptor: descriptor.clone(),
                 parent: None,
             };

@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::executor::apply::Applier;
 use crate::executor::batches;
 use crate::executor::flusher;
-use crate::executor::lives::Lives;
+use crate::executor::lifecycle::Lives;
 use crate::executor::log_keeper;
 use crate::executor::log_reader;
 use crate::executor::log_writer::LogWriter;
@@ -292,7 +292,7 @@ fn raft_config(config: &Config) -> replica::Config {
     raft.truncation = replica::Truncation::of_log_size(config.raft_log_bytes);
     // The lease is a little shorter than the time for which voters refuse other candidates, by more
     // than clocks may drift.
-    raft.lease_nanos = raft.vote_hold_nanos() / 100 * 95;
+    raft.lease_nanos = raft.stickiness_nanos() / 100 * 95;
     raft
 }
 
@@ -325,8 +325,8 @@ async fn told(stops: &mut mpsc::Receiver<()>) {
 
 async fn until_healthy(store: &Store) {
     while !store.is_healthy() {
-        let news = store.regions.leader_news.notified();
-        let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
+        let changed = store.regions.leader_changes.notified();
+        let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
     }
 }
 

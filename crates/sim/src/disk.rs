@@ -13,7 +13,7 @@ use cluster::Mark;
 use replica::eraftpb::Entry;
 use replica::{HardState, LogBatch, LogBounds, LogError, LogStore, RegionWrite, Restart, RestartCause};
 use types::{LogIndex, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
-use wal::PeerLife;
+use wal::PeerLifecycle;
 
 use crate::rng::Rng;
 
@@ -47,7 +47,7 @@ pub type Promises = BTreeMap<RegionId, (HardState, bool)>;
 #[derive(Clone, Debug, Default)]
 struct Logs {
     regions: BTreeMap<RegionId, RegionLog>,
-    lives: BTreeMap<RegionId, PeerLife>,
+    lives: BTreeMap<RegionId, PeerLifecycle>,
     marks: BTreeMap<RegionId, Mark>,
 }
 
@@ -61,7 +61,7 @@ enum Record {
     },
     Life {
         region: RegionId,
-        life: PeerLife,
+        life: PeerLifecycle,
     },
     /// `None`: what was remembered of the peer goes.
     Mark {
@@ -111,11 +111,11 @@ impl Disk {
         let hard_state = Some(HardState::begun(self.with(region, |log| log.hard_state)));
         let write = RegionWrite { region, restart: Some(restart), entries: Vec::new(), hard_state };
         self.write(Record::Batch(LogBatch { number: 0, writes: vec![write], must_sync: true }));
-        self.set_life(region, PeerLife::Exists { descriptor, parent: None });
+        self.set_life(region, PeerLifecycle::Exists { descriptor, parent: None });
     }
 
     /// Writes a lifecycle record. It is durable on return, with everything written before.
-    pub fn set_life(&self, region: RegionId, life: PeerLife) {
+    pub fn set_life(&self, region: RegionId, life: PeerLifecycle) {
         self.write(Record::Life { region, life });
         self.sync();
     }
@@ -130,7 +130,7 @@ impl Disk {
         self.0.borrow().current.marks.get(&region).cloned()
     }
 
-    pub fn lives(&self) -> Vec<(RegionId, PeerLife)> {
+    pub fn lives(&self) -> Vec<(RegionId, PeerLifecycle)> {
         self.0.borrow().current.lives.iter().map(|(&region, life)| (region, life.clone())).collect()
     }
 
@@ -158,7 +158,8 @@ impl Disk {
     pub fn assert_kept(&self, promised: &Promises) {
         let lives = self.0.borrow().current.lives.clone();
         for (&region, &(was, had_begun)) in promised {
-            let is_destroyed = matches!(lives.get(&region), Some(PeerLife::Tombstone { .. })) && had_begun;
+            let is_destroyed =
+                matches!(lives.get(&region), Some(PeerLifecycle::Tombstone { .. })) && had_begun;
             if !is_destroyed {
                 let now = self.with(region, |log| log.hard_state).unwrap_or_default();
                 assert_goes_on(region, was, now);
@@ -262,8 +263,10 @@ fn apply_write(logs: &mut Logs, write: &RegionWrite) {
     if let Some(restart) = &write.restart {
         let Restart { index, term, descriptor, cause } = restart.clone();
         let life = match cause {
-            RestartCause::Split { parent, at } => PeerLife::Exists { descriptor, parent: Some((parent, at)) },
-            RestartCause::Snapshot => PeerLife::Applying { descriptor, index, term },
+            RestartCause::Split { parent, at } => {
+                PeerLifecycle::Exists { descriptor, parent: Some((parent, at)) }
+            }
+            RestartCause::Snapshot => PeerLifecycle::Applying { descriptor, index, term },
         };
         logs.lives.insert(write.region, life);
         let log = RegionLog { truncated: (index, term), ..RegionLog::default() };

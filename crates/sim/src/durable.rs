@@ -10,7 +10,7 @@ use node::recovery::{Kept, OwnRows, Recovered};
 use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
 use storage::{extent, Reader, RegionState, WriteSet};
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
-use wal::PeerLife;
+use wal::PeerLifecycle;
 
 use crate::disk::Disk;
 use crate::rows::Rows;
@@ -120,11 +120,11 @@ impl Durable {
 impl Kept for Durable {
     type Error = String;
 
-    fn lives(&self) -> Vec<(RegionId, PeerLife)> {
+    fn lives(&self) -> Vec<(RegionId, PeerLifecycle)> {
         self.disk.lives()
     }
 
-    fn set_lives(&mut self, lives: &[(RegionId, PeerLife)]) -> Result<(), String> {
+    fn set_lives(&mut self, lives: &[(RegionId, PeerLifecycle)]) -> Result<(), String> {
         lives.iter().for_each(|(region, life)| self.disk.set_life(*region, life.clone()));
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Kept for Durable {
 
     fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), String> {
         self.disk.forget(region);
-        self.disk.set_life(region, PeerLife::Tombstone { peer });
+        self.disk.set_life(region, PeerLifecycle::Tombstone { peer });
         Ok(())
     }
 

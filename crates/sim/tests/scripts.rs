@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use goldenscript::{Command, Runner};
-use node::lives::{self, Step};
+use node::lifecycle::{self, Step};
 use node::recovery::Kept;
 use node::{
     ApplyEffect, Effect, Execution, Input, Item, Leadership, Moment, Outcome, Shard, Submit, ToApply, Work,
@@ -49,7 +49,7 @@ use sim::disk::Disk;
 use sim::durable::{Durable, Snapshot};
 use storage::{RegionState, Txn};
 use types::{RegionChange, RegionDescriptor, RegionId, SlotRange, StoreId};
-use wal::PeerLife;
+use wal::PeerLifecycle;
 
 const MILLISECOND: u64 = 1_000_000;
 const REGION: RegionId = 1;
@@ -266,7 +266,7 @@ impl Script {
             Effect::Life(job) => {
                 let region = job.region();
                 let begun = self.process(id)?.execution.begin(job);
-                let steps = begun.map_or(Vec::new(), lives::Job::steps);
+                let steps = begun.map_or(Vec::new(), lifecycle::Job::steps);
                 self.say(id, format!("{} steps are to be done for region {region}", steps.len()));
                 let process = self.process(id)?;
                 process.lives.extend(steps.into_iter().map(|step| (region, step)));
@@ -403,7 +403,7 @@ impl Script {
                     let held = mark.held.as_ref().ok_or("a hold without a quarantine")?;
                     let line = format!("region {region} is quarantined at {}: {}", held.index, held.what);
                     self.say(id, line);
-                    let steps = lives::Job::Hold { region, mark }.steps();
+                    let steps = lifecycle::Job::Hold { region, mark }.steps();
                     self.process(id)?.lives.extend(steps.into_iter().map(|step| (region, step)));
                 }
                 ApplyEffect::Applied(indexes) => {
@@ -430,7 +430,7 @@ impl Script {
             Step::ReplaceRows { index, .. } => {
                 format!("the rows of region {region} are those of the snapshot at {index}")
             }
-            Step::Record(PeerLife::Tombstone { peer }) => {
+            Step::Record(PeerLifecycle::Tombstone { peer }) => {
                 format!("the log says that peer {peer} of region {region} is gone")
             }
             Step::Record(_) => format!("the log says that the peer of region {region} exists"),

@@ -23,7 +23,7 @@ use crate::layout::{Position, Secret};
 use crate::mark::Mark;
 use crate::planted::{self, Bug};
 use crate::reader::read_section;
-use crate::records::{decode_entries, encode_entries, LogState, PeerLife, Record};
+use crate::records::{decode_entries, encode_entries, LogState, PeerLifecycle, Record};
 use crate::recovery::{Recovered, Segment};
 
 /// Maximum size of a block in bytes, unless a single item (an entry, or the records of a group) is
@@ -150,9 +150,9 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
                 let descriptor = restart.descriptor.clone();
                 records.push(Record::Life(match restart.cause {
                     RestartCause::Split { parent, at } => {
-                        PeerLife::Exists { descriptor, parent: Some((parent, at)) }
+                        PeerLifecycle::Exists { descriptor, parent: Some((parent, at)) }
                     }
-                    RestartCause::Snapshot => PeerLife::Applying { descriptor, index, term },
+                    RestartCause::Snapshot => PeerLifecycle::Applying { descriptor, index, term },
                 }));
             }
             records.extend(write.hard_state.map(Record::HardState));

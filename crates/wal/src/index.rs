@@ -13,7 +13,7 @@ use types::{LogIndex, RegionId, Term};
 
 use crate::block::{Place, Update};
 use crate::error::{LogError, Result};
-use crate::records::{LogState, PeerLife, Record};
+use crate::records::{LogState, PeerLifecycle, Record};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -106,7 +106,7 @@ pub struct Needed {
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     regions: BTreeMap<RegionId, RegionIndex>,
-    lives: BTreeMap<RegionId, (PeerLife, u64)>,
+    lives: BTreeMap<RegionId, (PeerLifecycle, u64)>,
     values: BTreeMap<Vec<u8>, (Bytes, u64)>,
     /// Regions with a truncation that no block holds yet.
     pending: BTreeSet<RegionId>,
@@ -247,7 +247,7 @@ impl Index {
     }
 
     /// Returns the lifecycles of all peers that this store has or had, ascending by region.
-    pub fn lives(&self) -> Vec<(RegionId, PeerLife)> {
+    pub fn lives(&self) -> Vec<(RegionId, PeerLifecycle)> {
         self.lives.iter().map(|(region, (life, _))| (*region, life.clone())).collect()
     }
 
@@ -384,7 +384,7 @@ mod tests {
         for update in [
             record(1, hard(1), 1),
             record(2, hard(2), 1),
-            record(2, Record::Life(PeerLife::Tombstone { peer: 3 }), 1),
+            record(2, Record::Life(PeerLifecycle::Tombstone { peer: 3 }), 1),
             entries(1, 10, 1, false),
             record(1, hard(3), 2),
             entries(11, 1, 2, false),
@@ -396,7 +396,7 @@ mod tests {
         let needed = index.needed_through(1);
         let run = index.run_at(1, 7).unwrap();
         assert_eq!(needed.entries, [(1, run, 7, 11)]);
-        let tombstone = Record::Life(PeerLife::Tombstone { peer: 3 });
+        let tombstone = Record::Life(PeerLifecycle::Tombstone { peer: 3 });
         assert_eq!(
             needed.records,
             [(1, vec![Record::Truncated(state(6))]), (2, vec![hard(2)]), (2, vec![tombstone])]

@@ -33,6 +33,6 @@ pub use error::{LogError, Result};
 pub use index::{Index, SharedIndex};
 pub use layout::Secret;
 pub use reader::read_entries;
-pub use records::{LogState, PeerLife, Record};
+pub use records::{LogState, PeerLifecycle, Record};
 pub use recovery::{recover, Cut, Recovered, Segment};
 pub use scan::{scan, Found};

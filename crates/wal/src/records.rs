@@ -18,7 +18,7 @@ pub struct LogState {
 /// The lifecycle of a store's peer of a region. It is written and synced before the side effects of
 /// a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PeerLife {
+pub enum PeerLifecycle {
     Exists {
         /// The descriptor with which the peer was created. The engine's rows hold a newer one.
         descriptor: RegionDescriptor,
@@ -40,7 +40,7 @@ pub enum Record {
     Truncated(LogState),
     Begun(LogState),
     Forgotten,
-    Life(PeerLife),
+    Life(PeerLifecycle),
     Value { name: Vec<u8>, value: Bytes },
 }
 
@@ -212,47 +212,47 @@ fn take_log_state(bytes: &mut &[u8]) -> Option<LogState> {
     Some(LogState { truncated_index: take_u64(bytes)?, truncated_term: take_u64(bytes)? })
 }
 
-fn encode_life(life: &PeerLife, out: &mut Vec<u8>) {
+fn encode_life(life: &PeerLifecycle, out: &mut Vec<u8>) {
     match life {
-        PeerLife::Exists { descriptor, parent: None } => {
+        PeerLifecycle::Exists { descriptor, parent: None } => {
             out.put_u8(0);
             out.put_slice(&descriptor.encode());
         }
-        PeerLife::Exists { descriptor, parent: Some((parent, at)) } => {
+        PeerLifecycle::Exists { descriptor, parent: Some((parent, at)) } => {
             out.put_u8(1);
             out.put_u64(*parent);
             out.put_u64(*at);
             out.put_slice(&descriptor.encode());
         }
-        PeerLife::Applying { descriptor, index, term } => {
+        PeerLifecycle::Applying { descriptor, index, term } => {
             out.put_u8(2);
             out.put_u64(*index);
             out.put_u64(*term);
             out.put_slice(&descriptor.encode());
         }
-        PeerLife::Tombstone { peer } => {
+        PeerLifecycle::Tombstone { peer } => {
             out.put_u8(3);
             out.put_u64(*peer);
         }
     }
 }
 
-fn decode_life(bytes: &[u8]) -> Option<PeerLife> {
+fn decode_life(bytes: &[u8]) -> Option<PeerLifecycle> {
     let (kind, mut rest) = bytes.split_first()?;
     let descriptor = |bytes| RegionDescriptor::decode(bytes).ok();
     match kind {
-        0 => Some(PeerLife::Exists { descriptor: descriptor(rest)?, parent: None }),
+        0 => Some(PeerLifecycle::Exists { descriptor: descriptor(rest)?, parent: None }),
         1 => {
             let parent = Some((take_u64(&mut rest)?, take_u64(&mut rest)?));
-            Some(PeerLife::Exists { descriptor: descriptor(rest)?, parent })
+            Some(PeerLifecycle::Exists { descriptor: descriptor(rest)?, parent })
         }
         2 => {
             let (index, term) = (take_u64(&mut rest)?, take_u64(&mut rest)?);
-            Some(PeerLife::Applying { descriptor: descriptor(rest)?, index, term })
+            Some(PeerLifecycle::Applying { descriptor: descriptor(rest)?, index, term })
         }
         3 => {
             let peer = take_u64(&mut rest)?;
-            rest.is_empty().then_some(PeerLife::Tombstone { peer })
+            rest.is_empty().then_some(PeerLifecycle::Tombstone { peer })
         }
         _ => None,
     }
@@ -272,10 +272,10 @@ mod tests {
             Record::Truncated(state),
             Record::Begun(state),
             Record::Forgotten,
-            Record::Life(PeerLife::Exists { descriptor: descriptor.clone(), parent: None }),
-            Record::Life(PeerLife::Exists { descriptor: descriptor.clone(), parent: Some((3, 9)) }),
-            Record::Life(PeerLife::Applying { descriptor, index: 40, term: 6 }),
-            Record::Life(PeerLife::Tombstone { peer: 7 }),
+            Record::Life(PeerLifecycle::Exists { descriptor: descriptor.clone(), parent: None }),
+            Record::Life(PeerLifecycle::Exists { descriptor: descriptor.clone(), parent: Some((3, 9)) }),
+            Record::Life(PeerLifecycle::Applying { descriptor, index: 40, term: 6 }),
+            Record::Life(PeerLifecycle::Tombstone { peer: 7 }),
             Record::Value { name: b"store".to_vec(), value: Bytes::new() },
         ];
         for record in records {

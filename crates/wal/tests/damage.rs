@@ -9,7 +9,7 @@ use support::{Cell, MemoryDisk, SECRET};
 use types::{Draw, RegionId};
 use wal::layout::{block_len, ALIGNMENT, HEADER_LEN};
 use wal::{
-    read_entries, recover, scan, settle, Appender, Found, LogError, LogState, PeerLife, Record, Release,
+    read_entries, recover, scan, settle, Appender, Found, LogError, LogState, PeerLifecycle, Record, Release,
     SharedIndex, Sizes,
 };
 
@@ -229,7 +229,7 @@ fn a_full_disk_refuses_a_batch_and_takes_it_when_there_is_room() {
 fn on_a_full_disk_a_segment_that_holds_only_records_is_let_go_of() {
     let disk = MemoryDisk::new();
     let mut log = Log::open(&disk).unwrap();
-    let tombstone = PeerLife::Tombstone { peer: 4 };
+    let tombstone = PeerLifecycle::Tombstone { peer: 4 };
     log.appender.record(vec![(9, vec![Record::Life(tombstone.clone())])], true).unwrap();
     let write = |index| {
         let entry = Entry { index, term: 1, data: Bytes::from(vec![1; 1000]), ..Entry::default() };

@@ -22,7 +22,7 @@ pub struct Leads {
 /// Tracks what the reporting store must report. The store calls it for every change, so unchanged
 /// regions cost nothing.
 #[derive(Clone, Debug, Default)]
-pub struct LeadBook {
+pub struct DeltaTracker {
     leads: BTreeMap<RegionId, LeadReport>,
     /// The regions that changed since the last full report.
     changed: BTreeSet<RegionId>,
@@ -30,7 +30,7 @@ pub struct LeadBook {
     full_seq: Option<u64>,
 }
 
-impl LeadBook {
+impl DeltaTracker {
     /// Adds a region that the store leads, or updates its report.
     pub fn put(&mut self, report: LeadReport) {
         let region = report.region();

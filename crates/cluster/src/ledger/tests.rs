@@ -4,7 +4,7 @@ use types::{RegionChange, SlotRange};
 use super::*;
 use crate::state::tests::begun;
 use crate::{
-    view, Driver, DriverConfig, LeadBook, Leads, MetaCommand, PeerProgress, HEAT_WINDOW_S, RATE_WINDOW_S,
+    view, DeltaTracker, Driver, DriverConfig, Leads, MetaCommand, PeerProgress, HEAT_WINDOW_S, RATE_WINDOW_S,
 };
 
 const DOWN_AFTER: u64 = 1000;
@@ -155,7 +155,7 @@ fn a_report_counts_while_its_store_leads() {
 #[test]
 fn any_subset_of_heartbeats_with_the_last_full_one_leads_to_the_same() {
     let told = |region, bytes| LeadReport { bytes, ..lead(region, 1) };
-    let mut book = LeadBook::default();
+    let mut book = DeltaTracker::default();
     let mut beats = Vec::new();
     for seq in 1..=8u64 {
         match seq {

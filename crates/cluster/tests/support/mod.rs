@@ -74,7 +74,7 @@ pub struct World {
     pub unsized_regions: BTreeSet<RegionId>,
     /// All regions that ever existed.
     known: BTreeSet<RegionId>,
-    books: BTreeMap<StoreId, LeadBook>,
+    books: BTreeMap<StoreId, DeltaTracker>,
     seq: u64,
     late: Vec<(u8, Order)>,
     /// Proposals, orders and executed orders.

@@ -9,17 +9,17 @@ use storage::KeyRef;
 use types::Draw;
 
 use super::{all_fields, syntax, visit_fields};
-use crate::exec::{fail, Exec, HashValue, Step};
+use crate::error_messages;
+use crate::exec::{fail, CommandResult, Exec, HashValue};
 use crate::glob;
 use crate::keys::walk::ScanOptions;
 use crate::number::{integer, integer_or};
-use crate::wording;
 
 /// Maximum number of fields of a hash that is read whole for a random pick, which makes the pick
 /// exactly uniform.
 const READ_WHOLE: u64 = 1024;
 
-pub(crate) fn hscan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hscan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let cursor = crate::keys::walk::parse_cursor(&args[2])?;
     let key = exec.key(&args[1]);
     let Some(hash) = exec.find_hash(&key)? else { return Ok(scan_reply(0, Vec::new())) };
@@ -50,7 +50,7 @@ pub(crate) fn scan_reply(cursor: u64, found: Vec<Reply>) -> Reply {
     Reply::Array(vec![Reply::bulk(cursor.to_string()), Reply::Array(found)])
 }
 
-pub(crate) fn hrandfield(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hrandfield(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let Some(count) = args.get(2) else {
         let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Nil) };
@@ -58,7 +58,7 @@ pub(crate) fn hrandfield(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
         return Ok(picked.map_or(Reply::Nil, |(field, _)| Reply::Bulk(field)));
     };
     let count =
-        match integer_or(count, wording::NOT_AN_INTEGER)? {
+        match integer_or(count, error_messages::NOT_AN_INTEGER)? {
             i64::MIN => return fail(
                 "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
             ),
@@ -70,14 +70,14 @@ pub(crate) fn hrandfield(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
         Some(_) => return syntax(),
     };
     if with_values && !(-(i64::MAX / 2)..=i64::MAX / 2).contains(&count) {
-        return fail(wording::OUT_OF_RANGE);
+        return fail(error_messages::OUT_OF_RANGE);
     }
     let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Array(Vec::new())) };
     let picked = match u64::try_from(count) {
         Ok(distinct) if distinct >= hash.len => all_fields(exec, &key, hash)?,
         Ok(distinct) => pick_distinct(exec, &key, hash, distinct)?,
         Err(_) if count.unsigned_abs() > exec.limits.max_reply_elements => {
-            return fail(wording::OUT_OF_RANGE);
+            return fail(error_messages::OUT_OF_RANGE);
         }
         Err(_) => {
             let mut picker = Picker::new(exec, &key, hash)?;
@@ -110,7 +110,11 @@ struct Picker<'a, 't, 'r> {
 }
 
 impl<'a, 't, 'r> Picker<'a, 't, 'r> {
-    fn new(exec: &'a Exec<'t, 'r>, key: &'a KeyRef<'a>, hash: HashValue) -> Step<Picker<'a, 't, 'r>> {
+    fn new(
+        exec: &'a Exec<'t, 'r>,
+        key: &'a KeyRef<'a>,
+        hash: HashValue,
+    ) -> CommandResult<Picker<'a, 't, 'r>> {
         let whole = match hash.len <= READ_WHOLE {
             true => Some(all_fields(exec, key, hash)?),
             false => None,
@@ -121,7 +125,7 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
     /// Picks a field. In a large hash it is the first one at or after a random position among the
     /// names' hashes, wrapping around at the end. That is nearly uniform, because the hashes are
     /// evenly spread.
-    fn pick(&mut self) -> Step<Option<(Bytes, Bytes)>> {
+    fn pick(&mut self) -> CommandResult<Option<(Bytes, Bytes)>> {
         if let Some(whole) = &self.whole {
             let at = self.random.below(whole.len() as u64) as usize;
             return Ok(whole.get(at).cloned());
@@ -147,7 +151,7 @@ fn pick_distinct(
     key: &KeyRef<'_>,
     hash: HashValue,
     count: u64,
-) -> Step<Vec<(Bytes, Bytes)>> {
+) -> CommandResult<Vec<(Bytes, Bytes)>> {
     // Repeated picks are efficient only for a small part of a large hash.
     if hash.len > READ_WHOLE && count <= hash.len / 8 {
         let mut picker = Picker::new(exec, key, hash)?;
@@ -171,7 +175,7 @@ fn pick_distinct(
 }
 
 /// Parses the value of `COUNT`, which is at least 1.
-pub(crate) fn scan_count(text: &[u8]) -> Step<u64> {
+pub(crate) fn scan_count(text: &[u8]) -> CommandResult<u64> {
     match u64::try_from(integer(text)?) {
         Ok(count) if count > 0 => Ok(count),
         _ => syntax(),

@@ -3,23 +3,23 @@
 use bytes::Bytes;
 use resp::Reply;
 
-use crate::exec::{fail, Exec, Step};
+use crate::error_messages;
+use crate::exec::{fail, CommandResult, Exec};
 use crate::number::integer;
-use crate::wording;
 
-pub(crate) fn expire(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn expire(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     set_time(args, exec, true, true, "expire")
 }
 
-pub(crate) fn pexpire(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn pexpire(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     set_time(args, exec, true, false, "pexpire")
 }
 
-pub(crate) fn expireat(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn expireat(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     set_time(args, exec, false, true, "expireat")
 }
 
-pub(crate) fn pexpireat(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn pexpireat(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     set_time(args, exec, false, false, "pexpireat")
 }
 
@@ -32,7 +32,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    fn parse(args: &[Bytes]) -> Step<Conditions> {
+    fn parse(args: &[Bytes]) -> CommandResult<Conditions> {
         let mut conditions = Conditions::default();
         for arg in args {
             match arg.to_ascii_uppercase().as_slice() {
@@ -40,7 +40,7 @@ impl Conditions {
                 b"XX" => conditions.xx = true,
                 b"GT" => conditions.gt = true,
                 b"LT" => conditions.lt = true,
-                _ => return fail(wording::unsupported_option(arg)),
+                _ => return fail(error_messages::unsupported_option(arg)),
             }
         }
         let Conditions { nx, xx, gt, lt } = conditions;
@@ -64,14 +64,20 @@ impl Conditions {
     }
 }
 
-fn set_time(args: &[Bytes], exec: &mut Exec<'_, '_>, relative: bool, seconds: bool, command: &str) -> Step {
+fn set_time(
+    args: &[Bytes],
+    exec: &mut Exec<'_, '_>,
+    relative: bool,
+    seconds: bool,
+    command: &str,
+) -> CommandResult {
     let conditions = Conditions::parse(&args[3..])?;
     let value = integer(&args[2])?;
     let millis = if seconds { value.checked_mul(1000) } else { Some(value) };
     let now = i64::try_from(exec.now_ms).unwrap_or(i64::MAX);
     let base = if relative { now } else { 0 };
     let Some(at) = millis.and_then(|millis| millis.checked_add(base)) else {
-        return fail(wording::invalid_expire(command));
+        return fail(error_messages::invalid_expire(command));
     };
     let key = exec.key(&args[1]);
     let Some(meta) = exec.find(&key)? else { return Ok(Reply::Int(0)) };
@@ -85,27 +91,27 @@ fn set_time(args: &[Bytes], exec: &mut Exec<'_, '_>, relative: bool, seconds: bo
     Ok(Reply::Int(1))
 }
 
-pub(crate) fn ttl(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn ttl(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let now = exec.now_ms;
     time_of(args, exec, |at| (at - now).saturating_add(500) / 1000)
 }
 
-pub(crate) fn pttl(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn pttl(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let now = exec.now_ms;
     time_of(args, exec, |at| at - now)
 }
 
-pub(crate) fn expiretime(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn expiretime(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     time_of(args, exec, |at| at.saturating_add(500) / 1000)
 }
 
-pub(crate) fn pexpiretime(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn pexpiretime(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     time_of(args, exec, |at| at)
 }
 
 /// Replies -2 if there is no key and -1 if it has no expiry time. A key that was found has not
 /// expired, so its time is in the future.
-fn time_of(args: &[Bytes], exec: &mut Exec<'_, '_>, answer: impl Fn(u64) -> u64) -> Step {
+fn time_of(args: &[Bytes], exec: &mut Exec<'_, '_>, answer: impl Fn(u64) -> u64) -> CommandResult {
     let key = exec.key(&args[1]);
     Ok(Reply::Int(match exec.find(&key)?.map(|meta| meta.expire_at_ms) {
         None => -2,
@@ -114,7 +120,7 @@ fn time_of(args: &[Bytes], exec: &mut Exec<'_, '_>, answer: impl Fn(u64) -> u64)
     }))
 }
 
-pub(crate) fn persist(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn persist(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     match exec.find(&key)? {
         Some(meta) if meta.expire_at_ms.is_some() => {

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::Value;
 
-use crate::exec::{fail, Exec, HashValue, Step};
+use crate::error_messages;
+use crate::exec::{fail, CommandResult, Exec, HashValue};
 use crate::hashes::visit_fields;
 use crate::introspect::help_of;
 use crate::number::{integer, parse_integer};
-use crate::wording;
 
 /// Redis's `hash-max-listpack-entries` and `hash-max-listpack-value`.
 const LISTPACK_ENTRIES: u64 = 128;
@@ -25,7 +25,7 @@ const EMBEDDED_MAX: usize = 44;
 const ROW_OVERHEAD: usize = 16;
 const SAMPLES_DEFAULT: u64 = 5;
 
-pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[2]);
     let Some(meta) = exec.find(&key)? else { return Ok(Reply::Nil) };
     let name = match meta.value {
@@ -48,7 +48,7 @@ pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::bulk(name))
 }
 
-pub(crate) fn freq(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn freq(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[2]);
     if exec.find(&key)?.is_none() {
         return Ok(Reply::Nil);
@@ -59,29 +59,29 @@ pub(crate) fn freq(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     )
 }
 
-pub(crate) fn idletime(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn idletime(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     int_if_present(args, exec, 0)
 }
 
-pub(crate) fn refcount(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn refcount(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     int_if_present(args, exec, 1)
 }
 
-fn int_if_present(args: &[Bytes], exec: &mut Exec<'_, '_>, answer: i64) -> Step {
+fn int_if_present(args: &[Bytes], exec: &mut Exec<'_, '_>, answer: i64) -> CommandResult {
     let key = exec.key(&args[2]);
     Ok(exec.find(&key)?.map_or(Reply::Nil, |_| Reply::Int(answer)))
 }
 
-pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut samples = SAMPLES_DEFAULT;
     let mut options = args[3..].iter();
     while let Some(option) = options.next() {
         match options.next() {
             Some(value) if option.eq_ignore_ascii_case(b"SAMPLES") => {
-                let Ok(value) = u64::try_from(integer(value)?) else { return fail(wording::SYNTAX) };
+                let Ok(value) = u64::try_from(integer(value)?) else { return fail(error_messages::SYNTAX) };
                 samples = if value == 0 { u64::MAX } else { value };
             }
-            _ => return fail(wording::SYNTAX),
+            _ => return fail(error_messages::SYNTAX),
         }
     }
     let key = exec.key(&args[2]);
@@ -98,7 +98,12 @@ pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
 }
 
 /// Estimates the bytes of all elements from the first few.
-fn sampled_bytes(exec: &Exec<'_, '_>, key: &storage::KeyRef<'_>, hash: HashValue, samples: u64) -> Step<u64> {
+fn sampled_bytes(
+    exec: &Exec<'_, '_>,
+    key: &storage::KeyRef<'_>,
+    hash: HashValue,
+    samples: u64,
+) -> CommandResult<u64> {
     let row = key.element_row(hash.generation, b"").len() + crate::hashes::FIELD_HASH_LEN + ROW_OVERHEAD;
     let (mut seen, mut bytes) = (0, 0);
     visit_fields(exec, key, hash.generation, 0, &mut |_, field, value| {
@@ -114,10 +119,10 @@ fn sampled_bytes(exec: &Exec<'_, '_>, key: &storage::KeyRef<'_>, hash: HashValue
     Ok(u64::try_from(total).unwrap_or(u64::MAX))
 }
 
-pub(crate) fn object_help(_: &[Bytes], _: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn object_help(_: &[Bytes], _: &mut Exec<'_, '_>) -> CommandResult {
     Ok(help_of("object"))
 }
 
-pub(crate) fn memory_help(_: &[Bytes], _: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn memory_help(_: &[Bytes], _: &mut Exec<'_, '_>) -> CommandResult {
     Ok(help_of("memory"))
 }

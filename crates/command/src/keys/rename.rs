@@ -4,14 +4,14 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::{KeyRef, Meta, Value};
 
-use crate::exec::{fail, Exec, HashValue, Step};
+use crate::error_messages;
+use crate::exec::{fail, CommandResult, Exec, HashValue};
 use crate::hashes::{all_fields, field_row};
 use crate::number::database_index;
-use crate::wording;
 
-pub(crate) fn rename(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn rename(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let (from, to) = (exec.key(&args[1]), exec.key(&args[2]));
-    let Some(meta) = exec.find(&from)? else { return fail(wording::NO_SUCH_KEY) };
+    let Some(meta) = exec.find(&from)? else { return fail(error_messages::NO_SUCH_KEY) };
     if from != to {
         duplicate(exec, &from, &meta, &to)?;
         exec.remove(&from, &meta)?;
@@ -19,9 +19,9 @@ pub(crate) fn rename(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::OK)
 }
 
-pub(crate) fn renamenx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn renamenx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let (from, to) = (exec.key(&args[1]), exec.key(&args[2]));
-    let Some(meta) = exec.find(&from)? else { return fail(wording::NO_SUCH_KEY) };
+    let Some(meta) = exec.find(&from)? else { return fail(error_messages::NO_SUCH_KEY) };
     if from == to || exec.find(&to)?.is_some() {
         return Ok(Reply::Int(0));
     }
@@ -30,22 +30,22 @@ pub(crate) fn renamenx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(1))
 }
 
-pub(crate) fn copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let (mut db, mut replace) = (exec.db, false);
     let mut options = args[3..].iter();
     while let Some(option) = options.next() {
         if option.eq_ignore_ascii_case(b"REPLACE") {
             replace = true;
         } else if option.eq_ignore_ascii_case(b"DB") {
-            let Some(number) = options.next() else { return fail(wording::SYNTAX) };
+            let Some(number) = options.next() else { return fail(error_messages::SYNTAX) };
             db = database(number, exec)?;
         } else {
-            return fail(wording::SYNTAX);
+            return fail(error_messages::SYNTAX);
         }
     }
     let (from, to) = (exec.key(&args[1]), KeyRef::new(db, &args[2]));
     if from == to {
-        return fail(wording::SAME_OBJECT);
+        return fail(error_messages::SAME_OBJECT);
     }
     let Some(meta) = exec.find(&from)? else { return Ok(Reply::Int(0)) };
     if exec.find(&to)?.is_some() && !replace {
@@ -55,11 +55,11 @@ pub(crate) fn copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(1))
 }
 
-pub(crate) fn move_key(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn move_key(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let db = database(&args[2], exec)?;
     let (from, to) = (exec.key(&args[1]), KeyRef::new(db, &args[1]));
     if from == to {
-        return fail(wording::SAME_OBJECT);
+        return fail(error_messages::SAME_OBJECT);
     }
     let Some(meta) = exec.find(&from)? else { return Ok(Reply::Int(0)) };
     if exec.find(&to)?.is_some() {
@@ -70,12 +70,12 @@ pub(crate) fn move_key(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(1))
 }
 
-fn database(number: &[u8], exec: &Exec<'_, '_>) -> Step<u16> {
+fn database(number: &[u8], exec: &Exec<'_, '_>) -> CommandResult<u16> {
     database_index(number, exec.limits.databases).or_else(fail)
 }
 
 /// Copies the value and the expiry time of `from` to `to`, in place of its current value.
-fn duplicate(exec: &mut Exec<'_, '_>, from: &KeyRef<'_>, meta: &Meta, to: &KeyRef<'_>) -> Step<()> {
+fn duplicate(exec: &mut Exec<'_, '_>, from: &KeyRef<'_>, meta: &Meta, to: &KeyRef<'_>) -> CommandResult<()> {
     let old = exec.find(to)?;
     match &meta.value {
         Value::String(bytes) => exec.put_string(to, old.as_ref(), bytes, meta.expire_at_ms),

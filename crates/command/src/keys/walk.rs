@@ -14,10 +14,10 @@ use storage::{KeyRef, Meta, Reader};
 use types::{Draw, Slot, SlotRange, SLOT_COUNT};
 
 use super::type_name;
-use crate::exec::{fail, Exec, Mode, Step, Stop};
+use crate::error_messages;
+use crate::exec::{fail, CommandError, CommandResult, Exec, Mode};
 use crate::glob;
 use crate::hashes::walk::{scan_count, scan_reply};
-use crate::wording;
 
 const HASH_BITS: u32 = 50;
 const HASH_DROPPED: u32 = 64 - HASH_BITS;
@@ -60,10 +60,10 @@ pub fn parse_cursor_text(text: &[u8]) -> Option<u64> {
     Some(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
-pub(crate) fn parse_cursor(text: &[u8]) -> Step<u64> {
+pub(crate) fn parse_cursor(text: &[u8]) -> CommandResult<u64> {
     match parse_cursor_text(text) {
         Some(cursor) => Ok(cursor),
-        None => fail(wording::INVALID_CURSOR),
+        None => fail(error_messages::INVALID_CURSOR),
     }
 }
 
@@ -136,7 +136,7 @@ fn visit_live(
     slots: SlotRange,
     from_hash: u64,
     visit: &mut dyn FnMut(KeyRef<'_>, &Meta) -> ControlFlow<()>,
-) -> Step<()> {
+) -> CommandResult<()> {
     let (now, mode) = (exec.now_ms, exec.mode);
     let mut due = Vec::new();
     let mut failed = None;
@@ -144,7 +144,7 @@ fn visit_live(
         let meta = match Meta::decode(&Bytes::copy_from_slice(value)) {
             Ok(meta) => meta,
             Err(error) => {
-                failed = Some(Stop::Storage(error));
+                failed = Some(CommandError::Storage(error));
                 return ControlFlow::Break(());
             }
         };
@@ -152,7 +152,7 @@ fn visit_live(
             return visit(key, &meta);
         }
         if mode == Mode::Read {
-            failed = Some(Stop::NeedsApply);
+            failed = Some(CommandError::NeedsApply);
             return ControlFlow::Break(());
         }
         due.push((Bytes::copy_from_slice(key.key), meta));
@@ -168,7 +168,7 @@ fn visit_live(
     Ok(())
 }
 
-pub(crate) fn keys(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn keys(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut found = Vec::new();
     let pattern = &args[1];
     visit_live(exec, exec.slots, 0, &mut |key, _| {
@@ -188,12 +188,12 @@ pub(crate) struct ScanOptions<'a> {
 }
 
 impl<'a> ScanOptions<'a> {
-    pub fn parse(args: &'a [Bytes], with_type: bool) -> Step<ScanOptions<'a>> {
+    pub fn parse(args: &'a [Bytes], with_type: bool) -> CommandResult<ScanOptions<'a>> {
         let mut options = ScanOptions { pattern: None, count: 10, type_name: None };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let is = |name: &str| arg.eq_ignore_ascii_case(name.as_bytes());
-            let Some(value) = args.next() else { return fail(wording::SYNTAX) };
+            let Some(value) = args.next() else { return fail(error_messages::SYNTAX) };
             if is("COUNT") {
                 options.count = scan_count(value)?;
             } else if is("MATCH") {
@@ -201,7 +201,7 @@ impl<'a> ScanOptions<'a> {
             } else if is("TYPE") && with_type {
                 options.type_name = Some(value);
             } else {
-                return fail(wording::SYNTAX);
+                return fail(error_messages::SYNTAX);
             }
         }
         Ok(options)
@@ -210,7 +210,7 @@ impl<'a> ScanOptions<'a> {
 
 /// Walks over this region's keys. At the end of the region the cursor is the start of the next
 /// slot, or 0 after the last slot of all.
-pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let cursor = parse_cursor(&args[1])?;
     let options = ScanOptions::parse(&args[2..], true)?;
     let SlotRange { first, last } = exec.slots;
@@ -249,7 +249,7 @@ pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
 }
 
 /// Returns the first key at or after a random position, wrapping around at the end.
-pub(crate) fn randomkey(_: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn randomkey(_: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut random = Draw::new(exec.seed);
     let SlotRange { first, last } = exec.slots;
     let slot = first + random.below(exec.slots.len() as u64) as Slot;
@@ -269,20 +269,20 @@ pub(crate) fn randomkey(_: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
 }
 
 /// Replies with the number of keys. As in Redis, expired keys count until they are deleted.
-pub(crate) fn dbsize(_: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn dbsize(_: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     Ok(Reply::Int(exec.txn.counts(exec.db)?.keys as i64))
 }
 
-fn check_flush(args: &[Bytes]) -> Step<()> {
+fn check_flush(args: &[Bytes]) -> CommandResult<()> {
     let known = |arg: &Bytes| arg.eq_ignore_ascii_case(b"ASYNC") || arg.eq_ignore_ascii_case(b"SYNC");
     match &args[1..] {
         [] => Ok(()),
         [option] if known(option) => Ok(()),
-        _ => fail(wording::SYNTAX),
+        _ => fail(error_messages::SYNTAX),
     }
 }
 
-pub(crate) fn flushall(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn flushall(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     check_flush(args)?;
     flush_region(exec);
     Ok(Reply::OK)
@@ -294,7 +294,7 @@ fn flush_region(exec: &mut Exec<'_, '_>) {
     exec.txn.state_mut().clear_counts();
 }
 
-pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     check_flush(args)?;
     let db = exec.db;
     if exec.txn.state().databases().all(|(other, _)| other == db) {

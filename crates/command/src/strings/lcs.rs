@@ -4,9 +4,9 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::{Meta, Value};
 
-use crate::exec::{fail, Exec, Step};
+use crate::error_messages;
+use crate::exec::{fail, CommandResult, Exec};
 use crate::number::integer;
-use crate::wording;
 
 #[derive(Default)]
 struct Options {
@@ -17,7 +17,7 @@ struct Options {
 }
 
 impl Options {
-    fn parse(args: &[Bytes]) -> Step<Options> {
+    fn parse(args: &[Bytes]) -> CommandResult<Options> {
         let mut options = Options::default();
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -29,10 +29,10 @@ impl Options {
             } else if is("WITHMATCHLEN") {
                 options.with_match_len = true;
             } else if is("MINMATCHLEN") {
-                let Some(value) = args.next() else { return fail(wording::SYNTAX) };
+                let Some(value) = args.next() else { return fail(error_messages::SYNTAX) };
                 options.min_match_len = integer(value)?.max(0);
             } else {
-                return fail(wording::SYNTAX);
+                return fail(error_messages::SYNTAX);
             }
         }
         match options.len && options.idx {
@@ -42,7 +42,7 @@ impl Options {
     }
 }
 
-pub(crate) fn lcs(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn lcs(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let (a, b) = (string_or_empty(&args[1], exec)?, string_or_empty(&args[2], exec)?);
     let options = Options::parse(&args[3..])?;
     let cells = (a.len() as u64 + 1).checked_mul(b.len() as u64 + 1);
@@ -78,7 +78,7 @@ pub(crate) fn lcs(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Map(vec![(matches_name, Reply::Array(matches)), (len_name, Reply::Int(len))]))
 }
 
-fn string_or_empty(key: &[u8], exec: &mut Exec<'_, '_>) -> Step<Bytes> {
+fn string_or_empty(key: &[u8], exec: &mut Exec<'_, '_>) -> CommandResult<Bytes> {
     let key = exec.key(key);
     match exec.find(&key)? {
         None => Ok(Bytes::new()),

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::{Meta, Value};
 
-use crate::exec::{fail, Exec, Step};
+use crate::error_messages;
+use crate::exec::{fail, CommandResult, Exec};
 use crate::number::integer;
-use crate::wording;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expiry {
@@ -34,7 +34,7 @@ enum Family {
 
 impl<'a> Options<'a> {
     /// Parses the options. As in Redis, an option may be repeated but not contradicted.
-    fn parse(args: &'a [Bytes], family: Family) -> Step<Options<'a>> {
+    fn parse(args: &'a [Bytes], family: Family) -> CommandResult<Options<'a>> {
         let mut options = Options::default();
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -53,7 +53,7 @@ impl<'a> Options<'a> {
                     Some(value) if free && !options.keep_ttl && !options.persist => {
                         options.expiry = Some((kind, value));
                     }
-                    _ => return fail(wording::SYNTAX),
+                    _ => return fail(error_messages::SYNTAX),
                 }
             } else if is("NX") && set && !options.xx {
                 options.nx = true;
@@ -66,7 +66,7 @@ impl<'a> Options<'a> {
             } else if is("PERSIST") && !set && options.expiry.is_none() {
                 options.persist = true;
             } else {
-                return fail(wording::SYNTAX);
+                return fail(error_messages::SYNTAX);
             }
         }
         Ok(options)
@@ -74,7 +74,7 @@ impl<'a> Options<'a> {
 }
 
 /// Returns the Unix time in milliseconds that an option specifies.
-fn expire_at(exec: &Exec<'_, '_>, kind: Expiry, value: &[u8], command: &str) -> Step<u64> {
+fn expire_at(exec: &Exec<'_, '_>, kind: Expiry, value: &[u8], command: &str) -> CommandResult<u64> {
     let value = integer(value)?;
     let (Expiry::After { seconds } | Expiry::At { seconds }) = kind;
     let millis = if seconds { value.checked_mul(1000) } else { Some(value) };
@@ -84,7 +84,7 @@ fn expire_at(exec: &Exec<'_, '_>, kind: Expiry, value: &[u8], command: &str) -> 
     };
     match millis.filter(|millis| *millis > 0).and_then(|millis| millis.checked_add(base)) {
         Some(at) => Ok(at as u64),
-        None => fail(wording::invalid_expire(command)),
+        None => fail(error_messages::invalid_expire(command)),
     }
 }
 
@@ -95,7 +95,7 @@ fn put(
     old: Option<&Meta>,
     value: &[u8],
     expire_at_ms: Option<u64>,
-) -> Step<()> {
+) -> CommandResult<()> {
     let key = exec.key(key);
     if expire_at_ms.is_none_or(|at| at > exec.now_ms) {
         return exec.put_string(&key, old, value, expire_at_ms);
@@ -106,7 +106,7 @@ fn put(
     }
 }
 
-pub(crate) fn set(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn set(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let options = Options::parse(&args[3..], Family::Set)?;
     let expire_at_ms = match options.expiry {
         Some((kind, value)) => Some(expire_at(exec, kind, value, "set")?),
@@ -118,7 +118,7 @@ pub(crate) fn set(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
         (false, _) => Reply::OK,
         (true, None) => Reply::Nil,
         (true, Some(Meta { value: Value::String(bytes), .. })) => Reply::Bulk(bytes.clone()),
-        (true, Some(_)) => return fail(wording::WRONG_TYPE),
+        (true, Some(_)) => return fail(error_messages::WRONG_TYPE),
     };
     if (options.nx && old.is_some()) || (options.xx && old.is_none()) {
         return Ok(if options.get { answer } else { Reply::Nil });
@@ -131,7 +131,7 @@ pub(crate) fn set(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(answer)
 }
 
-pub(crate) fn setnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn setnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     if exec.find(&key)?.is_some() {
         return Ok(Reply::Int(0));
@@ -140,15 +140,15 @@ pub(crate) fn setnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(1))
 }
 
-pub(crate) fn setex(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn setex(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     put_for(args, exec, Expiry::After { seconds: true }, "setex")
 }
 
-pub(crate) fn psetex(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn psetex(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     put_for(args, exec, Expiry::After { seconds: false }, "psetex")
 }
 
-fn put_for(args: &[Bytes], exec: &mut Exec<'_, '_>, kind: Expiry, command: &str) -> Step {
+fn put_for(args: &[Bytes], exec: &mut Exec<'_, '_>, kind: Expiry, command: &str) -> CommandResult {
     let at = expire_at(exec, kind, &args[2], command)?;
     let key = exec.key(&args[1]);
     let old = exec.find(&key)?;
@@ -156,7 +156,7 @@ fn put_for(args: &[Bytes], exec: &mut Exec<'_, '_>, kind: Expiry, command: &str)
     Ok(Reply::OK)
 }
 
-pub(crate) fn getset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn getset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let old = exec.find_string(&key)?;
     let answer = old.as_ref().map_or(Reply::Nil, |old| Reply::Bulk(old.bytes.clone()));
@@ -165,7 +165,7 @@ pub(crate) fn getset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(answer)
 }
 
-pub(crate) fn getex(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn getex(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let options = Options::parse(&args[2..], Family::GetEx)?;
     let key = exec.key(&args[1]);
     let Some(string) = exec.find_string(&key)? else { return Ok(Reply::Nil) };

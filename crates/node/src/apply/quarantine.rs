@@ -6,7 +6,7 @@ use storage::{StorageError, Txn};
 use types::{LogIndex, RegionId};
 
 use super::{Execution, ToApply};
-use crate::lives::Job;
+use crate::lifecycle::Job;
 
 impl Execution {
     /// Takes in what a start found out about a peer.

@@ -6,7 +6,7 @@ use types::{RegionChange, FIRST_INDEX};
 
 use super::*;
 use crate::item::Item;
-use crate::lives::Job;
+use crate::lifecycle::Job;
 use crate::queue::{May, Queue};
 use crate::work::{Submit, Work};
 

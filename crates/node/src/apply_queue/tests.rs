@@ -46,8 +46,8 @@ fn entry(index: LogIndex, bytes: usize) -> Vec<ToApply<()>> {
     vec![ToApply { entry: Committed { index, term: 6, payload, token: None, change: None }, waiting: None }]
 }
 
-fn end() -> lives::Job {
-    lives::Job::End { region: REGION, peer: 1 }
+fn end() -> lifecycle::Job {
+    lifecycle::Job::End { region: REGION, peer: 1 }
 }
 
 /// Everything in the backlog in its order: the indexes of a batch, nothing for another job.
@@ -182,7 +182,7 @@ fn batches_end_at_their_bytes_and_at_jobs_that_are_not_of_entries() {
 #[test]
 fn rows_of_a_snapshot_are_not_loaded_once_the_peer_has_ended() {
     let descriptor = RegionDescriptor::founded(REGION, None, &[1]);
-    let replace = || lives::Job::Replace { descriptor: descriptor.clone(), index: 9, term: 6 };
+    let replace = || lifecycle::Job::Replace { descriptor: descriptor.clone(), index: 9, term: 6 };
     let mut backlog: Backlog<()> = Backlog::default();
     backlog.push(ApplyJob::Life(replace()));
     backlog.push(ApplyJob::Life(end()));
@@ -193,8 +193,8 @@ fn rows_of_a_snapshot_are_not_loaded_once_the_peer_has_ended() {
     backlog.push(ApplyJob::Reload(descriptor.clone()));
     let next = |backlog: &mut Backlog<()>| match backlog.next(20) {
         Some(Next::Entries { .. }) => "entries",
-        Some(Next::Life(lives::Job::Replace { .. })) => "replace",
-        Some(Next::Life(lives::Job::End { .. })) => "end",
+        Some(Next::Life(lifecycle::Job::Replace { .. })) => "replace",
+        Some(Next::Life(lifecycle::Job::End { .. })) => "end",
         Some(Next::Life(_)) => "another",
         Some(Next::Reload(_)) => "reload",
         None => "nothing",
@@ -224,7 +224,7 @@ fn a_quarantined_region_leaves_room_for_the_others_and_goes_on_in_order() {
     queue.applied(REGION, 7, &mut threads);
     assert_eq!((threads.withheld.clone(), queue.bytes()), (vec![8, 9], 0));
     assert_eq!(sent(&mut threads), [vec![7]]);
-    queue.live(lives::Job::Release { region: REGION, mark: cluster::Mark::default() }, &mut threads);
+    queue.live(lifecycle::Job::Release { region: REGION, mark: cluster::Mark::default() }, &mut threads);
     queue.go_on(REGION);
     queue.apply(REGION, entry(8, 10), &mut threads);
     assert_eq!(sent(&mut threads), [vec![], vec![8]], "not before the release");

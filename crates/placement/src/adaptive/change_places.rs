@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 use super::{permille, Held, Planner, TARGETS_TRIED};
 use crate::fill::{Fill, Ordered};
-use crate::round::{At, Round, Seat, NOWHERE};
+use crate::round::{Replica, Round, StoreIndex, NOWHERE};
 use crate::{Operator, Reason};
 
 /// Maximum number of fast stores tried per region, fastest first.
@@ -53,8 +53,8 @@ enum Aim {
 /// `spares` goes from `fast` to `slow`. Waits are in seconds per byte times bytes per second.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
-    slow: At,
-    fast: At,
+    slow: StoreIndex,
+    fast: StoreIndex,
     spares: u32,
     /// What the first region gains, what it waits afterwards, and what `spares` loses.
     own_gain: f64,
@@ -72,13 +72,13 @@ struct Pair {
 struct Search {
     held: Held,
     /// Stores that are up, fastest first, and among equals the least busy.
-    fastest: Vec<At>,
+    fastest: Vec<StoreIndex>,
     /// The regions that could give up their peer on a store, computed once per store.
-    spares: BTreeMap<At, Vec<u32>>,
+    spares: BTreeMap<StoreIndex, Vec<u32>>,
     /// For pairs of stores between which no pair of regions was found: the least loss of a region
     /// that gives up its peer. A region that gains no more need not be tried. Infinite if no region
     /// can give up its peer.
-    tried: BTreeMap<(At, At), f64>,
+    tried: BTreeMap<(StoreIndex, StoreIndex), f64>,
     weighed: usize,
     ceiling: f64,
 }
@@ -127,7 +127,7 @@ impl Planner {
 
     /// Returns the cost of the region's fastest peer.
     fn best_cost(&self, round: &Round<'_>, region: u32) -> f64 {
-        let cost = |seat: &Seat| self.loads.waits.cost(seat.store);
+        let cost = |seat: &Replica| self.loads.waits.cost(seat.store);
         round.seats(region).iter().map(cost).fold(f64::INFINITY, f64::min)
     }
 
@@ -155,7 +155,7 @@ impl Planner {
         let mut best: Option<Pair> = None;
         for slow in followers().filter(|&at| waits.log(at) >= slowest) {
             let companions = round.companions(region, slow, slow);
-            let takes = |at: &At| {
+            let takes = |at: &StoreIndex| {
                 has_no_copies(round, *at)
                     && !round.holds(region, *at)
                     && round.companions(region, slow, *at) <= companions
@@ -163,7 +163,7 @@ impl Planner {
                     && !self.has_place(round, fill, region, *at, search.ceiling)
             };
             let faster = search.fastest.iter().copied().take_while(|&at| waits.cost(at) < waits.cost(slow));
-            let faster: Vec<At> = faster.take(TARGETS_TRIED).filter(takes).take(FAST_TRIED).collect();
+            let faster: Vec<StoreIndex> = faster.take(TARGETS_TRIED).filter(takes).take(FAST_TRIED).collect();
             for fast in faster {
                 // `tried` excludes a common gain, but not that one region is rescued.
                 let tried = match aim {
@@ -209,7 +209,7 @@ impl Planner {
     }
 
     /// Returns true if a follower could move to the store without another one having to go.
-    fn has_place(&self, round: &Round<'_>, fill: &Fill, region: u32, at: At, ceiling: f64) -> bool {
+    fn has_place(&self, round: &Round<'_>, fill: &Fill, region: u32, at: StoreIndex, ceiling: f64) -> bool {
         fill.admits(round, at, round.region(region).bytes)
             && self.loads.busy(at) + self.loads.peer_cost(region, at) <= ceiling
     }
@@ -221,7 +221,7 @@ impl Planner {
         round: &Round<'_>,
         (region, now): (u32, f64),
         other: u32,
-        (slow, fast): (At, At),
+        (slow, fast): (StoreIndex, StoreIndex),
         ceiling: f64,
     ) -> Option<Pair> {
         let cell = &round.cells[other as usize];
@@ -235,7 +235,7 @@ impl Planner {
             return None;
         }
         let loads = &self.loads;
-        let more = |at: At| match at {
+        let more = |at: StoreIndex| match at {
             _ if at == fast => loads.peer_cost(region, at) - loads.peer_cost(other, at),
             _ if at == slow => loads.peer_cost(other, at) - loads.peer_cost(region, at),
             _ => 0.0,
@@ -278,9 +278,9 @@ impl Planner {
 
     /// Returns true if `other` may give up its peer on `fast` for a region that has slow peers
     /// only: `other` keeps another fast peer, and its rates are at most twice those of `region`.
-    fn could_rescue(&self, round: &Round<'_>, region: u32, other: u32, fast: At) -> bool {
+    fn could_rescue(&self, round: &Round<'_>, region: u32, other: u32, fast: StoreIndex) -> bool {
         let own = self.best_cost(round, region);
-        let is_fast = |at: At| FAST * self.loads.waits.cost(at) <= own;
+        let is_fast = |at: StoreIndex| FAST * self.loads.waits.cost(at) <= own;
         let (this, giver) = (round.region(region), round.region(other));
         is_fast(fast)
             && round.seats(other).iter().any(|seat| seat.store != fast && is_fast(seat.store))
@@ -290,7 +290,8 @@ impl Planner {
 
     fn is_worth(&self, round: &Round<'_>, region: u32, aim: Aim, pair: &Pair) -> bool {
         let leads = |region: u32| round.cells[region as usize].leader;
-        let copy = |region: u32, to: At| self.loads.copy_cost(round.region(region).bytes, leads(region), to);
+        let copy =
+            |region: u32, to: StoreIndex| self.loads.copy_cost(round.region(region).bytes, leads(region), to);
         let costs = copy(region, pair.fast) + copy(pair.spares, pair.slow);
         // The gain that two moves must have.
         let part = 2.0 * self.gap;
@@ -306,13 +307,14 @@ impl Planner {
     /// both peers.
     fn fits(&self, round: &Round<'_>, fill: &Fill, region: u32, pair: &Pair, ceiling: f64) -> bool {
         let loads = &self.loads;
-        let bearable = |at: At, comes: u32, goes: u32| {
+        let bearable = |at: StoreIndex, comes: u32, goes: u32| {
             let more = loads.peer_cost(comes, at) - loads.peer_cost(goes, at);
             more <= 0.0 || loads.busy(at) + more <= ceiling
         };
         let bytes = |region: u32| round.region(region).bytes;
-        let has_room =
-            |at: At, comes: u32, goes: u32| fill.admits_for_another(round, at, bytes(comes), bytes(goes));
+        let has_room = |at: StoreIndex, comes: u32, goes: u32| {
+            fill.admits_for_another(round, at, bytes(comes), bytes(goes))
+        };
         let takers = [(pair.fast, region, pair.spares), (pair.slow, pair.spares, region)];
         takers.into_iter().all(|(at, comes, goes)| bearable(at, comes, goes) && has_room(at, comes, goes))
     }
@@ -345,14 +347,14 @@ fn has_room(round: &Round<'_>) -> bool {
 }
 
 /// Returns true if no copy goes to or leaves the store and two may begin.
-fn has_no_copies(round: &Round<'_>, at: At) -> bool {
+fn has_no_copies(round: &Round<'_>, at: StoreIndex) -> bool {
     round.data_room_at(at) >= round.limits.data_moves_per_store_max.max(2)
 }
 
 impl Search {
     fn new(round: &Round<'_>, planner: &Planner) -> Search {
         let loads = &planner.loads;
-        let mut fastest: Vec<At> = round.stores().filter(|&at| round.is_up(at)).collect();
+        let mut fastest: Vec<StoreIndex> = round.stores().filter(|&at| round.is_up(at)).collect();
         fastest.sort_unstable_by_key(|&at| {
             (Ordered::new(loads.waits.cost(at)), Ordered::new(loads.busy(at)), at)
         });
@@ -368,7 +370,7 @@ impl Search {
 
     /// Finds the regions with a follower on the store, sorted by what they would lose without it.
     /// Regions below the minimum size are skipped: moving them makes no room.
-    fn look_at(&mut self, planner: &Planner, round: &Round<'_>, fast: At) {
+    fn look_at(&mut self, planner: &Planner, round: &Round<'_>, fast: StoreIndex) {
         let held = &self.held;
         self.spares.entry(fast).or_insert_with(|| {
             let loss = |region: u32| {

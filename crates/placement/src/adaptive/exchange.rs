@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use super::{permille, Held, Planner, Relief, TARGETS_WEIGHED};
 use crate::fill::{Fill, Ordered};
-use crate::round::{At, Round};
+use crate::round::{Round, StoreIndex};
 use crate::{Operator, Reason};
 
 /// Maximum number of source stores per round for which pairs are tried.
@@ -27,7 +27,7 @@ const SHIFTS_TRIED: usize = 256;
 #[derive(Clone, Copy, Debug)]
 struct Shift {
     region: u32,
-    to: At,
+    to: StoreIndex,
     copies: bool,
     slows: bool,
     /// The load that the source saves.
@@ -43,7 +43,7 @@ struct Rank {
     /// The load of the busiest store that takes part, afterwards.
     busiest: Ordered,
     regions: (u32, u32),
-    to: (At, At),
+    to: (StoreIndex, StoreIndex),
 }
 
 impl Planner {
@@ -53,7 +53,7 @@ impl Planner {
         round: &mut Round<'_>,
         fill: &mut Fill,
         held: &Held,
-        source: At,
+        source: StoreIndex,
         operators: &mut Vec<Operator>,
     ) -> bool {
         if round.room() < 2 {
@@ -82,12 +82,12 @@ impl Planner {
         round: &Round<'_>,
         fill: &Fill,
         held: &Held,
-        source: At,
+        source: StoreIndex,
     ) -> Option<(Rank, Shift, Shift)> {
         let loads = &self.loads;
         let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - 2.0 * self.gap));
         let calmest = self.calmest(round, fill);
-        let mut by_taker: BTreeMap<At, Vec<Shift>> = BTreeMap::new();
+        let mut by_taker: BTreeMap<StoreIndex, Vec<Shift>> = BTreeMap::new();
         let mut best: Option<(Rank, Shift, Shift)> = None;
         for first in self.shifts(round, fill, held.by(source), source, &calmest) {
             let taker = first.to;
@@ -127,9 +127,16 @@ impl Planner {
     }
 
     /// Returns true if the limits permit the pair's copies, and the gain exceeds their cost.
-    fn repays(&self, round: &Round<'_>, gained: f64, source: At, (first, second): (Shift, Shift)) -> bool {
+    fn repays(
+        &self,
+        round: &Round<'_>,
+        gained: f64,
+        source: StoreIndex,
+        (first, second): (Shift, Shift),
+    ) -> bool {
         let copies = || [(source, first), (first.to, second)].into_iter().filter(|(_, shift)| shift.copies);
-        let at_end = |end: At| copies().filter(|(from, shift)| *from == end || shift.to == end).count();
+        let at_end =
+            |end: StoreIndex| copies().filter(|(from, shift)| *from == end || shift.to == end).count();
         let cost = |shift: &Shift| {
             let leader = round.cells[shift.region as usize].leader;
             self.loads.copy_cost(round.region(shift.region).bytes, leader, shift.to)
@@ -141,9 +148,10 @@ impl Planner {
     }
 
     /// Returns the stores that may take a copy, least busy first.
-    fn calmest(&self, round: &Round<'_>, fill: &Fill) -> Vec<At> {
-        let takes = |at: &At| round.is_up(*at) && round.data_room_at(*at) > 0 && fill.admits(round, *at, 0);
-        let mut calmest: Vec<At> = round.stores().filter(takes).collect();
+    fn calmest(&self, round: &Round<'_>, fill: &Fill) -> Vec<StoreIndex> {
+        let takes =
+            |at: &StoreIndex| round.is_up(*at) && round.data_room_at(*at) > 0 && fill.admits(round, *at, 0);
+        let mut calmest: Vec<StoreIndex> = round.stores().filter(takes).collect();
         calmest.sort_unstable_by_key(|&at| (Ordered::new(self.loads.busy(at)), at));
         calmest.truncate(TARGETS_WEIGHED);
         calmest
@@ -154,8 +162,8 @@ impl Planner {
         round: &Round<'_>,
         fill: &Fill,
         regions: &[u32],
-        from: At,
-        calmest: &[At],
+        from: StoreIndex,
+        calmest: &[StoreIndex],
     ) -> Vec<Shift> {
         let loads = &self.loads;
         let mut shifts = Vec::new();
@@ -179,7 +187,7 @@ impl Planner {
                 continue;
             }
             let (bytes, companions) = (round.region(region).bytes, round.companions(region, from, from));
-            let fits = |to: &At| {
+            let fits = |to: &StoreIndex| {
                 *to != from
                     && !round.holds(region, *to)
                     && round.companions(region, from, *to) <= companions

@@ -9,14 +9,14 @@ use types::META_REGION;
 
 use super::{Planner, TARGETS_TRIED};
 use crate::fill::{Fill, Ordered};
-use crate::round::{At, Round};
+use crate::round::{Round, StoreIndex};
 use crate::{Operator, Reason, Waited};
 
 /// The move of a follower, and the peer that leads best afterwards.
 struct Better {
-    from: At,
-    to: At,
-    leader: At,
+    from: StoreIndex,
+    to: StoreIndex,
+    leader: StoreIndex,
 }
 
 impl Planner {
@@ -68,7 +68,7 @@ impl Planner {
 
     /// Returns the peer under which the region's writes wait least, if that is less than at
     /// present. Among equals, returns the one that leads the fewest regions.
-    fn faster_leader(&self, round: &Round<'_>, region: u32, ceiling: f64) -> Option<(At, f64)> {
+    fn faster_leader(&self, round: &Round<'_>, region: u32, ceiling: f64) -> Option<(StoreIndex, f64)> {
         let loads = &self.loads;
         let leader = round.cells[region as usize].leader;
         let now = loads.waits.of(round, region, leader, None);
@@ -91,7 +91,7 @@ impl Planner {
         operators: &mut Vec<Operator>,
     ) {
         let ceiling = self.ceiling(round);
-        let mut fastest: Option<Vec<At>> = None;
+        let mut fastest: Option<Vec<StoreIndex>> = None;
         for &region in wanting {
             let fastest_now = fastest.get_or_insert_with(|| self.fastest(round, fill, ceiling));
             if !round.has_data_room() || fastest_now.is_empty() {
@@ -149,17 +149,17 @@ impl Planner {
         &self,
         round: &Round<'_>,
         region: u32,
-        change: Option<(At, At)>,
-        busier: impl Fn(At) -> f64,
+        change: Option<(StoreIndex, StoreIndex)>,
+        busier: impl Fn(StoreIndex) -> f64,
         ceiling: f64,
-    ) -> (f64, At) {
+    ) -> (f64, StoreIndex) {
         let loads = &self.loads;
-        let bears = |at: At| self.bears(region, at, busier(at), ceiling);
-        let stays = |at: &At| change.is_none_or(|(from, _)| from != *at);
+        let bears = |at: StoreIndex| self.bears(region, at, busier(at), ceiling);
+        let stays = |at: &StoreIndex| change.is_none_or(|(from, _)| from != *at);
         let others = round.able(region).filter(stays).filter(|&at| bears(at));
         let newcomer = change.filter(|&(_, to)| round.could_lead(to) && bears(to)).map(|(from, _)| from);
         let present = round.cells[region as usize].leader;
-        let wait = |at: At| (loads.waits.of(round, region, at, change), at);
+        let wait = |at: StoreIndex| (loads.waits.of(round, region, at, change), at);
         others
             .chain(newcomer)
             .map(wait)
@@ -167,28 +167,28 @@ impl Planner {
     }
 
     /// Returns true if a store that is busier by `busier` can also lead the region.
-    fn bears(&self, region: u32, at: At, busier: f64, ceiling: f64) -> bool {
+    fn bears(&self, region: u32, at: StoreIndex, busier: f64, ceiling: f64) -> bool {
         let cost = self.loads.lead_cost(region, at);
         cost <= 0.0 || self.loads.busy(at) + busier + cost <= ceiling
     }
 
     /// Returns true if the gain per second repays a copy.
-    pub(super) fn is_worth_a_copy(&self, round: &Round<'_>, region: u32, to: At, gain: f64) -> bool {
+    pub(super) fn is_worth_a_copy(&self, round: &Round<'_>, region: u32, to: StoreIndex, gain: f64) -> bool {
         let cost = self.loads.copy_cost(round.region(region).bytes, round.cells[region as usize].leader, to);
         gain > 0.0 && gain * f64::from(round.limits.repay_seconds) > cost
     }
 
     /// Returns the stores that could take more load, fastest first, and among equals the least
     /// busy.
-    fn fastest(&self, round: &Round<'_>, fill: &Fill, ceiling: f64) -> Vec<At> {
+    fn fastest(&self, round: &Round<'_>, fill: &Fill, ceiling: f64) -> Vec<StoreIndex> {
         let loads = &self.loads;
-        let takes = |at: &At| {
+        let takes = |at: &StoreIndex| {
             round.is_up(*at)
                 && round.has_data_room_at(*at)
                 && fill.admits(round, *at, 0)
                 && loads.busy(*at) <= ceiling
         };
-        let mut fastest: Vec<At> = round.stores().filter(takes).collect();
+        let mut fastest: Vec<StoreIndex> = round.stores().filter(takes).collect();
         fastest.sort_unstable_by_key(|&at| {
             (Ordered::new(loads.waits.cost(at)), Ordered::new(loads.busy(at)), at)
         });
@@ -202,7 +202,7 @@ impl Planner {
         round: &Round<'_>,
         fill: &Fill,
         region: u32,
-        fastest: &[At],
+        fastest: &[StoreIndex],
         ceiling: f64,
     ) -> Option<Better> {
         let loads = &self.loads;
@@ -214,12 +214,12 @@ impl Planner {
         })?;
         let companions = round.companions(region, from, from);
         let written = loads.demand(region).write_bytes;
-        let saves = |to: At, busier: f64| {
-            let more = |at: At| if at == to { busier } else { 0.0 };
+        let saves = |to: StoreIndex, busier: f64| {
+            let more = |at: StoreIndex| if at == to { busier } else { 0.0 };
             let (wait, leader) = self.best_wait(round, region, Some((from, to)), more, ceiling);
             self.is_worth_a_copy(round, region, to, (now - wait) * written).then_some(leader)
         };
-        let fits = |to: At| {
+        let fits = |to: StoreIndex| {
             loads.busy(to) + loads.peer_cost(region, to) <= ceiling
                 && round.companions(region, from, to) <= companions
                 && fill.admits(round, to, view.bytes)
@@ -239,12 +239,12 @@ impl Planner {
         &self,
         round: &Round<'_>,
         region: u32,
-        (before, after): (At, At),
-        change: Option<(At, At)>,
+        (before, after): (StoreIndex, StoreIndex),
+        change: Option<(StoreIndex, StoreIndex)>,
     ) -> Reason {
-        let waited = |leader: At, change: Option<(At, At)>| {
-            let known = |at: At| round.ratings.get(at as usize);
-            let speed = |at: At| known(at).map_or(0, |_| round.leader_speed(at));
+        let waited = |leader: StoreIndex, change: Option<(StoreIndex, StoreIndex)>| {
+            let known = |at: StoreIndex| round.ratings.get(at as usize);
+            let speed = |at: StoreIndex| known(at).map_or(0, |_| round.leader_speed(at));
             let log = self.loads.waits.slowest_needed(round, region, leader, change);
             let leads = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
             Waited {

@@ -2,7 +2,7 @@
 
 use super::Allow;
 use crate::fill::{Fill, Ordered, Room};
-use crate::round::{At, Round};
+use crate::round::{Round, StoreIndex};
 
 /// Quotients that are equal mathematically differ by less than this part.
 const ROUNDING: f64 = 1e-9;
@@ -12,7 +12,7 @@ const ROUNDING: f64 = 1e-9;
 pub(super) struct Offer {
     rank: Rank,
     pub region: u32,
-    pub to: At,
+    pub to: StoreIndex,
 }
 
 type Rank = [Ordered; 5];
@@ -39,7 +39,7 @@ pub(super) struct Search<'a, A> {
     pub fill: &'a Fill,
     pub allow: &'a A,
     pub targets: &'a Targets,
-    pub source: At,
+    pub source: StoreIndex,
 }
 
 impl<A: Allow> Search<'_, A> {
@@ -64,7 +64,7 @@ impl<A: Allow> Search<'_, A> {
             let (size, bytes) = (cell.size, round.region(region).bytes);
             let after = fill.level_without(round, source, size);
             let before = round.companions(region, source, source);
-            let fits = |at: At| {
+            let fits = |at: StoreIndex| {
                 !round.holds(region, at)
                     && round.companions(region, source, at) <= before
                     && fill.admits_from(round, source, at, bytes, targets.room)
@@ -72,7 +72,7 @@ impl<A: Allow> Search<'_, A> {
             };
             // Targets ascend by level. Once one is too full, or worse than the best offer, all
             // later ones are.
-            let worth = |place: u32, at: At| {
+            let worth = |place: u32, at: StoreIndex| {
                 let low = fill.level(round, at);
                 fill.is_gap(round, level, low)
                     && after * (1.0 + ROUNDING) >= fill.level_with(round, at, size)
@@ -89,7 +89,7 @@ impl<A: Allow> Search<'_, A> {
 /// Stores that may take a region, emptiest first.
 pub(super) struct Targets {
     room: Room,
-    stores: Vec<At>,
+    stores: Vec<StoreIndex>,
     pub levels: Vec<f64>,
     /// Positions in `stores` by failure domain, if there are few domains.
     by_domain: Option<Vec<Vec<u32>>>,
@@ -105,12 +105,13 @@ const GROUPED_DOMAINS_MAX: usize = 16;
 
 impl Targets {
     pub fn new(round: &Round<'_>, fill: &Fill, room: Room) -> Targets {
-        let free =
-            |at: &At| round.is_up(*at) && round.has_data_room_at(*at) && fill.is_open(round, *at, room);
-        let mut ranked: Vec<(Ordered, At)> =
+        let free = |at: &StoreIndex| {
+            round.is_up(*at) && round.has_data_room_at(*at) && fill.is_open(round, *at, room)
+        };
+        let mut ranked: Vec<(Ordered, StoreIndex)> =
             round.stores().filter(free).map(|at| (Ordered::new(fill.level(round, at)), at)).collect();
         ranked.sort_unstable();
-        let stores: Vec<At> = ranked.into_iter().map(|(_, at)| at).collect();
+        let stores: Vec<StoreIndex> = ranked.into_iter().map(|(_, at)| at).collect();
         let levels = stores.iter().map(|&at| fill.level(round, at)).collect();
         let grouped = round.domains.matter() && round.domains.count() <= GROUPED_DOMAINS_MAX;
         let by_domain = grouped.then(|| {
@@ -129,10 +130,10 @@ impl Targets {
         &self,
         round: &Round<'_>,
         region: u32,
-        source: At,
-        worth: impl Fn(u32, At) -> bool,
-        fits: impl Fn(At) -> bool,
-    ) -> Option<(u32, At)> {
+        source: StoreIndex,
+        worth: impl Fn(u32, StoreIndex) -> bool,
+        fits: impl Fn(StoreIndex) -> bool,
+    ) -> Option<(u32, StoreIndex)> {
         let first = |places: &mut dyn Iterator<Item = u32>| {
             places
                 .map(|place| (place, self.stores[place as usize]))

@@ -1,5 +1,5 @@
 //! Copies of regions to another store, and removals: what `server::snapshot` and
-//! `server::executor::lives` do, file by file and sync by sync.
+//! `server::executor::lifecycle` do, file by file and sync by sync.
 //!
 //! ```text
 //! copy     the learner's creation is logged ─▶ the leader's maker: scan, files, checksums

@@ -46,7 +46,7 @@ impl<L: LogStore> Peer<L> {
 
     /// Announces the region to its leader, which wakes it if it is asleep, before a peer campaigns
     /// against it.
-    pub fn knock(&self, out: &mut Outbox) {
+    pub fn wake_leader(&self, out: &mut Outbox) {
         if let Some(to) = self.leader().filter(|_| !self.is_leader()) {
             out.sends.push(Action::Announce { to, descriptor: self.descriptor.clone() });
         }
@@ -54,7 +54,7 @@ impl<L: LogStore> Peer<L> {
 
     /// Offers sleep to idle followers, and falls asleep when all have accepted. Called at the end
     /// of a leader's tick.
-    pub(super) fn drowse(&mut self, config: &Config, now: BootNanos) {
+    pub(super) fn hibernate(&mut self, config: &Config, now: BootNanos) {
         if config.hibernate_ticks == 0 || !self.is_leader() || !self.is_idle(config, now) {
             self.quiet_ticks = 0;
             self.sleepers.clear();

@@ -59,8 +59,8 @@ async fn sit_again(measurer: &Measurer) {
 /// Waits until the store serves and its device is idle, for this store and others on it.
 async fn until_at_rest(measurer: &Measurer) {
     while measurer.ends.is_stopping() || !measurer.regions.are_all_led() {
-        let news = measurer.regions.leader_news.notified();
-        let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
+        let changed = measurer.regions.leader_changes.notified();
+        let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
     }
     let mut written = Written::default();
     loop {

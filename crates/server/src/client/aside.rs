@@ -92,14 +92,14 @@ impl Store {
     async fn redirect(&self, region: &Arc<RegionShared>, item: &Item, deadline: Instant) -> Reply {
         let ItemSlot::One(slot) = item.slot else { return cluster_down() };
         loop {
-            let news = self.regions.leader_news.notified();
+            let changed = self.regions.leader_changes.notified();
             // Another region may own the slot by now.
             let region = self.regions.of_slot(slot).unwrap_or_else(|| region.clone());
             match self.moved(&region, item) {
                 Some(moved) => return moved,
                 None if Instant::now() >= deadline => return cluster_down(),
                 None => {
-                    let _ = tokio::time::timeout(LEADER_POLL, news).await;
+                    let _ = tokio::time::timeout(LEADER_POLL, changed).await;
                 }
             }
         }

@@ -30,7 +30,7 @@ pub async fn run(store: &Arc<Store>, kind: ListenerKind, item: Item, deadline: I
         return scan(store, &runs(store, own), item, deadline).await;
     }
     loop {
-        let news = store.regions.leader_news.notified();
+        let changed = store.regions.leader_changes.notified();
         let regions = regions_of(runs(store, own));
         let versions = versions(&regions);
         let answer = match item.spec.name {
@@ -42,7 +42,7 @@ pub async fn run(store: &Arc<Store>, kind: ListenerKind, item: Item, deadline: I
         if own || versions == self::versions(&regions_of(runs(store, own))) || Instant::now() >= deadline {
             return answer;
         }
-        let _ = tokio::time::timeout(REGIONS_POLL, news).await;
+        let _ = tokio::time::timeout(REGIONS_POLL, changed).await;
     }
 }
 

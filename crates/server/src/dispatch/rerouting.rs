@@ -83,7 +83,7 @@ impl Store {
         // A command about a whole region must be retried by the caller, with the new regions.
         let has_slots = left.iter().all(|position| matches!(items[*position].slot, ItemSlot::One(_)));
         while has_slots && !left.is_empty() && Instant::now() < deadline {
-            let news = self.regions.leader_news.notified();
+            let changed = self.regions.leader_changes.notified();
             for Group { region, positions } in self.groups(items, &left) {
                 let part = Arc::new(positions.iter().map(|position| items[*position].clone()).collect());
                 let part = match self.execute_in(&region, part, deadline).await {
@@ -97,7 +97,7 @@ impl Store {
             let still = open(&answers);
             if still == left {
                 // The new owner of the slots is not known yet.
-                let _ = tokio::time::timeout(LEADER_POLL, news).await;
+                let _ = tokio::time::timeout(LEADER_POLL, changed).await;
             }
             left = still;
         }
@@ -143,7 +143,7 @@ impl Store {
         let read_only = items.iter().all(|item| !item.is_write());
         let version = region.newest().epoch.version;
         loop {
-            let news = self.regions.leader_news.notified();
+            let changed = self.regions.leader_changes.notified();
             match region.leader() {
                 Some(leader) if leader == self.id => {
                     match self.execute_here(region, version, items.clone(), deadline).await {
@@ -169,7 +169,7 @@ impl Store {
             if Instant::now() >= deadline {
                 return Err(cluster_down());
             }
-            let _ = tokio::time::timeout(LEADER_POLL, news).await;
+            let _ = tokio::time::timeout(LEADER_POLL, changed).await;
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cluster::Mark;
 use crossbeam_channel::{Receiver, Sender};
-use node::{lives, ApplyEffect, ApplyJob, Backlog, Execution, Meta, Next};
+use node::{lifecycle, ApplyEffect, ApplyJob, Backlog, Execution, Meta, Next};
 use parking_lot::Mutex;
 use resp::Reply;
 use storage::{RegionState, Txn};
@@ -55,7 +55,7 @@ pub struct Applier {
     jobs: Receiver<ToApplier>,
     backlog: Backlog<Asker>,
     is_stopping: bool,
-    lives: Sender<lives::Job>,
+    lives: Sender<lifecycle::Job>,
     /// Remaining turns in which rows are prefetched.
     ahead: u32,
 }
@@ -65,7 +65,7 @@ impl Applier {
     /// `marks`: of peers that are quarantined or skip entries.
     pub fn new(
         parts: Parts,
-        lives: Sender<lives::Job>,
+        lives: Sender<lifecycle::Job>,
         marks: &BTreeMap<RegionId, Mark>,
     ) -> (Applier, ApplyHandle, Sender<ToApplier>) {
         let mut execution = Execution::new(parts.config.store, parts.config.enable_debug_command);
@@ -128,7 +128,7 @@ impl Applier {
         match next {
             Next::Entries { by_region } => return self.apply(by_region),
             Next::Life(job) => {
-                if matches!(job, lives::Job::Replace { .. } | lives::Job::End { .. }) {
+                if matches!(job, lifecycle::Job::Replace { .. } | lifecycle::Job::End { .. }) {
                     self.parts.checks.withdraw(job.region());
                 }
                 let begun = self.execution.lock().begin(job);
@@ -140,8 +140,8 @@ impl Applier {
     }
 
     /// Has the steps of a job carried out.
-    fn go_on(&self, job: lives::Job) {
-        if let lives::Job::Hold { region, mark } = &job {
+    fn go_on(&self, job: lifecycle::Job) {
+        if let lifecycle::Job::Hold { region, mark } = &job {
             self.parts.quarantines.publish(*region, mark.held.clone());
         }
         let _ = self.lives.send(job);
@@ -161,7 +161,7 @@ impl Applier {
             match effect {
                 ApplyEffect::Applied(indexes) => applied.extend(indexes),
                 ApplyEffect::Answer { client, outcome } => outcomes.push((client, outcome)),
-                ApplyEffect::Hold { region, mark } => self.go_on(lives::Job::Hold { region, mark }),
+                ApplyEffect::Hold { region, mark } => self.go_on(lifecycle::Job::Hold { region, mark }),
                 other => carry_out(&self.parts, other, entries),
             }
         }

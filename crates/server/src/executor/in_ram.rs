@@ -8,7 +8,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use node::{
-    lives, ApplyEffect, ApplyJob, ApplyQueue, Attempt, Execution, Executor, InRamOutcome, Outcome, Waiting,
+    lifecycle, ApplyEffect, ApplyJob, ApplyQueue, Attempt, Execution, Executor, InRamOutcome, Outcome,
+    Waiting,
 };
 use parking_lot::Mutex;
 use rocks::Keyspace;
@@ -62,7 +63,7 @@ impl ApplyHandle {
         std::mem::take(&mut self.here.executed)
     }
 
-    pub fn live(&mut self, job: lives::Job) {
+    pub fn live(&mut self, job: lifecycle::Job) {
         self.queue.live(job, &mut self.here);
     }
 

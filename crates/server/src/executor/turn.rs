@@ -16,13 +16,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use command::entry::Items;
-use command::foresight;
+use command::prefetch;
 use node::Rows;
 use storage::{Reader, Visit};
 
-use crate::ahead::Missing;
 use crate::engine::Engine;
 use crate::metrics::Metrics;
+use crate::prefetch::Missing;
 use crate::readers::Found;
 
 /// Maximum rows of a window: enough to keep every reader busy most of the time.
@@ -120,7 +120,7 @@ impl<'a> Turn<'a> {
         while missing.len() < ROWS_MAX && rows.len() < ITEMS_MAX {
             match items.next_item() {
                 Ok(Some(item)) => {
-                    foresight::of_item(&item, items.stamp_ms, keyspace, &mut |wanted| missing.add(wanted));
+                    prefetch::of_item(&item, items.stamp_ms, keyspace, &mut |wanted| missing.add(wanted));
                     rows.push(missing.len());
                 }
                 Ok(None) => match later.next().map(|payload| Items::decode(payload.clone())) {

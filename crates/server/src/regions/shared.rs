@@ -27,7 +27,7 @@ pub struct RowsToken(u64);
 /// The known state of one region. Only [`Regions`](super::Regions) changes it. Holders read it,
 /// count operations on the region, and demand the lease.
 /// The store that was known as a region's leader before a change.
-pub(super) struct Former(pub Option<StoreId>);
+pub(super) struct PreviousLeader(pub Option<StoreId>);
 
 pub struct RegionShared {
     id: RegionId,
@@ -202,12 +202,12 @@ impl RegionShared {
     }
 
     /// Sets the leadership that this store's own peer reports, unless a later term is known.
-    pub(super) fn set_leadership(&self, new: Leadership) -> Option<Former> {
+    pub(super) fn set_leadership(&self, new: Leadership) -> Option<PreviousLeader> {
         let mut known = self.leadership.lock();
         if !known.yields_to(new) {
             return None;
         }
-        let former = Former(known.leader);
+        let former = PreviousLeader(known.leader);
         *known = new;
         self.leader.store(new.leader.unwrap_or(NOBODY), Ordering::Release);
         Some(former)
@@ -215,7 +215,7 @@ impl RegionShared {
 
     /// Records another store's report of its own leadership. It counts if its term is later, or if
     /// no leader of that term is known.
-    pub(super) fn hear_leader(&self, term: Term, leader: StoreId) -> Option<Former> {
+    pub(super) fn hear_leader(&self, term: Term, leader: StoreId) -> Option<PreviousLeader> {
         match self.leadership().yields_to_hearsay(term) {
             true => self.set_leadership(Leadership { term, leader: Some(leader) }),
             false => None,

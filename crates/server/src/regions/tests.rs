@@ -21,11 +21,11 @@ fn led(term: Term, leader: StoreId) -> Leadership {
 #[test]
 fn a_new_leader_is_counted_reported_and_told_of() {
     let regions = regions();
-    let news = regions.leader_news.notified();
-    tokio::pin!(news);
-    news.as_mut().enable();
+    let changed = regions.leader_changes.notified();
+    tokio::pin!(changed);
+    changed.as_mut().enable();
     regions.lead(1, led(5, THIS));
-    assert!(news.now_or_never().is_some() && regions.report_soon.notified().now_or_never().is_some());
+    assert!(changed.now_or_never().is_some() && regions.report_soon.notified().now_or_never().is_some());
     assert_eq!((regions.leaders.get(), regions.take_touched()), (1, vec![1]));
     regions.lead(1, led(5, THIS));
     assert_eq!((regions.leaders.get(), regions.take_touched()), (1, vec![]), "the leader is known");

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use cluster::MetaState;
 use command::entry::Items;
-use node::lives::Job;
+use node::lifecycle::Job;
 use node::{
     ApplyEffect, ApplyJob, ApplyQueue, Attempt, Executed, Executor, InRamOutcome, Meta, Next, ToApply, Watch,
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cluster::{Cause, Mark, Quarantine};
 use command::order::Order;
-use node::lives::Job;
+use node::lifecycle::Job;
 use node::{Input, Outcome, ToApply, Work as Proposal};
 use placement::{Operator, Reason};
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId, META_REGION};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use bench::admin::AdminClient;
-use bench::table::{Align, Table};
+use client::admin::AdminClient;
+use client::table::{Align, Table};
 use server::admin::{FailRequest, QuarantineRequest, QuarantineRow, RegionRequest, RegionRow};
 
 use super::{get, post, Answer};

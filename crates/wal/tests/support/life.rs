@@ -8,7 +8,7 @@ use raft::eraftpb::Entry;
 use replica::{HardState, LogBatch, RegionWrite, Restart, RestartCause};
 use types::{Draw, LogIndex, RegionDescriptor, RegionId, Term};
 use wal::{
-    read_entries, recover, settle, Appender, LogError, LogState, PeerLife, Record, Release, SharedIndex,
+    read_entries, recover, settle, Appender, LogError, LogState, PeerLifecycle, Record, Release, SharedIndex,
     Sizes,
 };
 
@@ -33,7 +33,7 @@ impl Held {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
     regions: BTreeMap<RegionId, Held>,
-    lives: BTreeMap<RegionId, PeerLife>,
+    lives: BTreeMap<RegionId, PeerLifecycle>,
     values: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -156,9 +156,9 @@ impl Life {
                 first = index + 1;
                 let life = match cause {
                     RestartCause::Split { parent, at } => {
-                        PeerLife::Exists { descriptor, parent: Some((parent, at)) }
+                        PeerLifecycle::Exists { descriptor, parent: Some((parent, at)) }
                     }
-                    RestartCause::Snapshot => PeerLife::Applying { descriptor, index, term },
+                    RestartCause::Snapshot => PeerLifecycle::Applying { descriptor, index, term },
                 };
                 model.lives.insert(region, life);
             } else if draw.below(6) == 0 {
@@ -211,7 +211,7 @@ impl Life {
     fn record(&mut self, draw: &mut Draw) -> Result<(), LogError> {
         let mut model = self.now();
         let region = draw.below(REGIONS);
-        let tombstone = PeerLife::Tombstone { peer: draw.below(9) };
+        let tombstone = PeerLifecycle::Tombstone { peer: draw.below(9) };
         let (region, records) = match draw.below(4) {
             0 => {
                 let name = vec![draw.below(5) as u8];

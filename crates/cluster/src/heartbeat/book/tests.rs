@@ -12,7 +12,7 @@ fn told(leads: &Leads) -> Vec<(RegionId, u64)> {
 
 #[test]
 fn what_has_changed_since_the_last_full_report_is_told_until_the_next() {
-    let mut book = LeadBook::default();
+    let mut book = DeltaTracker::default();
     (1..=3).for_each(|region| book.put(report(region, 0)));
     let first = book.tell(10, false);
     assert_eq!(
@@ -38,7 +38,7 @@ fn what_has_changed_since_the_last_full_report_is_told_until_the_next() {
 
 #[test]
 fn a_rate_that_fades_is_told_now_and_then_and_its_end_always() {
-    let mut book = LeadBook::default();
+    let mut book = DeltaTracker::default();
     book.put(LeadReport { write_rate: 1000.0, ..report(1, 0) });
     book.tell(1, true);
     let (mut rate, mut news) = (1000.0, 0);
@@ -54,7 +54,7 @@ fn a_rate_that_fades_is_told_now_and_then_and_its_end_always() {
 
 #[test]
 fn ten_thousand_idle_regions_are_a_heartbeat_of_a_few_bytes() {
-    let mut book = LeadBook::default();
+    let mut book = DeltaTracker::default();
     (1..=10_000).for_each(|region| book.put(report(region, 1)));
     let mut bytes = |seq, full| {
         let leads = book.tell(seq, full);

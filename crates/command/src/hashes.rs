@@ -12,8 +12,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use resp::Reply;
 use storage::{KeyRef, StorageError};
 
-use crate::exec::{fail, Exec, HashValue, Step};
-use crate::wording;
+use crate::error_messages;
+use crate::exec::{fail, CommandResult, Exec, HashValue};
 
 /// Bytes of the hash that precedes the name in a field's sub-key.
 pub(crate) const FIELD_HASH_LEN: usize = 8;
@@ -35,7 +35,7 @@ pub(crate) fn visit_fields(
     generation: u64,
     from: u64,
     visit: &mut VisitField<'_>,
-) -> Step<()> {
+) -> CommandResult<()> {
     let start = key.element_row(generation, &from.to_be_bytes());
     let (first, end) = key.element_range(generation);
     // A row consists of the prefix of its range, the field's hash, and the field.
@@ -59,7 +59,7 @@ pub(crate) fn all_fields(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,
     hash: HashValue,
-) -> Step<Vec<(Bytes, Bytes)>> {
+) -> CommandResult<Vec<(Bytes, Bytes)>> {
     let mut fields = Vec::new();
     visit_fields(exec, key, hash.generation, 0, &mut |_, field, value| {
         fields.push((Bytes::copy_from_slice(field), Bytes::copy_from_slice(value)));
@@ -92,7 +92,7 @@ impl Writing {
         key: &KeyRef<'_>,
         field: &[u8],
         value: Bytes,
-    ) -> Step<bool> {
+    ) -> CommandResult<bool> {
         let row = field_row(key, self.new.generation, field);
         let old = match self.old.is_none() && self.new.len == 0 {
             true => None,
@@ -110,20 +110,25 @@ impl Writing {
     }
 }
 
-fn get_field(exec: &Exec<'_, '_>, key: &KeyRef<'_>, hash: HashValue, field: &[u8]) -> Step<Option<Bytes>> {
+fn get_field(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    hash: HashValue,
+    field: &[u8],
+) -> CommandResult<Option<Bytes>> {
     Ok(exec.txn.get(&field_row(key, hash.generation, field))?)
 }
 
-pub(crate) fn hset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     Ok(Reply::Int(set_pairs(args, exec, "ERR wrong number of arguments for 'hset' command")?))
 }
 
-pub(crate) fn hmset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hmset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     set_pairs(args, exec, "ERR wrong number of arguments for 'hmset' command")?;
     Ok(Reply::OK)
 }
 
-fn set_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, wrong_count: &'static str) -> Step<i64> {
+fn set_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, wrong_count: &'static str) -> CommandResult<i64> {
     if args.len() % 2 != 0 {
         return fail(wrong_count);
     }
@@ -138,7 +143,7 @@ fn set_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, wrong_count: &'static str)
     Ok(created)
 }
 
-pub(crate) fn hsetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hsetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let old = exec.find_hash(&key)?;
     if let Some(old) = old {
@@ -152,36 +157,36 @@ pub(crate) fn hsetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(1))
 }
 
-pub(crate) fn hget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Nil) };
     Ok(get_field(exec, &key, hash, &args[2])?.map_or(Reply::Nil, Reply::Bulk))
 }
 
-pub(crate) fn hmget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hmget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let hash = exec.find_hash(&key)?;
     let value = |field: &Bytes| match hash {
         Some(hash) => Ok(get_field(exec, &key, hash, field)?.map_or(Reply::Nil, Reply::Bulk)),
         None => Ok(Reply::Nil),
     };
-    Ok(Reply::Array(args[2..].iter().map(value).collect::<Step<Vec<_>>>()?))
+    Ok(Reply::Array(args[2..].iter().map(value).collect::<CommandResult<Vec<_>>>()?))
 }
 
-pub(crate) fn hgetall(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hgetall(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let fields = fields_of(args, exec)?;
     Ok(Reply::Map(fields.into_iter().map(|(f, v)| (Reply::Bulk(f), Reply::Bulk(v))).collect()))
 }
 
-pub(crate) fn hkeys(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hkeys(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     Ok(Reply::Array(fields_of(args, exec)?.into_iter().map(|(field, _)| Reply::Bulk(field)).collect()))
 }
 
-pub(crate) fn hvals(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hvals(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     Ok(Reply::Array(fields_of(args, exec)?.into_iter().map(|(_, value)| Reply::Bulk(value)).collect()))
 }
 
-fn fields_of(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step<Vec<(Bytes, Bytes)>> {
+fn fields_of(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Vec<(Bytes, Bytes)>> {
     let key = exec.key(&args[1]);
     match exec.find_hash(&key)? {
         Some(hash) => all_fields(exec, &key, hash),
@@ -189,7 +194,7 @@ fn fields_of(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step<Vec<(Bytes, Bytes)
     }
 }
 
-pub(crate) fn hdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let Some(old) = exec.find_hash(&key)? else { return Ok(Reply::Int(0)) };
     let mut new = old;
@@ -209,18 +214,18 @@ pub(crate) fn hdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int((old.len - new.len) as i64))
 }
 
-pub(crate) fn hlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     Ok(Reply::Int(exec.find_hash(&key)?.map_or(0, |hash| hash.len as i64)))
 }
 
-pub(crate) fn hexists(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hexists(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Int(0)) };
     Ok(Reply::Int(i64::from(get_field(exec, &key, hash, &args[2])?.is_some())))
 }
 
-pub(crate) fn hstrlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn hstrlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Int(0)) };
     Ok(Reply::Int(get_field(exec, &key, hash, &args[2])?.map_or(0, |value| value.len() as i64)))
@@ -232,7 +237,7 @@ fn find_field(
     exec: &mut Exec<'_, '_>,
     key: &KeyRef<'_>,
     field: &[u8],
-) -> Step<(Option<HashValue>, Option<Bytes>)> {
+) -> CommandResult<(Option<HashValue>, Option<Bytes>)> {
     let hash = exec.find_hash(key)?;
     let value = match hash {
         Some(hash) => get_field(exec, key, hash, field)?,
@@ -247,13 +252,13 @@ fn set_field(
     old: Option<HashValue>,
     field: &[u8],
     value: Bytes,
-) -> Step<()> {
+) -> CommandResult<()> {
     let mut writing = Writing::begin(exec, old);
     writing.set(exec, key, field, value)?;
     writing.finish(exec, key);
     Ok(())
 }
 
-fn syntax<T>() -> Step<T> {
-    fail(wording::SYNTAX)
+fn syntax<T>() -> CommandResult<T> {
+    fail(error_messages::SYNTAX)
 }

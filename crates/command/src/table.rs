@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use resp::Reply;
 
+use crate::error_messages;
 use crate::spec::CommandSpec;
-use crate::wording;
 
 /// Size of the hash index, which uses open addressing. Its load is below one half, so a look-up
 /// usually compares one name.
@@ -93,11 +93,11 @@ pub(crate) fn subname(sub: &CommandSpec) -> &'static str {
 pub fn check_arity(spec: &'static CommandSpec, args: &[Bytes]) -> Result<(), Reply> {
     let mut checked = spec;
     if let (false, Some(name)) = (spec.subcommands().is_empty(), args.get(1)) {
-        checked = subcommand(spec, name).ok_or_else(|| wording::unknown_subcommand(spec, name))?;
+        checked = subcommand(spec, name).ok_or_else(|| error_messages::unknown_subcommand(spec, name))?;
     }
     match checked.accepts(args.len()) {
         true => Ok(()),
-        false => Err(wording::wrong_arity(checked.name)),
+        false => Err(error_messages::wrong_arity(checked.name)),
     }
 }
 
@@ -107,7 +107,8 @@ pub fn check_arity(spec: &'static CommandSpec, args: &[Bytes]) -> Result<(), Rep
 /// # Errors
 /// The error reply for the client.
 pub fn resolve(args: &[Bytes]) -> Result<&'static CommandSpec, Reply> {
-    let spec = args.first().and_then(|name| lookup(name)).ok_or_else(|| wording::unknown_command(args))?;
+    let spec =
+        args.first().and_then(|name| lookup(name)).ok_or_else(|| error_messages::unknown_command(args))?;
     check_arity(spec, args)?;
     Ok(leaf(spec, args))
 }

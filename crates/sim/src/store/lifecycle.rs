@@ -2,12 +2,12 @@
 //! which a peer ends, in the order that `node` gives. Between any two steps it may be delayed, and
 //! the store may crash, while entries of other regions are executed.
 
-use node::lives::Step;
+use node::lifecycle::Step;
 use node::recovery::Kept;
 use node::ApplyJob;
 use replica::Input;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId};
-use wal::PeerLife;
+use wal::PeerLifecycle;
 
 use crate::clock::MILLISECOND;
 use crate::observation::Observation;
@@ -17,11 +17,11 @@ use crate::world::{Work, World};
 fn crash_before(step: &Step) -> &'static str {
     match step {
         Step::HideRows | Step::ReplaceRows { .. } => "crash before a snapshot is ingested",
-        Step::Record(PeerLife::Exists { .. } | PeerLife::Applying { .. }) => {
+        Step::Record(PeerLifecycle::Exists { .. } | PeerLifecycle::Applying { .. }) => {
             "crash after a snapshot is ingested"
         }
         Step::Load(_) | Step::TellApplied => "crash with a snapshot applied",
-        Step::RemovePeer | Step::Record(PeerLife::Tombstone { .. }) => "crash before a tombstone",
+        Step::RemovePeer | Step::Record(PeerLifecycle::Tombstone { .. }) => "crash before a tombstone",
         Step::DeleteRows => "crash after a tombstone",
         Step::Flush => "crash before the rows of a peer's end are flushed",
         Step::RecordMark(_) => "crash before a mark is written",
@@ -80,7 +80,7 @@ impl World {
                 self.replace_rows(id, &descriptor, index);
             }
             Step::Record(life) => {
-                if let PeerLife::Tombstone { .. } = life {
+                if let PeerLifecycle::Tombstone { .. } = life {
                     self.tally.destroyed += 1;
                     self.say(&format!("store {id} no longer has a peer of region {region}"));
                 }

@@ -9,8 +9,8 @@
 //! makes a short measurement that serves for nothing else.
 
 mod account;
-mod kept;
 mod measurer;
+mod persisted;
 mod rounds;
 mod schedule;
 mod sittings;
@@ -32,7 +32,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::metrics::Metrics;
 pub use account::LogClock;
-use kept::Kept;
+use persisted::Kept;
 use rounds::{DeviceSpread, Round};
 use schedule::Sitting;
 use turn::OwnTurn;

@@ -102,7 +102,7 @@ struct Written {
 impl Fit {
     /// Returns the shipped fit, which was measured on the emulated profiles. See its provenance.
     pub fn shipped() -> Fit {
-        parse(include_bytes!("shipped.json")).expect("the fit that is shipped is one: a test reads it")
+        parse(include_bytes!("fit/shipped.json")).expect("the fit that is shipped is one: a test reads it")
     }
 
     pub fn read(path: &Path) -> Result<Fit, FitError> {

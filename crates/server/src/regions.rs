@@ -25,7 +25,7 @@ use types::{
 
 use known::Known;
 pub use known::Table;
-use shared::Former;
+use shared::PreviousLeader;
 pub use shared::RegionShared;
 
 /// Maximum wait, without a change notification, before a slot's region is looked up again.
@@ -39,7 +39,7 @@ pub struct Regions {
     touched: Mutex<Vec<RegionId>>,
     activity: AtomicU64,
     /// The notification that a region's leader has changed or slots have moved.
-    pub leader_news: Notify,
+    pub leader_changes: Notify,
     /// Requests that the next heartbeat be sent at once.
     report_soon: Arc<Notify>,
     /// The number of regions that this store leads.
@@ -61,7 +61,7 @@ impl Regions {
             known: Known::new(local, others),
             touched: Mutex::new(Vec::new()),
             activity: AtomicU64::new(0),
-            leader_news: Notify::new(),
+            leader_changes: Notify::new(),
             report_soon,
             leaders,
         }
@@ -88,10 +88,10 @@ impl Regions {
     /// Returns a slot's region. Waits until it is known or the deadline has passed.
     pub async fn await_slot(&self, slot: Slot, deadline: Instant) -> Option<Arc<RegionShared>> {
         loop {
-            let news = self.leader_news.notified();
+            let changed = self.leader_changes.notified();
             match self.of_slot(slot) {
                 None if Instant::now() < deadline => {
-                    let _ = tokio::time::timeout(SLOT_POLL, news).await;
+                    let _ = tokio::time::timeout(SLOT_POLL, changed).await;
                 }
                 known => return known,
             }
@@ -151,7 +151,7 @@ impl Regions {
         };
         let news: Vec<RegionDescriptor> = heard.filter(is_news).cloned().collect();
         if !news.is_empty() && self.known.learn(&news) {
-            self.leader_news.notify_waiters();
+            self.leader_changes.notify_waiters();
         }
     }
 
@@ -161,7 +161,7 @@ impl Regions {
         self.known.set_local(descriptors);
         let table = self.table();
         descriptors.iter().filter_map(|of| table.get(of.id)).for_each(|region| self.touch(region));
-        self.leader_news.notify_waiters();
+        self.leader_changes.notify_waiters();
         self.report_soon.notify_one();
     }
 
@@ -191,10 +191,10 @@ impl Regions {
         let Some(shared) = self.get(region) else { return };
         self.known.remove_local(region);
         if shared.forget_leader(self.this) {
-            self.leader_changed(&shared, Former(Some(self.this)), None);
+            self.leader_changed(&shared, PreviousLeader(Some(self.this)), None);
         }
         self.touch(&shared);
-        self.leader_news.notify_waiters();
+        self.leader_changes.notify_waiters();
     }
 
     /// Sets the leader that this store's own peer of a region reports.
@@ -230,7 +230,7 @@ impl Regions {
         for region in self.table().iter().filter(|region| !region.is_local()) {
             if let Some(leader) = region.leader().filter(|leader| is_silent(*leader)) {
                 if region.forget_leader(leader) {
-                    self.leader_changed(region, Former(Some(leader)), None);
+                    self.leader_changed(region, PreviousLeader(Some(leader)), None);
                 }
             }
         }
@@ -238,7 +238,12 @@ impl Regions {
 
     /// Handles a change of leader, after it is visible. Each change is handled once, but perhaps in
     /// another order than it was made.
-    fn leader_changed(&self, region: &RegionShared, Former(before): Former, after: Option<StoreId>) {
+    fn leader_changed(
+        &self,
+        region: &RegionShared,
+        PreviousLeader(before): PreviousLeader,
+        after: Option<StoreId>,
+    ) {
         if before == after {
             return;
         }
@@ -249,7 +254,7 @@ impl Regions {
         }
         tracing::debug!(region = region.id(), ?before, ?after, "leader changed");
         self.touch(region);
-        self.leader_news.notify_waiters();
+        self.leader_changes.notify_waiters();
         if before == Some(self.this) || after == Some(self.this) {
             self.report_soon.notify_one();
         }

@@ -18,7 +18,7 @@ use types::BootNanos;
 use crate::log_store::HardState;
 
 #[derive(Clone, Copy)]
-pub(crate) struct VoteHold {
+pub(crate) struct Stickiness {
     length: BootNanos,
     started: Option<BootNanos>,
     heard: Option<BootNanos>,
@@ -30,12 +30,12 @@ pub(crate) struct VoteHold {
 pub(crate) struct Promise {
     /// The term and the vote in it. The commit index means nothing.
     pub hard_state: HardState,
-    pub hold: VoteHold,
+    pub hold: Stickiness,
 }
 
-impl VoteHold {
-    pub fn new(length: BootNanos, restarted_at: Option<BootNanos>) -> VoteHold {
-        VoteHold { length, started: restarted_at, heard: None }
+impl Stickiness {
+    pub fn new(length: BootNanos, restarted_at: Option<BootNanos>) -> Stickiness {
+        Stickiness { length, started: restarted_at, heard: None }
     }
 
     pub fn heard_from_leader(&mut self, now: BootNanos) {
@@ -63,13 +63,13 @@ mod tests {
 
     #[test]
     fn a_voter_holds_after_a_restart_and_after_every_word_from_a_leader() {
-        let mut hold = VoteHold::new(100, Some(1000));
+        let mut hold = Stickiness::new(100, Some(1000));
         assert!(hold.is_restarting(1099) && hold.is_holding(1099));
         assert!(!hold.is_holding(1100));
         hold.heard_from_leader(1200);
         hold.heard_from_leader(1150);
         assert!(hold.is_holding(1299) && !hold.is_restarting(1299));
         assert!(!hold.is_holding(1300));
-        assert!(!VoteHold::new(100, None).is_holding(0));
+        assert!(!Stickiness::new(100, None).is_holding(0));
     }
 }

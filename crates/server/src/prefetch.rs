@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use command::foresight::Wanted;
+use command::prefetch::Wanted;
 use rocks::Keyspace;
 
 use crate::readers::{Found, Read, Readers};

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::Value;
 
-use crate::exec::{Exec, Step};
+use crate::exec::{CommandResult, Exec};
 
-pub(crate) fn del(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn del(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut deleted = 0;
     for key in &args[1..] {
         let key = exec.key(key);
@@ -23,7 +23,7 @@ pub(crate) fn del(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(deleted))
 }
 
-pub(crate) fn exists(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn exists(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut found = 0;
     for key in &args[1..] {
         let key = exec.key(key);
@@ -32,7 +32,7 @@ pub(crate) fn exists(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(found))
 }
 
-pub(crate) fn type_of(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn type_of(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     Ok(Reply::Simple(exec.find(&key)?.map_or("none", |meta| type_name(&meta.value)).into()))
 }

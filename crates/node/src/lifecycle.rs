@@ -16,7 +16,7 @@
 
 use cluster::Mark;
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term};
-use wal::PeerLife;
+use wal::PeerLifecycle;
 
 use crate::planted::{self, Bug};
 
@@ -45,7 +45,7 @@ pub enum Step {
     /// Replaces the rows by the snapshot's, durably. The step may be repeated after a crash.
     ReplaceRows { descriptor: RegionDescriptor, index: LogIndex, term: Term },
     /// Writes the peer's state to the log and syncs it.
-    Record(PeerLife),
+    Record(PeerLifecycle),
     /// Makes the snapshot's rows available to execution and readers.
     Load(RegionDescriptor),
     /// Tells the Raft groups: `Input::SnapshotApplied`.
@@ -86,7 +86,7 @@ impl Job {
     pub fn steps(self) -> Vec<Step> {
         match self {
             Job::Replace { descriptor, index, term } => {
-                let exists = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
+                let exists = PeerLifecycle::Exists { descriptor: descriptor.clone(), parent: None };
                 let mut steps = vec![
                     Step::HideRows,
                     Step::ReplaceRows { descriptor: descriptor.clone(), index, term },
@@ -109,7 +109,7 @@ impl Job {
                     // one that it merged into. Until it returns, their rows can only be restored
                     // from this log.
                     Step::Flush,
-                    Step::Record(PeerLife::Tombstone { peer }),
+                    Step::Record(PeerLifecycle::Tombstone { peer }),
                     Step::DeleteRows,
                     Step::Flush,
                     Step::ForgetMark,
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(job.region(), 1);
         let steps = job.steps();
         let replaced = place(&steps, |step| matches!(step, Step::ReplaceRows { index: 9, term: 2, .. }));
-        let recorded = place(&steps, |step| matches!(step, Step::Record(PeerLife::Exists { .. })));
+        let recorded = place(&steps, |step| matches!(step, Step::Record(PeerLifecycle::Exists { .. })));
         let told = place(&steps, |step| *step == Step::TellApplied);
         assert!(place(&steps, |step| *step == Step::HideRows) < replaced);
         assert!(replaced < recorded && recorded < told);
@@ -164,7 +164,7 @@ mod tests {
     fn a_tombstone_stands_between_the_flush_of_others_rows_and_the_end_of_ones_own() {
         let steps = Job::End { region: 1, peer: 7 }.steps();
         let flushes: Vec<usize> = (0..steps.len()).filter(|at| steps[*at] == Step::Flush).collect();
-        let tombstone = place(&steps, |step| *step == Step::Record(PeerLife::Tombstone { peer: 7 }));
+        let tombstone = place(&steps, |step| *step == Step::Record(PeerLifecycle::Tombstone { peer: 7 }));
         let deleted = place(&steps, |step| *step == Step::DeleteRows);
         let log = place(&steps, |step| *step == Step::DestroyLog { peer: 7 });
         assert_eq!(flushes.len(), 2);

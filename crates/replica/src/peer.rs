@@ -28,9 +28,9 @@ use crate::message::{is_transfer_vote, lane};
 use crate::planted::{self, Bug};
 use crate::proposals::Proposals;
 use crate::reads::Reads;
+use crate::stickiness::{Promise, Stickiness};
 use crate::truncation::LogUse;
 use crate::unsaved::{InFlight, Unsaved};
-use crate::vote_hold::{Promise, VoteHold};
 use inspect::Stance;
 use merge::Takeover;
 use quarantine::Confined;
@@ -168,7 +168,7 @@ pub(crate) struct Peer<L: LogStore> {
     election_timeout: usize,
     /// Number of election timeouts drawn so far.
     attempt: u64,
-    hold: VoteHold,
+    hold: Stickiness,
     proposals: Proposals,
     reads: Reads,
     lease: Lease,
@@ -239,7 +239,7 @@ impl<L: LogStore> Peer<L> {
             && seed.descriptor.voters().eq([config.store])
             && !changes_peers(log, region, applied + 1, bounds.last)?;
         let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
-        let votes_at_once = is_alone || is_new || planted::is(Bug::NoVoteHoldAfterRestart);
+        let votes_at_once = is_alone || is_new || planted::is(Bug::NoStickinessAfterRestart);
         let restarted_at = (!votes_at_once).then_some(now);
         Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)
     }
@@ -360,7 +360,7 @@ impl<L: LogStore> Peer<L> {
             given_vote,
             election_timeout: 0,
             attempt: 0,
-            hold: VoteHold::new(config.vote_hold_nanos(), restarted_at),
+            hold: Stickiness::new(config.stickiness_nanos(), restarted_at),
             proposals: Proposals::default(),
             reads: Reads::default(),
             lease: Lease::default(),
@@ -438,7 +438,7 @@ impl<L: LogStore> Peer<L> {
         if config.hibernate_ticks > 0 && raft.election_elapsed == config.election_ticks as usize / 2 {
             // The leader may hibernate while this peer does not. It is woken before a peer
             // campaigns against it.
-            self.knock(out);
+            self.wake_leader(out);
         }
         if !would_stand || self.may_stand(config, now) {
             if would_stand {
@@ -468,7 +468,7 @@ impl<L: LogStore> Peer<L> {
         self.ask_whether_member(config, now, out);
         self.give_up_lead(config, now, out);
         self.truncate(config, out);
-        self.drowse(config, now);
+        self.hibernate(config, now);
         self.raw.has_ready()
     }
 

@@ -10,7 +10,7 @@ pub mod batches;
 mod dropped;
 pub mod flusher;
 mod in_ram;
-pub mod lives;
+pub mod lifecycle;
 pub mod log_keeper;
 pub mod log_reader;
 pub mod log_writer;

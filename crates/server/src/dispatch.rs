@@ -172,7 +172,7 @@ impl Store {
             if Instant::now() >= until || !self.cluster.is_room_elsewhere() {
                 return false;
             }
-            let _ = tokio::time::timeout(ROOM_POLL, self.regions.leader_news.notified()).await;
+            let _ = tokio::time::timeout(ROOM_POLL, self.regions.leader_changes.notified()).await;
         }
         self.disk.will_grow(bytes);
         true

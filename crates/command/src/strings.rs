@@ -8,16 +8,16 @@ use bytes::{Bytes, BytesMut};
 use resp::Reply;
 use storage::{Meta, Value};
 
-use crate::exec::{fail, Exec, Step};
+use crate::error_messages;
+use crate::exec::{fail, CommandResult, Exec};
 use crate::number::integer;
-use crate::wording;
 
-pub(crate) fn get(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn get(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     Ok(exec.find_string(&key)?.map_or(Reply::Nil, |string| Reply::Bulk(string.bytes)))
 }
 
-pub(crate) fn getdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn getdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let Some(string) = exec.find_string(&key)? else { return Ok(Reply::Nil) };
     let meta = Meta { expire_at_ms: string.expire_at_ms, value: Value::String(string.bytes.clone()) };
@@ -25,7 +25,7 @@ pub(crate) fn getdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Bulk(string.bytes))
 }
 
-pub(crate) fn mget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn mget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut values = Vec::with_capacity(args.len() - 1);
     for key in &args[1..] {
         let key = exec.key(key);
@@ -37,12 +37,12 @@ pub(crate) fn mget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Array(values))
 }
 
-pub(crate) fn mset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn mset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     put_pairs(args, exec, "ERR wrong number of arguments for 'mset' command")?;
     Ok(Reply::OK)
 }
 
-pub(crate) fn msetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn msetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     const WRONG_COUNT: &str = "ERR wrong number of arguments for 'msetnx' command";
     if args.len() % 2 == 0 {
         return fail(WRONG_COUNT);
@@ -57,7 +57,7 @@ pub(crate) fn msetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(1))
 }
 
-fn put_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, wrong_count: &'static str) -> Step<()> {
+fn put_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, wrong_count: &'static str) -> CommandResult<()> {
     if args.len() % 2 == 0 {
         return fail(wrong_count);
     }
@@ -69,7 +69,7 @@ fn put_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, wrong_count: &'static str)
     Ok(())
 }
 
-pub(crate) fn append(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn append(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let old = exec.find_string(&key)?;
     let before = old.as_ref().map_or(&b""[..], |old| &old.bytes);
@@ -81,12 +81,12 @@ pub(crate) fn append(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(len as i64))
 }
 
-pub(crate) fn strlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn strlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     Ok(Reply::Int(exec.find_string(&key)?.map_or(0, |string| string.bytes.len() as i64)))
 }
 
-pub(crate) fn getrange(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn getrange(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let (start, end) = (integer(&args[2])?, integer(&args[3])?);
     let key = exec.key(&args[1]);
     let Some(string) = exec.find_string(&key)? else { return Ok(Reply::bulk("")) };
@@ -102,9 +102,9 @@ pub(crate) fn getrange(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     }
 }
 
-pub(crate) fn setrange(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+pub(crate) fn setrange(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let offset = integer(&args[2])?;
-    let Ok(offset) = u64::try_from(offset) else { return fail(wording::OFFSET_OUT_OF_RANGE) };
+    let Ok(offset) = u64::try_from(offset) else { return fail(error_messages::OFFSET_OUT_OF_RANGE) };
     let key = exec.key(&args[1]);
     let old = exec.find_string(&key)?;
     let before = old.as_ref().map_or(&b""[..], |old| &old.bytes);
@@ -122,9 +122,9 @@ pub(crate) fn setrange(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
 }
 
 /// Returns the sum of two lengths, checked before anything of that length is allocated.
-fn checked_len(exec: &Exec<'_, '_>, a: u64, b: u64) -> Step<usize> {
+fn checked_len(exec: &Exec<'_, '_>, a: u64, b: u64) -> CommandResult<usize> {
     match a.checked_add(b) {
         Some(len) if len <= exec.limits.max_value_bytes => Ok(len as usize),
-        _ => fail(wording::STRING_TOO_LONG),
+        _ => fail(error_messages::STRING_TOO_LONG),
     }
 }

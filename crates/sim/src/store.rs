@@ -9,7 +9,7 @@ mod apply;
 mod checks;
 mod clocks;
 mod heartbeat;
-mod lives;
+mod lifecycle;
 mod log;
 mod members;
 mod quarantine;
@@ -23,10 +23,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cluster::{
-    CheckBook, ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState,
+    CheckBook, ClockLimit, Clocks, DeltaTracker, Driver, DriverConfig, Ledger, LedgerConfig, MetaState,
     Quarantine,
 };
-use node::lives::Step;
+use node::lifecycle::Step;
 use node::reads::{Local, Proof};
 use node::{ApplyEffect, ApplyQueue, Backlog, Execution, Input, Leadership, Shard, Silence};
 use replica::{Config, EntryMemory, Truncation, Worker};
@@ -36,7 +36,7 @@ use types::{
     BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis,
 };
 
-use wal::PeerLife;
+use wal::PeerLifecycle;
 
 use crate::client::ConnectionId;
 use crate::clock::{Clock, MILLISECOND, SECOND};
@@ -174,7 +174,7 @@ pub struct Process {
     pub meta: MetaState,
     ledger: Ledger,
     driver: Driver,
-    book: LeadBook,
+    book: DeltaTracker,
     checks: CheckBook,
     silence: Silence,
     clocks: Clocks,
@@ -349,8 +349,8 @@ impl World {
         let incarnation = store.clock.wall_ms(now) * 1000 + store.life % 1000;
         let boot = store.clock.boot(now);
         // A snapshot that was accepted has ended a quarantine: the start finishes what the crash interrupted.
-        let is_replaced = |(region, life): (RegionId, PeerLife)| {
-            matches!(life, PeerLife::Applying { .. }).then_some(region)
+        let is_replaced = |(region, life): (RegionId, PeerLifecycle)| {
+            matches!(life, PeerLifecycle::Applying { .. }).then_some(region)
         };
         let replaced: Vec<RegionId> =
             store.durable.disk.lives().into_iter().filter_map(is_replaced).collect();
@@ -388,7 +388,7 @@ impl World {
             meta: MetaState::default(),
             ledger: Ledger::new(boot, LEDGER),
             driver: Driver::new(DRIVER),
-            book: LeadBook::default(),
+            book: DeltaTracker::default(),
             checks: CheckBook::default(),
             silence: Silence::default(),
             clocks: Clocks::new(MAX_CLOCK_OFFSET_MS),

@@ -1,4 +1,4 @@
-//! The thread that executes the steps of `node::lives`, which replace a region's rows by a snapshot
+//! The thread that executes the steps of `node::lifecycle`, which replace a region's rows by a snapshot
 //! or remove a peer. A step without room waits for room, or until the store stops.
 //!
 //! A region that merged into another one is removed like any other. Its rows in slots that now
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
-use node::lives::{self, Step};
+use node::lifecycle::{self, Step};
 use node::ApplyJob;
 use raftlog::{LogError, RaftLog};
 use replica::Input;
@@ -28,7 +28,7 @@ pub struct Lives {
     pub parts: Parts,
     pub snapshots: Arc<SnapshotService>,
     pub log: RaftLog,
-    pub jobs: Receiver<lives::Job>,
+    pub jobs: Receiver<lifecycle::Job>,
     pub apply: Sender<ToApplier>,
 }
 
@@ -241,7 +241,7 @@ mod tests {
             store.engine.rows().write_snapshot(1, &dir, 1 << 20, pace).unwrap();
             fill(&fixture, &descriptor, before);
             to_lives
-                .send(lives::Job::Replace { descriptor: descriptor.clone(), index: after, term: TERM })
+                .send(lifecycle::Job::Replace { descriptor: descriptor.clone(), index: after, term: TERM })
                 .unwrap();
             let mut key = 0;
             let reloaded = loop {
