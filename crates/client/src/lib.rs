@@ -1,5 +1,5 @@
-//! What drives stores from outside: child processes, connections, a client that knows clusters, the
-//! admin API, and tables for people.
+//! Everything that drives stores from outside: child processes, connections, a client that knows
+//! clusters, the admin API, and tables for people.
 
 #![deny(unsafe_code)]
 

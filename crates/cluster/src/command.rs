@@ -153,7 +153,7 @@ pub enum MetaError {
     OtherDisk(StoreId),
     #[error("the store sent no key")]
     NoKey,
-    #[error("store {0} has that key: a data directory was copied, of which only one may be used")]
+    #[error("store {0} has that key: a data directory was copied, and only one of the copies may be used")]
     KeyInUse(StoreId),
     #[error("the store's facts are not valid: {0}")]
     BadFacts(&'static str),

@@ -8,7 +8,8 @@
 //! io_bytes_per_s f64, correction f64, sync_ns            the measurement behind it
 //! kv_spread f64, ops_spread f64, sync_spread f64        uncertainty: 1 configured, 0 unknown
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
-//! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room, 4 clock off)
+//! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room, 4 clock off,
+//!   8 hanging)
 //! cpu_cores f64, cpu_busy f64, cpu_own f64, machine     all 0: not known; busy is at most 1
 //! host, device                                          fingerprints; 0: not known
 //! told u8 (1: configured), turn u8 (0 idle, 1 waits, 2 sits), number, ms
@@ -23,6 +24,7 @@
 //! count, then for each region read here as a follower, ascending: region, heat f64
 //! count, then for each region checked here lately, ascending:
 //!   region, number, index, u8 (0 skipped, 1 unreadable, 2 rows), with 2: checksum, rows, bytes
+//! count, then for each unclean peer, ascending: region, peer
 //! count, then for each region quarantined here, ascending:
 //!   region, index, cause u8 (0 entry, 1 change, 2 rows), read_only u8 (0 or 1), what, error
 //! ```
@@ -34,12 +36,12 @@
 //! everything that changed since the full heartbeat with the number `since`, not only since the
 //! previous one. So a lost delta costs nothing once the next one arrives. A lost full heartbeat
 //! leaves gaps until the next full one. Ten thousand idle regions therefore cost no more than an
-//! occasional full heartbeat. [`DeltaTracker`] tracks the changes. Only full heartbeats carry the heat
-//! of followers, because heat decays over minutes.
+//! occasional full heartbeat. [`DeltaTracker`] tracks the changes. Only full heartbeats carry the
+//! heat of followers, because heat decays over minutes.
 
 use bytes::Bytes;
 use placement::{Capability, Cpu, Spread};
-use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis};
 
 use crate::check::REPORT_BYTES_MIN;
 use crate::quarantine;
@@ -50,7 +52,7 @@ mod book;
 
 pub use book::{DeltaTracker, Leads};
 
-const VERSION: u8 = 10;
+const VERSION: u8 = 11;
 
 /// The window in seconds of the decaying averages of rates. A leader keeps them from its election,
 /// or from its first answer as a follower.
@@ -68,9 +70,16 @@ const PEER_BYTES_MIN: usize = 3;
 const FOLLOWED_BYTES_MIN: usize = 1 + 8;
 const GRANT_BYTES_MIN: usize = 2;
 
+const UNCLEAN_BYTES_MIN: usize = 2;
+
+/// Maximum number of unclean peers that a heartbeat names. The heartbeats name the others when
+/// these are replaced.
+pub const UNCLEAN_MAX: usize = 256;
+
 const STOPPING: u8 = 1;
 const OUT_OF_ROOM: u8 = 2;
 const CLOCK_OFF: u8 = 4;
+const HANGING: u8 = 8;
 
 const PEER_ACTIVE: u8 = 1;
 const PEER_NEEDS_SNAPSHOT: u8 = 2;
@@ -119,7 +128,9 @@ pub struct StoreHeartbeat {
     /// True if the store's wall clock is too far from the median of the clocks that it heard
     /// ([`Clocks`](crate::Clocks)).
     pub clock_off: bool,
-    /// The machine's CPU; `None` if it is not known.
+    /// Its device does not answer: it hands over what it leads, and nothing is to come to it.
+    pub hanging: bool,
+    /// The CPU of its machine; `None` if unknown.
     pub cpu: Option<Cpu>,
     pub place: Place,
     /// True if the capability was configured and not measured.
@@ -135,7 +146,11 @@ pub struct StoreHeartbeat {
     pub followed: Vec<(RegionId, f64)>,
     /// Recent checksums of the store's peers, by region, ascending, without duplicates.
     pub checks: Vec<CheckReport>,
-    /// Its peers that are quarantined: by region, ascending, none twice. The texts are those of the first few.
+    /// Regions, ascending, none twice, and the numbers of its peers that may have forgotten what
+    /// they acknowledged: at most [`UNCLEAN_MAX`].
+    pub unclean: Vec<(RegionId, PeerId)>,
+    /// The store's quarantined peers, by region, ascending, none twice. Only the first few have
+    /// texts.
     pub quarantined: Vec<(RegionId, Quarantine)>,
 }
 
@@ -203,6 +218,8 @@ impl StoreHeartbeat {
             "only a full heartbeat has the heat of followers"
         );
         assert!(is_ascending(self.checks.iter().map(|check| check.region)), "regions ascend");
+        assert!(is_ascending(self.unclean.iter().map(|(region, _)| *region)), "regions ascend");
+        assert!(self.unclean.len() <= UNCLEAN_MAX, "more are named later");
         assert!(is_ascending(self.quarantined.iter().map(|(region, _)| *region)), "regions ascend");
         let mut out = Writer::default();
         out.u8(VERSION);
@@ -226,7 +243,12 @@ impl StoreHeartbeat {
         for number in [self.p99_us, self.snapshots_in, self.snapshots_out, self.unapplied_bytes] {
             out.uint(number);
         }
-        let flags = [(self.stopping, STOPPING), (self.out_of_room, OUT_OF_ROOM), (self.clock_off, CLOCK_OFF)];
+        let flags = [
+            (self.stopping, STOPPING),
+            (self.out_of_room, OUT_OF_ROOM),
+            (self.clock_off, CLOCK_OFF),
+            (self.hanging, HANGING),
+        ];
         out.u8(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
         let Cpu { cores, busy, own, machine } =
             self.cpu.filter(|cpu| rate(cpu.cores) > 0.0).unwrap_or_default();
@@ -250,6 +272,11 @@ impl StoreHeartbeat {
         }
         out.uint(self.checks.len() as u64);
         self.checks.iter().for_each(|check| check.encode(&mut out));
+        out.uint(self.unclean.len() as u64);
+        for &(region, peer) in &self.unclean {
+            out.uint(region);
+            out.uint(peer);
+        }
         quarantine::encode_all(&self.quarantined, &mut out);
         out.finish()
     }
@@ -280,11 +307,11 @@ impl StoreHeartbeat {
             ..StoreHeartbeat::default()
         };
         let flags = from.u8()?;
-        if flags & !(STOPPING | OUT_OF_ROOM | CLOCK_OFF) != 0 {
-            return Err(WireError::Malformed("a store has unknown flags"));
+        if flags & !(STOPPING | OUT_OF_ROOM | CLOCK_OFF | HANGING) != 0 {
+            return Err(WireError::Malformed("a store is in a state that nobody knows"));
         }
         (heartbeat.stopping, heartbeat.out_of_room) = (flags & STOPPING != 0, flags & OUT_OF_ROOM != 0);
-        heartbeat.clock_off = flags & CLOCK_OFF != 0;
+        (heartbeat.clock_off, heartbeat.hanging) = (flags & CLOCK_OFF != 0, flags & HANGING != 0);
         let cpu =
             Cpu { cores: from.float()?, busy: from.float()?, own: from.float()?, machine: from.uint()? };
         heartbeat.cpu = (cpu != Cpu::default()).then_some(cpu);
@@ -320,6 +347,15 @@ impl StoreHeartbeat {
         }
         if !is_ascending(heartbeat.checks.iter().map(|check| check.region)) {
             return Err(WireError::Malformed("regions are out of order"));
+        }
+        for _ in 0..from.count(UNCLEAN_BYTES_MIN)? {
+            heartbeat.unclean.push((from.uint()?, from.uint()?));
+        }
+        if !is_ascending(heartbeat.unclean.iter().map(|(region, _)| *region)) {
+            return Err(WireError::Malformed("regions are out of order"));
+        }
+        if heartbeat.unclean.len() > UNCLEAN_MAX {
+            return Err(WireError::Malformed("too many unclean peers"));
         }
         heartbeat.quarantined = quarantine::decode_all(&mut from)?;
         from.end()?;
@@ -416,8 +452,8 @@ impl LeadReport {
     /// Returns the number of committed log entries that the peer on `store` lacks. Returns `None`
     /// if it cannot be known when the peer will have them: the peer was not reported, has not
     /// answered lately, waits for a snapshot, or is not known to hold anything. A learner that was
-    /// just added is such a peer. Every log begins above 0, so however short the log is, the peer
-    /// first needs a snapshot of what is below.
+    /// just added is such a peer. Every log begins above 0, so even for a short log the peer first
+    /// needs a snapshot.
     pub fn lag_of(&self, store: StoreId) -> Option<u64> {
         let is_known = |peer: &&PeerProgress| peer.active && !peer.needs_snapshot && peer.matched > 0;
         let peer = self.peer(store).filter(is_known)?;

@@ -194,7 +194,12 @@ fn blank_region(region: &RegionDescriptor) -> RegionView {
         peers: region
             .peers
             .iter()
-            .map(|peer| PeerView { store: peer.store, voter: peer.role == PeerRole::Voter, lag: Some(0) })
+            .map(|peer| PeerView {
+                store: peer.store,
+                voter: peer.role == PeerRole::Voter,
+                lag: Some(0),
+                unclean: false,
+            })
             .collect(),
         ..RegionView::default()
     }

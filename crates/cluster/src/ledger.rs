@@ -81,8 +81,10 @@ pub enum Liveness {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
     pub at: BootNanos,
-    /// The heartbeat without the parts about regions: [`Ledger::lead`] returns its reports, and
-    /// [`Ledger::load`] includes the rest.
+    /// Since when its heartbeats say that its device hangs; `None` while they do not.
+    pub hanging_since: Option<BootNanos>,
+    /// Without what it says of regions: its leads are [`Ledger::lead`]'s, the rest is in
+    /// [`Ledger::load`].
     pub heartbeat: StoreHeartbeat,
     leads: BTreeMap<RegionId, LeadReport>,
 }
@@ -148,6 +150,8 @@ impl Ledger {
         if before.as_deref().is_some_and(is_known) {
             return false;
         }
+        let hanging_since =
+            heartbeat.hanging.then(|| before.as_ref().and_then(|last| last.hanging_since).unwrap_or(now));
         let restarted =
             before.as_ref().is_some_and(|last| last.heartbeat.incarnation != heartbeat.incarnation);
         let mut leads = match before {
@@ -186,7 +190,7 @@ impl Ledger {
             self.since = now;
         }
         self.last = self.last.max(now);
-        self.heard.insert(heartbeat.store, Heard { at: now, heartbeat, leads });
+        self.heard.insert(heartbeat.store, Heard { at: now, hanging_since, heartbeat, leads });
         true
     }
 
@@ -270,11 +274,18 @@ impl Ledger {
         self.liveness(store, now) == Liveness::Up
     }
 
-    /// Returns true if the store may get new peers and leaders. A store that is about to stop is
-    /// up, but takes none.
+    /// Returns true if leads and peers may come to the store. A store that is about to stop, or
+    /// whose device hangs, is up but no target.
     pub fn takes_on(&self, store: StoreId, now: BootNanos) -> bool {
-        let is_stopping = self.heard.get(&store).is_some_and(|heard| heard.heartbeat.stopping);
-        self.is_up(store, now) && !is_stopping
+        let is_able = |heard: &Heard| !heard.heartbeat.stopping && !heard.heartbeat.hanging;
+        self.is_up(store, now) && self.heard.get(&store).is_none_or(is_able)
+    }
+
+    /// Returns true if the store's device has been hanging for so long that its peers are to be
+    /// replaced, as those of a store that has been silent.
+    pub fn is_lost_to_a_hang(&self, store: StoreId, now: BootNanos) -> bool {
+        let since = self.heard.get(&store).and_then(|heard| heard.hanging_since);
+        since.is_some_and(|since| now.saturating_sub(since) > self.config.replace_after_nanos)
     }
 
     /// Returns true if a store may become the leader of a region: it takes new peers, its device
@@ -284,8 +295,17 @@ impl Ledger {
         self.takes_on(store, now) && self.heard.get(&store).is_some_and(is_able)
     }
 
-    /// Returns the report of the region's present leader. Returns `None` until that leader was
-    /// heard, and after it reported that it no longer leads.
+    /// Returns true if the store says that its peer of the region may have forgotten entries that
+    /// it acknowledged.
+    pub fn is_unclean(&self, region: &RegionDescriptor, store: StoreId) -> bool {
+        let Some(heard) = self.heard.get(&store) else { return false };
+        let unclean = &heard.heartbeat.unclean;
+        let named = unclean.binary_search_by_key(&region.id, |(region, _)| *region).map(|at| unclean[at].1);
+        named.is_ok_and(|number| region.peer_on(store).is_some_and(|peer| peer.id == number))
+    }
+
+    /// Returns the last report of the region's present leader. `None` until that leader has
+    /// reported, and after it has said that it no longer leads.
     pub fn lead(&self, region: RegionId) -> Option<&LeadReport> {
         let route = self.routes.get(region)?;
         let lead = self.heard.get(&route.leader)?.leads.get(&region)?;

@@ -1,18 +1,19 @@
 //! The cluster's own state: its stores and regions, their leaders, and the changes in progress.
 //!
-//! - [`MetaState`] is the state machine of the meta region: [`MetaCommand`]s applied in log order, kept as
-//!   rows under `b'm'` ([`apply_entry`], [`MetaState::load`]).
-//! - [`bootstrap_plan`] is the layout with which a cluster begins.
-//! - [`StoreHeartbeat`]s carry what changes too fast for a log, and only what changed ([`DeltaTracker`]); the
-//!   [`Ledger`] keeps the last of each store, [`Routes`] who leads what, [`SlotMap`] whose a slot is, and
-//!   [`view`] makes of all of it what `placement` plans on.
-//! - [`Clocks`] compares the wall clocks that heartbeats carry, and [`CheckBook`] the checksums of a region's peers.
-//! - [`Quarantine`] is the state of a peer that does not execute its log any further, [`Mark`] what its store
-//!   remembers of it.
-//! - [`Place`] says what a store stands on and [`Standing`] what it counts for among those that share it; [`Turns`] lets
-//!   stores of one host measure their devices one after the other.
-//! - The [`Driver`] takes operators from their beginning to their end: [`Order`]s for leaders of regions and
-//!   commands for the meta region.
+//! - [`MetaState`] is the state machine of the meta region: [`MetaCommand`]s applied in log order,
+//!   stored as rows under `b'm'` ([`apply_entry`], [`MetaState::load`]).
+//! - [`bootstrap_plan`] returns the initial layout of a cluster.
+//! - [`StoreHeartbeat`]s carry what changes too fast for a log, as deltas ([`DeltaTracker`]). The
+//!   [`Ledger`] keeps the last heartbeat of each store, [`Routes`] the leaders and [`SlotMap`] the
+//!   slots. [`view`] combines them into the input of `placement`.
+//! - [`Clocks`] compares the wall clocks that heartbeats carry, and [`CheckBook`] the checksums of
+//!   a region's peers.
+//! - [`Quarantine`] is the state of a peer that does not execute its log any further, and [`Mark`]
+//!   is what its store remembers of it.
+//! - [`Place`] identifies a store's host and device, and [`Standing`] is the store's share of them.
+//!   [`Turns`] lets the stores of one host measure their devices one after the other.
+//! - The [`Driver`] drives operators from their beginning to their end. It returns [`Order`]s for
+//!   leaders of regions and commands for the meta region.
 //!
 //! Everything is pure: time comes in as an argument, and bytes, states, orders and views go out.
 
@@ -28,6 +29,7 @@ mod ledger;
 mod order;
 mod place;
 mod quarantine;
+pub mod recovery;
 mod rows;
 mod state;
 mod turn;
@@ -39,7 +41,8 @@ pub use clocks::{ClockLimit, ClockLook, Clocks};
 pub use command::{decode_entry, encode_entry, CommandError, MetaCommand, MetaError, MetaReply};
 pub use driver::{may_drain, DrainError, Driver, DriverConfig, StartError, Step};
 pub use heartbeat::{
-    DeltaTracker, LeadReport, Leads, PeerProgress, StoreHeartbeat, CPU_WINDOW_S, HEAT_WINDOW_S, RATE_WINDOW_S,
+    DeltaTracker, LeadReport, Leads, PeerProgress, StoreHeartbeat, CPU_WINDOW_S, HEAT_WINDOW_S,
+    RATE_WINDOW_S, UNCLEAN_MAX,
 };
 pub use layout::{bootstrap_plan, first_leaders, Layout};
 pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Routes, SlotMap};

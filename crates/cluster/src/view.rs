@@ -62,6 +62,7 @@ fn store_view(
         (StoreState::Removed, _) => return None,
         (_, Liveness::Lost) => placement::StoreState::Lost,
         (_, Liveness::Down) => placement::StoreState::Down,
+        (_, Liveness::Up) if ledger.is_lost_to_a_hang(record.id, now) => placement::StoreState::Lost,
         (_, Liveness::Up) if !ledger.takes_on(record.id, now) => placement::StoreState::Down,
         (StoreState::Draining, Liveness::Up) => placement::StoreState::Draining,
         (StoreState::Up, Liveness::Up) => placement::StoreState::Up,
@@ -116,10 +117,15 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
         peers: newest
             .peers
             .iter()
-            .map(|peer| PeerView {
-                store: peer.store,
-                voter: matches!(peer.role, PeerRole::Voter | PeerRole::Incoming),
-                lag: lead.and_then(|lead| lead.lag_of(peer.store)),
+            .map(|peer| {
+                let unclean = ledger.is_unclean(newest, peer.store);
+                PeerView {
+                    store: peer.store,
+                    voter: matches!(peer.role, PeerRole::Voter | PeerRole::Incoming),
+                    // The entries that it held before the crash may be lost, so its lag is unknown.
+                    lag: lead.filter(|_| !unclean).and_then(|lead| lead.lag_of(peer.store)),
+                    unclean,
+                }
             })
             .collect(),
         joint: newest.is_joint() || lead.is_some_and(|lead| lead.merging_into().is_some()),

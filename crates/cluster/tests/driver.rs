@@ -40,6 +40,22 @@ fn leaders_move_succeed_and_then_all_is_quiet() {
 }
 
 #[test]
+fn a_peer_that_its_store_names_as_unclean_is_made_anew_under_another_number() {
+    let mut world = World::new(3, 1, 3);
+    world.limits = PlanLimits::default();
+    world.run(5);
+    let peer_on = |world: &World| world.regions[&1].descriptor.peer_on(2).copied();
+    let before = peer_on(&world).expect("three stores share the region");
+    world.unclean.insert(2, vec![(1, before.id)]);
+    world.run(60);
+    let after = peer_on(&world).expect("it has a peer again");
+    assert!(after.id > before.id && after.role == types::PeerRole::Voter, "{after:?}");
+    world.events.clear();
+    world.run(60);
+    assert_eq!(world.events, [""; 0], "the number that is named is nobody's any more");
+}
+
+#[test]
 fn a_failed_region_is_left_alone_for_a_pause_that_grows_until_it_succeeds() {
     let mut world = planning(World::new(3, 1, 3));
     world.speeds.insert(2, 9e6);

@@ -38,7 +38,7 @@ pub fn entry_item(payload: &Bytes, nth: usize) -> String {
 
 fn command(args: &[Bytes]) -> String {
     let Some(spec) = args.first().and_then(|name| lookup(name)) else {
-        let name = args.first().map_or(String::new(), |name| shown(name));
+        let name = args.first().map_or(String::new(), shown);
         return format!("the unknown command {name}");
     };
     let name = leaf(spec, args).name;

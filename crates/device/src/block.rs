@@ -16,8 +16,10 @@ pub(crate) const TABLE_ENTRIES: usize = 1 << 20;
 pub const CONTROL_BYTES: usize = BLOCK_BYTES + TABLE_ENTRIES * size_of::<AtomicU64>();
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STYLDEV\0");
 /// Version of the layout. Must rise whenever a field moves or changes its meaning.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 pub(crate) const NAME_WORDS: usize = 4;
+pub(crate) const HANGS_WRITES: u64 = 1;
+pub(crate) const HANGS_READS: u64 = 2;
 
 /// The state of an emulated device. Times are nanoseconds of CLOCK_MONOTONIC, which all processes
 /// of a machine share.
@@ -53,7 +55,9 @@ pub struct ControlBlock {
     /// The offset of CLOCK_BOOTTIME from the machine's, in two's complement. Negative after a
     /// simulated pause of the machine.
     pub(crate) boot_offset_ns: AtomicU64,
-    _pad2: [u64; 2],
+    /// The operations that do not return: a sum of the `HANGS_` constants.
+    pub(crate) hangs: AtomicU64,
+    _pad2: [u64; 1],
 
     /// The time at which the device, or a hybrid's cache, has written all reserved bytes.
     pub(crate) write_horizon_ns: AtomicU64,
@@ -140,6 +144,7 @@ const _: () = assert!(offset_of!(ControlBlock, write_bytes_per_s) == 64);
 const _: () = assert!(offset_of!(ControlBlock, fail_sync) == 128);
 const _: () = assert!(offset_of!(ControlBlock, wall_offset_ns) == 160);
 const _: () = assert!(offset_of!(ControlBlock, boot_offset_ns) == 168);
+const _: () = assert!(offset_of!(ControlBlock, hangs) == 176);
 const _: () = assert!(offset_of!(ControlBlock, write_horizon_ns) == 192);
 const _: () = assert!(offset_of!(ControlBlock, read_horizon_ns) == 256);
 const _: () = assert!(offset_of!(ControlBlock, flush_end_ns) == 320);

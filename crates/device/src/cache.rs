@@ -16,6 +16,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use types::Draw;
+
 use crate::block::TABLE_ENTRIES;
 use crate::model::reserve;
 use crate::ControlBlock;
@@ -341,12 +343,9 @@ fn victim(set: &[AtomicU64]) -> (&AtomicU64, u64) {
     of_least()
 }
 
-/// Returns SplitMix64's finalizer of `value`.
+/// Returns the first number that a generator with the seed `value` gives.
 pub(crate) fn mixed(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
+    Draw::new(value).number()
 }
 
 #[cfg(test)]

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::block::{BLOCK_BYTES, CONTROL_BYTES, MAGIC, NAME_WORDS, TABLE_ENTRIES, VERSION};
+use crate::block::{
+    BLOCK_BYTES, CONTROL_BYTES, HANGS_READS, HANGS_WRITES, MAGIC, NAME_WORDS, TABLE_ENTRIES, VERSION,
+};
 use crate::cache::{Cache, Geometry};
-use crate::model::Fault;
+use crate::model::{Fault, Hang};
 use crate::profile::checked_factor;
 use crate::{CacheProfile, ControlBlock, Profile, ProfileError};
 
@@ -224,6 +226,18 @@ impl Control {
         self.block().fault(fault).store(operations, Relaxed);
     }
 
+    /// Makes operations of these kinds not return until another call ends that. Those under way
+    /// return.
+    pub fn set_hang(&self, hang: Hang) {
+        let kinds = match hang {
+            Hang::Nothing => 0,
+            Hang::Writes => HANGS_WRITES,
+            Hang::Reads => HANGS_READS,
+            Hang::Everything => HANGS_WRITES | HANGS_READS,
+        };
+        self.block().hangs.store(kinds, Relaxed);
+    }
+
     /// Sets the offset of the wall clock of processes on this device from the machine's. 0 restores
     /// it.
     pub fn set_wall_offset(&self, nanos: i64) {
@@ -343,6 +357,6 @@ mod tests {
         assert!(matches!(Control::open(&path), Err(ControlError::NotAControlBlock { .. })));
         let made = Control::create(&path, &Profile::named("nvm").unwrap(), 1.0).unwrap();
         made.block().version.store(VERSION + 1, Relaxed);
-        assert!(matches!(Control::open(&path), Err(ControlError::Version { found: 4, .. })));
+        assert!(matches!(Control::open(&path), Err(ControlError::Version { found: 5, .. })));
     }
 }

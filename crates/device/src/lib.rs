@@ -10,7 +10,8 @@
 //! - [`Ground`]: the disks behind a directory, which shows if stores share one.
 //! - [`shim_path`]: the path of the preload library that puts a process on an emulated device.
 //!
-//! `docs/DEVICES.md` lists the emulated calls and effects, and `docs/CAPABILITY.md` the measured quantities.
+//! `docs/DEVICES.md` lists the emulated calls and effects, and `docs/CAPABILITY.md` the measured
+//! quantities.
 
 mod block;
 mod cache;
@@ -32,7 +33,7 @@ pub use control::{Control, ControlError, Stats};
 pub use fit::{Fit, FitError, Pair};
 pub use ground::{Disk, Ground, Underlying};
 pub use image::{Image, ImageError, Survival};
-pub use model::{Fault, EVERY};
+pub use model::{Fault, Hang, EVERY};
 pub use noise::{Burst, Neighbour, Noise};
 pub use probe::{probe, Measured, ProbeError};
 pub use profile::{CacheProfile, Profile, ProfileError};

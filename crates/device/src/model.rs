@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::block::{HANGS_READS, HANGS_WRITES};
 use crate::ControlBlock;
 
 /// A number of faults that never runs out.
@@ -28,7 +29,27 @@ pub enum Fault {
     ReadEio,
 }
 
+/// The operations that do not return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hang {
+    Nothing,
+    /// Writes and syncs.
+    Writes,
+    Reads,
+    Everything,
+}
+
 impl ControlBlock {
+    /// Returns true while a write or a sync that has been performed must not return.
+    pub fn hangs_writes(&self) -> bool {
+        self.hangs.load(Relaxed) & HANGS_WRITES != 0
+    }
+
+    /// Returns true while a read that has been performed must not return.
+    pub fn hangs_reads(&self) -> bool {
+        self.hangs.load(Relaxed) & HANGS_READS != 0
+    }
+
     /// Returns the time at which the device has written `bytes` more.
     pub fn write(&self, start: u64, bytes: u64) -> u64 {
         self.writes.fetch_add(1, Relaxed);

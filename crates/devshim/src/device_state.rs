@@ -224,6 +224,9 @@ pub fn continues(fd: c_int, begin: u64, end: u64) -> bool {
     slot.is_some_and(|slot| slot.swap(end, Ordering::Relaxed) == begin)
 }
 
+/// Nanoseconds between two looks whether a device that hangs answers again.
+const HANG_LOOK_NS: u64 = 2_000_000;
+
 thread_local! {
     static PACE: Cell<Pace> = const { Cell::new(Pace::new()) };
     static FINE_TIMER: Cell<bool> = const { Cell::new(false) };
@@ -250,6 +253,13 @@ pub fn wait(block: &ControlBlock, entered: u64, work: impl FnOnce(u64) -> u64) {
         pace.woke(after);
     }
     let _ = PACE.try_with(|cell| cell.set(pace));
+}
+
+/// Holds the thread while the device hangs.
+pub fn hang(block: &ControlBlock, hangs: impl Fn(&ControlBlock) -> bool) {
+    while hangs(block) {
+        sleep_until(now().saturating_add(HANG_LOOK_NS));
+    }
 }
 
 fn sleep_until(nanos: u64) {

@@ -41,8 +41,8 @@ pub struct Calibrate {
     /// Maximum time in seconds for the load of one device
     #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(5..))]
     seconds: u64,
-    /// Number of threads that load, each of which waits for its answer; there must be enough to
-    /// make the device the bound
+    /// Number of client threads, each with one operation in flight; enough threads make the device
+    /// the bottleneck
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
     /// Degree of the polynomial, 1 to 3; lower if there are fewer devices

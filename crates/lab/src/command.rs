@@ -42,8 +42,7 @@ enum Command {
     Reproduce(reproduce::Reproduce),
     /// Slow a store's device tenfold under load and restore it: how soon does the cluster recover?
     Slowdown(slowdown::Slowdown),
-    /// Write to stores of equal capacity until all are full: what is shed, and when does shedding
-    /// end?
+    /// Fill stores of equal capacity, and measure which data they shed and when shedding ends
     FullStore(full_store::FullStore),
     /// Start equal stores that measure themselves, many times: are they treated as equal?
     EqualStores(equal_stores::Options),

@@ -274,19 +274,6 @@ fn row(number: u64, value_bytes: usize) -> Row {
     (key(number), Some(Bytes::from(value)))
 }
 
-/// A generator of evenly distributed numbers from a seed: SplitMix64 (Steele, Lea and Flood).
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-}
-
 /// Returns the CPU time of the calling thread.
 fn thread_cpu() -> anyhow::Result<Duration> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").context("the thread's CPU time")?;

@@ -1,4 +1,5 @@
-//! The laboratory: measures stores beside other servers, reproduces figures, fits models of devices.
+//! The laboratory: measures stores beside other servers, reproduces figures, fits models of
+//! devices.
 
 #![forbid(unsafe_code)]
 

@@ -153,6 +153,9 @@ pub struct Execution {
     fails_by_order: bool,
 }
 
+/// The reply to each command of an entry; `None` of an entry that was not executed.
+type Replies = Option<Vec<Option<Reply>>>;
+
 /// Entries that are executed and not yet written.
 struct Batch<C> {
     writes: WriteSet,
@@ -162,7 +165,7 @@ struct Batch<C> {
     /// Region, index and number of each check.
     checks: Vec<(RegionId, LogIndex, u64)>,
     held: Vec<(RegionId, Mark)>,
-    answers: Vec<(Waiting<C>, Option<Vec<Option<Reply>>>)>,
+    answers: Vec<(Waiting<C>, Replies)>,
 }
 
 impl<C> Default for Batch<C> {
@@ -180,8 +183,7 @@ impl<C> Default for Batch<C> {
 }
 
 impl<C> Batch<C> {
-    /// The replies of each entry; `None` of one that was not executed.
-    fn answer(&mut self, entries: Vec<ToApply<C>>, replies: Vec<Option<Vec<Option<Reply>>>>) {
+    fn answer(&mut self, entries: Vec<ToApply<C>>, replies: Vec<Replies>) {
         let answer = |(apply, replies): (ToApply<C>, _)| {
             let waiting = apply.waiting.filter(|_| !apply.entry.payload.is_empty())?;
             Some((waiting, replies))
@@ -195,7 +197,7 @@ impl<C> Batch<C> {
         self.answer(entries, replies);
     }
 
-    fn add(&mut self, done: Done) -> Vec<Option<Vec<Option<Reply>>>> {
+    fn add(&mut self, done: Done) -> Vec<Replies> {
         match self.writes.is_empty() {
             true => self.writes = done.writes,
             false => {
@@ -220,7 +222,7 @@ struct Done {
     descriptors: Vec<RegionDescriptor>,
     absorbed: Vec<RegionId>,
     checks: Vec<(RegionId, LogIndex, u64)>,
-    replies: Vec<Option<Vec<Option<Reply>>>>,
+    replies: Vec<Replies>,
 }
 
 /// The result of an execution that must not wait.
@@ -334,7 +336,7 @@ impl Execution {
     }
 
     /// Keeps what was executed of a region.
-    fn take<C>(&mut self, done: Done, batch: &mut Batch<C>) -> Vec<Option<Vec<Option<Reply>>>> {
+    fn take<C>(&mut self, done: Done, batch: &mut Batch<C>) -> Vec<Replies> {
         for region in &done.absorbed {
             self.unload(*region);
         }

@@ -32,8 +32,8 @@ pub enum ApplyJob<C> {
         region: RegionId,
         entries: Vec<ToApply<C>>,
     },
-    /// A step of a peer's life begins. Of a region whose rows are replaced nothing comes before they are, of one that
-    /// ends nothing comes ever again.
+    /// A step of a peer's lifecycle begins. No entry of a region whose rows are replaced comes
+    /// before they are, and none of a peer that ends comes ever again.
     Life(lifecycle::Job),
     /// Load the region, whose rows were replaced by a snapshot.
     Reload(RegionDescriptor),
@@ -253,7 +253,8 @@ pub struct Backlog<C> {
 pub enum Next<C> {
     /// Execute these entries in one write set.
     Entries { by_region: BTreeMap<RegionId, Vec<ToApply<C>>> },
-    /// Has execution begin the job ([`crate::Execution::begin`]). Then its steps are carried out, beside execution.
+    /// Let execution begin the job ([`crate::Execution::begin`]). Then carry out the job's steps,
+    /// in parallel with execution.
     Life(lifecycle::Job),
     /// Load the region from its rows.
     Reload(RegionDescriptor),

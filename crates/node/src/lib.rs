@@ -21,9 +21,11 @@
 //! - [`recovery`] builds the peers from the log and the rows at a start.
 //! - [`lives`] defines the steps that replace a region's rows by a snapshot, or remove a peer.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
-//! - [`Silence`] detects stores that have fallen silent, so that the regions that they led wake.
-//! - [`stop`] decides what a stopping store waits for, and which stores take over its leaders.
-//! - [`Leadership`] is what a store knows about a region's leader.
+//! - [`Silence`] tells which stores have fallen silent, so that what they led wakes.
+//! - [`hand_over`] says which stores take over the leads of a store that is to lead nothing.
+//! - [`stop`] is what a store that is to stop waits for.
+//! - [`hang`] decides whether the store's device hangs, and moves its leads while it does.
+//! - [`Leadership`] is what a store believes of who leads a region.
 //!
 //! Invariant: nothing here reads a clock, a file, a socket or ambient randomness, and nothing
 //! waits.
@@ -33,6 +35,8 @@
 mod answer;
 mod apply;
 mod apply_queue;
+pub mod hand_over;
+pub mod hang;
 mod item;
 mod leadership;
 pub mod lifecycle;
@@ -44,6 +48,7 @@ pub mod session;
 mod shard;
 mod silence;
 pub mod stop;
+pub mod unsynced;
 mod work;
 
 pub use answer::Answer;

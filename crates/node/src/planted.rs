@@ -33,7 +33,9 @@ pub enum Bug {
     RepliesTurned,
     /// A planned stop ends before the requests of the store's clients are answered.
     StopUnanswered,
-    /// Store 1 occasionally writes a string whose last byte differs from its peers'.
+    /// A store whose device hangs goes on leading.
+    LeadsWhileHanging,
+    /// Store 1 now and then writes a string with another last byte than its peers.
     RowDiffers,
     /// A start does not read which peers are quarantined.
     QuarantineForgotten,
@@ -41,7 +43,7 @@ pub enum Bug {
     SkipAlone,
 }
 
-pub const BUGS: [Bug; 15] = [
+pub const BUGS: [Bug; 16] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -54,6 +56,7 @@ pub const BUGS: [Bug; 15] = [
     Bug::Overtake,
     Bug::RepliesTurned,
     Bug::StopUnanswered,
+    Bug::LeadsWhileHanging,
     Bug::RowDiffers,
     Bug::QuarantineForgotten,
     Bug::SkipAlone,

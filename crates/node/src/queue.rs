@@ -147,6 +147,18 @@ impl<C> Queue<C> {
         made
     }
 
+    /// Moves the clients whose commands wait for regions that this store does not lead to
+    /// `refused`.
+    pub fn refuse(&mut self, may: impl Fn(RegionId) -> Result<(), replica::Refusal>, refused: &mut Vec<C>) {
+        self.queues.retain(|&region, queue| {
+            let is_elsewhere = matches!(may(region), Err(replica::Refusal::NotLeader { .. }));
+            if is_elsewhere {
+                refused.extend(queue.drain(..).map(|submit| submit.client));
+            }
+            !is_elsewhere
+        });
+    }
+
     pub fn take(&mut self, token: u64) -> Option<Waiting<C>> {
         self.proposed.remove(&token)
     }

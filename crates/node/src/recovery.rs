@@ -29,8 +29,8 @@ pub trait Kept {
     /// Creates the logs of peers as those of a cluster's first regions.
     fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), Self::Error>;
 
-    /// Returns the regions whose logs have begun, with or without entries. A blank peer's log has not: it
-    /// holds a term and a vote alone.
+    /// Returns the regions whose logs have begun, with or without entries. A blank peer's log has
+    /// not: it holds a term and a vote alone.
     fn logs(&self) -> Vec<RegionId>;
 
     /// Deletes the peer's log except for its tombstone.
@@ -132,14 +132,15 @@ pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Er
     for (&region, &peer) in &recovered.tombstones {
         bury(region, peer, kept)?;
     }
-    // Terms and votes of blank peers stay in the log: their numbers may be those of voters, which must not
-    // vote twice in a term.
+    // Terms and votes of blank peers stay in the log: their numbers may be those of voters, which
+    // must not vote twice in a term.
     Ok(recovered)
 }
 
-/// Begins the logs of peers that have rows but no lifecycle record. The rows of a region that a split made
-/// may be flushed before the log knows of its peer, and then the parent does not apply the split again. Such
-/// a peer has acknowledged no entry. Its term and vote, if it was blank before, stay.
+/// Begins the logs of peers that have rows but no lifecycle record. The rows of a region that a
+/// split made may be flushed before the log knows of its peer, and then the parent does not apply
+/// the split again. Such a peer has acknowledged no entry. Its term and vote, if it was blank
+/// before, stay.
 fn adopt_orphans<K: Kept>(store: StoreId, kept: &mut K) -> Result<(), K::Error> {
     let known: BTreeSet<RegionId> = kept.lives().into_iter().map(|(region, _)| region).collect();
     let mut orphans = Vec::new();
@@ -185,5 +186,5 @@ fn seed<K: Kept>(
     };
     let applied = rows.as_ref().map(|(state, _)| (state.applied_index, state.applied_term));
     let descriptor = rows.and_then(|(_, descriptor)| descriptor).unwrap_or(made);
-    Ok(PeerSeed { descriptor, applied, parent })
+    Ok(PeerSeed { descriptor, applied, parent, is_unclean: false })
 }

@@ -9,14 +9,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cluster::recovery::{PeerReport, RecoveryStep, Unfit};
 use cluster::{Cause, Mark, Quarantine};
 use command::order::Order;
 use replica::eraftpb::Message;
 use replica::{
-    Action, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RegionStatus, RestartCause,
+    Action, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RecoveryRefusal,
+    RegionStatus, RestartCause,
 };
 use types::{
-    BootNanos, LogIndex, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis,
+    BootNanos, LogIndex, PeerId, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term,
+    UnixMillis,
 };
 
 use crate::apply::{ToApply, Watch};
@@ -369,6 +372,29 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         self.raft.regions()
     }
 
+    /// Returns the peers that take no part since their machine crashed, by region.
+    pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
+        self.raft.unclean()
+    }
+
+    /// Takes part in the recovery of regions by order of an operator. Everything that this causes
+    /// is returned by the next turns; the caller sees in later reports what is durable.
+    pub fn recovery(&mut self, step: &RecoveryStep, now: BootNanos) -> Result<(), RecoveryRefusal> {
+        match step {
+            RecoveryStep::Promise { region, term, keeper } => {
+                self.raft.promise_recovery(*region, *term, *keeper, now)
+            }
+            RecoveryStep::Recover { region, term, recovery } => {
+                self.raft.recover(*region, *term, recovery, now)
+            }
+        }
+    }
+
+    /// Reports this store's peers to an order that recovers regions.
+    pub fn recovery_reports(&mut self, now: BootNanos) -> Vec<PeerReport> {
+        self.raft.reports(now).into_iter().map(told).collect()
+    }
+
     fn next_token(&mut self) -> u64 {
         self.last_token += 1;
         self.last_token
@@ -378,7 +404,17 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
     /// are collected for the next entry.
     fn propose(&mut self, now: Moment, watch: &mut impl Watch<C>) {
         let Some(stamp) = now.stamp else { return };
-        if self.queue.is_empty() || self.raft.persist_in_flight() || now.room == 0 {
+        if self.queue.is_empty() {
+            return;
+        }
+        if self.raft.persist_in_flight() || now.room == 0 {
+            // Commands must not wait for a log write that does not return if other stores lead
+            // their regions by now.
+            if self.raft.is_hanging() {
+                let mut refused = Vec::new();
+                self.queue.refuse(|region| self.raft.can_propose(region), &mut refused);
+                self.pending.extend(refused.into_iter().map(refusal));
+            }
             return;
         }
         let (raft, marks) = (&self.raft, &self.marks);
@@ -395,8 +431,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         };
         let mut refused = Vec::new();
         let proposals = self.queue.build((stamp, now.seed), may, token, &mut refused);
-        let refuse = |client| Effect::Answer { client, outcome: Outcome::Refused(Refusal::NotLeader) };
-        self.pending.extend(refused.into_iter().map(refuse));
+        self.pending.extend(refused.into_iter().map(refusal));
         for proposal in proposals {
             let (region, token, payload) = (proposal.region, proposal.token, proposal.payload);
             if let Some((seed, mut clients)) = self.queue.waiting(token) {
@@ -519,5 +554,33 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
     /// Returns the token that was last assigned to a proposal, a read or a change.
     pub fn last_token(&self) -> u64 {
         self.last_token
+    }
+}
+
+fn refusal<C, R>(client: C) -> Effect<C, R> {
+    Effect::Answer { client, outcome: Outcome::Refused(Refusal::NotLeader) }
+}
+
+fn told(report: replica::PeerReport) -> PeerReport {
+    let unfit = report.unfit.map(|unfit| match unfit {
+        replica::Unfit::Blank => Unfit::Blank,
+        replica::Unfit::Merged => Unfit::Merged,
+        other => Unfit::Other(other.to_string()),
+    });
+    PeerReport {
+        region: report.region,
+        peer: report.peer,
+        descriptor: report.descriptor,
+        ends_as: report.ends_as,
+        term: report.term,
+        vote: report.vote,
+        is_saved: report.is_saved,
+        leads: report.leads,
+        unfit,
+        commit: report.commit,
+        commit_term: report.commit_term,
+        applied: report.applied,
+        last: report.last,
+        runs: report.runs,
     }
 }

@@ -1,29 +1,26 @@
-//! The decisions of a planned stop: when a stopping store may end, and which stores take over its leads.
+//! The decisions of a planned stop: when a stopping store may end, and which stores take over its
+//! leads.
 //!
 //! ```text
 //!  Telling ─▶ HandingOver ─▶ Redirecting ─▶ Closing ─▶ Done
 //! ```
 //!
 //! - *Telling*: heartbeats announce the stop, so that placement returns no lead to the store.
-//! - *HandingOver*: the store transfers the lead of every region to an up-to-date voter on a store that takes
-//!   leads.
-//! - *Redirecting*: the store continues to serve until other stores have stopped sending it commands.
-//! - *Closing*: the store accepts no connections, and closes each client's connection once its requests are
-//!   answered.
+//! - *HandingOver*: the store transfers the lead of every region to an up-to-date voter on a store
+//!   that takes leads.
+//! - *Redirecting*: the store continues to serve until other stores have stopped sending it
+//!   commands.
+//! - *Closing*: the store accepts no connections, and closes each client's connection once its
+//!   requests are answered.
 //!
-//! At the beginning the executor sends `replica::Input::StopLeading`, after which the store's peers take no new
-//! leads. Then it calls [`PlannedStop::step`] repeatedly. Every phase has a time limit, so a stop ends. [`Left`]
-//! lists what was not done in time.
+//! At the beginning the executor sends `replica::Input::StopLeading`, after which the store's peers
+//! take no new leads. Then it calls [`PlannedStop::step`] repeatedly. Every phase has a time limit,
+//! so a stop ends. [`Left`] lists what was not done in time.
 
-use std::collections::BTreeMap;
+use types::{BootNanos, RegionId, StoreId};
 
-use replica::RegionStatus;
-use types::{BootNanos, RegionDescriptor, RegionId, StoreId};
-
+use crate::hand_over::{HandOver, Led};
 use crate::planted::{self, Bug};
-
-/// Maximum number of entries that an up-to-date voter may lack. It gets them before it takes over.
-const LAG_MAX: u64 = 1024;
 
 /// The times of a planned stop's phases, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -32,30 +29,16 @@ pub struct StopTimes {
     pub told_nanos: u64,
     /// Time limit of handing over, for all regions together.
     pub hand_over_nanos: u64,
-    /// Time after which an unfinished transfer is tried again. It is longer than an election timeout.
+    /// Time after which an unfinished transfer is tried again. It is longer than an election
+    /// timeout.
     pub retry_nanos: u64,
-    /// Time without a command from another store after which the other stores are taken to know the new
-    /// leaders.
+    /// Time without a command from another store after which the other stores are taken to know the
+    /// new leaders.
     pub quiet_nanos: u64,
     /// Time limit of redirecting.
     pub redirect_nanos: u64,
     /// Time limit of closing. It is longer than a request may take.
     pub close_nanos: u64,
-}
-
-/// A region that the stopping store leads, and the stores that could take it over.
-#[derive(Clone, Debug)]
-pub struct Led {
-    pub region: RegionId,
-    heirs: Vec<Heir>,
-}
-
-/// Another voter, on a store that takes leads.
-#[derive(Clone, Copy, Debug)]
-struct Heir {
-    store: StoreId,
-    lag: u64,
-    is_up_to_date: bool,
 }
 
 /// The state of a stopping store.
@@ -81,7 +64,7 @@ pub enum StopPhase {
     Done,
 }
 
-/// What is not done yet, or was not done in time.
+/// The work that a planned stop has left undone, so far or in the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     /// Regions that this store still leads.
@@ -100,49 +83,15 @@ pub struct StopStep {
     pub transfers: Vec<(RegionId, StoreId)>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Attempts {
-    last: Option<BootNanos>,
-    by_store: BTreeMap<StoreId, u32>,
-}
-
 #[derive(Debug)]
 pub struct PlannedStop {
     times: StopTimes,
     phase: StopPhase,
     since: BootNanos,
-    attempts: BTreeMap<RegionId, Attempts>,
-    /// Number of leads offered to each store so far.
-    given: BTreeMap<StoreId, u32>,
+    hand_over: HandOver,
     passed: u64,
     passed_at: BootNanos,
     left: Left,
-}
-
-impl Led {
-    /// Creates the view of a region from its leader's status. `takes_leads` returns true for a store that is up
-    /// and may be handed a lead.
-    pub fn of(status: &RegionStatus, this: StoreId, takes_leads: impl Fn(StoreId) -> bool) -> Led {
-        let others = status.descriptor.voters().filter(|&store| store != this && takes_leads(store));
-        let heir = |store| {
-            let progress = status.peers.get(&store);
-            let lag = progress.map_or(u64::MAX, |progress| status.commit.saturating_sub(progress.matched));
-            let is_able = progress.is_some_and(|progress| progress.is_active && !progress.needs_snapshot);
-            Heir { store, lag, is_up_to_date: is_able && lag <= LAG_MAX }
-        };
-        Led { region: status.descriptor.id, heirs: others.map(heir).collect() }
-    }
-
-    /// Creates the view of a region whose leader does not know the voters' progress yet.
-    pub fn unseen(
-        descriptor: &RegionDescriptor,
-        this: StoreId,
-        takes_leads: impl Fn(StoreId) -> bool,
-    ) -> Led {
-        let others = descriptor.voters().filter(|&store| store != this && takes_leads(store));
-        let heir = |store| Heir { store, lag: u64::MAX, is_up_to_date: false };
-        Led { region: descriptor.id, heirs: others.map(heir).collect() }
-    }
 }
 
 impl PlannedStop {
@@ -151,8 +100,7 @@ impl PlannedStop {
             times,
             phase: StopPhase::Telling,
             since: now,
-            attempts: BTreeMap::new(),
-            given: BTreeMap::new(),
+            hand_over: HandOver::default(),
             passed: 0,
             passed_at: now,
             left: Left::default(),
@@ -183,7 +131,10 @@ impl PlannedStop {
             (self.phase, self.since) = (next, now);
         }
         let is_leading_on = matches!(self.phase, StopPhase::HandingOver | StopPhase::Redirecting);
-        let transfers = if is_leading_on { self.transfers(view, now) } else { Vec::new() };
+        let transfers = match is_leading_on {
+            true => self.hand_over.transfers(&view.led, self.times.retry_nanos, now),
+            false => Vec::new(),
+        };
         StopStep { phase: self.phase, transfers }
     }
 
@@ -197,7 +148,7 @@ impl PlannedStop {
                 (is_alone || !lasts(times.told_nanos)).then_some(StopPhase::HandingOver)
             }
             StopPhase::HandingOver => {
-                let goes_on = view.led.iter().any(|led| !led.heirs.is_empty());
+                let goes_on = view.led.iter().any(Led::has_heirs);
                 (!goes_on || !lasts(times.hand_over_nanos)).then_some(StopPhase::Redirecting)
             }
             StopPhase::Redirecting => {
@@ -213,30 +164,6 @@ impl PlannedStop {
             }
             StopPhase::Done => None,
         }
-    }
-
-    /// Returns the leads to transfer now, each to the voter with the fewest attempts, then the smallest lag,
-    /// then the fewest leads offered to its store.
-    fn transfers(&mut self, view: &StopView, now: BootNanos) -> Vec<(RegionId, StoreId)> {
-        let mut transfers = Vec::new();
-        for led in &view.led {
-            let attempts = self.attempts.entry(led.region).or_default();
-            if attempts.last.is_some_and(|at| now.saturating_sub(at) < self.times.retry_nanos) {
-                continue;
-            }
-            let rank = |heir: &&Heir| {
-                let tried = attempts.by_store.get(&heir.store).copied().unwrap_or(0);
-                (tried, heir.lag, self.given.get(&heir.store).copied().unwrap_or(0), heir.store)
-            };
-            let Some(heir) = led.heirs.iter().filter(|heir| heir.is_up_to_date).min_by_key(rank) else {
-                continue;
-            };
-            attempts.last = Some(now);
-            *attempts.by_store.entry(heir.store).or_default() += 1;
-            *self.given.entry(heir.store).or_default() += 1;
-            transfers.push((led.region, heir.store));
-        }
-        transfers
     }
 }
 

@@ -94,7 +94,7 @@ fn is_above(store: &StoreView, percent: u32) -> bool {
     store.known_cpu().is_some_and(|cpu| cpu.busy * 100.0 > f64::from(percent))
 }
 
-/// What the caller that makes views remembers of the CPUs of stores from round to round.
+/// The CPU load of stores in earlier rounds, as the caller that makes views remembers it.
 #[derive(Clone, Debug, Default)]
 pub struct CpuMemory {
     stores: BTreeMap<StoreId, Remembered>,

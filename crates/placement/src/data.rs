@@ -26,7 +26,7 @@ use search::{Key, Offer, Search, Targets};
 
 mod search;
 
-/// Which of a store's regions goes.
+/// The order in which a store's regions are considered for leaving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// A region that the store does not lead, and of those the least busy: clients notice least.

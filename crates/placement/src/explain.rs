@@ -58,7 +58,7 @@ impl fmt::Display for CpuShare {
     }
 }
 
-/// Whether a peer leads or could lead.
+/// A peer's relation to the lead of its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {

@@ -17,6 +17,8 @@ pub enum Reason {
     TooFewVoters { voters: u32, wanted: u32 },
     /// Repair: the region is complete without the peer on a lost store.
     Lost { store: StoreId },
+    /// Repair: the peer may have forgotten what it acknowledged when its machine crashed.
+    Unclean { store: StoreId },
     /// The store drains.
     Draining { store: StoreId },
     /// The device of the store is down to its reserve.
@@ -87,7 +89,7 @@ pub enum Reason {
     Requested,
 }
 
-/// What a region's writes wait for.
+/// The logs that a region's writes wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waited {
     /// True if the slowest log needed is a follower's, false if it is the leader's own.
@@ -126,6 +128,9 @@ impl fmt::Display for Reason {
                 write!(f, "the clock of store {store} is too far from the median of the stores' clocks")
             }
             Reason::TooManyVoters { voters, wanted } => write!(f, "it has {voters} voters and needs {wanted}"),
+            Reason::Unclean { store } => {
+                write!(f, "the peer on store {store} may have lost entries in a crash of its machine")
+            }
             Reason::StrayLearner => f.write_str("it is a learner that nothing is under way for"),
             Reason::SharedDomain { companions, companions_after } => write!(
                 f,

@@ -5,15 +5,18 @@
 //! Raft could not commit the change. One change is made at a time. For one region they come in this
 //! order:
 //!
-//! 1. If there are too few voters, not counting those on lost stores, one is added on the best
+//! 1. A peer that may have forgotten what it acknowledged is removed. It neither votes nor
+//!    acknowledges, so no majority becomes rarer by that. A peer with another number takes its
+//!    place by the next step.
+//! 2. If there are too few voters, not counting those on lost stores, one is added on the best
 //!    store.
-//! 2. If there are enough voters without a peer on a lost store, that peer is removed. The new
+//! 3. If there are enough voters without a peer on a lost store, that peer is removed. The new
 //!    voter comes first, so that at no time fewer voters answer than before.
-//! 3. The leader leaves a store that drains, whose device is out of room or whose clock is off. It
-//!    also does so if the first step has to wait for room.
-//! 4. Learners without an operator, and voters that are too many, are removed.
-//! 5. A peer leaves a store that drains.
-//! 6. A peer moves to a failure domain with at least two fewer of the region's other peers than its
+//! 4. The leader leaves a store that drains, whose device is out of room or whose clock is off. It
+//!    also does so if the second step has to wait for room.
+//! 5. Learners without an operator, and voters that are too many, are removed.
+//! 6. A peer leaves a store that drains.
+//! 7. A peer moves to a failure domain with at least two fewer of the region's other peers than its
 //!    own. (With one fewer, as many pairs would share a domain afterwards.)
 //!
 //! Among regions the most urgent ailment goes first (see [`Urgency`]).
@@ -38,6 +41,7 @@ struct Urgency {
 /// The ailments of a region, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ail {
+    Unclean,
     TooFewVoters,
     LostVoter,
     LeaderMustGo,
@@ -84,6 +88,9 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
     let (seats, wanted) = (round.seats(region), round.wanted(region));
     let kept = kept_voters(round, region);
     let is = |state| move |at: StoreIndex| round.state(at) == state;
+    if unclean(round, region).is_some() {
+        return Some(Ail::Unclean);
+    }
     if kept < wanted {
         // If no store can take another voter, the other ailments of the region are treated.
         let place =
@@ -108,6 +115,16 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
     round.domains.can_spread(seats).then_some(Ail::SharedDomain)
 }
 
+/// Returns the store of a peer that may have forgotten what it acknowledged.
+fn unclean(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
+    let seats = round.seats(region).iter();
+    let leader = round.cells[region as usize].leader;
+    seats
+        .filter(|seat| seat.unclean && seat.store != leader && seat.store != NOWHERE)
+        .map(|seat| seat.store)
+        .next()
+}
+
 /// Returns true if the leader's store should not lead and another peer can.
 fn leader_must_go(round: &Round<'_>, region: u32) -> bool {
     let leader = round.cells[region as usize].leader;
@@ -128,6 +145,10 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
         return None;
     }
     match ail {
+        Ail::Unclean => {
+            let store = round.id(unclean(round, region)?);
+            Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Unclean { store } })
+        }
         Ail::TooFewVoters => {
             if !round.has_data_room() {
                 return None;

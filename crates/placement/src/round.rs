@@ -50,7 +50,7 @@ pub(crate) struct RegionRow {
     first: u32,
     seats: u16,
     pub voters: u16,
-    /// The number of voters on stores that answer.
+    /// The number of voters that answer: their stores do, and they are not unclean.
     pub live_voters: u16,
     /// The leader's store, or `NOWHERE` if that store does not answer.
     pub leader: StoreIndex,
@@ -71,6 +71,7 @@ pub(crate) struct Replica {
     pub store: StoreIndex,
     pub voter: bool,
     pub can_lead: bool,
+    pub unclean: bool,
 }
 
 /// Totals per store. `data` and `leaders` count user regions only.
@@ -90,7 +91,7 @@ pub(crate) enum Table {
     Sorted(Vec<StoreId>),
 }
 
-/// Whether a peer may become the leader, or why it may not.
+/// The answer to the question whether a peer may become the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eligibility {
     Eligible,
@@ -174,21 +175,23 @@ impl<'a> Round<'a> {
                 let state = self.state(store);
                 let answers = matches!(state, StoreState::Up | StoreState::Draining);
                 cell.voters += u16::from(peer.voter);
-                cell.live_voters += u16::from(peer.voter && answers);
+                cell.live_voters += u16::from(peer.voter && answers && !peer.unclean);
                 let told = peer.lag.is_some() || region.leader == Some(peer.store);
-                cell.healthy &= state == StoreState::Up && peer.voter && told;
+                cell.healthy &= state == StoreState::Up && peer.voter && told && !peer.unclean;
                 if answers && region.leader == Some(peer.store) {
                     cell.leader = store;
                 }
                 let can_lead = self.eligibility(peer) == Eligibility::Eligible;
-                self.seats.push(Replica { store, voter: peer.voter, can_lead });
+                self.seats.push(Replica { store, voter: peer.voter, can_lead, unclean: peer.unclean });
             }
             cell.healthy &= usize::from(cell.voters) == wanted && cell.free && cell.leader != NOWHERE;
             self.cells.push(cell);
             let seats = &self.seats[cell.first as usize..];
             let odd = usize::from(cell.voters) != wanted
                 || seats.iter().any(|seat| {
-                    !seat.voter || matches!(self.state(seat.store), StoreState::Lost | StoreState::Draining)
+                    !seat.voter
+                        || seat.unclean
+                        || matches!(self.state(seat.store), StoreState::Lost | StoreState::Draining)
                 })
                 || self.domains.can_spread(seats)
                 || self.bar(cell.leader).is_some();

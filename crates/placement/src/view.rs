@@ -119,6 +119,9 @@ pub struct PeerView {
     /// Log entries between this peer and the leader's commit index. `None`: the leader has not
     /// reported it.
     pub lag: Option<u64>,
+    /// Its machine crashed and may have forgotten what the peer had acknowledged. It takes no part
+    /// until it is removed and added under another number.
+    pub unclean: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,4 +1,4 @@
-//! Which store a write waits for, and how long.
+//! The store that a write waits for, and the length of the wait.
 //!
 //! A write waits until a majority has it in its logs: the leader and the fastest followers, of
 //! which the slowest counts. Then it waits for the leader, which applies it before it answers. For

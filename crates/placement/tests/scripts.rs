@@ -9,7 +9,7 @@
 //! cluster replicas=N meta-replicas=N domain=LABEL
 //! region ID leader=S peers=0/1/2   caught-up voters
 //!        rate=R (writes) reads=R misses=R (default: all reads) writes-bytes=SIZE heat=R
-//!        bytes=SIZE slots=A-B lag=S/N learner=S cooldown joint
+//!        bytes=SIZE slots=A-B lag=S/N learner=S unclean=S cooldown joint
 //! limits in-flight=N per-target=N data-moves=N per-store=N split-bytes=SIZE split-ops=N
 //!        merge-bytes=SIZE regions-per-store=N busy=PERCENT region-bytes=SIZE
 //! plan POLICY                   prints the round's operators, which are then in flight
@@ -102,7 +102,9 @@ impl Script {
                     view.slots = u32::from(view.last_slot - view.first_slot) + 1;
                 }
                 (None, "joint") => view.joint = true,
-                (Some(key @ ("lag" | "learner")), value) => laters.push((key.to_owned(), value.to_owned())),
+                (Some(key @ ("lag" | "learner" | "unclean")), value) => {
+                    laters.push((key.to_owned(), value.to_owned()))
+                }
                 (None, "cooldown") => view.cooldown = true,
                 _ => return Err(format!("what is {arg:?}?").into()),
             }
@@ -112,6 +114,7 @@ impl Script {
             let peer = view.peers.iter_mut().find(|peer| peer.store == store).ok_or("no such peer")?;
             match key.as_str() {
                 "lag" => peer.lag = Some(lag),
+                "unclean" => (peer.unclean, peer.lag) = (true, None),
                 _ => peer.voter = false,
             }
         }

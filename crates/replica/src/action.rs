@@ -10,6 +10,7 @@ use types::{
 };
 
 use crate::log_store::{HardState, LogError};
+use crate::log_view::size_of;
 
 /// The result of recovery for one region of this store.
 #[derive(Clone, Debug)]
@@ -25,6 +26,11 @@ pub struct PeerSeed {
     /// The region whose split made this one, and the entry of the split. That entry is known to be
     /// committed.
     pub parent: Option<(RegionId, LogIndex)>,
+    /// True if the machine crashed while the log was acknowledged without a sync, so that the peer
+    /// may have forgotten entries that it had acknowledged. The peer takes no part in consensus
+    /// until its number is removed from the region or `Input::AcceptLoss` arrives. The only voter
+    /// of a region is exempt, because no other store has the lost entries.
+    pub is_unclean: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -81,11 +87,12 @@ pub enum Input {
     /// vote, and a leader leads until its leadership is transferred. The only voter of a region is
     /// exempt.
     StopLeading,
-    /// The region's peer does not apply the entry at `index`, nor anything behind it, until `Release`. It hands its
-    /// lead to another voter. It appends and votes, for the majority needs it: what it holds of the log is sound.
+    /// The region's peer does not apply the entry at `index`, nor anything behind it, until
+    /// `Release`. It hands its lead to another voter. It appends and votes, for the majority needs
+    /// it: what it holds of the log is sound.
     ///
-    /// `may_lead`: where no other voter has led for long, it leads so that orders can be committed; it takes no
-    /// commands and gives no proof for reads.
+    /// `may_lead`: where no other voter has led for long, it leads so that orders can be committed.
+    /// It takes no commands and gives no proof for reads.
     Quarantine {
         region: RegionId,
         index: LogIndex,
@@ -99,14 +106,26 @@ pub enum Input {
     AdmitSnapshot {
         region: RegionId,
     },
-    /// As `Propose`, of an order for a region whose leader is quarantined.
+    /// Proposes an order, as `Propose` does, for a region whose leader is quarantined.
     ProposeOrder {
         region: RegionId,
         token: u64,
         payload: Bytes,
     },
-    /// Answered by `Refused`, `Lost`, or the `Committed` that carries the token: its `change` is what became
-    /// of it, `None` that it came too late. A joint configuration is left by the leader itself.
+    /// The store's device has stopped answering (`hangs`), or answers again. While it hangs, the
+    /// store's peers neither campaign nor take over a lead, except the only voter of a region. A
+    /// leader leads until its lead is transferred or it steps down.
+    DeviceHangs {
+        hangs: bool,
+    },
+    /// The leader gives up its lead and names no successor: its lease ends, it sends no more
+    /// heartbeats, and the other voters elect. The only voter of a region goes on leading.
+    StepDown {
+        region: RegionId,
+    },
+    /// Answered by `Refused`, `Lost`, or the `Committed` that carries the token: its `change` is
+    /// what became of it, `None` that it came too late. A joint configuration is left by the leader
+    /// itself.
     ChangeRegion {
         region: RegionId,
         token: u64,
@@ -159,7 +178,12 @@ pub enum Input {
     StoreSilent {
         store: StoreId,
     },
-    /// Messages that were recently sent to this store may be lost.
+    /// An operator accepts the loss of the entries that an unclean peer may have forgotten: the
+    /// peer takes part again.
+    AcceptLoss {
+        region: RegionId,
+    },
+    /// Messages that were sent to this store lately may be lost.
     StoreUnreachable {
         store: StoreId,
     },
@@ -305,9 +329,17 @@ pub struct LogBatch {
     pub number: u64,
     /// The writes, sorted by region, without duplicates.
     pub writes: Vec<RegionWrite>,
-    /// True if the batch holds a term or a vote, which are synced under `fsync = everysec` and
-    /// `no`, too.
+    /// True if the batch must be synced under `fsync = everysec` and `no`, too, because it holds a
+    /// term, a vote, the beginning of a log, a change of a region, or an entry of the meta region.
     pub must_sync: bool,
+}
+
+impl LogBatch {
+    /// Returns the size of all entries and of the largest entry, in bytes.
+    pub fn entry_sizes(&self) -> (u64, u64) {
+        let sizes = self.writes.iter().flat_map(|write| &write.entries).map(size_of);
+        sizes.fold((0, 0), |(sum, largest), size| (sum + size, largest.max(size)))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -422,7 +454,69 @@ pub struct PeerProgress {
     pub needs_snapshot: bool,
 }
 
-/// Why the store must stop: continuing could break a promise.
+/// The facts about one peer that an order to recover its region needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerReport {
+    pub region: RegionId,
+    pub peer: PeerId,
+    /// The descriptor as of the applied index.
+    pub descriptor: RegionDescriptor,
+    /// The descriptor as it will be when the whole log is applied.
+    pub ends_as: RegionDescriptor,
+    pub term: Term,
+    /// The peer that it voted for in that term.
+    pub vote: Option<PeerId>,
+    /// True if the log has the term, the vote and every entry, durably.
+    pub is_saved: bool,
+    pub leads: bool,
+    /// The reason why the region cannot go on from this peer's log.
+    pub unfit: Option<Unfit>,
+    pub commit: LogIndex,
+    pub commit_term: Term,
+    pub applied: LogIndex,
+    pub last: LogIndex,
+    /// The first index and the term of each run of entries of one term, newest first. Runs that are
+    /// old are left out. The oldest run may begin with the last entry that the log has dropped.
+    pub runs: Vec<(LogIndex, Term)>,
+}
+
+/// The reason why a region cannot be recovered from a peer's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    #[error("it has no data yet")]
+    Blank,
+    #[error("a snapshot is replacing its rows")]
+    Applying,
+    #[error("its log has lost entries that it vouched for")]
+    MissingEntries,
+    #[error("its region has merged into another")]
+    Merged,
+    #[error("its store is about to stop, or its device hangs")]
+    Stopping,
+    #[error("its machine crashed, and it may have forgotten writes: `ctl accept-loss` comes first")]
+    Unclean,
+    #[error("its log ends with its own removal from the region")]
+    Removed,
+}
+
+/// The reason why a peer did not take part in a recovery. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecoveryRefusal {
+    #[error("the store has no peer of the region")]
+    NoPeer,
+    #[error("it leads the region")]
+    Leads,
+    #[error("it is in term {term} already")]
+    Promised { term: Term },
+    #[error("it has not promised, or its promise is not on its device yet")]
+    NotPromised,
+    #[error("its log ends at {last} by now")]
+    Moved { last: LogIndex },
+    #[error("{0}")]
+    Unfit(Unfit),
+}
+
+/// The store must stop: going on could break a promise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fatal {
     #[error("configuration: {0}")]

@@ -10,21 +10,65 @@
 //!   4 prepare merge   into u64
 //!   5 rollback merge
 //!   6 commit merge    source index u64 | descriptor
+//!   7 recover         recovery, as in a descriptor
 //! ```
 //!
 //! Integers are big-endian. An entry whose context this version cannot decode stops the store,
 //! because a peer that runs a newer version may have executed it.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use types::{PeerChange, RegionChange, RegionDescriptor, RegionEpoch};
+use types::{
+    ChangeError, Changed, LogIndex, PeerChange, Recovery, RegionChange, RegionDescriptor, RegionEpoch,
+};
+
+use crate::planted::{self, Bug};
 
 const VERSION: u8 = 1;
 
-pub(crate) fn encode(expect: RegionEpoch, change: &RegionChange) -> Bytes {
+/// The change that an entry makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EntryChange {
+    /// Proposed by a leader for one epoch. For another it has no effect.
+    Proposed { expect: RegionEpoch, change: RegionChange },
+    /// Forced into the log by order of an operator. What stands before it in the log may have
+    /// changed the epoch in the meantime, so it takes effect in every epoch.
+    Recover(Recovery),
+}
+
+impl EntryChange {
+    /// Returns the result of the change as the entry `index`; `None` if it has no effect.
+    pub fn apply(&self, before: &RegionDescriptor, index: LogIndex) -> Option<Changed> {
+        let changed: Result<Changed, ChangeError> = match self {
+            EntryChange::Proposed { expect, .. }
+                if *expect != before.epoch && !planted::is(Bug::EpochIgnored) =>
+            {
+                return None;
+            }
+            EntryChange::Proposed { change, .. } => before.after_entry(change, index),
+            EntryChange::Recover(recovery) => before.recovered(recovery),
+        };
+        changed.ok()
+    }
+}
+
+fn begun(expect: RegionEpoch) -> BytesMut {
     let mut out = BytesMut::new();
     out.put_u8(VERSION);
     out.put_u64(expect.conf_version);
     out.put_u64(expect.version);
+    out
+}
+
+/// Encodes a recovery. `epoch` is that of the descriptor before it, for a person to read.
+pub(crate) fn encode_recovery(epoch: RegionEpoch, recovery: &Recovery) -> Bytes {
+    let mut out = begun(epoch);
+    out.put_u8(7);
+    recovery.encode(&mut out);
+    out.freeze()
+}
+
+pub(crate) fn encode(expect: RegionEpoch, change: &RegionChange) -> Bytes {
+    let mut out = begun(expect);
     match change {
         RegionChange::Peers(changes) => {
             out.put_u8(1);
@@ -58,14 +102,18 @@ pub(crate) fn encode(expect: RegionEpoch, change: &RegionChange) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a change and its epoch. Returns `None` for bytes that encode no change.
-pub(crate) fn decode(mut bytes: &[u8]) -> Option<(RegionEpoch, RegionChange)> {
+/// Decodes a change. Returns `None` for bytes that encode none.
+pub(crate) fn decode(mut bytes: &[u8]) -> Option<EntryChange> {
     if bytes.len() < 18 || bytes.get_u8() != VERSION {
         return None;
     }
     let expect = RegionEpoch { conf_version: bytes.get_u64(), version: bytes.get_u64() };
     let kind = bytes.get_u8();
     let change = match (kind, bytes.len()) {
+        (7, _) => {
+            let recovery = Recovery::decode(&mut bytes)?;
+            return bytes.is_empty().then_some(EntryChange::Recover(recovery));
+        }
         (1, length) if length % 9 == 0 => {
             let mut changes = Vec::new();
             while bytes.has_remaining() {
@@ -91,7 +139,7 @@ pub(crate) fn decode(mut bytes: &[u8]) -> Option<(RegionEpoch, RegionChange)> {
         }
         _ => return None,
     };
-    Some((expect, change))
+    Some(EntryChange::Proposed { expect, change })
 }
 
 #[cfg(test)]
@@ -112,12 +160,20 @@ mod tests {
             RegionChange::CommitMerge { source, source_index: 70 },
         ] {
             let bytes = encode(expect, &change);
-            assert_eq!(decode(&bytes), Some((expect, change.clone())));
+            let proposed = EntryChange::Proposed { expect, change: change.clone() };
+            assert_eq!(decode(&bytes), Some(proposed));
             let ends =
                 (0..bytes.len()).filter(|end| !matches!((&change, end), (RegionChange::Peers(_), 18 | 27)));
             for end in ends {
                 assert_eq!(decode(&bytes[..end]), None, "{change:?} cut at {end}");
             }
+        }
+        let recovery = Recovery { order: 5, at_ms: 6, keeper: 0, lost: vec![1, 2], committed: 7, last: 8 };
+        let bytes = encode_recovery(expect, &recovery);
+        assert_eq!(decode(&bytes), Some(EntryChange::Recover(recovery)));
+        assert_eq!(decode(&[&bytes[..], &[0]].concat()), None);
+        for end in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..end]), None, "a recovery cut at {end}");
         }
     }
 }

@@ -53,6 +53,40 @@ pub(crate) fn conf_change_of(
     Some(conf_change)
 }
 
+/// Returns the changes that force a configuration upon the library, to be made one after the other:
+/// it leaves a joint configuration, then goes through one to the new roles.
+pub(crate) fn recovery_conf_changes(
+    before: &RegionDescriptor,
+    after: &RegionDescriptor,
+) -> Vec<ConfChangeV2> {
+    let leave = ConfChangeV2::default;
+    let mut conf_changes = Vec::new();
+    if before.is_joint() {
+        conf_changes.push(leave());
+    }
+    let votes = |role| matches!(role, PeerRole::Voter | PeerRole::Incoming);
+    let single = |peer: &types::Peer| {
+        let kind = match after.peer(peer.id).map(|peer| votes(peer.role)) {
+            None => ConfChangeType::RemoveNode,
+            Some(is_voter) if is_voter == votes(peer.role) => return None,
+            Some(true) => ConfChangeType::AddNode,
+            Some(false) => ConfChangeType::AddLearnerNode,
+        };
+        let mut single = ConfChangeSingle::default();
+        single.set_change_type(kind);
+        single.node_id = peer.id;
+        Some(single)
+    };
+    let changes: Vec<ConfChangeSingle> = before.peers.iter().filter_map(single).collect();
+    if !changes.is_empty() {
+        let mut enter = ConfChangeV2::default();
+        enter.set_transition(ConfChangeTransition::Explicit);
+        enter.set_changes(changes.into());
+        conf_changes.extend([enter, leave()]);
+    }
+    conf_changes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,8 @@
 //! - A change of a region is made for one epoch, and one change at a time (`peer::changes`). A
 //!   store learns from announcements which peers it has or has lost, and never brings back a peer
 //!   that was removed (`worker`).
+//! - A region whose majority is lost for good stays without a leader. Only by order of an operator
+//!   does it go on from the log of one survivor, to which all survivors agree (`peer::recovery`).
 
 #![forbid(unsafe_code)]
 
@@ -47,8 +49,8 @@ mod unsaved;
 mod worker;
 
 pub use action::{
-    Action, Committed, DropReason, Fatal, Input, Lane, LogBatch, PeerProgress, PeerSeed, Refusal,
-    RegionStatus, RegionWrite, Restart, RestartCause, Role,
+    Action, Committed, DropReason, Fatal, Input, Lane, LogBatch, PeerProgress, PeerReport, PeerSeed,
+    RecoveryRefusal, Refusal, RegionStatus, RegionWrite, Restart, RestartCause, Role, Unfit,
 };
 pub use config::{Config, DRIFT_BOUND_PPM};
 pub use log_store::{HardState, LogBounds, LogError, LogStore};

@@ -13,8 +13,8 @@ pub struct HardState {
 }
 
 impl HardState {
-    /// Returns the hard state with which a region's log begins. A term and a vote that a blank peer of the
-    /// region recorded before stay.
+    /// Returns the hard state with which a region's log begins. A term and a vote that a blank peer
+    /// of the region recorded before stay.
     pub fn begun(recorded: Option<HardState>) -> HardState {
         let first = HardState { term: FIRST_TERM, ..HardState::default() };
         let kept = recorded.filter(|recorded| recorded.term >= FIRST_TERM).unwrap_or(first);

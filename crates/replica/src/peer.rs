@@ -12,7 +12,8 @@ use raft::eraftpb::{
 };
 use raft::{RaftState, RawNode, StateRole};
 use types::{
-    BootNanos, Changed, LogIndex, PeerId, RegionDescriptor, RegionId, StoreId, Term, FIRST_INDEX, FIRST_TERM,
+    BootNanos, Changed, Draw, LogIndex, PeerId, RegionDescriptor, RegionId, StoreId, Term, FIRST_INDEX,
+    FIRST_TERM,
 };
 
 use crate::action::{
@@ -40,8 +41,10 @@ mod hibernation;
 pub(crate) mod inspect;
 mod merge;
 mod quarantine;
+mod recovery;
 mod snapshots;
 mod turn;
+mod yielding;
 
 /// The multiple of one hand-out's bytes. A peer with more committed bytes to execute does not
 /// campaign.
@@ -113,8 +116,10 @@ struct Seen {
 /// A committed change. It takes effect in the raft crate when it is applied.
 struct PendingChange {
     index: LogIndex,
-    conf_change: Option<ConfChangeV2>,
+    /// To be told one after the other. There are several if a configuration is forced.
+    conf_changes: Vec<ConfChangeV2>,
     changed: Changed,
+    recovers: bool,
 }
 
 pub(crate) struct Peer<L: LogStore> {
@@ -165,6 +170,8 @@ pub(crate) struct Peer<L: LogStore> {
     given_vote: (Term, u64),
     /// The term that the log holds durably.
     saved_term: Term,
+    /// True if this peer leads in a term that is not saved yet, and has not told it.
+    owes_leadership: bool,
     election_timeout: usize,
     /// Number of election timeouts drawn so far.
     attempt: u64,
@@ -173,8 +180,10 @@ pub(crate) struct Peer<L: LogStore> {
     reads: Reads,
     lease: Lease,
     transfer: Option<StoreId>,
-    /// True if the store is about to stop, so that this peer must not become leader.
-    is_stopping: bool,
+    /// True if the store is about to stop or its device hangs: this peer must not become leader.
+    pub yields: bool,
+    /// True if this peer may have forgotten what it acknowledged: see `PeerSeed::is_unclean`.
+    is_unclean: bool,
     /// See `Input::Quarantine`.
     confined: Option<Confined>,
     pub unsaved: Unsaved,
@@ -241,7 +250,10 @@ impl<L: LogStore> Peer<L> {
         let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
         let votes_at_once = is_alone || is_new || planted::is(Bug::NoStickinessAfterRestart);
         let restarted_at = (!votes_at_once).then_some(now);
-        Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)
+        let mut peer =
+            Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)?;
+        peer.is_unclean = seed.is_unclean && !is_alone;
+        Ok(peer)
     }
 
     /// Creates the peer of a region that a split has just made. Nothing of it is written yet; the
@@ -357,6 +369,7 @@ impl<L: LogStore> Peer<L> {
             sealing: 0,
             making: false,
             saved_term: given_vote.0,
+            owes_leadership: false,
             given_vote,
             election_timeout: 0,
             attempt: 0,
@@ -365,7 +378,8 @@ impl<L: LogStore> Peer<L> {
             reads: Reads::default(),
             lease: Lease::default(),
             transfer: None,
-            is_stopping: false,
+            yields: false,
+            is_unclean: false,
             confined: None,
             unsaved: Unsaved::default(),
             in_flight: None,
@@ -423,7 +437,7 @@ impl<L: LogStore> Peer<L> {
     /// Campaigns. The leader of a split's parent does so at once, because no other peer is expected
     /// to.
     pub fn campaign(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        if self.hold.is_restarting(now) || self.leaves_leading() {
+        if self.hold.is_restarting(now) || self.leaves_leading() || self.is_unclean {
             return;
         }
         self.drive(config, now, out, |raw| {
@@ -432,6 +446,11 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub fn tick(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> bool {
+        if self.is_unclean {
+            self.ask_whether_member(config, now, out);
+            self.truncate(config, out);
+            return self.raw.has_ready();
+        }
         let raft = &self.raw.raft;
         let would_stand = raft.state != StateRole::Leader
             && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
@@ -482,19 +501,30 @@ impl<L: LogStore> Peer<L> {
         is_fit && is_written && !self.hold.is_holding(now) && is_allowed
     }
 
-    /// Handles `Input::StopLeading`.
-    pub fn stop_leading(&mut self) {
-        self.is_stopping = true;
+    /// Returns true for every message to an unclean peer. It would vote by a log that may be
+    /// shorter than what it acknowledged. The leader of the term takes the lost entries for held,
+    /// and so cannot fill them again.
+    fn ignores(&self, message: &Message) -> bool {
+        let asks_for_vote =
+            matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
+        self.is_unclean && !(asks_for_vote && planted::is(Bug::UncleanVotes))
     }
 
-    /// Returns true if the store is about to stop and the region has another voter that could lead.
-    fn leaves_leading(&self) -> bool {
-        let has_others = self.raw.raft.prs().conf().voters().ids().len() > 1;
-        self.is_stopping && has_others && !planted::is(Bug::LeadsWhileStopping)
+    pub fn is_unclean(&self) -> bool {
+        self.is_unclean
     }
 
-    /// Returns true if the committed and unexecuted entries would delay answers for a while. To
-    /// campaign, the raft crate would also read all of them at once.
+    /// Makes an unclean peer take part again; see `Input::AcceptLoss`.
+    pub fn accept_loss(&mut self, config: &Config, now: BootNanos) {
+        if std::mem::take(&mut self.is_unclean) {
+            // The peer was silent for longer than any lease that it helped to prove, and one more
+            // hold costs nothing.
+            self.hold = Stickiness::new(config.stickiness_nanos(), Some(now));
+        }
+    }
+
+    /// Returns true if so much is committed and not executed that the peer could answer no client
+    /// for a while. To campaign, the consensus code would also read all of it at once.
     fn is_behind(&self, config: &Config) -> bool {
         let log = &self.raw.raft.raft_log;
         let entries = log.committed.saturating_sub(log.applied);
@@ -532,7 +562,7 @@ impl<L: LogStore> Peer<L> {
         now: BootNanos,
         out: &mut Outbox,
     ) {
-        if self.is_taken || message.to != self.id {
+        if self.is_taken || message.to != self.id || self.ignores(&message) {
             return;
         }
         match self.knows_sender(from, &message, out) {
@@ -731,6 +761,7 @@ impl<L: LogStore> Peer<L> {
     pub fn status(&self, config: &Config, now: BootNanos) -> RegionStatus {
         let raft = &self.raw.raft;
         let role = match raft.state {
+            StateRole::Leader if self.owes_leadership => Role::Candidate,
             StateRole::Leader => Role::Leader,
             StateRole::Follower => Role::Follower,
             StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
@@ -747,7 +778,7 @@ impl<L: LogStore> Peer<L> {
         let leads = role == Role::Leader;
         RegionStatus {
             term: raft.term,
-            leader: self.leader(),
+            leader: self.leader().filter(|_| !self.owes_leadership),
             role,
             commit: raft.raft_log.committed,
             applied: raft.raft_log.applied,
@@ -782,12 +813,7 @@ impl<L: LogStore> Peer<L> {
                 self.lose_leadership(out);
             }
             if (before.term, before.leader) != (after.term, after.leader) {
-                out.first.push(Action::Leadership {
-                    region: self.region,
-                    term: after.term,
-                    leader: self.leader(),
-                    is_self: after.role == StateRole::Leader,
-                });
+                self.tell_leadership(out);
             }
             if after.role == StateRole::Leader && !still_leads {
                 // Any entry of an earlier leader may be a change.
@@ -954,7 +980,8 @@ impl<L: LogStore> Peer<L> {
     fn draw_election_timeout(&mut self, config: &Config) {
         self.attempt += 1;
         let parts = [config.store, self.region, self.seen.term, self.attempt];
-        let drawn = parts.iter().fold(mix(config.seed), |hash, &part| mix(hash ^ part));
+        let drawn =
+            parts.iter().fold(Draw::new(config.seed).number(), |hash, &part| Draw::new(hash ^ part).number());
         let ticks = u64::from(config.election_ticks);
         self.election_timeout = (ticks + drawn % ticks) as usize;
         self.raw.raft.set_randomized_election_timeout(self.election_timeout);
@@ -995,12 +1022,4 @@ fn append_as_leader<L: LogStore>(raw: &mut RawNode<LogView<L>>, payload: Bytes, 
     message.set_msg_type(MessageType::MsgPropose);
     message.set_entries(vec![Entry { data: payload, context, ..Entry::default() }].into());
     raw.raft.step(message).is_ok()
-}
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }

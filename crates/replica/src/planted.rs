@@ -1,9 +1,9 @@
 //! Bugs that the simulator must find, each a line or two away from the code that it breaks.
 //!
-//! Without the feature `planted` none of this exists: [`is`] is a constant `false`. With it, one build holds
-//! all of them, and each thread chooses at most one.
+//! Without the feature `planted` none of this exists: [`is`] is a constant `false`. With it, one
+//! build holds all of them, and each thread chooses at most one.
 
-/// What is broken on purpose.
+/// A defect that the simulator must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
     /// A follower acknowledges entries before its log has synced them.
@@ -32,7 +32,7 @@ pub enum Bug {
     SnapshotOfThePresent,
     /// A snapshot is applied before the log says that it will be.
     SnapshotNotRecorded,
-    /// What a region took behind the seal of a merge is executed.
+    /// An entry behind the seal of a merge is executed.
     SealIgnored,
     /// A merge's target goes on before its source has come to its end on this store.
     MergeNotAwaited,
@@ -44,9 +44,13 @@ pub enum Bug {
     BlankForgetsVote,
     /// The peers of a store that is about to stop stand for election and take leads over.
     LeadsWhileStopping,
+    /// A peer that may have forgotten what it acknowledged votes at once.
+    UncleanVotes,
+    /// The consensus code is never told that a recovery forced the lost voters out.
+    RecoveryNotTold,
 }
 
-pub const BUGS: [Bug; 19] = [
+pub const BUGS: [Bug; 21] = [
     Bug::AcknowledgeBeforeSync,
     Bug::VoteNotSaved,
     Bug::LeaseFromConfirmation,
@@ -66,6 +70,8 @@ pub const BUGS: [Bug; 19] = [
     Bug::BirthForgetsVote,
     Bug::BlankForgetsVote,
     Bug::LeadsWhileStopping,
+    Bug::UncleanVotes,
+    Bug::RecoveryNotTold,
 ];
 
 #[cfg(feature = "planted")]

@@ -24,8 +24,8 @@ pub(crate) struct Stickiness {
     heard: Option<BootNanos>,
 }
 
-/// What a voter must remember as long as its number is in use, whether or not it holds any entries: a
-/// blank peer votes, and a later peer of the same number takes its place.
+/// The promise that a voter must remember as long as its number is in use. It does not depend on
+/// entries: a blank peer votes, and a later peer of the same number takes its place.
 #[derive(Clone, Copy)]
 pub(crate) struct Promise {
     /// The term and the vote in it. The commit index means nothing.

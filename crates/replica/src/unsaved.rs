@@ -21,7 +21,8 @@ pub(crate) struct Unsaved {
     /// True if the write contains entries, a restart of the log, a term or a vote, so that it needs
     /// a batch. A commit index alone waits for a batch that is written anyway.
     pub is_urgent: bool,
-    /// True if the write contains a term, a vote or a restart of the log, and so must be synced.
+    /// True if the write must be synced in every mode: it contains a term, a vote, a restart of the
+    /// log, a change of the region, or entries of the meta region.
     pub must_sync: bool,
     /// Number of the last ready included; 0 for none.
     pub ready: u64,

@@ -21,6 +21,7 @@ use crate::planted::{self, Bug};
 use crate::stickiness::{Promise, Stickiness};
 
 mod merges;
+mod recovery;
 
 /// Maximum number of vote requests that are kept for peers that a split has not made here yet. The
 /// latest ones are kept.
@@ -66,7 +67,10 @@ pub struct Worker<L: LogStore> {
     peers: BTreeMap<RegionId, Peer<L>>,
     /// Peers that can be opened only after their parent has applied the split again.
     waiting: BTreeMap<RegionId, PeerSeed>,
-    /// The largest id of each region's removed peers. No message may bring such a peer back.
+    /// Regions whose peers were unclean when this store started. The peers say whether they still
+    /// are.
+    unclean: BTreeSet<RegionId>,
+    /// The largest number of a peer that was here and is no more: nothing may bring it back.
     tombstones: BTreeMap<RegionId, PeerId>,
     /// Removed peers whose rows or log may still exist. No region may take their slots yet.
     destroying: BTreeMap<RegionId, Option<SlotRange>>,
@@ -100,6 +104,8 @@ pub struct Worker<L: LogStore> {
     failure: Option<Fatal>,
     /// True if the store is about to stop: see `Input::StopLeading`.
     is_stopping: bool,
+    /// The device does not answer: see `Input::DeviceHangs`.
+    is_hanging: bool,
     /// Bytes of committed entries that may still be handed out, and the regions that have more.
     room: u64,
     withheld: BTreeSet<RegionId>,
@@ -137,6 +143,7 @@ impl<L: LogStore> Worker<L> {
         let mut outbox = Outbox::default();
         let mut peers = BTreeMap::new();
         let mut waiting = BTreeMap::new();
+        let unclean = seeds.iter().filter(|seed| seed.is_unclean).map(|seed| seed.descriptor.id).collect();
         // The existence of a split's peer proves that the split was committed.
         let mut committed = BTreeMap::new();
         for (parent, at) in seeds.iter().filter(|seed| seed.applied.is_none()).filter_map(|seed| seed.parent)
@@ -173,6 +180,7 @@ impl<L: LogStore> Worker<L> {
             logger,
             peers,
             waiting,
+            unclean,
             tombstones,
             destroying: BTreeMap::new(),
             mergers: BTreeSet::new(),
@@ -191,6 +199,7 @@ impl<L: LogStore> Worker<L> {
             outbox,
             failure: None,
             is_stopping: false,
+            is_hanging: false,
             room: u64::MAX,
             withheld: BTreeSet::new(),
             next_trimmed: 0,
@@ -315,9 +324,25 @@ impl<L: LogStore> Worker<L> {
                 let led = self.peers.iter().filter(|(_, peer)| peer.is_asleep() && peer.follows(store));
                 self.waking.extend(led.map(|(&region, _)| region));
             }
+            Input::AcceptLoss { region } => {
+                let config = &self.config;
+                if let Some(peer) = self.peers.get_mut(&region) {
+                    peer.accept_loss(config, now);
+                }
+                if let Some(seed) = self.waiting.get_mut(&region) {
+                    seed.is_unclean = false;
+                }
+            }
             Input::StopLeading => {
                 self.is_stopping = true;
-                self.peers.values_mut().for_each(Peer::stop_leading);
+                self.tell_peers_whether_to_lead();
+            }
+            Input::DeviceHangs { hangs } => {
+                self.is_hanging = hangs;
+                self.tell_peers_whether_to_lead();
+            }
+            Input::StepDown { region } => {
+                self.with_woken_peer(region, now, |peer, config, out| peer.step_down(config, now, out));
             }
             Input::TransferLeader { region, to } => {
                 if !self.peers.contains_key(&region) {
@@ -423,6 +448,34 @@ impl<L: LogStore> Worker<L> {
 
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.peers.keys().copied()
+    }
+
+    /// Returns true while the device hangs.
+    pub fn is_hanging(&self) -> bool {
+        self.is_hanging
+    }
+
+    /// Returns true if the store's peers must not become leaders.
+    fn yields(&self) -> bool {
+        self.is_stopping || self.is_hanging
+    }
+
+    fn tell_peers_whether_to_lead(&mut self) {
+        let yields = self.yields();
+        self.peers.values_mut().for_each(|peer| peer.yields = yields);
+    }
+
+    /// Returns the peers that take no part since their machine crashed, as pairs of region and
+    /// number, ascending by region. See `PeerSeed::is_unclean`.
+    pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
+        let number = |region: &RegionId| match (self.peers.get(region), self.waiting.get(region)) {
+            (Some(peer), _) => peer.is_unclean().then_some(peer.id()),
+            (None, Some(seed)) if seed.is_unclean => {
+                seed.descriptor.peer_on(self.config.store).map(|peer| peer.id)
+            }
+            (None, _) => None,
+        };
+        self.unclean.iter().filter_map(|region| Some((*region, number(region)?))).collect()
     }
 
     fn with_peer(
@@ -585,9 +638,7 @@ impl<L: LogStore> Worker<L> {
         });
         match blank {
             Ok(mut peer) => {
-                if self.is_stopping {
-                    peer.stop_leading();
-                }
+                peer.yields = self.yields();
                 self.peers.insert(region, peer);
                 self.awake.insert(region);
                 self.receive_early_votes(region, now);
@@ -672,9 +723,7 @@ impl<L: LogStore> Worker<L> {
                 Peer::born(config, logs, descriptor, (parent, at), promise, logger, now)?
             }
         };
-        if self.is_stopping {
-            peer.stop_leading();
-        }
+        peer.yields = self.yields();
         if led {
             peer.campaign(&self.config, now, &mut self.outbox);
         } else {

@@ -39,7 +39,7 @@ impl Victim {
         let disk = Disk::default();
         disk.found(&region);
         let now = 1_000_000 * MILLISECOND;
-        let seed = PeerSeed { descriptor: region, applied: Some((5, 5)), parent: None };
+        let seed = PeerSeed { descriptor: region, applied: Some((5, 5)), parent: None, is_unclean: false };
         let worker = Worker::new(config(1, 5), disk.clone(), vec![seed], BTreeMap::new(), now).unwrap();
         let (sent, dropped) = (Vec::new(), Vec::new());
         let mut victim =

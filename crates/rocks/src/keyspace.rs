@@ -27,6 +27,7 @@ use crate::error::classify;
 use crate::options::{Options, LEVELS};
 use crate::size;
 use crate::stats::{self, Stats};
+use crate::under_way::ReadsUnderWay;
 
 /// Bytes of rows after which a scan counts as large. From there on it reads ahead and does not fill
 /// the block cache, which is kept for rows that are read repeatedly.
@@ -65,7 +66,11 @@ pub struct Keyspace {
     room: Condvar,
     hits: AtomicU64,
     misses: AtomicU64,
+    reads: ReadsUnderWay,
+    before_flush: Option<BeforeFlush>,
 }
+
+type BeforeFlush = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// A view of the keyspace at one moment.
 pub struct View<'a> {
@@ -73,6 +78,7 @@ pub struct View<'a> {
     /// The range `from..to` that the view covers; `None` if it covers all rows.
     bounds: Option<(Bytes, Bytes)>,
     snapshot: rocksdb::Snapshot<'a>,
+    reads: &'a ReadsUnderWay,
 }
 
 /// The rows in RAM at one moment. No row can be written while this is held.
@@ -116,7 +122,17 @@ impl Keyspace {
             room: Condvar::new(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            reads: ReadsUnderWay::new(),
+            before_flush: None,
         })
+    }
+
+    /// Sets the action of every flush between freezing the memtable and writing to RocksDB, which
+    /// itself may flush at any time after that. If the action fails, the flush fails and RocksDB
+    /// does not change. The store syncs the Raft log in it: rows that are durable before the
+    /// entries that made them would be ahead of the log after a loss of power.
+    pub fn before_flush(&mut self, first: impl Fn() -> Result<()> + Send + Sync + 'static) {
+        self.before_flush = Some(Box::new(first));
     }
 
     /// Returns a view of all rows. Freezes the active memtable if it is large.
@@ -125,7 +141,7 @@ impl Keyspace {
         let memtables = tier.view(VIEW_ROWS_MAX);
         // The snapshot is taken under the tier's lock, so it contains every memtable dropped so far
         // and no newer row.
-        View { memtables, bounds: None, snapshot: self.db.snapshot() }
+        View { memtables, bounds: None, snapshot: self.db.snapshot(), reads: &self.reads }
     }
 
     /// Returns a view of the rows in `from..to`.
@@ -142,7 +158,8 @@ impl Keyspace {
         let tier = self.tier.read();
         let (memtables, end) = tier.view_of(from, to, rows_max);
         let bounds = (Bytes::copy_from_slice(from), end.clone().unwrap_or(Bytes::copy_from_slice(to)));
-        (View { memtables, bounds: Some(bounds), snapshot: self.db.snapshot() }, end)
+        let (snapshot, reads) = (self.db.snapshot(), &self.reads);
+        (View { memtables, bounds: Some(bounds), snapshot, reads }, end)
     }
 
     /// Returns the rows in RAM at this moment. A command that holds this for all its look-ups sees
@@ -223,6 +240,9 @@ impl Keyspace {
             tier.freeze();
             tier.frozen().cloned().collect()
         };
+        if let Some(first) = &self.before_flush {
+            first()?;
+        }
         for memtable in &frozen {
             if memtable.number() >= *next {
                 self.write_to_rocksdb(batch_of(memtable))?;
@@ -292,8 +312,10 @@ impl Keyspace {
             Found::OnFlash { epoch } => epoch,
         };
         self.misses.fetch_add(1, Ordering::Relaxed);
-        let value = self.db.get_pinned(row).map_err(classify)?;
-        let value = value.map(|value| Bytes::copy_from_slice(&value));
+        let value = {
+            let _read = self.reads.begin();
+            self.db.get_pinned(row).map_err(classify)?.map(|value| Bytes::copy_from_slice(&value))
+        };
         self.tier.write().fill(&Bytes::copy_from_slice(row), &value, epoch);
         Ok(value)
     }
@@ -312,6 +334,11 @@ impl Keyspace {
     pub fn approximate_sizes(&self, ranges: &[(Bytes, Bytes)]) -> Result<Vec<u64>> {
         let files = self.db.live_files().map_err(classify)?;
         Ok(ranges.iter().map(|(from, to)| size::of_range(&files, from, to)).collect())
+    }
+
+    /// Returns the reads of single rows that wait for flash.
+    pub fn reads_under_way(&self) -> &ReadsUnderWay {
+        &self.reads
     }
 
     pub fn stats(&self) -> Result<Stats> {
@@ -437,6 +464,7 @@ impl Reader for View<'_> {
         if let Some(value) = self.memtables.get(row) {
             return Ok(value);
         }
+        let _read = self.reads.begin();
         let value = self.snapshot.get_pinned(row).map_err(classify)?;
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }

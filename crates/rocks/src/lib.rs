@@ -9,7 +9,9 @@ mod options;
 mod size;
 pub mod snapshot;
 mod stats;
+mod under_way;
 
 pub use keyspace::{InRam, Keyspace, RamUse, View};
 pub use options::{Compression, OptionError, Options};
 pub use stats::Stats;
+pub use under_way::ReadsUnderWay;

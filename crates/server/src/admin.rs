@@ -1,4 +1,5 @@
-//! The admin endpoint: a JSON API, Prometheus metrics and a health check over HTTP, on loopback by default.
+//! The admin endpoint: a JSON API, Prometheus metrics and a health check over HTTP, on loopback by
+//! default.
 
 mod backend;
 mod http;

@@ -3,6 +3,7 @@
 
 mod check;
 mod quarantine;
+mod recover;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +14,12 @@ use placement::{Operator, Reason};
 use resp::Reply;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use types::{StoreId, META_REGION};
+use types::{RegionId, StoreId, META_REGION};
 
 use crate::admin::{
-    encode_error, read_error, refuse, AdminBackend, AdminError, Answer, CheckRow, ConfigRow, FailRequest,
-    OperatorRow, PeerRow, ProbeRow, QuarantineRequest, QuarantineRow, RegionRequest, RegionRow, StoreRequest,
-    StoreRow, StoreStatus,
+    encode_error, read_error, refuse, AcceptedRow, AdminBackend, AdminError, Answer, CheckRow, ConfigRow,
+    FailRequest, OperatorRow, PeerRow, ProbeRow, QuarantineRequest, QuarantineRow, RecoverRequest,
+    RecoverRow, RecoveryRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
 };
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
@@ -30,6 +31,7 @@ use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::{CallError, Remote};
+use crate::unsynced::{NotTaken, Taken};
 use node::Work;
 
 /// Maximum time for which a requested probe waits while other stores of the host measure their
@@ -83,6 +85,9 @@ enum Ask {
     },
     Check {
         region: u64,
+    },
+    SkipRegionIds {
+        count: u32,
     },
     Skip {
         region: u64,
@@ -283,6 +288,10 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             serde_json::to_value(rows).expect("plain data")
         }
         Ask::Check { region } => check::answer(store, region).await?,
+        Ask::SkipRegionIds { count } => {
+            propose(store, MetaCommand::AllocateRegions { count }).await?;
+            Value::Null
+        }
         Ask::Skip { region, index, force } => quarantine::skip(store, region, index, force).await?,
         Ask::Refill { region, from } => quarantine::refill(store, region, from).await?,
         Ask::Fail { region, request } => quarantine::fail(store, region, request).await?,
@@ -551,6 +560,43 @@ impl AdminBackend for Backend {
         })
     }
 
+    fn accept_loss(&self, region: Option<u64>) -> Answer<'_, Vec<AcceptedRow>> {
+        let store = self.store.clone();
+        let accept = move || {
+            if region.is_some_and(|region| store.cluster.has_live_leader(region)) {
+                return Err(refuse(409, "the region has a leader, which has this store's peer replaced"));
+            }
+            let wanted = |of: RegionId| match region {
+                Some(region) => of == region,
+                None => !store.cluster.has_live_leader(of),
+            };
+            let taken = store.unsynced.accept(wanted, &store.worker, store.wall.millis()).map_err(
+                |error| match error {
+                    NotTaken::Nothing => refuse(409, "no such peer of this store may have forgotten writes"),
+                    NotTaken::Unwritten(error) => {
+                        refuse(500, format!("the order cannot be recorded: {error}"))
+                    }
+                },
+            )?;
+            let row =
+                |Taken { region, peer, last }: Taken| AcceptedRow { store: store.id, region, peer, last };
+            Ok(taken.into_iter().map(row).collect())
+        };
+        Box::pin(async move {
+            tokio::task::spawn_blocking(accept)
+                .await
+                .unwrap_or_else(|error| Err(refuse(500, error.to_string())))
+        })
+    }
+
+    fn recover(&self, request: RecoverRequest) -> Answer<'_, RecoverRow> {
+        Box::pin(recover::recover(&self.store, request))
+    }
+
+    fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>> {
+        Box::pin(async { Ok(recover::recoveries(&self.store)) })
+    }
+
     fn healthy(&self) -> bool {
         self.store.is_healthy()
     }
@@ -559,6 +605,10 @@ impl AdminBackend for Backend {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
         self.store.capability.present().show(&self.store.metrics);
         self.store.metrics.set_clock(&self.store.wall);
+        let device = &self.store.hanging;
+        self.store.metrics.set_device(device.is_hanging(), device.log_waited(), device.read_waited());
+        self.store.metrics.set_unsynced(self.store.unsynced.counts());
+        self.store.metrics.set_recoveries(self.store.regions.recoveries_here());
         match self.store.engine.rows().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "the statistics of RocksDB cannot be read"),
@@ -591,6 +641,7 @@ fn store_rows(store: &Store) -> Vec<StoreRow> {
             state: match record.map(|record| record.state) {
                 Some(StoreState::Removed) => "removed",
                 _ if up && heartbeat.stopping => "stopping",
+                _ if up && heartbeat.hanging => "hanging",
                 Some(StoreState::Draining) if up => "draining",
                 _ if up && heartbeat.out_of_room => "out of room",
                 _ if up && heartbeat.clock_off => "clock off",

@@ -42,7 +42,7 @@ mod tests {
         "wall_clock.rs",
         "heartbeat.rs",
         "capability/persisted.rs",
-        "capability/mod.rs",
+        "capability.rs",
         "capability/sittings.rs",
         "capability/turn.rs",
     ];

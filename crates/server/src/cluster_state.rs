@@ -191,8 +191,7 @@ impl ClusterState {
         regions.filter_map(|region| Some((region, parts.ledger.lead(region)?.clone()))).collect()
     }
 
-    /// What is asked of each region and how large it is, as placement counts it: whoever leads it now or did lately.
-    /// The quarantined peers of every store, as it last said: by region and store.
+    /// Returns the quarantined peers of every store, as it last said, by region and store.
     pub fn quarantined(&self) -> BTreeMap<(RegionId, StoreId), Quarantine> {
         let parts = self.parts.lock();
         let of_store = |heard: &cluster::Heard| {
@@ -202,6 +201,15 @@ impl ClusterState {
         parts.ledger.all_heard().flat_map(of_store).collect()
     }
 
+    /// Returns true if a store that is up says that it leads the region.
+    pub fn has_live_leader(&self, region: RegionId) -> bool {
+        let (parts, now) = (self.parts.lock(), clock::boot_nanos());
+        let leader = parts.ledger.lead(region).and_then(|_| parts.ledger.routes().get(region));
+        leader.is_some_and(|route| parts.ledger.is_up(route.leader, now))
+    }
+
+    /// Returns each region's load and its size in bytes, as placement counts them: the load
+    /// includes the reports of stores that led the region lately.
     pub fn loads(&self) -> BTreeMap<RegionId, (cluster::Load, u64)> {
         let now = clock::boot_nanos();
         let parts = self.parts.lock();

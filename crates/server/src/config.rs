@@ -118,7 +118,9 @@ pub struct Config {
     pub protected_mode: bool,
     pub maxclients: usize,
     pub fsync: Fsync,
-    /// Maximum time for which a command waits for a leader or a quorum before it gets an error.
+    /// The file that names the present boot of the machine.
+    pub boot_id_file: PathBuf,
+    /// How long a command may wait for a leader or a quorum before it is answered by an error.
     pub request_timeout: Duration,
     /// The length of a Raft tick. Election timeout and lease are multiples of it.
     pub raft_tick: Duration,
@@ -192,6 +194,7 @@ impl Config {
             protected_mode: true,
             maxclients: 10_000,
             fsync: Fsync::Always,
+            boot_id_file: "/proc/sys/kernel/random/boot_id".into(),
             request_timeout: Duration::from_secs(5),
             raft_tick: Duration::from_millis(50),
             reserve_bytes: 256 << 20,

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! DIR/LOCK       flock held by the running store
-//! DIR/IDENTITY   format version, store id, layout, secret key, cluster id, whether the log has
-//!                begun (TOML; readable by its owner only)
-//! DIR/MEMBERS    the last known stores and settings of the cluster (JSON)
-//! DIR/CAPABILITY the measurement of the device (JSON; `capability::kept`)
+//! DIR/IDENTITY   format version, store id, layout, secret key, cluster id, whether the
+//!                store has begun (TOML; readable by its owner alone)
+//! DIR/MEMBERS    the stores of the cluster and the agreed settings, as last heard (JSON)
+//! DIR/UNSYNCED   the boot under which writes are not synced, unclean peers (JSON;
+//!                `node::unsynced`)
+//! DIR/CAPABILITY the measurements of the device (JSON; `capability::kept`)
 //! DIR/log/       the Raft log of all regions
 //! DIR/rows/      RocksDB
 //! ```

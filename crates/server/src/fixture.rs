@@ -16,6 +16,7 @@ use crate::members::{AgreedMembers, Members};
 use crate::regions::RegionShared;
 use crate::store::{Found, Store};
 use crate::transport::Identity;
+use crate::unsynced::Unsynced;
 
 pub struct Fixture {
     pub store: Arc<Store>,
@@ -53,7 +54,8 @@ impl Fixture {
         let (identity, _) = Identity::new(config.store, 0, data.identity().secret.clone(), 0, None);
         let (identity, engine) = (Arc::new(identity), Arc::new(Engine::new(flash)));
         let (local, others) = (&local, &others);
-        let found = Found { config, dir: data, identity, members, local, others, engine, meta };
+        let unsynced = Unsynced::none(&config.dir);
+        let found = Found { config, dir: data, identity, members, local, others, engine, meta, unsynced };
         let store = Store::new(found, loops);
         Fixture { store: Arc::new(store), inbox: inbox.into(), _dir: dir }
     }

@@ -13,20 +13,22 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cluster::{
     DeltaTracker, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, StoreKey, HEAT_WINDOW_S,
-    RATE_WINDOW_S,
+    RATE_WINDOW_S, UNCLEAN_MAX,
 };
 use futures::future::join_all;
 use replica::Input;
 use tokio::task::JoinSet;
-use types::{RegionId, StoreId, Term};
+use types::{PeerId, RegionId, StoreId, Term};
 
 use crate::announcing::MembershipKeeper;
 use crate::clock;
 use crate::cluster_state::bootstrap_command;
 use crate::config::{Config, Fsync};
 use crate::cpu::CpuKeeper;
+use crate::hanging::HangKeeper;
 use crate::loops::ToWorker;
 use crate::orders;
+use crate::pauses::PauseKeeper;
 use crate::proposals::{NotDone, Proposals};
 use crate::regions::RegionShared;
 use crate::store::Store;
@@ -57,6 +59,7 @@ pub async fn run(store: Arc<Store>) {
     let mut bootstrap = JoinSet::new();
     let mut members = MembershipKeeper::default();
     let mut clocks = ClockKeeper::default();
+    let (mut device, mut pauses) = (HangKeeper::new(store.config.raft_tick), PauseKeeper::default());
     let (mut silent, mut quiet) = (Silence::default(), Silence::default());
     let mut planned = false;
     loop {
@@ -65,11 +68,14 @@ pub async fn run(store: Arc<Store>) {
         let max_offset_ms = known.agreed.settings.max_clock_offset_ms;
         clocks.look(&store.wall, &store.regions, max_offset_ms, known.list.len());
         drop(known);
+        pauses.look(&store.metrics);
+        device.look(&store);
         let heartbeat = reporter.report(&store);
         store.transport.send_heartbeat(&heartbeat.encode());
         store.cluster.hear(heartbeat);
         forget_the_dead(&store, &mut silent);
         wake_what_the_silent_led(&store, &mut quiet);
+        store.unsynced.look(|region| store.cluster.has_live_leader(region));
         let plans = store.regions.leads_meta();
         if plans {
             plan(&store, &mut bootstrap);
@@ -308,6 +314,7 @@ impl Reporter {
             stopping: store.ends.is_leaving(),
             out_of_room: self.out_of_room_until.is_some_and(|until| now < until),
             clock_off: store.wall.is_off(),
+            hanging: store.hanging.is_hanging(),
             cpu,
             place: store.capability.place(),
             told: store.capability.is_told(),
@@ -316,6 +323,7 @@ impl Reporter {
             leads: self.book.tell(self.seq, full),
             followed: if full { self.followed() } else { Vec::new() },
             checks: store.checks.tell(),
+            unclean: unclean(store),
             quarantined: store.quarantines.all(),
         }
     }
@@ -453,8 +461,16 @@ impl Rates {
     }
 }
 
-/// Returns the time in nanoseconds that a write waits for a sync; 0 if unknown. It is 1 if writes
-/// are acknowledged before they are synced.
+/// Returns the unclean peers that other peers should replace, at most [`UNCLEAN_MAX`]. Regions
+/// without a leader are left out: they cannot be changed, and would take the place of regions that
+/// can.
+fn unclean(store: &Store) -> Vec<(RegionId, PeerId)> {
+    let unclean = store.unsynced.unclean().into_iter();
+    unclean.filter(|(region, _)| store.cluster.has_live_leader(*region)).take(UNCLEAN_MAX).collect()
+}
+
+/// Returns the time that a write waits for a sync, in nanoseconds. The time is 0 if it is unknown,
+/// and 1 if writes are answered before they are synced.
 fn sync_ns(fsync: Fsync, measured: Option<Duration>) -> u64 {
     match (fsync, measured) {
         (Fsync::Always, Some(sync)) => u64::try_from(sync.as_nanos()).unwrap_or(u64::MAX),

@@ -14,10 +14,11 @@ use crate::store::Store;
 use crate::transport::frame::Refusal;
 use crate::transport::handshake::Introduced;
 use crate::transport::kinds::{
-    REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_MEMBERS, STATUS_ERROR, STATUS_NOT_LEADER,
+    REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_MEMBERS, REQUEST_RECOVER, STATUS_ERROR,
+    STATUS_NOT_LEADER,
 };
 use crate::transport::{Inbound, InboundAnswer, Place, Remote, NOBODY};
-use crate::{admin_backend, heartbeat, joining, orders};
+use crate::{admin_backend, heartbeat, joining, orders, survey};
 
 pub struct FromStores {
     pub store: Arc<Store>,
@@ -84,6 +85,7 @@ impl Inbound for FromStores {
                 REQUEST_COMMANDS => store.execute_passed(body).await,
                 REQUEST_ADMIN => admin_backend::answer_passed(store, from, body).await,
                 REQUEST_MEMBERS => store.membership.answer_members(),
+                REQUEST_RECOVER => survey::answer(store, body).await,
                 _ => (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")),
             }
         })

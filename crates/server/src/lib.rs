@@ -6,7 +6,7 @@
 //!               ▲          │                   │   ▲   │
 //!               │          │                   │   │   └▶ executor::log_writer ─▶ raftlog
 //!               └ replies ─│─────────────────◀─┴───┴──▶ executor::apply ─▶ engine ─▶ rocks
-//!                          └▶ transport ◀─▶ other stores ─▶ inbound ─▶ heartbeat, orders, admin_backend
+//!                          └▶ transport ◀─▶ other stores ─▶ inbound ─▶ heartbeat, orders, …
 //! ```
 //!
 //! A module names only modules below it. At the top, `startup` creates everything. Below it are the
@@ -31,6 +31,7 @@ mod config;
 mod connections;
 mod cpu;
 mod datadir;
+mod device_waits;
 mod disk;
 mod dispatch;
 mod ends;
@@ -39,6 +40,7 @@ mod executor;
 mod expiry;
 #[cfg(test)]
 mod fixture;
+mod hanging;
 mod heartbeat;
 mod inbound;
 mod joining;
@@ -47,6 +49,7 @@ mod members;
 mod membership;
 mod metrics;
 mod orders;
+mod pauses;
 mod prefetch;
 mod proposals;
 mod quarantines;
@@ -63,7 +66,9 @@ mod startup;
 mod stopping;
 mod store;
 mod strong_reads;
+mod survey;
 mod transport;
+mod unsynced;
 mod wall_clock;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};

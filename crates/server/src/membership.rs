@@ -194,7 +194,17 @@ impl Membership {
                 ),
             );
         }
-        if record.is_some_and(|record| record.state == StoreState::Removed) {
+        let is_removed = record.is_some_and(|record| record.state == StoreState::Removed);
+        if is_removed && self.reach.regions.went_on_without(from) {
+            return refuse(
+                RefusalReason::DeclaredLost,
+                format!(
+                    "store {from} was declared lost for good, and regions went on without it: what it holds is out of \
+                     date. Empty its directory and let it join as a new store"
+                ),
+            );
+        }
+        if is_removed {
             return refuse(RefusalReason::Removed, format!("store {from} was removed from the cluster"));
         }
         if members.member(from).is_none() {

@@ -15,7 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
-use types::RegionId;
+use types::{RegionId, UnixMillis};
 
 use crate::admin::StageRow;
 use crate::snapshot;
@@ -108,6 +108,7 @@ pub struct Metrics {
     pub raft_messages_dropped: Counter,
     pub raft_messages_refused: Counter,
     pub raft_appends_put_off: Counter,
+    pub pauses: Counter,
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
     pub clients_given_up: Counter,
@@ -121,11 +122,17 @@ pub struct Metrics {
     quarantined_regions: Gauge,
     pub connections: Gauge,
     pub leaders: Gauge,
+    unclean_peers: Gauge,
+    incomplete_regions: Gauge,
+    accepted_losses: Gauge,
     capability: [Gauge<f64, AtomicU64>; CAPABILITY.len()],
     /// In the order of `CPU`.
     cpu: [Gauge<f64, AtomicU64>; CPU.len()],
     /// In the order of `CLOCK`.
     clock: [Gauge<f64, AtomicU64>; CLOCK.len()],
+    device: [Gauge<f64, AtomicU64>; DEVICE.len()],
+    /// In the order of `RECOVERIES`.
+    recoveries: [Gauge<f64, AtomicU64>; RECOVERIES.len()],
     /// In the order of `SNAPSHOTS`.
     snapshots: [Counter; SNAPSHOTS.len()],
     /// In the order of `ENGINE_COUNTERS` and `ENGINE_GAUGES`.
@@ -194,10 +201,43 @@ const CLOCK: [(&str, &str); 4] = [
     ("region_time_ahead_seconds", "Maximum time by which a region led here is ahead of the clock"),
 ];
 
+const DEVICE: [(&str, &str); 3] = [
+    ("device_hanging", "1 while the device does not answer, and the store is not to lead"),
+    (
+        "device_log_wait_seconds",
+        "How long the oldest write or sync of the Raft log has waited for its answer",
+    ),
+    ("device_read_wait_seconds", "How long the oldest read of a row has waited for its answer"),
+];
+
+const RECOVERIES: [(&str, &str); 2] = [
+    (
+        "recovered_regions",
+        "Regions with a peer here that went on from one survivor's log, by an operator's order",
+    ),
+    ("last_recovery_timestamp_seconds", "When the latest of these orders was given, in Unix time; 0: never"),
+];
+
 /// Maximum number of quarantined regions that are shown one by one.
 const QUARANTINED_SHOWN: usize = 64;
 
 impl Metrics {
+    /// Takes over whether the device answers, and how long the log and a read have waited for it.
+    pub fn set_device(&self, hangs: bool, log_waited: Duration, read_waited: Duration) {
+        let values = [f64::from(u8::from(hangs)), log_waited.as_secs_f64(), read_waited.as_secs_f64()];
+        for (gauge, value) in self.device.iter().zip(values) {
+            gauge.set(value);
+        }
+    }
+
+    /// Sets the gauges of recoveries: the number of regions, and the time of the latest in Unix
+    /// milliseconds.
+    pub fn set_recoveries(&self, (regions, latest_ms): (usize, UnixMillis)) {
+        for (gauge, value) in self.recoveries.iter().zip([regions as f64, latest_ms as f64 / 1000.0]) {
+            gauge.set(value);
+        }
+    }
+
     /// Sets the gauges of the wall clock.
     pub fn set_clock(&self, wall: &WallClock) {
         let seconds = |ms: i64| ms as f64 / 1000.0;
@@ -262,7 +302,16 @@ impl Metrics {
         }
     }
 
-    /// Sets the counters and gauges of the engine.
+    /// Takes over what is known of writes that a crash of the machine may have lost: unclean peers,
+    /// incomplete regions, accepted losses.
+    pub fn set_unsynced(&self, counts: [usize; 3]) {
+        let gauges = [&self.unclean_peers, &self.incomplete_regions, &self.accepted_losses];
+        for (gauge, count) in gauges.into_iter().zip(counts) {
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Takes over what the engine has counted.
     pub fn set_engine(&self, stats: &rocks::Stats) {
         let counts = [
             stats.row_cache_hits,
@@ -327,6 +376,7 @@ impl Metrics {
             "raft_messages_refused",
             "Raft messages and announcements dropped because no correct store sends them",
         );
+        let pauses = counter("pauses", "Times that this store stood still for a second or longer");
         let raft_appends_put_off =
             counter("raft_appends_put_off", "Appends of other stores put off because the log was behind");
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
@@ -353,6 +403,18 @@ impl Metrics {
         };
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
+        let unclean_peers = gauge(
+            "unclean_peers",
+            "Peers of this store that take no part, for they may have forgotten writes when the machine crashed",
+        );
+        let incomplete_regions = gauge(
+            "incomplete_regions",
+            "Regions that this store alone has, and of which the last crash of its machine may have lost writes",
+        );
+        let accepted_losses = gauge(
+            "accepted_losses",
+            "Peers that take part by an operator's order, whatever they have forgotten",
+        );
         let quarantined_regions = gauge("quarantined_regions", "Peers of this store that are quarantined");
         let engine = (engine_counters, ENGINE_GAUGES.map(|(name, help)| gauge(name, help)));
         let mut real = |(name, help): (&'static str, &'static str)| {
@@ -363,6 +425,8 @@ impl Metrics {
         let capability = CAPABILITY.map(&mut real);
         let cpu = CPU.map(&mut real);
         let clock = CLOCK.map(&mut real);
+        let device = DEVICE.map(&mut real);
+        let recoveries = RECOVERIES.map(&mut real);
         let quarantined = Family::default();
         r.register("quarantined", "A quarantined peer, and the entry at which it is", quarantined.clone());
         let now = Instant::now();
@@ -390,6 +454,7 @@ impl Metrics {
             raft_messages_dropped,
             raft_messages_refused,
             raft_appends_put_off,
+            pauses,
             connections_accepted,
             connections_rejected,
             clients_given_up,
@@ -402,9 +467,14 @@ impl Metrics {
             quarantined_regions,
             connections,
             leaders,
+            unclean_peers,
+            incomplete_regions,
+            accepted_losses,
             capability,
             cpu,
             clock,
+            device,
+            recoveries,
             snapshots,
             engine,
             recent: Mutex::new(recent),
@@ -445,7 +515,7 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 17] = [
+        let rows: [(&str, u64); 18] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
@@ -459,6 +529,7 @@ impl Metrics {
             ("forwarded", self.forwarded.get()),
             ("unknown_outcomes", self.unknown_outcomes.get()),
             ("raft_messages_sent", self.raft_messages_sent.get()),
+            ("pauses", self.pauses.get()),
             ("raft_messages_refused", self.raft_messages_refused.get()),
             ("raft_appends_put_off", self.raft_appends_put_off.get()),
             ("client_bytes_in", self.client_bytes_in.load(Ordering::Relaxed)),

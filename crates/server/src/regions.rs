@@ -158,6 +158,7 @@ impl Regions {
     /// Sets the descriptors that this store's peers have applied, see `Known::set_local`. Must be
     /// called before anything else can act on them.
     pub fn set_local(&self, descriptors: &[RegionDescriptor]) {
+        descriptors.iter().for_each(|descriptor| self.tell_of_recovery(descriptor));
         self.known.set_local(descriptors);
         let table = self.table();
         descriptors.iter().filter_map(|of| table.get(of.id)).for_each(|region| self.touch(region));
@@ -165,7 +166,42 @@ impl Regions {
         self.report_soon.notify_one();
     }
 
-    /// Sets the applied index of this store's peer of a region.
+    /// Logs a recovery that a peer here has applied and that this store did not know of.
+    fn tell_of_recovery(&self, descriptor: &RegionDescriptor) {
+        let Some(recovery) = descriptor.recoveries.last() else { return };
+        let known = self.get(descriptor.id);
+        if known.is_some_and(|known| known.newest().recoveries.contains(recovery)) {
+            return;
+        }
+        let (region, last, unproven) = (descriptor.id, recovery.last, recovery.last - recovery.committed);
+        tracing::warn!(
+            region,
+            order = recovery.order,
+            keeper = recovery.keeper,
+            lost = ?recovery.lost,
+            last,
+            unproven,
+            "the region was recovered by order of an operator: it goes on from one log, and what the lost stores had \
+             beyond it is gone"
+        );
+    }
+
+    /// Returns whether a region was recovered by an order that declared the store to be lost.
+    pub fn went_on_without(&self, store: StoreId) -> bool {
+        let is_of = |recovery: &types::Recovery| recovery.lost.binary_search(&store).is_ok();
+        self.table().iter().any(|region| region.newest().recoveries.iter().any(is_of))
+    }
+
+    /// Returns the number of regions with a peer here that were recovered, and the time of the
+    /// latest order.
+    pub fn recoveries_here(&self) -> (usize, UnixMillis) {
+        let table = self.table();
+        let local = table.iter().filter(|region| region.is_local());
+        let recovered = local.filter_map(|region| Some(region.newest().recoveries.last()?.at_ms));
+        recovered.fold((0, 0), |(count, latest), at_ms| (count + 1, latest.max(at_ms)))
+    }
+
+    /// How far this store's peer of a region is applied.
     pub fn set_applied(&self, region: RegionId, index: LogIndex, stamp_ms: UnixMillis) {
         if let Some(region) = self.get(region) {
             region.set_applied(index, stamp_ms);

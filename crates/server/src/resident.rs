@@ -1,9 +1,10 @@
 //! The resident set of the process, and its guard.
 //!
-//! The parts of [`Budget`](crate::budget::Budget) bound what is allocated. Memory that was freed stays
-//! resident until jemalloc returns its pages, and jemalloc looks at an arena only while a thread
-//! allocates from it: pages that a compaction freed can stay for as long as its thread sleeps. The
-//! guard reads the resident set and has all free pages returned whenever it exceeds `maxmemory`.
+//! The parts of [`Budget`](crate::budget::Budget) bound what is allocated. Memory that was freed
+//! stays resident until jemalloc returns its pages, and jemalloc looks at an arena only while a
+//! thread allocates from it: pages that a compaction freed can stay for as long as its thread
+//! sleeps. The guard reads the resident set and has all free pages returned whenever it exceeds
+//! `maxmemory`.
 
 use std::time::Duration;
 
@@ -13,15 +14,16 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// Time between two looks while it does not.
 const REST: Duration = Duration::from_millis(200);
 
-/// Returns the bytes of the process that are in RAM, mapped files included; 0 if the kernel does not tell.
+/// Returns the bytes of the process that are in RAM, mapped files included; 0 if the kernel does
+/// not tell.
 pub fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
     pages.unwrap_or(0) * 4096
 }
 
-/// Returns free pages to the kernel while the resident set exceeds `maxmemory` bytes. Runs until the
-/// task is dropped.
+/// Returns free pages to the kernel while the resident set exceeds `maxmemory` bytes. Runs until
+/// the task is dropped.
 pub async fn guard(maxmemory: u64) {
     loop {
         let resident = resident_bytes();

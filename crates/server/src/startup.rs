@@ -15,7 +15,7 @@ use types::{RegionDescriptor, StoreId};
 
 use crate::budget::Budget;
 use crate::client;
-use crate::config::{Beginning, Config, ELECTION_TICKS};
+use crate::config::{Beginning, Config, Fsync, ELECTION_TICKS};
 use crate::connections::ListenerKind;
 use crate::datadir::DataDir;
 use crate::engine::Engine;
@@ -37,7 +37,7 @@ use crate::store::{Found, Store};
 use crate::transport;
 use crate::{
     admin, capability, checking, clock, expiry, heartbeat, inbound, joining, membership, recovery, resident,
-    stopping,
+    stopping, unsynced,
 };
 
 /// The time for answers to reach other stores at the end.
@@ -85,7 +85,20 @@ pub async fn run(
         None => cluster::bootstrap_plan(&layout_input(&config)),
     };
     let recovered = recovery::recover(config.store, &mut dir, &log, &engine, &founded)?;
-    let (seeds, marks) = (recovered.seeds, recovered.marks);
+    let (mut seeds, marks) = (recovered.seeds, recovered.marks);
+    let unsynced_error =
+        |error: io::Error| StartError::Recovery(format!("{}: {error}", config.dir.display()));
+    let unsynced = unsynced::Found::judge(&config, &mut seeds).map_err(unsynced_error)?;
+    let raft = replica::Worker::new(
+        raft_config(&config),
+        log.clone(),
+        seeds.clone(),
+        recovered.tombstones,
+        clock::boot_nanos(),
+    )
+    .map_err(|error| StartError::Recovery(error.to_string()))?;
+    // The mark must be durable before the store acknowledges anything.
+    let unsynced = unsynced.begin(&config, &log, &seeds, raft.unclean()).map_err(unsynced_error)?;
     let meta = cluster::MetaState::load(engine.rows()).map_err(|e| StartError::Recovery(e.to_string()))?;
     let local: Vec<RegionDescriptor> = seeds.iter().map(|seed| seed.descriptor.clone()).collect();
     let members = known_members(&config, &dir, &meta)?;
@@ -99,17 +112,8 @@ pub async fn run(
         transport::Identity::new(config.store, layout_digest, secret, cluster_id, password);
     let identity = Arc::new(identity);
     let (local, others) = (&local, &founded);
-    let found = Found { config, dir, identity, members, local, others, engine, meta };
+    let found = Found { config, dir, identity, members, local, others, engine, meta, unsynced };
     let store = Arc::new(Store::new(found, loops));
-    let raft = replica::Worker::new(
-        raft_config(&store.config),
-        log.clone(),
-        seeds,
-        recovered.tombstones,
-        clock::boot_nanos(),
-    )
-    .map_err(|error| StartError::Recovery(error.to_string()))?;
-
     store.levels.count_entries(raft.entry_memory());
     store.transport.start(store.membership.members().list.iter().map(|member| (member.id, member.peer)));
 
@@ -212,8 +216,12 @@ pub async fn run(
     if !joined.await.unwrap_or(false) {
         tracing::warn!("a thread ended by a panic");
     }
-    // The log holds the rows in memtables, too. A flush now shortens the next start.
-    let _ = tokio::task::spawn_blocking(move || flusher::flush(&parts)).await;
+    // What is in memtables is in the log, too; flushing it now makes the next start quicker.
+    let last = move || {
+        flusher::flush(&parts);
+        parts.unsynced.stopped(&log);
+    };
+    let _ = tokio::task::spawn_blocking(last).await;
     Ok(())
 }
 
@@ -312,7 +320,16 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
         let (wanted, maxmemory) = (options.memory_bytes(), config.maxmemory);
         tracing::warn!(wanted, maxmemory, "RocksDB's options take more memory than maxmemory");
     }
-    let flash = Keyspace::open(&dir.rows_dir(), &options).map_err(|e| rows_error(e.to_string()))?;
+    let mut flash = Keyspace::open(&dir.rows_dir(), &options).map_err(|e| rows_error(e.to_string()))?;
+    if config.fsync != Fsync::Always {
+        // Rows must not be durable before the entries that made them.
+        let log = log.clone();
+        flash.before_flush(move || match log.sync() {
+            Ok(_) => Ok(()),
+            Err(raftlog::LogError::NoSpace(reason)) => Err(storage::StorageError::NoSpace(reason)),
+            Err(error) => Err(storage::StorageError::Engine(error.to_string())),
+        });
+    }
     Ok((log, Arc::new(Engine::new(flash))))
 }
 

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::stop::{Led, PlannedStop, StopPhase, StopTimes, StopView};
+use node::hand_over::Led;
+use node::stop::{PlannedStop, StopPhase, StopTimes, StopView};
 use replica::Input;
 use tokio::task::JoinSet;
 

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::connections::memory::ClientMemory;
 use crate::connections::Clients;
 use crate::datadir::DataDir;
+use crate::device_waits::Hanging;
 use crate::disk::Disk;
 use crate::ends::Ends;
 use crate::engine::Engine;
@@ -30,6 +31,7 @@ use crate::regions::{RegionShared, Regions};
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
 use crate::transport::{Identity, Transport};
+use crate::unsynced::Unsynced;
 use crate::wall_clock::WallClock;
 use node::{Item, ItemSlot};
 
@@ -57,9 +59,13 @@ pub struct Store {
     pub disk: Arc<Disk>,
     /// The clock for everything that is stamped, or read at a time.
     pub wall: Arc<WallClock>,
+    /// The state of the device's answers.
+    pub hanging: Hanging,
     pub levels: Arc<Levels>,
     /// Comparison of replicas.
     pub checks: Arc<Checks>,
+    /// The peers whose acknowledged entries a crash of the machine may have lost.
+    pub unsynced: Arc<Unsynced>,
     /// This store's peers that do not execute their log.
     pub quarantines: Arc<Quarantines>,
     pub ends: Arc<Ends>,
@@ -77,6 +83,7 @@ pub struct Found<'a> {
     pub others: &'a [RegionDescriptor],
     pub engine: Arc<Engine>,
     pub meta: cluster::MetaState,
+    pub unsynced: Unsynced,
 }
 
 /// The destination of a command.
@@ -89,7 +96,7 @@ pub enum Route {
 
 impl Store {
     pub fn new(found: Found<'_>, loops: Loops) -> Store {
-        let Found { config, dir, identity, members, local, others, engine, meta } = found;
+        let Found { config, dir, identity, members, local, others, engine, meta, unsynced } = found;
         let config = Arc::new(config);
         let budget = Budget::of(config.maxmemory);
         let metrics = Arc::new(Metrics::new());
@@ -144,8 +151,10 @@ impl Store {
             metrics,
             capability: Arc::new(OwnCapability::load(&config)),
             disk: Arc::new(Disk::new(config.dir.clone(), config.reserve_bytes)),
+            hanging: Hanging::default(),
             levels: Arc::default(),
             checks: Arc::new(checks),
+            unsynced: Arc::new(unsynced),
             quarantines: Arc::new(quarantines),
             ends,
             config,
@@ -168,6 +177,7 @@ impl Store {
             worker: self.worker.clone(),
             levels: self.levels.clone(),
             checks: self.checks.clone(),
+            unsynced: self.unsynced.clone(),
             quarantines: self.quarantines.clone(),
             ends: self.ends.clone(),
         }

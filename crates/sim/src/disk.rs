@@ -189,7 +189,19 @@ impl Disk {
         self.tear(rng.below(bytes + 1));
     }
 
-    /// Leaves `kept` bytes of the unsynced records. An incomplete record is dropped.
+    /// Ends the process while the machine goes on. The written batches stay, except the batch under
+    /// way if the process `loses_last`.
+    pub fn kill(&self, loses_last: bool) {
+        let state = &mut *self.0.borrow_mut();
+        if loses_last && matches!(state.unsynced.back(), Some(Record::Batch(_))) {
+            state.unsynced.pop_back();
+        }
+        state.current = state.synced.clone();
+        state.unsynced.iter().for_each(|record| apply(&mut state.current, record));
+    }
+
+    /// Crashes, and keeps `kept` of the bytes that were not synced. A record that lacks a byte is
+    /// lost.
     pub fn tear(&self, mut kept: u64) {
         let state = &mut *self.0.borrow_mut();
         for record in std::mem::take(&mut state.unsynced) {

@@ -23,6 +23,8 @@ pub enum Fault {
     Pause,
     Partition,
     SlowLog,
+    /// Log writes of a store do not return for seconds.
+    LogHangs,
     /// Clients write as much as they can while a log device is slow.
     Rush,
     /// A device runs out of room, down to the reserve or completely.
@@ -56,7 +58,7 @@ pub enum Fault {
     TailDamaged,
 }
 
-pub const FAULTS: [(Fault, &str); 26] = [
+pub const FAULTS: [(Fault, &str); 27] = [
     (Fault::Kill, "process killed"),
     (Fault::PlannedStop, "store restarts by plan"),
     (Fault::KillAll, "all processes killed"),
@@ -66,6 +68,7 @@ pub const FAULTS: [(Fault, &str); 26] = [
     (Fault::Pause, "process stood still"),
     (Fault::Partition, "network parted"),
     (Fault::SlowLog, "log device slow"),
+    (Fault::LogHangs, "log device hung"),
     (Fault::Rush, "rush of writes to a slow log"),
     (Fault::FullDevice, "device full"),
     (Fault::Drain, "store asked to go or to stay"),
@@ -178,7 +181,10 @@ impl World {
         let length = self.rng.between(50, 3000) * MILLISECOND;
         self.say(&format!("fault: {kind}, store {victim}, {} ms", length / MILLISECOND));
         match fault {
-            Fault::Kill => self.crash_for(victim, length, false),
+            Fault::Kill => {
+                let is_power = self.dies_with_its_machine();
+                self.crash_for(victim, length, is_power);
+            }
             Fault::PlannedStop => self.stop_by_plan(victim),
             Fault::PowerLoss => self.crash_for(victim, length, true),
             Fault::KillAll | Fault::PowerLossAll => {
@@ -192,7 +198,8 @@ impl World {
                 for at in 0..majority as u64 {
                     let store = stores[((victim + at) % stores.len() as u64) as usize];
                     let down = length / 2 + at * (length / 3);
-                    self.crash_for(store, down, false);
+                    let is_power = self.dies_with_its_machine();
+                    self.crash_for(store, down, is_power);
                 }
             }
             Fault::Pause => self.pause(victim, length),
@@ -204,6 +211,18 @@ impl World {
             Fault::SlowLog => {
                 let until = self.now + length;
                 self.store_mut(victim).slow_log_until = until;
+            }
+            Fault::LogHangs => {
+                let until = self.now + self.rng.between(2500, 9000) * MILLISECOND;
+                self.store_mut(victim).hung_until = until;
+                // Sometimes another store, perhaps the one that takes the leads over, stands still
+                // at about the time of the transfers.
+                if let Some(heir) =
+                    self.rng.pick(&stores).filter(|&heir| heir != victim && self.rng.chance(60))
+                {
+                    let delay = self.rng.between(1500, 2500) * MILLISECOND;
+                    self.schedule(delay, Event::Silence { store: heir });
+                }
             }
             Fault::Rush => {
                 let until = self.now + length.min(SECOND);
@@ -496,6 +515,7 @@ impl World {
     }
 
     fn crash_for(&mut self, store: StoreId, length: u64, is_power: bool) {
+        let is_power = is_power && self.machine_may_crash(store);
         self.crash(store, is_power);
         self.schedule(length + 1, Event::Start { store });
     }
@@ -512,7 +532,7 @@ impl World {
         let now = self.now;
         for store in self.stores.values_mut() {
             store.paused_until = 0;
-            store.slow_log_until = now;
+            (store.slow_log_until, store.hung_until) = (now, now);
             (store.low_until, store.full_until) = (now, now);
         }
         let down: Vec<StoreId> =

@@ -5,6 +5,7 @@ mod committed;
 mod current_lease;
 mod epochs;
 mod equal_replicas;
+mod hanging;
 mod linearizable;
 mod log_matching;
 mod one_leader;
@@ -43,6 +44,9 @@ pub const TABLE: &[Row] = &[
     ("placed", "an operator asks for what the cluster's state allows", || Box::<placed::Placed>::default()),
     ("planned-stop", "a planned stop leaves no request unanswered, and its peers win no lead", || {
         Box::<planned_stop::PlannedStop>::default()
+    }),
+    ("hanging", "a store whose device hangs leads nothing that others can lead", || {
+        Box::<hanging::Hanging>::default()
     }),
     ("quarantined", "a quarantined peer executes, serves and leads nothing until it is told", || {
         Box::<quarantined::Quarantined>::default()

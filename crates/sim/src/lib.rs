@@ -21,6 +21,7 @@ pub mod invariants;
 pub mod model;
 pub mod network;
 pub mod observation;
+mod recovery;
 pub mod rng;
 pub mod rows;
 pub mod run;

@@ -7,7 +7,7 @@ use placement::Operator;
 use replica::eraftpb::Entry;
 use replica::Committed;
 use resp::Reply;
-use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, StoreId, Term, UnixMillis};
+use types::{BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, StoreId, Term, UnixMillis};
 
 use crate::model::{Command, Group};
 
@@ -143,6 +143,15 @@ pub enum Observation<'a> {
         unanswered: usize,
         /// True if the store has waited for them for the maximum time.
         has_waited: bool,
+    },
+    /// A store looks at its device, at a time by its own clock. `waited` is how long the log write
+    /// under way has waited. `led` lists the regions that the store leads although the other voters
+    /// that it hears from could elect another leader.
+    LogWaits {
+        store: StoreId,
+        at: BootNanos,
+        waited: u64,
+        led: &'a [RegionId],
     },
     /// A peer became leader of a region with more than one voter.
     LedBesideOthers {

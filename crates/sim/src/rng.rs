@@ -1,20 +1,17 @@
 //! Random numbers from a seed. A run has only one generator, so that it is a function of its seed.
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+use types::Draw;
+
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(Draw);
 
 impl Rng {
     pub fn new(seed: u64) -> Rng {
-        Rng(seed)
+        Rng(Draw::new(seed))
     }
 
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.number()
     }
 
     /// Returns a number in `0..bound`, or 0 if `bound` is 0.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use cluster::Layout;
-use types::{PeerRole, RegionDescriptor, RegionId, StoreId};
+use types::{Peer, PeerRole, RegionDescriptor, RegionId, StoreId};
 
 use crate::client::Client;
 use crate::clock::{Clock, MILLISECOND, SECOND};
@@ -132,6 +132,7 @@ pub(crate) fn found(seed: u64, rng: Rng, plan: Plan, (count, spares, regions): (
         let boot = world.rng.between(10, 100_000) * SECOND;
         let drift = Plan::drift(&mut world.rng);
         world.stores.insert(id, Store::new(Clock::new(BEGIN, boot, drift)));
+        world.draw_fsync(id);
     }
     for &id in &stores {
         for descriptor in world.layout.iter().filter(|region| region.has_peer_on(id)) {
@@ -167,13 +168,54 @@ fn drive(world: &mut World, options: Options) {
     {
         world.step();
     }
+    if world.rng.chance(10) {
+        if let Some(lost) = world.lose_a_majority() {
+            world.forget_the_past();
+            return settle_recovered(world, &lost);
+        }
+    }
     world.say("peace");
-    settle(world);
+    let is_settled = settle(world);
+    if is_settled && world.rng.chance(20) {
+        if let Some(lost) = world.lose_a_majority() {
+            settle_recovered(world, &lost);
+        }
+    }
 }
 
-/// Ends the faults. Then every request must be answered, and all stores must arrive at the same
-/// rows.
-fn settle(world: &mut World) {
+/// Ends a run after the loss of a majority. An operator recovers the survivors' regions, and the
+/// survivors serve their data again.
+fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
+    world.calm();
+    for client in &mut world.clients {
+        client.wishes = Some(Vec::new());
+    }
+    if !world.recover_regions(lost) {
+        world.tally.doomed += u64::from(!world.is_over());
+        return;
+    }
+    let pause = world.now + crate::client::PATIENCE + SECOND;
+    world.run_until(pause);
+    world.is_calm = true;
+    ask_for_all(world);
+    let end = world.now + PEACE;
+    while !world.is_over() && world.now < end && world.unrecovered().is_some() {
+        world.run_until(world.now + 5 * SECOND);
+        // A change of peers that was under way may have cost a region its majority only now.
+        if world.unrecovered().is_some() && !world.recover_regions(lost) {
+            world.tally.doomed += u64::from(!world.is_over());
+            return;
+        }
+    }
+    if let Some(what) = world.unrecovered().filter(|_| !world.is_over()) {
+        world.violate("liveness", format!("after a recovery {what}"));
+    }
+    show_all_rows(world);
+}
+
+/// Faults stop; every request must be answered, and every store must come to the same rows. Returns
+/// false if they do not.
+fn settle(world: &mut World) -> bool {
     world.calm();
     for client in &mut world.clients {
         client.wishes = Some(Vec::new());
@@ -188,6 +230,31 @@ fn settle(world: &mut World) {
         world.run_until(next);
     }
     world.is_calm = true;
+    ask_for_all(world);
+    let end = world.now + PEACE;
+    while !world.is_over() && world.now < end && !(is_content(world) && unsettled(world).is_none()) {
+        let next = world.now + 100 * MILLISECOND;
+        world.run_until(next);
+    }
+    if world.is_over() {
+        return false;
+    }
+    if world.is_doomed() {
+        world.tally.doomed += 1;
+        return false;
+    }
+    if !is_content(world) {
+        world.violate("liveness", "a calm cluster leaves requests unanswered".into());
+    }
+    if let Some(what) = unsettled(world) {
+        world.violate("liveness", format!("in a calm cluster {what}"));
+    }
+    show_all_rows(world);
+    !world.is_over()
+}
+
+/// Clients ask for everything once more.
+fn ask_for_all(world: &mut World) {
     for group in 0..world.groups {
         for command in [
             Command::GetField { field: 0 },
@@ -206,28 +273,15 @@ fn settle(world: &mut World) {
     for client in 0..CLIENTS {
         world.schedule(0, Event::Client { client });
     }
-    let end = world.now + PEACE;
-    while !world.is_over() && world.now < end && !(is_content(world) && unsettled(world).is_none()) {
-        let next = world.now + 100 * MILLISECOND;
-        world.run_until(next);
-    }
-    if world.is_over() {
-        return;
-    }
-    if world.is_doomed() {
-        world.tally.doomed += 1;
-        return;
-    }
-    if !is_content(world) {
-        world.violate("liveness", "a calm cluster leaves requests unanswered".into());
-    }
-    if let Some(what) = unsettled(world) {
-        world.violate("liveness", format!("in a calm cluster {what}"));
-    }
+}
+
+fn show_all_rows(world: &mut World) {
     let descriptors: Vec<RegionDescriptor> = newest(world).into_values().collect();
     for descriptor in descriptors {
         for peer in &descriptor.peers {
-            world.show_rows(peer.store, descriptor.id);
+            if world.stores.get(&peer.store).is_some_and(|store| store.process.is_some()) {
+                world.show_rows(peer.store, descriptor.id);
+            }
         }
     }
 }
@@ -236,8 +290,8 @@ fn is_content(world: &World) -> bool {
     world.clients.iter().all(Client::is_content)
 }
 
-/// Returns the newest descriptor of every region on any store, without regions that were absorbed.
-fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
+/// Regions as the newest word of any store has them, those that are no more left out.
+pub(crate) fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
     let mut newest: BTreeMap<RegionId, RegionDescriptor> = BTreeMap::new();
     for process in world.stores.values().filter_map(|store| store.process.as_ref()) {
         for shared in process.regions.values() {
@@ -285,23 +339,18 @@ fn unsettled(world: &World) -> Option<String> {
 }
 
 impl World {
-    /// Returns true if a region can no longer have a leader: at least half of its voters are lost
-    /// with their disks, or no live voter has its rows. A voter that applied its parent's snapshot
-    /// from after a split has no rows of the split-off region. It votes, but it cannot lead.
+    /// Returns true if a region can have no leader any more, or needs an operator to get one: half
+    /// of its voters or more are lost with their disks or unclean, or no live voter has its rows. A
+    /// voter that took its parent's snapshot from after a split has no rows of the split-off
+    /// region; it votes, but it cannot lead.
     pub(crate) fn is_doomed(&self) -> bool {
-        let is_lost = |store: &StoreId| self.stores.get(store).is_none_or(|store| store.is_lost);
         newest(self).values().any(|region| {
-            let old =
-                region.peers.iter().filter(|peer| matches!(peer.role, PeerRole::Voter | PeerRole::Outgoing));
-            let old: Vec<StoreId> = old.map(|peer| peer.store).collect();
-            let new: Vec<StoreId> = region.voters().collect();
-            let lacks_majority = |voters: &Vec<StoreId>| {
-                2 * voters.iter().filter(|store| is_lost(store)).count() >= voters.len()
+            let votes = |peer: &&Peer| peer.role != PeerRole::Learner;
+            let has_rows = |peer: &Peer| {
+                let store = self.stores.get(&peer.store).filter(|store| !store.is_lost);
+                store.is_some_and(|store| store.has_rows_of(region.id))
             };
-            let has_rows = |store: &StoreId| {
-                !is_lost(store) && self.stores.get(store).is_some_and(|store| store.has_rows_of(region.id))
-            };
-            lacks_majority(&old) || lacks_majority(&new) || !old.iter().chain(&new).any(has_rows)
+            !self.has_majority(region, |_| false) || !region.peers.iter().filter(votes).any(has_rows)
         })
     }
 }

@@ -8,6 +8,7 @@
 mod apply;
 mod checks;
 mod clocks;
+mod hang;
 mod heartbeat;
 mod lifecycle;
 mod log;
@@ -17,6 +18,7 @@ mod reads;
 mod sessions;
 mod snapshot;
 mod stop;
+mod unsynced;
 mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,6 +30,7 @@ use cluster::{
 };
 use node::lifecycle::Step;
 use node::reads::{Local, Proof};
+use node::unsynced::Mark;
 use node::{ApplyEffect, ApplyQueue, Backlog, Execution, Input, Leadership, Shard, Silence};
 use replica::{Config, EntryMemory, Truncation, Worker};
 use resp::Reply;
@@ -49,6 +52,7 @@ use log::ToLog;
 use node::recovery::Recovered;
 use sessions::Connection;
 pub use sessions::PartId;
+pub use unsynced::{Fsync, Syncing};
 
 /// Times of silence after which a store counts as down, and as lost.
 const LEDGER: LedgerConfig = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 8 * SECOND };
@@ -77,12 +81,18 @@ pub struct Store {
     pub durable: Durable,
     pub process: Option<Process>,
     pub slow_log_until: u64,
+    /// The true time until which no write of the log returns.
+    pub hung_until: u64,
     pub paused_until: u64,
     /// The device is below its reserve until then. The store proposes nothing that adds data, and
     /// reports it.
     pub low_until: u64,
     /// The device is full until then. Nothing is written to the log or the rows.
     pub full_until: u64,
+    pub fsync: Fsync,
+    /// The number of times that its machine has started, and the mark in the store's directory.
+    pub machine: u64,
+    pub mark: Mark,
     /// True if the store never starts again.
     pub is_lost: bool,
     /// True if the store is no longer a member. It had no peers when it was removed.
@@ -157,6 +167,9 @@ pub struct Process {
     connections: BTreeMap<ConnectionId, Connection>,
     log: VecDeque<ToLog>,
     log_is_busy: bool,
+    device: hang::DeviceWatch,
+    /// True if a sync of writes that are not synced yet is due.
+    has_sync: bool,
     apply_queue: ApplyQueue<Asker>,
     backlog: Backlog<Asker>,
     has_apply: bool,
@@ -256,9 +269,13 @@ impl Store {
             durable: Durable::default(),
             process: None,
             slow_log_until: 0,
+            hung_until: 0,
             paused_until: 0,
             low_until: 0,
             full_until: 0,
+            fsync: Fsync::Always,
+            machine: 0,
+            mark: Mark::default(),
             is_lost: false,
             is_removed: false,
             is_upgraded: false,
@@ -348,22 +365,29 @@ impl World {
         // millisecond.
         let incarnation = store.clock.wall_ms(now) * 1000 + store.life % 1000;
         let boot = store.clock.boot(now);
+        // The next process syncs the writes of a killed one.
+        store.durable.disk.sync();
         // A snapshot that was accepted has ended a quarantine: the start finishes what the crash interrupted.
         let is_replaced = |(region, life): (RegionId, PeerLifecycle)| {
             matches!(life, PeerLifecycle::Applying { .. }).then_some(region)
         };
         let replaced: Vec<RegionId> =
             store.durable.disk.lives().into_iter().filter_map(is_replaced).collect();
-        let Recovered { seeds, tombstones, marks } = match store.durable.recover(id) {
+        let Recovered { mut seeds, tombstones, marks } = match store.durable.recover(id) {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
+        let machine = store.machine.to_string();
+        store.mark.judge(&machine, id, &mut seeds);
         let peers = seeds.clone();
         let worker = match Worker::new(config(id, seed), store.durable.disk.clone(), seeds, tombstones, boot)
         {
             Ok(worker) => worker,
             Err(fatal) => return self.violate("recovery", format!("store {id}: {fatal}")),
         };
+        let acknowledges_unsynced = (store.fsync != Fsync::Always).then_some(machine.as_str());
+        store.mark = store.mark.started(acknowledges_unsynced, worker.unclean());
+        let unclean = store.mark.unclean.len() as u64;
         let mut process = Process {
             memory: worker.entry_memory(),
             appends_refused: 0,
@@ -375,6 +399,8 @@ impl World {
             connections: BTreeMap::new(),
             log: VecDeque::new(),
             log_is_busy: false,
+            device: hang::DeviceWatch::default(),
+            has_sync: false,
             apply_queue: ApplyQueue::default(),
             backlog: Backlog::default(),
             has_apply: false,
@@ -410,6 +436,7 @@ impl World {
             }
         }
         store.process = Some(process);
+        self.tally.unclean += unclean;
         self.load_meta(id);
         for region in replaced {
             self.observe(&Observation::Released { store: id, region });
@@ -464,10 +491,16 @@ impl World {
         let (now, mut rng) = (self.now, self.rng.clone());
         let store = self.store_mut(id);
         let Some(process) = store.process.take() else { return };
-        store.durable.disk.crash(&mut rng);
+        match store.fsync {
+            Fsync::EverySecond | Fsync::Never if !is_power => {
+                store.durable.disk.kill(process.log_is_busy && rng.chance(50));
+            }
+            _ => store.durable.disk.crash(&mut rng),
+        }
+        store.machine += u64::from(is_power);
         store.durable.engine.crash();
         store.paused_until = 0;
-        store.slow_log_until = 0;
+        (store.slow_log_until, store.hung_until) = (0, 0);
         if is_power {
             store.clock.reboot(now);
         }
@@ -483,6 +516,7 @@ impl World {
             Work::Tick => self.tick(id),
             Work::Turn => self.turn(id),
             Work::Logged => self.logged(id),
+            Work::Sync => self.sync(id),
             Work::Apply => self.apply(id),
             Work::Flush => self.flush(id),
             Work::Flushed { applied, memtables } => self.flushed(id, applied, memtables),

@@ -12,7 +12,7 @@ pub struct Tally {
     pub conversations: u64,
     pub operations: u64,
     pub answered: u64,
-    /// Of these, the operations that came after another one of their group on the same connection.
+    /// Operations among these that came after another one of their group on the same connection.
     pub pipelined: u64,
     pub refused: u64,
     pub unknown: u64,
@@ -46,11 +46,16 @@ pub struct Tally {
     pub planned_stops: u64,
     pub all_handed_over: u64,
     pub removed: u64,
+    /// Peers that took no part from a start on, since their machine had crashed.
+    pub unclean: u64,
     pub weak_reads: u64,
     /// Hibernating regions, counted at each heartbeat of a store.
     pub asleep: u64,
     /// Number of times that a store found its clock too far from the median, or near it again.
     pub clocks_judged: u64,
+    /// Times that a store found its device hanging, and leads given up without a successor.
+    pub hangs: u64,
+    pub step_downs: u64,
     /// Checksums that stores reported of their peers' rows, and comparisons that found all peers
     /// equal.
     pub checks: u64,
@@ -110,9 +115,12 @@ impl Tally {
             (&mut self.planned_stops, other.planned_stops),
             (&mut self.all_handed_over, other.all_handed_over),
             (&mut self.removed, other.removed),
+            (&mut self.unclean, other.unclean),
             (&mut self.weak_reads, other.weak_reads),
             (&mut self.asleep, other.asleep),
             (&mut self.clocks_judged, other.clocks_judged),
+            (&mut self.hangs, other.hangs),
+            (&mut self.step_downs, other.step_downs),
             (&mut self.checks, other.checks),
             (&mut self.checks_equal, other.checks_equal),
             (&mut self.quarantined, other.quarantined),
@@ -167,10 +175,13 @@ impl Tally {
             ("peers destroyed", self.destroyed),
             ("stores joined", self.joined),
             ("stores removed", self.removed),
+            ("peers unclean after a start", self.unclean),
             ("stores stopped by plan", self.planned_stops),
             ("  that led nothing in the end", self.all_handed_over),
             ("sleeping regions seen", self.asleep),
             ("clocks found wrong, or right again", self.clocks_judged),
+            ("devices found hanging", self.hangs),
+            ("  leads given up for it", self.step_downs),
             ("checksums of peers' rows", self.checks),
             ("  that found all peers equal", self.checks_equal),
             ("peers quarantined", self.quarantined),

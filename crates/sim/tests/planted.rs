@@ -18,7 +18,8 @@ fn first_violation(bug: Option<Bug>, seeds: std::ops::Range<u64>) -> Option<(u64
     })
 }
 
-/// What the simulator says of `bug`; `None` when it misses it.
+/// Returns the first seed in which the simulator finds `bug`, and the violation; `None` if it
+/// misses the bug.
 fn found(bug: Bug) -> Option<(u64, Violation)> {
     let found = first_violation(Some(bug), 0..SEEDS)?;
     let clean = first_violation(None, found.0..found.0 + 1);

@@ -2,6 +2,7 @@
 
 mod check;
 mod quarantine;
+mod recover;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +14,8 @@ use serde::de::DeserializeOwned;
 use serde::Serialize;
 use serde_json::{json, Value};
 use server::admin::{
-    CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
+    AcceptedRow, CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest,
+    StoreRow, StoreStatus,
 };
 use server::side_port;
 
@@ -62,6 +64,8 @@ enum Command {
         #[arg(long, value_name = "REGION")]
         region: Option<u64>,
     },
+    /// Recover regions whose majority of voters is lost for good: shows a plan, and acts with --yes
+    Recover(recover::Recover),
     /// Peers that do not execute their log, and what is to become of them
     #[command(subcommand)]
     Quarantine(quarantine::QuarantineCommand),
@@ -89,6 +93,14 @@ enum Command {
         store: u64,
         #[command(flatten)]
         weights: Weights,
+    },
+    /// Let the addressed store's peers of regions without a leader take part again, although they
+    /// may have forgotten writes when the machine crashed (fsync everysec and no). What is lost is
+    /// lost for good
+    AcceptLoss {
+        /// Only the peer of this region
+        #[arg(long, value_name = "REGION")]
+        region: Option<u64>,
     },
     /// One store: process, stages, counters
     Status,
@@ -142,7 +154,7 @@ struct Weights {
     /// For its rank as a leader's store, in place of the measured bytes per second
     #[arg(long, value_name = "WEIGHT", alias = "leader")]
     leader_weight: Option<f64>,
-    /// What is measured counts again
+    /// Let the measured weights count again
     #[arg(long, conflicts_with_all = ["data_weight", "leader_weight"])]
     clear: bool,
 }
@@ -150,13 +162,14 @@ struct Weights {
 /// A change may take a leader transfer; an answer comes within the store's own request timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A probe ends in about 7 s, but other stores of the host may have the turn, and a device may hold it up at the end.
+/// A probe ends in about 7 s, but other stores of the host may have the turn, and a device may hold
+/// it up at the end.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Peers read all rows of their region at a bounded rate; the stores give up by themselves before.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// What a command shows: the same data for programs and for people.
+/// The output of a command: the same data for programs and for people.
 struct Answer {
     json: Value,
     text: String,
@@ -180,6 +193,10 @@ pub fn run(ctl: Ctl) -> anyhow::Result<()> {
     if let Command::Check { region } = ctl.command {
         let client = AdminClient::new(address, CHECK_TIMEOUT);
         return check::run(&client, region, ctl.json, |text| print(&text));
+    }
+    if let Command::Recover(order) = ctl.command {
+        let client = AdminClient::new(address, recover::TIMEOUT);
+        return recover::run(&client, order, ctl.json, |text| print(&text));
     }
     let answer = answer(&client, ctl.command)?;
     let text = match ctl.json {
@@ -265,7 +282,7 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             let text = format!("is being merged into region {into}");
             change_region(client, region, RegionRequest::Merge { into }, &text)
         }
-        Command::Check { .. } => unreachable!("run() does it"),
+        Command::Check { .. } | Command::Recover(_) => unreachable!("run() does it"),
         Command::Quarantine(command) => quarantine::answer(client, command),
         Command::FailEntry(fail) => quarantine::fail(client, fail),
         Command::Explain(Subject { region, store }) => {
@@ -298,6 +315,15 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             let row = probe(client, store.expect("run() does all of them"))?;
             Answer::of(&row, probe_text(&row))
         }
+        Command::AcceptLoss { region } => {
+            let done = post(client, "accept-loss", json!({ "region": region }))?;
+            let rows: Vec<AcceptedRow> = serde_json::from_value(done)?;
+            let line = |row: &AcceptedRow| {
+                let AcceptedRow { store, region, last, .. } = row;
+                format!("store {store}'s peer of region {region} takes part again, with a log that ends at {last}\n")
+            };
+            Answer::of(&rows, rows.iter().map(line).collect::<String>())
+        }
         Command::Status => {
             let status: StoreStatus = get(client, "status")?;
             Answer::of(&status, status_text(&status))
@@ -325,8 +351,8 @@ fn probe(client: &AdminClient, store: u64) -> anyhow::Result<ProbeRow> {
     Ok(serde_json::from_value(done)?)
 }
 
-/// Probes every store in turn and says what each measured when it has. A store that cannot be probed is named, and the
-/// others are probed all the same.
+/// Probes every store in turn and says what each measured when it has. A store that cannot be
+/// probed is named, and the others are probed all the same.
 fn probe_all(
     client: &AdminClient,
     as_json: bool,
@@ -604,7 +630,7 @@ fn capability(bytes_per_s: f64) -> String {
     }
 }
 
-/// What the store was told or measured to do, and how sure that is where it was measured.
+/// Returns the store's configured or measured capability, and the spread of a measured one.
 fn estimate(row: &StoreRow) -> String {
     let text = capability(row.capability_bytes_per_s / row.correction.max(f64::MIN_POSITIVE));
     match row.capability_spread {

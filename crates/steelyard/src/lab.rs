@@ -1,5 +1,5 @@
-//! `steelyard bench` and `steelyard calibrate` start the laboratory, a program of its own beside this
-//! one.
+//! `steelyard bench` and `steelyard calibrate` start the laboratory, a program of its own beside
+//! this one.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

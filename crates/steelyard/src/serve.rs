@@ -191,6 +191,9 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if let Some(fsync) = &options.fsync {
         config.fsync = fsync.parse()?;
     }
+    if let Some(file) = options.boot_id_file {
+        config.boot_id_file = file;
+    }
     if let Some(size) = options.maxmemory {
         config.maxmemory = size.0;
     }

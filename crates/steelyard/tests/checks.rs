@@ -1,4 +1,5 @@
-//! Comparison of replicas: a store whose rows were damaged while it was stopped is found, and no other is accused.
+//! Comparison of replicas: a store whose rows were damaged while it was stopped is found, and no
+//! other is accused.
 
 mod stores;
 
@@ -50,7 +51,7 @@ fn damage(dir: &Path, key: &str, value: Option<&str>) {
     rows.flush().expect("it can be written");
 }
 
-/// What `ctl check` says: whether all is well, its table and notes, and its error.
+/// Runs `ctl check`. Returns whether it succeeds, its table and notes, and its error.
 fn ctl_check(stores: &Stores, asked: usize, words: &[&str]) -> (bool, String, String) {
     let admin = stores.all[asked].admin().address().to_string();
     let output =

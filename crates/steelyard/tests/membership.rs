@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{json, Value};
 use stores::ledger::{Load, Shape};
-use stores::{alone, steelyard, within, Plan, Stores};
+use stores::{alone, ctl, within, Plan, Stores};
 
 /// Maximum time to wait. Data is copied between stores, with many processes on few CPUs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -53,16 +53,6 @@ fn await_whole(stores: &Stores, asked: usize, on: &[u64]) -> Vec<Value> {
         });
         whole.then_some(regions)
     })
-}
-
-fn ctl(stores: &Stores, asked: usize, words: &[&str]) -> Result<String, String> {
-    let admin = stores.all[asked].admin().address().to_string();
-    let output = steelyard().arg("ctl").args(["--admin", &admin]).args(words).output().expect("ctl runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match output.status.success() {
-        true => Ok(text(&output.stdout)),
-        false => Err(text(&output.stderr)),
-    }
 }
 
 /// Repeats the command until it is accepted. Another operator may be in flight for the region.

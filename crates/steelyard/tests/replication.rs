@@ -122,6 +122,14 @@ fn a_leader_that_was_stopped_answers_no_read_from_its_past() {
         stores.await_ready();
         await_no_lag(&stores);
     }
+    // Another store may lead before a second is over, so only this pause is surely long enough to
+    // be told of.
+    let noticed = |stores: &Stores| stores.all[0].log_text().matches("stood still").count();
+    let before = noticed(&stores);
+    stores.all[0].signal("-STOP");
+    std::thread::sleep(Duration::from_secs(2));
+    stores.all[0].signal("-CONT");
+    eventually("it notices that it stood still", || (noticed(&stores) > before).then_some(()));
 }
 
 #[test]

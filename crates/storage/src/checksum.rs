@@ -1,8 +1,9 @@
 //! The checksum of a region's rows. Replicas that applied the same entries have equal checksums.
 //!
-//! It covers the rows of a snapshot of the region: the data rows of its slots (for the meta region the
-//! cluster's rows), its state and its descriptor, each with key and value. All of them depend on the log
-//! alone. Local data is in no row of the region: the row cache, the log, capability and placement.
+//! It covers the rows of a snapshot of the region: the data rows of its slots (for the meta region
+//! the cluster's rows), its state and its descriptor, each with key and value. All of them depend
+//! on the log alone. Local data is in no row of the region: the row cache, the log, capability and
+//! placement.
 
 use std::ops::ControlFlow;
 
@@ -24,10 +25,12 @@ pub struct Checksum {
     bytes: u64,
 }
 
-/// The checksum of a region's rows and their size. It is equal on all peers at the same applied index.
+/// The checksum of a region's rows and their size. It is equal on all peers at the same applied
+/// index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowsChecksum {
-    /// XXH3-64, seed 0, of `key length u64 | key | value length u64 | value` for each row; big-endian.
+    /// XXH3-64, seed 0, of `key length u64 | key | value length u64 | value` for each row;
+    /// big-endian.
     pub checksum: u64,
     pub rows: u64,
     /// Bytes of the keys and values of all rows.
@@ -57,11 +60,12 @@ pub struct Checked {
     pub rows: RowsChecksum,
 }
 
-/// Computes the checksum of a region's rows in a view. The scan calls `pace` with the bytes read since the
-/// last call, about every 64 KiB; `pace` may wait. If it returns `Break` the scan ends with `None`.
+/// Computes the checksum of a region's rows in a view. The scan calls `pace` with the bytes read
+/// since the last call, about every 64 KiB; `pace` may wait. If it returns `Break` the scan ends
+/// with `None`.
 ///
-/// # Errors
-/// The view's error, or [`StorageError::Corrupt`] if the region's own rows are missing or cannot be decoded.
+/// # Errors The view's error, or [`StorageError::Corrupt`] if the region's own rows are missing or
+/// cannot be decoded.
 pub fn of_region(
     view: &impl Reader,
     region: RegionId,

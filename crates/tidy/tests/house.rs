@@ -22,7 +22,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("node", &["types", "resp", "storage", "command", "cluster", "replica", "wal"]),
     ("rocks", &["types", "storage"]),
     ("raftlog", &["types", "replica", "wal"]),
-    ("device", &[]),
+    ("device", &["types"]),
     ("devshim", &["device"]),
     ("allocator", &[]),
     (
@@ -43,13 +43,13 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("client", &["types", "resp"]),
-    ("faults", &["resp", "client"]),
+    ("faults", &["types", "resp", "client"]),
     ("sim", &["types", "resp", "storage", "command", "replica", "node", "wal", "cluster", "placement"]),
     (
         "steelyard",
         &["allocator", "types", "resp", "server", "client", "device", "placement", "predict", "raftlog"],
     ),
-    ("lab", &["types", "resp", "rocks", "placement", "predict", "device", "client", "steelyard"]),
+    ("lab", &["types", "resp", "rocks", "server", "placement", "predict", "device", "client", "steelyard"]),
     ("tidy", &[]),
 ];
 

@@ -11,8 +11,8 @@ mod slot;
 
 pub use draw::{mix, Draw};
 pub use region::{
-    ChangeError, Changed, DescriptorError, Merging, Peer, PeerChange, PeerId, PeerRole, RegionChange,
-    RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX,
+    ChangeError, Changed, DescriptorError, Merging, Peer, PeerChange, PeerId, PeerRole, Recovery,
+    RegionChange, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX, RECOVERIES_MAX, RECOVERY_LEAP,
 };
 pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
 

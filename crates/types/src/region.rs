@@ -5,9 +5,11 @@ use crate::{LogIndex, RegionId, Slot, SlotRange, StoreId};
 
 mod change;
 mod codec;
+mod recovery;
 
 pub use change::{ChangeError, Changed, PeerChange, RegionChange};
 pub use codec::DescriptorError;
+pub use recovery::{Recovery, RECOVERIES_MAX, RECOVERY_LEAP};
 
 /// The number of a peer of a region, which is also its id in Raft. Numbers begin at 1, and a region
 /// never uses one twice. A store that lost its peer and received another one later is therefore not
@@ -79,6 +81,9 @@ pub struct RegionDescriptor {
     /// into it or that it was split from. The newest is last. A store that was down learns from it
     /// what has become of its peers of these regions.
     pub absorbed: Vec<RegionId>,
+    /// The latest [`RECOVERIES_MAX`] recoveries of this region, and of those that it was split from
+    /// or that merged into it. The newest is last.
+    pub recoveries: Vec<Recovery>,
 }
 
 /// Maximum number of absorbed regions in a descriptor.
@@ -96,7 +101,16 @@ impl RegionDescriptor {
         let peers = numbered.map(|(&store, id)| Peer { store, id, role: PeerRole::Voter }).collect();
         let epoch = RegionEpoch { conf_version: 1, version: 1 };
         let next_peer = stores.len() as PeerId + 1;
-        RegionDescriptor { id, slots, epoch, peers, next_peer, merging: None, absorbed: Vec::new() }
+        RegionDescriptor {
+            id,
+            slots,
+            epoch,
+            peers,
+            next_peer,
+            merging: None,
+            absorbed: Vec::new(),
+            recoveries: Vec::new(),
+        }
     }
 
     /// Returns the stores whose peers vote and will continue to vote.

@@ -3,7 +3,7 @@ use super::*;
 const MS: u64 = 1_000_000;
 const MAX: i64 = 10_000;
 const DAY: i64 = 86_400_000;
-/// What correct clocks show at boot time 0.
+/// The time that correct clocks show at boot time 0.
 const EPOCH: i64 = 1_700_000_000_000;
 
 /// This store, 0, and others whose clocks can be set. Heartbeats come every 200 ms.

@@ -1,4 +1,4 @@
-//! The next step of an operator, from what is known of its regions at one moment.
+//! The choice of an operator's next step, from the present state of its regions.
 //!
 //! ```text
 //! transfer   transfer the leader to `to`
@@ -122,6 +122,10 @@ impl Scene<'_> {
             (None, Some(because)) => Next::Done(because),
             (None, None) => change(lead, [PeerChange::AddLearner(to)]),
             (Some(_), Some(_)) => change(lead, [PeerChange::Remove(to)]),
+            // An unclean peer takes no part under this number. A snapshot fills the next peer.
+            (Some(PeerRole::Learner), None) if self.ledger.is_unclean(&lead.descriptor, to) => {
+                change(lead, [PeerChange::Remove(to)])
+            }
             (Some(_), None) if self.is_caught_up(lead, to) => change(lead, [PeerChange::Promote(to)]),
             (Some(_), None) => Next::Wait,
         }
@@ -236,7 +240,7 @@ impl Scene<'_> {
             }
             (Some(_), Phase::Bound, Some(target)) => align(target, &source.descriptor),
             (Some(_), _, Some(target)) if !fits(target) => Next::Fail(Outcome::Overtaken),
-            (Some(_), ..) if source.descriptor.peers.iter().all(|peer| has_all(source, peer.store)) => {
+            (Some(_), ..) if source.descriptor.peers.iter().all(|peer| self.has_all(source, peer.store)) => {
                 Next::Bind
             }
             // A store that is down may stay down, and the source takes no commands until the merge
@@ -250,8 +254,13 @@ impl Scene<'_> {
         }
     }
 
-    /// Frees the region. No operator can have bound the merge, because then that operator would
-    /// hold the source.
+    fn has_all(&self, lead: &LeadReport, store: StoreId) -> bool {
+        lead.peer(store).is_some_and(|peer| peer.matched >= sealed_at(lead))
+            && !self.ledger.is_unclean(&lead.descriptor, store)
+    }
+
+    /// Rolls the merge back. No operator can have bound the merge, because then that operator would
+    /// hold the source instead of this one.
     fn unseal(&self, undoing: Option<Outcome>) -> Next {
         let region = self.flight.operator.region();
         let outcome = undoing.unwrap_or(Outcome::Succeeded);
@@ -275,13 +284,16 @@ impl Scene<'_> {
 
     fn is_caught_up(&self, lead: &LeadReport, store: StoreId) -> bool {
         lead.lag_of(store).is_some_and(|lag| lag <= self.config.caught_up_entries)
+            && !self.ledger.is_unclean(&lead.descriptor, store)
             && self.ledger.takes_on(store, self.now)
     }
 
     /// Returns true if the region can count on the peer's vote.
     fn is_live(&self, lead: &LeadReport, store: StoreId) -> bool {
         let leads = self.ledger.routes().get(lead.region()).is_some_and(|route| route.leader == store);
-        self.ledger.is_up(store, self.now) && (leads || lead.peer(store).is_some_and(|peer| peer.active))
+        self.ledger.is_up(store, self.now)
+            && !self.ledger.is_unclean(&lead.descriptor, store)
+            && (leads || lead.peer(store).is_some_and(|peer| peer.active))
     }
 
     /// Chooses the next leader among the other voters that have caught up. It prefers a store that
@@ -313,11 +325,7 @@ fn change(lead: &LeadReport, changes: impl IntoIterator<Item = PeerChange>) -> N
     Next::Order(Order::Change { region: lead.region(), expect: lead.epoch(), change })
 }
 
-fn has_all(lead: &LeadReport, store: StoreId) -> bool {
-    lead.peer(store).is_some_and(|peer| peer.matched >= sealed_at(lead))
-}
-
-/// Returns the last index in the log of a merge's source that can hold data.
+/// The last entry that a merge's source will ever hold anything by.
 fn sealed_at(lead: &LeadReport) -> LogIndex {
     lead.descriptor.merging.map_or(LogIndex::MAX, |merging| merging.sealed_at)
 }

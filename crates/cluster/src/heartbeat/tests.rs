@@ -23,6 +23,7 @@ prop_compose! {
             next_peer,
             merging: merging.map(|(into, sealed_at)| Merging { into, sealed_at }),
             absorbed,
+            recoveries: Vec::new(),
         }
     }
 }
@@ -58,6 +59,7 @@ prop_compose! {
         granted in prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..4),
         followed in prop::option::of(prop::collection::btree_map(any::<u64>(), 0.0..1e9, 0..4)),
         checks in prop::collection::btree_map(any::<u64>(), (any::<u64>(), any::<u64>(), 0..3u8), 0..4),
+        unclean in prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..4),
         quarantined in prop::collection::btree_map(any::<u64>(), (any::<u64>(), 0..3usize, any::<bool>()), 0..4),
     ) -> StoreHeartbeat {
         let [store, cluster_id, members_version, incarnation, one, other, ..] = ids;
@@ -79,6 +81,7 @@ prop_compose! {
             stopping: rates[0] < 1e11,
             out_of_room: rates[1] < 1e11,
             clock_off: rates[2] < 1e11,
+            hanging: rates[2] < 1e10,
             cpu: cpu.map(|(cores, busy, own, machine)| Cpu { cores, busy, own, machine }),
             wall_ms: other,
             place: Place { host: p99_us, device: used_bytes },
@@ -97,6 +100,7 @@ prop_compose! {
             },
             followed: followed.unwrap_or_default().into_iter().collect(),
             checks: checks.into_iter().map(|(region, check)| check_report(region, check)).collect(),
+            unclean: unclean.into_iter().collect(),
             quarantined: quarantined.into_iter().map(|(region, of)| (region, quarantine(of))).collect(),
         }
     }
@@ -172,6 +176,7 @@ fn small() -> StoreHeartbeat {
         unapplied_bytes: 10,
         out_of_room: true,
         clock_off: true,
+        hanging: true,
         cpu: Some(Cpu { cores: 4.0, busy: 0.5, own: 1.0, machine: 300 }),
         wall_ms: 1000,
         place: Place { host: 11, device: 12 },
@@ -194,10 +199,10 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend([one; 3].as_flattened());
     expected.extend([0, 0]);
     expected.extend([0; 8]);
-    expected.extend([0, 8, 9, 10, 6]);
+    expected.extend([0, 8, 9, 10, 14]);
     expected.extend([4.0, 0.5, 1.0].map(|value: f64| value.to_bits().to_be_bytes()).as_flattened());
     expected.extend([0xac, 0x02, 11, 12, 1, 2, 13, 14, 1, 15, 16, 1]);
-    expected.push(60);
+    expected.push(61);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
     expected.extend([0; 40]);
@@ -258,8 +263,8 @@ fn what_followers_answered_is_in_order_and_in_full_reports_only() {
     let full = heartbeat.encode();
     assert_eq!(StoreHeartbeat::decode(&full).unwrap().followed, heartbeat.followed);
     let mut twice = full.to_vec();
-    // The numbers of checks and of quarantines, 0, come last.
-    let region = twice.len() - 11;
+    // The numbers of checks, of unclean peers and of quarantines, all 0, come last.
+    let region = twice.len() - 12;
     twice[region] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
     let followed = std::mem::take(&mut heartbeat.followed);
@@ -334,6 +339,22 @@ fn lag_is_counted_from_what_is_committed_and_known_of_a_peer_that_answers() {
     assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), Some(2));
     heartbeat.leads.reports[0].peers[1].matched = 0;
     assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), None, "it is unknown what the peer holds");
+}
+
+#[test]
+fn unclean_peers_are_in_order_and_bounded() {
+    let unclean = vec![(3, 1), (5, 7)];
+    let good = StoreHeartbeat { unclean: unclean.clone(), ..small() }.encode().to_vec();
+    assert_eq!(StoreHeartbeat::decode(&good).unwrap().unclean, unclean);
+    let mut twice = good.clone();
+    let last = twice.len() - 2;
+    twice[last] = 3;
+    assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
+    let mut many = StoreHeartbeat::default().encode().to_vec();
+    assert_eq!(many.pop(), Some(0), "the number of unclean peers comes last");
+    many.extend([0x81, 0x02]);
+    many.extend((0..=UNCLEAN_MAX).flat_map(|region| [region as u8 | 0x80, (region >> 7) as u8, 1]));
+    assert_eq!(StoreHeartbeat::decode(&many), Err(WireError::Malformed("too many unclean peers")));
 }
 
 #[test]

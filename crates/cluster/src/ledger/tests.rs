@@ -78,6 +78,22 @@ fn a_store_that_stops_is_up_to_its_end_and_takes_nothing_on() {
 }
 
 #[test]
+fn a_store_whose_device_hangs_takes_nothing_on_and_is_lost_if_that_lasts() {
+    let mut ledger = ledger(0);
+    ledger.hear(heartbeat(1, 1, &[]), 100);
+    let hanging = |seq| StoreHeartbeat { hanging: true, ..heartbeat(1, seq, &[]) };
+    ledger.hear(hanging(2), 200);
+    assert!(ledger.is_up(1, 200) && !ledger.takes_on(1, 200) && !ledger.may_lead(1, 200));
+    ledger.hear(hanging(3), 200 + REPLACE_AFTER);
+    assert!(!ledger.is_lost_to_a_hang(1, 200 + REPLACE_AFTER));
+    assert!(ledger.is_lost_to_a_hang(1, 201 + REPLACE_AFTER));
+    ledger.hear(heartbeat(1, 4, &[]), 300 + REPLACE_AFTER);
+    assert!(ledger.may_lead(1, 300 + REPLACE_AFTER) && !ledger.is_lost_to_a_hang(1, 300 + REPLACE_AFTER));
+    ledger.hear(hanging(5), 400 + REPLACE_AFTER);
+    assert!(!ledger.is_lost_to_a_hang(1, 500 + REPLACE_AFTER), "it counts from anew");
+}
+
+#[test]
 fn a_store_without_room_or_a_right_clock_takes_on_anything_but_leads() {
     let mut ledger = ledger(0);
     assert!(!ledger.may_lead(1, 100), "the store has sent no heartbeat");

@@ -2,7 +2,10 @@
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use types::{Merging, Peer, PeerRole, RegionDescriptor, RegionEpoch, SlotRange, ABSORBED_MAX};
+use types::{
+    Merging, Peer, PeerRole, Recovery, RegionDescriptor, RegionEpoch, SlotRange, ABSORBED_MAX, PEERS_MAX,
+    RECOVERIES_MAX,
+};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -17,6 +20,19 @@ pub(crate) struct Json {
     merging: Option<MergingJson>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     absorbed: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    recoveries: Vec<RecoveryJson>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecoveryJson {
+    order: u64,
+    at_ms: u64,
+    keeper: u64,
+    lost: Vec<u64>,
+    committed: u64,
+    last: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -67,6 +83,20 @@ impl From<PeerJson> for Peer {
     }
 }
 
+impl From<&Recovery> for RecoveryJson {
+    fn from(recovery: &Recovery) -> RecoveryJson {
+        let Recovery { order, at_ms, keeper, ref lost, committed, last } = *recovery;
+        RecoveryJson { order, at_ms, keeper, lost: lost.clone(), committed, last }
+    }
+}
+
+impl From<RecoveryJson> for Recovery {
+    fn from(json: RecoveryJson) -> Recovery {
+        let RecoveryJson { order, at_ms, keeper, lost, committed, last } = json;
+        Recovery { order, at_ms, keeper, lost, committed, last }
+    }
+}
+
 impl From<&RegionDescriptor> for Json {
     fn from(region: &RegionDescriptor) -> Json {
         Json {
@@ -78,6 +108,7 @@ impl From<&RegionDescriptor> for Json {
             next_peer: region.next_peer,
             merging: region.merging.map(|Merging { into, sealed_at }| MergingJson { into, sealed_at }),
             absorbed: region.absorbed.clone(),
+            recoveries: region.recoveries.iter().map(RecoveryJson::from).collect(),
         }
     }
 }
@@ -96,12 +127,51 @@ impl TryFrom<Json> for RegionDescriptor {
             next_peer: json.next_peer,
             merging: json.merging.map(|MergingJson { into, sealed_at }| Merging { into, sealed_at }),
             absorbed: json.absorbed,
+            recoveries: json.recoveries.into_iter().map(Recovery::from).collect(),
         };
         if region.absorbed.len() > ABSORBED_MAX {
             return Err(format!("a descriptor names {} absorbed regions", region.absorbed.len()));
         }
-        // Encoding and decoding checks the other invariants of a descriptor.
+        let is_long = |recovery: &Recovery| recovery.lost.len() > PEERS_MAX;
+        if region.recoveries.len() > RECOVERIES_MAX || region.recoveries.iter().any(is_long) {
+            return Err("a descriptor names too many recoveries or lost stores".into());
+        }
+        // What else a descriptor must hold to, its own decoder knows.
         RegionDescriptor::decode(&region.encode()).map_err(|error| error.to_string())
+    }
+}
+
+/// One descriptor.
+pub(crate) mod one {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(region: &RegionDescriptor, to: S) -> Result<S::Ok, S::Error> {
+        Json::from(region).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<RegionDescriptor, D::Error> {
+        RegionDescriptor::try_from(Json::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+/// The record of a recovery, by itself.
+pub(crate) mod recovery {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(recovery: &Recovery, to: S) -> Result<S::Ok, S::Error> {
+        RecoveryJson::from(recovery).serialize(to)
+    }
+
+    /// Refuses a record that no order can make: one whose keeper is lost, whose log ends before the
+    /// last entry known to be committed, or whose lost stores are too many or not sorted.
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Recovery, D::Error> {
+        let recovery = Recovery::from(RecoveryJson::deserialize(from)?);
+        let is_sorted = recovery.lost.windows(2).all(|pair| pair[0] < pair[1]);
+        let is_valid = is_sorted
+            && recovery.lost.len() <= PEERS_MAX
+            && !recovery.lost.contains(&recovery.keeper)
+            && recovery.committed <= recovery.last;
+        is_valid.then_some(recovery).ok_or_else(|| D::Error::custom("a recovery that cannot be"))
     }
 }
 

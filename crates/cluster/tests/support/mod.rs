@@ -60,7 +60,9 @@ pub struct World {
     pub spread: f64,
     /// The CPU loads that stores report, if any.
     pub cpus: BTreeMap<StoreId, placement::Cpu>,
-    /// Stores on which learners get no data.
+    /// Peers that stores name as unclean.
+    pub unclean: BTreeMap<StoreId, Vec<(RegionId, u64)>>,
+    /// Stores on which learners get nothing.
     pub stuck: BTreeSet<StoreId>,
     /// Moments that it takes to fill a learner.
     pub fill_moments: u64,
@@ -140,6 +142,7 @@ impl World {
             known: regions.keys().copied().collect(),
             regions,
             dead: BTreeSet::new(),
+            unclean: BTreeMap::new(),
             stuck: BTreeSet::new(),
             fill_moments: 0,
             filling: BTreeMap::new(),
@@ -353,6 +356,7 @@ impl World {
                 cpu: self.cpus.get(&store).copied(),
                 seq: self.seq,
                 leads: book.tell(self.seq, self.seq % 10 == 0),
+                unclean: self.unclean.get(&store).cloned().unwrap_or_default(),
                 ..StoreHeartbeat::default()
             };
             let heartbeat = StoreHeartbeat::decode(&heartbeat.encode()).expect("just encoded");

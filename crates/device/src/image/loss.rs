@@ -6,6 +6,8 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use types::Draw;
+
 use super::{at, parse_image_name, Image, ImageError, Result};
 
 /// The unsynced changes that survive the loss of power.
@@ -35,7 +37,7 @@ impl Image {
     pub fn lose_power(&self, survival: Survival) -> Result<()> {
         let mut chance = match survival {
             Survival::Synced => Chance(None),
-            Survival::Torn(seed) => Chance(Some(seed)),
+            Survival::Torn(seed) => Chance(Some(Draw::new(seed))),
         };
         let left = self.path.join("left");
         fs::create_dir_all(&left).map_err(at(&left))?;
@@ -153,17 +155,15 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<us
     Ok(filled)
 }
 
-/// A SplitMix64 generator. Without a seed, every choice is against unsynced data.
-struct Chance(Option<u64>);
+/// Random choices. Without a seed, every choice is against unsynced data.
+struct Chance(Option<Draw>);
 
 impl Chance {
     fn below(&mut self, below: u64) -> u64 {
-        let Some(state) = &mut self.0 else { return below - 1 };
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
+        match &mut self.0 {
+            Some(draw) => draw.number() % below,
+            None => below - 1,
+        }
     }
 
     fn coin(&mut self) -> bool {

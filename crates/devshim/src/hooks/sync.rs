@@ -2,10 +2,10 @@
 
 use std::ffi::{c_int, c_uint};
 
-use device::Fault;
+use device::{ControlBlock, Fault};
 
 use super::{fail, interpose, keeping_errno};
-use crate::device_state::{now, on_device, wait};
+use crate::device_state::{hang, now, on_device, wait};
 use crate::image;
 
 interpose!(fsync | fdatasync | syncfs: (fd: c_int) -> c_int => synced);
@@ -19,7 +19,10 @@ fn synced(real: impl FnOnce() -> c_int, fd: c_int) -> c_int {
     let entered = now();
     let result = image::synced(fd, real);
     if result == 0 {
-        keeping_errno(|| wait(block, entered, |start| block.sync(start)));
+        keeping_errno(|| {
+            hang(block, ControlBlock::hangs_writes);
+            wait(block, entered, |start| block.sync(start));
+        });
     }
     result
 }
@@ -32,7 +35,10 @@ fn range_synced(real: impl FnOnce() -> c_int, fd: c_int, _offset: i64, _length: 
     let result = real();
     let waits = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     if result == 0 && flags & waits != 0 {
-        keeping_errno(|| wait(block, entered, |start| block.drained(start)));
+        keeping_errno(|| {
+            hang(block, ControlBlock::hangs_writes);
+            wait(block, entered, |start| block.drained(start));
+        });
     }
     result
 }

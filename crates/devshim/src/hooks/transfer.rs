@@ -2,12 +2,12 @@
 
 use std::ffi::{c_int, c_void};
 
-use device::{Extent, Fault};
+use device::{ControlBlock, Extent, Fault};
 use libc::{iovec, off_t, size_t, ssize_t};
 
 use super::{fail, interpose, keeping_errno};
 use crate::device_state::{
-    continues, file_of, now, on_device, state, wait, State, DIRECT, RANDOM, SYNCHRONOUS,
+    continues, file_of, hang, now, on_device, state, wait, State, DIRECT, RANDOM, SYNCHRONOUS,
 };
 use crate::image;
 use crate::usage::has_room;
@@ -204,6 +204,7 @@ fn reading(fd: c_int, offset: Option<u64>, real: impl FnOnce() -> ssize_t) -> ss
 /// descriptor's position. `charge_write` follows the same rule.
 fn charge_read(fd: c_int, entered: u64, begin: Option<u64>, bytes: u64, prefetched: bool) {
     let Some((block, _)) = on_device(fd) else { return };
+    hang(block, ControlBlock::hangs_reads);
     wait(block, entered, |start| match state().and_then(State::cache) {
         Some(cache) => cache.read(start, extent(fd, begin, bytes), prefetched),
         None => block.read(start, bytes, prefetched),
@@ -256,6 +257,7 @@ fn wrote(fd: c_int, offset: Option<u64>, written: u64, synchronous: bool) {
 
 fn charge_write(fd: c_int, entered: u64, begin: Option<u64>, bytes: u64, synchronous: bool) {
     let Some((block, flags)) = on_device(fd) else { return };
+    hang(block, ControlBlock::hangs_writes);
     wait(block, entered, |start| {
         let done = match state().and_then(State::cache) {
             Some(cache) => cache.write(start, extent(fd, begin, bytes)),

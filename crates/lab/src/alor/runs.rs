@@ -277,7 +277,7 @@ pub struct Account {
     pub found: usize,
 }
 
-/// Maximum number of failures in a row. After so many, the next run would most likely fail, too.
+/// Maximum number of consecutive failures. The run after them would most likely fail as well.
 const FAILURES_MAX: usize = 3;
 
 /// Makes every run that does not exist yet. Calls `before` with each case and the number of cases

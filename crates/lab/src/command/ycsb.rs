@@ -28,7 +28,7 @@ pub struct Ycsb {
     /// Maximum duration in seconds; not for load
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
-    /// Number of threads, each of which waits for its answer
+    /// Number of client threads. Each thread has one operation in flight
     #[arg(long, value_name = "N", default_value_t = 64)]
     threads: usize,
     /// Number of commands that a thread sends at once

@@ -8,7 +8,9 @@ use hdrhistogram::Histogram;
 use rocks::freeze::{Freezer, MutexWait};
 use serde::{Deserialize, Serialize};
 
-use super::{key, thread_cpu, Draw, Load, Now, STEPS};
+use types::Draw;
+
+use super::{key, thread_cpu, Load, Now, STEPS};
 
 /// The reported quantiles of reads.
 pub const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
@@ -77,7 +79,7 @@ pub(super) fn read(
     let call_times = |_| CallTimes { calls: histogram(), mutex: Duration::ZERO, mutex_max: Duration::ZERO };
     let mut reader = Reader { due: histogram(), steps: std::array::from_fn(call_times), cpu: Duration::ZERO };
     let mut mutex = MutexWait::measure();
-    let (mut draw, started, mut asked) = (Draw(2), Instant::now(), 0u64);
+    let (mut draw, started, mut asked) = (Draw::new(2), Instant::now(), 0u64);
     let cpu_before = thread_cpu()?;
     while !over.load(Ordering::Acquire) {
         // Reads that became due during a slow read follow at once. They count from when they were

@@ -1,3 +1,5 @@
+use types::Draw;
+
 use super::*;
 
 fn small(seconds: u64) -> Load {
@@ -51,7 +53,7 @@ fn loads_and_variants_that_cannot_be_are_refused() {
 
 #[test]
 fn drawn_keys_cover_all_keys() {
-    let mut draw = Draw(1);
+    let mut draw = Draw::new(1);
     let mut seen = [false; 100];
     (0..2000).for_each(|_| seen[draw.below(100) as usize] = true);
     assert!(seen.iter().all(|seen| *seen));

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use rocks::freeze::{Freezer, Row, Step};
 
-use super::{row, thread_cpu, Draw, Load, Now, Variant, STEPS};
+use types::Draw;
+
+use super::{row, thread_cpu, Load, Now, Variant, STEPS};
 use client::process::ThreadPriority;
 
 #[derive(Default)]
@@ -28,7 +30,7 @@ pub(super) fn write(
     now: &Now,
 ) -> anyhow::Result<Writer> {
     let mut writer = Writer::default();
-    let mut draw = Draw(1);
+    let mut draw = Draw::new(1);
     let mut priority = if variant.low_priority { ThreadPriority::changeable() } else { None };
     let started = Instant::now();
     let mut step_since = started;

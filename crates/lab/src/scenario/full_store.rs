@@ -525,7 +525,7 @@ mod tests {
         }
     }
 
-    /// A run of which nothing is known yet.
+    /// Creates an empty run.
     fn empty() -> FullStore {
         FullStore { looks: Vec::new(), written: Vec::new(), pause: None, moves: Vec::new(), ..full_store() }
     }

@@ -158,7 +158,8 @@ fn a_split_that_is_applied_again_leaves_a_child_that_went_on() {
     let split = whole.after(&RegionChange::Split { at: 8000, new_region: 2 }).unwrap();
     apply(&mut execution, &mut rows, vec![asked(NEXT, "ann", &["SET foo 1", "SET bar 2"])]);
     let before = execution.state(1).cloned().unwrap();
-    // A snapshot brought the child's rows, from after many entries of its own: three keys, and foo is longer.
+    // A snapshot brought the child's rows, from after many entries of its own: three keys, and foo
+    // is longer.
     let child = split.split_off.clone().unwrap();
     let mut later = Execution::new(0, true);
     later.load(2, RegionState::default(), child.slots);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::hand_over::Heir;
 
 const TIMES: StopTimes = StopTimes {
     told_nanos: 50,
@@ -12,7 +13,7 @@ const TIMES: StopTimes = StopTimes {
 /// A region with heirs as (store, lag, up to date).
 fn led(region: RegionId, heirs: &[(StoreId, u64, bool)]) -> Led {
     let heirs = heirs.iter().map(|&(store, lag, is_up_to_date)| Heir { store, lag, is_up_to_date });
-    Led { region, heirs: heirs.collect() }
+    Led { region, heirs: heirs.collect(), can_elect: true }
 }
 
 fn with_others(led: Vec<Led>) -> StopView {

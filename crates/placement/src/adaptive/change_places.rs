@@ -56,7 +56,7 @@ struct Pair {
     slow: StoreIndex,
     fast: StoreIndex,
     spares: u32,
-    /// What the first region gains, what it waits afterwards, and what `spares` loses.
+    /// The gain of the first region, its wait afterwards, and the loss of `spares`.
     own_gain: f64,
     own_after: f64,
     loss: f64,

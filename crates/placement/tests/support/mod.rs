@@ -29,7 +29,10 @@ pub fn region(id: u64, leader: StoreId, peers: &[StoreId]) -> RegionView {
     RegionView {
         id,
         leader: Some(leader),
-        peers: peers.iter().map(|&store| PeerView { store, voter: true, lag: Some(0) }).collect(),
+        peers: peers
+            .iter()
+            .map(|&store| PeerView { store, voter: true, lag: Some(0), unclean: false })
+            .collect(),
         ..RegionView::default()
     }
 }
@@ -118,7 +121,12 @@ fn add_peer(view: &mut ClusterView, region: u64, to: StoreId) {
             peer.voter = true;
         }
         None => {
-            view.regions[region].peers.push(PeerView { store: to, voter: true, lag: Some(0) });
+            view.regions[region].peers.push(PeerView {
+                store: to,
+                voter: true,
+                lag: Some(0),
+                unclean: false,
+            });
             let bytes = view.regions[region].bytes;
             hold(view, to, bytes);
         }

@@ -119,7 +119,7 @@ impl World<'_> {
                 .iter()
                 .map(|peer| {
                     let lag = u64::from(region.committed.saturating_sub(peer.persisted));
-                    PeerView { store: id(peer.store), voter: peer.voter, lag: Some(lag) }
+                    PeerView { store: id(peer.store), voter: peer.voter, lag: Some(lag), unclean: false }
                 })
                 .collect(),
             ..RegionView::default()

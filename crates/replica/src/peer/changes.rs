@@ -21,8 +21,11 @@ impl<L: LogStore> Peer<L> {
         if index <= self.raw.raft.raft_log.applied {
             return;
         }
-        self.apply_changes(config, index, now, out);
+        let is_recovered = self.apply_changes(config, index, now, out);
         self.drive(config, now, out, |raw| raw.advance_apply_to(index));
+        if is_recovered {
+            self.campaign_if_alone(config, now, out);
+        }
         let region = self.region;
         let ready = self.reads.take_ready(index);
         out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
@@ -33,13 +36,15 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Tells the consensus code of the changes through `index`, and the worker of peers that were
-    /// created or removed.
-    fn apply_changes(&mut self, config: &Config, index: LogIndex, now: BootNanos, out: &mut Outbox) {
+    /// created or removed. Returns true if one of the changes recovered the region.
+    fn apply_changes(&mut self, config: &Config, index: LogIndex, now: BootNanos, out: &mut Outbox) -> bool {
+        let mut is_recovered = false;
         while self.pending_changes.front().is_some_and(|pending| pending.index <= index) {
-            let Some(pending) = self.pending_changes.pop_front() else { return };
-            let PendingChange { index: at, conf_change, changed } = pending;
+            let Some(pending) = self.pending_changes.pop_front() else { break };
+            let PendingChange { index: at, conf_changes, changed, recovers } = pending;
+            is_recovered |= recovers;
             let before = std::mem::replace(&mut self.descriptor, changed.region);
-            if let Some(conf_change) = conf_change.filter(|change| !loses(change)) {
+            for conf_change in conf_changes.into_iter().filter(|change| !loses(change)) {
                 self.drive(config, now, out, |raw| {
                     raw.apply_conf_change(&conf_change).expect("the library allows what the descriptor does");
                 });
@@ -77,6 +82,7 @@ impl<L: LogStore> Peer<L> {
                 out.turnover.push(Turnover::Gone { descriptor: self.descriptor.clone() });
             }
         }
+        is_recovered
     }
 
     pub fn change_region(
@@ -191,8 +197,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Tells the other voters of the region before a campaign. A store that took its parent's snapshot from
-    /// after a split has no peer of the split-off region, and could not vote.
+    /// Tells the other voters of the region before a campaign. A store that took its parent's
+    /// snapshot from after a split has no peer of the split-off region, and could not vote.
     pub(super) fn announce_to_voters(&self, out: &mut Outbox) {
         for peer in self.descriptor.peers.iter().filter(|peer| peer.id != self.id) {
             if self.raw.raft.prs().conf().voters().contains(peer.id) {

@@ -36,7 +36,7 @@ use types::{
 };
 
 use crate::action::DropReason;
-use crate::change_entry;
+use crate::change_entry::{self, EntryChange};
 use crate::conf::conf_state_of;
 
 /// Maximum index and term accepted, so that adding to them cannot overflow. No region comes near:
@@ -177,7 +177,10 @@ fn is_readable(entry: &Entry) -> bool {
         return kind == EntryType::EntryNormal;
     }
     match change_entry::decode(&entry.context) {
-        Some((_, RegionChange::Peers(_) | RegionChange::LeaveJoint)) => kind == EntryType::EntryConfChangeV2,
+        Some(
+            EntryChange::Recover(_)
+            | EntryChange::Proposed { change: RegionChange::Peers(_) | RegionChange::LeaveJoint, .. },
+        ) => kind == EntryType::EntryConfChangeV2,
         Some(_) => kind == EntryType::EntryNormal,
         None => false,
     }

@@ -19,7 +19,7 @@
 //! slots tells the source that it has merged away: see `Worker::announced`.
 
 use super::*;
-use crate::change_entry;
+use crate::change_entry::{self, EntryChange};
 use crate::planted::{self, Bug};
 use raft::GetEntriesContext;
 use types::{PeerRole, RegionChange};
@@ -139,7 +139,8 @@ impl<L: LogStore> Peer<L> {
         // A failed read stops the worker in its next turn.
         let entries = log.slice(low.max(log.first_index()), high, None, context).unwrap_or_default();
         for entry in entries.iter().filter(|entry| !entry.context.is_empty()) {
-            if let Some((_, RegionChange::PrepareMerge { into })) = change_entry::decode(&entry.context) {
+            let change = change_entry::decode(&entry.context);
+            if let Some(EntryChange::Proposed { change: RegionChange::PrepareMerge { into }, .. }) = change {
                 heirs.push(into);
             }
         }

@@ -1,13 +1,14 @@
 //! Delivery of the consensus code's output: to the log, to other stores and to apply.
 
 use super::*;
-use crate::change_entry;
-use crate::conf::conf_change_of;
+use crate::change_entry::{self, EntryChange};
+use crate::conf::{conf_change_of, recovery_conf_changes};
 use crate::log_reads::Range;
 use crate::log_store::LogError;
 use crate::log_view::size_of;
 use crate::planted::{self, Bug};
 use raft::eraftpb::Entry;
+use types::META_REGION;
 
 impl<L: LogStore> Peer<L> {
     /// Takes the consensus code's output. Log writes are collected in `unsaved`. Committed entries
@@ -101,6 +102,10 @@ impl<L: LogStore> Peer<L> {
             view.append(&entries);
             let lost = self.proposals.replaced(head, |index| view.term_if_held(index));
             self.lose(lost, out);
+            // No machine's crash may make a region forget who its peers are or which slots it has,
+            // or make the meta region forget anything.
+            let is_meta = self.region == META_REGION;
+            self.unsaved.must_sync |= is_meta || entries.iter().any(|entry| !entry.context.is_empty());
             self.unsaved.append(entries);
         }
         if let Some(state) = ready.hs() {
@@ -128,6 +133,15 @@ impl<L: LogStore> Peer<L> {
         } else {
             self.send(sends, out);
         }
+        // The answer to a heartbeat vouches for the term and for no entry, so it does not wait
+        // behind entries. A leader whose followers are all writing something large would take them
+        // for lost otherwise.
+        let vouches_for_saved = |message: &Message| {
+            message.get_msg_type() == MessageType::MsgHeartbeatResponse && message.term <= self.saved_term
+        };
+        let (prompt, later): (Vec<Message>, _) = vouching.into_iter().partition(vouches_for_saved);
+        vouching = later;
+        self.send(prompt, out);
         if planted::is(Bug::AcknowledgeBeforeSync) {
             self.send(std::mem::take(&mut vouching), out);
         }
@@ -186,20 +200,27 @@ impl<L: LogStore> Peer<L> {
         if entry.context.is_empty() {
             return Ok(Committed { index, term, payload: entry.data, token, change: None });
         }
-        let (expect, change) = change_entry::decode(&entry.context)
+        let change = change_entry::decode(&entry.context)
             .ok_or(Fatal::UnknownChange { region: self.region, index })?;
         // Every peer decides the same here, because the handed-out descriptor follows from the log
         // alone.
         let before = &self.handed_descriptor;
-        let is_meant = expect == before.epoch || planted::is(Bug::EpochIgnored);
-        let changed = if is_meant { before.after_entry(&change, index).ok() } else { None };
+        let changed = change.apply(before, index);
         if let Some(changed) = &changed {
-            let conf_change = conf_change_of(&change, before, &changed.region);
+            let conf_changes = match &change {
+                EntryChange::Proposed { change, .. } => {
+                    conf_change_of(change, before, &changed.region).into_iter().collect()
+                }
+                EntryChange::Recover(_) if planted::is(Bug::RecoveryNotTold) => Vec::new(),
+                EntryChange::Recover(_) => recovery_conf_changes(before, &changed.region),
+            };
+            let recovers = matches!(change, EntryChange::Recover(_));
             self.handed_descriptor = changed.region.clone();
             if let Some(source) = changed.absorbed.clone() {
                 self.takeovers.push_back(Takeover { index, source });
             }
-            self.pending_changes.push_back(PendingChange { index, conf_change, changed: changed.clone() });
+            let changed = changed.clone();
+            self.pending_changes.push_back(PendingChange { index, conf_changes, changed, recovers });
         }
         Ok(Committed { index, term, payload: Bytes::new(), token, change: changed })
     }
@@ -223,6 +244,9 @@ impl<L: LogStore> Peer<L> {
     pub fn persisted(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         let Some(InFlight { ready, snapshot, term, last, messages }) = self.in_flight.take() else { return };
         self.saved_term = term.unwrap_or(0).max(self.saved_term);
+        if self.owes_leadership {
+            self.tell_leadership(out);
+        }
         if let Some((index, term)) = last {
             self.raw.mut_store().persisted(index, term);
         }

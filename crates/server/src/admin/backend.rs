@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+pub use cluster::recovery::{RecoveryPlan, RefusedRegion, RegionPlan, Survivor};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -246,7 +247,18 @@ pub struct CheckedRow {
     pub bytes: u64,
 }
 
-/// The changes of a region's peers and slots.
+/// A peer of the answering store that takes part again although it may have forgotten writes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AcceptedRow {
+    pub store: u64,
+    pub region: u64,
+    pub peer: u64,
+    /// The last index of its log. Entries that the peer acknowledged after it are lost if no other
+    /// peer has them.
+    pub last: u64,
+}
+
+/// A change of a region's peers or slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RegionRequest {
@@ -281,7 +293,61 @@ pub enum StoreRequest {
     Pin { data_weight: Option<f64>, leader_weight: Option<f64> },
 }
 
-/// Why an admin request failed: an HTTP status and a message.
+/// An order to recover regions whose majority is lost for good.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecoverRequest {
+    /// The stores that never come back.
+    pub lost: Vec<u64>,
+    /// Empty: every region that lost its majority with them.
+    #[serde(default)]
+    pub regions: Vec<u64>,
+    /// False: only a plan.
+    #[serde(default)]
+    pub act: bool,
+}
+
+/// The plan of an order, and what became of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecoverRow {
+    pub plan: RecoveryPlan,
+    /// The order's number, once it was carried out.
+    pub order: Option<u64>,
+    /// Regions that go on from a survivor's log, and are led.
+    pub recovered: Vec<u64>,
+    pub failed: Vec<FailedRegion>,
+    /// The lost stores, and whether they are off the list.
+    pub struck: Vec<StruckStore>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailedRegion {
+    pub region: u64,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StruckStore {
+    pub store: u64,
+    /// Why it is still on the list of stores.
+    pub not_struck: Option<String>,
+}
+
+/// The record of a region's recovery.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecoveryRow {
+    pub region: u64,
+    pub order: u64,
+    pub at_unix_ms: u64,
+    /// The store whose log counted.
+    pub keeper: u64,
+    pub lost: Vec<u64>,
+    /// The last entry that a survivor knew to be committed, and the last one that was kept.
+    pub committed: u64,
+    pub last: u64,
+}
+
+/// Why an admin request failed, as an HTTP status and a sentence.
 #[derive(Clone, Debug)]
 pub struct AdminError {
     pub status: u16,
@@ -319,6 +385,13 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn slow_device(&self, factor: f64) -> Answer<'_, ()>;
     /// Measures this store's device again.
     fn probe(&self) -> Answer<'_, ProbeRow>;
+    /// Makes this store's unclean peer of `region` take part again, although it may have forgotten
+    /// writes when the machine crashed. `None` stands for all regions without a leader.
+    fn accept_loss(&self, region: Option<u64>) -> Answer<'_, Vec<AcceptedRow>>;
+    /// Plans the recovery of regions whose majority is lost for good, and carries it out.
+    fn recover(&self, request: RecoverRequest) -> Answer<'_, RecoverRow>;
+    /// Returns the recoveries that are on record in regions.
+    fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>>;
     /// Returns true if this store serves: it leads every region that it holds, or knows the leader.
     fn healthy(&self) -> bool;
     /// Returns the metrics as Prometheus text.

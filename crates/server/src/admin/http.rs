@@ -17,8 +17,14 @@
 //! | `POST /api/v1/regions/{id}/fail` a `FailRequest`: `{"by_panic": true}`, with `enable-debug-command` | the same |
 //! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
 //! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
+//! | `POST /api/v1/recover` a `RecoverRequest`: `{"lost": [1, 2], "act": true}` | a `RecoverRow` |
+//! | `GET /api/v1/recoveries` | rows of `backend` |
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
 //! | `POST /api/v1/probe` `{}` | a `ProbeRow`, after some seconds |
+//! | `POST /api/v1/accept-loss` `{"region": 3}` | `AcceptedRow`s |
+//!
+//! The answer to `recover` may take a minute. `accept-loss` without a region accepts the loss of
+//! all regions that have no leader.
 //!
 //! Every error is `{"error": "..."}` with its status. Requests that change something must declare a
 //! JSON body and must not come from a web page. A browser sends such a request only after a CORS
@@ -39,7 +45,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::{AdminBackend, AdminError, FailRequest, QuarantineRequest, RegionRequest, StoreRequest};
+use super::{
+    AdminBackend, AdminError, FailRequest, QuarantineRequest, RecoverRequest, RegionRequest, StoreRequest,
+};
 
 /// Maximum bytes of a request's body. Real bodies have a few dozen bytes.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -76,6 +84,9 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/status", get(status))
         .route("/api/v1/device", post(device))
         .route("/api/v1/probe", post(probe))
+        .route("/api/v1/accept-loss", post(accept_loss))
+        .route("/api/v1/recover", post(recover))
+        .route("/api/v1/recoveries", get(recoveries))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not support this method")
@@ -326,6 +337,27 @@ struct NoParameters {}
 async fn probe(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
     let NoParameters {} = parse(&headers, body)?;
     Ok(Json(backend.probe().await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AcceptLossRequest {
+    #[serde(default)]
+    region: Option<u64>,
+}
+
+async fn accept_loss(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
+    let AcceptLossRequest { region } = parse(&headers, body)?;
+    Ok(Json(backend.accept_loss(region).await?))
+}
+
+async fn recover(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
+    let request: RecoverRequest = parse(&headers, body)?;
+    Ok(Json(backend.recover(request).await?))
+}
+
+async fn recoveries(State(backend): Backend) -> Outcome<impl Serialize> {
+    Ok(Json(backend.recoveries().await?))
 }
 
 #[cfg(test)]

@@ -220,7 +220,7 @@ pub(super) async fn skip(
 
 /// Has the quarantined peer removed, as the leader of the meta region. Placement makes a new one.
 pub(super) async fn refill(store: &Store, region: RegionId, from: StoreId) -> Result<Value, NotAnswered> {
-    if store.cluster.quarantined().get(&(region, from)).is_none() {
+    if !store.cluster.quarantined().contains_key(&(region, from)) {
         let text = format!("the peer of region {region} on store {from} is not quarantined");
         return Err(refuse(404, text).into());
     }

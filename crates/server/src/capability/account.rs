@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use node::hang::Pending;
 use parking_lot::Mutex;
+use types::BootNanos;
 
 use crate::clock;
 
@@ -20,7 +22,18 @@ const WRITERS: [&str; 6] = [LOG, "lives", "flusher", "snap-make", "snap-receive"
 
 const LOG: &str = "log";
 
-/// Measures how long the log thread is in calls to its device. Only the log thread writes this.
+/// The largest entry written lately. Its rows are flushed and compacted some time later. The device
+/// writes the entry whole each time, and other operations wait for that.
+#[derive(Default)]
+struct Largest {
+    bytes: u64,
+    at: BootNanos,
+}
+
+/// Nanoseconds for which the largest entry is remembered.
+const LARGEST_KEPT_NANOS: u64 = 600_000_000_000;
+
+/// The times of the log thread's calls to its device. Only the log thread writes them.
 #[derive(Default)]
 pub struct LogClock {
     /// The directory under `/proc` of the log thread, once the thread runs.
@@ -29,6 +42,9 @@ pub struct LogClock {
     syncs: AtomicU64,
     /// The start of the present call; 0 if there is none.
     since_ns: AtomicU64,
+    /// Bytes of the call under way.
+    bytes: AtomicU64,
+    largest: Mutex<Largest>,
 }
 
 impl LogClock {
@@ -39,9 +55,10 @@ impl LogClock {
         *self.thread.lock() = Some(thread.map_err(|error| error.kind()));
     }
 
-    /// Adds the time of `call`, and a sync if `synced` says that it made one.
-    pub fn during<T>(&self, call: impl FnOnce() -> T, synced: impl FnOnce(&T) -> bool) -> T {
+    /// Counts the time of `call`, which writes `bytes` bytes, and a sync if it made one.
+    pub fn during<T>(&self, bytes: u64, call: impl FnOnce() -> T, synced: impl FnOnce(&T) -> bool) -> T {
         let began = clock::boot_nanos();
+        self.bytes.store(bytes, Ordering::Relaxed);
         self.since_ns.store(began, Ordering::Relaxed);
         let outcome = call();
         // In this order no reader counts the call twice.
@@ -51,6 +68,33 @@ impl LogClock {
             self.syncs.fetch_add(1, Ordering::Relaxed);
         }
         outcome
+    }
+
+    /// Returns the call that is under way.
+    pub fn pending(&self) -> Option<Pending> {
+        let began = self.since_ns.load(Ordering::Relaxed);
+        let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(self.largest_lately());
+        (began > 0).then_some(Pending { began, bytes })
+    }
+
+    /// Records the size of an entry in bytes.
+    pub fn note_entry(&self, bytes: u64) {
+        let now = clock::boot_nanos();
+        let mut largest = self.largest.lock();
+        if bytes >= largest.bytes || now.saturating_sub(largest.at) > LARGEST_KEPT_NANOS {
+            *largest = Largest { bytes, at: now };
+        }
+    }
+
+    /// Returns the size of the largest entry of the last ten minutes, in bytes.
+    pub fn largest_lately(&self) -> u64 {
+        let largest = self.largest.lock();
+        let is_old = clock::boot_nanos().saturating_sub(largest.at) > LARGEST_KEPT_NANOS;
+        if is_old {
+            0
+        } else {
+            largest.bytes
+        }
     }
 
     pub fn syncs(&self) -> u64 {
@@ -238,7 +282,7 @@ mod tests {
                 begun.send(()).unwrap();
                 told_to_end.recv()
             };
-            of_thread.during(wait, |_| true).unwrap();
+            of_thread.during(0, wait, |_| true).unwrap();
             has_ended(&of_thread)
         });
         fn has_ended(clock: &LogClock) -> (Duration, Duration) {

@@ -106,7 +106,7 @@ impl Kept {
         let kept: Kept = serde_json::from_value(value).map_err(|e| unreadable(e.to_string()))?;
         let rate = kept.measured.write_bytes_per_s;
         if !(rate.is_finite() && rate > 0.0) {
-            return Err(unreadable(format!("it claims a write rate of {rate} bytes/s")));
+            return Err(unreadable(format!("it says that the device writes {rate} bytes/s")));
         }
         let DeviceSpread { write, sync, read } = kept.spread;
         if ![write, sync, read].into_iter().all(|spread| spread.is_finite() && spread >= 1.0) {

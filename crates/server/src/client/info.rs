@@ -55,6 +55,9 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("uptime_in_days", &(uptime / 86_400));
             field("clock_offset_ms", &store.wall.offset_ms().unwrap_or(0));
             field("clock_off", &u8::from(store.wall.is_off()));
+            field("device_hanging", &u8::from(store.hanging.is_hanging()));
+            field("device_log_wait_ms", &store.hanging.log_waited().as_millis());
+            field("device_read_wait_ms", &store.hanging.read_waited().as_millis());
         }
         "clients" => {
             field("connected_clients", &store.clients.count());
@@ -85,6 +88,18 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("aof_enabled", &1);
             field("aof_last_write_status", &if store.disk.is_full() { "err" } else { "ok" });
             field("rdb_bgsave_in_progress", &0);
+            let unsynced = &store.unsynced;
+            field("acknowledges_unsynced", &u8::from(unsynced.acknowledges_unsynced()));
+            field("unclean_peers", &unsynced.unclean().len());
+            field("accepted_losses", &unsynced.accepted());
+            field("incomplete_regions", &unsynced.incomplete().len());
+            for region in unsynced.incomplete() {
+                let (last, stamp_ms) = (region.last, region.stamp_ms.unwrap_or(0));
+                field(
+                    &format!("incomplete_region_{}", region.region),
+                    &format!("index={last},time_ms={stamp_ms}"),
+                );
+            }
         }
         "stats" => {
             let quarantined = store.quarantines.all();

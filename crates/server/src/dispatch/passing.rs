@@ -1,8 +1,8 @@
 //! The encoding of commands that one store passes to another, and of their answers.
 //!
 //! ```text
-//! request   region u64, version of its range u64, patience ms u32, then per command: db u16, flags u8 (1: RESP3 shapes),
-//!           argument count u32, (length u32, bytes)*
+//! request   region u64, version of its range u64, patience ms u32, then per command: db u16,
+//!           flags u8 (1: RESP3 shapes), argument count u32, (length u32, bytes)*
 //! answer    per command: length u32, the encoded reply in the protocol of the flags; empty if
 //!           the command was not executed, because the region no longer owns its slot
 //! ```

@@ -61,8 +61,8 @@ pub struct Applier {
 }
 
 impl Applier {
-    /// Reads and publishes how far each region is applied. The sender is for whoever replaces rows.
-    /// `marks`: of peers that are quarantined or skip entries.
+    /// Reads and publishes the applied index of each region. The sender is for the thread that
+    /// replaces rows. `marks` are those of peers that are quarantined or skip entries.
     pub fn new(
         parts: Parts,
         lives: Sender<lifecycle::Job>,

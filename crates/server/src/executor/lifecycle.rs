@@ -1,5 +1,5 @@
-//! The thread that executes the steps of `node::lifecycle`, which replace a region's rows by a snapshot
-//! or remove a peer. A step without room waits for room, or until the store stops.
+//! The thread that executes the steps of `node::lifecycle`, which replace a region's rows by a
+//! snapshot or remove a peer. A step without room waits for room, or until the store stops.
 //!
 //! A region that merged into another one is removed like any other. Its rows in slots that now
 //! belong to the other region stay, because `destroy_region` checks the descriptors that are here.

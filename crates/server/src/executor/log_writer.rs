@@ -39,6 +39,8 @@ pub struct LogWriter<L> {
     parts: Parts,
     /// The time by which appended batches without a sync must be synced.
     sync_at: Option<Instant>,
+    /// Bytes of entries appended since the last sync.
+    unsynced: u64,
 }
 
 /// The store stops while a batch waits for room. The batch was never acknowledged and is given up.
@@ -46,7 +48,7 @@ struct GivenUp;
 
 impl<L: Log> LogWriter<L> {
     pub fn new(log: L, batches: BatchReceiver, parts: Parts) -> LogWriter<L> {
-        LogWriter { log, batches, parts, sync_at: None }
+        LogWriter { log, batches, parts, sync_at: None, unsynced: 0 }
     }
 
     /// Runs until the worker has ended.
@@ -91,16 +93,20 @@ impl<L: Log> LogWriter<L> {
 
     fn append(&mut self, batch: &LogBatch, sync: bool) -> Result<(), GivenUp> {
         let started = Instant::now();
+        let (bytes, largest) = batch.entry_sizes();
+        self.unsynced = self.unsynced.saturating_add(bytes);
+        self.parts.log_clock.note_entry(largest);
         let mut told = false;
         loop {
             let clock = &self.parts.log_clock;
-            match clock.during(|| self.log.append(batch, sync), |done| sync && done.is_ok()) {
+            match clock.during(self.unsynced, || self.log.append(batch, sync), |done| sync && done.is_ok()) {
                 Ok(written) => {
                     let metrics = &self.parts.metrics;
                     metrics.log_batches.inc();
                     metrics.log_bytes.inc_by(written.bytes as u64);
                     if sync {
                         metrics.log_syncs.inc();
+                        self.unsynced = 0;
                     }
                     metrics.log_sync.record(started.elapsed());
                     if told {
@@ -124,11 +130,12 @@ impl<L: Log> LogWriter<L> {
         }
     }
 
-    /// Syncs the log. Returns false if there is no room and the sync must be repeated.
-    fn sync(&self) -> bool {
+    /// False: there is no room, and it must be tried again.
+    fn sync(&mut self) -> bool {
         let started = Instant::now();
-        match self.parts.log_clock.during(|| self.log.sync(), Result::is_ok) {
+        match self.parts.log_clock.during(self.unsynced, || self.log.sync(), Result::is_ok) {
             Ok(_) => {
+                self.unsynced = 0;
                 self.parts.metrics.log_syncs.inc();
                 self.parts.metrics.log_sync.record(started.elapsed());
                 true

@@ -18,6 +18,7 @@ use crate::metrics::Metrics;
 use crate::quarantines::Quarantines;
 use crate::regions::Regions;
 use crate::transport::Transport;
+use crate::unsynced::Unsynced;
 use crate::wall_clock::WallClock;
 
 /// The shared parts. Each thread has a clone.
@@ -37,6 +38,7 @@ pub struct Parts {
     pub worker: WorkerSender,
     pub levels: Arc<Levels>,
     pub checks: Arc<Checks>,
+    pub unsynced: Arc<Unsynced>,
     pub quarantines: Arc<Quarantines>,
     pub ends: Arc<Ends>,
 }

@@ -159,6 +159,13 @@ impl RegionWorker {
             ToWorker::SnapshotApplied { region } => {
                 self.shard.step(Input::SnapshotApplied { region }, now);
             }
+            ToWorker::Survey { reply } => drop(reply.send(self.shard.recovery_reports(now))),
+            ToWorker::Recovery { steps, reply } => {
+                let outcomes = steps.iter().map(|step| (step.region(), self.shard.recovery(step, now)));
+                let refused =
+                    outcomes.filter_map(|(region, outcome)| Some((region, outcome.err()?.to_string())));
+                let _ = reply.send(refused.collect());
+            }
         }
     }
 
@@ -264,6 +271,7 @@ impl RegionWorker {
         self.parts.levels.publish(self.apply.bytes(), self.shard.withheld_bytes());
         let put_off = &self.parts.metrics.raft_appends_put_off;
         put_off.inc_by(self.shard.entry_memory().refused() - put_off.get());
+        self.parts.unsynced.publish(self.shard.unclean());
         let awake: BTreeSet<RegionId> = self.shard.awake().collect();
         let status = |region| self.shard.status(region, now);
         self.parts.regions.publish(awake.union(&self.published).copied(), status);

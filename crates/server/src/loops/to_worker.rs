@@ -1,5 +1,6 @@
 //! The messages to the region worker: one closed enum, one queue.
 
+use cluster::recovery::{PeerReport, RecoveryStep};
 use cluster::Mark;
 use node::{Messages, Outcome, Refusal, Submit};
 use replica::Input;
@@ -74,6 +75,15 @@ pub enum ToWorker {
     },
     SnapshotApplied {
         region: RegionId,
+    },
+    /// Report the facts about this store's peers that an order to recover regions needs.
+    Survey {
+        reply: oneshot::Sender<Vec<PeerReport>>,
+    },
+    /// Take steps of such an order. The reply lists the refused ones with their reasons.
+    Recovery {
+        steps: Vec<RecoveryStep>,
+        reply: oneshot::Sender<Vec<(RegionId, String)>>,
     },
     /// The region's peer is quarantined, or skips entries, and that is written.
     Held {

@@ -1,8 +1,9 @@
 //! The consequences of refusals by other stores.
 //!
-//! A member that refuses this store has proved its identity, but may still lie, because any store
-//! that has joined is a member. So no single store can stop this one while this one holds a list of
-//! stores with its own key in it.
+//! A member that refuses has proved who it is, but it may lie, because any store that has joined is
+//! a member. So no single other store can end this one, as long as it holds a list of stores with
+//! its own key in it. The exception is a store that was declared lost, because two such stores
+//! would believe each other.
 
 use std::collections::BTreeMap;
 
@@ -57,6 +58,14 @@ impl Refusals {
             }
             RefusalReason::Removed if is_news => Consequence::Await,
             RefusalReason::Removed => Consequence::Nothing,
+            // The stores that could confirm this report may be lost, too. Together with them this
+            // store would be the majority of regions that have gone on without it, so it ends at
+            // the first report of a member.
+            RefusalReason::DeclaredLost if self.has_ended => Consequence::Nothing,
+            RefusalReason::DeclaredLost => {
+                self.has_ended = true;
+                Consequence::End
+            }
             RefusalReason::Wrong => tell,
             RefusalReason::NotYetKnown => Consequence::Nothing,
         }
@@ -94,6 +103,15 @@ mod tests {
         assert_eq!(refusals.hear(2, &removed, own), Consequence::Await);
         assert_eq!(refusals.hear(3, &removed, own), Consequence::End, "two of three");
         assert_eq!(refusals.hear(1, &removed, own), Consequence::Nothing, "the stop is in progress");
+    }
+
+    #[test]
+    fn a_store_that_was_declared_lost_heeds_the_first_survivor() {
+        let own = Own { is_agreed: true, others: 2 };
+        let mut refusals = Refusals::default();
+        let lost = refusal(RefusalReason::DeclaredLost);
+        assert_eq!(refusals.hear(1, &lost, own), Consequence::End);
+        assert_eq!(refusals.hear(1, &lost, own), Consequence::Nothing, "it is under way");
     }
 
     #[test]

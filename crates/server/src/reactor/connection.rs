@@ -43,8 +43,8 @@ pub struct Connection {
     memory: Arc<ClientMemory>,
     held: Held,
     pub submitted: Vec<Submitted>,
-    /// Likely size of the replies to reads that tasks carry out, in bytes. Nothing else counts these replies before
-    /// they arrive.
+    /// Likely size of the replies to reads that tasks carry out, in bytes. Nothing else counts
+    /// these replies before they arrive.
     expected: usize,
     /// Tasks that carry out parts. They end with the connection.
     pub tasks: Vec<AbortHandle>,

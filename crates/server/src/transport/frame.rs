@@ -110,6 +110,9 @@ pub enum RefusalReason {
     /// The receiver does not know a store with this number, and asks other stores whether there is
     /// one.
     NotYetKnown = 3,
+    /// The store was removed after an operator had declared it lost, and regions went on without
+    /// it.
+    DeclaredLost = 4,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,6 +247,7 @@ fn decode_refusal(bytes: &mut Bytes) -> Result<Refusal, FrameError> {
         1 => RefusalReason::OtherKey,
         2 => RefusalReason::Removed,
         3 => RefusalReason::NotYetKnown,
+        4 => RefusalReason::DeclaredLost,
         other => return Err(FrameError::UnknownRefusal(other)),
     };
     let text = std::str::from_utf8(bytes).map_err(|_| FrameError::NoText)?.to_owned();

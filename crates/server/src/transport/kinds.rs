@@ -8,6 +8,8 @@ pub const REQUEST_ADMIN: u8 = 2;
 pub const REQUEST_MEMBERS: u8 = 3;
 /// A request to join the cluster.
 pub const REQUEST_JOIN: u8 = 4;
+/// For what an operator's order to recover regions needs of a survivor.
+pub const REQUEST_RECOVER: u8 = 5;
 
 /// The statuses of answers.
 pub const STATUS_DONE: u8 = 0;

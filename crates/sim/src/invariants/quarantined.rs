@@ -28,12 +28,10 @@ impl Invariant for Quarantined {
                     ));
                 }
             }
-            Observation::Leased { store, region, applied } => {
-                if self.held.contains_key(&(*store, *region)) {
-                    return Err(format!(
-                        "store {store} has a lease of region {region} at {applied}, and is quarantined"
-                    ));
-                }
+            Observation::Leased { store, region, applied } if self.held.contains_key(&(*store, *region)) => {
+                return Err(format!(
+                    "store {store} has a lease of region {region} at {applied}, and is quarantined"
+                ));
             }
             _ => {}
         }

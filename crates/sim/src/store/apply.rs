@@ -175,6 +175,7 @@ impl World {
         self.wake_apply(id);
         // Full memtables are flushed without a request.
         if self.rng.chance(4) && self.without_room(id).is_none() {
+            self.sync_before_flush(id);
             self.store_mut(id).durable.engine.flush_some();
         }
     }

@@ -17,8 +17,9 @@ use crate::world::{Work, World};
 const PERIOD: u64 = 8;
 
 impl World {
-    /// Orders the checks that are due at `id`, in half of the seeds. An order is a log entry, and a voter that
-    /// misses it cannot win an election: with checks everywhere, clusters whose logs stand still would not be tried.
+    /// Orders the checks that are due at `id`, in half of the seeds. An order is a log entry, and a
+    /// voter that misses it cannot win an election: with checks everywhere, clusters whose logs
+    /// stand still would not be tried.
     pub(super) fn order_checks(&mut self, id: StoreId) {
         if self.seed % 2 == 1 {
             return;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{
     LeadReport, MetaCommand, Order, PeerProgress, Route, Step, StoreFacts, StoreHeartbeat, StoreKey,
-    StoreRecord,
+    StoreRecord, UNCLEAN_MAX,
 };
 use node::{Leadership, Work as Proposal};
 use placement::{Capability, PlanLimits, Policy};
@@ -27,6 +27,7 @@ const POLICIES: [Policy; 4] = [Policy::Even, Policy::LeaderOnly, Policy::Alor, P
 impl World {
     pub(super) fn heartbeat(&mut self, id: StoreId) {
         self.schedule_work(id, PERIOD, Work::Heartbeat);
+        self.look_at_device(id);
         self.report(id);
         self.plan_round(id);
     }
@@ -53,6 +54,7 @@ impl World {
             seq: process.seq,
             wall_ms,
             clock_off,
+            hanging: process.device.is_hanging(),
             out_of_room,
             stopping: process.stopping.is_some(),
             capability: capability(id),
@@ -60,6 +62,7 @@ impl World {
             capacity_bytes: 1 << 30,
             leads: process.book.tell(process.seq, process.seq % FULL == 0),
             checks: process.checks.tell(boot),
+            unclean: process.shard.unclean().into_iter().take(UNCLEAN_MAX).collect(),
             quarantined: process.quarantined(),
             ..StoreHeartbeat::default()
         };

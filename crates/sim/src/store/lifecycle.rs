@@ -61,6 +61,9 @@ impl World {
     }
 
     fn do_step(&mut self, id: StoreId, region: RegionId, step: Step) {
+        if matches!(step, Step::ReplaceRows { .. } | Step::Flush | Step::DeleteRows) {
+            self.sync_before_flush(id);
+        }
         match step {
             Step::HideRows => {
                 if let Some(shared) = self.process(id).and_then(|process| process.regions.get_mut(&region)) {

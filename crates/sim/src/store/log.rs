@@ -4,9 +4,13 @@
 use replica::{Input, LogBatch, LogStore};
 use types::{LogIndex, RegionId, StoreId, Term};
 
+use super::Fsync;
 use crate::clock::MILLISECOND;
 use crate::observation::Observation;
 use crate::world::{Work, World};
+
+/// How often a write that hangs is asked whether it does still.
+const HANG_LOOK: u64 = 200 * MILLISECOND;
 
 pub(super) enum ToLog {
     Append(LogBatch),
@@ -34,19 +38,31 @@ impl World {
                     process.log_is_busy = true;
                     let batch = batch.clone();
                     disk.append(&batch);
-                    // If the device is full, the write is repeated until there is room.
-                    let delay = self.log_delay(id) + self.without_room(id).unwrap_or(0);
+                    // At a full device the write is tried again until there is room.
+                    let without_room = self.without_room(id).unwrap_or(0);
+                    let delay = self.log_delay(id) + without_room;
+                    self.log_write_began(id, without_room);
                     self.schedule_work(id, delay, Work::Logged);
                 }
             }
         }
     }
 
-    /// Ends the write at the head of the queue, which is now synced.
+    /// The write at the head of the queue is done, and synced if it must be.
     pub(super) fn logged(&mut self, id: StoreId) {
-        self.stores[&id].durable.disk.sync();
+        if let Some(left) = self.stores[&id].hung_until.checked_sub(self.now).filter(|&left| left > 0) {
+            return self.schedule_work(id, left.min(HANG_LOOK), Work::Logged);
+        }
+        let is_synced = self.stores[&id].fsync == Fsync::Always;
+        let Some(process) = self.process(id) else { return };
+        let must_sync = matches!(process.log.front(), Some(ToLog::Append(batch)) if batch.must_sync);
+        match is_synced || must_sync {
+            true => self.stores[&id].durable.disk.sync(),
+            false => self.sync_soon(id),
+        }
         let Some(process) = self.process(id) else { return };
         process.log_is_busy = false;
+        process.device.log_write_ended();
         let Some(ToLog::Append(batch)) = process.log.pop_front() else { return };
         let disk = self.stores[&id].durable.disk.clone();
         for write in batch.writes.iter().filter(|write| !write.entries.is_empty()) {
@@ -99,6 +115,7 @@ impl World {
         if self.without_room(id).is_some() {
             return;
         }
+        self.sync_before_flush(id);
         self.store_mut(id).durable.engine.flush_below(memtables);
         for (region, index) in applied {
             self.input(id, Input::Flushed { region, index });

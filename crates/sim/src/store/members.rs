@@ -42,6 +42,7 @@ impl World {
         let boot = self.rng.between(10, 100_000) * SECOND;
         let drift = Plan::drift(&mut self.rng);
         self.stores.insert(store, Store::new(Clock::new(self.now, boot, drift)));
+        self.draw_fsync(store);
         let delay = self.rng.below(500) * MILLISECOND;
         self.schedule(delay, Event::Start { store });
     }

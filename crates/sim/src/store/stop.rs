@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use node::stop::{Led, PlannedStop, StopPhase, StopTimes, StopView};
+use node::stop::{PlannedStop, StopPhase, StopTimes, StopView};
 use replica::{Input, Role};
 use types::{BootNanos, RegionId, StoreId};
 
@@ -80,10 +80,8 @@ impl World {
         let connections = self.waiting_clients(id);
         let Some(process) = self.process(id) else { return StopView::default() };
         let takes_leads = |other| process.ledger.takes_on(other, boot);
-        let statuses = process.shard.regions().filter_map(|region| process.shard.status(region, boot));
-        let led = statuses.filter(|status| status.role == Role::Leader);
         StopView {
-            led: led.map(|status| Led::of(&status, id, takes_leads)).collect(),
+            led: process.led_regions(id, boot),
             has_others: others.into_iter().any(takes_leads),
             connections,
             ..StopView::default()
@@ -110,6 +108,9 @@ impl World {
         self.say(&format!("store {id} stops by plan, {unanswered} clients wait"));
         self.observe(&Observation::StopEnded { store: id, unanswered, has_waited });
         self.crash(id, false);
+        let store = self.store_mut(id);
+        store.durable.disk.sync();
+        store.mark = store.mark.stopped();
         let down = self.rng.between(50, 1500) * MILLISECOND;
         self.schedule(down, Event::Start { store: id });
     }

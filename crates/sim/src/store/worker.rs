@@ -5,6 +5,7 @@ use node::{Effect, Input, Leadership, Moment, Outcome as Answered, Submit, Watch
 use replica::{Input as RaftInput, Role};
 use types::{RegionId, StoreId};
 
+use super::hang::HUNG_LOG_BYTES;
 use super::log::ToLog;
 use super::{Asker, PartId, ToShard, ENTRIES_HELD_MAX};
 use crate::client::PATIENCE;
@@ -40,7 +41,7 @@ impl World {
         }
     }
 
-    pub(super) fn input(&mut self, id: StoreId, input: RaftInput) {
+    pub(crate) fn input(&mut self, id: StoreId, input: RaftInput) {
         self.tell(id, Input::Raft(input));
     }
 
@@ -132,14 +133,18 @@ impl World {
     }
 
     fn look_at_memory(&mut self, id: StoreId) {
+        let boot = self.boot(id);
         let Some(process) = self.process(id) else { return };
         let withheld = process.shard.withheld_bytes() > 0;
         let refused = process.memory.refused()
             - std::mem::replace(&mut process.appends_refused, process.memory.refused());
         let held = process.memory.held();
+        // Until a hang is noticed, a leader adds proposals of clients to what waits for the log.
+        let hung = if process.device.waits_long(boot) { HUNG_LOG_BYTES } else { 0 };
+        let most = ENTRIES_HELD_MAX + hung;
         self.tally.withheld += u64::from(withheld);
         self.tally.appends_refused += refused;
-        if held > ENTRIES_HELD_MAX {
+        if held > most {
             self.violate("memory", format!("store {id} holds {held} bytes of its logs"));
         }
     }

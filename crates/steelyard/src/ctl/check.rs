@@ -1,4 +1,5 @@
-//! `steelyard ctl check`: has each region's replicas compared, one region after the other, and shows what was found.
+//! `steelyard ctl check`: has each region's replicas compared, one region after the other, and
+//! shows what was found.
 
 use anyhow::anyhow;
 use client::admin::AdminClient;

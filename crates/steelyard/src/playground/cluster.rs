@@ -285,6 +285,14 @@ pub fn choose_place(dir: Option<&Path>, emulated: bool) -> anyhow::Result<(Place
     Ok((Place::Temporary(temp), note))
 }
 
+/// Returns the path of the program `steelyard`: this process's own, or the one beside the
+/// laboratory.
+pub fn program() -> std::io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let is_lab = own.file_name().is_some_and(|name| name == "steelyard-lab");
+    Ok(if is_lab { own.with_file_name("steelyard") } else { own })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,11 +306,4 @@ mod tests {
             assert_eq!(output.stdout, word.as_bytes());
         }
     }
-}
-
-/// Returns the path of the program `steelyard`: this process's own, or the one beside the laboratory.
-pub fn program() -> std::io::Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let is_lab = own.file_name().is_some_and(|name| name == "steelyard-lab");
-    Ok(if is_lab { own.with_file_name("steelyard") } else { own })
 }

@@ -95,7 +95,12 @@ pub struct Options {
     /// When to sync the Raft log: always, everysec, no [default: always]
     #[arg(long, value_name = "WHEN")]
     pub fsync: Option<String>,
-    /// RAM that the store uses for memtables, caches, entries, messages and clients [default: 1gb]
+    /// The file that names the present boot of the machine, by which --fsync everysec and no tell
+    /// its crash [default: /proc/sys/kernel/random/boot_id]
+    #[arg(long, value_name = "FILE")]
+    pub boot_id_file: Option<PathBuf>,
+    /// RAM that the store is divided into: memtables, caches, entries, messages, clients [default:
+    /// 1gb]
     #[arg(long, value_name = "SIZE")]
     pub maxmemory: Option<Size>,
     /// Free space of the device below which the store gives up its leads, if another store with
@@ -196,6 +201,7 @@ impl Options {
             maxclients: self.maxclients.or(file.maxclients),
             protected_mode: self.protected_mode.or(file.protected_mode),
             fsync: self.fsync.or(file.fsync),
+            boot_id_file: self.boot_id_file.or(file.boot_id_file),
             maxmemory: self.maxmemory.or(file.maxmemory),
             reserve: self.reserve.or(file.reserve),
             raft_log_size: self.raft_log_size.or(file.raft_log_size),

@@ -3,12 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use crate::disk::{under_all, Disk};
 use crate::stores::wire::Wire;
 use crate::stores::{eventually, say, Plan, Store};
-use crate::{await_operations, judge, load, move_leader, pause, rounds, three, warm_up, Stores, REGION};
+use crate::{await_operations, judge, load, move_leader, pause, rounds, row, three, warm_up, Stores, REGION};
 
 const SECOND_NS: i64 = 1_000_000_000;
 const HOUR_NS: i64 = 3600 * SECOND_NS;
@@ -33,12 +31,6 @@ fn config(store: &Store, name: &str, value: &str) {
     });
 }
 
-/// Returns the row of store `of` in the answer of `asked` to `ctl stores`.
-fn row(asked: &Store, of: usize) -> Option<Value> {
-    let rows = asked.host().ctl(&["stores"]).ok()?;
-    rows.as_array()?.iter().find(|row| row["id"] == of as u64).cloned()
-}
-
 #[test]
 fn histories_stay_linearizable_while_wall_clocks_jump_by_hours() {
     let _place = crate::place();
@@ -52,7 +44,7 @@ fn histories_stay_linearizable_while_wall_clocks_jump_by_hours() {
         let offset = [HOUR_NS, -HOUR_NS, 30 * 24 * HOUR_NS, 0][round as usize % 4];
         disks[leader].control.set_wall_offset(offset);
         await_operations(&load, 200);
-        move_leader(&stores.all[leader], (leader + 1) % 3);
+        move_leader(&stores, (leader + 1) % 3);
         await_operations(&load, 200);
     }
     judge(load.finish());
@@ -91,7 +83,7 @@ fn a_key_that_has_expired_stays_gone_under_a_leader_whose_clock_is_behind() {
 
     let next = (leader + 1) % 3;
     disks[next].control.set_wall_offset(-HOUR_NS);
-    move_leader(&stores.all[leader], next);
+    move_leader(&stores, next);
     eventually("the store whose clock is behind leads", || (stores.leader(REGION) == next).then_some(()));
     let mut wire = Wire::open(stores.all[next].client);
     assert_eq!(wire.text(&["GET", "short"]), None, "it came back");

@@ -72,7 +72,8 @@ fn a_store_killed_on_a_full_device_starts_there_or_says_why_not_and_has_everythi
         warm_up(&load);
         let store = round as usize % 3;
         stores.all[store].kill();
-        // From nothing to what the engines' first files take: recovery stops in another place each time.
+        // From nothing to what the engines' first files take: recovery stops in another place each
+        // time.
         disks[store].leave_room([0, 100 << 10, 3 << 20][round as usize % 3]);
         stores.all[store].spawn();
         pause(1000);

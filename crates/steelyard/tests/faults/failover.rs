@@ -27,7 +27,7 @@ fn reads_during_and_after_transfers_see_every_write_before_them() {
     warm_up(&load);
     for _ in 0..rounds(6) {
         let leader = stores.leader(REGION);
-        move_leader(&stores.all[leader], (leader + 1) % 3);
+        move_leader(&stores, (leader + 1) % 3);
         await_operations(&load, 100);
     }
     judge(load.finish());

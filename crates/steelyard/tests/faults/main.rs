@@ -10,13 +10,16 @@ mod clocks;
 mod disk;
 mod disks;
 mod failover;
+mod hangs;
 mod identity;
+mod large_values;
 mod partitions;
 mod power;
 mod recycling;
 #[path = "../stores/mod.rs"]
 mod stores;
 mod tails;
+mod unsynced;
 
 use std::net::SocketAddr;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -98,14 +101,23 @@ fn judge(recording: Recording) {
     recording.judge().expect(LEAST_PER_SECOND);
 }
 
+/// Returns the row of one store in another store's `ctl stores`.
+fn row(asked: &Store, of: usize) -> Option<serde_json::Value> {
+    let rows = asked.host().ctl(&["stores"]).ok()?;
+    rows.as_array()?.iter().find(|row| row["id"] == of as u64).cloned()
+}
+
 fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Asks for a transfer of the region's leadership until the request is accepted.
-fn move_leader(asked: &Store, to: usize) {
+/// Has the leader transfer its leadership to `to`. Returns once it has accepted, or once `to` leads.
+fn move_leader(stores: &Stores, to: usize) {
     let words = ["move-leader", &REGION.to_string(), &to.to_string()];
-    stores::eventually("a transfer is accepted", || asked.host().ctl(&words).ok().map(drop));
+    stores::eventually("a transfer is accepted", || {
+        let leader = stores.leader(REGION);
+        (leader == to || stores.all[leader].host().ctl(&words).is_ok()).then_some(())
+    });
 }
 
 /// Waits until one of the `asked` stores believes that one of them leads the region, and returns

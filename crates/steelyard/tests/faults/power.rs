@@ -22,7 +22,8 @@ fn lose_power_again_and_again(name: &str, plan: &Plan, shape: Shape, rounds: u64
         warm_up(&load);
         stores.kill_all();
         for (disk, seed) in disks.iter().zip(round * 100..) {
-            // The first time as little as a disk may keep; then anything between that and all of it.
+            // The first time as little as a disk may keep; then anything between that and all of
+            // it.
             let survival = if round == 0 { Survival::Synced } else { Survival::Torn(seed) };
             disk.lose_power(survival);
         }
@@ -40,7 +41,8 @@ fn what_was_acknowledged_survives_a_loss_of_power_everywhere() {
 
 #[test]
 fn a_loss_of_power_between_flushes_and_compactions_loses_nothing() {
-    // Memtables so small, and values so large, that files of RocksDB and of the log come and go all the time.
+    // Memtables so small, and values so large, that files of RocksDB and of the log come and go all
+    // the time.
     let plan = Plan { flags: SMALL, ..three() };
     let shape = Shape { value_bytes: 16 << 10, ..Shape::default() };
     lose_power_again_and_again("power-flushes", &plan, shape, rounds(2));

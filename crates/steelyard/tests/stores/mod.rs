@@ -40,6 +40,17 @@ pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+/// Runs `steelyard ctl` on the store `asked`. Returns what it prints, or its error.
+pub fn ctl(stores: &Stores, asked: usize, words: &[&str]) -> Result<String, String> {
+    let admin = stores.all[asked].admin().address().to_string();
+    let output = steelyard().arg("ctl").args(["--admin", &admin]).args(words).output().expect("ctl runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(text(&output.stderr)),
+    }
+}
+
 /// Waits until `check` returns a value. Fails the test with `what` after [`PATIENCE`].
 pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
     within(PATIENCE, check).unwrap_or_else(|| panic!("not within {} s: {what}", PATIENCE.as_secs()))

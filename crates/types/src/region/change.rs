@@ -82,6 +82,8 @@ pub enum ChangeError {
     Merging,
     #[error("no merge of the region is prepared")]
     NotMerging,
+    #[error("the store whose log was to count has no peer")]
+    NoKeeper,
 }
 
 impl RegionDescriptor {
@@ -151,6 +153,7 @@ impl RegionDescriptor {
                 region.absorbed.extend(source.absorbed.iter().chain([&source.id]));
                 let old = region.absorbed.len().saturating_sub(ABSORBED_MAX);
                 region.absorbed.drain(..old);
+                region.inherit_recoveries(source);
                 absorbed = Some((**source).clone());
             }
         }

@@ -1,25 +1,36 @@
 //! The encoding of region descriptors, which is the same in logs, rows, snapshots and messages.
 //!
 //! ```text
-//! version u8 = 3 | region u64 | slots u8 (0: none) | first u16 | last u16
+//! version u8 = 4 | region u64 | slots u8 (0: none) | first u16 | last u16
 //! | conf_version u64 | version u64 | next_peer u64
 //! | merging u8 (0: no) | into u64 | sealed_at u64
-//! | absorbed u8 | (region u64)* | peers u32
+//! | absorbed u8 | (region u64)*
+//! | recoveries u8 | (order u64 | at u64 | keeper u64 | committed u64 | last u64
+//! |                  | lost u8 | (store u64)*)*
+//! | peers u32
 //! | (store u64 | id u64 | role u8 (0 voter, 1 learner, 2 incoming, 3 outgoing))*
 //! ```
+//!
+//! Version 3 has no recoveries and no count of them; it is still read.
 //!
 //! Integers are big-endian. No bytes may follow. Epochs and the next peer's number must be below
 //! 2^62, so that they can be incremented without overflow even if the sender is faulty.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::{Merging, Peer, PeerRole, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX};
+use super::{
+    Merging, Peer, PeerRole, Recovery, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX, RECOVERIES_MAX,
+};
 use crate::{SlotRange, SLOT_COUNT};
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
+/// The version before recoveries were recorded.
+const VERSION_WITHOUT_RECOVERIES: u8 = 3;
 /// Bytes up to and including the number of absorbed regions.
 const HEADER_BYTES: usize = 1 + 8 + 1 + 2 + 2 + 8 + 8 + 8 + 1 + 8 + 8 + 1;
 const ABSORBED_BYTES: usize = 8;
+/// Bytes of a recovery without its lost stores.
+const RECOVERY_BYTES: usize = 5 * 8 + 1;
 const COUNT_BYTES: usize = 4;
 const PEER_BYTES: usize = 8 + 8 + 1;
 /// The limit of decoded counters, exclusive. They are incremented by small steps from there.
@@ -50,6 +61,9 @@ impl RegionDescriptor {
         assert!(self.absorbed.len() <= ABSORBED_MAX, "older ones are left out");
         out.put_u8(self.absorbed.len() as u8);
         self.absorbed.iter().for_each(|region| out.put_u64(*region));
+        assert!(self.recoveries.len() <= RECOVERIES_MAX, "older ones are left out");
+        out.put_u8(self.recoveries.len() as u8);
+        self.recoveries.iter().for_each(|recovery| recovery.encode(&mut out));
         out.put_u32(u32::try_from(self.peers.len()).expect("a region has few peers"));
         for peer in &self.peers {
             out.put_u64(peer.store);
@@ -69,7 +83,8 @@ impl RegionDescriptor {
         if bytes.len() < HEADER_BYTES {
             return bad("it is truncated");
         }
-        if bytes.get_u8() != VERSION {
+        let version = bytes.get_u8();
+        if !matches!(version, VERSION | VERSION_WITHOUT_RECOVERIES) {
             return bad("its version is unknown");
         }
         let id = bytes.get_u64();
@@ -93,10 +108,17 @@ impl RegionDescriptor {
             _ => return bad("its merge state is invalid"),
         };
         let count = usize::from(bytes.get_u8());
-        if count > ABSORBED_MAX || bytes.len() < count * ABSORBED_BYTES + COUNT_BYTES {
+        if count > ABSORBED_MAX || bytes.len() < count * ABSORBED_BYTES {
             return bad("its list of absorbed regions is too long or truncated");
         }
         let absorbed = (0..count).map(|_| bytes.get_u64()).collect();
+        let recoveries = match version {
+            VERSION_WITHOUT_RECOVERIES => Vec::new(),
+            _ => recoveries(&mut bytes).ok_or(DescriptorError("its recoveries are invalid"))?,
+        };
+        if bytes.len() < COUNT_BYTES {
+            return bad("it is truncated");
+        }
         let count = bytes.get_u32() as usize;
         if count > PEERS_MAX || bytes.len() != count * PEER_BYTES {
             return bad("it has too many peers, or its length does not match them");
@@ -119,8 +141,45 @@ impl RegionDescriptor {
             }
             peers.push(Peer { store, id, role });
         }
-        Ok(RegionDescriptor { id, slots, epoch, peers, next_peer, merging, absorbed })
+        Ok(RegionDescriptor { id, slots, epoch, peers, next_peer, merging, absorbed, recoveries })
     }
+}
+
+impl Recovery {
+    /// Appends the record, in the form in which a descriptor holds it.
+    pub fn encode(&self, out: &mut BytesMut) {
+        for number in [self.order, self.at_ms, self.keeper, self.committed, self.last] {
+            out.put_u64(number);
+        }
+        assert!(self.lost.len() <= PEERS_MAX, "a region has few peers");
+        out.put_u8(self.lost.len() as u8);
+        self.lost.iter().for_each(|store| out.put_u64(*store));
+    }
+
+    /// Reads a record from the beginning of `bytes`. Returns `None` for bytes that begin with none.
+    pub fn decode(bytes: &mut &[u8]) -> Option<Recovery> {
+        if bytes.len() < RECOVERY_BYTES {
+            return None;
+        }
+        let mut number = || bytes.get_u64();
+        let (order, at_ms, keeper, committed, last) = (number(), number(), number(), number(), number());
+        let count = usize::from(bytes.get_u8());
+        if count > PEERS_MAX || bytes.len() < count * 8 {
+            return None;
+        }
+        let lost: Vec<u64> = (0..count).map(|_| bytes.get_u64()).collect();
+        let is_sorted = lost.windows(2).all(|pair| pair[0] < pair[1]);
+        let is_valid = is_sorted && lost.binary_search(&keeper).is_err() && committed <= last;
+        is_valid.then_some(Recovery { order, at_ms, keeper, lost, committed, last })
+    }
+}
+
+fn recoveries(bytes: &mut &[u8]) -> Option<Vec<Recovery>> {
+    let count = usize::from(bytes.try_get_u8().ok()?);
+    if count > RECOVERIES_MAX {
+        return None;
+    }
+    (0..count).map(|_| Recovery::decode(bytes)).collect()
 }
 
 #[cfg(test)]
@@ -138,6 +197,8 @@ mod tests {
         }
         descriptor.merging = Some(Merging { into: 6, sealed_at: 90 });
         descriptor.absorbed = vec![3, 4];
+        let recovery = |lost| Recovery { order: 9, at_ms: 1, keeper: 5, lost, committed: 70, last: u64::MAX };
+        descriptor.recoveries = vec![recovery(vec![]), recovery(vec![0, 9])];
         for descriptor in [descriptor, RegionDescriptor::founded(0, None, &[3])] {
             let bytes = descriptor.encode();
             assert_eq!(RegionDescriptor::decode(&bytes), Ok(descriptor));
@@ -145,6 +206,30 @@ mod tests {
                 assert!(RegionDescriptor::decode(&bytes[..end]).is_err());
             }
         }
+    }
+
+    #[test]
+    fn a_descriptor_from_before_recoveries_is_still_read() {
+        let descriptor = RegionDescriptor::founded(7, None, &[0, 5, 9]);
+        let mut bytes = descriptor.encode().to_vec();
+        bytes[0] = VERSION_WITHOUT_RECOVERIES;
+        bytes.remove(HEADER_BYTES);
+        assert_eq!(RegionDescriptor::decode(&bytes), Ok(descriptor));
+    }
+
+    #[test]
+    fn a_recovery_that_cannot_have_been_is_refused() {
+        let founded = RegionDescriptor::founded(7, None, &[0, 5, 9]);
+        let refused = |lost: &[u64], committed| {
+            let lost = lost.to_vec();
+            let recovery = Recovery { order: 9, at_ms: 1, keeper: 5, lost, committed, last: 70 };
+            let descriptor = RegionDescriptor { recoveries: vec![recovery], ..founded.clone() };
+            RegionDescriptor::decode(&descriptor.encode()).is_err()
+        };
+        assert!(!refused(&[0, 9], 70));
+        assert!(refused(&[0, 5], 70), "the keeper is not lost");
+        assert!(refused(&[9, 0], 70) && refused(&[9, 9], 70), "sorted, and each store once");
+        assert!(refused(&[0, 9], 71), "the log ends before what is known to be committed");
     }
 
     #[test]

@@ -66,7 +66,7 @@ struct Files {
     /// The number of operations left until the power goes.
     left: u64,
     full: bool,
-    /// Whether syncs of segments have no effect: an injected fault.
+    /// True if syncs of segments have no effect: an injected fault.
     ignores_syncs: bool,
 }
 

@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::admin::{
-    Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, QuarantineRow, RegionRow, StoreRow, StoreStatus,
+    AcceptedRow, Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, QuarantineRow, RecoverRow, RecoveryRow,
+    RegionRow, StoreRow, StoreStatus,
 };
 
 #[derive(Default)]
@@ -85,6 +86,13 @@ impl AdminBackend for Recorder {
     fn slow_device(&self, factor: f64) -> Answer<'_, ()> {
         self.note(format!("slow {factor}"), Ok(()))
     }
+    fn recover(&self, request: RecoverRequest) -> Answer<'_, RecoverRow> {
+        let RecoverRequest { lost, regions, act } = request;
+        self.note(format!("recover {lost:?} {regions:?} {act}"), Ok(RecoverRow::default()))
+    }
+    fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>> {
+        self.note("recoveries".into(), Ok(Vec::new()))
+    }
     fn probe(&self) -> Answer<'_, ProbeRow> {
         let row = ProbeRow {
             store: 1,
@@ -99,6 +107,10 @@ impl AdminBackend for Recorder {
             load_ops_per_s: 0.0,
         };
         self.note("probe".into(), Ok(row))
+    }
+    fn accept_loss(&self, region: Option<u64>) -> Answer<'_, Vec<AcceptedRow>> {
+        let row = AcceptedRow { store: 1, region: region.unwrap_or(7), peer: 2, last: 9 };
+        self.note(format!("accept_loss {region:?}"), Ok(vec![row]))
     }
     fn healthy(&self) -> bool {
         !self.unhealthy
@@ -174,7 +186,12 @@ async fn requests_reach_the_backend_with_their_arguments() {
     }
     let (status, body) = endpoint.send("POST", "/api/v1/probe", "{}").await;
     assert!(status == 200 && body.contains(r#""io_bytes_per_s":500000000.0"#), "{body}");
-    assert_eq!(endpoint.get("/api/v1/probe").await.0, 405, "a GET measures nothing");
+    assert_eq!(endpoint.get("/api/v1/probe").await.0, 405, "a look measures nothing");
+    assert_eq!(endpoint.send("POST", "/api/v1/recover", r#"{"lost":[1]}"#).await.0, 200);
+    assert_eq!(endpoint.send("POST", "/api/v1/recover", r#"{"lost":[1],"force":true}"#).await.0, 400);
+    assert_eq!(endpoint.get("/api/v1/recoveries").await.0, 200);
+    let accepted = endpoint.send("POST", "/api/v1/accept-loss", r#"{"region":7}"#).await;
+    assert_eq!(accepted, (200, r#"[{"store":1,"region":7,"peer":2,"last":9}]"#.into()));
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/leader", r#"{"store":2}"#).await.0, 200);
     let moved = r#"{"change":"move-peer","from":1,"to":3}"#;
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/change", moved).await, (200, moved.into()));
@@ -198,6 +215,9 @@ async fn requests_reach_the_backend_with_their_arguments() {
             "set_config domain-label zone",
             "set_config domain-label zone",
             "probe",
+            "recover [1] [] false",
+            "recoveries",
+            "accept_loss Some(7)",
             "move_leader 7 2",
             "change_region 7 MovePeer { from: 1, to: 3 }",
             "change_store 2 Drain",

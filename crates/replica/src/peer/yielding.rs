@@ -1,0 +1,37 @@
+//! A peer whose store is about to stop, or whose device hangs, leaves leading to other voters.
+
+use super::*;
+
+impl<L: LogStore> Peer<L> {
+    /// Returns true if this peer must not become leader, and the region has another voter that can.
+    pub(super) fn leaves_leading(&self) -> bool {
+        self.yields && self.has_other_voters() && !planted::is(Bug::LeadsWhileStopping)
+    }
+
+    /// Gives up the lead; see `Input::StepDown`. Entries of this leader may still be committed by
+    /// the next one, so proposals stay open.
+    pub fn step_down(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+        if self.is_leader() && self.has_other_voters() {
+            self.drive(config, now, out, |raw| {
+                let term = raw.raft.term;
+                raw.raft.become_follower(term, raft::INVALID_ID);
+            });
+        }
+    }
+
+    fn has_other_voters(&self) -> bool {
+        self.raw.raft.prs().conf().voters().ids().len() > 1
+    }
+
+    /// Tells the leader and its term. The only voter leads at once, and its term may not be saved
+    /// yet. After a crash another peer could lead in the same term, so the lead is told once the
+    /// term is saved.
+    pub(super) fn tell_leadership(&mut self, out: &mut Outbox) {
+        let is_self = self.is_leader();
+        self.owes_leadership = is_self && self.raw.raft.term > self.saved_term;
+        if !self.owes_leadership {
+            let (region, term) = (self.region, self.raw.raft.term);
+            out.first.push(Action::Leadership { region, term, leader: self.leader(), is_self });
+        }
+    }
+}

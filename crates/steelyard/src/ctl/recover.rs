@@ -1,0 +1,229 @@
+//! `steelyard ctl recover`: plans the recovery of regions whose majority is lost for good, and
+//! orders it.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use client::admin::AdminClient;
+use client::table::{count, Align, Table};
+use serde_json::json;
+use server::admin::{RecoverRow, RecoveryPlan, RecoveryRow, RegionPlan};
+
+use super::{get, post, unix_ms};
+
+/// Maximum time of a request. The store waits for leaders to step down, for promises and for
+/// elections, and gives up earlier than this.
+pub const TIMEOUT: Duration = Duration::from_secs(180);
+
+#[derive(clap::Args)]
+pub struct Recover {
+    /// Stores that are lost for good, with their data: they must never be started again
+    #[arg(long, value_name = "STORE", value_delimiter = ',', required_unless_present = "list")]
+    lost: Vec<u64>,
+    /// These regions alone [default: all that lost their majority with the lost stores]
+    #[arg(long, value_name = "REGION", value_delimiter = ',')]
+    region: Vec<u64>,
+    /// Act; without it the plan is shown and nothing is changed
+    #[arg(long)]
+    yes: bool,
+    /// Show the recoveries that there have been
+    #[arg(long, conflicts_with_all = ["lost", "region", "yes"])]
+    list: bool,
+}
+
+/// Shows the plan, or carries it out. Fails unless every region that lost its majority is
+/// recovered, or would be.
+pub fn run(
+    client: &AdminClient,
+    order: Recover,
+    as_json: bool,
+    say: impl Fn(String) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if order.list {
+        let rows: Vec<RecoveryRow> = get(client, "recoveries")?;
+        return match as_json {
+            true => say(serde_json::to_string_pretty(&rows)? + "\n"),
+            false => say(list_text(&rows, unix_ms())),
+        };
+    }
+    let Recover { lost, region, yes, .. } = order;
+    let done = post(client, "recover", json!({ "lost": lost, "regions": region, "act": yes }))?;
+    let row: RecoverRow = serde_json::from_value(done)?;
+    match as_json {
+        true => say(serde_json::to_string_pretty(&row)? + "\n")?,
+        false => say(if yes { outcome_text(&row) } else { plan_text(&row.plan) })?,
+    }
+    let refused = row.plan.refused.iter().map(|refused| (refused.region, &refused.reason));
+    let failed = row.failed.iter().map(|failed| (failed.region, &failed.reason));
+    let not_done: Vec<String> =
+        refused.chain(failed).map(|(region, reason)| format!("region {region}: {reason}")).collect();
+    match not_done.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow!("not recovered: {}", not_done.join("; "))),
+    }
+}
+
+fn plan_text(plan: &RecoveryPlan) -> String {
+    if plan.regions.is_empty() {
+        return "no region is to be recovered\n".into();
+    }
+    let mut text = plan_table(&plan.regions).to_string() + "\n";
+    for region in &plan.regions {
+        text += &region_text(region);
+    }
+    text + "\nThis is a plan, and nothing is changed. The lost stores must never come back: destroy their data first. \
+            With --yes the regions go on from these logs.\n"
+}
+
+fn plan_table(regions: &[RegionPlan]) -> Table {
+    let columns = [
+        ("region", Align::Right),
+        ("slots", Align::Left),
+        ("store", Align::Right),
+        ("last term", Align::Right),
+        ("last entry", Align::Right),
+        ("committed", Align::Right),
+        ("applied", Align::Right),
+        ("what becomes of it", Align::Left),
+    ];
+    let mut table = Table::new(columns);
+    for region in regions {
+        for survivor in &region.survivors {
+            let fate = match &survivor.unfit {
+                _ if survivor.store == region.keeper => "its log counts".to_owned(),
+                unfit => {
+                    let why = unfit.as_ref().map_or(String::new(), |unfit| format!(" ({unfit})"));
+                    let dropped = match survivor.dropped {
+                        0 => String::new(),
+                        dropped => format!(", {} of its entries are dropped", count(dropped as f64)),
+                    };
+                    format!("follows{dropped}{why}")
+                }
+            };
+            table.row([
+                region.region.to_string(),
+                region.slots.map_or("meta".into(), |(first, last)| format!("{first}-{last}")),
+                survivor.store.to_string(),
+                survivor.last_term.to_string(),
+                survivor.last.to_string(),
+                survivor.commit.to_string(),
+                survivor.applied.to_string(),
+                fate,
+            ]);
+        }
+    }
+    table
+}
+
+fn region_text(region: &RegionPlan) -> String {
+    let RegionPlan { region: id, keeper, committed, last, told, .. } = region;
+    let unproven = match last.saturating_sub(*committed) {
+        0 => format!("all {last} entries of it are known to be committed"),
+        entries => format!(
+            "its last {entries} entries (from {}) may never have been acknowledged, and count as committed",
+            committed + 1
+        ),
+    };
+    let gone = match (told, region.certainly_lost()) {
+        (Some(told), 0) => format!(
+            "Its last leader told that {told} was committed: nothing that is known to be committed is lost, and what \
+             was committed after that is not known"
+        ),
+        (Some(told), entries) => format!(
+            "Its last leader told that {told} was committed: at least the {entries} entries from {} on are lost, and \
+             how many more is not known",
+            last + 1
+        ),
+        (None, _) => "How many entries the lost stores had beyond it is not known".into(),
+    };
+    format!("region {id}: the log of store {keeper} counts; {unproven}. {gone}.\n")
+}
+
+fn outcome_text(row: &RecoverRow) -> String {
+    let mut text = String::new();
+    for region in &row.plan.regions {
+        text += &region_text(region);
+    }
+    let regions = |regions: &[u64]| regions.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    text += &format!(
+        "order {}: recovered region {}\n",
+        row.order.map_or("?".into(), |order| order.to_string()),
+        regions(&row.recovered)
+    );
+    for struck in &row.struck {
+        text += &match &struck.not_struck {
+            None => format!("store {} is no member any more\n", struck.store),
+            Some(reason) => format!(
+                "store {0} is still on the list of stores: {reason}. Its peers are replaced; then ctl store remove {0}\n",
+                struck.store
+            ),
+        };
+    }
+    text
+}
+
+fn list_text(rows: &[RecoveryRow], now_ms: u64) -> String {
+    if rows.is_empty() {
+        return "no region was ever recovered\n".into();
+    }
+    let columns = [
+        ("region", Align::Right),
+        ("order", Align::Right),
+        ("when", Align::Left),
+        ("log of store", Align::Right),
+        ("lost stores", Align::Left),
+        ("known to be committed", Align::Right),
+        ("kept", Align::Right),
+    ];
+    let mut table = Table::new(columns);
+    for row in rows {
+        let ago = Duration::from_millis(now_ms.saturating_sub(row.at_unix_ms));
+        table.row([
+            row.region.to_string(),
+            row.order.to_string(),
+            format!("{} ago", client::table::duration(ago)),
+            row.keeper.to_string(),
+            row.lost.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
+            row.committed.to_string(),
+            row.last.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use server::admin::Survivor;
+
+    use super::*;
+
+    #[test]
+    fn the_plan_says_whose_log_counts_and_what_may_be_lost() {
+        let survivor = |store, last, dropped| Survivor {
+            store,
+            last_term: 3,
+            last,
+            commit: 90,
+            applied: 90,
+            unfit: None,
+            dropped,
+        };
+        let region = RegionPlan {
+            region: 7,
+            slots: Some((0, 99)),
+            keeper: 1,
+            keeper_peer: 2,
+            term: 1027,
+            lost: vec![2, 3, 4],
+            survivors: vec![survivor(0, 98, 3), survivor(1, 97, 0)],
+            committed: 90,
+            last: 97,
+            told: Some(99),
+        };
+        let text = plan_text(&RecoveryPlan { regions: vec![region], refused: Vec::new() });
+        assert!(text.contains("follows, 3 of its entries are dropped"), "{text}");
+        assert!(text.contains("the log of store 1 counts; its last 7 entries (from 91) may never"), "{text}");
+        assert!(text.contains("at least the 2 entries from 98 on are lost"), "{text}");
+        assert!(text.contains("nothing is changed"), "{text}");
+    }
+}

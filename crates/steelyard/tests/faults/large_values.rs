@@ -1,0 +1,97 @@
+//! The largest commands: they hold up others, and cost no election.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use resp::Reply;
+
+use crate::disk::under_all;
+use crate::stores::wire::Wire;
+use crate::stores::{eventually, say, Plan, Store};
+use crate::{rounds, three, Stores};
+
+/// With its key and the command's name just below what one command may hold.
+const LARGE: usize = 63 << 20;
+const LARGE_VALUES: u64 = 4;
+
+fn terms(stores: &Stores) -> BTreeMap<u64, u64> {
+    let rows = eventually("a store tells of the regions", || stores.any().regions());
+    let term = |row: &serde_json::Value| Some((row["id"].as_u64()?, row["term"].as_u64()?));
+    rows.iter().map(|row| term(row).expect("a region with its term")).collect()
+}
+
+/// Writes small values to keys of all regions, one after the other, until it is told to stop.
+/// Counts those that were acknowledged. A write may wait too long behind a large one of its region,
+/// and then it is refused, or its outcome is unknown.
+fn write_small(client: SocketAddr, name: &str, stop: &AtomicBool, written: &AtomicU64) {
+    let mut wire = Wire::open(client);
+    for number in 0u64.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        match wire.call(&["SET", &format!("small:{name}:{number}"), "x"]) {
+            Reply::Error(error) => {
+                let is_late = error.starts_with("UNKNOWN") || error.starts_with("CLUSTERDOWN");
+                assert!(is_late, "{error}");
+            }
+            _ => drop(written.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+/// Writes the largest values under a stream of small ones, and fails if any region had an election.
+fn write_large(stores: &Stores, name: &str) {
+    let forward = |store: usize| stores.all[store].forward.expect("it has a forward port");
+    let mut wire = Wire::open(forward(0));
+    wire.ok(&["SET", "first", "x"]);
+    let before = terms(stores);
+    let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, written) = (&stop, &written);
+    let acknowledged = std::thread::scope(|scope| {
+        for store in 0..3 {
+            let client = forward(store);
+            scope.spawn(move || write_small(client, &store.to_string(), stop, written));
+        }
+        let value = "v".repeat(LARGE);
+        let keys = (0..rounds(1) * LARGE_VALUES).map(|number| format!("large:{number}"));
+        let acknowledged: Vec<String> =
+            keys.filter(|key| !wire.call(&["SET", key, &value]).is_error()).collect();
+        stop.store(true, Ordering::Relaxed);
+        acknowledged
+    });
+    let small = written.load(Ordering::Relaxed);
+    say(&format!("{name}: {} large values and {small} small ones were acknowledged", acknowledged.len()));
+    assert!(!acknowledged.is_empty() && small > 0);
+    assert_eq!(terms(stores), before, "regions had elections");
+    for key in &acknowledged {
+        assert_eq!(wire.int(&["STRLEN", key]), LARGE as i64, "{key}");
+    }
+    let hung = |store: &Store| store.log_text().contains("the device hangs");
+    assert!(!stores.all.iter().any(hung), "a device that writes for long does not hang");
+}
+
+#[test]
+#[ignore = "wants idle CPUs: a store works for half a second at such a value"]
+fn the_largest_values_cost_no_election_on_the_disk_that_is_there() {
+    let _place = crate::place();
+    let plan = Plan { regions: 3, cluster_enabled: true, in_ram: false, ..three() };
+    write_large(&Stores::start(&plan), "on this disk");
+}
+
+/// Each value is written for more than a second, by all stores at once: for longer than an election
+/// timeout.
+#[test]
+#[ignore = "wants idle CPUs: a store works for half a second at such a value"]
+fn the_largest_values_cost_no_election_on_a_slow_device() {
+    let _place = crate::place();
+    let flags = [("--request-timeout", "12000")];
+    let plan = Plan { regions: 3, cluster_enabled: true, flags: &flags, ..three() };
+    let mut stores = Stores::prepare(&plan);
+    let disks = under_all(&mut stores);
+    stores.all.iter_mut().for_each(Store::spawn);
+    stores.await_ready();
+    let slow = "write=50MB/s,read=200MB/s,sync=5ms,read-latency=100us".parse().expect("a profile");
+    disks.iter().for_each(|disk| disk.control.set_profile(&slow));
+    write_large(&stores, "on slow devices");
+}
