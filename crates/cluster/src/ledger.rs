@@ -312,7 +312,7 @@ impl Ledger {
         (lead.term == route.term).then_some(lead)
     }
 
-    /// The region's quarantined peers, as their stores last said, by store.
+    /// Returns the region's quarantined peers, as their stores last said, by store.
     pub fn quarantined(&self, region: RegionId) -> impl Iterator<Item = (StoreId, &Quarantine)> {
         self.heard.iter().filter_map(move |(&store, heard)| {
             let told = &heard.heartbeat.quarantined;
@@ -321,7 +321,7 @@ impl Ledger {
         })
     }
 
-    /// Live user bytes of one copy, as whoever leads or led the region last said.
+    /// Returns the live user bytes of one copy, as the last leader that reported them said.
     pub fn bytes(&self, region: RegionId) -> u64 {
         self.former.bytes(region)
     }

@@ -1,5 +1,5 @@
-//! Peers that are quarantined: they do not execute their region's log any further until an operator says how to go
-//! on.
+//! Peers that are quarantined: they do not execute their region's log any further until an operator
+//! says how to go on.
 //!
 //! ```text
 //! quarantine: index, cause u8 (0 entry, 1 change, 2 rows), read_only u8 (0 or 1), what, error
@@ -29,8 +29,8 @@ pub(crate) const QUARANTINED_BYTES_MIN: usize = 6;
 pub enum Cause {
     /// Execution of an entry failed.
     Entry,
-    /// Execution of an entry that changes the region failed: a split, a merge or a change of peers. It cannot be
-    /// skipped.
+    /// Execution of an entry that changes the region failed: a split, a merge or a change of peers.
+    /// It cannot be skipped.
     Change,
     /// Its rows are not those of the majority.
     Rows,
@@ -61,7 +61,8 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// Creates a quarantine. The texts are cut where they are too long, and control characters are replaced.
+    /// Creates a quarantine. The texts are cut where they are too long, and control characters are
+    /// replaced.
     pub fn new(index: LogIndex, cause: Cause, what: &str, error: &str) -> Quarantine {
         let read_only = false;
         let (what, error) = (shown(what, WHAT_BYTES_MAX), shown(error, ERROR_BYTES_MAX));
@@ -101,7 +102,7 @@ impl Quarantine {
     }
 }
 
-/// What a store remembers of a peer across restarts. It ends with the peer.
+/// A store's durable record of a peer that is quarantined or skips entries. It ends with the peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// Entries that are not executed, by the region's orders. Ascending.

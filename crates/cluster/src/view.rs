@@ -21,11 +21,13 @@ use crate::{Driver, Ledger, MetaState};
 /// A region whose size was not measured since a split or merge is left alone. With the old size its
 /// halves would be merged again, or it would be split once more.
 ///
-/// A region with a quarantined peer is left alone as well: a person decides what becomes of that peer's rows.
+/// A region with a quarantined peer is left alone as well, because a person decides what becomes of
+/// that peer's rows.
 ///
-/// A region is taken to be led by whom the routing table says even when that store has not yet (or no
-/// longer) reported so, or a leader that just moved would count nowhere and something else would be moved
-/// in its place. Without a report no peer's lag is known, and so the region itself is not moved.
+/// The routing table names a region's leader even if that store has not reported so yet, or reports
+/// so no longer. Otherwise a leader that just moved would count nowhere, and another region would
+/// be moved in its place. Without a report no peer's lag is known, so the region itself is not
+/// moved.
 pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) -> ClusterView {
     let begun = meta.operators.values().map(|flight| flight.operator.clone());
     let mut stores: Vec<StoreView> =
@@ -129,8 +131,15 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
             })
             .collect(),
         joint: newest.is_joint() || lead.is_some_and(|lead| lead.merging_into().is_some()),
-        cooldown: driver.is_cooling(agreed.id, now)
-            || !is_sized
-            || ledger.quarantined(agreed.id).any(|(store, _)| ledger.liveness(store, now) != Liveness::Lost),
+        cooldown: driver.is_cooling(agreed.id, now) || !is_sized || awaits_decision(newest, ledger, now),
     }
+}
+
+/// Returns true if a person has to decide about a quarantined peer of the region. Peers that are
+/// lost, and those that may have forgotten what they acknowledged, are replaced in any case.
+fn awaits_decision(region: &RegionDescriptor, ledger: &Ledger, now: BootNanos) -> bool {
+    ledger.quarantined(region.id).any(|(store, _)| {
+        let is_lost = ledger.liveness(store, now) == Liveness::Lost || ledger.is_lost_to_a_hang(store, now);
+        !is_lost && !ledger.is_unclean(region, store)
+    })
 }

@@ -41,13 +41,13 @@ impl Writer {
         self.uint(epoch.version);
     }
 
-    /// With its length before it.
+    /// Writes the text after its length.
     pub fn text(&mut self, text: &str) {
         self.uint(text.len() as u64);
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// With its length before it.
+    /// Writes the descriptor after its length.
     pub fn descriptor(&mut self, region: &RegionDescriptor) {
         let bytes = region.encode();
         self.uint(bytes.len() as u64);
@@ -107,7 +107,7 @@ impl Reader<'_> {
         RegionDescriptor::decode(bytes).map_err(|_| WireError::Malformed("a region's descriptor"))
     }
 
-    /// A text of at most `bytes_max` bytes.
+    /// Reads a text of at most `bytes_max` bytes.
     pub fn text(&mut self, bytes_max: usize) -> Result<String, WireError> {
         let length = self.count(1)?;
         if length > bytes_max {
@@ -119,7 +119,7 @@ impl Reader<'_> {
         Ok(text.to_owned())
     }
 
-    /// A rate or speed: finite and not negative.
+    /// Reads a rate or speed, which must be finite and not negative.
     pub fn float(&mut self) -> Result<f64, WireError> {
         let (bits, rest) = self.0.split_first_chunk().ok_or(WireError::Cut)?;
         self.0 = rest;

@@ -9,8 +9,8 @@ use crate::table::{keys_of, leaf, lookup};
 /// Maximum bytes of a key that are shown.
 const KEY_BYTES_MAX: usize = 32;
 
-/// Returns the command of the entry's item number `nth`, from 0, with the beginning of its first key; or what
-/// the entry orders.
+/// Returns the command of the entry's item number `nth`, from 0, with the beginning of its first
+/// key; or what the entry orders.
 pub fn entry_item(payload: &Bytes, nth: usize) -> String {
     match Order::decode(payload) {
         Ok(Some(order)) => return order.name().to_owned(),

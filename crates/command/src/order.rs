@@ -1,4 +1,5 @@
-//! Entries that order something of a region as of their index, and that are not commands of clients.
+//! Entries that order something of a region as of their index, and that are not commands of
+//! clients.
 //!
 //! ```text
 //! version u8 = 2 | kind u8 = 1 (checksum) | number u64
@@ -6,13 +7,14 @@
 //! version u8 = 2 | kind u8 = 3 (fail)     | way u8 (0 error, 1 panic) | store u64 *
 //! ```
 //!
-//! An order is the only item of its entry. A checksum changes only the region's applied index, so all peers have
-//! the same rows at that index. A skip says that an earlier entry of this log, at which peers are quarantined, has
-//! no effect; a peer that executed that entry has other rows, and stops at the skip. A fail makes execution fail,
-//! for tests: on the named stores, or on all where none is named, if they have `enable-debug-command`.
+//! An order is the only item of its entry. A checksum changes only the region's applied index, so
+//! all peers have the same rows at that index. A skip says that an earlier entry of this log, at
+//! which peers are quarantined, has no effect; a peer that executed that entry has other rows, and
+//! stops at the skip. A fail makes execution fail, for tests: on the named stores, or on all where
+//! none is named, if they have `enable-debug-command`.
 //!
-//! Entries of commands and of the meta region have version 1. A program that does not know an order reports it
-//! as unreadable and executes nothing of it.
+//! Entries of commands and of the meta region have version 1. A program that does not know an order
+//! reports it as unreadable and executes nothing of it.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use storage::StorageError;
@@ -106,7 +108,8 @@ impl Order {
     }
 }
 
-/// Returns true if the payload is an order and not commands. [`Order::decode`] may still fail on it.
+/// Returns true if the payload is an order and not commands. [`Order::decode`] may still fail on
+/// it.
 pub fn is_order(payload: &Bytes) -> bool {
     payload.first() == Some(&VERSION)
 }

@@ -44,10 +44,11 @@ impl<C> ToApply<C> {
 
 /// The meta region's state machine on this store.
 pub trait Meta {
-    /// Applies an entry of the meta region, and gives its replies.
+    /// Applies an entry of the meta region and returns its replies.
     fn apply(&mut self, payload: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>>;
 
-    /// An entry could not be applied, and nothing of this batch is written: the state is that of the rows again.
+    /// Makes the state that of the rows again, after an entry that could not be applied. Nothing of
+    /// its batch is written.
     fn reload(&mut self) -> storage::Result<()> {
         Ok(())
     }
@@ -90,11 +91,11 @@ pub trait Watch<C> {
 
     fn executed(&mut self, _executed: Executed<'_>) {}
 
-    /// What was executed and changed of the region in this call has no effect: a later entry of it failed. What is
-    /// before that entry is executed once more.
+    /// A later entry of the region failed, so what this call has executed and changed of the region
+    /// has no effect. The entries before the failed one are executed once more.
     fn withdrawn(&mut self, _region: RegionId) {}
 
-    /// An entry changed the region; the token is that of whoever proposed it here.
+    /// An entry changed the region. The token belongs to the local proposer, if any.
     fn changed(&mut self, _region: RegionId, _changed: &Changed, _token: Option<u64>) {}
 }
 
@@ -119,14 +120,14 @@ pub enum ApplyEffect<C> {
         region: RegionId,
         state: RegionState,
     },
-    /// The region's peer is quarantined: the job's steps are carried out, beside execution. Nothing more of the
-    /// region is read or executed here as of now.
+    /// The region's peer is quarantined. Carry out the steps of `Job::Hold`, in parallel with
+    /// execution. From now on nothing more of the region is read or executed here.
     Hold {
         region: RegionId,
         mark: Mark,
     },
-    /// A checksum of the region's rows is wanted. The view is taken before anything else of the region is executed;
-    /// the rest of the work waits for nothing here and holds nothing up.
+    /// Compute a checksum of the region's rows. The view must be taken before anything else of the
+    /// region is executed. The rest of the work runs independently.
     Check {
         region: RegionId,
         index: LogIndex,
@@ -153,7 +154,7 @@ pub struct Execution {
     fails_by_order: bool,
 }
 
-/// The reply to each command of an entry; `None` of an entry that was not executed.
+/// The reply to each command of an entry; `None` if the entry was not executed.
 type Replies = Option<Vec<Option<Reply>>>;
 
 /// Entries that are executed and not yet written.
@@ -232,7 +233,8 @@ pub enum InRamOutcome<C> {
 }
 
 impl Execution {
-    /// `fails_by_order`: entries that order a failure fail on this store, as `enable-debug-command` says.
+    /// `fails_by_order`: entries that order a failure fail on this store, as `enable-debug-command`
+    /// says.
     pub fn new(store: StoreId, fails_by_order: bool) -> Execution {
         Execution { store, fails_by_order, ..Execution::default() }
     }
@@ -243,7 +245,7 @@ impl Execution {
         self.slots.insert(region, slots.unwrap_or(SlotRange::ALL));
     }
 
-    /// Nothing of the region comes until it is loaded again.
+    /// Unloads a region. No entry of it may come until it is loaded again.
     fn unload(&mut self, region: RegionId) {
         self.states.remove(&region);
         self.slots.remove(&region);
@@ -258,9 +260,10 @@ impl Execution {
         self.states.iter().map(|(region, state)| (*region, state))
     }
 
-    /// Executes entries, of each region in the log's order. `meta` applies an entry of the meta region. Where an entry
-    /// fails, its region's peer is quarantined: what is before it is executed, and nothing of it or behind it. After an
-    /// error, which is one of the rows' device, the store must stop: nothing of this is to be done.
+    /// Executes entries, each region's in the order of its log. `meta` applies an entry of the meta
+    /// region. Where an entry fails, its region's peer is quarantined: the entries before it are
+    /// executed, and nothing of it or behind it. An error is one of the rows' device: the store
+    /// must stop, and no effect may be carried out.
     ///
     /// # Panics
     ///
@@ -303,8 +306,9 @@ impl Execution {
         Ok(self.effects_of(batch))
     }
 
-    /// Executes entries of one region over rows that do not wait for a device, or gives the entries back as they were: what
-    /// they need is not all in RAM, they are more than commands on rows, or one of them fails.
+    /// Executes entries of one region over rows that need no device. Returns the entries unchanged
+    /// if RAM lacks a row that they need, if they do more than execute commands, or if one of them
+    /// fails.
     ///
     /// # Panics
     ///
@@ -335,7 +339,7 @@ impl Execution {
         }
     }
 
-    /// Keeps what was executed of a region.
+    /// Adds what was executed of a region to the batch.
     fn take<C>(&mut self, done: Done, batch: &mut Batch<C>) -> Vec<Replies> {
         for region in &done.absorbed {
             self.unload(*region);
@@ -345,7 +349,8 @@ impl Execution {
         batch.add(done)
     }
 
-    /// Executes entries of one region. A panic is a failure like any other: all that it leaves is dropped.
+    /// Executes entries of one region. A panic is a failure like any other: its effects are
+    /// dropped.
     fn attempt<C, R: Rows>(
         &self,
         region: RegionId,
@@ -429,7 +434,7 @@ impl Execution {
             done.replies.push(replies);
             if let Some(changed) = &entry.change {
                 if let Some(source) = &changed.absorbed {
-                    // The groups have let nothing of it through that is not applied yet.
+                    // The groups handed this entry out only after the whole source was applied.
                     let state = self.states.get(&source.id).ok_or_else(|| {
                         missing(format!("region {} is to be absorbed and is not here", source.id))
                     })?;
@@ -494,7 +499,7 @@ impl Execution {
     }
 }
 
-/// A failure of the rows' device: it never becomes a reply.
+/// A failure of the rows' device. It must never become a reply.
 #[derive(Debug)]
 pub struct ExecutionError {
     pub region: RegionId,

@@ -58,8 +58,8 @@ pub trait Executor<C> {
     /// Appends a job to the apply thread's backlog.
     fn send(&mut self, job: ApplyJob<C>);
 
-    /// Takes entries that are not executed as long as their region's peer is quarantined: their clients are told
-    /// that the outcome is unknown.
+    /// Takes entries that are not executed as long as their region's peer is quarantined: their
+    /// clients are told that the outcome is unknown.
     fn withheld(&mut self, entries: Vec<ToApply<C>>);
 }
 
@@ -78,7 +78,7 @@ pub struct ApplyQueue<C> {
     away: BTreeMap<RegionId, Option<LogIndex>>,
     /// Quarantined regions, and the first entry of each that is not executed.
     stopped: BTreeMap<RegionId, LogIndex>,
-    /// Of all entries in `sent` and `held`.
+    /// Bytes of all entries in `sent` and `held`.
     bytes: u64,
     /// Number of hand-outs that go to the apply thread next without an attempt.
     skipped: u32,
@@ -101,7 +101,7 @@ impl<C> Default for ApplyQueue<C> {
 }
 
 impl<C> ApplyQueue<C> {
-    /// Has committed entries executed: the effect `Apply`.
+    /// Executes committed entries, for the effect `Apply`.
     pub fn apply(&mut self, region: RegionId, mut entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
         if let Some(&index) = self.stopped.get(&region) {
             executor.withheld(entries.split_off(entries.partition_point(|apply| apply.entry.index < index)));
@@ -153,8 +153,8 @@ impl<C> ApplyQueue<C> {
         }
     }
 
-    /// The region's peer is quarantined: nothing from the entry at `index` on is executed. The apply thread knows
-    /// already, and reports none of them as applied.
+    /// Stops the region, whose peer is quarantined: nothing from the entry at `index` on is
+    /// executed. The apply thread knows already, and reports none of these entries as applied.
     pub fn stop(&mut self, region: RegionId, index: LogIndex, executor: &mut impl Executor<C>) {
         self.stopped.insert(region, index);
         self.away.insert(region, None);
@@ -172,12 +172,12 @@ impl<C> ApplyQueue<C> {
         }
     }
 
-    /// The quarantine is over: the groups hand out again what was not executed.
+    /// Ends the stop. The groups hand out again what was not executed.
     pub fn go_on(&mut self, region: RegionId) {
         self.stopped.remove(&region);
     }
 
-    /// Sends everything that is held: no attempt comes any more.
+    /// Sends everything that is held, because no attempt follows.
     pub fn close(&mut self, executor: &mut impl Executor<C>) {
         let held: Vec<RegionId> = self.held.keys().copied().collect();
         held.into_iter().for_each(|region| self.send(region, Vec::new(), executor));

@@ -28,8 +28,8 @@ pub enum Job {
     Replace { descriptor: RegionDescriptor, index: LogIndex, term: Term },
     /// Removes the peer: see `replica::Action::Destroy`.
     End { region: RegionId, peer: PeerId },
-    /// Quarantines the peer because its rows differ from those of the majority in the check at this index. It
-    /// becomes a [`Job::Hold`] when execution comes to it.
+    /// Quarantines the peer because its rows differ from those of the majority in the check at this
+    /// index. It becomes a [`Job::Hold`] when execution comes to it.
     Differ { region: RegionId, checked: LogIndex },
     /// Quarantines the peer, or changes how it is quarantined. Execution obeys already.
     Hold { region: RegionId, mark: Mark },

@@ -67,16 +67,38 @@ pub(crate) struct Proposal {
     pub is_skip: bool,
 }
 
-/// What a region takes at the moment.
+/// The proposals that a region takes at the moment.
 pub(crate) enum May {
-    /// Everything but a skip: this store leads it.
+    /// Everything but a skip. This store leads the region.
     Propose,
-    /// A skip of this entry and nothing else.
+    /// Only a skip of this entry. The leader is quarantined there.
     Skip(LogIndex),
-    /// Nothing, as this store does not lead it.
+    /// Nothing, because this store does not lead the region.
     Refuse,
-    /// Nothing for a while.
+    /// Nothing for a while; commands wait.
     Wait,
+}
+
+impl May {
+    fn takes(&self, work: &Work) -> bool {
+        match (work, self) {
+            (_, May::Wait) => true,
+            (Work::Order(Order::Skip(index)), May::Skip(expected)) => index == expected,
+            (Work::Order(Order::Skip(_)), _) => false,
+            (_, may) => matches!(may, May::Propose),
+        }
+    }
+
+    /// Returns what the region takes, and adds the clients of the rest to `refused`.
+    fn split_off<C>(&self, queue: VecDeque<Submit<C>>, refused: &mut Vec<C>) -> VecDeque<Submit<C>> {
+        let takes = |submit: &Submit<C>| self.takes(&submit.work);
+        if queue.iter().all(takes) {
+            return queue;
+        }
+        let (taken, unfit): (VecDeque<_>, VecDeque<_>) = queue.into_iter().partition(takes);
+        refused.extend(unfit.into_iter().map(|submit| submit.client));
+        taken
+    }
 }
 
 pub(crate) struct Queue<C> {
@@ -118,16 +140,7 @@ impl<C> Queue<C> {
                 self.queues.insert(region, queue);
                 continue;
             }
-            let fits = |submit: &Submit<C>| match (&submit.work, &may) {
-                (Work::Order(Order::Skip(index)), May::Skip(expected)) => index == expected,
-                (Work::Order(Order::Skip(_)), _) => false,
-                (_, may) => matches!(may, May::Propose),
-            };
-            let (mut queue, unfit): (VecDeque<_>, VecDeque<_>) = match queue.iter().all(fits) {
-                true => (queue, VecDeque::new()),
-                false => queue.into_iter().partition(fits),
-            };
-            refused.extend(unfit.into_iter().map(|submit| submit.client));
+            let mut queue = may.split_off(queue, refused);
             while let Some(first) = queue.pop_front() {
                 let token = token();
                 let seed = seed ^ token.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -147,16 +160,12 @@ impl<C> Queue<C> {
         made
     }
 
-    /// Moves the clients whose commands wait for regions that this store does not lead to
-    /// `refused`.
-    pub fn refuse(&mut self, may: impl Fn(RegionId) -> Result<(), replica::Refusal>, refused: &mut Vec<C>) {
-        self.queues.retain(|&region, queue| {
-            let is_elsewhere = matches!(may(region), Err(replica::Refusal::NotLeader { .. }));
-            if is_elsewhere {
-                refused.extend(queue.drain(..).map(|submit| submit.client));
-            }
-            !is_elsewhere
-        });
+    /// Moves the clients whose commands wait for regions that do not take them to `refused`.
+    pub fn refuse(&mut self, may: impl Fn(RegionId) -> May, refused: &mut Vec<C>) {
+        for (region, queue) in &mut self.queues {
+            *queue = may(*region).split_off(std::mem::take(queue), refused);
+        }
+        self.queues.retain(|_, queue| !queue.is_empty());
     }
 
     pub fn take(&mut self, token: u64) -> Option<Waiting<C>> {

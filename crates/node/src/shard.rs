@@ -70,27 +70,30 @@ pub enum Input<C, R> {
     SnapshotApplied {
         region: RegionId,
     },
-    /// The region's peer is quarantined, and its mark is written; or so it was when the store stopped.
+    /// The region's peer is quarantined, and its mark is written. Also given at a start, for each
+    /// mark that was found.
     Held {
         region: RegionId,
         mark: Mark,
     },
-    /// The quarantine is over, and that is written.
+    /// The quarantine has ended, and that is written.
     Released {
         region: RegionId,
         mark: Mark,
     },
-    /// An operator wants the entry at which the peer is quarantined executed again. Nothing happens where the peer's
-    /// rows differ.
+    /// Executes the entry at which the peer is quarantined again, by order of an operator. Does
+    /// nothing if the peer's rows differ.
     Retry {
         region: RegionId,
     },
-    /// An operator wants a quarantined peer's rows served, or not served, to readers that accept old data.
+    /// Serves a quarantined peer's rows to readers that accept old data, or no longer, by order of
+    /// an operator.
     ReadOnly {
         region: RegionId,
         read_only: bool,
     },
-    /// An operator has a quarantined peer take a snapshot, should its region's leader have one for it.
+    /// Lets a quarantined peer take a snapshot if its leader has one for it, by order of an
+    /// operator.
     Admit {
         region: RegionId,
     },
@@ -209,6 +212,16 @@ fn skippable(marks: &BTreeMap<RegionId, Mark>, region: RegionId) -> Option<LogIn
     (held.cause == Cause::Entry).then_some(held.index)
 }
 
+/// Returns what the region takes at the moment.
+fn may<L: LogStore>(raft: &replica::Worker<L>, marks: &BTreeMap<RegionId, Mark>, region: RegionId) -> May {
+    match raft.can_propose(region) {
+        Ok(()) => May::Propose,
+        Err(replica::Refusal::Quarantined) => skippable(marks, region).map_or(May::Refuse, May::Skip),
+        Err(replica::Refusal::NotLeader { .. }) => May::Refuse,
+        Err(_) => May::Wait,
+    }
+}
+
 struct Reader<R> {
     region: RegionId,
     reader: R,
@@ -219,7 +232,7 @@ pub struct Shard<L: LogStore, C, R> {
     raft: replica::Worker<L>,
     queue: Queue<C>,
     readers: BTreeMap<u64, Reader<R>>,
-    /// Of peers that are quarantined or skip entries, as last written.
+    /// The marks of peers that are quarantined or skip entries, as last written.
     marks: BTreeMap<RegionId, Mark>,
     last_token: u64,
     /// Effects of inputs, returned by the next turn.
@@ -294,14 +307,15 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
 
     fn hold(&mut self, region: RegionId, mark: Mark, now: BootNanos) {
         if let Some(Quarantine { index, cause, .. }) = mark.held {
-            // Rows that differ are none to lead with, whoever is away.
+            // A peer whose rows differ must not lead, not even as the last one.
             let may_lead = cause != Cause::Rows;
             self.raft.step(replica::Input::Quarantine { region, index, may_lead }, now);
         }
         self.marks.insert(region, mark);
     }
 
-    /// Looks for the order that lets a quarantined peer go on, among committed entries that it does not execute.
+    /// Looks for the order that lets a quarantined peer go on, among committed entries that it does
+    /// not execute.
     fn look_for_skip(&mut self, region: RegionId, entries: Vec<(LogIndex, Bytes)>) -> Option<Job> {
         let index = skippable(&self.marks, region)?;
         let is_skip = |(at, payload): &(LogIndex, Bytes)| {
@@ -412,24 +426,19 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
             // their regions by now.
             if self.raft.is_hanging() {
                 let mut refused = Vec::new();
-                self.queue.refuse(|region| self.raft.can_propose(region), &mut refused);
+                self.queue.refuse(|region| may(&self.raft, &self.marks, region), &mut refused);
                 self.pending.extend(refused.into_iter().map(refusal));
             }
             return;
         }
-        let (raft, marks) = (&self.raft, &self.marks);
-        let may = |region| match raft.can_propose(region) {
-            Ok(()) => May::Propose,
-            Err(replica::Refusal::Quarantined) => skippable(marks, region).map_or(May::Refuse, May::Skip),
-            Err(replica::Refusal::NotLeader { .. }) => May::Refuse,
-            Err(_) => May::Wait,
-        };
         let last_token = &mut self.last_token;
         let token = || {
             *last_token += 1;
             *last_token
         };
         let mut refused = Vec::new();
+        let (raft, marks) = (&self.raft, &self.marks);
+        let may = |region| may(raft, marks, region);
         let proposals = self.queue.build((stamp, now.seed), may, token, &mut refused);
         self.pending.extend(refused.into_iter().map(refusal));
         for proposal in proposals {

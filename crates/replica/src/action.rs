@@ -102,7 +102,8 @@ pub enum Input {
     Release {
         region: RegionId,
     },
-    /// A quarantined peer takes a snapshot, which ends its quarantine, if the leader has one for it.
+    /// A quarantined peer takes a snapshot, which ends its quarantine, if the leader has one for
+    /// it.
     AdmitSnapshot {
         region: RegionId,
     },
@@ -204,13 +205,13 @@ pub enum Action {
         region: RegionId,
         entries: Vec<Committed>,
     },
-    /// Committed entries that a quarantined peer does not apply: index and payload, each once, in the log's order.
-    /// Entries that change the region are left out.
+    /// Committed entries that a quarantined peer does not apply: index and payload, each once, in
+    /// the log's order. Entries that change the region are left out.
     Withheld {
         region: RegionId,
         entries: Vec<(LogIndex, Bytes)>,
     },
-    /// Nothing was proposed or read: safe to retry anywhere.
+    /// Nothing was proposed or read, so a retry is safe anywhere.
     Refused {
         region: RegionId,
         token: u64,
@@ -392,7 +393,7 @@ pub enum Refusal {
     Transferring,
     /// The leader is quarantined: it takes orders only.
     Quarantined,
-    /// Too many bytes proposed and not yet committed.
+    /// Too many proposed bytes are not committed yet.
     Backpressure,
     /// A read whose proof of leadership, or whose turn in applying, did not come in time.
     Unproven,
@@ -495,6 +496,10 @@ pub enum Unfit {
     Stopping,
     #[error("its machine crashed, and it may have forgotten writes: `ctl accept-loss` comes first")]
     Unclean,
+    #[error("it is quarantined at entry {index}: `ctl quarantine retry`, with a program that executes the entry, comes first")]
+    Quarantined { index: LogIndex },
+    #[error("it is quarantined, because its rows are not those of the majority")]
+    RowsDiffer,
     #[error("its log ends with its own removal from the region")]
     Removed,
 }

@@ -102,7 +102,7 @@ enum Ask {
         region: u64,
         request: FailRequest,
     },
-    /// Of a store, about its own peer.
+    /// Asks a store about its own peer. The variants below are for one store, too.
     PeerState {
         region: u64,
     },

@@ -201,6 +201,11 @@ impl ClusterState {
         parts.ledger.all_heard().flat_map(of_store).collect()
     }
 
+    /// Returns the stores whose peer of the region is quarantined, as they last said.
+    pub fn quarantined_on(&self, region: RegionId) -> Vec<StoreId> {
+        self.parts.lock().ledger.quarantined(region).map(|(store, _)| store).collect()
+    }
+
     /// Returns true if a store that is up says that it leads the region.
     pub fn has_live_leader(&self, region: RegionId) -> bool {
         let (parts, now) = (self.parts.lock(), clock::boot_nanos());

@@ -252,7 +252,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over which peers are quarantined.
+    /// Sets the gauges of quarantined peers.
     pub fn set_quarantined(&self, held: &BTreeMap<RegionId, Quarantine>) {
         self.quarantined_regions.set(held.len() as i64);
         self.quarantined.clear();
@@ -268,7 +268,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over how busy the CPU is.
+    /// Sets the gauges of the CPU.
     pub fn set_cpu(&self, cpu: Option<Cpu>) {
         let Cpu { cores, busy, own, .. } = cpu.unwrap_or_default();
         for (gauge, value) in self.cpu.iter().zip([cores, busy, own]) {

@@ -30,7 +30,8 @@ impl Quarantines {
         Quarantines { this, held: Mutex::default(), regions, metrics, report_soon }
     }
 
-    /// Makes it known that the region's peer is quarantined, or how; `None`: that it is not any more.
+    /// Makes it known that the region's peer is quarantined, or how; `None`: that it is not any
+    /// more.
     pub fn publish(&self, region: RegionId, quarantine: Option<Quarantine>) {
         self.regions.set_quarantined(region, quarantine.as_ref().map(|held| held.read_only));
         let mut held = self.held.lock();

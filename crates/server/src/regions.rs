@@ -296,14 +296,16 @@ impl Regions {
         }
     }
 
-    /// The region's peer here is quarantined, and its rows are to be read or not; `None`: it is not.
+    /// Publishes whether the region's peer here is quarantined (`Some`), and whether `READONLY`
+    /// clients may read its rows then.
     pub fn set_quarantined(&self, region: RegionId, read_only: Option<bool>) {
         if let Some(region) = self.table().get(region) {
             region.set_quarantined(read_only);
         }
     }
 
-    /// How the worker sees these regions. It is asked for the status of those that are led here.
+    /// Publishes the worker's view of these regions. `status` is called only for the regions that
+    /// this store leads.
     pub fn publish(
         &self,
         regions: impl Iterator<Item = RegionId>,

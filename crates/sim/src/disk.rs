@@ -63,12 +63,12 @@ enum Record {
         region: RegionId,
         life: PeerLifecycle,
     },
-    /// `None`: what was remembered of the peer goes.
+    /// Writes what is remembered of the peer; `None` deletes it.
     Mark {
         region: RegionId,
         mark: Option<Mark>,
     },
-    /// Nothing of the region's log is left.
+    /// Deletes all of the region's log.
     Forget {
         region: RegionId,
     },

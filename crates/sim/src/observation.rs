@@ -80,7 +80,8 @@ pub enum Observation<'a> {
         store: StoreId,
         comparison: &'a Comparison,
     },
-    /// A peer is quarantined, and its store will know after a crash: the entry at `index` is not to be executed.
+    /// A peer is quarantined, and its store will know after a crash: the entry at `index` is not to
+    /// be executed.
     Held {
         store: StoreId,
         region: RegionId,

@@ -19,10 +19,10 @@ use crate::tally::Tally;
 use crate::world::{Event, World, BEGIN};
 
 const CLIENTS: usize = 5;
-/// Seeds in which entries fail: so many of a hundred, drawn by this.
+/// Salt and percentage of the seeds in which entries fail.
 const FAILING: u64 = 0x9d1f_2b5a_77c3_e041;
 const FAILING_PERCENT: u64 = 20;
-/// True time in which a calm cluster must have finished everything.
+/// Maximum true time in which a calm cluster must finish everything.
 const PEACE: u64 = 60 * SECOND;
 
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +159,7 @@ fn drive(world: &mut World, options: Options) {
     if world.plan.entries_fail {
         world.schedule(2 * SECOND, Event::FailEntry);
     }
-    // Trouble can be such that nothing is answered for long: then time ends it.
+    // Faults may prevent all answers for a long time. Then the deadline ends them.
     let deadline = world.now + options.steps * 200 * MILLISECOND;
     let least = world.now + world.plan.least_ns;
     while !world.is_over()

@@ -367,7 +367,8 @@ impl World {
         let boot = store.clock.boot(now);
         // The next process syncs the writes of a killed one.
         store.durable.disk.sync();
-        // A snapshot that was accepted has ended a quarantine: the start finishes what the crash interrupted.
+        // A snapshot that was accepted has ended a quarantine: the start finishes what the crash
+        // interrupted.
         let is_replaced = |(region, life): (RegionId, PeerLifecycle)| {
             matches!(life, PeerLifecycle::Applying { .. }).then_some(region)
         };

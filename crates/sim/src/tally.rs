@@ -60,12 +60,13 @@ pub struct Tally {
     /// equal.
     pub checks: u64,
     pub checks_equal: u64,
-    /// Times that a peer was quarantined, or found so at a start; and what was asked for then.
+    /// Number of times that a peer was quarantined, or found so at a start, and of the decisions
+    /// about them.
     pub quarantined: u64,
     pub skips: u64,
     pub retries: u64,
     pub refills: u64,
-    /// Runs in which a region has lost its majority: nothing is asked of their end.
+    /// Runs in which a region lost its majority. Their end is not checked.
     pub doomed: u64,
     pub histories: u64,
     pub violations: u64,

@@ -236,11 +236,11 @@ pub struct World {
     pub is_calm: bool,
     /// Clients only read until this store leads a region, or until this moment.
     pub(crate) quiet: Option<(StoreId, u64)>,
-    /// Somebody looks after quarantined peers, from when there is the first one.
+    /// True from the first quarantined peer on: a simulated operator decides about such peers.
     pub(crate) is_attended: bool,
-    /// Entries of regions that somebody asked to skip.
+    /// The entries that the simulated operator has ordered to skip, by region.
     pub(crate) skips_asked: BTreeSet<(RegionId, LogIndex)>,
-    /// Clients write and do not rest until then.
+    /// Clients write without pauses until this moment.
     pub(crate) rush_until: u64,
     pub(crate) last_op: OpId,
     pub(crate) last_entry: EntryId,

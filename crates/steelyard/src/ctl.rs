@@ -69,7 +69,8 @@ enum Command {
     /// Peers that do not execute their log, and what is to become of them
     #[command(subcommand)]
     Quarantine(quarantine::QuarantineCommand),
-    /// Propose an entry that fails where it is executed, for tests, on stores with enable-debug-command
+    /// Propose an entry that fails where it is executed, for tests, on stores with
+    /// enable-debug-command
     #[command(hide = true)]
     FailEntry(quarantine::Fail),
     /// Why a region's leader is where it is, or what is to be done for a store

@@ -110,7 +110,8 @@ fn a_damaged_replica_is_found_and_named_and_no_other_is_accused() {
     assert!(log.contains("are not those of the majority"), "{log}");
     let different = |store: usize| stores.all[store].admin().gauge("checks_different_total");
     assert!(different(2).expect("it is counted") > 0);
-    // The peers are quarantined, outlive a restart so, and lead and serve nothing until they are made anew.
+    // The peers are quarantined, outlive a restart so, and lead and serve nothing until they are
+    // made anew.
     let held = |stores: &Stores, asked: usize| -> Vec<u64> {
         let rows: Vec<Value> = stores.all[asked].admin().get("/api/v1/quarantine").expect("it is told");
         let is_meant = |row: &&Value| row["store"] == 2 && row["cause"] == "rows";

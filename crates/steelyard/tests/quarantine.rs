@@ -1,4 +1,5 @@
-//! An entry that cannot be executed stops its region's peer and not the store, and operators decide how to go on.
+//! An entry that cannot be executed stops its region's peer and not the store, and operators decide
+//! how to go on.
 
 mod stores;
 
@@ -30,7 +31,7 @@ fn has(stores: &Stores, asked: usize, value: &str) {
     (0..KEYS).for_each(|number| assert_eq!(wire.text(&["GET", &key(number)]).as_deref(), Some(value)));
 }
 
-/// Whether it was done, and what `ctl` says.
+/// Runs `ctl`. Returns true if it succeeded, and its output.
 fn ctl(stores: &Stores, asked: usize, words: &[&str]) -> (bool, String) {
     let admin = stores.all[asked].admin().address().to_string();
     let output = steelyard().args(["ctl", "--admin", &admin]).args(words).output().expect("ctl runs");

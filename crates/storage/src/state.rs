@@ -10,8 +10,8 @@ use types::{LogIndex, Term, UnixMillis, FIRST_INDEX, FIRST_TERM};
 use crate::{Result, StorageError};
 
 const STATE_VERSION: u8 = 2;
-/// The version of a state with entries that were skipped. Other states keep the earlier version, so that an
-/// earlier program reads them.
+/// The version of a state with entries that were skipped. Other states keep the earlier version, so
+/// that an earlier program reads them.
 const STATE_VERSION_SKIPPED: u8 = 3;
 /// Maximum number of skipped entries that are remembered.
 const SKIPPED_MAX: usize = 64;
@@ -51,8 +51,8 @@ pub struct RegionState {
     bytes: u64,
     /// Counts by database, in ascending order, without databases that hold no keys.
     counts: Vec<(u16, DbCounts)>,
-    /// The latest entries that were not executed, by orders that lie further on in the log. Ascending. They stay when
-    /// the order is applied: it may come more than once.
+    /// The latest entries that were not executed, by orders that lie further on in the log.
+    /// Ascending. They stay when the order is applied: it may come more than once.
     skipped: Vec<LogIndex>,
 }
 
@@ -136,7 +136,8 @@ impl RegionState {
         self.last_stamp_ms
     }
 
-    /// Notes that the entry at `index` was not executed. The oldest notes go where there are too many.
+    /// Notes that the entry at `index` was not executed. The oldest notes go where there are too
+    /// many.
     pub fn note_skipped(&mut self, index: LogIndex) {
         if let Err(at) = self.skipped.binary_search(&index) {
             self.skipped.insert(at, index);

@@ -191,7 +191,7 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![10, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
+    let mut expected = vec![11, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
@@ -206,7 +206,7 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
     expected.extend([0; 40]);
-    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0, 0, 0]);
+    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0, 0, 0, 0]);
     assert_eq!(small().encode()[..], expected);
 }
 
@@ -227,7 +227,7 @@ fn a_turn_that_makes_no_sense_is_an_error() {
 #[test]
 fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
     let empty = StoreHeartbeat::default().encode();
-    for lists in [1, 2, 3, 4] {
+    for lists in [1, 2, 3, 4, 5] {
         let mut bytes = empty[..empty.len() - lists].to_vec();
         bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
         assert_eq!(StoreHeartbeat::decode(&bytes), Err(WireError::Cut));
@@ -238,14 +238,14 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 11;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(11)));
+    newer[0] = 12;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(12)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));
     // The second peer gets the store of the first, then unknown flags.
     let good = small().encode().to_vec();
-    let peer = good.len() - 9;
+    let peer = good.len() - 10;
     let mut twice = good.clone();
     twice.splice(peer..peer + 2, [0]);
     assert_eq!(StoreHeartbeat::decode(&twice), malformed("peers are out of order"));
@@ -270,8 +270,8 @@ fn what_followers_answered_is_in_order_and_in_full_reports_only() {
     let followed = std::mem::take(&mut heartbeat.followed);
     heartbeat.seq = 1;
     let mut delta = heartbeat.encode().to_vec();
-    delta.truncate(delta.len() - 3);
-    delta.extend(&full[full.len() - 9 * followed.len() - 3..]);
+    delta.truncate(delta.len() - 4);
+    delta.extend(&full[full.len() - 9 * followed.len() - 4..]);
     assert_eq!(
         StoreHeartbeat::decode(&delta),
         Err(WireError::Malformed("only a full heartbeat has the heat of followers"))
@@ -347,11 +347,11 @@ fn unclean_peers_are_in_order_and_bounded() {
     let good = StoreHeartbeat { unclean: unclean.clone(), ..small() }.encode().to_vec();
     assert_eq!(StoreHeartbeat::decode(&good).unwrap().unclean, unclean);
     let mut twice = good.clone();
-    let last = twice.len() - 2;
+    let last = twice.len() - 3;
     twice[last] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
     let mut many = StoreHeartbeat::default().encode().to_vec();
-    assert_eq!(many.pop(), Some(0), "the number of unclean peers comes last");
+    assert_eq!([many.pop(), many.pop()], [Some(0); 2], "the numbers of unclean peers and quarantines");
     many.extend([0x81, 0x02]);
     many.extend((0..=UNCLEAN_MAX).flat_map(|region| [region as u8 | 0x80, (region >> 7) as u8, 1]));
     assert_eq!(StoreHeartbeat::decode(&many), Err(WireError::Malformed("too many unclean peers")));
@@ -363,11 +363,11 @@ fn checks_are_in_order_and_of_a_known_outcome() {
     let good = StoreHeartbeat { checks: checks.clone(), ..small() }.encode().to_vec();
     assert_eq!(StoreHeartbeat::decode(&good).unwrap().checks, checks);
     let mut twice = good.clone();
-    let last = twice.len() - 5;
+    let last = twice.len() - 6;
     twice[last] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
     let mut unknown = good;
-    let outcome = unknown.len() - 2;
+    let outcome = unknown.len() - 3;
     unknown[outcome] = 9;
     let refused = Err(WireError::Malformed("an unknown outcome of a check"));
     assert_eq!(StoreHeartbeat::decode(&unknown), refused);

@@ -1,4 +1,5 @@
-//! How execution fails: by its entry, which stops one region's peer, or by the store's device, which stops the store.
+//! How execution fails: by its entry, which stops one region's peer, or by the store's device,
+//! which stops the store.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -17,8 +18,8 @@ pub(super) struct Failed {
 pub(super) enum Failure {
     /// Rows cannot be read.
     Store(StorageError),
-    /// The entry cannot be decoded, it found rows that no correct store writes, or its execution panicked. `nth`: the
-    /// item of the entry.
+    /// The entry cannot be decoded, it found rows that no correct store writes, or its execution
+    /// panicked. `nth`: the item of the entry.
     Entry { nth: usize, error: String },
 }
 

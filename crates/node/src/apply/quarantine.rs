@@ -42,7 +42,8 @@ impl Execution {
         }
     }
 
-    /// Executes nothing more of the region. Returns its mark, unless it has one already or has no rows here.
+    /// Executes nothing more of the region. Returns its mark, unless it has one already or has no
+    /// rows here.
     pub(super) fn hold(&mut self, region: RegionId, cause: Cause, what: &str, error: &str) -> Option<Mark> {
         let index = self.states.get(&region)?.applied_index + 1;
         let mark = self.marks.entry(region).or_default();

@@ -112,7 +112,8 @@ impl<L: LogStore> Peer<L> {
         self.is_taken && self.handed == self.raw.raft.raft_log.applied
     }
 
-    /// Returns whether the consensus code has output for now. What a quarantined peer withholds is none.
+    /// Returns whether the consensus code has output now. Entries that a quarantined peer withholds
+    /// do not count.
     pub fn has_ready(&self) -> bool {
         self.raw.has_ready() && !self.is_withholding()
     }

@@ -1,17 +1,20 @@
 //! A quarantined peer: it does not apply its log beyond one entry until it is told to go on.
 //!
-//! It goes on appending and voting, because its log is as sound as before and the region may need it for its
-//! majority. It must not lead where another voter can: it cannot apply, so it can answer nothing. Where every voter
-//! is quarantined, one of them has to lead all the same, for an order that lets them go on must be committed. So a
-//! quarantined leader hands over to each other voter in turn, and a quarantined follower stands for election only
-//! after a silence that no healthy voter would have left.
+//! It goes on appending and voting, because its log is as sound as before and the region may need
+//! it for its majority. It must not lead where another voter can: it cannot apply, so it can answer
+//! nothing. Where every voter is quarantined, one of them has to lead all the same, for an order
+//! that lets them go on must be committed. So a quarantined leader hands over to each other voter
+//! in turn, and a quarantined follower stands for election only after a silence that no healthy
+//! voter would have left.
 
 use super::*;
+use crate::action::Unfit;
 use raft::GetEntriesContext;
 
-/// A quarantined peer stands after so many election timeouts without a leader.
+/// Number of election timeouts without a leader after which a quarantined peer stands for election.
 const LAST_RESORT_ELECTIONS: u64 = 6;
-/// After each vain attempt to hand over, the next one waits twice as long, up to so many election timeouts.
+/// Maximum number of election timeouts between two attempts to hand over. The pause doubles after
+/// each round of vain attempts.
 const HAND_OVER_ELECTIONS_MAX: u64 = 16;
 /// Maximum bytes of committed entries that are shown at once.
 const SHOWN_BYTES: u64 = 1 << 20;
@@ -20,11 +23,11 @@ pub(super) struct Confined {
     /// The first entry that is not applied.
     index: LogIndex,
     may_lead: bool,
-    /// A snapshot may replace the rows.
+    /// True if a snapshot may replace the rows.
     admits_snapshot: bool,
-    /// Committed entries are shown through here.
+    /// The index through which committed entries were shown.
     shown: LogIndex,
-    /// Vain attempts to hand over, and when the next one is due.
+    /// Number of vain attempts to hand over, and the time of the next one.
     attempts: u64,
     next_attempt: BootNanos,
 }
@@ -82,8 +85,9 @@ impl<L: LogStore> Peer<L> {
         self.confined.as_ref().is_some_and(|confined| !confined.admits_snapshot)
     }
 
-    /// Returns whether the rows may be sent to other peers. Those before an entry that cannot be executed are sound,
-    /// and a peer that lacks them may be what an agreement on the entry waits for.
+    /// Returns whether the rows may be sent to other peers. Those before an entry that cannot be
+    /// executed are sound, and a peer that lacks them may be what an agreement on the entry waits
+    /// for.
     pub(super) fn may_send_rows(&self) -> bool {
         self.confined.as_ref().is_none_or(|confined| confined.may_lead)
     }
@@ -113,8 +117,8 @@ impl<L: LogStore> Peer<L> {
         (confined.may_lead && is_last_resort) || is_alone
     }
 
-    /// Offers a quarantined leader's lead to the other voters that answer, one after the other, those with the most
-    /// of the log first.
+    /// Offers a quarantined leader's lead to the other voters that answer, one after the other,
+    /// those with the most of the log first.
     pub(super) fn give_up_lead(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         let Some(confined) = &self.confined else { return };
         if !self.is_leader() || self.transfer.is_some() || now < confined.next_attempt {
@@ -144,6 +148,15 @@ impl<L: LogStore> Peer<L> {
     /// Returns the first entry that is not handed out.
     pub(super) fn withheld_from(&self) -> LogIndex {
         self.confined.as_ref().map_or(LogIndex::MAX, |confined| confined.index)
+    }
+
+    /// Returns the reason why no region can be recovered from this peer's log. The recovery is an
+    /// entry behind the one at which the peer is quarantined, so it would have no effect.
+    pub(super) fn unfit_by_quarantine(&self) -> Option<Unfit> {
+        self.confined.as_ref().map(|confined| match confined.may_lead {
+            true => Unfit::Quarantined { index: confined.index },
+            false => Unfit::RowsDiffer,
+        })
     }
 
     /// Returns whether nothing more is handed out.

@@ -67,10 +67,10 @@ pub struct StoreRow {
     pub ops_per_s: f64,
     /// 99th percentile of command latency over about the last 2 s, microseconds.
     pub p99_us: u64,
-    /// Its peers that are quarantined.
+    /// Number of the store's peers that are quarantined.
     #[serde(default)]
     pub quarantined: usize,
-    /// Milliseconds since this store was last heard by the one that answers.
+    /// Milliseconds since the answering store last heard this store.
     pub heard_ms_ago: Option<u64>,
 }
 
@@ -131,13 +131,13 @@ pub struct QuarantineRow {
     pub cause: String,
     /// Its rows are served to connections that said READONLY.
     pub read_only: bool,
-    /// The command of the entry and the beginning of its key, or the check that found a difference. Empty where the
-    /// store has many quarantined peers.
+    /// The command of the entry and the beginning of its key, or the check that found a difference.
+    /// Empty where the store has many quarantined peers.
     pub what: String,
     pub error: String,
 }
 
-/// What is to become of a region's quarantined peers.
+/// An operator's decision about a region's quarantined peers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum QuarantineRequest {
@@ -369,13 +369,13 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn change_store(&self, store: u64, change: StoreRequest) -> Answer<'_, ()>;
     /// Compares the replicas of a region, after they have read all of their rows.
     fn check(&self, region: u64) -> Answer<'_, CheckRow>;
-    /// The quarantined peers of all stores.
+    /// Returns the quarantined peers of all stores.
     fn quarantined(&self) -> Answer<'_, Vec<QuarantineRow>>;
     /// Carries out a decision about a region's quarantined peers.
     fn quarantine(&self, region: u64, request: QuarantineRequest) -> Answer<'_, ()>;
     /// Proposes an entry that fails where it is executed.
     fn fail(&self, region: u64, request: FailRequest) -> Answer<'_, ()>;
-    /// A paragraph for people.
+    /// Explains a region's placement, as text for display.
     fn explain(&self, region: u64) -> Answer<'_, String>;
     /// Explains a store's placement, as text for display.
     fn explain_store(&self, store: u64) -> Answer<'_, String>;

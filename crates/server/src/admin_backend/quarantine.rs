@@ -24,7 +24,7 @@ const PEER_PATIENCE: Duration = Duration::from_secs(2);
 /// Time that a skip's answer may take: the order is committed, and the leader goes on with its log.
 const SKIP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How a store's own peer of a region stands.
+/// The state of a store's own peer of a region.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct PeerState {
     applied: LogIndex,
@@ -32,7 +32,7 @@ pub(super) struct PeerState {
     held: Option<LogIndex>,
 }
 
-/// All quarantined peers of the cluster, as their stores last said.
+/// Returns all quarantined peers of the cluster, as their stores last said.
 pub(super) fn rows(store: &Store) -> Vec<QuarantineRow> {
     let mut held = store.cluster.quarantined();
     // This store knows of its own without a heartbeat.
@@ -82,7 +82,7 @@ pub(super) async fn decide(
     }
 }
 
-/// The stores with a quarantined peer of the region, and why.
+/// Returns the stores with a quarantined peer of the region, and the causes.
 fn held_of(
     store: &Store,
     region: RegionId,
@@ -218,20 +218,21 @@ pub(super) async fn skip(
     }
 }
 
-/// Has the quarantined peer removed, as the leader of the meta region. Placement makes a new one.
+/// Removes the quarantined peer, as the leader of the meta region. Placement makes a new one.
 pub(super) async fn refill(store: &Store, region: RegionId, from: StoreId) -> Result<Value, NotAnswered> {
     if !store.cluster.quarantined().contains_key(&(region, from)) {
         let text = format!("the peer of region {region} on store {from} is not quarantined");
         return Err(refuse(404, text).into());
     }
-    // Where the region has merged away, its heir's peer on that store waits for it, and goes with it.
+    // Where the region has merged away, its heir's peer on that store waits for it, and goes with
+    // it.
     let heir = store.regions.all().into_iter().map(|region| region.newest());
     let region =
         heir.filter(|heir| heir.absorbed.contains(&region)).map(|heir| heir.id).next().unwrap_or(region);
     begin(store, Operator::RemovePeer { region, from, reason: Reason::Requested }).await
 }
 
-/// Has an entry fail, for tests.
+/// Asks the region's leader to propose an entry that fails, for tests.
 pub(super) async fn ask_to_fail(
     store: &Store,
     region: RegionId,

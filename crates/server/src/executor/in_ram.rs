@@ -73,18 +73,19 @@ impl ApplyHandle {
         std::mem::take(&mut self.here.executed)
     }
 
-    /// The region's peer is quarantined: nothing from the entry at `index` on is executed.
+    /// Stops the region, whose peer is quarantined: nothing from the entry at `index` on is
+    /// executed.
     pub fn stop(&mut self, region: RegionId, index: LogIndex) -> ExecutedHere {
         self.queue.stop(region, index, &mut self.here);
         std::mem::take(&mut self.here.executed)
     }
 
-    /// The quarantine is over.
+    /// Ends the stop.
     pub fn go_on(&mut self, region: RegionId) {
         self.queue.go_on(region);
     }
 
-    /// Bytes of committed entries that wait to be executed.
+    /// Returns the bytes of committed entries that wait for execution.
     pub fn bytes(&self) -> u64 {
         self.queue.bytes()
     }

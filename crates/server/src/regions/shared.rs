@@ -43,7 +43,7 @@ pub struct RegionShared {
     /// The number of times that the peer's rows were removed or added other than by entries. It is
     /// odd while they are being replaced.
     replacements: AtomicU64,
-    /// Whether the peer is quarantined, and if so, whether its rows are to be read.
+    /// True if the peer is quarantined; `is_readable` then says whether its rows may be read.
     is_quarantined: AtomicBool,
     is_readable: AtomicBool,
     leadership: Mutex<Leadership>,
@@ -113,18 +113,19 @@ impl RegionShared {
         self.replacements.fetch_or(1, Ordering::SeqCst);
     }
 
-    /// `read_only`: of a quarantined peer, whether its rows are to be read.
+    /// Sets whether the peer is quarantined (`Some`), and whether its rows may be read then.
     pub(super) fn set_quarantined(&self, read_only: Option<bool>) {
         self.is_readable.store(read_only.unwrap_or(true), Ordering::SeqCst);
         self.is_quarantined.store(read_only.is_some(), Ordering::SeqCst);
     }
 
-    /// Whether the peer here executes nothing. If it leads, it proves no read.
+    /// Returns true if the peer here executes nothing. If it leads, it proves no read.
     pub fn is_quarantined(&self) -> bool {
         self.is_quarantined.load(Ordering::SeqCst)
     }
 
-    /// As this store's own peer has applied it; without one here, the newest that was heard of.
+    /// Returns the descriptor that this store's own peer has applied; without a peer here, the
+    /// newest one reported.
     pub fn descriptor(&self) -> Arc<RegionDescriptor> {
         self.descriptor.load_full()
     }
@@ -306,8 +307,8 @@ impl PartialEq for RegionShared {
 impl Local for RegionShared {
     type Token = RowsToken;
 
-    /// `None` while there is no peer here, a snapshot is replacing the rows, or the peer is quarantined. Reads that took place between two equal
-    /// tokens saw rows of the region, whole.
+    /// Returns `None` while there is no peer here, while a snapshot replaces the rows, or while the
+    /// peer is quarantined. Reads between two equal tokens saw the complete rows of the region.
     fn rows(&self) -> Option<RowsToken> {
         let replacements = self.replacements.load(Ordering::SeqCst);
         let is_there = replacements % 2 == 0 && self.is_local() && self.is_readable.load(Ordering::SeqCst);

@@ -1,4 +1,5 @@
-//! What a quarantined peer must not do, from when its store would know it after a crash until it is told to go on.
+//! A quarantined peer executes, serves and leads nothing until it is told to go on. This holds from
+//! the moment at which its store would know of the quarantine after a crash.
 
 use std::collections::BTreeMap;
 

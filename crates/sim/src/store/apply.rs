@@ -74,7 +74,7 @@ struct MetaRegion<'a> {
 
 impl Meta for MetaRegion<'_> {
     fn apply(&mut self, payload: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> {
-        // What the state machine refuses, it refuses everywhere.
+        // A command that the state machine refuses is refused on every store.
         let _ = cluster::apply_entry(payload, self.state, txn)?;
         Ok(vec![None])
     }
@@ -85,7 +85,7 @@ impl Meta for MetaRegion<'_> {
     }
 }
 
-/// A store's threads as its apply queue knows them.
+/// The threads of a store as its apply queue uses them.
 pub(super) struct Threads<'a> {
     world: &'a mut World,
     id: StoreId,

@@ -1,4 +1,4 @@
-//! Peers that are quarantined, entries that fail, and somebody who looks after both as an operator does.
+//! Peers that are quarantined, entries that fail, and a simulated operator who decides about both.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::clock::{MILLISECOND, SECOND};
 use crate::observation::Observation;
 use crate::world::{Asked, Event, Packet, World};
 
-/// How a region's peer on a store stands, as its operator finds it.
+/// The state of a region's peer on a store, as an operator finds it.
 #[derive(Clone, Debug)]
 enum Standing {
     Away,
@@ -24,7 +24,7 @@ enum Standing {
 }
 
 impl Process {
-    /// What heartbeats tell.
+    /// Returns the quarantined peers, for heartbeats.
     pub(super) fn quarantined(&self) -> Vec<(RegionId, Quarantine)> {
         let held =
             |(region, shared): (&RegionId, &super::Shared)| Some((*region, shared.quarantine.clone()?));
@@ -33,7 +33,7 @@ impl Process {
 }
 
 impl World {
-    /// What the last life left.
+    /// Takes over the marks that the last process left.
     pub(super) fn load_marks(&mut self, id: StoreId, marks: BTreeMap<RegionId, Mark>) {
         let boot = self.boot(id);
         for (region, mark) in marks {
@@ -68,7 +68,7 @@ impl World {
         self.wake_lives(id);
     }
 
-    /// Readers and heartbeats know.
+    /// Publishes a quarantine to readers and heartbeats.
     fn publish_quarantine(&mut self, id: StoreId, input: &ToShard) {
         let Input::Held { region, mark } = input else { return };
         let Some(held) = &mark.held else { return };
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// The worker hears of it: the apply queue goes by it as well.
+    /// Tells the apply queue what the worker is told about a quarantine.
     pub(super) fn note_quarantine(&mut self, id: StoreId, input: &ToShard) {
         match input {
             Input::Held { region, mark } => {
@@ -136,7 +136,7 @@ impl World {
         self.submit(id, region, Proposal::Order(order), Asker::Meta);
     }
 
-    /// Does for each region with quarantined peers what docs/OPERATING.md says.
+    /// Decides about each region with quarantined peers as docs/OPERATING.md says.
     pub(crate) fn attend(&mut self) {
         let pause = self.rng.between(500, 2500) * MILLISECOND;
         self.schedule(pause, Event::Attend);
@@ -161,7 +161,8 @@ impl World {
         }
     }
 
-    /// A region has merged away, and a quarantined peer of it holds up its heir's peer on the same store.
+    /// A region has merged away, and a quarantined peer of it holds up its heir's peer on the same
+    /// store.
     fn attend_merged(&mut self, region: RegionId, heir: &RegionDescriptor) {
         for id in heir.peers.iter().map(|peer| peer.store) {
             if let Standing::Held(_) = self.standing(id, region) {
@@ -203,7 +204,8 @@ impl World {
             self.tell(first, Input::ReadOnly { region, read_only });
         }
         let is_upgraded = self.stores.values().all(|store| store.is_upgraded);
-        // Whoever asked for a skip does not retry the entry: both may come about, on different stores.
+        // An entry for which a skip was ordered is not retried: both could happen, on different
+        // stores.
         let may_retry = !self.skips_asked.contains(&(region, quarantine.index));
         if quarantine.cause != Cause::Rows && is_upgraded && may_retry {
             self.tally.retries += 1;
@@ -216,7 +218,8 @@ impl World {
         };
         // A store that is lost for good does not come back with the entry executed.
         let is_lost = |id: &StoreId| self.stores.get(id).is_none_or(|store| store.is_lost);
-        // Different entries failed on different stores, or the only voter's did: no voter is left to lead a change.
+        // Different entries failed on different stores, or the only voter's did: no voter is left
+        // to lead a change.
         let voters: Vec<StoreId> = descriptor.voters().collect();
         let is_well = |(id, standing): &(StoreId, Standing)| {
             !is_lost(id) && voters.contains(id) && !matches!(standing, Standing::Held(_) | Standing::NoRows)
@@ -236,7 +239,8 @@ impl World {
             }
             return;
         }
-        // Another peer has gone on with the entry, or knows better about the rows: this one is made anew.
+        // Another peer has gone on with the entry, or knows better about the rows: this one is made
+        // anew.
         let has_passed = |standing: &Standing, index: LogIndex| match standing {
             Standing::Held(other) => other.index > index,
             Standing::Applied(applied) => *applied >= index,
@@ -269,7 +273,7 @@ impl World {
         self.submit(leader, region, Proposal::Order(Order::Skip(index)), Asker::Meta);
     }
 
-    /// Every store gets a program that executes the entry. A quarantine outlasts that.
+    /// Gives every store a program that executes the entry. A quarantine outlasts that.
     fn upgrade(&mut self) {
         let ids: Vec<StoreId> = self.stores.keys().copied().collect();
         for (at, id) in ids.into_iter().enumerate() {

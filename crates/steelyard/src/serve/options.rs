@@ -67,7 +67,7 @@ pub struct Options {
     /// Take debugging commands, such as one that makes an entry fail: for tests only [default: no]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub enable_debug_command: Option<YesNo>,
-    /// A region of more data is split; 0: none is for its size [default: 0; 96mb with --cluster-enabled]
+    /// Size above which a region is split; 0 for no limit [default: 0; 96mb with --cluster-enabled]
     #[arg(long, value_name = "SIZE")]
     pub split_size: Option<Size>,
     /// Commands per second above which a region is split; 0 for no limit [default: 0]
