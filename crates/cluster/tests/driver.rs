@@ -56,6 +56,24 @@ fn a_peer_that_its_store_names_as_unclean_is_made_anew_under_another_number() {
 }
 
 #[test]
+fn an_unclean_peer_is_made_anew_although_it_is_quarantined_and_not_while_another_peer_is() {
+    let held = || Quarantine::new(9, Cause::Entry, "SET foo", "a bug");
+    let mut world = World::new(3, 1, 3);
+    world.limits = PlanLimits::default();
+    world.run(5);
+    let peer_on = |world: &World| world.regions[&1].descriptor.peer_on(2).copied();
+    let before = peer_on(&world).expect("three stores share the region");
+    world.unclean.insert(2, vec![(1, before.id)]);
+    world.quarantined.insert(2, vec![(1, held())]);
+    world.quarantined.insert(1, vec![(1, held())]);
+    world.run(60);
+    assert_eq!(peer_on(&world), Some(before), "a person decides about the peer on store 1");
+    world.quarantined.remove(&1);
+    world.run(60);
+    assert!(peer_on(&world).is_some_and(|after| after.id > before.id), "the rows of no other are needed");
+}
+
+#[test]
 fn a_failed_region_is_left_alone_for_a_pause_that_grows_until_it_succeeds() {
     let mut world = planning(World::new(3, 1, 3));
     world.speeds.insert(2, 9e6);

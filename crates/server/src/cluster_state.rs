@@ -201,6 +201,11 @@ impl ClusterState {
         parts.ledger.all_heard().flat_map(of_store).collect()
     }
 
+    /// Returns true if the store says that its peer of the region may have forgotten writes.
+    pub fn is_unclean(&self, region: &RegionDescriptor, store: StoreId) -> bool {
+        self.parts.lock().ledger.is_unclean(region, store)
+    }
+
     /// Returns the stores whose peer of the region is quarantined, as they last said.
     pub fn quarantined_on(&self, region: RegionId) -> Vec<StoreId> {
         self.parts.lock().ledger.quarantined(region).map(|(store, _)| store).collect()

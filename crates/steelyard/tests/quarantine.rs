@@ -200,3 +200,40 @@ fn an_entry_is_executed_again_when_the_program_can() {
     let (is_done, text) = ctl(&stores, 0, &["fail-entry", "1"]);
     assert!(!is_done && text.contains("enable-debug-command"), "{text}");
 }
+
+#[test]
+fn a_lost_majority_is_recovered_from_a_quarantined_survivor_once_it_has_gone_on() {
+    let _alone = alone();
+    let mut stores = three();
+    fill(&stores, 0, "before");
+    fail_entry(&stores, &[]);
+    let index = await_held(&stores, 0, 3)[0].1;
+    for store in &mut stores.all[1..] {
+        store.kill();
+        std::fs::remove_dir_all(&store.dir).expect("the directory is deleted");
+    }
+    // The recovery would be an entry behind the one that cannot be executed.
+    let order = ["recover", "--lost", "1,2", "--region", "1", "--yes"];
+    let refused = eventually("the other stores are silent", || {
+        let (is_done, text) = ctl(&stores, 0, &order);
+        assert!(!is_done, "{text}");
+        text.contains("quarantined").then_some(text)
+    });
+    assert!(refused.contains(&format!("quarantined at entry {index}")), "{refused}");
+    assert!(refused.contains("ctl quarantine retry"), "it says what to do: {refused}");
+    // A program that executes the entry.
+    let store = &mut stores.all[0];
+    store.kill();
+    store.change(&[("--enable-debug-command", "no")]);
+    store.spawn();
+    await_held(&stores, 0, 1);
+    let (is_done, text) = ctl(&stores, 0, &["quarantine", "retry", "1"]);
+    assert!(is_done, "{text}");
+    eventually("the survivor has gone on", || held(&stores, 0).is_empty().then_some(()));
+    eventually("the regions are recovered", || ctl(&stores, 0, &order[..3]).0.then_some(()));
+    let (is_done, text) = ctl(&stores, 0, &["recover", "--lost", "1,2", "--yes"]);
+    assert!(is_done && text.contains("recovered region 0, 1"), "{text}");
+    has(&stores, 0, "before");
+    fill(&stores, 0, "after");
+    has(&stores, 0, "after");
+}

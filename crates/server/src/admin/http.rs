@@ -14,7 +14,7 @@
 //! | `POST /api/v1/regions/{id}/check` `{}` | a `CheckRow`, once every peer has read its rows |
 //! | `GET /api/v1/quarantine` | rows of `backend` |
 //! | `POST /api/v1/regions/{id}/quarantine` `{"decision": "skip", "index": 7}` | the same |
-//! | `POST /api/v1/regions/{id}/fail` `{"by_panic": true}`, with `enable-debug-command` | the same |
+//! | `POST /api/v1/regions/{id}/fail` `{"by_panic": true}`, for tests | the same |
 //! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
 //! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
 //! | `POST /api/v1/recover` a `RecoverRequest`: `{"lost": [1, 2], "act": true}` | a `RecoverRow` |

@@ -181,8 +181,9 @@ pub(super) async fn skip(
         }
         Some(_) => {}
     }
-    let (mut silent, mut late) = (Vec::new(), Vec::new());
-    for peer in shared.newest().peers.iter().filter(|peer| peer.store != store.id) {
+    let (mut silent, mut unclean, mut late) = (Vec::new(), Vec::new(), Vec::new());
+    let newest = shared.newest();
+    for peer in newest.peers.iter().filter(|peer| peer.store != store.id) {
         let told = ask_store(store, peer.store, Ask::PeerState { region }).await;
         let told = told.ok().and_then(|told| serde_json::from_value::<PeerState>(told).ok());
         match told {
@@ -191,6 +192,7 @@ pub(super) async fn skip(
             Some(state) if state.applied >= index => {
                 return Err(refuse(format!("store {} has executed entry {index}; {refill}", peer.store)))
             }
+            Some(_) if store.cluster.is_unclean(&newest, peer.store) => unclean.push(peer.store.to_string()),
             Some(_) => late.push(peer.store.to_string()),
         }
     }
@@ -199,6 +201,13 @@ pub(super) async fn skip(
             "store {} does not answer: if it has executed entry {index}, a skip loses what the entry acknowledged, \
              and its peer is quarantined. Bring it back, or say --force",
             silent.join(", ")
+        )));
+    }
+    if !unclean.is_empty() && !force {
+        return Err(refuse(format!(
+            "store {} may have forgotten writes when its machine crashed, and takes no part: if it had executed \
+             entry {index}, a skip loses what the entry acknowledged. Say --force if it had not",
+            unclean.join(", ")
         )));
     }
     if !late.is_empty() && !force {
