@@ -21,8 +21,8 @@ use crate::{Driver, Ledger, MetaState};
 /// A region whose size was not measured since a split or merge is left alone. With the old size its
 /// halves would be merged again, or it would be split once more.
 ///
-/// A region with a quarantined peer is left alone as well, because a person decides what becomes of
-/// that peer's rows.
+/// A region with a quarantined peer is held, because a person decides what becomes of that peer's
+/// rows. If the leader itself is quarantined, it cannot apply any change.
 ///
 /// The routing table names a region's leader even if that store has not reported so yet, or reports
 /// so no longer. Otherwise a leader that just moved would count nowhere, and another region would
@@ -102,6 +102,7 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
     let lead = ledger.lead(agreed.id);
     let told = lead.map(|lead| &lead.descriptor).filter(|told| told.epoch.is_newer_than(agreed.epoch));
     let newest = told.unwrap_or(agreed);
+    let leader = ledger.routes().get(agreed.id).map(|route| route.leader);
     let load = ledger.load(agreed.id, now);
     let is_sized = agreed.slots.is_none() || lead.is_none_or(|lead| lead.sized);
     RegionView {
@@ -115,7 +116,7 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
         miss_rate: load.miss_rate,
         write_bytes_rate: load.write_bytes_rate,
         heat: load.heat,
-        leader: ledger.routes().get(agreed.id).map(|route| route.leader),
+        leader,
         peers: newest
             .peers
             .iter()
@@ -131,7 +132,10 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
             })
             .collect(),
         joint: newest.is_joint() || lead.is_some_and(|lead| lead.merging_into().is_some()),
-        cooldown: driver.is_cooling(agreed.id, now) || !is_sized || awaits_decision(newest, ledger, now),
+        cooldown: driver.is_cooling(agreed.id, now)
+            || !is_sized
+            || ledger.quarantined(agreed.id).any(|(store, _)| leader == Some(store)),
+        held: awaits_decision(newest, ledger, now),
     }
 }
 

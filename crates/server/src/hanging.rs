@@ -143,8 +143,8 @@ impl HangKeeper {
         if !kept.is_empty() && kept != self.kept {
             tracing::warn!(
                 regions = ?kept,
-                "the device hangs, and the stores that could lead these regions are no majority: their leads stay, \
-                 and writes to them wait for the device"
+                "the device hangs, and the stores that could lead these regions are no majority, or their peers are \
+                 quarantined: their leads stay, and writes to them wait for the device"
             );
         }
         self.kept = kept;

@@ -216,8 +216,11 @@ impl World {
             // It takes a snapshot of the rows before the entry, and comes to the entry.
             Standing::NoRows | Standing::Away | Standing::Applied(_) => false,
         };
-        // A store that is lost for good does not come back with the entry executed.
-        let is_lost = |id: &StoreId| self.stores.get(id).is_none_or(|store| store.is_lost);
+        // A store that is lost for good does not come back with the entry executed. An unclean peer
+        // takes no part, and answers nobody.
+        let is_lost = |id: &StoreId| {
+            self.stores.get(id).is_none_or(|store| store.is_lost) || self.is_unclean(descriptor, *id)
+        };
         // Different entries failed on different stores, or the only voter's did: no voter is left
         // to lead a change.
         let voters: Vec<StoreId> = descriptor.voters().collect();
