@@ -1,6 +1,6 @@
 //! Comparison of a region's replicas by checksums of their rows at one index of the region's log.
 //!
-//! An entry of the region's log orders a checksum (`command::check`). Every peer computes it at the
+//! An entry of the region's log orders a checksum (`command::order`). Every peer computes it at the
 //! index of that entry. Its store repeats the report in heartbeats for [`TOLD_NANOS`], so that a
 //! lost heartbeat does not lose the report. A store that has heard a majority of the reports can
 //! judge, and equal reports give every store the same verdict.

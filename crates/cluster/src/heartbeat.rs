@@ -1,7 +1,7 @@
 //! The heartbeat that every store sends to every other store several times a second.
 //!
 //! ```text
-//! version u8 = 10
+//! format u8 = 11, or 10 in version 1 of the cluster
 //! store, cluster_id u64, members_version
 //! incarnation, seq, since, wall_ms
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
@@ -25,6 +25,8 @@
 //! count, then for each region checked here lately, ascending:
 //!   region, number, index, u8 (0 skipped, 1 unreadable, 2 rows), with 2: checksum, rows, bytes
 //! count, then for each unclean peer, ascending: region, peer
+//! count, then for each region quarantined here, ascending (not in format 10):
+//!   region, index, cause u8 (0 entry, 1 change, 2 rows), read_only u8 (0 or 1), what, error
 //! ```
 //!
 //! Integers are unsigned LEB128, f64 are eight bytes, big-endian, finite and not negative. There is
@@ -39,17 +41,22 @@
 
 use bytes::Bytes;
 use placement::{Capability, Cpu, Spread};
-use types::{LogIndex, PeerId, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis};
+use types::{
+    LogIndex, PeerId, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis, Version,
+    QUARANTINE_VERSION,
+};
 
 use crate::check::REPORT_BYTES_MIN;
+use crate::quarantine;
 use crate::wire::{Reader, Writer};
-use crate::{CheckReport, Place, Turn, TurnGrant, TurnState, WireError};
+use crate::{CheckReport, Place, Quarantine, Turn, TurnGrant, TurnState, WireError};
 
 mod book;
 
 pub use book::{DeltaTracker, Leads};
 
-const VERSION: u8 = 10;
+const FORMAT: u8 = 11;
+const FORMAT_WITHOUT_QUARANTINES: u8 = 10;
 
 /// The window in seconds of the decaying averages of rates. A leader keeps them from its election,
 /// or from its first answer as a follower.
@@ -146,6 +153,9 @@ pub struct StoreHeartbeat {
     /// Regions, ascending, none twice, and the numbers of its peers that may have forgotten what
     /// they acknowledged: at most [`UNCLEAN_MAX`].
     pub unclean: Vec<(RegionId, PeerId)>,
+    /// The store's quarantined peers, by region, ascending, none twice. Only the first few have
+    /// texts.
+    pub quarantined: Vec<(RegionId, Quarantine)>,
 }
 
 /// A region's state, as its leader reports it.
@@ -198,11 +208,12 @@ impl StoreHeartbeat {
         Some(&leads[at])
     }
 
-    /// Encodes the heartbeat.
+    /// Encodes the heartbeat in the cluster's `version`. In version 1 no store hears of another's
+    /// quarantined peers.
     ///
     /// # Panics
     /// If regions or peers are out of order.
-    pub fn encode(&self) -> Bytes {
+    pub fn encode(&self, version: Version) -> Bytes {
         let Leads { since, reports, gone } = &self.leads;
         assert!(is_ascending(reports.iter().map(LeadReport::region)), "regions ascend");
         assert!(is_ascending(gone.iter().copied()), "regions ascend");
@@ -214,8 +225,10 @@ impl StoreHeartbeat {
         assert!(is_ascending(self.checks.iter().map(|check| check.region)), "regions ascend");
         assert!(is_ascending(self.unclean.iter().map(|(region, _)| *region)), "regions ascend");
         assert!(self.unclean.len() <= UNCLEAN_MAX, "more are named later");
+        assert!(is_ascending(self.quarantined.iter().map(|(region, _)| *region)), "regions ascend");
         let mut out = Writer::default();
-        out.u8(VERSION);
+        let names_quarantines = version >= QUARANTINE_VERSION;
+        out.u8(if names_quarantines { FORMAT } else { FORMAT_WITHOUT_QUARANTINES });
         for number in [self.store, self.cluster_id, self.members_version] {
             out.uint(number);
         }
@@ -270,12 +283,18 @@ impl StoreHeartbeat {
             out.uint(region);
             out.uint(peer);
         }
+        if names_quarantines {
+            quarantine::encode_all(&self.quarantined, &mut out);
+        }
         out.finish()
     }
 
     pub fn decode(bytes: &[u8]) -> Result<StoreHeartbeat, WireError> {
         let mut from = Reader(bytes);
-        from.version(VERSION)?;
+        let format = from.u8()?;
+        if !matches!(format, FORMAT | FORMAT_WITHOUT_QUARANTINES) {
+            return Err(WireError::UnknownVersion(format));
+        }
         let mut heartbeat = StoreHeartbeat {
             store: from.uint()?,
             cluster_id: from.uint()?,
@@ -348,6 +367,9 @@ impl StoreHeartbeat {
         }
         if heartbeat.unclean.len() > UNCLEAN_MAX {
             return Err(WireError::Malformed("too many unclean peers"));
+        }
+        if format == FORMAT {
+            heartbeat.quarantined = quarantine::decode_all(&mut from)?;
         }
         from.end()?;
         Ok(heartbeat)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term};
 
-use crate::{LeadReport, MetaState, StoreHeartbeat};
+use crate::{LeadReport, MetaState, Quarantine, StoreHeartbeat};
 
 mod followed;
 mod former;
@@ -310,6 +310,15 @@ impl Ledger {
         let route = self.routes.get(region)?;
         let lead = self.heard.get(&route.leader)?.leads.get(&region)?;
         (lead.term == route.term).then_some(lead)
+    }
+
+    /// Returns the region's quarantined peers, as their stores last said, by store.
+    pub fn quarantined(&self, region: RegionId) -> impl Iterator<Item = (StoreId, &Quarantine)> {
+        self.heard.iter().filter_map(move |(&store, heard)| {
+            let told = &heard.heartbeat.quarantined;
+            let at = told.binary_search_by_key(&region, |(region, _)| *region).ok()?;
+            Some((store, &told[at].1))
+        })
     }
 
     /// Returns the live user bytes of one copy, as the last leader that reported them said.

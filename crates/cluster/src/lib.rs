@@ -8,6 +8,8 @@
 //!   slots. [`view`] combines them into the input of `placement`.
 //! - [`Clocks`] compares the wall clocks that heartbeats carry, and [`CheckBook`] the checksums of
 //!   a region's peers.
+//! - [`Quarantine`] is the state of a peer that does not execute its log any further, and [`Mark`]
+//!   is what its store remembers of it.
 //! - [`Place`] identifies a store's host and device, and [`Standing`] is the store's share of them.
 //!   [`Turns`] lets the stores of one host measure their devices one after the other.
 //! - [`Upgrade`] decides when the cluster's version rises.
@@ -27,6 +29,7 @@ mod layout;
 mod ledger;
 mod order;
 mod place;
+mod quarantine;
 pub mod recovery;
 mod rows;
 mod state;
@@ -47,6 +50,7 @@ pub use layout::{bootstrap_plan, first_leaders, Layout};
 pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Routes, SlotMap};
 pub use order::Order;
 pub use place::{Neighbours, Place, Standing};
+pub use quarantine::{Cause, Mark, Quarantine};
 pub use rows::apply_entry;
 pub use state::{
     AgreedSettings, Finished, InFlight, MetaState, OperatorId, Outcome, Phase, Setting, SettingError,

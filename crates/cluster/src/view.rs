@@ -21,6 +21,9 @@ use crate::{Driver, Ledger, MetaState};
 /// A region whose size was not measured since a split or merge is left alone. With the old size its
 /// halves would be merged again, or it would be split once more.
 ///
+/// A region with a quarantined peer is held, because a person decides what becomes of that peer's
+/// rows. If the leader itself is quarantined, it cannot apply any change.
+///
 /// The routing table names a region's leader even if that store has not reported so yet, or reports
 /// so no longer. Otherwise a leader that just moved would count nowhere, and another region would
 /// be moved in its place. Without a report no peer's lag is known, so the region itself is not
@@ -99,6 +102,7 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
     let lead = ledger.lead(agreed.id);
     let told = lead.map(|lead| &lead.descriptor).filter(|told| told.epoch.is_newer_than(agreed.epoch));
     let newest = told.unwrap_or(agreed);
+    let leader = ledger.routes().get(agreed.id).map(|route| route.leader);
     let load = ledger.load(agreed.id, now);
     let is_sized = agreed.slots.is_none() || lead.is_none_or(|lead| lead.sized);
     RegionView {
@@ -112,7 +116,7 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
         miss_rate: load.miss_rate,
         write_bytes_rate: load.write_bytes_rate,
         heat: load.heat,
-        leader: ledger.routes().get(agreed.id).map(|route| route.leader),
+        leader,
         peers: newest
             .peers
             .iter()
@@ -128,6 +132,18 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
             })
             .collect(),
         joint: newest.is_joint() || lead.is_some_and(|lead| lead.merging_into().is_some()),
-        cooldown: driver.is_cooling(agreed.id, now) || !is_sized,
+        cooldown: driver.is_cooling(agreed.id, now)
+            || !is_sized
+            || ledger.quarantined(agreed.id).any(|(store, _)| leader == Some(store)),
+        held: awaits_decision(newest, ledger, now),
     }
+}
+
+/// Returns true if a person has to decide about a quarantined peer of the region. Peers that are
+/// lost, and those that may have forgotten what they acknowledged, are replaced in any case.
+fn awaits_decision(region: &RegionDescriptor, ledger: &Ledger, now: BootNanos) -> bool {
+    ledger.quarantined(region.id).any(|(store, _)| {
+        let is_lost = ledger.liveness(store, now) == Liveness::Lost || ledger.is_lost_to_a_hang(store, now);
+        !is_lost && !ledger.is_unclean(region, store)
+    })
 }

@@ -41,6 +41,12 @@ impl Writer {
         self.uint(epoch.version);
     }
 
+    /// Writes the text after its length.
+    pub fn text(&mut self, text: &str) {
+        self.uint(text.len() as u64);
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
     /// Writes the descriptor after its length.
     pub fn descriptor(&mut self, region: &RegionDescriptor) {
         let bytes = region.encode();
@@ -99,6 +105,18 @@ impl Reader<'_> {
         let (bytes, rest) = self.0.split_at(length);
         self.0 = rest;
         RegionDescriptor::decode(bytes).map_err(|_| WireError::Malformed("a region's descriptor"))
+    }
+
+    /// Reads a text of at most `bytes_max` bytes.
+    pub fn text(&mut self, bytes_max: usize) -> Result<String, WireError> {
+        let length = self.count(1)?;
+        if length > bytes_max {
+            return Err(WireError::Malformed("a text is too long"));
+        }
+        let (bytes, rest) = self.0.split_at(length);
+        self.0 = rest;
+        let text = std::str::from_utf8(bytes).map_err(|_| WireError::Malformed("a text is not UTF-8"))?;
+        Ok(text.to_owned())
     }
 
     /// Reads a rate or speed, which must be finite and not negative.

@@ -4,8 +4,8 @@ mod support;
 
 use placement::{Cpu, Operator, PlanLimits, Policy, Reason};
 use steelyard_cluster::{
-    may_drain, DrainError, Driver, DriverConfig, Ledger, LedgerConfig, MetaCommand, MetaError, MetaState,
-    Outcome, Phase, StartError, Step, StoreState, CONFIG_REPLICAS,
+    may_drain, Cause, DrainError, Driver, DriverConfig, Ledger, LedgerConfig, MetaCommand, MetaError,
+    MetaState, Outcome, Phase, Quarantine, StartError, Step, StoreState, CONFIG_REPLICAS,
 };
 use support::*;
 
@@ -53,6 +53,29 @@ fn a_peer_that_its_store_names_as_unclean_is_made_anew_under_another_number() {
     world.events.clear();
     world.run(60);
     assert_eq!(world.events, [""; 0], "the number that is named is nobody's any more");
+}
+
+#[test]
+fn an_unclean_peer_is_made_anew_although_others_are_quarantined_unless_the_leader_is() {
+    let held = || vec![(1, Quarantine::new(9, Cause::Entry, "SET foo", "a bug"))];
+    let mut world = World::new(3, 1, 3);
+    world.limits = PlanLimits::default();
+    world.run(5);
+    let peer_on = |world: &World, store| world.regions[&1].descriptor.peer_on(store).copied();
+    let leader = world.regions[&1].leader.expect("a leader");
+    let others: Vec<u64> = (0..3).filter(|&store| store != leader).collect();
+    let before = others.iter().map(|&store| peer_on(&world, store).expect("a peer")).collect::<Vec<_>>();
+    world.unclean.insert(others[0], vec![(1, before[0].id)]);
+    for store in [leader, others[0], others[1]] {
+        world.quarantined.insert(store, held());
+    }
+    world.run(60);
+    assert_eq!(peer_on(&world, others[0]), Some(before[0]), "the leader applies no change");
+    world.quarantined.remove(&leader);
+    world.run(60);
+    let after = peer_on(&world, others[0]).expect("a peer");
+    assert!(after.id > before[0].id && after.role == types::PeerRole::Voter, "{after:?}");
+    assert_eq!(peer_on(&world, others[1]), Some(before[1]), "a person decides about its rows");
 }
 
 #[test]

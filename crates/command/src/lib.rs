@@ -4,13 +4,13 @@
 //! [`lookup`] and [`check_arity`] map a client's arguments to a [`CommandSpec`]. [`execute`] runs
 //! it over a [`storage::Txn`]. [`entry`] encodes many commands as one log entry and applies such
 //! entries. A command's result depends only on its arguments, so replicas that apply the same
-//! entries hold the same rows. [`check`] is the entry
-//! that orders a comparison of them.
+//! entries hold the same rows. [`order`] has the entries that are no commands, such as the one that
+//! orders a comparison of the replicas.
 
 #![forbid(unsafe_code)]
 
-pub mod check;
 mod decimal;
+pub mod describe;
 pub mod entry;
 mod error_messages;
 mod exec;
@@ -20,6 +20,7 @@ mod introspect;
 mod keys;
 mod maintenance;
 mod number;
+pub mod order;
 pub mod prefetch;
 mod spec;
 mod strings;

@@ -1,9 +1,12 @@
 //! Execution: turns committed entries into rows, and answers the clients that wait for them.
 
 use std::collections::BTreeMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use bytes::Bytes;
+use cluster::Mark;
 use command::entry::Items;
+use command::order::Order;
 use replica::Committed;
 use resp::Reply;
 use storage::rows::{region_descriptor_row, region_state_row};
@@ -15,6 +18,10 @@ use types::{
 use crate::planted::{self, Bug};
 use crate::queue::Waiting;
 use crate::work::Outcome;
+use failure::{failure_of, panic_text, Failed, Failure, Progress};
+
+mod failure;
+mod quarantine;
 
 /// A committed entry, and the clients on this store that wait for it.
 #[derive(Debug)]
@@ -31,12 +38,27 @@ impl<C> ToApply<C> {
     /// Returns true if the entry orders something of the region as of its index. Later entries of
     /// the region must then be executed in another batch.
     pub fn ends_batch(&self) -> bool {
-        command::check::is_order(&self.entry.payload)
+        command::order::is_order(&self.entry.payload)
     }
 }
 
-/// A function that applies an entry of the meta region and returns its replies.
-pub type ApplyMeta<'a> = dyn FnMut(&Bytes, &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> + 'a;
+/// The meta region's state machine on this store.
+pub trait Meta {
+    /// Applies an entry of the meta region and returns its replies.
+    fn apply(&mut self, payload: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>>;
+
+    /// Makes the state that of the rows again, after an entry that could not be applied. Nothing of
+    /// its batch is written.
+    fn reload(&mut self) -> storage::Result<()> {
+        Ok(())
+    }
+}
+
+impl<F: FnMut(&Bytes, &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>>> Meta for F {
+    fn apply(&mut self, payload: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> {
+        self(payload, txn)
+    }
+}
 
 /// The present rows, with announcements of the reads to come.
 pub trait Rows: Reader {
@@ -69,6 +91,10 @@ pub trait Watch<C> {
 
     fn executed(&mut self, _executed: Executed<'_>) {}
 
+    /// A later entry of the region failed, so what this call has executed and changed of the region
+    /// has no effect. The entries before the failed one are executed once more.
+    fn withdrawn(&mut self, _region: RegionId) {}
+
     /// An entry changed the region. The token belongs to the local proposer, if any.
     fn changed(&mut self, _region: RegionId, _changed: &Changed, _token: Option<u64>) {}
 }
@@ -94,6 +120,12 @@ pub enum ApplyEffect<C> {
         region: RegionId,
         state: RegionState,
     },
+    /// The region's peer is quarantined. Carry out the steps of `Job::Hold`, in parallel with
+    /// execution. From now on nothing more of the region is read or executed here.
+    Hold {
+        region: RegionId,
+        mark: Mark,
+    },
     /// Compute a checksum of the region's rows. The view must be taken before anything else of the
     /// region is executed. The rest of the work runs independently.
     Check {
@@ -116,7 +148,14 @@ pub struct Execution {
     states: BTreeMap<RegionId, RegionState>,
     /// The slots of each region as of its state.
     slots: BTreeMap<RegionId, SlotRange>,
+    /// Peers that are quarantined or skip entries.
+    marks: BTreeMap<RegionId, Mark>,
+    /// Entries that order a failure fail here.
+    fails_by_order: bool,
 }
+
+/// The reply to each command of an entry; `None` if the entry was not executed.
+type Replies = Option<Vec<Option<Reply>>>;
 
 /// Entries that are executed and not yet written.
 struct Batch<C> {
@@ -126,7 +165,8 @@ struct Batch<C> {
     absorbed: Vec<RegionId>,
     /// Region, index and number of each check.
     checks: Vec<(RegionId, LogIndex, u64)>,
-    answers: Vec<(Waiting<C>, Vec<Option<Reply>>)>,
+    held: Vec<(RegionId, Mark)>,
+    answers: Vec<(Waiting<C>, Replies)>,
 }
 
 impl<C> Default for Batch<C> {
@@ -137,19 +177,53 @@ impl<C> Default for Batch<C> {
             descriptors: Vec::new(),
             absorbed: Vec::new(),
             checks: Vec::new(),
+            held: Vec::new(),
             answers: Vec::new(),
         }
     }
 }
 
 impl<C> Batch<C> {
-    fn answer(&mut self, entries: Vec<ToApply<C>>, replies: Vec<Vec<Option<Reply>>>) {
+    fn answer(&mut self, entries: Vec<ToApply<C>>, replies: Vec<Replies>) {
         let answer = |(apply, replies): (ToApply<C>, _)| {
             let waiting = apply.waiting.filter(|_| !apply.entry.payload.is_empty())?;
             Some((waiting, replies))
         };
         self.answers.extend(entries.into_iter().zip(replies).filter_map(answer));
     }
+
+    /// Entries that are committed and not executed, and perhaps will be.
+    fn leave(&mut self, entries: Vec<ToApply<C>>) {
+        let replies = entries.iter().map(|_| None).collect();
+        self.answer(entries, replies);
+    }
+
+    fn add(&mut self, done: Done) -> Vec<Replies> {
+        match self.writes.is_empty() {
+            true => self.writes = done.writes,
+            false => {
+                self.writes.ranges_deleted.extend(done.writes.ranges_deleted);
+                self.writes.rows.extend(done.writes.rows);
+            }
+        }
+        self.states.extend(done.states);
+        self.descriptors.extend(done.descriptors);
+        self.absorbed.extend(done.absorbed);
+        self.checks.extend(done.checks);
+        done.replies
+    }
+}
+
+/// Entries of one region that are executed and not yet in a batch.
+#[derive(Default)]
+struct Done {
+    writes: WriteSet,
+    states: Vec<(RegionId, RegionState)>,
+    slots: Vec<(RegionId, SlotRange)>,
+    descriptors: Vec<RegionDescriptor>,
+    absorbed: Vec<RegionId>,
+    checks: Vec<(RegionId, LogIndex, u64)>,
+    replies: Vec<Replies>,
 }
 
 /// The result of an execution that must not wait.
@@ -159,8 +233,10 @@ pub enum InRamOutcome<C> {
 }
 
 impl Execution {
-    pub fn new(store: StoreId) -> Execution {
-        Execution { store, states: BTreeMap::new(), slots: BTreeMap::new() }
+    /// `fails_by_order`: entries that order a failure fail on this store, as `enable-debug-command`
+    /// says.
+    pub fn new(store: StoreId, fails_by_order: bool) -> Execution {
+        Execution { store, fails_by_order, ..Execution::default() }
     }
 
     /// Loads a region's state: at a start, or after a snapshot has replaced its rows.
@@ -170,9 +246,10 @@ impl Execution {
     }
 
     /// Unloads a region. No entry of it may come until it is loaded again.
-    pub fn unload(&mut self, region: RegionId) {
+    fn unload(&mut self, region: RegionId) {
         self.states.remove(&region);
         self.slots.remove(&region);
+        self.marks.remove(&region);
     }
 
     pub fn state(&self, region: RegionId) -> Option<&RegionState> {
@@ -184,7 +261,9 @@ impl Execution {
     }
 
     /// Executes entries, each region's in the order of its log. `meta` applies an entry of the meta
-    /// region. After an error the store must stop, and no effect may be carried out.
+    /// region. Where an entry fails, its region's peer is quarantined: the entries before it are
+    /// executed, and nothing of it or behind it. An error is one of the rows' device: the store
+    /// must stop, and no effect may be carried out.
     ///
     /// # Panics
     ///
@@ -193,21 +272,43 @@ impl Execution {
         &mut self,
         entries: BTreeMap<RegionId, Vec<ToApply<C>>>,
         rows: &R,
-        meta: &mut ApplyMeta<'_>,
+        meta: &mut dyn Meta,
         watch: &mut impl Watch<C>,
     ) -> Result<Vec<ApplyEffect<C>>, ExecutionError> {
         let mut batch = Batch::default();
-        for (region, entries) in entries {
-            let replies = self
-                .execute_region(region, &entries, rows, meta, watch, &mut batch)
-                .map_err(|error| ExecutionError { region, error })?;
-            batch.answer(entries, replies);
+        for (region, mut entries) in entries {
+            let stop = |error| ExecutionError { region, error };
+            let mut left = self.withheld_of(region, &mut entries);
+            let mut failed = None;
+            while !entries.is_empty() {
+                match self.attempt(region, &entries, rows, meta, watch) {
+                    Ok(done) => {
+                        let replies = self.take(done, &mut batch);
+                        batch.answer(std::mem::take(&mut entries), replies);
+                    }
+                    Err(Failed { failure: Failure::Store(error), .. }) => return Err(stop(error)),
+                    Err(Failed { at, failure: Failure::Entry { nth, error } }) => {
+                        watch.withdrawn(region);
+                        if region == META_REGION {
+                            meta.reload().map_err(stop)?;
+                        }
+                        let rest = entries.split_off(at);
+                        failed = rest.first().map(|apply| failure_of(region, &apply.entry, nth, &error));
+                        left.splice(..0, rest);
+                    }
+                }
+            }
+            batch.leave(left);
+            if let Some((cause, what, error)) = failed {
+                batch.held.extend(self.hold(region, cause, &what, &error).map(|mark| (region, mark)));
+            }
         }
         Ok(self.effects_of(batch))
     }
 
     /// Executes entries of one region over rows that need no device. Returns the entries unchanged
-    /// if RAM lacks a row that they need, or if they do more than execute commands.
+    /// if RAM lacks a row that they need, if they do more than execute commands, or if one of them
+    /// fails.
     ///
     /// # Panics
     ///
@@ -220,57 +321,102 @@ impl Execution {
         watch: &mut impl Watch<C>,
     ) -> Result<InRamOutcome<C>, ExecutionError> {
         let is_more = |apply: &ToApply<C>| apply.entry.change.is_some() || apply.ends_batch();
-        if region == META_REGION || entries.iter().any(is_more) {
+        if region == META_REGION || self.is_held(region) || entries.iter().any(is_more) {
             return Ok(InRamOutcome::NotExecuted(entries));
         }
         let mut batch = Batch::default();
         let no_meta = &mut |_: &Bytes, _: &mut Txn<'_>| Ok(Vec::new());
-        match self.execute_region(region, &entries, rows, no_meta, watch, &mut batch) {
-            Ok(replies) => {
+        match self.attempt(region, &entries, rows, no_meta, watch) {
+            Ok(done) => {
+                let replies = self.take(done, &mut batch);
                 batch.answer(entries, replies);
                 Ok(InRamOutcome::Executed(self.effects_of(batch)))
             }
-            // A region's state is stored only if all of its entries were executed.
-            Err(StorageError::NotInRam) => Ok(InRamOutcome::NotExecuted(entries)),
-            Err(error) => Err(ExecutionError { region, error }),
+            Err(Failed {
+                failure: Failure::Store(StorageError::NotInRam) | Failure::Entry { .. }, ..
+            }) => Ok(InRamOutcome::NotExecuted(entries)),
+            Err(Failed { failure: Failure::Store(error), .. }) => Err(ExecutionError { region, error }),
         }
     }
 
-    /// Executes entries of one region. Returns the replies to each entry.
-    fn execute_region<C, R: Rows>(
-        &mut self,
+    /// Adds what was executed of a region to the batch.
+    fn take<C>(&mut self, done: Done, batch: &mut Batch<C>) -> Vec<Replies> {
+        for region in &done.absorbed {
+            self.unload(*region);
+        }
+        self.slots.extend(done.slots.iter().copied());
+        self.states.extend(done.states.iter().cloned());
+        batch.add(done)
+    }
+
+    /// Executes entries of one region. A panic is a failure like any other: its effects are
+    /// dropped.
+    fn attempt<C, R: Rows>(
+        &self,
         region: RegionId,
         entries: &[ToApply<C>],
         rows: &R,
-        meta: &mut ApplyMeta<'_>,
+        meta: &mut dyn Meta,
         watch: &mut impl Watch<C>,
-        batch: &mut Batch<C>,
-    ) -> storage::Result<Vec<Vec<Option<Reply>>>> {
-        let mut replies_of = Vec::with_capacity(entries.len());
+    ) -> Result<Done, Failed> {
+        let progress = Progress::default();
+        let state = self.states.get(&region).ok_or_else(|| {
+            let missing = format!("an entry of region {region}, which has no rows here");
+            Failed { at: 0, failure: Failure::Store(StorageError::Corrupt(missing)) }
+        })?;
+        let next = state.applied_index + 1;
+        let is_next = |(apply, index): (&ToApply<C>, LogIndex)| apply.entry.index == index;
+        assert!(entries.iter().zip(next..).all(is_next), "entries of region {region} apply in order");
+        let executed = catch_unwind(AssertUnwindSafe(|| {
+            self.execute_region(region, entries, (rows, state.clone()), meta, watch, &progress)
+        }));
+        let failure = match executed {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(StorageError::Corrupt(error))) => Failure::Entry { nth: progress.item.get(), error },
+            Ok(Err(error)) => Failure::Store(error),
+            Err(panic) => {
+                Failure::Entry { nth: progress.item.get(), error: format!("panic: {}", panic_text(&*panic)) }
+            }
+        };
+        Err(Failed { at: progress.entry.get(), failure })
+    }
+
+    fn execute_region<C, R: Rows>(
+        &self,
+        region: RegionId,
+        entries: &[ToApply<C>],
+        (rows, state): (&R, RegionState),
+        meta: &mut dyn Meta,
+        watch: &mut impl Watch<C>,
+        progress: &Progress,
+    ) -> storage::Result<Done> {
         let missing = |what: String| StorageError::Corrupt(what);
-        let state = self.states.get(&region);
-        let state =
-            state.ok_or_else(|| missing(format!("an entry of region {region}, which has no rows here")))?;
+        let mut done = Done::default();
         let mut slots = self.slots.get(&region).copied().unwrap_or(SlotRange::ALL);
         let mut born = Vec::new();
-        let mut txn = Txn::new(rows, region, state.clone());
-        for ToApply { entry, waiting } in entries {
-            assert_eq!(
-                entry.index,
-                txn.state().applied_index + 1,
-                "entries of region {region} apply in order"
-            );
-            let mut replies = Vec::new();
-            assert!(batch.checks.iter().all(|(of, ..)| *of != region), "a check ends its region's batch");
-            if let Some(number) = command::check::decode(&entry.payload)? {
-                batch.checks.push((region, entry.index, number));
-                replies.push(Some(Reply::Int(i64::try_from(entry.index).unwrap_or(i64::MAX))));
+        let mut txn = Txn::new(rows, region, state);
+        for (at, ToApply { entry, waiting }) in entries.iter().enumerate() {
+            progress.begin(at);
+            let mut replies = Some(Vec::new());
+            assert!(done.checks.is_empty(), "a check ends its region's batch");
+            if self.skips(region, entry.index) {
+                txn.state_mut().note_skipped(entry.index);
+                replies = None;
+            } else if let Some(order) = Order::decode(&entry.payload)? {
+                self.obey(&order, entry.index, &mut txn)?;
+                if let Order::Checksum(number) = order {
+                    done.checks.push((region, entry.index, number));
+                }
+                replies = Some(vec![Some(Reply::Int(i64::try_from(entry.index).unwrap_or(i64::MAX)))]);
             } else if !entry.payload.is_empty() {
-                replies = match region {
-                    META_REGION => meta(&entry.payload, &mut txn)?,
+                replies = Some(match region {
+                    META_REGION => meta.apply(&entry.payload, &mut txn)?,
                     _ => {
                         rows.begin_payload();
-                        let coming = &mut |items: &_| rows.coming(items);
+                        let coming = &mut |items: &_| {
+                            progress.next_item();
+                            rows.coming(items);
+                        };
                         let replies = command::entry::apply_told(&entry.payload, &mut txn, slots, coming)?;
                         watch.executed(Executed {
                             region,
@@ -283,30 +429,29 @@ impl Execution {
                         });
                         replies
                     }
-                };
+                });
             }
-            replies_of.push(replies);
+            done.replies.push(replies);
             if let Some(changed) = &entry.change {
                 if let Some(source) = &changed.absorbed {
                     // The groups handed this entry out only after the whole source was applied.
-                    let state = self.states.remove(&source.id).ok_or_else(|| {
+                    let state = self.states.get(&source.id).ok_or_else(|| {
                         missing(format!("region {} is to be absorbed and is not here", source.id))
                     })?;
-                    absorb(&mut txn, source.id, &state);
-                    self.slots.remove(&source.id);
-                    batch.absorbed.push(source.id);
+                    absorb(&mut txn, source.id, state);
+                    done.absorbed.push(source.id);
                 }
                 if let Some((child, state)) = change(&mut txn, changed)? {
                     born.push((child.id, state));
-                    self.slots.insert(child.id, child.slots.unwrap_or(SlotRange::ALL));
+                    done.slots.push((child.id, child.slots.unwrap_or(SlotRange::ALL)));
                 }
                 if !planted::is(Bug::SlotsOfTheTurn) {
                     slots = changed.region.slots.unwrap_or(SlotRange::ALL);
                 }
                 watch.changed(region, changed, entry.token);
-                batch.descriptors.push(changed.region.clone());
-                batch.descriptors.extend(changed.split_off.clone());
-                self.slots.insert(region, changed.region.slots.unwrap_or(SlotRange::ALL));
+                done.descriptors.push(changed.region.clone());
+                done.descriptors.extend(changed.split_off.clone());
+                done.slots.push((region, changed.region.slots.unwrap_or(SlotRange::ALL)));
             }
             let state = txn.state_mut();
             state.applied_index = entry.index;
@@ -316,23 +461,18 @@ impl Execution {
         if planted::is(Bug::RowDiffers) && self.store == 1 && state.applied_index % 4 == 0 {
             spoil(&mut writes);
         }
-        match batch.writes.is_empty() {
-            true => batch.writes = writes,
-            false => {
-                batch.writes.ranges_deleted.extend(writes.ranges_deleted);
-                batch.writes.rows.extend(writes.rows);
-            }
-        }
-        for (region, state) in std::iter::once((region, state)).chain(born) {
-            self.states.insert(region, state.clone());
-            batch.states.push((region, state));
-        }
-        Ok(replies_of)
+        done.writes = writes;
+        done.states.push((region, state));
+        done.states.extend(born);
+        Ok(done)
     }
 
     /// Returns the effects of a batch in the order in which they must be carried out.
     fn effects_of<C>(&self, batch: Batch<C>) -> Vec<ApplyEffect<C>> {
-        let mut effects = vec![ApplyEffect::Write(batch.writes)];
+        let mut effects = Vec::new();
+        if !batch.states.is_empty() {
+            effects.push(ApplyEffect::Write(batch.writes));
+        }
         let mut here = batch.descriptors;
         here.retain(|descriptor| descriptor.has_peer_on(self.store));
         if !here.is_empty() {
@@ -343,9 +483,15 @@ impl Execution {
         effects.extend(batch.states.into_iter().map(|(region, state)| ApplyEffect::State { region, state }));
         let check = |(region, index, number)| ApplyEffect::Check { region, index, number };
         effects.extend(batch.checks.into_iter().map(check));
+        effects.extend(batch.held.into_iter().map(|(region, mark)| ApplyEffect::Hold { region, mark }));
         effects.push(ApplyEffect::Applied(applied));
-        let answers = batch.answers.into_iter().flat_map(|(waiting, replies)| waiting.answers(replies));
-        effects.extend(answers.map(|(client, outcome)| ApplyEffect::Answer { client, outcome }));
+        for (waiting, replies) in batch.answers {
+            let answer = |(client, outcome)| ApplyEffect::Answer { client, outcome };
+            match replies {
+                Some(replies) => effects.extend(waiting.answers(replies).map(answer)),
+                None => effects.extend(waiting.clients().map(|client| answer((client, Outcome::Unknown)))),
+            }
+        }
         if planted::is(Bug::AnswerBeforeWrite) {
             effects.rotate_left(1);
         }
@@ -353,7 +499,7 @@ impl Execution {
     }
 }
 
-/// A local failure, or rows that violate an invariant. It must never become a reply.
+/// A failure of the rows' device. It must never become a reply.
 #[derive(Debug)]
 pub struct ExecutionError {
     pub region: RegionId,

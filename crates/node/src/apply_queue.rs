@@ -32,7 +32,8 @@ pub enum ApplyJob<C> {
         region: RegionId,
         entries: Vec<ToApply<C>>,
     },
-    /// Unload the region. Its next entry comes only after its rows were replaced, or never.
+    /// A step of a peer's lifecycle begins. No entry of a region whose rows are replaced comes
+    /// before they are, and none of a peer that ends comes ever again.
     Life(lifecycle::Job),
     /// Load the region, whose rows were replaced by a snapshot.
     Reload(RegionDescriptor),
@@ -56,6 +57,10 @@ pub trait Executor<C> {
 
     /// Appends a job to the apply thread's backlog.
     fn send(&mut self, job: ApplyJob<C>);
+
+    /// Takes entries that are not executed as long as their region's peer is quarantined: their
+    /// clients are told that the outcome is unknown.
+    fn withheld(&mut self, entries: Vec<ToApply<C>>);
 }
 
 /// The worker's end of the queue.
@@ -71,6 +76,8 @@ pub struct ApplyQueue<C> {
     /// be executed again. So all their entries go to it, until it has applied one that was sent
     /// since. The value is the first such entry, once there is one.
     away: BTreeMap<RegionId, Option<LogIndex>>,
+    /// Quarantined regions, and the first entry of each that is not executed.
+    stopped: BTreeMap<RegionId, LogIndex>,
     /// Bytes of all entries in `sent` and `held`.
     bytes: u64,
     /// Number of hand-outs that go to the apply thread next without an attempt.
@@ -85,6 +92,7 @@ impl<C> Default for ApplyQueue<C> {
             sent: BTreeMap::new(),
             held: BTreeMap::new(),
             away: BTreeMap::new(),
+            stopped: BTreeMap::new(),
             bytes: 0,
             skipped: 0,
             skipped_next: 0,
@@ -94,7 +102,13 @@ impl<C> Default for ApplyQueue<C> {
 
 impl<C> ApplyQueue<C> {
     /// Executes committed entries, for the effect `Apply`.
-    pub fn apply(&mut self, region: RegionId, entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
+    pub fn apply(&mut self, region: RegionId, mut entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
+        if let Some(&index) = self.stopped.get(&region) {
+            executor.withheld(entries.split_off(entries.partition_point(|apply| apply.entry.index < index)));
+            if entries.is_empty() {
+                return;
+            }
+        }
         let is_away = self.away.contains_key(&region) && !planted::is(Bug::ExecuteBeforeReload);
         if self.skipped > 0 || is_away {
             self.skipped = self.skipped.saturating_sub(1);
@@ -112,6 +126,9 @@ impl<C> ApplyQueue<C> {
     /// Sends a step of a peer's lifecycle, for the effect `Life`.
     pub fn live(&mut self, job: lifecycle::Job, executor: &mut impl Executor<C>) {
         let region = job.region();
+        if matches!(job, lifecycle::Job::Replace { .. } | lifecycle::Job::End { .. }) {
+            self.stopped.remove(&region);
+        }
         self.send(region, Vec::new(), executor);
         self.away.insert(region, None);
         executor.send(ApplyJob::Life(job));
@@ -134,6 +151,30 @@ impl<C> ApplyQueue<C> {
         if !entries.is_empty() {
             self.apply(region, entries, executor);
         }
+    }
+
+    /// Stops the region, whose peer is quarantined: nothing from the entry at `index` on is
+    /// executed. The apply thread knows already, and reports none of these entries as applied.
+    pub fn stop(&mut self, region: RegionId, index: LogIndex, executor: &mut impl Executor<C>) {
+        self.stopped.insert(region, index);
+        self.away.insert(region, None);
+        if let Some(sent) = self.sent.get_mut(&region) {
+            let kept = sent.partition_point(|(sent, _)| *sent < index);
+            self.bytes -= sent.drain(kept..).map(|(_, bytes)| bytes).sum::<u64>();
+            if sent.is_empty() {
+                self.sent.remove(&region);
+            }
+        }
+        let mut held = self.take_held(region);
+        executor.withheld(held.split_off(held.partition_point(|apply| apply.entry.index < index)));
+        if !held.is_empty() {
+            self.apply(region, held, executor);
+        }
+    }
+
+    /// Ends the stop. The groups hand out again what was not executed.
+    pub fn go_on(&mut self, region: RegionId) {
+        self.stopped.remove(&region);
     }
 
     /// Sends everything that is held, because no attempt follows.
@@ -212,7 +253,8 @@ pub struct Backlog<C> {
 pub enum Next<C> {
     /// Execute these entries in one write set.
     Entries { by_region: BTreeMap<RegionId, Vec<ToApply<C>>> },
-    /// Unload the region. Then carry out the job's steps, in parallel with execution.
+    /// Let execution begin the job ([`crate::Execution::begin`]). Then carry out the job's steps,
+    /// in parallel with execution.
     Life(lifecycle::Job),
     /// Load the region from its rows.
     Reload(RegionDescriptor),
@@ -278,6 +320,7 @@ impl<C> Backlog<C> {
                     *is_wanted = false;
                 }
             }
+            lifecycle::Job::Differ { .. } | lifecycle::Job::Hold { .. } | lifecycle::Job::Release { .. } => {}
         }
     }
 

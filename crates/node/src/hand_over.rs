@@ -13,7 +13,8 @@ const LAG_MAX: u64 = 1024;
 pub struct Led {
     pub region: RegionId,
     pub(crate) heirs: Vec<Heir>,
-    /// True if the other voters that take leads are enough to elect a leader without this store.
+    /// True if the other voters that take leads are enough to elect a leader without this store,
+    /// and one of them can be that leader.
     pub(crate) can_elect: bool,
 }
 
@@ -27,14 +28,24 @@ pub(crate) struct Heir {
 
 impl Led {
     /// Creates the view of a region from its leader's status. `takes_leads` returns true for a
-    /// store that is up and may be handed a lead.
-    pub fn of(status: &RegionStatus, this: StoreId, takes_leads: impl Fn(StoreId) -> bool) -> Led {
-        Led::with(&status.descriptor, this, takes_leads, |store| {
+    /// store that is up and may be handed a lead, and `is_quarantined` for one whose peer of this
+    /// region is quarantined.
+    pub fn of(
+        status: &RegionStatus,
+        this: StoreId,
+        takes_leads: impl Fn(StoreId) -> bool,
+        is_quarantined: impl Fn(StoreId) -> bool,
+    ) -> Led {
+        let mut led = Led::with(&status.descriptor, this, takes_leads, is_quarantined, |store| {
             let progress = status.peers.get(&store);
             let lag = progress.map_or(u64::MAX, |progress| status.commit.saturating_sub(progress.matched));
             let is_able = progress.is_some_and(|progress| progress.is_active && !progress.needs_snapshot);
             Heir { store, lag, is_up_to_date: is_able && lag <= LAG_MAX }
-        })
+        });
+        // Another quarantined voter takes the lead only if no sound one is left. It serves as
+        // little as this one, and its device answers.
+        led.can_elect &= led.has_heirs() || status.is_quarantined;
+        led
     }
 
     /// Creates the view of a region whose leader does not know the voters' progress yet.
@@ -42,31 +53,38 @@ impl Led {
         descriptor: &RegionDescriptor,
         this: StoreId,
         takes_leads: impl Fn(StoreId) -> bool,
+        is_quarantined: impl Fn(StoreId) -> bool,
     ) -> Led {
-        Led::with(descriptor, this, takes_leads, |store| Heir { store, lag: u64::MAX, is_up_to_date: false })
+        let unknown = |store| Heir { store, lag: u64::MAX, is_up_to_date: false };
+        let mut led = Led::with(descriptor, this, takes_leads, is_quarantined, unknown);
+        led.can_elect &= led.has_heirs();
+        led
     }
 
     fn with(
         descriptor: &RegionDescriptor,
         this: StoreId,
         takes_leads: impl Fn(StoreId) -> bool,
+        is_quarantined: impl Fn(StoreId) -> bool,
         heir: impl Fn(StoreId) -> Heir,
     ) -> Led {
         let takes = |store: StoreId| store != this && takes_leads(store);
+        // A quarantined peer votes, and does not take over a lead that it is offered.
+        let inherits = |store: &StoreId| takes(*store) && !is_quarantined(*store);
         Led {
             region: descriptor.id,
-            heirs: descriptor.voters().filter(|&store| takes(store)).map(heir).collect(),
+            heirs: descriptor.voters().filter(inherits).map(heir).collect(),
             can_elect: can_elect(descriptor, takes),
         }
     }
 
-    /// Returns true if another voter is on a store that takes leads.
+    /// Returns true if another voter that is not quarantined is on a store that takes leads.
     pub fn has_heirs(&self) -> bool {
         !self.heirs.is_empty()
     }
 
     /// Returns true if the other voters that take leads are enough to elect a leader without this
-    /// store.
+    /// store, and one of them can be that leader.
     pub fn can_elect(&self) -> bool {
         self.can_elect
     }
@@ -139,7 +157,7 @@ mod tests {
     fn a_leader_can_be_elected_without_this_store_by_a_majority_of_both_sets_of_voters() {
         let mut region = RegionDescriptor::founded(1, None, &[0, 1, 2]);
         let elects = |region: &RegionDescriptor, up: &[StoreId]| {
-            Led::unseen(region, 0, |store| up.contains(&store)).can_elect()
+            Led::unseen(region, 0, |store| up.contains(&store), |_| false).can_elect()
         };
         assert!(elects(&region, &[1, 2]));
         assert!(!elects(&region, &[0, 1]), "its own vote does not count");
@@ -148,5 +166,30 @@ mod tests {
         assert!(!elects(&region, &[1, 2]) && !elects(&region, &[1, 3]) && elects(&region, &[1, 2, 3]));
         assert!(!elects(&RegionDescriptor::founded(1, None, &[0, 1]), &[1]));
         assert!(!elects(&RegionDescriptor::founded(1, None, &[0]), &[1]));
+    }
+
+    #[test]
+    fn a_quarantined_voter_votes_and_takes_no_lead_over() {
+        let region = RegionDescriptor::founded(1, None, &[0, 1, 2]);
+        let led = |held: &[StoreId]| Led::unseen(&region, 0, |_| true, |store| held.contains(&store));
+        assert!(led(&[1]).can_elect() && led(&[1]).heirs.len() == 1, "store 1 elects store 2");
+        assert!(!led(&[1, 2]).can_elect() && !led(&[1, 2]).has_heirs(), "no other voter can lead");
+        let status = |is_quarantined| RegionStatus {
+            term: 6,
+            leader: Some(0),
+            role: replica::Role::Leader,
+            commit: 9,
+            applied: 8,
+            first: 6,
+            last: 9,
+            peers: BTreeMap::new(),
+            truncate_to: 6,
+            lease: None,
+            descriptor: region.clone(),
+            is_quarantined,
+        };
+        let of = |is_quarantined| Led::of(&status(is_quarantined), 0, |_| true, |store| store > 0);
+        assert!(!of(false).can_elect(), "this store alone can serve the region");
+        assert!(of(true).can_elect(), "none can, and the others' devices answer");
     }
 }

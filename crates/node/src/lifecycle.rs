@@ -9,9 +9,12 @@
 //!
 //! ```text
 //!  replace   log: Applying (synced by the batch that accepted it) ─▶ rows replaced ─▶ log: Exists
-//!  end       flush ─▶ log: Tombstone ─▶ rows deleted ─▶ flush ─▶ log deleted
+//!  end       flush ─▶ log: Tombstone ─▶ rows deleted ─▶ flush ─▶ mark deleted ─▶ log deleted
+//!  hold      log: mark ─▶ groups told                     (quarantine)
+//!  release   log: mark ─▶ groups told, which hand out again what was withheld
 //! ```
 
+use cluster::Mark;
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term};
 use wal::PeerLifecycle;
 
@@ -25,6 +28,13 @@ pub enum Job {
     Replace { descriptor: RegionDescriptor, index: LogIndex, term: Term },
     /// Removes the peer: see `replica::Action::Destroy`.
     End { region: RegionId, peer: PeerId },
+    /// Quarantines the peer because its rows differ from those of the majority in the check at this
+    /// index. It becomes a [`Job::Hold`] when execution comes to it.
+    Differ { region: RegionId, checked: LogIndex },
+    /// Quarantines the peer, or changes how it is quarantined. Execution obeys already.
+    Hold { region: RegionId, mark: Mark },
+    /// Ends the peer's quarantine.
+    Release { region: RegionId, mark: Mark },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -52,13 +62,24 @@ pub enum Step {
     DestroyLog { peer: PeerId },
     /// Tells the Raft groups: `replica::Input::Destroyed`.
     TellDestroyed,
+    /// Writes the peer's mark to the log and syncs it.
+    RecordMark(Mark),
+    /// Deletes the peer's mark, if it has one, and syncs.
+    ForgetMark,
+    /// Tells the shard and the apply queue that the peer is quarantined.
+    TellHeld(Mark),
+    /// Tells the apply queue and the shard that the quarantine is over.
+    TellReleased(Mark),
 }
 
 impl Job {
     pub fn region(&self) -> RegionId {
         match self {
             Job::Replace { descriptor, .. } => descriptor.id,
-            Job::End { region, .. } => *region,
+            Job::End { region, .. }
+            | Job::Differ { region, .. }
+            | Job::Hold { region, .. }
+            | Job::Release { region, .. } => *region,
         }
     }
 
@@ -70,6 +91,7 @@ impl Job {
                     Step::HideRows,
                     Step::ReplaceRows { descriptor: descriptor.clone(), index, term },
                     Step::Record(exists),
+                    Step::ForgetMark,
                     // The rows are loaded before the groups are told, because then the groups hand
                     // out entries that follow the snapshot.
                     Step::Load(descriptor),
@@ -90,6 +112,7 @@ impl Job {
                     Step::Record(PeerLifecycle::Tombstone { peer }),
                     Step::DeleteRows,
                     Step::Flush,
+                    Step::ForgetMark,
                     Step::DestroyLog { peer },
                     Step::TellDestroyed,
                 ];
@@ -98,6 +121,10 @@ impl Job {
                 }
                 steps
             }
+            // Execution makes a hold of it, or nothing.
+            Job::Differ { .. } => Vec::new(),
+            Job::Hold { mark, .. } => vec![Step::RecordMark(mark.clone()), Step::TellHeld(mark)],
+            Job::Release { mark, .. } => vec![Step::RecordMark(mark.clone()), Step::TellReleased(mark)],
         }
     }
 }
@@ -122,6 +149,15 @@ mod tests {
         assert!(place(&steps, |step| *step == Step::HideRows) < replaced);
         assert!(replaced < recorded && recorded < told);
         assert!(place(&steps, |step| *step == Step::Load(descriptor.clone())) < told);
+    }
+
+    #[test]
+    fn a_mark_is_written_before_anything_goes_by_it() {
+        let mark = Mark { skips: vec![7], held: None };
+        let steps = Job::Release { region: 1, mark: mark.clone() }.steps();
+        assert_eq!(steps, [Step::RecordMark(mark.clone()), Step::TellReleased(mark.clone())]);
+        let steps = Job::Hold { region: 1, mark: mark.clone() }.steps();
+        assert_eq!(steps, [Step::RecordMark(mark.clone()), Step::TellHeld(mark)]);
     }
 
     #[test]

@@ -37,9 +37,13 @@ pub enum Bug {
     LeadsWhileHanging,
     /// Store 1 now and then writes a string with another last byte than its peers.
     RowDiffers,
+    /// A start does not read which peers are quarantined.
+    QuarantineForgotten,
+    /// A peer that is to retry an entry skips it, alone.
+    SkipAlone,
 }
 
-pub const BUGS: [Bug; 14] = [
+pub const BUGS: [Bug; 16] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -54,6 +58,8 @@ pub const BUGS: [Bug; 14] = [
     Bug::StopUnanswered,
     Bug::LeadsWhileHanging,
     Bug::RowDiffers,
+    Bug::QuarantineForgotten,
+    Bug::SkipAlone,
 ];
 
 #[cfg(feature = "planted")]

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use command::entry::Builder;
+use command::order::Order;
 use resp::Reply;
-use types::{BootNanos, RegionId, UnixMillis, Version};
+use types::{BootNanos, LogIndex, RegionId, UnixMillis, Version};
 
 use crate::planted::{self, Bug};
 use crate::work::{Outcome, Refusal, Submit, Work};
@@ -62,6 +63,42 @@ pub(crate) struct Proposal {
     pub region: RegionId,
     pub token: u64,
     pub payload: Bytes,
+    /// An order for a region whose leader is quarantined.
+    pub is_skip: bool,
+}
+
+/// The proposals that a region takes at the moment.
+pub(crate) enum May {
+    /// Everything but a skip. This store leads the region.
+    Propose,
+    /// Only a skip of this entry. The leader is quarantined there.
+    Skip(LogIndex),
+    /// Nothing, because this store does not lead the region.
+    Refuse,
+    /// Nothing for a while; commands wait.
+    Wait,
+}
+
+impl May {
+    fn takes(&self, work: &Work) -> bool {
+        match (work, self) {
+            (_, May::Wait) => true,
+            (Work::Order(Order::Skip(index)), May::Skip(expected)) => index == expected,
+            (Work::Order(Order::Skip(_)), _) => false,
+            (_, may) => matches!(may, May::Propose),
+        }
+    }
+
+    /// Returns what the region takes, and adds the clients of the rest to `refused`.
+    fn split_off<C>(&self, queue: VecDeque<Submit<C>>, refused: &mut Vec<C>) -> VecDeque<Submit<C>> {
+        let takes = |submit: &Submit<C>| self.takes(&submit.work);
+        if queue.iter().all(takes) {
+            return queue;
+        }
+        let (taken, unfit): (VecDeque<_>, VecDeque<_>) = queue.into_iter().partition(takes);
+        refused.extend(unfit.into_iter().map(|submit| submit.client));
+        taken
+    }
 }
 
 pub(crate) struct Queue<C> {
@@ -92,23 +129,18 @@ impl<C> Queue<C> {
     pub fn build(
         &mut self,
         (version, stamp, seed): (Version, UnixMillis, u64),
-        may: impl Fn(RegionId) -> Result<(), replica::Refusal>,
+        may: impl Fn(RegionId) -> May,
         mut token: impl FnMut() -> u64,
         refused: &mut Vec<C>,
     ) -> Vec<Proposal> {
         let mut made = Vec::new();
-        for (region, mut queue) in std::mem::take(&mut self.queues) {
-            match may(region) {
-                Ok(()) => {}
-                Err(replica::Refusal::NotLeader { .. }) => {
-                    refused.extend(queue.into_iter().map(|submit| submit.client));
-                    continue;
-                }
-                Err(_) => {
-                    self.queues.insert(region, queue);
-                    continue;
-                }
+        for (region, queue) in std::mem::take(&mut self.queues) {
+            let may = may(region);
+            if let May::Wait = may {
+                self.queues.insert(region, queue);
+                continue;
             }
+            let mut queue = may.split_off(queue, refused);
             while let Some(first) = queue.pop_front() {
                 let token = token();
                 let seed = seed ^ token.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -117,30 +149,25 @@ impl<C> Queue<C> {
                     Work::Meta(command) => {
                         (cluster::encode_entry(stamp, &command), alone(first.client, first.deadline))
                     }
-                    Work::Check(number) => {
-                        (command::check::encode(number), alone(first.client, first.deadline))
-                    }
+                    Work::Order(order) => (order.encode(), alone(first.client, first.deadline)),
                     Work::Commands(_) | Work::Maintenance(_) => {
                         merge(first, &mut queue, (version, stamp, seed))
                     }
                 };
                 self.proposed.insert(token, Waiting { region, seed, clients });
-                made.push(Proposal { region, token, payload });
+                let is_skip = matches!(may, May::Skip(_));
+                made.push(Proposal { region, token, payload, is_skip });
             }
         }
         made
     }
 
-    /// Moves the clients whose commands wait for regions that this store does not lead to
-    /// `refused`.
-    pub fn refuse(&mut self, may: impl Fn(RegionId) -> Result<(), replica::Refusal>, refused: &mut Vec<C>) {
-        self.queues.retain(|&region, queue| {
-            let is_elsewhere = matches!(may(region), Err(replica::Refusal::NotLeader { .. }));
-            if is_elsewhere {
-                refused.extend(queue.drain(..).map(|submit| submit.client));
-            }
-            !is_elsewhere
-        });
+    /// Moves the clients whose commands wait for regions that do not take them to `refused`.
+    pub fn refuse(&mut self, may: impl Fn(RegionId) -> May, refused: &mut Vec<C>) {
+        for (region, queue) in &mut self.queues {
+            *queue = may(*region).split_off(std::mem::take(queue), refused);
+        }
+        self.queues.retain(|_, queue| !queue.is_empty());
     }
 
     pub fn take(&mut self, token: u64) -> Option<Waiting<C>> {
@@ -203,12 +230,12 @@ fn merge<C>(
                 slots.expire.iter().for_each(|slot| builder.push_expire_due(*slot, MAINTENANCE_STEP));
                 slots.sweep.iter().for_each(|slot| builder.push_sweep(*slot, MAINTENANCE_STEP));
             }
-            Work::Meta(_) | Work::Check(_) => unreachable!("these are entries of their own"),
+            Work::Meta(_) | Work::Order(_) => unreachable!("these are entries of their own"),
         }
         let commands = builder.len() - before;
         clients.push(Client { to: Some(submit.client), commands, deadline: submit.deadline });
         let has_room = |submit: &Submit<C>| {
-            let is_alone = matches!(submit.work, Work::Meta(_) | Work::Check(_));
+            let is_alone = matches!(submit.work, Work::Meta(_) | Work::Order(_));
             !is_alone && builder.bytes() + submit.work.bytes() <= ENTRY_BYTES_MAX
         };
         next = if queue.front().is_some_and(has_room) { queue.pop_front() } else { None };

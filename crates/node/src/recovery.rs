@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cluster::Mark;
 use replica::PeerSeed;
 use storage::RegionState;
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term, FIRST_INDEX};
@@ -35,6 +36,12 @@ pub trait Kept {
     /// Deletes the peer's log except for its tombstone.
     fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), Self::Error>;
 
+    /// Returns what is remembered of the region's peer, if anything is.
+    fn mark(&self, region: RegionId) -> Result<Option<Mark>, Self::Error>;
+
+    /// Deletes the mark, if there is one.
+    fn forget_mark(&mut self, region: RegionId) -> Result<(), Self::Error>;
+
     /// Returns the regions that have rows.
     fn regions(&self) -> Result<Vec<RegionId>, Self::Error>;
 
@@ -63,6 +70,8 @@ pub struct Recovered {
     pub seeds: Vec<PeerSeed>,
     /// The largest peer number that each region had on this store before its peer was removed.
     pub tombstones: BTreeMap<RegionId, PeerId>,
+    /// Peers that are quarantined or that skip entries.
+    pub marks: BTreeMap<RegionId, Mark>,
 }
 
 /// Finishes the lifecycle changes that were in progress when the store stopped, and returns its
@@ -103,7 +112,16 @@ pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Er
                 ended.push((region, PeerLifecycle::Tombstone { peer }));
                 recovered.tombstones.insert(region, peer);
             }
-            _ => recovered.seeds.push(seed(kept, made, parent)?),
+            _ => {
+                let seed = seed(kept, made, parent)?;
+                let mark = kept.mark(region)?.filter(|_| !planted::is(Bug::QuarantineForgotten));
+                let applied = seed.applied.map_or(0, |(index, _)| index);
+                // A snapshot that took the rows' place has ended what was before it.
+                let mark =
+                    mark.map(|mark| Mark { held: mark.held.filter(|held| held.index > applied), ..mark });
+                recovered.marks.extend(mark.filter(|mark| !mark.is_blank()).map(|mark| (region, mark)));
+                recovered.seeds.push(seed);
+            }
         }
     }
     if !ended.is_empty() {
@@ -145,6 +163,7 @@ fn bury<K: Kept>(region: RegionId, peer: PeerId, kept: &mut K) -> Result<(), K::
         let slots: Vec<SlotRange> = descriptor.and_then(|descriptor| descriptor.slots).into_iter().collect();
         kept.delete_rows(region, &slots)?;
     }
+    kept.forget_mark(region)?;
     match kept.logs().contains(&region) {
         true => kept.destroy_log(region, peer),
         false => Ok(()),

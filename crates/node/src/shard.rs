@@ -8,7 +8,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use cluster::recovery::{PeerReport, RecoveryStep, Unfit};
+use cluster::{Cause, Mark, Quarantine};
+use command::order::Order;
 use replica::eraftpb::Message;
 use replica::{
     Action, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RecoveryRefusal,
@@ -22,7 +25,8 @@ use types::{
 use crate::apply::{ToApply, Watch};
 use crate::leadership::Leadership;
 use crate::lifecycle::Job;
-use crate::queue::{Queue, Waiting};
+use crate::planted::{self, Bug};
+use crate::queue::{May, Queue, Waiting};
 use crate::work::{Outcome, Refusal, Submit};
 
 /// Messages for one lane of one store.
@@ -67,6 +71,38 @@ pub enum Input<C, R> {
     /// The rows of an applied snapshot are in place, durably.
     SnapshotApplied {
         region: RegionId,
+    },
+    /// The region's peer is quarantined, and its mark is written. Also given at a start, for each
+    /// mark that was found.
+    Held {
+        region: RegionId,
+        mark: Mark,
+    },
+    /// The quarantine has ended, and that is written.
+    Released {
+        region: RegionId,
+        mark: Mark,
+    },
+    /// Executes the entry at which the peer is quarantined again, by order of an operator. Does
+    /// nothing if the peer's rows differ.
+    Retry {
+        region: RegionId,
+    },
+    /// Serves a quarantined peer's rows to readers that accept old data, or no longer, by order of
+    /// an operator.
+    ReadOnly {
+        region: RegionId,
+        read_only: bool,
+    },
+    /// Lets a quarantined peer take a snapshot if its leader has one for it, by order of an
+    /// operator.
+    Admit {
+        region: RegionId,
+    },
+    /// The peer's rows differ from those of the majority in the check at this index.
+    Differs {
+        region: RegionId,
+        checked: LogIndex,
     },
 }
 
@@ -172,6 +208,22 @@ pub enum Effect<C, R> {
     },
 }
 
+/// Returns the entry that may be skipped in the region.
+fn skippable(marks: &BTreeMap<RegionId, Mark>, region: RegionId) -> Option<LogIndex> {
+    let held = marks.get(&region)?.held.as_ref()?;
+    (held.cause == Cause::Entry).then_some(held.index)
+}
+
+/// Returns what the region takes at the moment.
+fn may<L: LogStore>(raft: &replica::Worker<L>, marks: &BTreeMap<RegionId, Mark>, region: RegionId) -> May {
+    match raft.can_propose(region) {
+        Ok(()) => May::Propose,
+        Err(replica::Refusal::Quarantined) => skippable(marks, region).map_or(May::Refuse, May::Skip),
+        Err(replica::Refusal::NotLeader { .. }) => May::Refuse,
+        Err(_) => May::Wait,
+    }
+}
+
 struct Reader<R> {
     region: RegionId,
     reader: R,
@@ -182,6 +234,8 @@ pub struct Shard<L: LogStore, C, R> {
     raft: replica::Worker<L>,
     queue: Queue<C>,
     readers: BTreeMap<u64, Reader<R>>,
+    /// The marks of peers that are quarantined or skip entries, as last written.
+    marks: BTreeMap<RegionId, Mark>,
     last_token: u64,
     /// Effects of inputs, returned by the next turn.
     pending: Vec<Effect<C, R>>,
@@ -189,7 +243,14 @@ pub struct Shard<L: LogStore, C, R> {
 
 impl<L: LogStore, C, R> Shard<L, C, R> {
     pub fn new(raft: replica::Worker<L>) -> Shard<L, C, R> {
-        Shard { raft, queue: Queue::default(), readers: BTreeMap::new(), last_token: 0, pending: Vec::new() }
+        Shard {
+            raft,
+            queue: Queue::default(),
+            readers: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            last_token: 0,
+            pending: Vec::new(),
+        }
     }
 
     /// Takes an input. Its effects are returned by the next turn.
@@ -215,7 +276,57 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                     self.pending.push(Effect::Leadership { region, leadership, is_self: false });
                 }
             }
+            Input::Held { region, mark } => self.hold(region, mark, now),
+            Input::Released { region, mark } => {
+                self.marks.insert(region, mark);
+                self.raft.step(replica::Input::Release { region }, now);
+            }
+            Input::Retry { region } => {
+                let is_meant =
+                    |mark: &&mut Mark| mark.held.as_ref().is_some_and(|held| held.cause != Cause::Rows);
+                if let Some(mark) = self.marks.get_mut(&region).filter(is_meant) {
+                    if let Some(held) = mark.held.take().filter(|_| planted::is(Bug::SkipAlone)) {
+                        *mark = mark.skipping(held.index);
+                    }
+                    self.pending.push(Effect::Life(Job::Release { region, mark: mark.clone() }));
+                }
+            }
+            Input::ReadOnly { region, read_only } => {
+                if let Some(mark) = self.marks.get(&region).filter(|mark| mark.held.is_some()) {
+                    let mut mark = mark.clone();
+                    mark.held.iter_mut().for_each(|held| held.read_only = read_only);
+                    self.pending.push(Effect::Life(Job::Hold { region, mark }));
+                }
+            }
+            Input::Admit { region } => {
+                self.raft.step(replica::Input::AdmitSnapshot { region }, now);
+            }
+            Input::Differs { region, checked } => {
+                self.pending.push(Effect::Life(Job::Differ { region, checked }));
+            }
         }
+    }
+
+    fn hold(&mut self, region: RegionId, mark: Mark, now: BootNanos) {
+        if let Some(Quarantine { index, cause, .. }) = mark.held {
+            // A peer whose rows differ must not lead, not even as the last one.
+            let may_lead = cause != Cause::Rows;
+            self.raft.step(replica::Input::Quarantine { region, index, may_lead }, now);
+        }
+        self.marks.insert(region, mark);
+    }
+
+    /// Looks for the order that lets a quarantined peer go on, among committed entries that it does
+    /// not execute.
+    fn look_for_skip(&mut self, region: RegionId, entries: Vec<(LogIndex, Bytes)>) -> Option<Job> {
+        let index = skippable(&self.marks, region)?;
+        let is_skip = |(at, payload): &(LogIndex, Bytes)| {
+            *at > index && matches!(Order::decode(payload), Ok(Some(Order::Skip(of))) if of == index)
+        };
+        entries.iter().find(|entry| is_skip(entry))?;
+        let mark = self.marks.get_mut(&region)?;
+        *mark = mark.skipping(index);
+        Some(Job::Release { region, mark: mark.clone() })
     }
 
     /// Answers every client and reader whose deadline has passed.
@@ -317,18 +428,19 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
             // their regions by now.
             if self.raft.is_hanging() {
                 let mut refused = Vec::new();
-                self.queue.refuse(|region| self.raft.can_propose(region), &mut refused);
+                self.queue.refuse(|region| may(&self.raft, &self.marks, region), &mut refused);
                 self.pending.extend(refused.into_iter().map(refusal));
             }
             return;
         }
-        let (raft, last_token) = (&self.raft, &mut self.last_token);
+        let last_token = &mut self.last_token;
         let token = || {
             *last_token += 1;
             *last_token
         };
         let mut refused = Vec::new();
-        let may = |region| raft.can_propose(region);
+        let (raft, marks) = (&self.raft, &self.marks);
+        let may = |region| may(raft, marks, region);
         let proposals = self.queue.build((now.version, stamp, now.seed), may, token, &mut refused);
         self.pending.extend(refused.into_iter().map(refusal));
         for proposal in proposals {
@@ -336,7 +448,11 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
             if let Some((seed, mut clients)) = self.queue.waiting(token) {
                 watch.proposed(region, seed, &mut clients);
             }
-            self.raft.step(replica::Input::Propose { region, token, payload }, now.boot);
+            let input = match proposal.is_skip {
+                true => replica::Input::ProposeOrder { region, token, payload },
+                false => replica::Input::Propose { region, token, payload },
+            };
+            self.raft.step(input, now.boot);
         }
     }
 
@@ -381,6 +497,9 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                     let entries = entries.into_iter().map(|entry| self.awaited(entry)).collect();
                     later.push(Effect::Apply { region, entries });
                 }
+                Action::Withheld { region, entries } => {
+                    later.extend(self.look_for_skip(region, entries).map(Effect::Life));
+                }
                 Action::Refused { region, token, reason } => later.push(self.refused(region, token, reason)),
                 Action::Lost { token, .. } => {
                     if let Some(waiting) = self.queue.take(token) {
@@ -404,6 +523,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                     later.push(Effect::SendSnapshot { region, to, message });
                 }
                 Action::ApplySnapshot { index, term, descriptor, .. } => {
+                    self.marks.remove(&descriptor.id);
                     later.push(Effect::Life(Job::Replace { descriptor, index, term }));
                 }
                 Action::Destroy { region, peer } => later.push(Effect::Life(Job::End { region, peer })),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use command::order::Order;
 use resp::Reply;
 use types::{BootNanos, RegionId, Slot};
 
@@ -15,9 +16,8 @@ pub enum Work {
     /// An encoded `cluster::MetaCommand`, for the meta region.
     Meta(Bytes),
     Maintenance(Maintenance),
-    /// A checksum of the region's rows at the entry's index, by every peer. The number
-    /// distinguishes checks.
-    Check(u64),
+    /// An order, which is an entry of its own.
+    Order(Order),
 }
 
 /// Slots with expired keys, and slots with rows of deleted collections.
@@ -32,7 +32,7 @@ impl Work {
     pub fn len(&self) -> usize {
         match self {
             Work::Commands(items) => items.len(),
-            Work::Meta(_) | Work::Check(_) => 1,
+            Work::Meta(_) | Work::Order(_) => 1,
             Work::Maintenance(slots) => slots.expire.len() + slots.sweep.len(),
         }
     }
@@ -46,7 +46,7 @@ impl Work {
         match self {
             Work::Commands(items) => items.iter().map(Item::bytes).sum(),
             Work::Meta(bytes) => bytes.len(),
-            Work::Check(_) => 10,
+            Work::Order(_) => 16,
             Work::Maintenance(_) => 7 * self.len(),
         }
     }

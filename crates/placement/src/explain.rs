@@ -88,6 +88,7 @@ pub enum Verdict {
     Changing,
     /// A move failed lately.
     Cooldown,
+    Held,
     /// Too few of its voters answer for Raft to commit anything.
     NoMajority {
         answering: u32,
@@ -217,12 +218,15 @@ fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
     if view.cooldown {
         return Verdict::Cooldown;
     }
-    if !round.can_change(at) {
+    if !round.can_repair(at) {
         return Verdict::NoMajority { answering: cell.live_voters.into(), voters: cell.voters.into() };
     }
     let planned = crate::plan(round.view, policy, round.limits);
     if let Some(operator) = planned.into_iter().find(|operator| takes_part(&operator)) {
         return Verdict::Planned { operator };
+    }
+    if view.held {
+        return Verdict::Held;
     }
     let wanted = round.wanted(at) as u32;
     let voters = kept_voters(round, at) as u32;
@@ -275,6 +279,10 @@ impl fmt::Display for Verdict {
             Verdict::TooFewVoters { voters, wanted } => write!(
                 f,
                 "It has {voters} of {wanted} voters on stores that are not lost; another is made when there is a store with room for it."
+            ),
+            Verdict::Held => f.write_str(
+                "One of its peers is quarantined and waits for a decision (ctl quarantine list): until then missing \
+                 voters are added, and nothing else is done.",
             ),
             Verdict::Cooldown => f.write_str("A move failed a short while ago; it is left alone for now."),
             Verdict::Planned { operator } => write!(f, "Next: {operator}."),

@@ -54,7 +54,7 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, policy: Policy, opera
     let mut urgent: Vec<Urgency> = Vec::new();
     for at in 0..round.ailing.len() {
         let region = round.ailing[at];
-        let Some(ail) = diagnose(round, region).filter(|_| round.can_change(region)) else { continue };
+        let Some(ail) = diagnose(round, region).filter(|_| round.can_repair(region)) else { continue };
         let cell = &round.cells[region as usize];
         let spare = cell.live_voters - (cell.voters / 2 + 1);
         urgent.push(Urgency { ail, spare, busy: Reverse(round.region(region).rate()), region });
@@ -65,7 +65,8 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, policy: Policy, opera
             break;
         }
         // A repair that needs a copy may have to wait; moving the leader needs none.
-        let lead = || leader_must_go(round, region).then_some(Ail::LeaderMustGo);
+        let is_free = round.cells[region as usize].free;
+        let lead = || (is_free && leader_must_go(round, region)).then_some(Ail::LeaderMustGo);
         let operator =
             treat(round, fill, policy, region, ail).or_else(|| treat(round, fill, policy, region, lead()?));
         let Some(operator) = operator else { continue };
@@ -98,6 +99,9 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
         if place {
             return Some(Ail::TooFewVoters);
         }
+    }
+    if round.cells[region as usize].held {
+        return None;
     }
     if kept >= wanted && seats.iter().any(|seat| seat.voter && is(StoreState::Lost)(seat.store)) {
         return Some(Ail::LostVoter);

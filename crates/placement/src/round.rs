@@ -54,9 +54,11 @@ pub(crate) struct RegionRow {
     pub live_voters: u16,
     /// The leader's store, or `NOWHERE` if that store does not answer.
     pub leader: StoreIndex,
-    /// No operator for the region is in flight, it does not cool down, and its membership is not
-    /// changing.
+    /// No operator for the region is in flight, it neither cools down nor is held, and its
+    /// membership is not changing.
     pub free: bool,
+    /// The region would be free if it were not held.
+    pub held: bool,
     /// The region is free, all its peers are voters on stores that are up, there are as many as
     /// wanted, and its leader has reported the lag of each.
     pub healthy: bool,
@@ -145,12 +147,13 @@ impl<'a> Round<'a> {
             for region in ends.into_iter().flatten() {
                 if let Ok(at) = view.regions.binary_search_by_key(&region, |region| region.id) {
                     round.cells[at].free = false;
+                    round.cells[at].held = false;
                     round.cells[at].healthy = false;
                 }
             }
         }
         let cells = &round.cells;
-        round.ailing.retain(|&at| cells[at as usize].free);
+        round.ailing.retain(|&at| cells[at as usize].free || cells[at as usize].held);
         round
     }
 
@@ -166,7 +169,8 @@ impl<'a> Round<'a> {
                 voters: 0,
                 live_voters: 0,
                 leader: NOWHERE,
-                free: !(region.cooldown || region.joint),
+                free: !(region.cooldown || region.joint || region.held),
+                held: region.held && !(region.cooldown || region.joint),
                 healthy: true,
                 size: region.bytes.max(floor),
             };
@@ -195,7 +199,7 @@ impl<'a> Round<'a> {
                 })
                 || self.domains.can_spread(seats)
                 || self.bar(cell.leader).is_some();
-            if odd && cell.free {
+            if odd && (cell.free || cell.held) {
                 self.ailing.push(at as u32);
             }
             if region.id != META_REGION {
@@ -281,8 +285,18 @@ impl<'a> Round<'a> {
     /// Returns true if the region is free, has a leader and a majority of its voters answers. Only
     /// then can it be changed.
     pub fn can_change(&self, region: u32) -> bool {
+        self.cells[region as usize].free && self.has_quorum(region)
+    }
+
+    /// Returns true if the region can be repaired. A held region can, although it is not free.
+    pub fn can_repair(&self, region: u32) -> bool {
         let cell = &self.cells[region as usize];
-        cell.free && cell.leader != NOWHERE && cell.live_voters > cell.voters / 2
+        (cell.free || cell.held) && self.has_quorum(region)
+    }
+
+    fn has_quorum(&self, region: u32) -> bool {
+        let cell = &self.cells[region as usize];
+        cell.leader != NOWHERE && cell.live_voters > cell.voters / 2
     }
 
     /// Returns true if the peer on `from` may be removed or moved. If it leads, another peer must
@@ -395,6 +409,7 @@ impl<'a> Round<'a> {
         }
         self.count(operator);
         self.cells[region as usize].free = false;
+        self.cells[region as usize].held = false;
         self.cells[region as usize].healthy = false;
     }
 

@@ -152,6 +152,9 @@ pub struct RegionView {
     /// The region gets no operator: one failed a short while ago, or the region was split and its
     /// size has not been measured since.
     pub cooldown: bool,
+    /// A person decides about a peer whose rows are kept. Until then unclean peers are removed and
+    /// missing voters added, and nothing else is done.
+    pub held: bool,
 }
 
 /// The reason why a store should not lead regions that another store can lead.

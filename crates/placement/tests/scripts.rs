@@ -9,7 +9,7 @@
 //! cluster replicas=N meta-replicas=N domain=LABEL
 //! region ID leader=S peers=0/1/2   caught-up voters
 //!        rate=R (writes) reads=R misses=R (default: all reads) writes-bytes=SIZE heat=R
-//!        bytes=SIZE slots=A-B lag=S/N learner=S unclean=S cooldown joint
+//!        bytes=SIZE slots=A-B lag=S/N learner=S unclean=S cooldown held joint
 //! limits in-flight=N per-target=N data-moves=N per-store=N split-bytes=SIZE split-ops=N
 //!        merge-bytes=SIZE regions-per-store=N busy=PERCENT region-bytes=SIZE
 //! plan POLICY                   prints the round's operators, which are then in flight
@@ -106,6 +106,7 @@ impl Script {
                     laters.push((key.to_owned(), value.to_owned()))
                 }
                 (None, "cooldown") => view.cooldown = true,
+                (None, "held") => view.held = true,
                 _ => return Err(format!("what is {arg:?}?").into()),
             }
         }

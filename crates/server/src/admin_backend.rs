@@ -2,6 +2,7 @@
 //! are sent to it.
 
 mod check;
+mod quarantine;
 mod recover;
 mod versions;
 
@@ -18,12 +19,13 @@ use types::{RegionId, StoreId, Version, META_REGION, OLDEST_VERSION};
 
 use crate::admin::{
     encode_error, read_error, refuse, AcceptedRow, AdminBackend, AdminError, Answer, CheckRow, ConfigRow,
-    OperatorRow, PeerRow, ProbeRow, RecoverRequest, RecoverRow, RecoveryRow, RegionRequest, RegionRow,
-    StoreRequest, StoreRow, StoreStatus, VersionsRow,
+    FailRequest, OperatorRow, PeerRow, ProbeRow, QuarantineRequest, QuarantineRow, RecoverRequest,
+    RecoverRow, RecoveryRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus, VersionsRow,
 };
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
 use crate::clock;
+use crate::loops::ToWorker;
 use crate::members::AgreedMembers;
 use crate::proposals::NotDone;
 use crate::regions::RegionShared;
@@ -46,20 +48,92 @@ pub struct Backend {
 #[serde(tag = "ask", rename_all = "kebab-case")]
 enum Ask {
     Policy,
-    SetPolicy { name: String },
+    SetPolicy {
+        name: String,
+    },
     Config,
-    SetConfig { name: String, value: String },
-    MoveLeader { region: u64, to: StoreId },
-    ChangeRegion { region: u64, change: RegionRequest },
-    ChangeStore { store: StoreId, change: StoreRequest },
-    SetFacts { store: StoreId, facts: StoreFacts },
-    Join { facts: StoreFacts, newest: Option<Version> },
-    Explain { region: u64 },
-    ExplainStore { store: StoreId },
-    Operators { history: bool },
-    Check { region: u64 },
-    SkipRegionIds { count: u32 },
+    SetConfig {
+        name: String,
+        value: String,
+    },
+    MoveLeader {
+        region: u64,
+        to: StoreId,
+    },
+    ChangeRegion {
+        region: u64,
+        change: RegionRequest,
+    },
+    ChangeStore {
+        store: StoreId,
+        change: StoreRequest,
+    },
+    SetFacts {
+        store: StoreId,
+        facts: StoreFacts,
+    },
+    Join {
+        facts: StoreFacts,
+        newest: Option<Version>,
+    },
+    Explain {
+        region: u64,
+    },
+    ExplainStore {
+        store: StoreId,
+    },
+    Operators {
+        history: bool,
+    },
+    Check {
+        region: u64,
+    },
+    SkipRegionIds {
+        count: u32,
+    },
+    Skip {
+        region: u64,
+        index: u64,
+        force: bool,
+    },
+    Refill {
+        region: u64,
+        from: StoreId,
+    },
+    Fail {
+        region: u64,
+        request: FailRequest,
+    },
     Versions,
+    /// Asks a store about its own peer. The variants below are for one store, too.
+    PeerState {
+        region: u64,
+    },
+    Retry {
+        region: u64,
+    },
+    Admit {
+        region: u64,
+    },
+    ReadOnly {
+        region: u64,
+        read_only: bool,
+    },
+}
+
+impl Ask {
+    fn is_of_meta(&self) -> bool {
+        !matches!(
+            self,
+            Ask::Check { .. }
+                | Ask::Skip { .. }
+                | Ask::Fail { .. }
+                | Ask::PeerState { .. }
+                | Ask::Retry { .. }
+                | Ask::Admit { .. }
+                | Ask::ReadOnly { .. }
+        )
+    }
 }
 
 /// Asks the meta region's leader, on whatever store, within the time limit of a request.
@@ -160,8 +234,7 @@ impl From<AdminError> for NotAnswered {
 
 /// Answers as the leader of the region that the question is about.
 async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
-    let is_of_meta = !matches!(ask, Ask::Check { .. });
-    if is_of_meta && !store.regions.leads_meta() {
+    if ask.is_of_meta() && !store.regions.leads_meta() {
         return Err(NotAnswered::NotLeader);
     }
     let value = match ask {
@@ -226,6 +299,24 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
         Ask::Check { region } => check::answer(store, region).await?,
         Ask::SkipRegionIds { count } => {
             propose(store, MetaCommand::AllocateRegions { count }).await?;
+            Value::Null
+        }
+        Ask::Skip { region, index, force } => quarantine::skip(store, region, index, force).await?,
+        Ask::Refill { region, from } => quarantine::refill(store, region, from).await?,
+        Ask::Fail { region, request } => quarantine::fail(store, region, request).await?,
+        Ask::PeerState { region } => {
+            serde_json::to_value(quarantine::own_peer(store, region)).expect("plain data")
+        }
+        Ask::Retry { region } => {
+            quarantine::retry(store, region);
+            Value::Null
+        }
+        Ask::Admit { region } => {
+            let _ = store.worker.send(ToWorker::Admit { region });
+            Value::Null
+        }
+        Ask::ReadOnly { region, read_only } => {
+            quarantine::read_only(store, region, read_only);
             Value::Null
         }
     };
@@ -405,6 +496,18 @@ impl AdminBackend for Backend {
         Box::pin(check::ask(&self.store, region))
     }
 
+    fn quarantined(&self) -> Answer<'_, Vec<QuarantineRow>> {
+        Box::pin(async { Ok(quarantine::rows(&self.store)) })
+    }
+
+    fn quarantine(&self, region: u64, request: QuarantineRequest) -> Answer<'_, ()> {
+        Box::pin(quarantine::decide(&self.store, region, request))
+    }
+
+    fn fail(&self, region: u64, request: FailRequest) -> Answer<'_, ()> {
+        Box::pin(quarantine::ask_to_fail(&self.store, region, request))
+    }
+
     fn explain(&self, region: u64) -> Answer<'_, String> {
         Box::pin(async move { text(ask(&self.store, Ask::Explain { region }).await?) })
     }
@@ -549,6 +652,7 @@ fn text(value: Value) -> Result<String, AdminError> {
 fn store_rows(store: &Store) -> Vec<StoreRow> {
     let now = clock::boot_nanos();
     let (members, regions) = (store.membership.members(), store.regions.of_users());
+    let quarantined = quarantine::rows(store);
     let rows = members.list.iter().map(|member| {
         let heard = store.cluster.heard(member.id);
         let (at, heartbeat) = heard.map_or((None, Default::default()), |(at, beat)| (Some(at), beat));
@@ -611,6 +715,7 @@ fn store_rows(store: &Store) -> Vec<StoreRow> {
             // The last heartbeat of a silent store says nothing about its present load.
             ops_per_s: if up { heartbeat.load_ops_per_s } else { 0.0 },
             p99_us: if up { heartbeat.p99_us } else { 0 },
+            quarantined: quarantined.iter().filter(|row| row.store == member.id).count(),
             heard_ms_ago: at.map(|at| now.saturating_sub(at) / 1_000_000),
         }
     });
@@ -619,6 +724,7 @@ fn store_rows(store: &Store) -> Vec<StoreRow> {
 
 fn region_rows(store: &Store) -> Vec<RegionRow> {
     let (leads, loads) = (store.cluster.leads(), store.cluster.loads());
+    let quarantined = quarantine::rows(store);
     let regions = store.regions.all();
     let rows = regions.iter().map(|region| {
         let (load, bytes) = loads.get(&region.id()).copied().unwrap_or_default();
@@ -636,6 +742,10 @@ fn region_rows(store: &Store) -> Vec<RegionRow> {
             }
             .to_owned(),
             lag: lead.and_then(|lead| lead.lag_of(peer.store)),
+            quarantined: quarantined
+                .iter()
+                .find(|row| (row.region, row.store) == (region.id(), peer.store))
+                .map(|row| row.cause.clone()),
         });
         RegionRow {
             id: region.id(),

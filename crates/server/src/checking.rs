@@ -98,7 +98,11 @@ impl Checking {
     pub async fn check(&self, region: &Arc<RegionShared>) -> Result<Comparison, NotChecked> {
         let number = types::mix(clock::boot_nanos() ^ self.this.rotate_left(48) ^ region.id());
         let deadline = Instant::now() + self.config.request_timeout;
-        let answers = match self.proposals.submit(region, Work::Check(number), deadline).await {
+        let answers = match self
+            .proposals
+            .submit(region, Work::Order(command::order::Order::Checksum(number)), deadline)
+            .await
+        {
             Ok(answers) => answers,
             Err(NotDone::NotLeader) => return Err(NotChecked::NotLeader),
             Err(NotDone::Error(Reply::Error(error))) => return Err(NotChecked::Error(error.into_owned())),

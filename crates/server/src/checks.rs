@@ -23,6 +23,7 @@ use types::{LogIndex, RegionDescriptor, RegionId, StoreId};
 use crate::clock;
 use crate::ends::Ends;
 use crate::engine::Engine;
+use crate::loops::{ToWorker, WorkerSender};
 use crate::metrics::Metrics;
 use crate::regions::Regions;
 
@@ -42,6 +43,7 @@ pub struct Checks {
     regions: Arc<Regions>,
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
+    worker: WorkerSender,
     ends: Arc<Ends>,
     /// Requests a heartbeat before its time.
     report_soon: Arc<Notify>,
@@ -99,6 +101,7 @@ impl Checks {
         regions: Arc<Regions>,
         engine: Arc<Engine>,
         metrics: Arc<Metrics>,
+        worker: WorkerSender,
         ends: Arc<Ends>,
         report_soon: Arc<Notify>,
     ) -> Checks {
@@ -107,6 +110,7 @@ impl Checks {
             regions,
             engine,
             metrics,
+            worker,
             ends,
             report_soon,
             state: Mutex::default(),
@@ -238,6 +242,10 @@ impl Checks {
                     "{}",
                     in_words(&comparison)
                 );
+                if this_differs {
+                    let differs = ToWorker::Differs { region, checked: comparison.index };
+                    let _ = self.worker.send(differs);
+                }
             }
             Verdict::Incomplete { .. } => {}
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Driver, DriverConfig, InFlight, Ledger, LedgerConfig, MetaCommand, MetaError, MetaReply, MetaState,
-    Neighbours, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts, StoreHeartbeat,
-    StoreKey, StoreRecord, StoreState, StoreVersions, TurnGrant, Turns, Upgrade, UpgradeStep,
+    Neighbours, Quarantine, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts,
+    StoreHeartbeat, StoreKey, StoreRecord, StoreState, StoreVersions, TurnGrant, Turns, Upgrade, UpgradeStep,
 };
 use parking_lot::Mutex;
 use placement::{Operator, PlanLimits, Policy};
@@ -198,6 +198,26 @@ impl ClusterState {
         let parts = self.parts.lock();
         let regions = parts.ledger.routes().iter().map(|(region, _)| region);
         regions.filter_map(|region| Some((region, parts.ledger.lead(region)?.clone()))).collect()
+    }
+
+    /// Returns the quarantined peers of every store, as it last said, by region and store.
+    pub fn quarantined(&self) -> BTreeMap<(RegionId, StoreId), Quarantine> {
+        let parts = self.parts.lock();
+        let of_store = |heard: &cluster::Heard| {
+            let (store, told) = (heard.heartbeat.store, heard.heartbeat.quarantined.clone());
+            told.into_iter().map(move |(region, held)| ((region, store), held))
+        };
+        parts.ledger.all_heard().flat_map(of_store).collect()
+    }
+
+    /// Returns true if the store says that its peer of the region may have forgotten writes.
+    pub fn is_unclean(&self, region: &RegionDescriptor, store: StoreId) -> bool {
+        self.parts.lock().ledger.is_unclean(region, store)
+    }
+
+    /// Returns the stores whose peer of the region is quarantined, as they last said.
+    pub fn quarantined_on(&self, region: RegionId) -> Vec<StoreId> {
+        self.parts.lock().ledger.quarantined(region).map(|(store, _)| store).collect()
     }
 
     /// Returns true if a store that is up says that it leads the region.

@@ -109,6 +109,8 @@ pub struct Config {
     /// The interval at which the replicas of each led region are compared. With zero, only `ctl
     /// check` compares them.
     pub check_interval: Duration,
+    /// Entries that order a failure may be proposed here, and fail here.
+    pub enable_debug_command: bool,
     pub policy: placement::Policy,
     /// The limits of the planning that this store does as the leader of the meta region.
     pub limits: placement::PlanLimits,
@@ -185,6 +187,7 @@ impl Config {
             replicas: 3,
             replace_after: Duration::from_secs(600),
             check_interval: Duration::from_secs(86_400),
+            enable_debug_command: false,
             policy: placement::Policy::Even,
             limits: placement::PlanLimits::default(),
             requirepass: None,

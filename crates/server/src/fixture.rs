@@ -82,6 +82,7 @@ impl Fixture {
             truncate_to: 0,
             lease: None,
             descriptor: (*region.descriptor()).clone(),
+            is_quarantined: false,
         }
     }
 

@@ -117,9 +117,11 @@ impl HangKeeper {
         let takes_leads = |other| store.cluster.takes_on(other);
         let mut led = Vec::new();
         for region in store.regions.all().iter().filter(|region| store.regions.leads(region)) {
+            let quarantined = store.cluster.quarantined_on(region.id());
+            let is_quarantined = |other| quarantined.contains(&other);
             led.push(match region.status() {
-                Some(status) => Led::of(&status, store.id, takes_leads),
-                None => Led::unseen(&region.descriptor(), store.id, takes_leads),
+                Some(status) => Led::of(&status, store.id, takes_leads, is_quarantined),
+                None => Led::unseen(&region.descriptor(), store.id, takes_leads, is_quarantined),
             });
         }
         // A transfer is given up after an election timeout.
@@ -141,8 +143,8 @@ impl HangKeeper {
         if !kept.is_empty() && kept != self.kept {
             tracing::warn!(
                 regions = ?kept,
-                "the device hangs, and the stores that could lead these regions are no majority: their leads stay, \
-                 and writes to them wait for the device"
+                "the device hangs, and the stores that could lead these regions are no majority, or their peers are \
+                 quarantined: their leads stay, and writes to them wait for the device"
             );
         }
         self.kept = kept;

@@ -71,7 +71,7 @@ pub async fn run(store: Arc<Store>) {
         pauses.look(&store.metrics);
         device.look(&store);
         let heartbeat = reporter.report(&store);
-        store.transport.send_heartbeat(&heartbeat.encode());
+        store.transport.send_heartbeat(&heartbeat.encode(store.membership.version.get()));
         store.cluster.hear(heartbeat);
         forget_the_dead(&store, &mut silent);
         wake_what_the_silent_led(&store, &mut quiet);
@@ -304,6 +304,7 @@ impl Reporter {
             followed: if full { self.followed() } else { Vec::new() },
             checks: store.checks.tell(),
             unclean: unclean(store),
+            quarantined: store.quarantines.all(),
         }
     }
 

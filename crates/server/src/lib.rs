@@ -52,6 +52,7 @@ mod orders;
 mod pauses;
 mod prefetch;
 mod proposals;
+mod quarantines;
 mod reactor;
 mod readers;
 mod recovery;

@@ -1,18 +1,21 @@
 //! The counters and timers of a store: Prometheus text for scraping, quantiles for `ctl` and the
 //! demo.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cluster::Quarantine;
 use hdrhistogram::Histogram as Quantiles;
 use parking_lot::Mutex;
 use placement::{Capability, Cpu, Spread};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
-use types::{UnixMillis, Version};
+use types::{RegionId, UnixMillis, Version};
 
 use crate::admin::StageRow;
 use crate::snapshot;
@@ -113,6 +116,10 @@ pub struct Metrics {
     pub checksum_bytes: Counter,
     pub checks_equal: Counter,
     pub checks_different: Counter,
+    pub quarantines: Counter,
+    /// By region, with the entry at which each peer is quarantined.
+    quarantined: Family<Vec<(&'static str, String)>, Gauge>,
+    quarantined_regions: Gauge,
     pub connections: Gauge,
     pub leaders: Gauge,
     cluster_version: Gauge,
@@ -212,6 +219,9 @@ const RECOVERIES: [(&str, &str); 2] = [
     ("last_recovery_timestamp_seconds", "When the latest of these orders was given, in Unix time; 0: never"),
 ];
 
+/// Maximum number of quarantined regions that are shown one by one.
+const QUARANTINED_SHOWN: usize = 64;
+
 impl Metrics {
     /// Takes over whether the device answers, and how long the log and a read have waited for it.
     pub fn set_device(&self, hangs: bool, log_waited: Duration, read_waited: Duration) {
@@ -240,6 +250,22 @@ impl Metrics {
         ];
         for (gauge, value) in self.clock.iter().zip(values) {
             gauge.set(value);
+        }
+    }
+
+    /// Sets the gauges of quarantined peers.
+    pub fn set_quarantined(&self, held: &BTreeMap<RegionId, Quarantine>) {
+        self.quarantined_regions.set(held.len() as i64);
+        self.quarantined.clear();
+        for (region, Quarantine { index, cause, what, error, .. }) in held.iter().take(QUARANTINED_SHOWN) {
+            let labels = vec![
+                ("region", region.to_string()),
+                ("index", index.to_string()),
+                ("cause", cause.name().to_owned()),
+                ("what", what.clone()),
+                ("error", error.clone()),
+            ];
+            self.quarantined.get_or_create(&labels).set(1);
         }
     }
 
@@ -372,6 +398,7 @@ impl Metrics {
             "checks_different",
             "Checks that found different replicas, of regions led here or with this store in the minority",
         );
+        let quarantines = counter("quarantines", "Times that a peer of this store was quarantined");
         let snapshots = SNAPSHOTS.map(|(name, help)| counter(name, help));
         let engine_counters = ENGINE_COUNTERS.map(|(name, help)| counter(name, help));
         let mut gauge = |name: &'static str, help: &'static str| {
@@ -395,6 +422,7 @@ impl Metrics {
             "accepted_losses",
             "Peers that take part by an operator's order, whatever they have forgotten",
         );
+        let quarantined_regions = gauge("quarantined_regions", "Peers of this store that are quarantined");
         let engine = (engine_counters, ENGINE_GAUGES.map(|(name, help)| gauge(name, help)));
         let mut real = |(name, help): (&'static str, &'static str)| {
             let gauge = Gauge::default();
@@ -406,6 +434,8 @@ impl Metrics {
         let clock = CLOCK.map(&mut real);
         let device = DEVICE.map(&mut real);
         let recoveries = RECOVERIES.map(&mut real);
+        let quarantined = Family::default();
+        r.register("quarantined", "A quarantined peer, and the entry at which it is", quarantined.clone());
         let now = Instant::now();
         let recent =
             Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
@@ -439,6 +469,9 @@ impl Metrics {
             checksum_bytes,
             checks_equal,
             checks_different,
+            quarantines,
+            quarantined,
+            quarantined_regions,
             connections,
             leaders,
             cluster_version,

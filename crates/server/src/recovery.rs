@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use cluster::Mark;
 use node::recovery::{Kept, OwnRows, Recovered};
-use raftlog::{PeerLifecycle, RaftLog};
+use raftlog::{LogError, PeerLifecycle, RaftLog};
 use replica::LogStore;
 use rocks::snapshot::Manifest;
 use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
@@ -53,6 +54,23 @@ pub fn recover(
     node::recovery::recover(store, &mut kept).map_err(StartError::Recovery)
 }
 
+/// Returns the name under which the log keeps what is remembered of the region's peer.
+pub fn mark_name(region: RegionId) -> Vec<u8> {
+    format!("mark/{region}").into_bytes()
+}
+
+/// Deletes what is remembered of the region's peer, if anything is.
+///
+/// # Errors
+/// Those of the log.
+pub fn forget_mark(log: &RaftLog, region: RegionId) -> Result<(), LogError> {
+    let name = mark_name(region);
+    match log.store_value(&name).is_some_and(|value| !value.is_empty()) {
+        true => log.set_store_value(&name, b""),
+        false => Ok(()),
+    }
+}
+
 /// The log and the rows of this store.
 struct OnDisk<'a> {
     log: &'a RaftLog,
@@ -90,6 +108,16 @@ impl Kept for OnDisk<'_> {
 
     fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), String> {
         self.log.destroy(region, peer).map_err(text)
+    }
+
+    fn mark(&self, region: RegionId) -> Result<Option<Mark>, String> {
+        let value = self.log.store_value(&mark_name(region)).filter(|value| !value.is_empty());
+        let mark = value.map(|value| Mark::decode(&value)).transpose();
+        mark.map_err(|error| format!("what the log remembers of region {region}'s peer: {error}"))
+    }
+
+    fn forget_mark(&mut self, region: RegionId) -> Result<(), String> {
+        forget_mark(self.log, region).map_err(text)
     }
 
     fn regions(&self) -> Result<Vec<RegionId>, String> {

@@ -296,6 +296,14 @@ impl Regions {
         }
     }
 
+    /// Publishes whether the region's peer here is quarantined (`Some`), and whether `READONLY`
+    /// clients may read its rows then.
+    pub fn set_quarantined(&self, region: RegionId, read_only: Option<bool>) {
+        if let Some(region) = self.table().get(region) {
+            region.set_quarantined(read_only);
+        }
+    }
+
     /// Publishes the worker's view of these regions. `status` is called only for the regions that
     /// this store leads.
     pub fn publish(

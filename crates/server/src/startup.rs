@@ -28,7 +28,7 @@ use crate::executor::log_reader;
 use crate::executor::log_writer::LogWriter;
 use crate::executor::snapshots::Host;
 use crate::executor::worker::RegionWorker;
-use crate::loops::{Loops, ToLoop};
+use crate::loops::{Loops, ToLoop, ToWorker};
 use crate::members::{AgreedMembers, Members};
 use crate::reactor::Loop;
 use crate::snapshot::{self, SnapshotService};
@@ -85,7 +85,7 @@ pub async fn run(
         None => cluster::bootstrap_plan(&layout_input(&config)),
     };
     let recovered = recovery::recover(config.store, &mut dir, &log, &engine, &founded)?;
-    let mut seeds = recovered.seeds;
+    let (mut seeds, marks) = (recovered.seeds, recovered.marks);
     let unsynced_error =
         |error: io::Error| StartError::Recovery(format!("{}: {error}", config.dir.display()));
     let unsynced = unsynced::Found::judge(&config, &mut seeds).map_err(unsynced_error)?;
@@ -136,7 +136,7 @@ pub async fn run(
         std::thread::Builder::new().name(name.to_owned()).spawn(watched).expect("a thread can be started")
     };
     let (life_sender, life_jobs) = crossbeam_channel::unbounded();
-    let (applier, apply_queue, apply_jobs) = Applier::new(parts.clone(), life_sender);
+    let (applier, apply_queue, apply_jobs) = Applier::new(parts.clone(), life_sender, &marks);
     let lives = Lives {
         parts: parts.clone(),
         snapshots: snapshots.clone(),
@@ -145,7 +145,7 @@ pub async fn run(
         apply: apply_jobs,
     };
     let (reads, wanted) = crossbeam_channel::unbounded();
-    let worker = RegionWorker::new(
+    let mut worker = RegionWorker::new(
         parts.clone(),
         snapshots.clone(),
         raft,
@@ -154,6 +154,9 @@ pub async fn run(
         reads,
         apply_queue,
     );
+    for (region, mark) in marks {
+        worker.take(ToWorker::Held { region, mark });
+    }
     let log_writer = LogWriter::new(log.clone(), batches, parts.clone());
     let (flush_parts, flush_log) = (parts.clone(), log.clone());
     let (keep_parts, keep_log) = (parts.clone(), log.clone());

@@ -87,10 +87,12 @@ fn view(store: &Store) -> StopView {
     let takes_leads = |other| store.cluster.takes_on(other);
     let mut led = Vec::new();
     for region in store.regions.all().iter().filter(|region| store.regions.leads(region)) {
+        let quarantined = store.cluster.quarantined_on(region.id());
+        let is_quarantined = |other| quarantined.contains(&other);
         led.push(match region.status() {
-            Some(status) => Led::of(&status, store.id, takes_leads),
+            Some(status) => Led::of(&status, store.id, takes_leads, is_quarantined),
             // This store has just become the region's leader.
-            None => Led::unseen(&region.descriptor(), store.id, takes_leads),
+            None => Led::unseen(&region.descriptor(), store.id, takes_leads, is_quarantined),
         });
     }
     let members = store.membership.members();

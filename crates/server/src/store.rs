@@ -26,6 +26,7 @@ use crate::members::Members;
 use crate::membership::{Membership, Reach};
 use crate::metrics::Metrics;
 use crate::proposals::Proposals;
+use crate::quarantines::Quarantines;
 use crate::regions::{RegionShared, Regions};
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
@@ -65,6 +66,8 @@ pub struct Store {
     pub checks: Arc<Checks>,
     /// The peers whose acknowledged entries a crash of the machine may have lost.
     pub unsynced: Arc<Unsynced>,
+    /// This store's peers that do not execute their log.
+    pub quarantines: Arc<Quarantines>,
     pub ends: Arc<Ends>,
 }
 
@@ -114,7 +117,14 @@ impl Store {
             reach.regions.clone(),
             engine.clone(),
             metrics.clone(),
+            loops.worker(),
             ends.clone(),
+            cluster.report_soon.clone(),
+        );
+        let quarantines = Quarantines::new(
+            config.store,
+            reach.regions.clone(),
+            metrics.clone(),
             cluster.report_soon.clone(),
         );
         Store {
@@ -145,6 +155,7 @@ impl Store {
             levels: Arc::default(),
             checks: Arc::new(checks),
             unsynced: Arc::new(unsynced),
+            quarantines: Arc::new(quarantines),
             ends,
             config,
         }
@@ -168,6 +179,7 @@ impl Store {
             levels: self.levels.clone(),
             checks: self.checks.clone(),
             unsynced: self.unsynced.clone(),
+            quarantines: self.quarantines.clone(),
             ends: self.ends.clone(),
         }
     }

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use cluster::Mark;
 use replica::eraftpb::Entry;
 use replica::{HardState, LogBatch, LogBounds, LogError, LogStore, RegionWrite, Restart, RestartCause};
 use types::{LogIndex, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
@@ -47,6 +48,7 @@ pub type Promises = BTreeMap<RegionId, (HardState, bool)>;
 struct Logs {
     regions: BTreeMap<RegionId, RegionLog>,
     lives: BTreeMap<RegionId, PeerLifecycle>,
+    marks: BTreeMap<RegionId, Mark>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +62,11 @@ enum Record {
     Life {
         region: RegionId,
         life: PeerLifecycle,
+    },
+    /// Writes what is remembered of the peer; `None` deletes it.
+    Mark {
+        region: RegionId,
+        mark: Option<Mark>,
     },
     /// Deletes all of the region's log.
     Forget {
@@ -111,6 +118,16 @@ impl Disk {
     pub fn set_life(&self, region: RegionId, life: PeerLifecycle) {
         self.write(Record::Life { region, life });
         self.sync();
+    }
+
+    /// As `set_life`.
+    pub fn set_mark(&self, region: RegionId, mark: Option<Mark>) {
+        self.write(Record::Mark { region, mark });
+        self.sync();
+    }
+
+    pub fn mark(&self, region: RegionId) -> Option<Mark> {
+        self.0.borrow().current.marks.get(&region).cloned()
     }
 
     pub fn lives(&self) -> Vec<(RegionId, PeerLifecycle)> {
@@ -231,7 +248,7 @@ fn size_of(record: &Record) -> u64 {
     match record {
         Record::Batch(batch) => 16 + batch.writes.iter().map(of_write).sum::<u64>(),
         Record::Truncate { .. } | Record::Forget { .. } => 40,
-        Record::Life { .. } => 100,
+        Record::Life { .. } | Record::Mark { .. } => 100,
     }
 }
 
@@ -239,6 +256,8 @@ fn apply(logs: &mut Logs, record: &Record) {
     match record {
         Record::Batch(batch) => batch.writes.iter().for_each(|write| apply_write(logs, write)),
         Record::Life { region, life } => drop(logs.lives.insert(*region, life.clone())),
+        Record::Mark { region, mark: Some(mark) } => drop(logs.marks.insert(*region, mark.clone())),
+        Record::Mark { region, mark: None } => drop(logs.marks.remove(region)),
         Record::Forget { region } => drop(logs.regions.remove(region)),
         Record::Truncate { region, index, term } => {
             let Some(log) = logs.regions.get_mut(region) else { return };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
+use cluster::Mark;
 use node::recovery::{Kept, OwnRows, Recovered};
 use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
 use storage::{extent, Reader, RegionState, WriteSet};
@@ -140,6 +141,17 @@ impl Kept for Durable {
     fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), String> {
         self.disk.forget(region);
         self.disk.set_life(region, PeerLifecycle::Tombstone { peer });
+        Ok(())
+    }
+
+    fn mark(&self, region: RegionId) -> Result<Option<Mark>, String> {
+        Ok(self.disk.mark(region))
+    }
+
+    fn forget_mark(&mut self, region: RegionId) -> Result<(), String> {
+        if self.disk.mark(region).is_some() {
+            self.disk.set_mark(region, None);
+        }
         Ok(())
     }
 

@@ -118,6 +118,8 @@ pub struct Plan {
     /// Percentage of the steps of a snapshot or a peer's lifecycle before which the store crashes.
     pub step_crash_percent: u64,
     pub is_over: bool,
+    /// Now and then an entry fails on some stores or on all.
+    pub entries_fail: bool,
 }
 
 impl Plan {
@@ -129,7 +131,7 @@ impl Plan {
             // consequences.
             kinds.extend(rng.pick(&FAULTS).map(|(kind, _)| kind));
             let pause_ns = rng.between(1200, 3000) * MILLISECOND;
-            return Plan { kinds, pause_ns, least_ns: 12 * SECOND, step_crash_percent, is_over: false };
+            return Plan { kinds, pause_ns, least_ns: 12 * SECOND, step_crash_percent, ..Plan::default() };
         }
         if rng.chance(25) {
             // Mostly changes of regions and stores. There are leaders most of the time, and time
@@ -140,7 +142,7 @@ impl Plan {
             }
             kinds.extend(rng.pick(&FAULTS).map(|(kind, _)| kind));
             let pause_ns = rng.between(400, 1500) * MILLISECOND;
-            return Plan { kinds, pause_ns, least_ns: 15 * SECOND, step_crash_percent, is_over: false };
+            return Plan { kinds, pause_ns, least_ns: 15 * SECOND, step_crash_percent, ..Plan::default() };
         }
         for (kind, _) in FAULTS {
             let often = if matches!(kind, Fault::Operator | Fault::Merge) { 8 } else { 3 };
@@ -148,7 +150,7 @@ impl Plan {
             kinds.extend((0..weight).map(|_| kind));
         }
         let pause_ns = rng.between(100, 1500) * MILLISECOND;
-        Plan { kinds, pause_ns, least_ns: 0, step_crash_percent, is_over: false }
+        Plan { kinds, pause_ns, least_ns: 0, step_crash_percent, ..Plan::default() }
     }
 
     /// A plan without faults.

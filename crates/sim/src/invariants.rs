@@ -11,6 +11,7 @@ mod log_matching;
 mod one_leader;
 mod placed;
 mod planned_stop;
+mod quarantined;
 mod ranges;
 mod same_rows;
 
@@ -46,6 +47,9 @@ pub const TABLE: &[Row] = &[
     }),
     ("hanging", "a store whose device hangs leads nothing that others can lead", || {
         Box::<hanging::Hanging>::default()
+    }),
+    ("quarantined", "a quarantined peer executes, serves and leads nothing until it is told", || {
+        Box::<quarantined::Quarantined>::default()
     }),
     ("linearizable", "Herlihy, Wing 1990, per group of keys", || {
         Box::<linearizable::Linearizable>::default()

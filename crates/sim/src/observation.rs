@@ -80,6 +80,18 @@ pub enum Observation<'a> {
         store: StoreId,
         comparison: &'a Comparison,
     },
+    /// A peer is quarantined, and its store will know after a crash: the entry at `index` is not to
+    /// be executed.
+    Held {
+        store: StoreId,
+        region: RegionId,
+        index: LogIndex,
+    },
+    /// The quarantine is to end, or the peer.
+    Released {
+        store: StoreId,
+        region: RegionId,
+    },
     Invoked {
         op: &'a Op,
     },

@@ -19,6 +19,9 @@ use crate::tally::Tally;
 use crate::world::{Event, World, BEGIN};
 
 const CLIENTS: usize = 5;
+/// Salt and percentage of the seeds in which entries fail.
+const FAILING: u64 = 0x9d1f_2b5a_77c3_e041;
+const FAILING_PERCENT: u64 = 20;
 /// Maximum true time in which a calm cluster must finish everything.
 const PEACE: u64 = 60 * SECOND;
 
@@ -107,6 +110,8 @@ fn begin(options: Options) -> World {
     let regions = rng.pick(&[1, 2, 3, 4]).expect("a number of regions");
     let plan = Plan::draw(&mut rng);
     let mut world = found(options.seed, rng, plan, (count, spares, regions));
+    // Drawn apart, so that the other seeds are as they are without it.
+    world.plan.entries_fail = Rng::new(options.seed ^ FAILING).chance(FAILING_PERCENT);
     world.is_tracing = options.is_tracing;
     if let Some(name) = options.only {
         world.keep_invariant(name);
@@ -151,6 +156,9 @@ fn drive(world: &mut World, options: Options) {
         world.schedule(delay, Event::Client { client });
     }
     world.schedule(SECOND, Event::Fault);
+    if world.plan.entries_fail {
+        world.schedule(2 * SECOND, Event::FailEntry);
+    }
     // Faults may prevent all answers for a long time. Then the deadline ends them.
     let deadline = world.now + options.steps * 200 * MILLISECOND;
     let least = world.now + world.plan.least_ns;
@@ -215,6 +223,12 @@ fn settle(world: &mut World) -> bool {
     // The outcomes of operations from the time of faults may still be unknown.
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
+    // An operator's decisions take their time, and until then a region may serve nobody.
+    let end = world.now + PEACE;
+    while !world.is_over() && world.now < end && world.has_quarantined() && !world.is_doomed() {
+        let next = world.now + 100 * MILLISECOND;
+        world.run_until(next);
+    }
     world.is_calm = true;
     ask_for_all(world);
     let end = world.now + PEACE;
@@ -309,6 +323,9 @@ fn unsettled(world: &World) -> Option<String> {
                 (false, None) => {}
                 (false, Some(_)) => return Some(format!("store {id} has a peer of region {region}")),
                 (true, None) => return Some(format!("store {id} has no peer of region {region}")),
+                (true, Some(status)) if status.is_quarantined => {
+                    return Some(format!("store {id} is quarantined in region {region}"))
+                }
                 (true, Some(status)) => {
                     let is_behind = status.applied != status.last || status.descriptor != descriptor;
                     if is_behind || *first.get_or_insert(status.applied) != status.applied {

@@ -13,6 +13,7 @@ mod heartbeat;
 mod lifecycle;
 mod log;
 mod members;
+mod quarantine;
 mod reads;
 mod sessions;
 mod snapshot;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 
 use cluster::{
     CheckBook, ClockLimit, Clocks, DeltaTracker, Driver, DriverConfig, Ledger, LedgerConfig, MetaState,
+    Quarantine,
 };
 use node::lifecycle::Step;
 use node::reads::{Local, Proof};
@@ -36,6 +38,8 @@ use storage::RegionState;
 use types::{
     BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis,
 };
+
+use wal::PeerLifecycle;
 
 use crate::client::ConnectionId;
 use crate::clock::{Clock, MILLISECOND, SECOND};
@@ -93,6 +97,8 @@ pub struct Store {
     pub is_lost: bool,
     /// True if the store is no longer a member. It had no peers when it was removed.
     pub is_removed: bool,
+    /// Its program executes entries that order a failure as if they were none.
+    pub is_upgraded: bool,
     life: u64,
 }
 
@@ -111,13 +117,15 @@ pub struct Shared {
     lease_wanted: BootNanos,
     /// The number of times that the rows were replaced or removed other than by entries.
     replacements: u64,
+    pub quarantine: Option<Quarantine>,
 }
 
 impl Local for Shared {
     type Token = u64;
 
     fn rows(&self) -> Option<u64> {
-        (self.is_local && !self.is_replaced).then_some(self.replacements)
+        let is_kept = self.quarantine.as_ref().is_some_and(|quarantine| !quarantine.read_only);
+        (self.is_local && !self.is_replaced && !is_kept).then_some(self.replacements)
     }
 
     fn lease_holds(&self, now: BootNanos) -> bool {
@@ -207,6 +215,7 @@ impl Shared {
             last_stamp_ms: 0,
             lease_wanted: 0,
             replacements: 0,
+            quarantine: None,
         }
     }
 }
@@ -269,6 +278,7 @@ impl Store {
             mark: Mark::default(),
             is_lost: false,
             is_removed: false,
+            is_upgraded: false,
             life: 0,
         }
     }
@@ -357,7 +367,14 @@ impl World {
         let boot = store.clock.boot(now);
         // The next process syncs the writes of a killed one.
         store.durable.disk.sync();
-        let Recovered { mut seeds, tombstones } = match store.durable.recover(id) {
+        // A snapshot that was accepted has ended a quarantine: the start finishes what the crash
+        // interrupted.
+        let is_replaced = |(region, life): (RegionId, PeerLifecycle)| {
+            matches!(life, PeerLifecycle::Applying { .. }).then_some(region)
+        };
+        let replaced: Vec<RegionId> =
+            store.durable.disk.lives().into_iter().filter_map(is_replaced).collect();
+        let Recovered { mut seeds, tombstones, marks } = match store.durable.recover(id) {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
@@ -391,7 +408,7 @@ impl World {
             lives: VecDeque::new(),
             has_life: false,
             is_replacing: false,
-            execution: Execution::new(id),
+            execution: Execution::new(id, !store.is_upgraded),
             applying: VecDeque::new(),
             executed: Vec::new(),
             acknowledged: Vec::new(),
@@ -422,6 +439,10 @@ impl World {
         store.process = Some(process);
         self.tally.unclean += unclean;
         self.load_meta(id);
+        for region in replaced {
+            self.observe(&Observation::Released { store: id, region });
+        }
+        self.load_marks(id, marks);
         self.show_recovered(id);
         self.say(&format!("store {id} starts"));
         for work in [Work::Turn, Work::Tick, Work::Heartbeat, Work::Flush] {

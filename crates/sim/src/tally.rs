@@ -60,6 +60,12 @@ pub struct Tally {
     /// equal.
     pub checks: u64,
     pub checks_equal: u64,
+    /// Number of times that a peer was quarantined, or found so at a start, and of the decisions
+    /// about them.
+    pub quarantined: u64,
+    pub skips: u64,
+    pub retries: u64,
+    pub refills: u64,
     /// Runs in which a region lost its majority. Their end is not checked.
     pub doomed: u64,
     pub histories: u64,
@@ -118,6 +124,10 @@ impl Tally {
             (&mut self.step_downs, other.step_downs),
             (&mut self.checks, other.checks),
             (&mut self.checks_equal, other.checks_equal),
+            (&mut self.quarantined, other.quarantined),
+            (&mut self.skips, other.skips),
+            (&mut self.retries, other.retries),
+            (&mut self.refills, other.refills),
             (&mut self.doomed, other.doomed),
             (&mut self.histories, other.histories),
             (&mut self.violations, other.violations),
@@ -175,6 +185,10 @@ impl Tally {
             ("  leads given up for it", self.step_downs),
             ("checksums of peers' rows", self.checks),
             ("  that found all peers equal", self.checks_equal),
+            ("peers quarantined", self.quarantined),
+            ("  skips asked for", self.skips),
+            ("  retries asked for", self.retries),
+            ("  refills asked for", self.refills),
             ("histories checked", self.histories),
         ]
     }

@@ -100,6 +100,10 @@ pub enum Event {
         client: ClientId,
     },
     Fault,
+    /// An entry is proposed that fails where it is executed.
+    FailEntry,
+    /// Somebody looks after peers that are quarantined.
+    Attend,
     Heal {
         partition: u64,
     },
@@ -232,6 +236,10 @@ pub struct World {
     pub is_calm: bool,
     /// Clients only read until this store leads a region, or until this moment.
     pub(crate) quiet: Option<(StoreId, u64)>,
+    /// True from the first quarantined peer on: a simulated operator decides about such peers.
+    pub(crate) is_attended: bool,
+    /// The entries that the simulated operator has ordered to skip, by region.
+    pub(crate) skips_asked: BTreeSet<(RegionId, LogIndex)>,
     /// Clients write without pauses until this moment.
     pub(crate) rush_until: u64,
     pub(crate) last_op: OpId,
@@ -269,6 +277,8 @@ impl World {
             asked_to_go: BTreeSet::new(),
             is_calm: false,
             quiet: None,
+            is_attended: false,
+            skips_asked: BTreeSet::new(),
             rush_until: 0,
             last_op: 0,
             last_entry: 0,
@@ -354,6 +364,8 @@ impl World {
             Event::Impatience { client, first } => self.impatient(client, first),
             Event::Client { client } => self.client_turn(client),
             Event::Fault => self.fault(),
+            Event::FailEntry => self.fail_entry(),
+            Event::Attend => self.attend(),
             Event::Heal { partition } => self.network.heal(partition),
             Event::Start { store } => self.start(store),
             Event::Restart { store } => self.restart(store),

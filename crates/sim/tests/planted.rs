@@ -71,3 +71,19 @@ fn a_row_that_one_store_writes_differently_is_found_by_the_stores_own_checks() {
     assert!(found.len() >= 10 && named > 0, "{found:?}");
     assert!((0..40).all(|seed| run(of(seed, None)).violation.is_none()));
 }
+
+/// The bug goes on in the peer that is made anew, so nothing is asked of the end of such a run.
+#[test]
+fn a_peer_whose_rows_differ_is_quarantined_and_made_anew() {
+    let bug = Some(Bug::Node(node::planted::Bug::RowDiffers));
+    let (mut quarantined, mut refilled) = (0, 0);
+    for seed in 0..40 {
+        let report = run(Options { bug, only: Some("quarantined"), ..Options::of(seed) });
+        let broken = report.violation.filter(|violation| violation.invariant == "quarantined");
+        assert_eq!(broken, None, "seed {seed}");
+        quarantined += u64::from(report.tally.quarantined > 0);
+        refilled += u64::from(report.tally.refills > 0);
+    }
+    println!("quarantined in {quarantined} of 40 seeds, refills asked for in {refilled}");
+    assert!(quarantined >= 10 && refilled >= 5);
+}

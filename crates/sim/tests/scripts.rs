@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use goldenscript::{Command, Runner};
-use node::lifecycle::Step;
+use node::lifecycle::{self, Step};
 use node::recovery::Kept;
 use node::{
     ApplyEffect, Effect, Execution, Input, Item, Leadership, Moment, Outcome, Shard, Submit, ToApply, Work,
@@ -136,7 +136,7 @@ impl Script {
         let now = self.now;
         let store = self.stores.get_mut(&id).ok_or("no such store")?;
         let recovered = store.durable.recover(id)?;
-        let mut execution = Execution::new(id);
+        let mut execution = Execution::new(id, true);
         let mut applied = BTreeMap::new();
         for seed in &recovered.seeds {
             let region = seed.descriptor.id;
@@ -266,9 +266,8 @@ impl Script {
             Effect::FlushSoon => self.say(id, "wants a flush soon".into()),
             Effect::Life(job) => {
                 let region = job.region();
-                let process = self.process(id)?;
-                process.execution.unload(region);
-                let steps = job.steps();
+                let begun = self.process(id)?.execution.begin(job);
+                let steps = begun.map_or(Vec::new(), lifecycle::Job::steps);
                 self.say(id, format!("{} steps are to be done for region {region}", steps.len()));
                 let process = self.process(id)?;
                 process.lives.extend(steps.into_iter().map(|step| (region, step)));
@@ -401,6 +400,13 @@ impl Script {
                 ApplyEffect::Check { region, index, number } => {
                     self.say(id, format!("check {number} of region {region} at {index}"));
                 }
+                ApplyEffect::Hold { region, mark } => {
+                    let held = mark.held.as_ref().ok_or("a hold without a quarantine")?;
+                    let line = format!("region {region} is quarantined at {}: {}", held.index, held.what);
+                    self.say(id, line);
+                    let steps = lifecycle::Job::Hold { region, mark }.steps();
+                    self.process(id)?.lives.extend(steps.into_iter().map(|step| (region, step)));
+                }
                 ApplyEffect::Applied(indexes) => {
                     let process = self.process(id)?;
                     for (region, index) in indexes {
@@ -435,6 +441,13 @@ impl Script {
             Step::Flush => "flushes".into(),
             Step::DeleteRows => format!("deletes what is region {region}'s alone"),
             Step::DestroyLog { .. } => format!("deletes the log of region {region}"),
+            Step::RecordMark(mark) => match &mark.held {
+                Some(held) => format!("the log says that region {region} is quarantined at {}", held.index),
+                None => format!("the log says that region {region} goes on, without {:?}", mark.skips),
+            },
+            Step::ForgetMark => format!("forgets whether region {region} was quarantined"),
+            Step::TellHeld(_) => format!("the groups are told that region {region} is quarantined"),
+            Step::TellReleased(_) => format!("the groups are told that region {region} goes on"),
             Step::TellDestroyed => format!("the groups are told that region {region} is gone"),
         };
         self.say(id, line);
@@ -453,6 +466,10 @@ impl Script {
             Step::Flush => durable.engine.flush(),
             Step::DeleteRows => durable.delete_own_rows(region)?,
             Step::DestroyLog { peer } => durable.destroy_log(region, peer)?,
+            Step::RecordMark(mark) => durable.disk.set_mark(region, Some(mark)),
+            Step::ForgetMark => durable.forget_mark(region)?,
+            Step::TellHeld(mark) => process.shard.step(Input::Held { region, mark }, now),
+            Step::TellReleased(mark) => process.shard.step(Input::Released { region, mark }, now),
             Step::TellDestroyed => {
                 process.shard.step(Input::Raft(replica::Input::Destroyed { region }), now);
             }

@@ -1,6 +1,7 @@
 //! `steelyard ctl`: asks any store's admin endpoint about the whole cluster, or changes something.
 
 mod check;
+mod quarantine;
 mod recover;
 mod versions;
 
@@ -68,6 +69,13 @@ enum Command {
     Recover(recover::Recover),
     /// The cluster's version, the versions that the stores support, and what a newer one waits for
     Versions,
+    /// Peers that do not execute their log, and what is to become of them
+    #[command(subcommand)]
+    Quarantine(quarantine::QuarantineCommand),
+    /// Propose an entry that fails where it is executed, for tests, on stores with
+    /// enable-debug-command
+    #[command(hide = true)]
+    FailEntry(quarantine::Fail),
     /// Why a region's leader is where it is, or what is to be done for a store
     Explain(Subject),
     /// Operators in flight
@@ -279,6 +287,8 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             change_region(client, region, RegionRequest::Merge { into }, &text)
         }
         Command::Check { .. } | Command::Recover(_) => unreachable!("run() does it"),
+        Command::Quarantine(command) => quarantine::answer(client, command),
+        Command::FailEntry(fail) => quarantine::fail(client, fail),
         Command::Explain(Subject { region, store }) => {
             let path = match store {
                 Some(store) => format!("stores/{store}/explain"),
@@ -431,7 +441,7 @@ fn config_table(rows: &[ConfigRow]) -> Table {
     table
 }
 
-/// Pinned weights and shared devices have a column where there are any.
+/// Quarantined peers, pinned weights and shared devices have a column where there are any.
 pub fn stores_table(rows: &[StoreRow]) -> Table {
     let pinned = rows.iter().any(|row| row.data_weight.is_some() || row.leader_weight.is_some());
     let columns = [
@@ -454,7 +464,12 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
         ("heard", Right),
     ];
     let shared = rows.iter().any(|row| !row.shares_device_with.is_empty());
-    let more = [(pinned, ("pinned", Left)), (shared, ("shares device with", Left))];
+    let quarantined = rows.iter().any(|row| row.quarantined > 0);
+    let more = [
+        (quarantined, ("quarantined", Right)),
+        (pinned, ("pinned", Left)),
+        (shared, ("shares device with", Left)),
+    ];
     let more = more.into_iter().filter_map(|(is_shown, column)| is_shown.then_some(column));
     let mut table = Table::new(columns.into_iter().chain(more));
     for row in rows {
@@ -477,7 +492,9 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
             row.clock_offset_ms.map_or("-".into(), clock_offset),
             row.heard_ms_ago.map_or("-".into(), |ms| format!("{ms} ms ago")),
         ];
-        table.row(cells.into_iter().chain(pinned.then(|| pins(row))).chain(shared.then(|| sharers(row))));
+        let held = quarantined.then(|| row.quarantined.to_string());
+        let more = held.into_iter().chain(pinned.then(|| pins(row))).chain(shared.then(|| sharers(row)));
+        table.row(cells.into_iter().chain(more));
     }
     table
 }
@@ -513,6 +530,7 @@ fn regions_table(rows: &[RegionRow]) -> Table {
             _ => "meta".into(),
         };
         let peers = row.peers.iter().map(|peer| match (peer.role.as_str(), peer.lag) {
+            _ if peer.quarantined.is_some() => format!("{}(quarantined)", peer.store),
             (role @ ("learner" | "incoming" | "outgoing"), _) => format!("{}({role})", peer.store),
             (_, Some(lag)) if lag > 0 => format!("{}(-{lag})", peer.store),
             _ => peer.store.to_string(),
@@ -794,7 +812,10 @@ mod tests {
 
     #[test]
     fn a_region_shows_its_lag_and_its_learners() {
-        let peer = |store, role: &str, lag| PeerRow { store, id: store + 1, role: role.into(), lag };
+        let peer = |store, role: &str, lag| {
+            let quarantined = (store == 3).then(|| "rows".to_owned());
+            PeerRow { store, id: store + 1, role: role.into(), lag, quarantined }
+        };
         let row = RegionRow {
             id: 3,
             first_slot: Some(0),
@@ -804,7 +825,12 @@ mod tests {
             joint: false,
             leader: None,
             term: 4,
-            peers: vec![peer(0, "voter", Some(0)), peer(1, "voter", Some(12)), peer(2, "learner", None)],
+            peers: vec![
+                peer(0, "voter", Some(0)),
+                peer(1, "voter", Some(12)),
+                peer(2, "learner", None),
+                peer(3, "voter", Some(1)),
+            ],
             keys: 1234,
             bytes: 5_000_000,
             read_rate: 0.0,
@@ -814,7 +840,10 @@ mod tests {
         };
         let line = &regions_table(&[row]).lines()[1];
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words.join(" "), "3 0-99 none 4 0 1(-12) 2(learner) 1.2 1,234 5.0 MB 0 0 10");
+        assert_eq!(
+            words.join(" "),
+            "3 0-99 none 4 0 1(-12) 2(learner) 3(quarantined) 1.2 1,234 5.0 MB 0 0 10"
+        );
     }
 
     #[test]

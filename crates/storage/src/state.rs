@@ -10,6 +10,11 @@ use types::{LogIndex, Term, UnixMillis, FIRST_INDEX, FIRST_TERM};
 use crate::{Result, StorageError};
 
 const STATE_VERSION: u8 = 2;
+/// The version of a state with entries that were skipped. Other states keep the earlier version, so
+/// that an earlier program reads them.
+const STATE_VERSION_SKIPPED: u8 = 3;
+/// Maximum number of skipped entries that are remembered.
+const SKIPPED_MAX: usize = 64;
 const FIXED_LEN: usize = 1 + 4 * 8 + 4 + 8 + 2;
 const COUNTS_LEN: usize = 2 + 8 + 8;
 
@@ -46,6 +51,9 @@ pub struct RegionState {
     bytes: u64,
     /// Counts by database, in ascending order, without databases that hold no keys.
     counts: Vec<(u16, DbCounts)>,
+    /// The latest entries that were not executed, by orders that lie further on in the log.
+    /// Ascending. They stay when the order is applied: it may come more than once.
+    skipped: Vec<LogIndex>,
 }
 
 /// The state of a new region. Its log begins after a first entry that no log holds.
@@ -59,6 +67,7 @@ impl Default for RegionState {
             semantics: SEMANTICS_VERSION,
             bytes: 0,
             counts: Vec::new(),
+            skipped: Vec::new(),
         }
     }
 }
@@ -127,6 +136,22 @@ impl RegionState {
         self.last_stamp_ms
     }
 
+    /// Notes that the entry at `index` was not executed. The oldest notes go where there are too
+    /// many.
+    pub fn note_skipped(&mut self, index: LogIndex) {
+        if let Err(at) = self.skipped.binary_search(&index) {
+            self.skipped.insert(at, index);
+        }
+        if self.skipped.len() > SKIPPED_MAX {
+            self.skipped.remove(0);
+        }
+    }
+
+    /// Returns whether the entry at `index` is known not to have been executed.
+    pub fn has_skipped(&self, index: LogIndex) -> bool {
+        self.skipped.binary_search(&index).is_ok()
+    }
+
     pub fn take_generation(&mut self) -> u64 {
         let generation = self.next_generation;
         self.next_generation += 1;
@@ -178,7 +203,7 @@ impl RegionState {
 
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(FIXED_LEN + self.counts.len() * COUNTS_LEN);
-        out.put_u8(STATE_VERSION);
+        out.put_u8(if self.skipped.is_empty() { STATE_VERSION } else { STATE_VERSION_SKIPPED });
         out.put_u64(self.applied_index);
         out.put_u64(self.applied_term);
         out.put_u64(self.last_stamp_ms);
@@ -191,6 +216,10 @@ impl RegionState {
             out.put_u64(counts.keys);
             out.put_u64(counts.with_expiry);
         }
+        if !self.skipped.is_empty() {
+            out.put_u16(u16::try_from(self.skipped.len()).expect("they are bounded"));
+            self.skipped.iter().for_each(|index| out.put_u64(*index));
+        }
         out.freeze()
     }
 
@@ -199,10 +228,11 @@ impl RegionState {
         if row.len() < FIXED_LEN {
             return Err(corrupt("the header"));
         }
-        match row.get_u8() {
-            STATE_VERSION => {}
+        let has_skipped = match row.get_u8() {
+            STATE_VERSION => false,
+            STATE_VERSION_SKIPPED => true,
             version => return Err(corrupt(&format!("the unknown version {version}"))),
-        }
+        };
         let mut state = RegionState {
             applied_index: row.get_u64(),
             applied_term: row.get_u64(),
@@ -211,9 +241,10 @@ impl RegionState {
             semantics: row.get_u32(),
             bytes: row.get_u64(),
             counts: Vec::new(),
+            skipped: Vec::new(),
         };
         let databases = usize::from(row.get_u16());
-        if row.len() != databases * COUNTS_LEN {
+        if row.len() < databases * COUNTS_LEN || (!has_skipped && row.len() != databases * COUNTS_LEN) {
             return Err(corrupt("the counts"));
         }
         for _ in 0..databases {
@@ -224,8 +255,19 @@ impl RegionState {
             }
             state.counts.push((db, counts));
         }
+        if has_skipped {
+            state.skipped = decode_skipped(row).ok_or_else(|| corrupt("the skipped entries"))?;
+        }
         Ok(state)
     }
+}
+
+fn decode_skipped(mut row: &[u8]) -> Option<Vec<LogIndex>> {
+    let count = if row.len() >= 2 { usize::from(row.get_u16()) } else { return None };
+    let is_whole = (1..=SKIPPED_MAX).contains(&count) && row.len() == 8 * count;
+    let skipped: Vec<LogIndex> =
+        if is_whole { (0..count).map(|_| row.get_u64()).collect() } else { return None };
+    skipped.windows(2).all(|pair| pair[0] < pair[1]).then_some(skipped)
 }
 
 #[cfg(test)]
@@ -248,6 +290,21 @@ mod tests {
         for cut in 0..row.len() {
             assert!(matches!(RegionState::decode(&row[..cut]), Err(StorageError::Corrupt(_))), "{cut}");
         }
+    }
+
+    #[test]
+    fn the_latest_skipped_entries_are_kept() {
+        let mut state = sample();
+        [7, 3, 7].into_iter().for_each(|index| state.note_skipped(index));
+        let row = state.encode();
+        assert_eq!(RegionState::decode(&row).unwrap(), state);
+        for cut in 0..row.len() {
+            assert!(matches!(RegionState::decode(&row[..cut]), Err(StorageError::Corrupt(_))), "{cut}");
+        }
+        assert!(state.has_skipped(3) && state.has_skipped(7) && !state.has_skipped(5));
+        (0..100).for_each(|index| state.note_skipped(index));
+        assert!(!state.has_skipped(35) && state.has_skipped(36), "the oldest go");
+        assert_eq!(RegionState::decode(&state.encode()).unwrap(), state);
     }
 
     #[test]

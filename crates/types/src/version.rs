@@ -13,6 +13,9 @@
 /// A version of the cluster.
 pub type Version = u32;
 
+/// The first version in which heartbeats name quarantined peers and log entries order skips.
+pub const QUARANTINE_VERSION: Version = 2;
+
 /// The oldest version that this program can write.
 pub const OLDEST_VERSION: Version = 1;
 

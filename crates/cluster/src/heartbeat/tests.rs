@@ -1,9 +1,9 @@
 use placement::{Cpu, Spread};
 use proptest::prelude::*;
-use types::{Merging, Peer, PeerRole, SlotRange};
+use types::{Merging, Peer, PeerRole, SlotRange, NEWEST_VERSION, OLDEST_VERSION};
 
 use super::*;
-use crate::CheckOutcome;
+use crate::{Cause, CheckOutcome};
 
 prop_compose! {
     fn any_descriptor()(
@@ -60,6 +60,7 @@ prop_compose! {
         followed in prop::option::of(prop::collection::btree_map(any::<u64>(), 0.0..1e9, 0..4)),
         checks in prop::collection::btree_map(any::<u64>(), (any::<u64>(), any::<u64>(), 0..3u8), 0..4),
         unclean in prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..4),
+        quarantined in prop::collection::btree_map(any::<u64>(), (any::<u64>(), 0..3usize, any::<bool>()), 0..4),
     ) -> StoreHeartbeat {
         let [store, cluster_id, members_version, incarnation, one, other, ..] = ids;
         let [.., sync_ns, capacity_bytes, used_bytes, p99_us, snapshots_in] = ids;
@@ -100,8 +101,14 @@ prop_compose! {
             followed: followed.unwrap_or_default().into_iter().collect(),
             checks: checks.into_iter().map(|(region, check)| check_report(region, check)).collect(),
             unclean: unclean.into_iter().collect(),
+            quarantined: quarantined.into_iter().map(|(region, of)| (region, quarantine(of))).collect(),
         }
     }
+}
+
+fn quarantine((index, cause, read_only): (u64, usize, bool)) -> Quarantine {
+    let cause = [Cause::Entry, Cause::Change, Cause::Rows][cause];
+    Quarantine { read_only, ..Quarantine::new(index, cause, "set \"k\"", "a panic") }
 }
 
 fn check_report(region: RegionId, (number, index, outcome): (u64, u64, u8)) -> CheckReport {
@@ -119,12 +126,12 @@ proptest! {
 
     #[test]
     fn heartbeats_round_trip(heartbeat in any_heartbeat()) {
-        prop_assert_eq!(StoreHeartbeat::decode(&heartbeat.encode()), Ok(heartbeat));
+        prop_assert_eq!(StoreHeartbeat::decode(&heartbeat.encode(NEWEST_VERSION)), Ok(heartbeat));
     }
 
     #[test]
     fn a_cut_heartbeat_is_an_error(heartbeat in any_heartbeat(), at in any::<prop::sample::Index>()) {
-        let bytes = heartbeat.encode();
+        let bytes = heartbeat.encode(NEWEST_VERSION);
         prop_assert!(StoreHeartbeat::decode(&bytes[..at.index(bytes.len())]).is_err());
     }
 
@@ -133,20 +140,20 @@ proptest! {
         heartbeat in any_heartbeat(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)
     ) {
-        let mut bytes = heartbeat.encode().to_vec();
+        let mut bytes = heartbeat.encode(NEWEST_VERSION).to_vec();
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
         if let Ok(decoded) = StoreHeartbeat::decode(&bytes) {
-            prop_assert_eq!(StoreHeartbeat::decode(&decoded.encode()), Ok(decoded));
+            prop_assert_eq!(StoreHeartbeat::decode(&decoded.encode(NEWEST_VERSION)), Ok(decoded));
         }
     }
 
     #[test]
     fn noise_does_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 1..400)) {
         let _ = StoreHeartbeat::decode(&bytes);
-        bytes[0] = VERSION;
+        bytes[0] = FORMAT;
         let _ = StoreHeartbeat::decode(&bytes);
     }
 }
@@ -184,7 +191,7 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![10, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
+    let mut expected = vec![11, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
@@ -199,13 +206,13 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
     expected.extend([0; 40]);
-    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0, 0, 0]);
-    assert_eq!(small().encode()[..], expected);
+    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0, 0, 0, 0]);
+    assert_eq!(small().encode(NEWEST_VERSION)[..], expected);
 }
 
 #[test]
 fn a_turn_that_makes_no_sense_is_an_error() {
-    let good = small().encode().to_vec();
+    let good = small().encode(NEWEST_VERSION).to_vec();
     let at = good.windows(4).position(|bytes| bytes == [11, 12, 1, 2]).expect("the place");
     for (offset, bad) in [(2, 2), (3, 3)] {
         let mut bytes = good.clone();
@@ -219,8 +226,8 @@ fn a_turn_that_makes_no_sense_is_an_error() {
 
 #[test]
 fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
-    let empty = StoreHeartbeat::default().encode();
-    for lists in [1, 2, 3, 4] {
+    let empty = StoreHeartbeat::default().encode(NEWEST_VERSION);
+    for lists in [1, 2, 3, 4, 5] {
         let mut bytes = empty[..empty.len() - lists].to_vec();
         bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
         assert_eq!(StoreHeartbeat::decode(&bytes), Err(WireError::Cut));
@@ -230,15 +237,15 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 #[test]
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
-    let mut newer = small().encode().to_vec();
-    newer[0] = 11;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(11)));
-    let mut longer = small().encode().to_vec();
+    let mut newer = small().encode(NEWEST_VERSION).to_vec();
+    newer[0] = 12;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(12)));
+    let mut longer = small().encode(NEWEST_VERSION).to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));
     // The second peer gets the store of the first, then unknown flags.
-    let good = small().encode().to_vec();
-    let peer = good.len() - 9;
+    let good = small().encode(NEWEST_VERSION).to_vec();
+    let peer = good.len() - 10;
     let mut twice = good.clone();
     twice.splice(peer..peer + 2, [0]);
     assert_eq!(StoreHeartbeat::decode(&twice), malformed("peers are out of order"));
@@ -253,18 +260,18 @@ fn other_versions_trailing_bytes_and_disorder_are_errors() {
 #[test]
 fn what_followers_answered_is_in_order_and_in_full_reports_only() {
     let mut heartbeat = StoreHeartbeat { followed: vec![(3, 1.0), (5, 2.5)], ..StoreHeartbeat::default() };
-    let full = heartbeat.encode();
+    let full = heartbeat.encode(NEWEST_VERSION);
     assert_eq!(StoreHeartbeat::decode(&full).unwrap().followed, heartbeat.followed);
     let mut twice = full.to_vec();
-    // The numbers of checks and of unclean peers, 0 and 0, come last.
-    let region = twice.len() - 11;
+    // The numbers of checks, of unclean peers and of quarantines, all 0, come last.
+    let region = twice.len() - 12;
     twice[region] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
     let followed = std::mem::take(&mut heartbeat.followed);
     heartbeat.seq = 1;
-    let mut delta = heartbeat.encode().to_vec();
-    delta.truncate(delta.len() - 3);
-    delta.extend(&full[full.len() - 9 * followed.len() - 3..]);
+    let mut delta = heartbeat.encode(NEWEST_VERSION).to_vec();
+    delta.truncate(delta.len() - 4);
+    delta.extend(&full[full.len() - 9 * followed.len() - 4..]);
     assert_eq!(
         StoreHeartbeat::decode(&delta),
         Err(WireError::Malformed("only a full heartbeat has the heat of followers"))
@@ -274,7 +281,7 @@ fn what_followers_answered_is_in_order_and_in_full_reports_only() {
 #[test]
 fn a_cpu_that_is_not_known_or_makes_no_sense_is_told_as_none() {
     let told = |cpu| {
-        let bytes = StoreHeartbeat { cpu, ..small() }.encode();
+        let bytes = StoreHeartbeat { cpu, ..small() }.encode(NEWEST_VERSION);
         StoreHeartbeat::decode(&bytes).map(|heartbeat| heartbeat.cpu)
     };
     let cpu = Cpu { cores: 2.5, busy: 0.25, own: 0.5, machine: 0 };
@@ -289,7 +296,7 @@ fn a_cpu_that_is_not_known_or_makes_no_sense_is_told_as_none() {
 
 #[test]
 fn a_cpu_without_cores_or_more_than_busy_is_an_error() {
-    let encoded = |cpu| StoreHeartbeat { cpu, ..StoreHeartbeat::default() }.encode().to_vec();
+    let encoded = |cpu| StoreHeartbeat { cpu, ..StoreHeartbeat::default() }.encode(NEWEST_VERSION).to_vec();
     let (good, other) = (encoded(None), encoded(Some(Cpu { cores: 1.0, ..Cpu::default() })));
     let cores = std::iter::zip(&good, &other).position(|(a, b)| a != b).expect("they differ");
     for (at, value) in [(cores + 8, 0.5f64), (cores + 8, 2.0)] {
@@ -304,7 +311,7 @@ fn a_cpu_without_cores_or_more_than_busy_is_an_error() {
 
 #[test]
 fn a_number_of_more_than_64_bits_is_an_error() {
-    let mut bytes = vec![VERSION];
+    let mut bytes = vec![FORMAT];
     bytes.extend([0xff; 9]);
     bytes.push(0x02);
     assert!(matches!(StoreHeartbeat::decode(&bytes), Err(WireError::Malformed(_))));
@@ -316,7 +323,7 @@ fn a_number_of_more_than_64_bits_is_an_error() {
 fn rates_that_are_none_are_sent_as_zero() {
     for rate in [f64::NAN, f64::INFINITY, -3.0, -0.0] {
         let heartbeat = StoreHeartbeat { load_ops_per_s: rate, ..small() };
-        assert_eq!(StoreHeartbeat::decode(&heartbeat.encode()).unwrap().load_ops_per_s, 0.0);
+        assert_eq!(StoreHeartbeat::decode(&heartbeat.encode(NEWEST_VERSION)).unwrap().load_ops_per_s, 0.0);
     }
 }
 
@@ -337,14 +344,14 @@ fn lag_is_counted_from_what_is_committed_and_known_of_a_peer_that_answers() {
 #[test]
 fn unclean_peers_are_in_order_and_bounded() {
     let unclean = vec![(3, 1), (5, 7)];
-    let good = StoreHeartbeat { unclean: unclean.clone(), ..small() }.encode().to_vec();
+    let good = StoreHeartbeat { unclean: unclean.clone(), ..small() }.encode(NEWEST_VERSION).to_vec();
     assert_eq!(StoreHeartbeat::decode(&good).unwrap().unclean, unclean);
     let mut twice = good.clone();
-    let last = twice.len() - 2;
+    let last = twice.len() - 3;
     twice[last] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
-    let mut many = StoreHeartbeat::default().encode().to_vec();
-    assert_eq!(many.pop(), Some(0), "the number of unclean peers comes last");
+    let mut many = StoreHeartbeat::default().encode(NEWEST_VERSION).to_vec();
+    assert_eq!([many.pop(), many.pop()], [Some(0); 2], "the numbers of unclean peers and quarantines");
     many.extend([0x81, 0x02]);
     many.extend((0..=UNCLEAN_MAX).flat_map(|region| [region as u8 | 0x80, (region >> 7) as u8, 1]));
     assert_eq!(StoreHeartbeat::decode(&many), Err(WireError::Malformed("too many unclean peers")));
@@ -353,15 +360,28 @@ fn unclean_peers_are_in_order_and_bounded() {
 #[test]
 fn checks_are_in_order_and_of_a_known_outcome() {
     let checks = vec![check_report(3, (1, 2, 0)), check_report(5, (1, 2, 1))];
-    let good = StoreHeartbeat { checks: checks.clone(), ..small() }.encode().to_vec();
+    let good = StoreHeartbeat { checks: checks.clone(), ..small() }.encode(NEWEST_VERSION).to_vec();
     assert_eq!(StoreHeartbeat::decode(&good).unwrap().checks, checks);
     let mut twice = good.clone();
-    let last = twice.len() - 5;
+    let last = twice.len() - 6;
     twice[last] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
     let mut unknown = good;
-    let outcome = unknown.len() - 2;
+    let outcome = unknown.len() - 3;
     unknown[outcome] = 9;
     let refused = Err(WireError::Malformed("an unknown outcome of a check"));
     assert_eq!(StoreHeartbeat::decode(&unknown), refused);
+}
+
+#[test]
+fn in_the_first_version_a_heartbeat_is_what_programs_of_that_version_read() {
+    let held = vec![(4, quarantine((9, 0, false)))];
+    let heartbeat = StoreHeartbeat { quarantined: held.clone(), ..small() };
+    let old = heartbeat.encode(OLDEST_VERSION);
+    let new = small().encode(NEWEST_VERSION);
+    assert_eq!((old[0], new[0]), (10, 11));
+    assert_eq!(old[1..], new[1..new.len() - 1], "without the number of quarantines");
+    assert_eq!(StoreHeartbeat::decode(&old), Ok(small()));
+    let told = StoreHeartbeat::decode(&heartbeat.encode(NEWEST_VERSION)).unwrap();
+    assert_eq!(told.quarantined, held);
 }

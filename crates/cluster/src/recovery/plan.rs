@@ -188,10 +188,7 @@ fn keeper<'r>(
     };
     let mut fit: Vec<_> = with_data.iter().copied().filter(|(_, report)| report.unfit.is_none()).collect();
     if fit.is_empty() {
-        let why = with_data.iter().filter_map(|(store, report)| {
-            Some(format!("on store {store} {}", report.unfit.as_ref().map(text)?))
-        });
-        return Err(Refused::Unfit(why.collect::<Vec<_>>().join("; ")));
+        return Err(Refused::Unfit(reasons(with_data)));
     }
     // If a later configuration is known, peers that are not in it are remains of an earlier one.
     fit.retain(|(store, report)| {
@@ -202,7 +199,22 @@ fn keeper<'r>(
     }
     let holds = |(_, report): &(StoreId, &PeerReport)| report.holds(furthest.commit, furthest.commit_term);
     let rank = |(store, report): &(StoreId, &PeerReport)| (report.last_term(), report.last, Reverse(*store));
-    fit.into_iter().filter(holds).max_by_key(rank).ok_or(Refused::Parted)
+    fit.into_iter().filter(holds).max_by_key(rank).ok_or_else(|| {
+        let unfit: Vec<_> =
+            with_data.iter().copied().filter(|report| report.1.unfit.is_some() && holds(report)).collect();
+        match unfit.is_empty() {
+            true => Refused::Parted,
+            false => Refused::Unfit(reasons(&unfit)),
+        }
+    })
+}
+
+/// Returns the reasons why the logs of these survivors cannot count.
+fn reasons(survivors: &[(StoreId, &PeerReport)]) -> String {
+    let why = survivors
+        .iter()
+        .filter_map(|(store, report)| Some(format!("on store {store} {}", report.unfit.as_ref().map(text)?)));
+    why.collect::<Vec<_>>().join("; ")
 }
 
 fn text(unfit: &Unfit) -> String {

@@ -198,3 +198,25 @@ fn nothing_is_recovered_before_every_survivor_has_promised_itself() {
     assert!(plan.is_done(&recovered(7, true), 7));
     assert!(!plan.is_done(&recovered(8, true), 7) && !plan.is_done(&recovered(7, false), 7));
 }
+
+#[test]
+fn a_quarantined_survivor_is_no_keeper_and_the_plan_says_why() {
+    let region = descriptor(&[0, 1, 2, 3, 4]);
+    let why = "it is quarantined at entry 12";
+    let quarantined = |commit| {
+        let mut report = report(&region, 0, &[(5, 1), (11, 2)], 20, commit);
+        report.unfit = Some(Unfit::Other(why.to_owned()));
+        survey(0, vec![report])
+    };
+    let sound = |last, commit| survey(1, vec![report(&region, 1, &[(5, 1), (11, 2)], last, commit)]);
+    let plan = planned(&[quarantined(12), sound(15, 11)], &[2, 3, 4], &[], None).unwrap();
+    let [of_region] = &plan.regions[..] else { panic!("{plan:?}") };
+    assert_eq!((of_region.keeper, of_region.last, of_region.committed), (1, 15, 12));
+    let [follows, _] = &of_region.survivors[..] else { panic!("{of_region:?}") };
+    assert_eq!((follows.unfit.as_deref(), follows.dropped), (Some(why), 5));
+    // The sound log lacks an entry that is known to be committed: the other one has to go on first.
+    let refused = refusal(planned(&[quarantined(18), sound(15, 11)], &[2, 3, 4], &[], None));
+    assert!(refused.contains(&format!("on store 0 {why}")), "{refused}");
+    let refused = refusal(planned(&[quarantined(12)], &[1, 2, 3, 4], &[], None));
+    assert!(refused.contains(&format!("on store 0 {why}")), "{refused}");
+}

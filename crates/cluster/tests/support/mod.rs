@@ -62,6 +62,8 @@ pub struct World {
     pub cpus: BTreeMap<StoreId, placement::Cpu>,
     /// Peers that stores name as unclean.
     pub unclean: BTreeMap<StoreId, Vec<(RegionId, u64)>>,
+    /// Peers that stores name as quarantined.
+    pub quarantined: BTreeMap<StoreId, Vec<(RegionId, Quarantine)>>,
     /// Stores on which learners get nothing.
     pub stuck: BTreeSet<StoreId>,
     /// Moments that it takes to fill a learner.
@@ -143,6 +145,7 @@ impl World {
             regions,
             dead: BTreeSet::new(),
             unclean: BTreeMap::new(),
+            quarantined: BTreeMap::new(),
             stuck: BTreeSet::new(),
             fill_moments: 0,
             filling: BTreeMap::new(),
@@ -357,6 +360,7 @@ impl World {
                 seq: self.seq,
                 leads: book.tell(self.seq, self.seq % 10 == 0),
                 unclean: self.unclean.get(&store).cloned().unwrap_or_default(),
+                quarantined: self.quarantined.get(&store).cloned().unwrap_or_default(),
                 ..StoreHeartbeat::default()
             };
             let heartbeat = StoreHeartbeat::decode(&heartbeat.encode()).expect("just encoded");

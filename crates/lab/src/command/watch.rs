@@ -168,7 +168,13 @@ mod tests {
 
     #[test]
     fn a_lead_could_go_to_near_voters_of_stores_that_are_up_and_not_behind() {
-        let peer = |store: u64, lag: Option<u64>| PeerRow { store, id: store, role: "voter".into(), lag };
+        let peer = |store: u64, lag: Option<u64>| PeerRow {
+            store,
+            id: store,
+            role: "voter".into(),
+            lag,
+            quarantined: None,
+        };
         let seen = |other: PeerRow| {
             let stores = vec![
                 store(0, "up", false),

@@ -1,11 +1,13 @@
 use std::sync::Arc;
 
+use cluster::{Cause, Quarantine};
 use storage::MemoryKeyspace;
 use types::{RegionChange, FIRST_INDEX};
 
 use super::*;
 use crate::item::Item;
-use crate::queue::Queue;
+use crate::lifecycle::Job;
+use crate::queue::{May, Queue};
 use crate::work::{Submit, Work};
 
 fn words(line: &str) -> Vec<Bytes> {
@@ -23,7 +25,7 @@ fn asked(index: LogIndex, client: &str, lines: &[&str]) -> ToApply<String> {
     let mut queue = Queue::default();
     queue.add(Submit { region: 1, work, deadline: u64::MAX, client: client.to_owned() });
     let proposal = queue
-        .build((types::OLDEST_VERSION, 1, 1), |_| Ok(()), || 1, &mut Vec::new())
+        .build((types::OLDEST_VERSION, 1, 1), |_| May::Propose, || 1, &mut Vec::new())
         .pop()
         .expect("one entry");
     let waiting = queue.take(proposal.token);
@@ -63,6 +65,9 @@ fn apply(execution: &mut Execution, rows: &mut MemoryKeyspace, entries: Vec<ToAp
             ApplyEffect::Absorbed { region } => format!("absorbed {region}"),
             ApplyEffect::State { region, state } => format!("state of {region} at {}", state.applied_index),
             ApplyEffect::Check { region, index, number } => format!("check {number} of {region} at {index}"),
+            ApplyEffect::Hold { region, mark } => {
+                format!("hold {region} at {}", mark.held.expect("it is quarantined").index)
+            }
             ApplyEffect::Applied(indexes) => format!("applied {indexes:?}"),
             ApplyEffect::Answer { client, .. } => format!("answer {client}"),
         });
@@ -92,7 +97,7 @@ fn get(rows: &MemoryKeyspace, line: &str) -> Reply {
 
 /// A store with region 1 of all slots.
 fn store() -> (Execution, MemoryKeyspace) {
-    let mut execution = Execution::new(0);
+    let mut execution = Execution::new(0, true);
     execution.load(1, RegionState::default(), Some(SlotRange::ALL));
     (execution, MemoryKeyspace::default())
 }
@@ -123,7 +128,7 @@ fn rows_are_written_first_and_answers_come_last() {
 #[test]
 fn a_region_that_has_no_peer_here_any_more_is_not_described() {
     let (_, mut rows) = store();
-    let mut execution = Execution::new(7);
+    let mut execution = Execution::new(7, true);
     execution.load(1, RegionState::default(), Some(SlotRange::ALL));
     let split = region(1, SlotRange::ALL).after(&RegionChange::Split { at: 8000, new_region: 2 }).unwrap();
     let names = apply(&mut execution, &mut rows, vec![changed(NEXT, split)]);
@@ -159,7 +164,7 @@ fn a_split_that_is_applied_again_leaves_a_child_that_went_on() {
     // A snapshot brought the child's rows, from after many entries of its own: three keys, and foo
     // is longer.
     let child = split.split_off.clone().unwrap();
-    let mut later = Execution::new(0);
+    let mut later = Execution::new(0, true);
     later.load(2, RegionState::default(), child.slots);
     let mut came = asked(NEXT, "bob", &["SET foo longer", "SET {foo}2 1", "SET {foo}3 1"]);
     came.entry.index = NEXT;
@@ -186,7 +191,7 @@ fn a_split_that_is_applied_again_leaves_a_child_that_went_on() {
 #[test]
 fn an_entry_of_a_region_without_rows_stops_the_store() {
     let (_, rows) = store();
-    let mut execution = Execution::new(0);
+    let mut execution = Execution::new(0, true);
     let error = execute(&mut execution, &rows, vec![asked(NEXT, "ann", &["SET foo 1"])]).err().unwrap();
     assert!(error.to_string().contains("region 1 cannot apply"), "{error}");
 }
@@ -264,7 +269,7 @@ fn a_checksum_is_wanted_after_the_rows_are_written_and_before_the_groups_go_on()
     let (mut execution, mut rows) = store();
     let index = FIRST_INDEX + 1;
     let order =
-        || ToApply::<String> { entry: entry(index + 1, command::check::encode(7), None), waiting: None };
+        || ToApply::<String> { entry: entry(index + 1, Order::Checksum(7).encode(), None), waiting: None };
     let names = apply(&mut execution, &mut rows, vec![asked(index, "a", &["SET k v"]), order()]);
     let state = format!("state of 1 at {}", index + 1);
     let check = format!("check 7 of 1 at {}", index + 1);
@@ -277,9 +282,185 @@ fn an_order_is_not_tried_in_ram_and_an_unknown_one_is_not_executed() {
     let (mut execution, rows) = store();
     let index = FIRST_INDEX + 1;
     let of = |payload| vec![ToApply::<String> { entry: entry(index, payload, None), waiting: None }];
-    let tried = execution.execute_in_ram(1, of(command::check::encode(7)), &rows, &mut ()).unwrap();
+    let tried = execution.execute_in_ram(1, of(Order::Checksum(7).encode()), &rows, &mut ()).unwrap();
     assert!(matches!(tried, InRamOutcome::NotExecuted(entries) if entries.len() == 1));
     let unknown = Bytes::from_static(&[2, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
-    let error = execute(&mut execution, &rows, of(unknown)).err().expect("it is not known").to_string();
-    assert!(error.contains("region 1") && error.contains("unknown kind 9"), "{error}");
+    let effects = execute(&mut execution, &rows, of(unknown)).unwrap();
+    let error = mark_of(&effects).and_then(|mark| mark.held).expect("it is not known").error;
+    assert!(error.contains("unknown kind 9"), "{error}");
+}
+
+fn order(index: LogIndex, order: Order) -> ToApply<String> {
+    ToApply { entry: entry(index, order.encode(), None), waiting: None }
+}
+
+fn fail(by_panic: bool) -> Order {
+    Order::Fail { by_panic, stores: Vec::new() }
+}
+
+/// The mark of region 1 as these effects have it.
+fn mark_of(effects: &[ApplyEffect<String>]) -> Option<Mark> {
+    effects.iter().find_map(|effect| match effect {
+        ApplyEffect::Hold { region: 1, mark } => Some(mark.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn an_entry_that_fails_or_panics_stops_its_region_and_what_is_before_it_stays() {
+    for by_panic in [false, true] {
+        let (mut execution, mut rows) = store();
+        let entries = vec![
+            asked(NEXT, "ann", &["SET a 1"]),
+            asked(NEXT + 1, "bob", &["SET b 2"]),
+            order(NEXT + 2, fail(by_panic)),
+            asked(NEXT + 3, "cem", &["SET a 3"]),
+        ];
+        let names = apply(&mut execution, &mut rows, entries);
+        let expected = [
+            "write".to_owned(),
+            format!("state of 1 at {}", NEXT + 1),
+            format!("hold 1 at {}", NEXT + 2),
+            format!("applied [(1, {})]", NEXT + 1),
+            "answer ann".to_owned(),
+            "answer bob".to_owned(),
+            "answer cem".to_owned(),
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(get(&rows, "GET a"), Reply::bulk("1"));
+        // Whatever is handed out meanwhile is not executed, and nobody is told more than is known.
+        let effects = execute(&mut execution, &rows, vec![asked(NEXT + 4, "dan", &["SET a 4"])]).unwrap();
+        let outcomes: Vec<_> = effects
+            .iter()
+            .filter_map(|effect| match effect {
+                ApplyEffect::Answer { client, outcome } => Some((client.as_str(), outcome.clone())),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(outcomes, [("dan", Outcome::Unknown)]);
+        assert!(effects.iter().all(|effect| !matches!(effect, ApplyEffect::Write(_))));
+    }
+}
+
+#[test]
+fn a_quarantine_says_what_failed() {
+    let (mut execution, mut rows) = store();
+    // A meta row that no correct store writes.
+    let row = storage::KeyRef::new(0, b"spoilt").meta_row();
+    rows.write(WriteSet { ranges_deleted: Vec::new(), rows: vec![(row, Some(Bytes::from_static(&[99])))] });
+    let entries = vec![asked(NEXT, "ann", &["SET fine 1", "APPEND spoilt x", "SET fine 2"])];
+    let effects = execute(&mut execution, &rows, entries).unwrap();
+    let held = mark_of(&effects).and_then(|mark| mark.held).expect("it is quarantined");
+    assert_eq!((held.index, held.cause, held.what.as_str()), (NEXT, Cause::Entry, "append \"spoilt\""));
+    assert!(held.error.contains("meta row"), "{}", held.error);
+    assert_eq!(get(&rows, "GET fine"), Reply::Nil, "the entry is dropped whole");
+
+    let (mut execution, rows) = store();
+    let effects = execute(&mut execution, &rows, vec![order(NEXT, fail(true))]).unwrap();
+    let held = mark_of(&effects).and_then(|mark| mark.held).expect("it is quarantined");
+    assert_eq!((held.what.as_str(), held.error.as_str()), ("order fail", "panic: the entry orders a panic"));
+}
+
+#[test]
+fn an_entry_is_executed_again_when_that_is_wanted_and_skipped_where_that_is_ordered() {
+    let (mut execution, mut rows) = store();
+    let entries = || vec![order(NEXT, fail(false)), asked(NEXT + 1, "ann", &["SET a 1"])];
+    let mark = mark_of(&execute(&mut execution, &rows, entries()).unwrap()).expect("it is quarantined");
+    // It fails again.
+    let retry = Mark { held: None, ..mark.clone() };
+    assert!(execution.begin(Job::Release { region: 1, mark: retry }).is_some());
+    let again = mark_of(&execute(&mut execution, &rows, entries()).unwrap());
+    assert_eq!(again, Some(mark.clone()));
+    let skipping = mark.skipping(NEXT);
+    assert!(execution.begin(Job::Release { region: 1, mark: skipping }).is_some());
+    let mut all = entries();
+    all.push(order(NEXT + 2, Order::Skip(NEXT)));
+    // Whoever asked twice is not punished for it.
+    all.push(order(NEXT + 3, Order::Skip(NEXT)));
+    let names = apply(&mut execution, &mut rows, all);
+    assert!(names.iter().all(|name| !name.starts_with("hold")), "{names:?}");
+    assert_eq!(get(&rows, "GET a"), Reply::bulk("1"));
+    let state = execution.state(1).expect("its state").clone();
+    assert!(state.applied_index == NEXT + 3 && state.has_skipped(NEXT));
+    assert_eq!(RegionState::decode(&state.encode()).unwrap(), state);
+
+    // A peer that executed the entry has other rows: it stops at the order.
+    let mut other = Execution::new(3, false);
+    other.load(1, RegionState::default(), Some(SlotRange::ALL));
+    let mut all = entries();
+    all.push(order(NEXT + 2, Order::Skip(NEXT)));
+    let held = mark_of(&execute(&mut other, &rows, all).unwrap()).and_then(|mark| mark.held);
+    let held = held.expect("it is quarantined");
+    assert_eq!((held.index, held.what.as_str()), (NEXT + 2, "order skip"));
+    assert!(held.error.contains("was executed here"), "{}", held.error);
+}
+
+#[test]
+fn a_failure_of_the_device_stops_the_store_and_not_the_region() {
+    struct Broken;
+    impl Rows for Broken {}
+    impl Reader for Broken {
+        fn get(&self, _: &[u8]) -> storage::Result<Option<Bytes>> {
+            Err(StorageError::Engine("the device is broken".to_owned()))
+        }
+        fn scan(&self, _: &[u8], _: &[u8], _: &mut storage::Visit<'_>) -> storage::Result<()> {
+            Err(StorageError::Engine("the device is broken".to_owned()))
+        }
+    }
+    let (mut execution, _) = store();
+    let entries = BTreeMap::from([(1, vec![asked(NEXT, "ann", &["INCR n"])])]);
+    let mut meta = |_: &Bytes, _: &mut Txn<'_>| Ok(Vec::new());
+    let error = execution.execute(entries, &Broken, &mut meta, &mut ()).err().expect("an error").to_string();
+    assert!(error.contains("the device is broken"), "{error}");
+}
+
+#[test]
+fn a_start_executes_up_to_the_entry_at_which_the_peer_was_quarantined() {
+    let (mut execution, mut rows) = store();
+    let held = Some(Quarantine::new(NEXT + 1, Cause::Entry, "set", "a panic"));
+    execution.load_mark(1, Mark { skips: vec![], held });
+    let entries = vec![asked(NEXT, "ann", &["SET a 1"]), asked(NEXT + 1, "bob", &["SET a 2"])];
+    let names = apply(&mut execution, &mut rows, entries);
+    assert!(names.contains(&format!("state of 1 at {NEXT}")), "{names:?}");
+    assert_eq!(get(&rows, "GET a"), Reply::bulk("1"));
+    let tried = execution.execute_in_ram(1, vec![asked(NEXT + 1, "c", &["SET a 3"])], &rows, &mut ());
+    assert!(matches!(tried, Ok(InRamOutcome::NotExecuted(_))));
+}
+
+#[test]
+fn a_meta_entry_that_fails_leaves_the_state_in_memory_as_the_rows_have_it() {
+    struct Counter {
+        applied: u32,
+        reloads: u32,
+    }
+    impl Meta for Counter {
+        fn apply(&mut self, payload: &Bytes, _: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> {
+            self.applied += 1;
+            match payload[..] == *b"bad" {
+                true => panic!("it cannot be applied"),
+                false => Ok(vec![None]),
+            }
+        }
+        fn reload(&mut self) -> storage::Result<()> {
+            (self.applied, self.reloads) = (0, self.reloads + 1);
+            Ok(())
+        }
+    }
+    let mut execution = Execution::new(0, false);
+    execution.load(META_REGION, RegionState::default(), None);
+    let of = |index, payload| ToApply::<String> {
+        entry: entry(index, Bytes::from_static(payload), None),
+        waiting: None,
+    };
+    let entries = vec![of(NEXT, b"good"), of(NEXT + 1, b"bad"), of(NEXT + 2, b"good")];
+    let mut meta = Counter { applied: 0, reloads: 0 };
+    let rows = MemoryKeyspace::default();
+    let entries = BTreeMap::from([(META_REGION, entries)]);
+    let effects = execution.execute(entries, &rows, &mut meta, &mut ()).unwrap();
+    assert_eq!((meta.applied, meta.reloads), (1, 1), "the first entry alone");
+    let held = effects.iter().find_map(|effect| match effect {
+        ApplyEffect::Hold { region: META_REGION, mark } => mark.held.clone(),
+        _ => None,
+    });
+    assert_eq!(held.expect("it is quarantined").index, NEXT + 1);
 }

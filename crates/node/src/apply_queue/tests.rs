@@ -13,6 +13,8 @@ struct Threads {
     attempts: usize,
     /// Entries that were executed at once, by index.
     executed: Vec<LogIndex>,
+    /// Entries that a quarantine left, by index.
+    withheld: Vec<LogIndex>,
     backlog: Backlog<()>,
 }
 
@@ -31,6 +33,10 @@ impl Executor<()> for Threads {
 
     fn send(&mut self, job: ApplyJob<()>) {
         self.backlog.push(job);
+    }
+
+    fn withheld(&mut self, entries: Vec<ToApply<()>>) {
+        self.withheld.extend(entries.iter().map(|apply| apply.entry.index));
     }
 }
 
@@ -189,6 +195,7 @@ fn rows_of_a_snapshot_are_not_loaded_once_the_peer_has_ended() {
         Some(Next::Entries { .. }) => "entries",
         Some(Next::Life(lifecycle::Job::Replace { .. })) => "replace",
         Some(Next::Life(lifecycle::Job::End { .. })) => "end",
+        Some(Next::Life(_)) => "another",
         Some(Next::Reload(_)) => "reload",
         None => "nothing",
     };
@@ -200,7 +207,28 @@ fn rows_of_a_snapshot_are_not_loaded_once_the_peer_has_ended() {
 fn an_order_goes_to_the_apply_thread_and_ends_its_batch() {
     let (mut queue, mut threads) = (ApplyQueue::default(), Threads::default());
     let mut order = entry(1, 0);
-    order[0].entry.payload = command::check::encode(7);
+    order[0].entry.payload = command::order::Order::Checksum(7).encode();
     queue.apply(REGION, order.into_iter().chain(entry(2, 10)).collect(), &mut threads);
     assert_eq!((threads.attempts, sent(&mut threads)), (0, vec![vec![1], vec![2]]));
+}
+
+#[test]
+fn a_quarantined_region_leaves_room_for_the_others_and_goes_on_in_order() {
+    let (mut queue, mut threads) = (ApplyQueue::default(), Threads { is_busy: true, ..Threads::default() });
+    (7..=8).for_each(|index| queue.apply(REGION, entry(index, 10), &mut threads));
+    threads.is_busy = false;
+    // Entry 8 is held behind 7, which the apply thread has; the peer is quarantined at 8.
+    queue.stop(REGION, 8, &mut threads);
+    assert_eq!((threads.withheld.clone(), queue.bytes()), (vec![8], 10));
+    queue.apply(REGION, entry(9, 10), &mut threads);
+    queue.applied(REGION, 7, &mut threads);
+    assert_eq!((threads.withheld.clone(), queue.bytes()), (vec![8, 9], 0));
+    assert_eq!(sent(&mut threads), [vec![7]]);
+    queue.live(lifecycle::Job::Release { region: REGION, mark: cluster::Mark::default() }, &mut threads);
+    queue.go_on(REGION);
+    queue.apply(REGION, entry(8, 10), &mut threads);
+    assert_eq!(sent(&mut threads), [vec![], vec![8]], "not before the release");
+    queue.applied(REGION, 8, &mut threads);
+    queue.apply(REGION, entry(9, 10), &mut threads);
+    assert_eq!((threads.executed.clone(), queue.bytes()), (vec![9], 0));
 }

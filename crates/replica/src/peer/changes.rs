@@ -108,6 +108,9 @@ impl<L: LogStore> Peer<L> {
         out: &mut Outbox,
     ) -> Result<LogIndex, Refusal> {
         self.can_change()?;
+        if self.confined.is_some() {
+            return Err(Refusal::Quarantined);
+        }
         let epoch = self.descriptor.epoch;
         if self.raw.raft.raft_log.applied < self.last_change || self.raw.raft.has_pending_conf() {
             return Err(Refusal::Changing);

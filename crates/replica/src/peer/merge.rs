@@ -63,7 +63,7 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub(super) fn release(&mut self, out: &mut Outbox) {
-        if self.applying.is_some() {
+        if self.applying.is_some() || self.confined.is_some() {
             return;
         }
         let end = match self.takeovers.front() {
@@ -80,7 +80,10 @@ impl<L: LogStore> Peer<L> {
 
     /// Returns the sealed descriptor of the source for which all further committed entries wait.
     pub fn awaits(&self) -> Option<&RegionDescriptor> {
-        self.takeovers.front().map(|takeover| &takeover.source).filter(|_| self.applying.is_none())
+        self.takeovers
+            .front()
+            .map(|takeover| &takeover.source)
+            .filter(|_| self.applying.is_none() && self.confined.is_none())
     }
 
     /// Continues after the awaited source is finished.
@@ -109,9 +112,10 @@ impl<L: LogStore> Peer<L> {
         self.is_taken && self.handed == self.raw.raft.raft_log.applied
     }
 
-    /// Returns whether the consensus code has output.
+    /// Returns whether the consensus code has output now. Entries that a quarantined peer withholds
+    /// do not count.
     pub fn has_ready(&self) -> bool {
-        self.raw.has_ready()
+        self.raw.has_ready() && !self.is_withholding()
     }
 
     pub fn is_applying_snapshot(&self) -> bool {
@@ -121,7 +125,9 @@ impl<L: LogStore> Peer<L> {
     /// Returns whether none of its entries waits to be applied and a flush covers every split that
     /// it has applied.
     pub fn is_at_rest(&self) -> bool {
-        self.applying.is_none() && !self.owes_rows() && self.handed == self.raw.raft.raft_log.applied
+        let applied = self.raw.raft.raft_log.applied;
+        let is_done = self.handed == applied || applied.saturating_add(1) == self.withheld_from();
+        self.applying.is_none() && !self.owes_rows() && is_done
     }
 
     /// Returns the regions that may have absorbed this one, by its descriptor and by the unapplied

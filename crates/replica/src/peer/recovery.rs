@@ -97,6 +97,8 @@ impl<L: LogStore> Peer<L> {
             Some(Unfit::Stopping)
         } else if self.is_unclean() {
             Some(Unfit::Unclean)
+        } else if let Some(unfit) = self.unfit_by_quarantine() {
+            Some(unfit)
         } else if !self.descriptor_at_the_end().has_peer_on(config.store) {
             Some(Unfit::Removed)
         } else {
@@ -108,7 +110,8 @@ impl<L: LogStore> Peer<L> {
     fn descriptor_at_the_end(&self) -> RegionDescriptor {
         let log = &self.raw.raft.raft_log;
         let mut descriptor = self.handed_descriptor.clone();
-        let (mut low, high) = (self.handed + 1, log.last_index() + 1);
+        // A quarantined peer's descriptor is as of the entry at which it is.
+        let (mut low, high) = ((self.handed + 1).min(self.withheld_from()), log.last_index() + 1);
         while low < high {
             let context = GetEntriesContext::empty(false);
             // A failed read stops the worker in its next turn.

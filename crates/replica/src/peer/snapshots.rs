@@ -11,7 +11,8 @@ use raft::SnapshotStatus;
 impl<L: LogStore> Peer<L> {
     /// Requests a snapshot if a peer needs one and none is being made.
     pub(super) fn want_snapshot(&mut self, out: &mut Outbox) {
-        if self.raw.store().take_snapshot_wanted() && !self.making && self.is_leader() {
+        let may_make = !self.making && self.is_leader() && self.may_send_rows();
+        if self.raw.store().take_snapshot_wanted() && may_make {
             self.making = true;
             out.later.push(Action::MakeSnapshot { region: self.region });
         }
@@ -19,6 +20,9 @@ impl<L: LogStore> Peer<L> {
 
     pub fn snapshot_made(&mut self, index: LogIndex, term: Term, descriptor: &RegionDescriptor) {
         self.making = false;
+        if !self.may_send_rows() {
+            return;
+        }
         let present = planted::is(Bug::SnapshotOfThePresent).then(|| self.descriptor.clone());
         let descriptor = present.as_ref().unwrap_or(descriptor);
         let mut snapshot = Snapshot::default();
@@ -81,6 +85,7 @@ impl<L: LogStore> Peer<L> {
         self.takeovers.clear();
         self.applying = Some(index);
         self.is_blank = false;
+        self.confined = None;
         if planted::is(Bug::SnapshotNotRecorded) {
             let region = self.region;
             out.later.push(Action::ApplySnapshot {

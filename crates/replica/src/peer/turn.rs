@@ -28,10 +28,14 @@ impl<L: LogStore> Peer<L> {
             had_any = self.take_ready(config, now, room, out)?;
         }
         self.want_snapshot(out);
+        let shows_more = self.show_withheld(out);
         if let Some(error) = self.raw.store().take_failure() {
             return Err(Fatal::Log(error));
         }
         Ok(match self.raw.has_ready() {
+            _ if shows_more => Turned::HasMore,
+            // What is committed is not handed out before the peer is released.
+            true if self.is_withholding() && !had_any => Turned::Done,
             false => Turned::Done,
             // Nothing came out, so only committed entries are left.
             true if *room == 0 && !had_any => Turned::Withheld,
@@ -79,7 +83,8 @@ impl<L: LogStore> Peer<L> {
         room: &mut u64,
         out: &mut Outbox,
     ) -> Result<bool, Fatal> {
-        self.raw.mut_store().withhold(*room == 0);
+        let is_withholding = self.is_withholding();
+        self.raw.mut_store().withhold(*room == 0 || is_withholding);
         let mut ready = self.raw.ready();
         self.raw.mut_store().withhold(false);
         let number = ready.number();
@@ -161,8 +166,9 @@ impl<L: LogStore> Peer<L> {
         }
         if let Some(last) = committed.last().filter(|_| !self.is_taken) {
             self.handed = last.index;
+            let end = self.withheld_from();
             let mut entries = Vec::with_capacity(committed.len());
-            for entry in committed {
+            for entry in committed.into_iter().filter(|entry| entry.index < end) {
                 entries.push(self.commit(entry, out)?);
             }
             self.hand_out(entries, out);
@@ -176,7 +182,7 @@ impl<L: LogStore> Peer<L> {
         Ok(had_any)
     }
 
-    fn commit(&mut self, entry: Entry, out: &mut Outbox) -> Result<Committed, Fatal> {
+    pub(super) fn commit(&mut self, entry: Entry, out: &mut Outbox) -> Result<Committed, Fatal> {
         let (index, term) = (entry.index, entry.term);
         let token = self.proposals.applied(index, term).unwrap_or_else(|lost| {
             self.lose(vec![lost], out);

@@ -4,7 +4,7 @@ use super::*;
 
 /// Creates a region of five stores. Stores 0 and 1 have `more` entries that the others lack. The
 /// leader has stepped down.
-fn two_of_five(more: u64) -> Trio {
+pub(super) fn two_of_five(more: u64) -> Trio {
     let mut trio = Trio::new(5);
     while trio.role(0) != Role::Leader {
         trio.now += TICK;
@@ -25,23 +25,28 @@ fn two_of_five(more: u64) -> Trio {
     trio
 }
 
-fn report(trio: &mut Trio, store: usize) -> steelyard_replica::PeerReport {
+pub(super) fn report(trio: &mut Trio, store: usize) -> steelyard_replica::PeerReport {
     let now = trio.now;
     trio.nodes[store].worker.reports(now).remove(0)
 }
 
-fn recovery(keeper: StoreId, lost: &[StoreId], committed: u64, last: u64) -> types::Recovery {
+pub(super) fn recovery(keeper: StoreId, lost: &[StoreId], committed: u64, last: u64) -> types::Recovery {
     types::Recovery { order: 99, at_ms: 1, keeper, lost: lost.to_vec(), committed, last }
 }
 
-fn promise(trio: &mut Trio, store: usize, term: u64, keeper: u64) -> Result<(), RecoveryRefusal> {
+pub(super) fn promise(trio: &mut Trio, store: usize, term: u64, keeper: u64) -> Result<(), RecoveryRefusal> {
     let now = trio.now;
     let outcome = trio.nodes[store].worker.promise_recovery(REGION, term, keeper, now);
     trio.turn(store);
     outcome
 }
 
-fn recover(trio: &mut Trio, store: usize, term: u64, of: &types::Recovery) -> Result<(), RecoveryRefusal> {
+pub(super) fn recover(
+    trio: &mut Trio,
+    store: usize,
+    term: u64,
+    of: &types::Recovery,
+) -> Result<(), RecoveryRefusal> {
     let now = trio.now;
     let outcome = trio.nodes[store].worker.recover(REGION, term, of, now);
     trio.turn(store);

@@ -67,6 +67,9 @@ pub struct StoreRow {
     pub ops_per_s: f64,
     /// 99th percentile of command latency over about the last 2 s, microseconds.
     pub p99_us: u64,
+    /// Number of the store's peers that are quarantined.
+    #[serde(default)]
+    pub quarantined: usize,
     /// Milliseconds since the answering store last heard this store.
     pub heard_ms_ago: Option<u64>,
 }
@@ -133,6 +136,55 @@ pub struct PeerRow {
     pub role: String,
     /// Log entries behind the leader's commit index.
     pub lag: Option<u64>,
+    /// Why it is quarantined: entry, change or rows.
+    #[serde(default)]
+    pub quarantined: Option<String>,
+}
+
+/// A quarantined peer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QuarantineRow {
+    pub region: u64,
+    pub store: u64,
+    /// The first entry of the region's log that it does not execute.
+    pub index: u64,
+    /// entry, change or rows.
+    pub cause: String,
+    /// Its rows are served to connections that said READONLY.
+    pub read_only: bool,
+    /// The command of the entry and the beginning of its key, or the check that found a difference.
+    /// Empty where the store has many quarantined peers.
+    pub what: String,
+    pub error: String,
+}
+
+/// An operator's decision about a region's quarantined peers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "decision", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum QuarantineRequest {
+    /// No peer executes the entry.
+    Skip {
+        index: u64,
+        /// Also if a store that has a peer does not answer.
+        #[serde(default)]
+        force: bool,
+    },
+    /// The entry is executed again: on one store, or on all.
+    Retry { on: Option<u64> },
+    /// The rows are served to connections that said READONLY, or not.
+    ReadOnly { read_only: bool },
+    /// The peer on this store is removed, and made anew by a snapshot.
+    Refill { from: u64 },
+}
+
+/// An entry that fails where it is executed, for tests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailRequest {
+    pub by_panic: bool,
+    /// None: on every store.
+    #[serde(default)]
+    pub stores: Vec<u64>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -338,6 +390,12 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn change_store(&self, store: u64, change: StoreRequest) -> Answer<'_, ()>;
     /// Compares the replicas of a region, after they have read all of their rows.
     fn check(&self, region: u64) -> Answer<'_, CheckRow>;
+    /// Returns the quarantined peers of all stores.
+    fn quarantined(&self) -> Answer<'_, Vec<QuarantineRow>>;
+    /// Carries out a decision about a region's quarantined peers.
+    fn quarantine(&self, region: u64, request: QuarantineRequest) -> Answer<'_, ()>;
+    /// Proposes an entry that fails where it is executed.
+    fn fail(&self, region: u64, request: FailRequest) -> Answer<'_, ()>;
     /// Explains a region's placement, as text for display.
     fn explain(&self, region: u64) -> Answer<'_, String>;
     /// Explains a store's placement, as text for display.

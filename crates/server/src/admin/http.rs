@@ -12,6 +12,9 @@
 //! | `POST /api/v1/regions/{id}/change` a `RegionRequest`: `{"change": "split"}` | the same |
 //! | `POST /api/v1/stores/{id}/change` a `StoreRequest`: `{"change": "drain"}` | the same |
 //! | `POST /api/v1/regions/{id}/check` `{}` | a `CheckRow`, once every peer has read its rows |
+//! | `GET /api/v1/quarantine` | rows of `backend` |
+//! | `POST /api/v1/regions/{id}/quarantine` `{"decision": "skip", "index": 7}` | the same |
+//! | `POST /api/v1/regions/{id}/fail` `{"by_panic": true}`, for tests | the same |
 //! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
 //! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
 //! | `POST /api/v1/recover` a `RecoverRequest`: `{"lost": [1, 2], "act": true}` | a `RecoverRow` |
@@ -43,7 +46,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::{AdminBackend, AdminError, RecoverRequest, RegionRequest, StoreRequest};
+use super::{
+    AdminBackend, AdminError, FailRequest, QuarantineRequest, RecoverRequest, RegionRequest, StoreRequest,
+};
 
 /// Maximum bytes of a request's body. Real bodies have a few dozen bytes.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -68,6 +73,9 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/regions/{id}/leader", post(move_leader))
         .route("/api/v1/regions/{id}/change", post(change_region))
         .route("/api/v1/regions/{id}/check", post(check))
+        .route("/api/v1/regions/{id}/quarantine", post(quarantine))
+        .route("/api/v1/regions/{id}/fail", post(fail))
+        .route("/api/v1/quarantine", get(quarantined))
         .route("/api/v1/stores/{id}/change", post(change_store))
         .route("/api/v1/regions/{id}/explain", get(explain))
         .route("/api/v1/stores/{id}/explain", get(explain_store))
@@ -237,6 +245,34 @@ async fn check(
     let Path(region) = region?;
     let NoParameters {} = parse(&headers, body)?;
     Ok(Json(backend.check(region).await?))
+}
+
+async fn quarantined(State(backend): Backend) -> Outcome<impl Serialize> {
+    Ok(Json(backend.quarantined().await?))
+}
+
+async fn quarantine(
+    State(backend): Backend,
+    region: NumberPath,
+    headers: HeaderMap,
+    body: Body,
+) -> Outcome<impl Serialize> {
+    let Path(region) = region?;
+    let request: QuarantineRequest = parse(&headers, body)?;
+    backend.quarantine(region, request.clone()).await?;
+    Ok(Json(request))
+}
+
+async fn fail(
+    State(backend): Backend,
+    region: NumberPath,
+    headers: HeaderMap,
+    body: Body,
+) -> Outcome<impl Serialize> {
+    let Path(region) = region?;
+    let request: FailRequest = parse(&headers, body)?;
+    backend.fail(region, request.clone()).await?;
+    Ok(Json(request))
 }
 
 async fn change_store(

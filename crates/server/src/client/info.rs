@@ -12,6 +12,9 @@ use crate::store::Store;
 const SECTIONS: [&str; 8] =
     ["server", "clients", "memory", "persistence", "stats", "replication", "cluster", "keyspace"];
 
+/// Maximum number of quarantined regions that are shown one by one.
+const QUARANTINED_SHOWN: usize = 16;
+
 pub fn reply(store: &Store, args: &[Bytes]) -> Reply {
     let asked: Vec<String> =
         args[1..].iter().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).collect();
@@ -101,6 +104,14 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             }
         }
         "stats" => {
+            let quarantined = store.quarantines.all();
+            field("quarantined_regions", &quarantined.len());
+            for (region, held) in quarantined.iter().take(QUARANTINED_SHOWN) {
+                let cause = held.cause.name();
+                let text =
+                    format!("index={},cause={cause},what={},error={}", held.index, held.what, held.error);
+                field(&format!("quarantined_region_{region}"), &text);
+            }
             let (per_second, _) = metrics.recent();
             field("total_connections_received", &metrics.connections_accepted.get());
             field("total_commands_processed", &metrics.commands.get());

@@ -18,9 +18,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use cluster::Mark;
 use crossbeam_channel::{Receiver, Sender};
-use node::{lifecycle, ApplyEffect, ApplyJob, Backlog, Execution, Next};
+use node::{lifecycle, ApplyEffect, ApplyJob, Backlog, Execution, Meta, Next};
 use parking_lot::Mutex;
+use resp::Reply;
 use storage::{RegionState, Txn};
 use types::{RegionDescriptor, RegionId, META_REGION};
 
@@ -60,9 +62,13 @@ pub struct Applier {
 
 impl Applier {
     /// Reads and publishes the applied index of each region. The sender is for the thread that
-    /// replaces rows.
-    pub fn new(parts: Parts, lives: Sender<lifecycle::Job>) -> (Applier, ApplyHandle, Sender<ToApplier>) {
-        let mut execution = Execution::new(parts.config.store);
+    /// replaces rows. `marks` are those of peers that are quarantined or skip entries.
+    pub fn new(
+        parts: Parts,
+        lives: Sender<lifecycle::Job>,
+        marks: &BTreeMap<RegionId, Mark>,
+    ) -> (Applier, ApplyHandle, Sender<ToApplier>) {
+        let mut execution = Execution::new(parts.config.store, parts.config.enable_debug_command);
         for (region, slots) in parts.regions.local() {
             match parts.engine.region_state(region) {
                 Ok(state) => {
@@ -70,6 +76,12 @@ impl Applier {
                     execution.load(region, state, slots);
                 }
                 Err(error) => parts.ends.fatal(&format!("region {region} cannot be read: {error}")),
+            }
+        }
+        for (&region, mark) in marks {
+            execution.load_mark(region, mark.clone());
+            if let Some(held) = &mark.held {
+                parts.quarantines.publish(region, Some(held.clone()));
             }
         }
         let (sender, jobs) = crossbeam_channel::unbounded();
@@ -116,13 +128,23 @@ impl Applier {
         match next {
             Next::Entries { by_region } => return self.apply(by_region),
             Next::Life(job) => {
-                self.execution.lock().unload(job.region());
-                self.parts.checks.withdraw(job.region());
-                let _ = self.lives.send(job);
+                if matches!(job, lifecycle::Job::Replace { .. } | lifecycle::Job::End { .. }) {
+                    self.parts.checks.withdraw(job.region());
+                }
+                let begun = self.execution.lock().begin(job);
+                begun.into_iter().for_each(|job| self.go_on(job));
             }
             Next::Reload(descriptor) => self.reload(descriptor),
         }
         true
+    }
+
+    /// Has the steps of a job carried out.
+    fn go_on(&self, job: lifecycle::Job) {
+        if let lifecycle::Job::Hold { region, mark } = &job {
+            self.parts.quarantines.publish(*region, mark.held.clone());
+        }
+        let _ = self.lives.send(job);
     }
 
     fn apply(&mut self, by_region: BTreeMap<RegionId, Vec<ToApply>>) -> bool {
@@ -139,6 +161,7 @@ impl Applier {
             match effect {
                 ApplyEffect::Applied(indexes) => applied.extend(indexes),
                 ApplyEffect::Answer { client, outcome } => outcomes.push((client, outcome)),
+                ApplyEffect::Hold { region, mark } => self.go_on(lifecycle::Job::Hold { region, mark }),
                 other => carry_out(&self.parts, other, entries),
             }
         }
@@ -198,10 +221,10 @@ fn execute(
 ) -> Vec<ApplyEffect<Asker>> {
     let commands = by_region.iter().filter(|(region, _)| **region != META_REGION);
     let payloads = commands.flat_map(|(_, entries)| entries).map(|apply| apply.entry.payload.clone());
-    let of_commands = |payload: &Bytes| !payload.is_empty() && !command::check::is_order(payload);
+    let of_commands = |payload: &Bytes| !payload.is_empty() && !command::order::is_order(payload);
     let payloads = payloads.filter(of_commands).collect();
     let turn = Turn::new(&parts.engine, &parts.metrics, *ahead, payloads);
-    let mut meta = |payload: &Bytes, txn: &mut Txn<'_>| parts.cluster.apply(payload, txn);
+    let mut meta = MetaRegion { parts };
     let effects = execution.execute(by_region, &turn, &mut meta, &mut ());
     *ahead = turn.left();
     effects.unwrap_or_else(|error| parts.ends.fatal(&error.to_string()))
@@ -226,7 +249,24 @@ pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usiz
         }
         ApplyEffect::State { region, state } => publish_state(parts, region, &state),
         ApplyEffect::Check { region, index, number } => parts.checks.begin(Order { region, index, number }),
-        ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } => unreachable!("the caller's"),
+        ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } | ApplyEffect::Hold { .. } => {
+            unreachable!("the caller's")
+        }
+    }
+}
+
+/// The cluster's state, which the meta region's entries change.
+struct MetaRegion<'a> {
+    parts: &'a Parts,
+}
+
+impl Meta for MetaRegion<'_> {
+    fn apply(&mut self, payload: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> {
+        self.parts.cluster.apply(payload, txn)
+    }
+
+    fn reload(&mut self) -> storage::Result<()> {
+        self.parts.cluster.reload(self.parts.engine.rows())
     }
 }
 

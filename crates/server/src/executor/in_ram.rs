@@ -7,7 +7,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use crossbeam_channel::Sender;
-use node::{lifecycle, ApplyEffect, ApplyJob, ApplyQueue, Attempt, Execution, Executor, InRamOutcome};
+use node::{
+    lifecycle, ApplyEffect, ApplyJob, ApplyQueue, Attempt, Execution, Executor, InRamOutcome, Outcome,
+    Waiting,
+};
 use parking_lot::Mutex;
 use rocks::Keyspace;
 use storage::{Reader, StorageError, Visit};
@@ -70,6 +73,18 @@ impl ApplyHandle {
         std::mem::take(&mut self.here.executed)
     }
 
+    /// Stops the region, whose peer is quarantined: nothing from the entry at `index` on is
+    /// executed.
+    pub fn stop(&mut self, region: RegionId, index: LogIndex) -> ExecutedHere {
+        self.queue.stop(region, index, &mut self.here);
+        std::mem::take(&mut self.here.executed)
+    }
+
+    /// Ends the stop.
+    pub fn go_on(&mut self, region: RegionId) {
+        self.queue.go_on(region);
+    }
+
     /// Returns the bytes of committed entries that wait for execution.
     pub fn bytes(&self) -> u64 {
         self.queue.bytes()
@@ -112,6 +127,11 @@ impl Executor<Asker> for Here {
     fn send(&mut self, job: ApplyJob<Asker>) {
         // The thread ends only with the store.
         let _ = self.jobs.send(ToApplier::Job(job));
+    }
+
+    fn withheld(&mut self, entries: Vec<ToApply>) {
+        let clients = entries.into_iter().filter_map(|apply| apply.waiting).flat_map(Waiting::clients);
+        self.executed.outcomes.extend(clients.map(|client| (client, Outcome::Unknown)));
     }
 }
 

@@ -19,6 +19,7 @@ use super::apply::ToApplier;
 use super::flusher;
 use super::parts::Parts;
 use crate::loops::ToWorker;
+use crate::recovery;
 use crate::snapshot::SnapshotService;
 
 const RETRY: Duration = Duration::from_millis(200);
@@ -51,14 +52,30 @@ impl Lives {
 
     fn carry_out(&self, region: RegionId, slots: &[SlotRange], step: Step) -> Result<(), Stopping> {
         match step {
-            Step::HideRows => self.parts.regions.begin_replacing(region),
+            Step::HideRows => {
+                self.parts.regions.begin_replacing(region);
+                self.parts.quarantines.publish(region, None);
+            }
             Step::ReplaceRows { descriptor, index, term } => self.replace(&descriptor, index, term, slots)?,
             Step::Record(life) => self.log(|log| log.set_peers(&[(region, life.clone())]))?,
             Step::Load(descriptor) => {
                 let _ = self.apply.send(ToApplier::Job(ApplyJob::Reload(descriptor)));
             }
             Step::TellApplied => drop(self.parts.worker.send(ToWorker::SnapshotApplied { region })),
-            Step::RemovePeer => self.parts.regions.remove_local(region),
+            Step::RemovePeer => {
+                self.parts.regions.remove_local(region);
+                self.parts.quarantines.publish(region, None);
+            }
+            Step::RecordMark(mark) => {
+                let (name, bytes) = (recovery::mark_name(region), mark.encode());
+                self.log(|log| log.set_store_value(&name, &bytes))?;
+            }
+            Step::ForgetMark => self.log(|log| recovery::forget_mark(log, region))?,
+            Step::TellHeld(mark) => drop(self.parts.worker.send(ToWorker::Held { region, mark })),
+            Step::TellReleased(mark) => {
+                self.parts.quarantines.publish(region, None);
+                drop(self.parts.worker.send(ToWorker::Released { region, mark }));
+            }
             Step::Flush => self.flush()?,
             Step::DeleteRows => self.delete(region, slots)?,
             Step::DestroyLog { peer } => {

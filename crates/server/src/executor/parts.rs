@@ -15,6 +15,7 @@ use crate::ends::Ends;
 use crate::engine::Engine;
 use crate::loops::WorkerSender;
 use crate::metrics::Metrics;
+use crate::quarantines::Quarantines;
 use crate::regions::Regions;
 use crate::transport::Transport;
 use crate::unsynced::Unsynced;
@@ -41,6 +42,7 @@ pub struct Parts {
     pub levels: Arc<Levels>,
     pub checks: Arc<Checks>,
     pub unsynced: Arc<Unsynced>,
+    pub quarantines: Arc<Quarantines>,
     pub ends: Arc<Ends>,
 }
 

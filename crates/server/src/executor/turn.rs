@@ -115,7 +115,8 @@ impl<'a> Turn<'a> {
         let mut rows = Vec::new();
         let mut items = items.clone();
         let keyspace = self.engine.rows();
-        let mut later = self.payloads[self.begun.get()..].iter();
+        // Payloads begin again where one of them failed.
+        let mut later = self.payloads.get(self.begun.get()..).unwrap_or_default().iter();
         while missing.len() < ROWS_MAX && rows.len() < ITEMS_MAX {
             match items.next_item() {
                 Ok(Some(item)) => {

@@ -137,6 +137,25 @@ impl RegionWorker {
             ToWorker::ChangeRegion { region, expect, change } => {
                 self.shard.step(Input::ChangeRegion { region, expect, change }, now);
             }
+            ToWorker::Held { region, mark } => {
+                if let Some(held) = &mark.held {
+                    let executed = self.apply.stop(region, held.index);
+                    self.executed_here(executed);
+                }
+                self.shard.step(Input::Held { region, mark }, now);
+            }
+            ToWorker::Released { region, mark } => {
+                self.apply.go_on(region);
+                self.shard.step(Input::Released { region, mark }, now);
+            }
+            ToWorker::Retry { region } => self.shard.step(Input::Retry { region }, now),
+            ToWorker::ReadOnly { region, read_only } => {
+                self.shard.step(Input::ReadOnly { region, read_only }, now);
+            }
+            ToWorker::Admit { region } => self.shard.step(Input::Admit { region }, now),
+            ToWorker::Differs { region, checked } => {
+                self.shard.step(Input::Differs { region, checked }, now);
+            }
             ToWorker::SnapshotApplied { region } => {
                 self.shard.step(Input::SnapshotApplied { region }, now);
             }

@@ -1,6 +1,7 @@
 //! The messages to the region worker: one closed enum, one queue.
 
 use cluster::recovery::{PeerReport, RecoveryStep};
+use cluster::Mark;
 use node::{Messages, Outcome, Refusal, Submit};
 use replica::Input;
 use tokio::sync::oneshot;
@@ -83,5 +84,33 @@ pub enum ToWorker {
     Recovery {
         steps: Vec<RecoveryStep>,
         reply: oneshot::Sender<Vec<(RegionId, String)>>,
+    },
+    /// The region's peer is quarantined, or skips entries, and that is written.
+    Held {
+        region: RegionId,
+        mark: Mark,
+    },
+    /// The quarantine is over, and that is written.
+    Released {
+        region: RegionId,
+        mark: Mark,
+    },
+    /// By an operator: the entry at which the peer is quarantined is to be executed again.
+    Retry {
+        region: RegionId,
+    },
+    /// By an operator: a quarantined peer's rows are served to those who accept old data, or not.
+    ReadOnly {
+        region: RegionId,
+        read_only: bool,
+    },
+    /// By an operator: a quarantined peer takes a snapshot, should its leader have one for it.
+    Admit {
+        region: RegionId,
+    },
+    /// The peer's rows differ from the majority's in the check at this index.
+    Differs {
+        region: RegionId,
+        checked: LogIndex,
     },
 }

@@ -274,13 +274,14 @@ impl Host for Served<'_> {
             Ok(store::Route::Every | store::Route::Unknown(_)) => return Route::Alone,
             Err(error) => return Route::Answered(error),
         };
-        if region.leader() == Some(self.store.id) {
+        let leads = region.leader() == Some(self.store.id);
+        if leads && !region.is_quarantined() {
             return Route::Region(region);
         }
         if context.read_only && !item.is_write() && region.is_local() {
             return Route::Weak(region);
         }
-        if !self.store.redirects(self.kind) {
+        if leads || !self.store.redirects(self.kind) {
             return Route::Region(region);
         }
         self.store.moved(&region, item).map_or(Route::Alone, Route::Answered)

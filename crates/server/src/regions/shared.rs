@@ -43,6 +43,9 @@ pub struct RegionShared {
     /// The number of times that the peer's rows were removed or added other than by entries. It is
     /// odd while they are being replaced.
     replacements: AtomicU64,
+    /// True if the peer is quarantined; `is_readable` then says whether its rows may be read.
+    is_quarantined: AtomicBool,
+    is_readable: AtomicBool,
     leadership: Mutex<Leadership>,
     /// The leader, for the hot path: one load.
     leader: AtomicU64,
@@ -78,6 +81,8 @@ impl RegionShared {
             slots,
             local: AtomicBool::new(local),
             replacements: AtomicU64::new(0),
+            is_quarantined: AtomicBool::new(false),
+            is_readable: AtomicBool::new(true),
             leadership: Mutex::new(Leadership::default()),
             leader: AtomicU64::new(NOBODY),
             lease_until: AtomicU64::new(0),
@@ -106,6 +111,17 @@ impl RegionShared {
     /// [`set_local`](Self::set_local) ends it.
     pub(super) fn begin_replacing(&self) {
         self.replacements.fetch_or(1, Ordering::SeqCst);
+    }
+
+    /// Sets whether the peer is quarantined (`Some`), and whether its rows may be read then.
+    pub(super) fn set_quarantined(&self, read_only: Option<bool>) {
+        self.is_readable.store(read_only.unwrap_or(true), Ordering::SeqCst);
+        self.is_quarantined.store(read_only.is_some(), Ordering::SeqCst);
+    }
+
+    /// Returns true if the peer here executes nothing. If it leads, it proves no read.
+    pub fn is_quarantined(&self) -> bool {
+        self.is_quarantined.load(Ordering::SeqCst)
     }
 
     /// Returns the descriptor that this store's own peer has applied; without a peer here, the
@@ -291,11 +307,12 @@ impl PartialEq for RegionShared {
 impl Local for RegionShared {
     type Token = RowsToken;
 
-    /// Returns `None` while there is no peer here, or while a snapshot replaces the rows. Reads
-    /// between two equal tokens saw the complete rows of the region.
+    /// Returns `None` while there is no peer here, while a snapshot replaces the rows, or while the
+    /// peer is quarantined. Reads between two equal tokens saw the complete rows of the region.
     fn rows(&self) -> Option<RowsToken> {
         let replacements = self.replacements.load(Ordering::SeqCst);
-        (replacements % 2 == 0 && self.is_local()).then_some(RowsToken(replacements))
+        let is_there = replacements % 2 == 0 && self.is_local() && self.is_readable.load(Ordering::SeqCst);
+        is_there.then_some(RowsToken(replacements))
     }
 
     fn lease_holds(&self, now: BootNanos) -> bool {

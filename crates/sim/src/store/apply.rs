@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
+use cluster::MetaState;
 use command::entry::Items;
+use node::lifecycle::Job;
 use node::{
-    ApplyEffect, ApplyJob, ApplyQueue, Attempt, Executed, Executor, InRamOutcome, Next, ToApply, Watch,
+    ApplyEffect, ApplyJob, ApplyQueue, Attempt, Executed, Executor, InRamOutcome, Meta, Next, ToApply, Watch,
 };
 use replica::Input;
 use resp::Reply;
@@ -20,6 +22,7 @@ use super::Asker;
 use crate::clock::MILLISECOND;
 use crate::observation::Observation;
 use crate::rng::fold;
+use crate::rows::Rows;
 use crate::world::{Work, World};
 
 /// Maximum number of entries that may be proposed with the old voters after a change was executed
@@ -53,8 +56,32 @@ impl Watch<Asker> for Seen {
         self.entries.push(Entry { region, index, term, payload, now_ms, replies, is_awaited });
     }
 
+    fn withdrawn(&mut self, region: RegionId) {
+        self.entries.retain(|entry| entry.region != region);
+        self.changes.retain(|(of, ..)| *of != region);
+    }
+
     fn changed(&mut self, region: RegionId, changed: &Changed, token: Option<u64>) {
         self.changes.push((region, changed.clone(), token));
+    }
+}
+
+/// The cluster's state on a store, and the rows that it is made of.
+struct MetaRegion<'a> {
+    state: &'a mut MetaState,
+    rows: &'a Rows,
+}
+
+impl Meta for MetaRegion<'_> {
+    fn apply(&mut self, payload: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> {
+        // A command that the state machine refuses is refused on every store.
+        let _ = cluster::apply_entry(payload, self.state, txn)?;
+        Ok(vec![None])
+    }
+
+    fn reload(&mut self) -> storage::Result<()> {
+        *self.state = MetaState::load(self.rows)?;
+        Ok(())
     }
 }
 
@@ -71,6 +98,10 @@ impl Executor<Asker> for Threads<'_> {
 
     fn send(&mut self, job: ApplyJob<Asker>) {
         self.world.queue_job(self.id, job);
+    }
+
+    fn withheld(&mut self, entries: Vec<ToApply<Asker>>) {
+        self.world.leave_unanswered(self.id, entries);
     }
 }
 
@@ -112,13 +143,7 @@ impl World {
         if process.applying.is_empty() {
             match process.backlog.next(bytes_max) {
                 Some(Next::Entries { by_region }) => self.execute(id, by_region),
-                Some(Next::Life(job)) => {
-                    let region = job.region();
-                    process.execution.unload(region);
-                    process.checks.withdraw(id, region);
-                    process.lives.extend(job.steps().into_iter().map(|step| (region, step)));
-                    self.wake_lives(id);
-                }
+                Some(Next::Life(job)) => self.begin_life(id, job),
                 Some(Next::Reload(descriptor)) => self.load(id, &descriptor),
                 None => {}
             }
@@ -203,12 +228,7 @@ impl World {
         let mut seen = Seen::default();
         let store = self.stores.get_mut(&id).expect("a store of this cluster");
         let Some(process) = &mut store.process else { return };
-        let meta_state = &mut process.meta;
-        let mut meta = |payload: &Bytes, txn: &mut Txn<'_>| {
-            // A command that the state machine refuses is refused on every store.
-            let _ = cluster::apply_entry(payload, meta_state, txn)?;
-            Ok(vec![None])
-        };
+        let mut meta = MetaRegion { state: &mut process.meta, rows: &store.durable.engine };
         match process.execution.execute(entries, &store.durable.engine, &mut meta, &mut seen) {
             Ok(effects) => process.applying.extend(effects),
             Err(error) => return self.violate("execution", format!("store {id}: {error}")),
@@ -280,6 +300,7 @@ impl World {
                 process.checks.withdraw(id, region);
             }
             ApplyEffect::Check { region, index, number } => self.begin_check(id, region, index, number),
+            ApplyEffect::Hold { region, mark } => self.carry_on_life(id, Job::Hold { region, mark }),
             ApplyEffect::State { region, state } => {
                 let Some(process) = self.process(id) else { return };
                 process.set_applied(region, &state);

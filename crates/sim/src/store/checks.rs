@@ -2,6 +2,7 @@
 //! every store that receives the reports compares them.
 
 use cluster::{CheckOutcome, CheckReport, Verdict};
+use command::order::Order;
 use node::Work as Proposal;
 use storage::Checksum;
 use types::{LogIndex, RegionId, StoreId};
@@ -28,7 +29,7 @@ impl World {
         let awake: Vec<RegionId> = process.shard.awake().collect();
         let is_due = |region: &RegionId| (seq + region) % PERIOD == 0 && awake.contains(region);
         for region in self.stores[&id].led().into_iter().filter(is_due) {
-            self.submit(id, region, Proposal::Check(number), Asker::Meta);
+            self.submit(id, region, Proposal::Order(Order::Checksum(number)), Asker::Meta);
         }
     }
 
@@ -79,7 +80,11 @@ impl World {
 
     fn compare(&mut self, id: StoreId, region: RegionId) {
         let Some(process) = self.process(id) else { return };
-        let Some((_, _, comparison)) = process.checks.compare_own(region) else { return };
+        let Some((report, _, comparison)) = process.checks.compare_own(region) else { return };
+        let differs = matches!(&comparison.verdict, Verdict::Minority { stores } if stores.contains(&id));
+        if differs {
+            self.tell(id, node::Input::Differs { region, checked: report.index });
+        }
         self.tally.checks_equal += u64::from(comparison.verdict == Verdict::Equal);
         self.observe(&Observation::Compared { store: id, comparison: &comparison });
     }

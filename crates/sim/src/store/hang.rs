@@ -99,17 +99,30 @@ impl super::Process {
         let takes_leads = |other| self.ledger.takes_on(other, boot);
         let statuses = self.shard.regions().filter_map(|region| self.shard.status(region, boot));
         let led = statuses.filter(|status| status.role == Role::Leader);
-        led.map(|status| Led::of(&status, id, takes_leads)).collect()
+        let of = |status: replica::RegionStatus| {
+            let is_quarantined = |other| self.says_quarantined(status.descriptor.id, other);
+            Led::of(&status, id, takes_leads, is_quarantined)
+        };
+        led.map(of).collect()
     }
 
-    /// Returns the led regions that have a majority of voters on other stores that take leads.
+    /// Returns true if the store said lately that its peer of the region is quarantined.
+    fn says_quarantined(&self, region: RegionId, store: StoreId) -> bool {
+        self.ledger.quarantined(region).any(|(of, _)| of == store)
+    }
+
+    /// Returns the led regions that have a majority of voters on other stores that take leads, one
+    /// of which can lead.
     fn movable(&self, id: StoreId, boot: BootNanos) -> Vec<RegionId> {
         let statuses = self.shard.regions().filter_map(|region| self.shard.status(region, boot));
         let led = statuses.filter(|status| status.role == Role::Leader && !status.descriptor.is_joint());
         let is_movable = |status: &replica::RegionStatus| {
             let voters: Vec<StoreId> = status.descriptor.voters().collect();
-            let others = voters.iter().filter(|&&store| store != id && self.ledger.takes_on(store, boot));
-            2 * others.count() > voters.len()
+            let is_other = |store: StoreId| store != id && self.ledger.takes_on(store, boot);
+            let others: Vec<StoreId> = voters.iter().copied().filter(|&store| is_other(store)).collect();
+            let is_sound = |store: &StoreId| !self.says_quarantined(status.descriptor.id, *store);
+            let can_lead = status.is_quarantined || others.iter().any(is_sound);
+            2 * others.len() > voters.len() && can_lead
         };
         led.filter(is_movable).map(|status| status.descriptor.id).collect()
     }

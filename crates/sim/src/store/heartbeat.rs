@@ -63,9 +63,10 @@ impl World {
             leads: process.book.tell(process.seq, process.seq % FULL == 0),
             checks: process.checks.tell(boot),
             unclean: process.shard.unclean().into_iter().take(UNCLEAN_MAX).collect(),
+            quarantined: process.quarantined(),
             ..StoreHeartbeat::default()
         };
-        let bytes = report.encode();
+        let bytes = report.encode(types::NEWEST_VERSION);
         for to in others {
             self.send(id, to, Packet::Heartbeat(bytes.clone()));
         }

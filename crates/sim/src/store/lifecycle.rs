@@ -10,6 +10,7 @@ use types::{LogIndex, RegionDescriptor, RegionId, StoreId};
 use wal::PeerLifecycle;
 
 use crate::clock::MILLISECOND;
+use crate::observation::Observation;
 use crate::world::{Work, World};
 
 /// Returns the name under which a crash before the step is counted.
@@ -23,7 +24,11 @@ fn crash_before(step: &Step) -> &'static str {
         Step::RemovePeer | Step::Record(PeerLifecycle::Tombstone { .. }) => "crash before a tombstone",
         Step::DeleteRows => "crash after a tombstone",
         Step::Flush => "crash before the rows of a peer's end are flushed",
-        Step::DestroyLog { .. } | Step::TellDestroyed => "crash before the log of a peer is destroyed",
+        Step::RecordMark(_) => "crash before a mark is written",
+        Step::TellHeld(_) | Step::TellReleased(_) => "crash after a mark is written",
+        Step::DestroyLog { .. } | Step::ForgetMark | Step::TellDestroyed => {
+            "crash before the log of a peer is destroyed"
+        }
     }
 }
 
@@ -63,7 +68,9 @@ impl World {
             Step::HideRows => {
                 if let Some(shared) = self.process(id).and_then(|process| process.regions.get_mut(&region)) {
                     shared.is_replaced = true;
+                    shared.quarantine = None;
                 }
+                self.observe(&Observation::Released { store: id, region });
             }
             Step::ReplaceRows { descriptor, index, term } => {
                 let Some(process) = self.process(id) else { return };
@@ -92,7 +99,9 @@ impl World {
                     shared.is_local = false;
                     shared.lease = None;
                     shared.replacements += 1;
+                    shared.quarantine = None;
                 }
+                self.observe(&Observation::Released { store: id, region });
             }
             Step::Flush => self.store_mut(id).durable.engine.flush(),
             Step::DeleteRows => {
@@ -103,6 +112,18 @@ impl World {
                 let done = self.store_mut(id).durable.destroy_log(region, peer);
                 self.must(id, done);
             }
+            Step::RecordMark(mark) => {
+                if mark.held.is_none() {
+                    self.observe(&Observation::Released { store: id, region });
+                }
+                self.stores[&id].durable.disk.set_mark(region, Some(mark));
+            }
+            Step::ForgetMark => {
+                let done = self.store_mut(id).durable.forget_mark(region);
+                self.must(id, done);
+            }
+            Step::TellHeld(mark) => self.tell(id, node::Input::Held { region, mark }),
+            Step::TellReleased(mark) => self.tell(id, node::Input::Released { region, mark }),
             Step::TellDestroyed => self.input(id, Input::Destroyed { region }),
         }
     }

@@ -106,16 +106,21 @@ impl World {
                 || newest.values().all(|region| self.has_majority(region, |store| store == id)))
     }
 
+    /// Returns true if the store runs, and its peer of the region is unclean.
+    pub(super) fn is_unclean(&self, region: &RegionDescriptor, id: StoreId) -> bool {
+        let process = self.stores.get(&id).and_then(|store| store.process.as_ref());
+        let number = region.peer_on(id).map(|peer| peer.id);
+        process.is_some_and(|process| {
+            number.is_some() && process.shard.unclean().get(&region.id).copied() == number
+        })
+    }
+
     /// Returns true if a majority of the region's voters is clean and on stores that are neither
     /// lost nor `left_out`. In a joint configuration both sets of voters need such a majority.
     pub(crate) fn has_majority(&self, region: &RegionDescriptor, left_out: impl Fn(StoreId) -> bool) -> bool {
         let is_there = |id: StoreId| {
             let store = self.stores.get(&id).filter(|store| !store.is_lost);
-            let is_unclean = |process: &super::Process| {
-                let number = region.peer_on(id).map(|peer| peer.id);
-                number.is_some() && process.shard.unclean().get(&region.id).copied() == number
-            };
-            store.is_some_and(|store| !store.process.as_ref().is_some_and(is_unclean))
+            store.is_some() && !self.is_unclean(region, id)
         };
         let counts = |id: StoreId| is_there(id) && (region.id == META_REGION || !left_out(id));
         let old =

@@ -97,6 +97,7 @@ impl World {
             if matches!(input, Input::Raft(RaftInput::StopLeading)) {
                 self.show_stop(id);
             }
+            self.note_quarantine(id, &input);
             let Some(process) = self.process(id) else { return };
             process.shard.step(input, boot);
             let token = process.shard.last_token();

@@ -64,6 +64,9 @@ pub struct Options {
     /// 86400]
     #[arg(long, value_name = "SECONDS")]
     pub consistency_check_interval: Option<u64>,
+    /// Take debugging commands, such as one that makes an entry fail: for tests only [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub enable_debug_command: Option<YesNo>,
     /// Size above which a region is split; 0 for no limit [default: 0; 96mb with --cluster-enabled]
     #[arg(long, value_name = "SIZE")]
     pub split_size: Option<Size>,
@@ -188,6 +191,7 @@ impl Options {
             label: if self.label.is_empty() { file.label } else { self.label },
             replace_after: self.replace_after.or(file.replace_after),
             consistency_check_interval: self.consistency_check_interval.or(file.consistency_check_interval),
+            enable_debug_command: self.enable_debug_command.or(file.enable_debug_command),
             split_size: self.split_size.or(file.split_size),
             split_ops: self.split_ops.or(file.split_ops),
             merge_size: self.merge_size.or(file.merge_size),

@@ -111,7 +111,8 @@ fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Has the leader transfer its leadership to `to`. Returns once it has accepted, or once `to` leads.
+/// Has the leader transfer its leadership to `to`. Returns once it has accepted, or once `to`
+/// leads.
 fn move_leader(stores: &Stores, to: usize) {
     let words = ["move-leader", &REGION.to_string(), &to.to_string()];
     stores::eventually("a transfer is accepted", || {

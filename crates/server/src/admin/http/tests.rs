@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::admin::{
-    AcceptedRow, Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, RecoverRow, RecoveryRow, RegionRow,
-    StoreRow, StoreStatus, VersionsRow,
+    AcceptedRow, Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, QuarantineRow, RecoverRow, RecoveryRow,
+    RegionRow, StoreRow, StoreStatus, VersionsRow,
 };
 
 #[derive(Default)]
@@ -58,6 +58,16 @@ impl AdminBackend for Recorder {
     fn check(&self, region: u64) -> Answer<'_, CheckRow> {
         let error = AdminError { status: 503, message: format!("region {region} has no leader") };
         self.note(format!("check {region}"), Err(error))
+    }
+    fn quarantined(&self) -> Answer<'_, Vec<QuarantineRow>> {
+        self.note("quarantined".into(), Ok(Vec::new()))
+    }
+    fn quarantine(&self, region: u64, request: QuarantineRequest) -> Answer<'_, ()> {
+        self.note(format!("quarantine {region} {request:?}"), Ok(()))
+    }
+    fn fail(&self, region: u64, request: FailRequest) -> Answer<'_, ()> {
+        let error = AdminError { status: 403, message: "enable-debug-command is no".into() };
+        self.note(format!("fail {region} {request:?}"), Err(error))
     }
     fn explain(&self, region: u64) -> Answer<'_, String> {
         self.note(format!("explain {region}"), Ok("because".into()))

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use command::entry::Builder;
 use replica::Committed;
 
@@ -20,7 +22,7 @@ impl Running {
     fn new() -> Running {
         let fixture = Fixture::new();
         let (lives, _) = crossbeam_channel::unbounded();
-        let (applier, queue, _) = Applier::new(fixture.store.executor(), lives);
+        let (applier, queue, _) = Applier::new(fixture.store.executor(), lives, &BTreeMap::new());
         let index = applied(&queue);
         Running { fixture, applier, queue, index }
     }

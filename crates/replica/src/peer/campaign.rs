@@ -1,0 +1,45 @@
+//! When a peer stands for election, and how long it waits before that.
+
+use super::*;
+
+impl<L: LogStore> Peer<L> {
+    /// Campaigns at once if the peer is the region's only voter, because no other peer could break
+    /// the silence.
+    pub fn campaign_if_alone(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+        let voters = self.raw.raft.prs().conf().voters();
+        if voters.ids().len() == 1 && voters.contains(self.id) {
+            self.campaign(config, now, out);
+        }
+    }
+
+    /// Campaigns. The leader of a split's parent does so at once, because no other peer is expected
+    /// to.
+    pub fn campaign(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+        if self.hold.is_restarting(now) || self.leaves_leading() || self.is_unclean {
+            return;
+        }
+        self.drive(config, now, out, |raw| {
+            let _ = raw.campaign();
+        });
+    }
+
+    pub(super) fn may_stand(&self, config: &Config, now: BootNanos) -> bool {
+        // A peer whose rows are being replaced by a snapshot must not campaign.
+        let is_fit = self.applying.is_none() && self.missing_since.is_none() && !self.is_behind(config);
+        // The only voter becomes leader without asking other peers, and so without waiting for its
+        // log.
+        let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
+        let is_allowed = !self.leaves_leading() && self.may_stand_confined(config, now);
+        is_fit && is_written && !self.hold.is_holding(now) && is_allowed
+    }
+
+    pub(super) fn draw_election_timeout(&mut self, config: &Config) {
+        self.attempt += 1;
+        let parts = [config.store, self.region, self.seen.term, self.attempt];
+        let drawn =
+            parts.iter().fold(Draw::new(config.seed).number(), |hash, &part| Draw::new(hash ^ part).number());
+        let ticks = u64::from(config.election_ticks);
+        self.election_timeout = (ticks + drawn % ticks) as usize;
+        self.raw.raft.set_randomized_election_timeout(self.election_timeout);
+    }
+}

@@ -1,0 +1,199 @@
+//! A quarantined peer: it does not apply its log beyond one entry until it is told to go on.
+//!
+//! It goes on appending and voting, because its log is as sound as before and the region may need
+//! it for its majority. It must not lead where another voter can: it cannot apply, so it can answer
+//! nothing. Where every voter is quarantined, one of them has to lead all the same, for an order
+//! that lets them go on must be committed. So a quarantined leader hands over to each other voter
+//! in turn, and a quarantined follower stands for election only after a silence that no healthy
+//! voter would have left.
+
+use super::*;
+use crate::action::Unfit;
+use raft::GetEntriesContext;
+
+/// Number of election timeouts without a leader after which a quarantined peer stands for election.
+const LAST_RESORT_ELECTIONS: u64 = 6;
+/// Maximum number of election timeouts between two attempts to hand over. The pause doubles after
+/// each round of vain attempts.
+const HAND_OVER_ELECTIONS_MAX: u64 = 16;
+/// Maximum bytes of committed entries that are shown at once.
+const SHOWN_BYTES: u64 = 1 << 20;
+
+pub(super) struct Confined {
+    /// The first entry that is not applied.
+    index: LogIndex,
+    may_lead: bool,
+    /// True if a snapshot may replace the rows.
+    admits_snapshot: bool,
+    /// The index through which committed entries were shown.
+    shown: LogIndex,
+    /// Number of vain attempts to hand over, and the time of the next one.
+    attempts: u64,
+    next_attempt: BootNanos,
+}
+
+impl<L: LogStore> Peer<L> {
+    /// See `Input::Quarantine`.
+    pub fn confine(
+        &mut self,
+        config: &Config,
+        (index, may_lead): (LogIndex, bool),
+        now: BootNanos,
+        out: &mut Outbox,
+    ) {
+        let shown = index.saturating_sub(1);
+        let admits_snapshot = self.confined.as_ref().is_some_and(|confined| confined.admits_snapshot);
+        self.confined =
+            Some(Confined { index, may_lead, admits_snapshot, shown, attempts: 0, next_attempt: now });
+        // What was handed out from there on is handed out again at the end.
+        self.held.retain(|entry| entry.index < index);
+        self.takeovers.retain(|takeover| takeover.index < index);
+        self.pending_changes.retain(|change| change.index < index);
+        let last_change = self.pending_changes.back().map(|change| &change.changed.region);
+        self.handed_descriptor = last_change.unwrap_or(&self.descriptor).clone();
+        self.suspend_lease(config, now, out);
+        self.refuse(out, Refusal::NotLeader { leader: None }, Reads::take_all);
+        if !self.may_send_rows() {
+            self.raw.mut_store().set_offer(None);
+        }
+        self.wake(config, now, out);
+        self.give_up_lead(config, now, out);
+    }
+
+    /// See `Input::Release`.
+    pub fn set_free(&mut self, out: &mut Outbox) -> Result<(), Fatal> {
+        let Some(confined) = self.confined.take() else { return Ok(()) };
+        if self.is_taken || self.applying.is_some() {
+            return Ok(());
+        }
+        let mut entries = Vec::new();
+        for entry in self.entries(confined.index, self.handed + 1, None)? {
+            entries.push(self.commit(entry, out)?);
+        }
+        self.hand_out(entries, out);
+        Ok(())
+    }
+
+    /// See `Input::AdmitSnapshot`.
+    pub fn admit_snapshot(&mut self) {
+        if let Some(confined) = &mut self.confined {
+            confined.admits_snapshot = true;
+        }
+    }
+
+    pub(super) fn refuses_snapshots(&self) -> bool {
+        self.confined.as_ref().is_some_and(|confined| !confined.admits_snapshot)
+    }
+
+    /// Returns whether the rows may be sent to other peers. Those before an entry that cannot be
+    /// executed are sound, and a peer that lacks them may be what an agreement on the entry waits
+    /// for.
+    pub(super) fn may_send_rows(&self) -> bool {
+        self.confined.as_ref().is_none_or(|confined| confined.may_lead)
+    }
+
+    /// Proposes an order while this peer leads in quarantine.
+    pub fn propose_order(
+        &mut self,
+        config: &Config,
+        token: u64,
+        payload: Bytes,
+        now: BootNanos,
+        out: &mut Outbox,
+    ) {
+        let can = match self.can_propose() {
+            Ok(()) | Err(Refusal::Quarantined) => Ok(()),
+            Err(refusal) => Err(refusal),
+        };
+        self.append_proposal(config, can, (token, payload), now, out);
+    }
+
+    /// Returns whether the peer may stand for election, as far as its quarantine is concerned.
+    pub(super) fn may_stand_confined(&self, config: &Config, now: BootNanos) -> bool {
+        let Some(confined) = &self.confined else { return true };
+        let is_alone = self.raw.raft.prs().conf().voters().ids().len() == 1;
+        let silence = now.saturating_sub(self.heard_at);
+        let is_last_resort = silence > LAST_RESORT_ELECTIONS.saturating_mul(config.election_nanos());
+        (confined.may_lead && is_last_resort) || is_alone
+    }
+
+    /// Offers a quarantined leader's lead to the other voters that answer, one after the other,
+    /// those with the most of the log first.
+    pub(super) fn give_up_lead(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+        let Some(confined) = &self.confined else { return };
+        if !self.is_leader() || self.transfer.is_some() || now < confined.next_attempt {
+            return;
+        }
+        let prs = self.raw.raft.prs();
+        let voters = prs.conf().voters();
+        let mut others: Vec<(LogIndex, StoreId)> = prs
+            .iter()
+            .filter(|(&id, progress)| id != self.id && voters.contains(id) && self.is_active(id, progress))
+            .filter_map(|(&id, progress)| Some((progress.matched, self.store_of(id)?)))
+            .collect();
+        others.sort_by_key(|&(matched, store)| (std::cmp::Reverse(matched), store));
+        let Some(&(_, to)) = others.get(confined.attempts as usize % others.len().max(1)) else { return };
+        // The first round of attempts is quick.
+        let rounds = confined.attempts / others.len() as u64;
+        let elections =
+            1u64.checked_shl(rounds.min(63) as u32).unwrap_or(u64::MAX).min(HAND_OVER_ELECTIONS_MAX);
+        let pause = elections.saturating_mul(config.election_nanos());
+        if let Some(confined) = &mut self.confined {
+            confined.attempts += 1;
+            confined.next_attempt = now.saturating_add(pause);
+        }
+        self.transfer_leader(config, to, now, out);
+    }
+
+    /// Returns the first entry that is not handed out.
+    pub(super) fn withheld_from(&self) -> LogIndex {
+        self.confined.as_ref().map_or(LogIndex::MAX, |confined| confined.index)
+    }
+
+    /// Returns the reason why no region can be recovered from this peer's log. The recovery is an
+    /// entry behind the one at which the peer is quarantined, so it would have no effect.
+    pub(super) fn unfit_by_quarantine(&self) -> Option<Unfit> {
+        self.confined.as_ref().map(|confined| match confined.may_lead {
+            true => Unfit::Quarantined { index: confined.index },
+            false => Unfit::RowsDiffer,
+        })
+    }
+
+    /// Returns whether nothing more is handed out.
+    pub(super) fn is_withholding(&self) -> bool {
+        self.handed.saturating_add(1) >= self.withheld_from()
+    }
+
+    /// Shows committed entries that are not handed out. Returns whether there are more.
+    pub(super) fn show_withheld(&mut self, out: &mut Outbox) -> bool {
+        let Some(confined) = &self.confined else { return false };
+        let log = &self.raw.raft.raft_log;
+        let (low, high) = (confined.shown + 1, log.committed.min(log.persisted) + 1);
+        if low >= high || self.applying.is_some() {
+            return false;
+        }
+        // A failed read stops the worker in this turn.
+        let entries = self.entries(low, high, Some(SHOWN_BYTES)).unwrap_or_default();
+        let Some(last) = entries.last().map(|entry| entry.index) else { return false };
+        let is_plain = |entry: &Entry| entry.context.is_empty() && !entry.data.is_empty();
+        let shown: Vec<(LogIndex, Bytes)> =
+            entries.into_iter().filter(is_plain).map(|entry| (entry.index, entry.data)).collect();
+        if let Some(confined) = &mut self.confined {
+            confined.shown = last;
+        }
+        if !shown.is_empty() {
+            out.later.push(Action::Withheld { region: self.region, entries: shown });
+        }
+        last + 1 < high
+    }
+
+    fn entries(&self, low: LogIndex, high: LogIndex, bytes_max: Option<u64>) -> Result<Vec<Entry>, Fatal> {
+        let log = &self.raw.raft.raft_log;
+        if low >= high {
+            return Ok(Vec::new());
+        }
+        let context = GetEntriesContext::empty(false);
+        log.slice(low, high, bytes_max, context)
+            .map_err(|error| Fatal::Consensus { region: self.region, reason: error.to_string() })
+    }
+}

@@ -1,0 +1,130 @@
+//! Claims about a quarantined peer: it appends and votes, and leads for orders at most.
+
+use super::*;
+use steelyard_replica::Unfit;
+
+fn quarantine(trio: &mut Trio, store: usize, index: u64) {
+    trio.step(store, Input::Quarantine { region: REGION, index, may_lead: true });
+}
+
+/// Ticks every store until the condition holds.
+fn tick_until(trio: &mut Trio, what: &str, holds: impl Fn(&Trio) -> bool) {
+    for _ in 0..600 {
+        if holds(trio) {
+            return;
+        }
+        (0..3).for_each(|store| trio.tick(store, 1));
+        trio.settle();
+    }
+    panic!("{what}");
+}
+
+#[test]
+fn a_quarantined_leader_hands_over_and_goes_on_appending() {
+    let mut trio = Trio::led();
+    let held = trio.last_and_term(0).0 + 1;
+    quarantine(&mut trio, 0, held);
+    trio.settle();
+    let leads = |trio: &Trio| (1..3).find(|store| trio.role(*store) == Role::Leader);
+    tick_until(&mut trio, "another store leads", |trio| leads(trio).is_some());
+    let leader = leads(&trio).unwrap();
+    trio.propose(leader, 1, b"one");
+    trio.settle();
+    // Without store 0 there is no majority: it appends and acknowledges.
+    let silent = 3 - leader;
+    trio.propose(leader, 2, b"two");
+    trio.settle_only(|to, _| to != silent as u64);
+    tick_until(&mut trio, "both are committed", |trio| {
+        let status = |store: usize| trio.nodes[store].worker.status(REGION, trio.now).unwrap();
+        status(leader).commit == status(leader).last && status(0).commit == status(leader).commit
+    });
+    let status = trio.nodes[0].worker.status(REGION, trio.now).unwrap();
+    assert!(status.is_quarantined && status.applied < held && status.commit > held, "{status:?}");
+    let shown = |payload: &[u8]| {
+        trio.saw(0, |action| {
+            matches!(action, Action::Withheld { entries, .. } if entries.iter().any(|(_, data)| data == payload))
+        })
+    };
+    assert!(shown(b"one") && shown(b"two"));
+    trio.step(0, Input::Release { region: REGION });
+    let status = trio.nodes[0].worker.status(REGION, trio.now).unwrap();
+    assert_eq!(status.applied, status.commit, "everything is handed out once it is released");
+}
+
+#[test]
+fn where_every_voter_is_quarantined_one_leads_for_orders_and_for_nothing_else() {
+    let mut trio = Trio::led();
+    let held = trio.last_and_term(0).0 + 1;
+    (0..3).for_each(|store| quarantine(&mut trio, store, held));
+    trio.settle();
+    // As after a restart of all: whoever led leads no more.
+    trio.nodes[0].seen.clear();
+    let isolated: Vec<(StoreId, StoreId, Message)> = std::mem::take(&mut trio.wire);
+    drop(isolated);
+    let mut token = 10;
+    let committed = |trio: &Trio| {
+        let is_order = |action: &Action| matches!(action, Action::Withheld { entries, .. } if entries.iter().any(|(_, data)| data == "order"));
+        (0..3).all(|store| trio.saw(store, is_order))
+    };
+    for _ in 0..600 {
+        if committed(&trio) {
+            break;
+        }
+        if let Some(leader) = (0..3).find(|store| trio.role(*store) == Role::Leader) {
+            token += 1;
+            trio.propose(leader, token, b"command");
+            assert!(trio.refusal(leader, token).is_some(), "no command is taken");
+            let payload = Bytes::from_static(b"order");
+            trio.step(leader, Input::ProposeOrder { region: REGION, token: 1000 + token, payload });
+        }
+        (0..3).for_each(|store| trio.tick(store, 1));
+        trio.settle();
+    }
+    assert!(committed(&trio), "an order is committed");
+    assert!(
+        (0..3).all(|store| !trio.saw(store, |action| matches!(action, Action::Lease { until: Some(_), .. })))
+    );
+    (0..3).for_each(|store| trio.step(store, Input::Release { region: REGION }));
+    let status = |store: usize| trio.nodes[store].worker.status(REGION, trio.now).unwrap();
+    assert!((0..3).all(|store| status(store).applied == status(store).commit && status(store).commit >= held));
+}
+
+#[test]
+fn no_region_is_recovered_from_a_quarantined_peer_and_one_that_survives_follows() {
+    let mut trio = recovery::two_of_five(0);
+    let held = trio.last_and_term(0).0;
+    trio.step(0, Input::Quarantine { region: REGION, index: held, may_lead: true });
+    let (quarantined, kept) = (recovery::report(&mut trio, 0), recovery::report(&mut trio, 1));
+    assert_eq!(quarantined.unfit, Some(Unfit::Quarantined { index: held }));
+    assert_eq!((kept.unfit, quarantined.ends_as), (None, kept.ends_as.clone()));
+    let term = kept.term.max(quarantined.term) + 9;
+    let own = recovery::recovery(0, &[2, 3, 4], kept.commit, kept.last);
+    recovery::promise(&mut trio, 0, term, 1).unwrap();
+    let refused = Err(RecoveryRefusal::Unfit(Unfit::Quarantined { index: held }));
+    assert_eq!(recovery::recover(&mut trio, 0, term, &own), refused);
+    // It promises itself to a sound keeper, and follows that one's log.
+    for store in [0, 1] {
+        recovery::promise(&mut trio, store, term + 9, 2).unwrap();
+    }
+    let order = recovery::recovery(1, &[2, 3, 4], kept.commit, kept.last);
+    recovery::recover(&mut trio, 1, term + 9, &order).unwrap();
+    for _ in 0..20 {
+        trio.tick(1, 1);
+        trio.settle_only(|to, _| to < 2);
+    }
+    assert_eq!(trio.role(1), Role::Leader);
+    let status = |trio: &Trio, store: usize| trio.nodes[store].worker.status(REGION, trio.now).unwrap();
+    let (follower, leader) = (status(&trio, 0), status(&trio, 1));
+    assert_eq!((follower.commit, follower.leader), (leader.commit, Some(1)));
+    assert!(follower.is_quarantined && follower.applied < held, "{follower:?}");
+    // The recovery counts in what its log ends as, although nothing of it is executed.
+    assert_eq!(recovery::report(&mut trio, 0).ends_as.recoveries, std::slice::from_ref(&order));
+}
+
+#[test]
+fn a_region_is_not_recovered_from_rows_that_differ() {
+    let mut trio = recovery::two_of_five(0);
+    let index = trio.last_and_term(0).0 + 1;
+    trio.step(0, Input::Quarantine { region: REGION, index, may_lead: false });
+    assert_eq!(recovery::report(&mut trio, 0).unfit, Some(Unfit::RowsDiffer));
+}

@@ -1,0 +1,310 @@
+//! Peers that are quarantined, entries that fail, and a simulated operator who decides about both.
+
+use std::collections::BTreeMap;
+
+use cluster::{Cause, Mark, Quarantine};
+use command::order::Order;
+use node::lifecycle::Job;
+use node::{Input, Outcome, ToApply, Work as Proposal};
+use placement::{Operator, Reason};
+use types::{LogIndex, RegionDescriptor, RegionId, StoreId, META_REGION};
+
+use super::{Asker, Process, ToShard};
+use crate::clock::{MILLISECOND, SECOND};
+use crate::observation::Observation;
+use crate::world::{Asked, Event, Packet, World};
+
+/// The state of a region's peer on a store, as an operator finds it.
+#[derive(Clone, Debug)]
+enum Standing {
+    Away,
+    NoRows,
+    Applied(LogIndex),
+    Held(Quarantine),
+}
+
+impl Process {
+    /// Returns the quarantined peers, for heartbeats.
+    pub(super) fn quarantined(&self) -> Vec<(RegionId, Quarantine)> {
+        let held =
+            |(region, shared): (&RegionId, &super::Shared)| Some((*region, shared.quarantine.clone()?));
+        self.regions.iter().filter_map(held).collect()
+    }
+}
+
+impl World {
+    /// Takes over the marks that the last process left.
+    pub(super) fn load_marks(&mut self, id: StoreId, marks: BTreeMap<RegionId, Mark>) {
+        let boot = self.boot(id);
+        for (region, mark) in marks {
+            let Some(process) = self.process(id) else { return };
+            process.execution.load_mark(region, mark.clone());
+            let input = Input::Held { region, mark };
+            self.publish_quarantine(id, &input);
+            self.note_quarantine(id, &input);
+            if let Some(process) = self.process(id) {
+                process.shard.step(input, boot);
+            }
+        }
+    }
+
+    pub(super) fn begin_life(&mut self, id: StoreId, job: Job) {
+        let Some(process) = self.process(id) else { return };
+        if matches!(job, Job::Replace { .. } | Job::End { .. }) {
+            process.checks.withdraw(id, job.region());
+        }
+        if let Some(job) = process.execution.begin(job) {
+            self.carry_on_life(id, job);
+        }
+    }
+
+    pub(super) fn carry_on_life(&mut self, id: StoreId, job: Job) {
+        let region = job.region();
+        if let Job::Hold { mark, .. } = &job {
+            self.publish_quarantine(id, &Input::Held { region, mark: mark.clone() });
+        }
+        let Some(process) = self.process(id) else { return };
+        process.lives.extend(job.steps().into_iter().map(|step| (region, step)));
+        self.wake_lives(id);
+    }
+
+    /// Publishes a quarantine to readers and heartbeats.
+    fn publish_quarantine(&mut self, id: StoreId, input: &ToShard) {
+        let Input::Held { region, mark } = input else { return };
+        let Some(held) = &mark.held else { return };
+        self.say(&format!("store {id} is quarantined in region {region} at {}: {held:?}", held.index));
+        let Some(process) = self.process(id) else { return };
+        if let Some(shared) = process.regions.get_mut(region) {
+            shared.replacements += 1;
+            shared.quarantine = Some(held.clone());
+        }
+    }
+
+    /// Tells the apply queue what the worker is told about a quarantine.
+    pub(super) fn note_quarantine(&mut self, id: StoreId, input: &ToShard) {
+        match input {
+            Input::Held { region, mark } => {
+                let Some(held) = &mark.held else { return };
+                let (region, index) = (*region, held.index);
+                self.tally.quarantined += 1;
+                self.observe(&Observation::Held { store: id, region, index });
+                self.with_apply_queue(id, |queue, threads| queue.stop(region, index, threads));
+                if !std::mem::replace(&mut self.is_attended, true) {
+                    self.schedule(SECOND, Event::Attend);
+                }
+            }
+            Input::Released { region, .. } => {
+                let region = *region;
+                self.observe(&Observation::Released { store: id, region });
+                self.say(&format!("store {id} goes on in region {region}"));
+                self.with_apply_queue(id, |queue, _| queue.go_on(region));
+                let Some(process) = self.process(id) else { return };
+                if let Some(shared) = process.regions.get_mut(&region) {
+                    shared.quarantine = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn leave_unanswered(&mut self, id: StoreId, entries: Vec<ToApply<Asker>>) {
+        for client in entries.into_iter().filter_map(|apply| apply.waiting).flat_map(|one| one.clients()) {
+            self.answer(id, client, Outcome::Unknown);
+        }
+    }
+
+    pub(crate) fn fail_entry(&mut self) {
+        if self.plan.is_over {
+            return;
+        }
+        let pause = self.rng.between(1500, 8000) * MILLISECOND;
+        self.schedule(pause, Event::FailEntry);
+        let ids: Vec<StoreId> = self.stores.keys().copied().collect();
+        let led: Vec<(StoreId, RegionId)> = ids
+            .iter()
+            .flat_map(|&id| self.stores[&id].led().into_iter().map(move |region| (id, region)))
+            .collect();
+        let Some((id, region)) = self.rng.pick(&led) else { return };
+        let mut stores = Vec::new();
+        if self.rng.chance(60) {
+            stores.extend(self.rng.pick(&ids));
+            stores.extend(self.rng.pick(&ids).filter(|_| self.rng.chance(30)));
+        }
+        self.tally.fault(if stores.is_empty() { "entry fails everywhere" } else { "entry fails on a store" });
+        self.say(&format!("an entry of region {region} is to fail on {stores:?}"));
+        let order = Order::Fail { by_panic: false, stores };
+        self.submit(id, region, Proposal::Order(order), Asker::Meta);
+    }
+
+    /// Decides about each region with quarantined peers as docs/OPERATING.md says.
+    pub(crate) fn attend(&mut self) {
+        let pause = self.rng.between(500, 2500) * MILLISECOND;
+        self.schedule(pause, Event::Attend);
+        let processes = self.stores.values().filter_map(|store| store.process.as_ref());
+        let mut newest: BTreeMap<RegionId, RegionDescriptor> = BTreeMap::new();
+        for shared in processes.flat_map(|process| process.regions.values()) {
+            let known = newest.entry(shared.descriptor.id).or_insert_with(|| shared.descriptor.clone());
+            if shared.descriptor.epoch.is_newer_than(known.epoch) {
+                *known = shared.descriptor.clone();
+            }
+        }
+        for (region, descriptor) in newest.clone() {
+            if let Some(heir) = newest.values().find(|heir| heir.absorbed.contains(&region)) {
+                self.attend_merged(region, heir);
+                continue;
+            }
+            let peers: Vec<(StoreId, Standing)> =
+                descriptor.peers.iter().map(|peer| (peer.store, self.standing(peer.store, region))).collect();
+            if peers.iter().any(|(_, standing)| matches!(standing, Standing::Held(_))) {
+                self.attend_region(&descriptor, &peers);
+            }
+        }
+    }
+
+    /// A region has merged away, and a quarantined peer of it holds up its heir's peer on the same
+    /// store.
+    fn attend_merged(&mut self, region: RegionId, heir: &RegionDescriptor) {
+        for id in heir.peers.iter().map(|peer| peer.store) {
+            if let Standing::Held(_) = self.standing(id, region) {
+                return self.refill(heir, id);
+            }
+        }
+    }
+
+    /// Returns whether a peer of a running store is quarantined.
+    pub(crate) fn has_quarantined(&self) -> bool {
+        let processes = self.stores.values().filter_map(|store| store.process.as_ref());
+        processes.flat_map(|process| process.regions.values()).any(|shared| shared.quarantine.is_some())
+    }
+
+    fn standing(&self, id: StoreId, region: RegionId) -> Standing {
+        let process = self.stores.get(&id).and_then(|store| store.process.as_ref());
+        let Some(process) = process else { return Standing::Away };
+        match process.regions.get(&region).filter(|shared| shared.is_local) {
+            None => Standing::NoRows,
+            Some(shared) => match &shared.quarantine {
+                Some(held) => Standing::Held(held.clone()),
+                None => Standing::Applied(shared.applied),
+            },
+        }
+    }
+
+    fn attend_region(&mut self, descriptor: &RegionDescriptor, peers: &[(StoreId, Standing)]) {
+        let region = descriptor.id;
+        let held: Vec<(StoreId, Quarantine)> = peers
+            .iter()
+            .filter_map(|(id, standing)| match standing {
+                Standing::Held(held) => Some((*id, held.clone())),
+                _ => None,
+            })
+            .collect();
+        let Some((first, quarantine)) = held.first().cloned() else { return };
+        if self.rng.chance(15) {
+            let read_only = self.rng.chance(70);
+            self.tell(first, Input::ReadOnly { region, read_only });
+        }
+        let is_upgraded = self.stores.values().all(|store| store.is_upgraded);
+        // An entry for which a skip was ordered is not retried: both could happen, on different
+        // stores.
+        let may_retry = !self.skips_asked.contains(&(region, quarantine.index));
+        if quarantine.cause != Cause::Rows && is_upgraded && may_retry {
+            self.tally.retries += 1;
+            self.retry_all(region, &held);
+        }
+        let is_at = |(_, standing): &(StoreId, Standing)| match standing {
+            Standing::Held(held) => (held.index, held.cause) == (quarantine.index, Cause::Entry),
+            // It takes a snapshot of the rows before the entry, and comes to the entry.
+            Standing::NoRows | Standing::Away | Standing::Applied(_) => false,
+        };
+        // A store that is lost for good does not come back with the entry executed. An unclean peer
+        // takes no part, and answers nobody.
+        let is_lost = |id: &StoreId| {
+            self.stores.get(id).is_none_or(|store| store.is_lost) || self.is_unclean(descriptor, *id)
+        };
+        // Different entries failed on different stores, or the only voter's did: no voter is left
+        // to lead a change.
+        let voters: Vec<StoreId> = descriptor.voters().collect();
+        let is_well = |(id, standing): &(StoreId, Standing)| {
+            !is_lost(id) && voters.contains(id) && !matches!(standing, Standing::Held(_) | Standing::NoRows)
+        };
+        if !peers.iter().any(is_well) && !peers.iter().filter(|(id, _)| !is_lost(id)).all(is_at) {
+            return if is_upgraded { self.retry_all(region, &held) } else { self.upgrade() };
+        }
+        let standing: Vec<_> = peers.iter().filter(|(id, _)| !is_lost(id)).cloned().collect();
+        if standing.iter().all(is_at) {
+            match self.rng.chance(50) {
+                true => self.order_skip(region, quarantine.index),
+                false if !may_retry => self.order_skip(region, quarantine.index),
+                // It may fail again.
+                false if self.rng.chance(30) => self.tell(first, Input::Retry { region }),
+                false if self.rng.chance(30) => self.upgrade(),
+                false => {}
+            }
+            return;
+        }
+        // Another peer has gone on with the entry, or knows better about the rows: this one is made
+        // anew.
+        let has_passed = |standing: &Standing, index: LogIndex| match standing {
+            Standing::Held(other) => other.index > index,
+            Standing::Applied(applied) => *applied >= index,
+            Standing::Away | Standing::NoRows => false,
+        };
+        let behind = held.iter().find(|(id, held)| {
+            held.cause == Cause::Rows
+                || standing.iter().any(|(other, standing)| other != id && has_passed(standing, held.index))
+        });
+        if let Some((from, _)) = behind.cloned() {
+            self.tell(from, Input::Admit { region });
+            self.refill(descriptor, from);
+        }
+    }
+
+    fn retry_all(&mut self, region: RegionId, held: &[(StoreId, Quarantine)]) {
+        for (id, held) in held {
+            if !self.skips_asked.contains(&(region, held.index)) {
+                self.tell(*id, Input::Retry { region });
+            }
+        }
+    }
+
+    fn order_skip(&mut self, region: RegionId, index: LogIndex) {
+        let ids: Vec<StoreId> = self.stores.keys().copied().collect();
+        let Some(leader) = ids.into_iter().find(|id| self.stores[id].led().contains(&region)) else { return };
+        self.tally.skips += 1;
+        self.skips_asked.insert((region, index));
+        self.say(&format!("entry {index} of region {region} is to be skipped"));
+        self.submit(leader, region, Proposal::Order(Order::Skip(index)), Asker::Meta);
+    }
+
+    /// Gives every store a program that executes the entry. A quarantine outlasts that.
+    fn upgrade(&mut self) {
+        let ids: Vec<StoreId> = self.stores.keys().copied().collect();
+        for (at, id) in ids.into_iter().enumerate() {
+            self.store_mut(id).is_upgraded = true;
+            if self.stores[&id].process.is_some() {
+                self.crash(id, false);
+                let down = (50 + 400 * at as u64) * MILLISECOND;
+                self.schedule(down, Event::Start { store: id });
+            }
+        }
+        self.say("every store is upgraded");
+    }
+
+    fn refill(&mut self, descriptor: &RegionDescriptor, from: StoreId) {
+        let region = descriptor.id;
+        let ids: Vec<StoreId> = self.stores.keys().copied().collect();
+        let Some(leader) = ids.iter().copied().find(|id| self.stores[id].led().contains(&META_REGION)) else {
+            return;
+        };
+        let reason = Reason::Requested;
+        let spare = ids.iter().copied().find(|id| {
+            !descriptor.has_peer_on(*id) && self.stores[id].process.is_some() && !self.stores[id].is_removed
+        });
+        let operator = match spare.filter(|_| self.rng.chance(50)) {
+            Some(to) => Operator::AddPeer { region, to, reason },
+            None => Operator::RemovePeer { region, from, reason },
+        };
+        self.tally.refills += 1;
+        self.send(leader, leader, Packet::Asked(Asked::Operator(operator)));
+    }
+}

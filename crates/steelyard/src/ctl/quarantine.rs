@@ -1,0 +1,184 @@
+//! `ctl quarantine`: peers that do not execute their region's log, and what is to become of them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use client::admin::AdminClient;
+use client::table::{Align, Table};
+use server::admin::{FailRequest, QuarantineRequest, QuarantineRow, RegionRequest, RegionRow};
+
+use super::{get, post, Answer};
+
+/// Time that a refill waits for the peer to be removed.
+const REMOVAL: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(200);
+
+#[derive(clap::Subcommand)]
+pub enum QuarantineCommand {
+    /// The quarantined peers, each with the entry that it does not execute
+    List,
+    /// Have all peers of a region skip an entry that none of them can execute
+    Skip {
+        region: u64,
+        index: u64,
+        /// Also if a store that has a peer does not answer
+        #[arg(long)]
+        force: bool,
+    },
+    /// Execute the entry again, after the program was replaced: on every store, or on one
+    Retry {
+        region: u64,
+        #[arg(long, value_name = "STORE")]
+        store: Option<u64>,
+    },
+    /// Serve the rows of quarantined peers to connections that said READONLY
+    ReadOnly {
+        region: u64,
+        /// Serve them no longer
+        #[arg(long)]
+        off: bool,
+    },
+    /// Give a quarantined peer new rows, by a snapshot from its region's leader
+    Refill { region: u64, store: u64 },
+}
+
+/// An entry that fails on purpose.
+#[derive(clap::Args)]
+pub struct Fail {
+    region: u64,
+    /// By a panic in place of an error
+    #[arg(long)]
+    panic: bool,
+    /// On these stores only
+    #[arg(long, value_name = "STORE", value_delimiter = ',')]
+    store: Vec<u64>,
+}
+
+pub fn answer(client: &AdminClient, command: QuarantineCommand) -> anyhow::Result<Answer> {
+    match command {
+        QuarantineCommand::List => {
+            let rows: Vec<QuarantineRow> = get(client, "quarantine")?;
+            let text = match rows.is_empty() {
+                true => "no peer is quarantined\n".to_owned(),
+                false => table(&rows).to_string(),
+            };
+            Answer::of(&rows, text)
+        }
+        QuarantineCommand::Skip { region, index, force } => {
+            let request = QuarantineRequest::Skip { index, force };
+            decide(client, region, request, format!("region {region} skips entry {index} on every peer\n"))
+        }
+        QuarantineCommand::Retry { region, store } => {
+            let place = store.map_or("on every store".to_owned(), |store| format!("on store {store}"));
+            let text = format!("region {region} executes the entry again {place}\n");
+            decide(client, region, QuarantineRequest::Retry { on: store }, text)
+        }
+        QuarantineCommand::ReadOnly { region, off } => {
+            let text = match off {
+                false => format!("the quarantined peers of region {region} serve READONLY connections\n"),
+                true => format!("the quarantined peers of region {region} serve nothing\n"),
+            };
+            decide(client, region, QuarantineRequest::ReadOnly { read_only: !off }, text)
+        }
+        QuarantineCommand::Refill { region, store } => refill(client, region, store),
+    }
+}
+
+pub fn fail(client: &AdminClient, Fail { region, panic, store }: Fail) -> anyhow::Result<Answer> {
+    let request = FailRequest { by_panic: panic, stores: store };
+    let done = post(client, &format!("regions/{region}/fail"), serde_json::to_value(request)?)?;
+    Answer::of(&done, format!("an entry that fails is in the log of region {region}\n"))
+}
+
+fn decide(
+    client: &AdminClient,
+    region: u64,
+    request: QuarantineRequest,
+    text: String,
+) -> anyhow::Result<Answer> {
+    let done = post(client, &format!("regions/{region}/quarantine"), serde_json::to_value(request)?)?;
+    Answer::of(&done, text)
+}
+
+/// Has the peer removed, waits until it is, and has one made on the same store again.
+fn refill(client: &AdminClient, region: u64, store: u64) -> anyhow::Result<Answer> {
+    let request = QuarantineRequest::Refill { from: store };
+    let done = post(client, &format!("regions/{region}/quarantine"), serde_json::to_value(request)?)?;
+    let deadline = Instant::now() + REMOVAL;
+    loop {
+        let rows: Vec<RegionRow> = get(client, "regions")?;
+        let held: Vec<QuarantineRow> = get(client, "quarantine")?;
+        let row = rows.iter().find(|row| row.id == region);
+        let row = row.ok_or_else(|| anyhow!("region {region} is gone"))?;
+        let has_peer = row.peers.iter().any(|peer| peer.store == store);
+        let is_held = held.iter().any(|row| (row.region, row.store) == (region, store));
+        if !has_peer && !is_held {
+            break;
+        }
+        if has_peer && !is_held {
+            // Placement was quicker.
+            return Answer::of(&done, format!("region {region} has a new peer on store {store}\n"));
+        }
+        if Instant::now() >= deadline {
+            return Err(anyhow!(
+                "the peer of region {region} on store {store} is not removed yet: see ctl operators --history"
+            ));
+        }
+        std::thread::sleep(LOOK);
+    }
+    let add = serde_json::to_value(RegionRequest::AddPeer { to: store })?;
+    // Placement may have begun it, and then this is refused.
+    let added = post(client, &format!("regions/{region}/change"), add);
+    let text = match added {
+        Ok(_) => format!("region {region} gets a new peer on store {store}\n"),
+        Err(error) => {
+            format!("the peer of region {region} on store {store} is removed; a new one is up to placement: {error}\n")
+        }
+    };
+    Answer::of(&done, text)
+}
+
+fn table(rows: &[QuarantineRow]) -> Table {
+    let mut table = Table::new([
+        ("region", Align::Right),
+        ("store", Align::Right),
+        ("entry", Align::Right),
+        ("cause", Align::Left),
+        ("reads", Align::Left),
+        ("what", Align::Left),
+        ("error", Align::Left),
+    ]);
+    for row in rows {
+        table.row([
+            row.region.to_string(),
+            row.store.to_string(),
+            row.index.to_string(),
+            row.cause.clone(),
+            if row.read_only { "READONLY" } else { "none" }.to_owned(),
+            row.what.clone(),
+            row.error.clone(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarantined_peer_is_shown_with_its_entry() {
+        let row = QuarantineRow {
+            region: 3,
+            store: 1,
+            index: 77,
+            cause: "entry".into(),
+            read_only: false,
+            what: "set \"k\"".into(),
+            error: "panic: no".into(),
+        };
+        let lines = table(&[row]).lines();
+        let words: Vec<&str> = lines[1].split_whitespace().collect();
+        assert_eq!(words.join(" "), "3 1 77 entry none set \"k\" panic: no");
+    }
+}
