@@ -16,6 +16,7 @@ mod records;
 mod screen;
 mod story;
 mod verify;
+mod waits;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -71,15 +71,14 @@ pub async fn kill(story: &mut Story, load: &Load) -> anyhow::Result<()> {
     note(
         story,
         format!(
-            "In the {:.0} s after the kill {} commands were answered, the slowest in {}; {} writes have an \
-             unknown outcome.",
+            "In the {:.0} s after the kill {} commands were answered, the slowest in {}; {} got no answer.",
             took.as_secs_f64(),
             count(window.operations() as f64),
             micros(window.longest as f64),
             count(window.unknown as f64)
         ),
     );
-    story.painter.tell(&screen::stores(&story.scene));
+    story.tell(&screen::stores(&story.scene));
     start_again(story, load, id).await
 }
 
@@ -97,7 +96,7 @@ fn questions(story: &Story, regions: &[RegionRow], store: u64) -> Vec<Call> {
 
 async fn start_again(story: &mut Story, load: &Load, id: u64) -> anyhow::Result<()> {
     let store = usize::try_from(id)?;
-    story.status(&format!("store {id} starts again"));
+    story.announce(&format!("store {id} starts again"));
     let started = Instant::now();
     story.cluster.stores[store].start()?;
     story.cluster.wait_until_ready(START_PATIENCE).await?;
@@ -123,13 +122,13 @@ async fn start_again(story: &mut Story, load: &Load, id: u64) -> anyhow::Result<
     note(
         story,
         format!(
-            "Store {id} was started again: it served after {:.1} s, had caught up after {:.1} s, and leads \
-             {leaders} regions.",
+            "Store {id} was started again: it served after {:.1} s, caught up after {:.1} s, and leads {leaders} \
+             regions.",
             serves.as_secs_f64(),
             caught_up.as_secs_f64()
         ),
     );
-    story.painter.tell(&screen::stores(&story.scene));
+    story.tell(&screen::stores(&story.scene));
     Ok(())
 }
 

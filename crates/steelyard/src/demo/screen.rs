@@ -31,6 +31,8 @@ pub struct Scene {
     pub elapsed: Duration,
     /// Empty before the stores serve.
     pub stores: Vec<StoreLine>,
+    /// Numbers of regions whose writes wait for a sync of a kind of device.
+    pub waits: Vec<(String, usize)>,
     /// Number of regions: the most that a store can lead or hold.
     pub regions: usize,
     /// Commands that clients got answers to, per second. `None` without a load.
@@ -66,8 +68,8 @@ pub struct Score {
     pub ops_per_s: f64,
     pub mean_us: f64,
     pub p99_us: f64,
-    /// The busy share of this machine's CPUs, from 0 to 1.
-    pub cpu_busy: Option<f64>,
+    /// Cores that all stores use together.
+    pub store_cores: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,38 +85,43 @@ pub struct Proof {
     pub lines: Vec<String>,
 }
 
-/// Returns the whole screen. If it has more than `rows` lines, less important ones are left out.
+/// Time for which a move is shown where there is no room for all.
+const MOVE_SHOWN: Duration = Duration::from_secs(4);
+
+/// Returns the whole screen, with at most `rows` lines. Where that is too few, empty lines go
+/// first. Then moves are shown in turn, and at last not at all.
 pub fn lines(scene: &Scene, rows: usize) -> Vec<Line> {
-    let reasons = moves(&scene.moves);
-    // After the kill the reasons are known, and the space is needed.
-    let briefly: Vec<Line> = reasons.iter().take(1).cloned().collect();
-    let all = |moves: &[Line]| {
-        let panels = [
-            header(scene),
-            stores(scene),
-            gain(scene),
-            moves.to_vec(),
-            kill(scene),
-            scene.proof.as_ref().map(proof).unwrap_or_default(),
-            scene.hints.iter().flat_map(|hint| wrapped(hint, "  ")).collect(),
-        ];
-        let mut lines: Vec<Line> = Vec::new();
-        for panel in panels.into_iter().filter(|panel| !panel.is_empty()) {
-            if !lines.is_empty() {
-                lines.push(Line::default());
-            }
-            lines.extend(panel);
-        }
-        lines
+    let turn = scene.elapsed.as_secs() / MOVE_SHOWN.as_secs();
+    let in_turn = match scene.moves.told.len() as u64 {
+        0 => Vec::new(),
+        known => vec![scene.moves.told[(turn % known) as usize].clone()],
     };
-    let mut lines = all(&reasons);
-    if lines.len() > rows {
-        lines = all(&briefly);
-    }
-    if lines.len() > rows {
-        lines.retain(|line| !line.text().is_empty());
-    }
+    let all = moves(&scene.moves);
+    let one = moves(&Moves { told: in_turn, ..scene.moves.clone() });
+    let screens = [panels(scene, all.clone(), true), panels(scene, all, false), panels(scene, one, false)];
+    let fits = screens.into_iter().find(|lines| lines.len() <= rows);
+    let mut lines = fits.unwrap_or_else(|| panels(scene, Vec::new(), false));
     lines.truncate(rows);
+    lines
+}
+
+fn panels(scene: &Scene, moves: Vec<Line>, apart: bool) -> Vec<Line> {
+    let panels = [
+        header(scene),
+        stores(scene),
+        gain(scene),
+        moves,
+        kill(scene),
+        scene.proof.as_ref().map(proof).unwrap_or_default(),
+        scene.hints.iter().flat_map(|hint| wrapped(hint, "  ")).collect(),
+    ];
+    let mut lines: Vec<Line> = Vec::new();
+    for panel in panels.into_iter().filter(|panel| !panel.is_empty()) {
+        if apart && !lines.is_empty() {
+            lines.push(Line::default());
+        }
+        lines.extend(panel);
+    }
     lines
 }
 
@@ -150,6 +157,14 @@ pub fn stores(scene: &Scene) -> Vec<Line> {
     );
     let mut lines = vec![Line::new(Tone::Faint, heading)];
     lines.extend(scene.stores.iter().map(|store| store_line(store, scene.regions).cut(WIDTH)));
+    if !scene.waits.is_empty() {
+        let part = |(device, number): &(String, usize)| {
+            format!("{device} ({})", plural(*number, "region", "regions"))
+        };
+        let parts: Vec<String> = scene.waits.iter().map(part).collect();
+        let text = format!("  The slowest sync that a write waits for: {}.", parts.join(", "));
+        lines.push(Line::new(Tone::Title, text).cut(WIDTH));
+    }
     lines
 }
 
@@ -191,13 +206,14 @@ fn bar(share: f64) -> String {
 pub fn gain(scene: &Scene) -> Vec<Line> {
     let Some(even) = &scene.even else { return Vec::new() };
     let row = |name: &str, cells: [String; 4]| {
-        let [rate, mean, p99, cpu] = cells;
-        format!("{name:24}{rate:>12}{mean:>12}{p99:>12}{cpu:>16}")
+        let [rate, mean, p99, cores] = cells;
+        format!("{name:24}{rate:>12}{mean:>12}{p99:>12}{cores:>20}")
     };
-    let heading = row("same load and devices", ["ops/s", "mean", "p99", "machine's CPU"].map(String::from));
+    let heading =
+        row("same load and devices", ["ops/s", "mean", "p99", "cores of all stores"].map(String::from));
     let measured = |name: &str, score: &Score| {
-        let cpu = score.cpu_busy.map_or("-".into(), |busy| format!("{:.0}%", busy.clamp(0.0, 1.0) * 100.0));
-        row(name, [count(score.ops_per_s), micros(score.mean_us), micros(score.p99_us), cpu])
+        let cores = score.store_cores.map_or("-".into(), |cores| format!("{cores:.1}"));
+        row(name, [count(score.ops_per_s), micros(score.mean_us), micros(score.p99_us), cores])
     };
     let mut lines = vec![
         Line::new(Tone::Faint, heading).cut(WIDTH),
@@ -233,10 +249,13 @@ pub fn moves(moves: &Moves) -> Vec<Line> {
         plural(moves.copies, "copy", "copies")
     );
     let mut lines = vec![Line::new(Tone::Faint, heading).cut(WIDTH)];
-    for told in &moves.told {
-        lines.extend(wrapped(&told.what, "  "));
-        lines.extend(wrapped(&told.reason, "      "));
-    }
+    lines.extend(moves.told.iter().flat_map(told));
+    lines
+}
+
+fn told(told: &Told) -> Vec<Line> {
+    let mut lines = wrapped(&told.what, "  ");
+    lines.extend(wrapped(&told.reason, "      "));
     lines
 }
 

@@ -17,6 +17,7 @@ use super::load::{Load, Window};
 use super::painter::Painter;
 use super::records::{self, Record};
 use super::screen::{self, plural, Line, Moves, Scene, Score, StoreLine, Tone};
+use super::waits::{waits, Syncs};
 use super::{kill, loading, moves, verify, Demo};
 use crate::ctl::unix_ms;
 use crate::playground::cluster::{choose_place, Cluster};
@@ -60,16 +61,14 @@ pub async fn show(demo: Demo, painter: Painter) -> anyhow::Result<()> {
     let load = Load::start(story.client.clone(), story.records.clone(), usize::from(demo.clients));
     let window = Duration::from_secs(demo.seconds_per_policy);
     story.open(Chapter::Even);
-    story.scene.even = Some(story.measure("even", &load, window).await?);
-    story.painter.tell(&screen::stores(&story.scene));
+    story.switch("even", &load).await?;
+    story.scene.even = Some(story.measure(&load, window).await?);
     story.open(Chapter::Adaptive);
     let since = unix_ms();
-    let adaptive = story.measure("adaptive", &load, window).await?;
-    story.scene.adaptive = Some(adaptive);
-    story.painter.tell(&screen::stores(&story.scene));
+    story.switch("adaptive", &load).await?;
     story.learn_moves(since).await?;
-    story.gap();
-    story.painter.tell(&screen::gain(&story.scene));
+    story.scene.adaptive = Some(story.measure(&load, window).await?);
+    story.tell(&screen::gain(&story.scene));
     story.open(Chapter::Kill);
     kill::kill(&mut story, &load).await?;
     story.open(Chapter::Proof);
@@ -97,8 +96,12 @@ impl Story {
             device_speed: demo.device_speed,
         };
         let title = format!(
-            "Steelyard demo: {} stores, {} regions x {} copies, {} clients (half reads, half writes)",
-            layout.stores, layout.regions, layout.replicas, demo.clients
+            "Steelyard demo: {} stores, emulated devices at {} speed, {} regions x {} copies, {} clients",
+            layout.stores,
+            speed(demo.device_speed),
+            layout.regions,
+            layout.replicas,
+            demo.clients
         );
         let scene = Scene {
             title,
@@ -106,6 +109,7 @@ impl Story {
             status: String::new(),
             elapsed: Duration::ZERO,
             stores: Vec::new(),
+            waits: Vec::new(),
             regions: usize::from(layout.regions),
             ops_per_s: None,
             even: None,
@@ -131,13 +135,14 @@ impl Story {
         };
         story.painter.tell(&screen::wrapped(&story.scene.title, ""));
         story.open(Chapter::Start);
-        story.say(&format!("{} are emulated; {note}.", demo.devices));
-        let slower = match demo.device_speed < 1.0 {
-            true => format!("{} times slower than real ones", count(1.0 / demo.device_speed)),
-            false => format!("at {} of their real speed", demo.device_speed),
-        };
-        story.status(&format!("{} are emulated, {slower}: else this CPU is the limit", demo.devices));
-        story.say(&format!("They are {slower}, so that they and not this machine's CPU are the limit."));
+        let speed = speed(demo.device_speed);
+        story.announce(&format!("At {speed} speed devices, and not this machine's CPU, are the limit."));
+        story.say(&format!(
+            "The devices are emulated at {speed} of their real speed, so that they and not this machine's CPU \
+             are the limit: {}.",
+            story.cluster.layout.devices.join(", ")
+        ));
+        story.say(&note);
         story.cluster.wait_until_ready(START_PATIENCE).await?;
         story.say(&format!("All stores serve after {:.1} s.", started.elapsed().as_secs_f64()));
         let (mut records, source) = tokio::task::spawn_blocking(records::find).await??;
@@ -174,21 +179,28 @@ impl Story {
         Ok(())
     }
 
-    /// Switches the policy, waits until the cluster is quiet, and measures under load.
-    async fn measure(&mut self, policy: &'static str, load: &Load, time: Duration) -> anyhow::Result<Score> {
+    /// Switches the policy, and waits until the cluster is quiet.
+    async fn switch(&mut self, policy: &'static str, load: &Load) -> anyhow::Result<()> {
         self.with_admin(move |admin| admin.post::<Value>("/api/v1/policy", json!({ "policy": policy })))
             .await?;
         match self.settle("leaders and copies move", SETTLE_PATIENCE, Some(load)).await? {
+            Some(moved) if moved < LOOK => self.say("Leaders and copies are in place."),
             Some(moved) => {
                 self.say(&format!("Leaders and copies are in place after {:.1} s.", moved.as_secs_f64()));
             }
             None => self.say("Leaders or copies still move when the measurement begins."),
         }
+        Ok(())
+    }
+
+    /// Measures under load, and shows the stores at the end.
+    async fn measure(&mut self, load: &Load, time: Duration) -> anyhow::Result<Score> {
         self.watch("warming up", WARM_UP, load).await?;
         load.turn();
         let stores = self.watch("measuring", time, load).await?;
         let (window, took) = load.turn();
         self.say(&format!("Measured for {:.0} s. The stores at the end:", took.as_secs_f64()));
+        self.tell(&screen::stores(&self.scene));
         Ok(score(&window, took, &stores))
     }
 
@@ -280,8 +292,8 @@ impl Story {
         };
         let told = moves::choose(&moved, MOVES_TOLD, device_of);
         self.scene.moves = Moves { leaders, copies: moved.len() - leaders, told };
+        self.tell(&screen::moves(&self.scene.moves));
         self.gap();
-        self.painter.tell(&screen::moves(&self.scene.moves));
         self.paint();
         Ok(())
     }
@@ -328,6 +340,11 @@ impl Story {
             }
         };
         self.scene.stores = glance.stores.iter().map(line).collect();
+        let syncs = |store: &StoreLine| {
+            let syncs = Syncs { device: store.device.clone(), sync_us: store.sync_us?, is_up: store.is_up };
+            Some((store.id, syncs))
+        };
+        self.scene.waits = waits(&glance.regions, &self.scene.stores.iter().filter_map(syncs).collect());
         Ok(glance)
     }
 
@@ -375,9 +392,21 @@ impl Story {
         self.painter.paint(&self.scene);
     }
 
+    /// Shows what is being done, on a terminal, at once.
+    pub fn announce(&mut self, text: &str) {
+        text.clone_into(&mut self.scene.status);
+        self.paint();
+    }
+
     pub fn paint(&mut self) {
         self.scene.elapsed = self.started.elapsed();
         self.painter.paint_now(&self.scene);
+    }
+
+    /// Prints a panel below an empty line where there is no terminal.
+    pub fn tell(&self, lines: &[Line]) {
+        self.gap();
+        self.painter.tell(lines);
     }
 
     /// Prints an empty line where there is no terminal.
@@ -415,13 +444,31 @@ impl Pace {
     }
 }
 
+/// Formats a speed factor, such as `1/80`.
+fn speed(factor: f64) -> String {
+    let slower = (1.0 / factor).round();
+    match slower > 1.0 && (slower * factor - 1.0).abs() < 0.01 {
+        true => format!("1/{slower}"),
+        false => factor.to_string(),
+    }
+}
+
 fn score(window: &Window, took: Duration, stores: &[StoreRow]) -> Score {
-    // All stores share this machine, and each reports its CPUs.
-    let cpu_busy = stores.iter().filter_map(|store| store.cpu_busy).reduce(f64::max);
+    let store_cores = stores.iter().filter_map(|store| store.cpu_own_cores).reduce(|a, b| a + b);
     Score {
         ops_per_s: window.operations() as f64 / took.as_secs_f64(),
         mean_us: window.latency.mean(),
         p99_us: window.latency.value_at_quantile(0.99) as f64,
-        cpu_busy,
+        store_cores,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::speed;
+
+    #[test]
+    fn a_slowed_device_has_a_fraction_of_its_speed() {
+        assert_eq!([0.0125, 0.1, 1.0, 0.7, 2.0].map(speed), ["1/80", "1/10", "1", "0.7", "2"]);
     }
 }

@@ -18,7 +18,8 @@ const DESCRIBED_MAX: usize = 5;
 #[derive(Default)]
 struct Verified {
     records: u64,
-    written: u64,
+    /// Records that hold their last acknowledged write.
+    held: u64,
     open: u64,
     acknowledged: u64,
     wrong_reads: u64,
@@ -32,16 +33,16 @@ impl Verified {
         let holds = self.lost_count == 0 && self.wrong_reads == 0;
         let n = |number: u64| count(number as f64);
         let mut lines = vec![format!(
-            "{}: {} records were read back; clients had {} writes to {} of them acknowledged. Lost: {}.",
+            "{}: {} records were read back; {} of them hold the last of {} acknowledged writes. Lost: {}.",
             if holds { "No acknowledged write is lost" } else { "ACKNOWLEDGED WRITES ARE MISSING" },
             n(self.records),
+            n(self.held),
             n(self.acknowledged),
-            n(self.written),
             n(self.lost_count)
         )];
         lines.push(format!(
-            "Reads during the run that missed an acknowledged write: {}. Writes with an unknown outcome, \
-             which may be there or not: {}.",
+            "Reads during the run that missed an acknowledged write: {}. Writes without an answer, which may be \
+             there or not: {}.",
             n(self.wrong_reads),
             n(self.open)
         ));
@@ -81,13 +82,14 @@ async fn check(client: &ClusterClient, part: &[Record], expected: &[Expected], v
     let outcomes = client.call_many(&calls).await;
     for ((record, expected), outcome) in part.iter().zip(expected).zip(&outcomes) {
         verified.records += 1;
-        verified.written += u64::from(expected.acknowledged > 0);
         verified.open += expected.open.len() as u64;
-        if let Some(difference) = difference(record, expected, outcome) {
-            verified.lost_count += 1;
-            if verified.lost.len() < DESCRIBED_MAX {
-                verified.lost.push(format!("{}: {difference}", String::from_utf8_lossy(&record.key)));
-            }
+        let Some(difference) = difference(record, expected, outcome) else {
+            verified.held += u64::from(expected.acknowledged > 0);
+            continue;
+        };
+        verified.lost_count += 1;
+        if verified.lost.len() < DESCRIBED_MAX {
+            verified.lost.push(format!("{}: {difference}", String::from_utf8_lossy(&record.key)));
         }
     }
 }

@@ -24,10 +24,16 @@ fn scene() -> Scene {
             store(1, "high-end-ssd", 0, 12, 0.004),
             StoreLine { is_up: false, ..store(2, "plain-ssd", 0, 6, 1.0) },
         ],
+        waits: vec![("plain-ssd".into(), 1), ("high-end-ssd".into(), 23)],
         regions: 24,
         ops_per_s: Some(4512.0),
-        even: Some(Score { ops_per_s: 1194.0, mean_us: 53_800.0, p99_us: 225_200.0, cpu_busy: Some(0.61) }),
-        adaptive: Some(Score { ops_per_s: 4512.0, mean_us: 14_100.0, p99_us: 60_000.0, cpu_busy: None }),
+        even: Some(Score {
+            ops_per_s: 1194.0,
+            mean_us: 53_800.0,
+            p99_us: 225_200.0,
+            store_cores: Some(0.44),
+        }),
+        adaptive: Some(Score { ops_per_s: 4512.0, mean_us: 14_100.0, p99_us: 60_000.0, store_cores: None }),
         moves: Moves {
             leaders: 20,
             copies: 1,
@@ -55,10 +61,11 @@ store  device            sync  leaders           copies            device busy  
     0  nvm             400 us  ████████████  24  ████████████  24  ████········  31%      1,234
     1  high-end-ssd   82.4 ms  ············   0  ██████······  12  █···········   0%      1,234
     2  plain-ssd      82.4 ms  DOWN              ███·········   6
+  The slowest sync that a write waits for: plain-ssd (1 region), high-end-ssd (23 regions).
 
-same load and devices          ops/s        mean         p99   machine's CPU
-policy even                    1,194     53.8 ms    225.2 ms             61%
-policy adaptive                4,512     14.1 ms     60.0 ms               -
+same load and devices          ops/s        mean         p99 cores of all stores
+policy even                    1,194     53.8 ms    225.2 ms                 0.4
+policy adaptive                4,512     14.1 ms     60.0 ms                   -
 adaptive / even               3.78 x      0.26 x      0.27 x
 
 adaptive moved 20 leaders and 1 copy, among them, with the cluster's own reasons:
@@ -75,6 +82,7 @@ No acknowledged write is lost.";
 fn panels_appear_as_the_story_goes_on() {
     let start = Scene {
         stores: Vec::new(),
+        waits: Vec::new(),
         ops_per_s: None,
         even: None,
         moves: Moves::default(),
@@ -90,12 +98,8 @@ fn panels_appear_as_the_story_goes_on() {
 /// Returns a scene in which every number and text is as long as can be.
 fn extreme() -> Scene {
     let long = "store 18446744073709551615 ".repeat(20);
-    let score = Score {
-        ops_per_s: f64::MAX,
-        mean_us: f64::INFINITY,
-        p99_us: f64::NAN,
-        cpu_busy: Some(f64::INFINITY),
-    };
+    let score =
+        Score { ops_per_s: f64::MAX, mean_us: f64::INFINITY, p99_us: f64::NAN, store_cores: Some(f64::MAX) };
     let line = StoreLine {
         sync_us: Some(f64::MAX),
         ops_per_s: f64::MAX,
@@ -110,6 +114,7 @@ fn extreme() -> Scene {
             StoreLine { is_up: false, ..line.clone() },
             StoreLine { busy: Some(f64::NAN), sync_us: None, ..line },
         ],
+        waits: vec![(long.clone(), usize::MAX)],
         regions: 0,
         ops_per_s: Some(f64::MAX),
         even: Some(score),
@@ -139,29 +144,40 @@ fn no_line_is_wider_than_the_screen_whatever_the_values() {
 }
 
 #[test]
-fn a_screen_of_six_stores_fits_thirty_rows_until_the_kill() {
+fn six_stores_and_three_reasons_fit_thirty_rows_until_the_kill() {
     let six = Scene {
         stores: (0..6).map(|id| store(id, "nvm", 4, 12, 0.5)).collect(),
         moves: Moves {
-            told: vec![Told { what: "w".repeat(120), reason: "r ".repeat(90) }; 3],
+            told: vec![Told { what: "w".repeat(90), reason: "r ".repeat(90) }; 3],
             ..scene().moves
         },
         kill: Vec::new(),
         proof: None,
         ..scene()
     };
-    assert!(lines(&six, 30).len() <= 30);
-    assert!(texts(&six, 40).iter().any(|line| line.contains("r r r")));
+    let reasons = texts(&six, 30).iter().filter(|line| line.contains("r r r")).count();
+    assert_eq!(reasons, 6, "two lines each");
 }
 
 #[test]
-fn a_low_terminal_loses_reasons_first_and_is_never_overrun() {
-    let whole = lines(&scene(), 100).len();
-    let without_reasons = texts(&scene(), whole - 1);
-    assert!(!without_reasons.iter().any(|line| line.contains("it is faster")), "{without_reasons:?}");
-    assert!(without_reasons.iter().any(|line| line.contains("No acknowledged write")));
-    for rows in 0..whole {
-        assert!(lines(&scene(), rows).len() <= rows);
+fn a_low_terminal_shows_moves_in_turn_then_none_and_is_never_overrun() {
+    let told = |reason: &str| Told { what: "leader".into(), reason: reason.into() };
+    let moves = Moves { told: vec![told("first reason"), told("second reason")], ..scene().moves };
+    let scene = Scene { moves, ..scene() };
+    let whole = texts(&scene, 100);
+    let filled = whole.iter().filter(|line| !line.is_empty()).count();
+    assert_eq!(texts(&scene, whole.len() - 1).len(), filled, "empty lines go first");
+    let reasons = |elapsed, rows| {
+        let scene = Scene { elapsed: Duration::from_secs(elapsed), ..scene.clone() };
+        let text = texts(&scene, rows).join("\n");
+        assert!(text.contains("No acknowledged write"), "{text}");
+        (text.contains("first reason"), text.contains("second reason"))
+    };
+    assert_eq!(reasons(0, filled), (true, true));
+    assert_eq!([reasons(0, filled - 1), reasons(4, filled - 1)], [(true, false), (false, true)]);
+    assert_eq!(reasons(0, filled - 3), (false, false));
+    for rows in 0..whole.len() {
+        assert!(lines(&scene, rows).len() <= rows);
         assert!(lines(&extreme(), rows).len() <= rows);
     }
 }
