@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use client::process::Child;
-use stores::{alone, eventually, say, steelyard};
+use resp::Reply;
+use stores::wire::Wire;
+use stores::{alone, eventually, say, steelyard, within};
 
 /// Maximum width of a line.
 const WIDTH: usize = 100;
@@ -83,6 +85,39 @@ fn once_tells_the_whole_story_in_plain_text_and_succeeds_because_nothing_is_lost
         rest = &rest[at + part.len()..];
     }
     assert_eq!(stores_in(dir.path()), [0u32; 0], "no store is left");
+}
+
+#[test]
+fn a_record_that_is_not_as_acknowledged_fails_the_demonstration() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (port, told) = (port(), dir.path().join("told"));
+    let data = dir.path().join("data");
+    let mut command = demo(&data, port);
+    command.stdout(std::fs::File::create(&told).unwrap()).stderr(Stdio::null());
+    let mut child = Child::spawn("demo", &mut command).expect("the demonstration starts");
+    let text = || std::fs::read_to_string(&told).unwrap();
+    within(Duration::from_secs(120), || text().contains("== 4/6").then_some(())).expect("records are loaded");
+    // The forward port of store 0 serves every key.
+    let mut wire = Wire::open(([127, 0, 0, 1], port + 100).into());
+    let mut cursor = Reply::bulk("0");
+    let key = loop {
+        let Reply::Bulk(at) = &cursor else { panic!("{cursor:?}") };
+        let at = String::from_utf8(at.to_vec()).unwrap();
+        let Reply::Array(parts) = wire.call(&["SCAN", &at]) else { panic!("SCAN answers with two parts") };
+        if let Some(Reply::Array(keys)) = parts.get(1) {
+            if let Some(Reply::Bulk(key)) = keys.first() {
+                break String::from_utf8(key.to_vec()).unwrap();
+            }
+        }
+        cursor = parts[0].clone();
+    };
+    assert_eq!(wire.int(&["HSET", &key, "Sabotage", "1"]), 1);
+    let status =
+        within(Duration::from_secs(120), || child.ended()).expect("the demonstration ends by itself");
+    let text = text();
+    assert_eq!(status.code(), Some(1), "{text}");
+    assert!(text.contains("ACKNOWLEDGED WRITES ARE MISSING") && text.contains(&key), "{text}");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use server::admin::RegionRow;
 use types::slot_of_key;
 
 use super::load::{Load, VISITS};
-use super::screen;
-use super::story::Story;
+use super::screen::{self, plural};
+use super::story::{Story, LOOK};
 use crate::playground::START_PATIENCE;
 
 /// Maximum time until every region has another leader and answers.
@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(20);
 const WITHOUT: Duration = Duration::from_secs(4);
 /// Maximum time until the store that came back has no lag, and until leaders have returned to it.
 const CATCH_UP_PATIENCE: Duration = Duration::from_secs(60);
-const RETURN_PATIENCE: Duration = Duration::from_secs(20);
+const RETURN_PATIENCE: Duration = Duration::from_secs(15);
 
 pub async fn kill(story: &mut Story, load: &Load) -> anyhow::Result<()> {
     let glance = story.look().await?;
@@ -117,15 +117,25 @@ async fn start_again(story: &mut Story, load: &Load, id: u64) -> anyhow::Result<
         story.status(&format!("store {id} catches up: behind in {behind} regions"));
         tokio::time::sleep(POLL).await;
     };
-    story.settle("leaders return", RETURN_PATIENCE, Some(load)).await?;
-    let leaders = story.scene.stores.iter().find(|row| row.id == id).map_or(0, |row| row.leaders);
+    let leaders = |story: &Story| {
+        let row = story.scene.stores.iter().find(|row| row.id == id);
+        row.map_or(0, |row| row.leaders)
+    };
+    let waiting = Instant::now();
+    while leaders(story) == 0 && waiting.elapsed() < RETURN_PATIENCE {
+        story.watch("leaders return to the store that came back", LOOK, load).await?;
+    }
+    if leaders(story) > 0 {
+        story.settle("leaders return to the store that came back", RETURN_PATIENCE, Some(load)).await?;
+    }
+    let leaders = leaders(story);
     note(
         story,
         format!(
-            "Store {id} was started again: it served after {:.1} s, caught up after {:.1} s, and leads {leaders} \
-             regions.",
+            "Store {id} was started again: it served after {:.1} s, caught up after {:.1} s, and leads {}.",
             serves.as_secs_f64(),
-            caught_up.as_secs_f64()
+            caught_up.as_secs_f64(),
+            plural(leaders, "region", "regions")
         ),
     );
     story.tell(&screen::stores(&story.scene));

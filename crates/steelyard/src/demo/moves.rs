@@ -17,7 +17,7 @@ pub struct Told {
 /// Purposes of moves by operator and kind of reason, the most instructive first.
 const PURPOSES: &[(&str, &str, &str)] = &[
     ("transfer-leader", "wait", "writes wait for the leader's sync, which is shorter there"),
-    ("move-peer", "wait", "a majority then syncs without a slow device"),
+    ("move-peer", "wait", "a copy on a faster device shortens what writes wait for"),
     ("move-peer", "data-levels", "each store gets data by what its device can carry"),
     ("move-peer", "change-places", "two copies change places, and both regions keep a fast device"),
     ("move-peer", "full", "a full store sheds what is cold"),

@@ -244,7 +244,7 @@ pub fn moves(moves: &Moves) -> Vec<Line> {
         return Vec::new();
     }
     let heading = format!(
-        "adaptive moved {} and {}, among them, with the cluster's own reasons:",
+        "adaptive moved {} and {}, among them, with the reasons:",
         plural(moves.leaders, "leader", "leaders"),
         plural(moves.copies, "copy", "copies")
     );

@@ -32,7 +32,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Time under load before each measurement.
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Interval of the looks at the cluster.
-const LOOK: Duration = Duration::from_millis(300);
+pub const LOOK: Duration = Duration::from_millis(300);
 /// Number of moves that are explained.
 const MOVES_TOLD: usize = 3;
 
@@ -142,7 +142,7 @@ impl Story {
              are the limit: {}.",
             story.cluster.layout.devices.join(", ")
         ));
-        story.say(&note);
+        story.say(&(note.replacen("data", "Data", 1) + "."));
         story.cluster.wait_until_ready(START_PATIENCE).await?;
         story.say(&format!("All stores serve after {:.1} s.", started.elapsed().as_secs_f64()));
         let (mut records, source) = tokio::task::spawn_blocking(records::find).await??;

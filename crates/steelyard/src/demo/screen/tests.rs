@@ -68,7 +68,7 @@ policy even                    1,194     53.8 ms    225.2 ms                 0.4
 policy adaptive                4,512     14.1 ms     60.0 ms                   -
 adaptive / even               3.78 x      0.26 x      0.27 x
 
-adaptive moved 20 leaders and 1 copy, among them, with the cluster's own reasons:
+adaptive moved 20 leaders and 1 copy, among them, with the reasons:
   leader of region 3: a -> b
       it is faster
 
