@@ -33,6 +33,9 @@ const QUIET: Duration = Duration::from_secs(3);
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Interval of the looks at the cluster.
 pub const LOOK: Duration = Duration::from_millis(300);
+/// Maximum time until a store answers a request of an administrator. Under load, and while the meta
+/// region has no leader, that may take seconds.
+const ADMIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Number of moves that are explained.
 const MOVES_TOLD: usize = 3;
 
@@ -348,7 +351,7 @@ impl Story {
         Ok(glance)
     }
 
-    /// Asks the running stores in turn until one answers. The HTTP client blocks, so it has a
+    /// Asks the running stores in turn, again and again, until one answers. The HTTP client blocks, so it has a
     /// thread of its own.
     async fn with_admin<T: Send + 'static>(
         &self,
@@ -356,7 +359,8 @@ impl Story {
     ) -> anyhow::Result<T> {
         let running = self.cluster.stores.iter().filter(|store| store.pid().is_some());
         let admins: Vec<AdminClient> = running.map(|store| store.admin()).collect();
-        tokio::task::spawn_blocking(move || {
+        let deadline = Instant::now() + ADMIN_PATIENCE;
+        tokio::task::spawn_blocking(move || loop {
             let mut last = None;
             for admin in &admins {
                 match request(admin) {
@@ -364,10 +368,11 @@ impl Story {
                     Err(failure) => last = Some(failure),
                 }
             }
-            match last {
-                Some(failure) => Err(failure.into()),
-                None => bail!("no store runs"),
+            let Some(failure) = last else { bail!("no store runs") };
+            if Instant::now() >= deadline {
+                return Err(failure.into());
             }
+            std::thread::sleep(LOOK);
         })
         .await?
     }
