@@ -446,10 +446,17 @@ fn operator_row(entry: crate::cluster_state::OperatorEntry) -> OperatorRow {
         from: operator.from(),
         to: operator.to(),
         reason: operator.reason().to_string(),
+        reason_kind: reason_kind(operator.reason()),
         state: entry.state,
         started_unix_ms: entry.started_unix_ms,
         finished_unix_ms: entry.finished_unix_ms,
     }
+}
+
+/// Returns the name under which the kind of a reason is stored.
+fn reason_kind(reason: &placement::Reason) -> String {
+    let value = serde_json::to_value(reason).expect("plain data");
+    value["reason"].as_str().expect("a reason is tagged with its kind").to_owned()
 }
 
 impl AdminBackend for Backend {

@@ -123,6 +123,7 @@ mod tests {
             from: Some(0),
             to: Some(1),
             reason: "because".into(),
+            reason_kind: String::new(),
             state: "in flight".into(),
             started_unix_ms,
             finished_unix_ms,

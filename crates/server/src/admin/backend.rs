@@ -194,6 +194,10 @@ pub struct OperatorRow {
     pub from: Option<u64>,
     pub to: Option<u64>,
     pub reason: String,
+    /// The kind of the reason, such as `wait` or `data-levels`. Empty from a store of an older
+    /// version.
+    #[serde(default)]
+    pub reason_kind: String,
     pub state: String,
     pub started_unix_ms: u64,
     pub finished_unix_ms: Option<u64>,

@@ -68,6 +68,8 @@ pub struct Load {
     stop: Arc<AtomicBool>,
     windows: Vec<Arc<Mutex<Window>>>,
     wrong_reads: Arc<AtomicU64>,
+    answered: Arc<AtomicU64>,
+    acknowledged: Arc<AtomicU64>,
     workers: Vec<JoinHandle<Vec<Expected>>>,
     since: Mutex<Instant>,
 }
@@ -79,12 +81,14 @@ pub struct Ledger {
     /// Number of reads during the run that returned neither the acknowledged write nor one with an
     /// unknown outcome.
     pub wrong_reads: u64,
+    /// Number of acknowledged writes.
+    pub acknowledged: u64,
 }
 
 impl Load {
     pub fn start(client: Arc<ClusterClient>, records: Arc<Vec<Record>>, workers: usize) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
-        let wrong_reads = Arc::new(AtomicU64::new(0));
+        let [wrong_reads, answered, acknowledged] = [(); 3].map(|()| Arc::new(AtomicU64::new(0)));
         let windows: Vec<_> = (0..workers).map(|_| Arc::new(Mutex::new(Window::new()))).collect();
         let workers = windows
             .iter()
@@ -98,11 +102,19 @@ impl Load {
                     window: window.clone(),
                     stop: stop.clone(),
                     wrong_reads: wrong_reads.clone(),
+                    answered: answered.clone(),
+                    acknowledged: acknowledged.clone(),
                 };
                 tokio::spawn(worker.run())
             })
             .collect();
-        Load { stop, windows, wrong_reads, workers, since: Mutex::new(Instant::now()) }
+        let since = Mutex::new(Instant::now());
+        Load { stop, windows, wrong_reads, answered, acknowledged, workers, since }
+    }
+
+    /// Returns the number of commands answered since the start.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Returns the operations since the last call, and the time since then.
@@ -129,7 +141,9 @@ impl Load {
                 expected[number + index * step] = entry;
             }
         }
-        Ok(Ledger { expected, wrong_reads: self.wrong_reads.load(Ordering::Relaxed) })
+        let [wrong_reads, acknowledged] =
+            [self.wrong_reads, self.acknowledged].map(|number| number.load(Ordering::Relaxed));
+        Ok(Ledger { expected, wrong_reads, acknowledged })
     }
 }
 
@@ -141,6 +155,8 @@ struct Worker {
     window: Arc<Mutex<Window>>,
     stop: Arc<AtomicBool>,
     wrong_reads: Arc<AtomicU64>,
+    answered: Arc<AtomicU64>,
+    acknowledged: Arc<AtomicU64>,
 }
 
 impl Worker {
@@ -182,6 +198,8 @@ impl Worker {
             _ => {
                 window.latency.saturating_record(took);
                 *(if write { &mut window.writes } else { &mut window.reads }) += 1;
+                self.answered.fetch_add(1, Ordering::Relaxed);
+                self.acknowledged.fetch_add(u64::from(write), Ordering::Relaxed);
             }
         }
     }

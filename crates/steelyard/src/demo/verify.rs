@@ -1,4 +1,4 @@
-//! Checks every acknowledged write through the remaining stores.
+//! Reads every record back and compares it with what was acknowledged.
 
 use bytes::Bytes;
 use client::cluster_client::{Call, ClusterClient, Outcome};
@@ -7,13 +7,21 @@ use resp::Reply;
 
 use super::load::{Expected, Ledger, VISITS};
 use super::records::Record;
-use super::screen::Screen;
+use super::screen::{self, Proof};
+use super::story::Story;
+
+/// Number of records of one batch.
+const AT_ONCE: usize = 256;
+/// Maximum number of lost writes that are described.
+const DESCRIBED_MAX: usize = 5;
 
 #[derive(Default)]
-pub struct Verified {
+struct Verified {
     records: u64,
-    writes: u64,
+    /// Records that hold their last acknowledged write.
+    held: u64,
     open: u64,
+    acknowledged: u64,
     wrong_reads: u64,
     /// Descriptions of the first few lost writes, and the number of all.
     lost: Vec<String>,
@@ -21,53 +29,69 @@ pub struct Verified {
 }
 
 impl Verified {
-    pub fn is_clean(&self) -> bool {
-        self.lost_count == 0 && self.wrong_reads == 0
-    }
-
-    pub fn tell(&self, screen: &mut Screen) {
-        screen.say(&format!(
-            "{} records and the last acknowledged write of {} of them: {}",
-            count(self.records as f64),
-            count(self.writes as f64),
-            if self.lost_count == 0 { "all there".to_owned() } else { format!("{} WRONG", self.lost_count) }
+    fn proof(&self) -> Proof {
+        let holds = self.lost_count == 0 && self.wrong_reads == 0;
+        let n = |number: u64| count(number as f64);
+        let mut lines = vec![format!(
+            "{}: {} records were read back; {} of them hold the last of {} acknowledged writes. Lost: {}.",
+            if holds { "No acknowledged write is lost" } else { "ACKNOWLEDGED WRITES ARE MISSING" },
+            n(self.records),
+            n(self.held),
+            n(self.acknowledged),
+            n(self.lost_count)
+        )];
+        lines.push(format!(
+            "Reads during the run that missed an acknowledged write: {}. Writes without an answer, which may be \
+             there or not: {}.",
+            n(self.wrong_reads),
+            n(self.open)
         ));
-        screen.say(&format!(
-            "reads during the run that missed an acknowledged write: {}; writes with an unknown outcome: {}",
-            self.wrong_reads, self.open
-        ));
-        self.lost.iter().for_each(|line| screen.say(line));
+        lines.extend(self.lost.iter().cloned());
+        Proof { holds, lines }
     }
 }
 
-pub async fn verify(
-    client: &ClusterClient,
-    records: &[Record],
-    ledger: &Ledger,
-    screen: &mut Screen,
-) -> Verified {
-    screen.headline("is every acknowledged write there?");
-    let mut verified = Verified { wrong_reads: ledger.wrong_reads, ..Verified::default() };
-    let mut progress = screen.progress("reading back", records.len() as u64);
-    const AT_ONCE: usize = 256;
+/// Reads every record back, shows the result, and returns true if nothing is missing.
+pub async fn verify(story: &mut Story, ledger: &Ledger) -> bool {
+    let (client, records) = (story.client.clone(), story.records.clone());
+    let mut verified = Verified {
+        wrong_reads: ledger.wrong_reads,
+        acknowledged: ledger.acknowledged,
+        ..Verified::default()
+    };
     for (part, expected) in records.chunks(AT_ONCE).zip(ledger.expected.chunks(AT_ONCE)) {
-        let calls: Vec<Call> =
-            part.iter().map(|record| Call::new(vec!["HGETALL".into(), record.key.clone()], true)).collect();
-        let outcomes = client.call_many(&calls).await;
-        for ((record, expected), outcome) in part.iter().zip(expected).zip(&outcomes) {
-            verified.records += 1;
-            verified.writes += u64::from(expected.acknowledged > 0);
-            verified.open += expected.open.len() as u64;
-            if let Some(difference) = difference(record, expected, outcome) {
-                verified.lost_count += 1;
-                if verified.lost.len() < 5 {
-                    verified.lost.push(format!("{}: {difference}", String::from_utf8_lossy(&record.key)));
-                }
-            }
-        }
-        progress.add(part.len() as u64);
+        check(&client, part, expected, &mut verified).await;
+        story.status(&format!(
+            "read back: {} of {} records",
+            count(verified.records as f64),
+            count(records.len() as f64)
+        ));
     }
-    verified
+    let proof = verified.proof();
+    story.painter.tell(&screen::proof(&proof));
+    story.scene.status.clear();
+    let holds = proof.holds;
+    story.scene.proof = Some(proof);
+    story.paint();
+    holds
+}
+
+async fn check(client: &ClusterClient, part: &[Record], expected: &[Expected], verified: &mut Verified) {
+    let read = |record: &Record| Call::new(vec!["HGETALL".into(), record.key.clone()], true);
+    let calls: Vec<Call> = part.iter().map(read).collect();
+    let outcomes = client.call_many(&calls).await;
+    for ((record, expected), outcome) in part.iter().zip(expected).zip(&outcomes) {
+        verified.records += 1;
+        verified.open += expected.open.len() as u64;
+        let Some(difference) = difference(record, expected, outcome) else {
+            verified.held += u64::from(expected.acknowledged > 0);
+            continue;
+        };
+        verified.lost_count += 1;
+        if verified.lost.len() < DESCRIBED_MAX {
+            verified.lost.push(format!("{}: {difference}", String::from_utf8_lossy(&record.key)));
+        }
+    }
 }
 
 /// Describes how a record differs from the ledger.
