@@ -351,8 +351,8 @@ impl Story {
         Ok(glance)
     }
 
-    /// Asks the running stores in turn, again and again, until one answers. The HTTP client blocks, so it has a
-    /// thread of its own.
+    /// Asks the running stores in turn, again and again, until one answers. The HTTP client blocks,
+    /// so it has a thread of its own.
     async fn with_admin<T: Send + 'static>(
         &self,
         request: impl Fn(&AdminClient) -> Result<T, AdminFailure> + Send + 'static,
