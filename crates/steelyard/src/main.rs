@@ -25,7 +25,7 @@ enum Command {
     Ctl(ctl::Ctl),
     /// Read a store's Raft log
     Log(log_command::Log),
-    /// Show six unequal stores under load: two policies, a kill -9, and a proof that nothing is lost
+    /// Show six unequal stores under load: two policies, a kill -9, a proof that nothing is lost
     Demo(demo::Demo),
     /// Measure workloads, and compare with Redis and etcd (starts steelyard-lab)
     #[command(disable_help_flag = true)]

@@ -25,7 +25,7 @@ impl Chapter {
         }
     }
 
-    /// What happens in the chapter, in one line for somebody who sees Steelyard for the first time.
+    /// Returns one line that explains the chapter to a newcomer.
     pub fn explanation(self) -> &'static str {
         match self {
             Chapter::Start => "Every store is one process with an emulated device of its own.",

@@ -1,4 +1,4 @@
-//! How busy each emulated device is, by the counters in its control block.
+//! The busy share of an emulated device, by the counters in its control block.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ use server::admin::OperatorRow;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
     pub what: String,
-    /// What the move is good for, and the cluster's reason with its numbers.
+    /// The purpose of the move, then the cluster's reason with its numbers.
     pub reason: String,
 }
 

@@ -1,5 +1,5 @@
-//! The demonstration's screen: what is known, as lines of at most [`WIDTH`] columns. Nothing here
-//! reads a clock or writes to a terminal.
+//! The demonstration's screen: a scene as lines of at most [`WIDTH`] columns. Nothing here reads a
+//! clock or writes to a terminal.
 
 mod line;
 #[cfg(test)]
@@ -20,13 +20,13 @@ const BAR: usize = 12;
 /// Width of a device's name.
 const DEVICE: usize = 13;
 
-/// All that the screen shows.
+/// The content of the screen.
 #[derive(Clone, Debug)]
 pub struct Scene {
     /// The cluster and its load, in a few words.
     pub title: String,
     pub chapter: Chapter,
-    /// What is being done, and for how much longer.
+    /// The present step and its remaining time.
     pub status: String,
     pub elapsed: Duration,
     /// Empty before the stores serve.
@@ -35,7 +35,7 @@ pub struct Scene {
     pub waits: Vec<(String, usize)>,
     /// Number of regions: the most that a store can lead or hold.
     pub regions: usize,
-    /// Commands that clients got answers to, per second. `None` without a load.
+    /// Commands answered to clients per second. `None` without a load.
     pub ops_per_s: Option<f64>,
     pub even: Option<Score>,
     pub adaptive: Option<Score>,
@@ -43,7 +43,7 @@ pub struct Scene {
     pub moves: Moves,
     pub kill: Vec<String>,
     pub proof: Option<Proof>,
-    /// What to try next.
+    /// Commands to try next.
     pub hints: Vec<String>,
 }
 

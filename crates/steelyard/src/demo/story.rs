@@ -51,7 +51,7 @@ pub struct Story {
     pub records: Arc<Vec<Record>>,
     pub scene: Scene,
     pub painter: Painter,
-    /// Where the records come from.
+    /// Description of the source of the records.
     source: String,
     gauges: Vec<Gauge>,
     started: Instant,
@@ -245,7 +245,7 @@ impl Story {
         Ok(None)
     }
 
-    /// Shows the stores for some time. Returns what was known of them last.
+    /// Shows the stores for some time. Returns their last known state.
     pub async fn watch(
         &mut self,
         status: &str,
@@ -351,8 +351,8 @@ impl Story {
         Ok(glance)
     }
 
-    /// Asks the running stores in turn, again and again, until one answers. The HTTP client blocks, so it has a
-    /// thread of its own.
+    /// Asks the running stores in turn, again and again, until one answers. The HTTP client blocks,
+    /// so it has a thread of its own.
     async fn with_admin<T: Send + 'static>(
         &self,
         request: impl Fn(&AdminClient) -> Result<T, AdminFailure> + Send + 'static,
@@ -390,14 +390,14 @@ impl Story {
         self.paint();
     }
 
-    /// Shows what is being done, on a terminal.
+    /// Shows the present step on a terminal.
     pub fn status(&mut self, text: &str) {
         text.clone_into(&mut self.scene.status);
         self.scene.elapsed = self.started.elapsed();
         self.painter.paint(&self.scene);
     }
 
-    /// Shows what is being done, on a terminal, at once.
+    /// Shows the present step on a terminal at once.
     pub fn announce(&mut self, text: &str) {
         text.clone_into(&mut self.scene.status);
         self.paint();
