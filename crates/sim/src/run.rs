@@ -225,7 +225,7 @@ fn settle(world: &mut World) -> bool {
     world.run_until(pause);
     // An operator's decisions take their time, and until then a region may serve nobody.
     let end = world.now + PEACE;
-    while !world.is_over() && world.now < end && world.has_quarantined() && !world.is_doomed() {
+    while !world.is_over() && world.now < end && world.has_quarantined() {
         let next = world.now + 100 * MILLISECOND;
         world.run_until(next);
     }
