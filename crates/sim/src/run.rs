@@ -196,6 +196,10 @@ fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
     }
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
+    let end = world.now + PEACE;
+    while !world.is_over() && world.now < end && world.has_quarantined() {
+        world.run_until(world.now + 100 * MILLISECOND);
+    }
     world.is_calm = true;
     ask_for_all(world);
     let end = world.now + PEACE;
@@ -225,7 +229,7 @@ fn settle(world: &mut World) -> bool {
     world.run_until(pause);
     // An operator's decisions take their time, and until then a region may serve nobody.
     let end = world.now + PEACE;
-    while !world.is_over() && world.now < end && world.has_quarantined() && !world.is_doomed() {
+    while !world.is_over() && world.now < end && world.has_quarantined() {
         let next = world.now + 100 * MILLISECOND;
         world.run_until(next);
     }

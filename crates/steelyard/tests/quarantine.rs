@@ -226,7 +226,10 @@ fn a_lost_majority_is_recovered_from_a_quarantined_survivor_once_it_has_gone_on(
     store.kill();
     store.change(&[("--enable-debug-command", "no")]);
     store.spawn();
-    await_held(&stores, 0, 1);
+    eventually("the survivor tells of its peer", || {
+        let rows: Vec<Value> = stores.all[0].admin().get("/api/v1/quarantine").ok()?;
+        (!rows.is_empty()).then_some(())
+    });
     let (is_done, text) = ctl(&stores, 0, &["quarantine", "retry", "1"]);
     assert!(is_done, "{text}");
     eventually("the survivor has gone on", || held(&stores, 0).is_empty().then_some(()));

@@ -92,7 +92,7 @@ fn where_every_voter_is_quarantined_one_leads_for_orders_and_for_nothing_else() 
 #[test]
 fn no_region_is_recovered_from_a_quarantined_peer_and_one_that_survives_follows() {
     let mut trio = recovery::two_of_five(0);
-    let held = trio.last_and_term(0).0;
+    let held = trio.last_and_term(0).0 + 1;
     trio.step(0, Input::Quarantine { region: REGION, index: held, may_lead: true });
     let (quarantined, kept) = (recovery::report(&mut trio, 0), recovery::report(&mut trio, 1));
     assert_eq!(quarantined.unfit, Some(Unfit::Quarantined { index: held }));

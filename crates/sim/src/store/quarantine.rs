@@ -254,6 +254,13 @@ impl World {
                 || standing.iter().any(|(other, standing)| other != id && has_passed(standing, held.index))
         });
         if let Some((from, _)) = behind.cloned() {
+            // The region may need the log of a quarantined peer that a committed change of peers,
+            // which it does not apply, keeps from leading. Or too many other voters are lost for
+            // the peer to be removed. Then nothing but a retry helps.
+            let is_led = self.stores.values().any(|store| store.led().contains(&region));
+            if !self.is_calm && self.rng.chance(if is_led { 5 } else { 20 }) {
+                return if is_upgraded { self.retry_all(region, &held) } else { self.upgrade() };
+            }
             self.tell(from, Input::Admit { region });
             self.refill(descriptor, from);
         }
