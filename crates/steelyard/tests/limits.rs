@@ -322,7 +322,7 @@ fn a_data_directory_is_refused_when_it_is_not_this_stores_own() {
     // A newer format, and a damaged identity.
     std::fs::write(&identity, "format = 99\nwhat = \"nobody knows\"\n").expect("written");
     let said = refusal(&store.arguments_with(&[]));
-    assert!(said.contains("format version 99, newer than"), "{said}");
+    assert!(said.contains("format 99, newer than"), "{said}");
     std::fs::write(&identity, "\u{0}\u{0}").expect("written");
     let said = refusal(&store.arguments_with(&[]));
     assert!(said.contains("IDENTITY"), "{said}");

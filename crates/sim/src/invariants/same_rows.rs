@@ -1,4 +1,5 @@
-//! Two stores that have applied a region up to the same index have the same rows of it.
+//! Two stores that have applied a region up to the same index have the same rows of it. A store that
+//! was given up when an entry was skipped may have executed that entry.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,16 @@ pub struct SameRows {
 
 impl Invariant for SameRows {
     fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String> {
-        let &Observation::Rows { store, region, index, digest } = seen else { return Ok(()) };
+        let (store, region, index, digest) = match seen {
+            &Observation::Rows { store, region, index, digest } => (store, region, index, digest),
+            Observation::SkipOrdered { region, index, given_up } => {
+                self.digests.retain(|(of, at), (store, _)| {
+                    (of, *at >= *index) != (region, true) || !given_up.contains(store)
+                });
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
         match *self.digests.entry((region, index)).or_insert((store, digest)) {
             (_, known) if known == digest => Ok(()),
             (other, _) => {

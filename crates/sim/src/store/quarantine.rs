@@ -233,8 +233,8 @@ impl World {
         let standing: Vec<_> = peers.iter().filter(|(id, _)| !is_lost(id)).cloned().collect();
         if standing.iter().all(is_at) {
             match self.rng.chance(50) {
-                true => self.order_skip(region, quarantine.index),
-                false if !may_retry => self.order_skip(region, quarantine.index),
+                true => self.order_skip(descriptor, quarantine.index),
+                false if !may_retry => self.order_skip(descriptor, quarantine.index),
                 // It may fail again.
                 false if self.rng.chance(30) => self.tell(first, Input::Retry { region }),
                 false if self.rng.chance(30) => self.upgrade(),
@@ -274,11 +274,15 @@ impl World {
         }
     }
 
-    fn order_skip(&mut self, region: RegionId, index: LogIndex) {
+    fn order_skip(&mut self, descriptor: &RegionDescriptor, index: LogIndex) {
+        let region = descriptor.id;
         let ids: Vec<StoreId> = self.stores.keys().copied().collect();
         let Some(leader) = ids.into_iter().find(|id| self.stores[id].led().contains(&region)) else { return };
         self.tally.skips += 1;
         self.skips_asked.insert((region, index));
+        let is_given_up = |id: &StoreId| self.stores[id].is_lost || self.is_unclean(descriptor, *id);
+        let given_up: Vec<StoreId> = self.stores.keys().copied().filter(is_given_up).collect();
+        self.observe(&Observation::SkipOrdered { region, index, given_up: &given_up });
         self.say(&format!("entry {index} of region {region} is to be skipped"));
         self.submit(leader, region, Proposal::Order(Order::Skip(index)), Asker::Meta);
     }
