@@ -363,7 +363,8 @@ impl World {
                 quarantined: self.quarantined.get(&store).cloned().unwrap_or_default(),
                 ..StoreHeartbeat::default()
             };
-            let heartbeat = StoreHeartbeat::decode(&heartbeat.encode(types::NEWEST_VERSION)).expect("just encoded");
+            let heartbeat =
+                StoreHeartbeat::decode(&heartbeat.encode(types::NEWEST_VERSION)).expect("just encoded");
             self.ledger.hear(heartbeat, self.now);
         }
     }

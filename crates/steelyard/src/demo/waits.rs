@@ -58,7 +58,13 @@ mod tests {
     }
 
     fn region(leader: Option<u64>, peers: &[u64]) -> RegionRow {
-        let peer = |store: &u64| PeerRow { store: *store, id: *store, role: "voter".into(), lag: Some(0), quarantined: None };
+        let peer = |store: &u64| PeerRow {
+            store: *store,
+            id: *store,
+            role: "voter".into(),
+            lag: Some(0),
+            quarantined: None,
+        };
         RegionRow {
             id: 1,
             first_slot: Some(0),
