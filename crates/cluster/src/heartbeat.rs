@@ -43,7 +43,7 @@ use bytes::Bytes;
 use placement::{Capability, Cpu, Spread};
 use types::{
     LogIndex, PeerId, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis, Version,
-    QUARANTINE_VERSION,
+    SECOND_VERSION,
 };
 
 use crate::check::REPORT_BYTES_MIN;
@@ -227,7 +227,7 @@ impl StoreHeartbeat {
         assert!(self.unclean.len() <= UNCLEAN_MAX, "more are named later");
         assert!(is_ascending(self.quarantined.iter().map(|(region, _)| *region)), "regions ascend");
         let mut out = Writer::default();
-        let names_quarantines = version >= QUARANTINE_VERSION;
+        let names_quarantines = version >= SECOND_VERSION;
         out.u8(if names_quarantines { FORMAT } else { FORMAT_WITHOUT_QUARANTINES });
         for number in [self.store, self.cluster_id, self.members_version] {
             out.uint(number);

@@ -14,6 +14,7 @@
 //! 6      -              the next ids, the version of the list of stores, the planner's term
 //! 7      operator u64   an operator in flight
 //! 8      operator u64   an operator that ended
+//! 9      chunk u64 BE   regions that merged away, of 4096: their places in the chunk, ascending
 //! ```
 
 use std::collections::BTreeSet;
@@ -41,6 +42,7 @@ const KIND_CONFIG: u8 = 5;
 const KIND_COUNTERS: u8 = 6;
 const KIND_OPERATOR: u8 = 7;
 const KIND_FINISHED: u8 = 8;
+const KIND_MERGED: u8 = 9;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -154,6 +156,12 @@ impl MetaState {
                 id_matches(finished.id)?;
                 self.history.insert(finished.id, finished);
             }
+            KIND_MERGED => {
+                let chunk = u64::from_be_bytes(id.try_into().map_err(|_| corrupt())?);
+                if !self.merged.take_chunk(chunk, decode(row, value)?) {
+                    return Err(corrupt());
+                }
+            }
             _ => return Err(corrupt()),
         }
         Ok(())
@@ -180,6 +188,7 @@ impl MetaState {
             })),
             Object::Operator(id) => self.operators.get(id).map(encode),
             Object::Finished(id) => self.history.get(id).map(encode),
+            Object::Merged(chunk) => self.merged.chunk(*chunk).map(encode),
         }
     }
 }
@@ -196,6 +205,7 @@ impl Object {
             Object::Region(id) => (KIND_REGION, Some(*id)),
             Object::Operator(id) => (KIND_OPERATOR, Some(*id)),
             Object::Finished(id) => (KIND_FINISHED, Some(*id)),
+            Object::Merged(chunk) => (KIND_MERGED, Some(*chunk)),
             Object::Config(_) => (KIND_CONFIG, None),
         };
         row.put_u8(kind);

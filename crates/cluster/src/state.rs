@@ -13,12 +13,14 @@ mod agreed;
 pub(crate) mod cover;
 pub(crate) mod descriptors;
 mod facts;
+mod merged;
 mod operators;
 mod settings;
 mod stores;
 
 pub use agreed::{AgreedSettings, StrongReads};
 pub use facts::{StoreFacts, StoreKey};
+pub use merged::MergedRegions;
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
 pub use settings::{Setting, SettingError};
 pub use stores::{StoreRecord, StoreState, STORES_MAX};
@@ -67,6 +69,8 @@ pub struct MetaState {
     pub stores: BTreeMap<StoreId, StoreRecord>,
     /// The regions. User regions cover every slot once.
     pub regions: BTreeMap<RegionId, RegionDescriptor>,
+    /// The regions that have merged away, since version 2 of the cluster.
+    pub merged: MergedRegions,
     /// The operators in flight. No region takes part in two.
     pub operators: BTreeMap<OperatorId, InFlight>,
     /// The last [`HISTORY_MAX`] operators that ended.
@@ -84,6 +88,8 @@ pub(crate) enum Object {
     Counters,
     Store(StoreId),
     Region(RegionId),
+    /// A chunk of [`MergedRegions`].
+    Merged(u64),
     Config(String),
     Operator(OperatorId),
     Finished(OperatorId),
@@ -211,6 +217,8 @@ impl MetaState {
                     self.version = *version;
                     // The list of stores brings the version to every store.
                     self.members_version += 1;
+                    let regions: Vec<RegionDescriptor> = self.regions.values().cloned().collect();
+                    self.record_merged(&regions, &mut changed);
                     changed.extend([Object::Cluster, Object::Counters]);
                 }
                 changed_or_not(&changed)
@@ -262,6 +270,7 @@ impl MetaState {
             planner_term: 0,
             stores: stores.iter().map(|store| (store.id, store.clone())).collect(),
             regions: regions.iter().map(|region| (region.id, region.clone())).collect(),
+            merged: MergedRegions::default(),
             operators: BTreeMap::new(),
             history: BTreeMap::new(),
             policy: *policy,
@@ -286,6 +295,7 @@ impl MetaState {
             self.regions.remove(&id);
             changed.push(Object::Region(id));
         }
+        self.record_merged(&taken, changed);
         for region in taken {
             changed.push(Object::Region(region.id));
             self.regions.insert(region.id, region);

@@ -139,6 +139,12 @@ pub enum Input {
         from: StoreId,
         descriptor: RegionDescriptor,
     },
+    /// The meta region records that the region has merged away. `heirs` are the regions that have
+    /// its slots now. Their descriptors may have forgotten that they took it over.
+    MergedAway {
+        region: RegionId,
+        heirs: Vec<RegionDescriptor>,
+    },
     /// `MakeSnapshot` is done: a view of the rows as of this entry is ready to be sent.
     SnapshotMade {
         region: RegionId,

@@ -82,6 +82,9 @@ pub struct Worker<L: LogStore> {
     /// Actions to issue when the batch in flight is written, because it holds entries of the peers
     /// that they destroy.
     after_batch: Vec<Action>,
+    /// Regions that merged away according to the meta region, and the regions that have their slots
+    /// now.
+    merged_away: BTreeMap<RegionId, BTreeSet<RegionId>>,
     early_votes: VecDeque<(StoreId, RegionId, Message)>,
     dirty: BTreeSet<RegionId>,
     /// Regions that get ticks. The others hibernate.
@@ -184,6 +187,7 @@ impl<L: LogStore> Worker<L> {
             tombstones,
             destroying: BTreeMap::new(),
             mergers: BTreeSet::new(),
+            merged_away: BTreeMap::new(),
             superseded: BTreeMap::new(),
             after_batch: Vec::new(),
             early_votes: VecDeque::new(),
@@ -222,6 +226,7 @@ impl<L: LogStore> Worker<L> {
             }
             Input::Message { from, region, message } => self.receive(from, region, message, now),
             Input::Announced { from, descriptor } => self.announced(from, descriptor, now),
+            Input::MergedAway { region, heirs } => self.merged_away(region, &heirs),
             Input::ChangeRegion { region, token, expect, change } => {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);

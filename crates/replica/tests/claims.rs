@@ -915,6 +915,7 @@ fn what_an_input_causes_where_no_peer_is_needs_no_other_input_to_come_out() {
     assert!(!worker.has_work());
 }
 #[path = "claims/quarantine.rs"]
+mod merged_away;
 mod quarantine;
 #[path = "claims/recovery.rs"]
 mod recovery;

@@ -2,6 +2,7 @@
 //! are sent to it.
 
 mod check;
+mod merged;
 mod quarantine;
 mod recover;
 mod versions;
@@ -38,6 +39,9 @@ use node::Work;
 /// Maximum time for which a requested probe waits while other stores of the host measure their
 /// devices.
 const TURN_MAX: Duration = Duration::from_secs(60);
+
+pub use merged::merged_away;
+use merged::AskedRegion;
 
 pub struct Backend {
     pub store: Arc<Store>,
@@ -105,6 +109,9 @@ enum Ask {
         request: FailRequest,
     },
     Versions,
+    MergedAway {
+        regions: Vec<AskedRegion>,
+    },
     /// Asks a store about its own peer. The variants below are for one store, too.
     PeerState {
         region: u64,
@@ -283,6 +290,7 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             join_as_leader(store, facts, newest).await?
         }
         Ask::Versions => versions::answer(store).await,
+        Ask::MergedAway { regions } => merged::answer(store, &regions),
         Ask::Explain { region } => match store.cluster.explain(region) {
             Some(explanation) => Value::from(explanation.to_string()),
             None => return Err(refuse(404, format!("no region {region}")).into()),

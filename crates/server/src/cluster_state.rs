@@ -17,7 +17,7 @@ use resp::Reply;
 use storage::{Reader, Txn};
 use tokio::sync::Notify;
 use types::{
-    BootNanos, RegionDescriptor, RegionId, StoreId, Term, Version, META_REGION, NEWEST_VERSION,
+    BootNanos, RegionDescriptor, RegionId, SlotRange, StoreId, Term, Version, META_REGION, NEWEST_VERSION,
     OLDEST_VERSION,
 };
 
@@ -256,6 +256,12 @@ impl ClusterState {
     /// Returns the cluster's version, according to the meta region's rows here.
     pub fn version(&self) -> Version {
         self.parts.lock().meta.version
+    }
+
+    /// Returns the regions that have `slots` now, if `region` has merged away.
+    pub fn heirs_of(&self, region: RegionId, slots: SlotRange) -> Option<Vec<RegionDescriptor>> {
+        let parts = self.parts.lock();
+        Some(parts.meta.heirs_of(region, slots)?.into_iter().cloned().collect())
     }
 
     /// Returns the stores that were not removed.

@@ -26,6 +26,7 @@ use crate::config::{Config, Fsync};
 use crate::cpu::CpuKeeper;
 use crate::hanging::HangKeeper;
 use crate::loops::ToWorker;
+use crate::merged_away::MergedKeeper;
 use crate::orders;
 use crate::pauses::PauseKeeper;
 use crate::proposals::{propose_all, Proposals};
@@ -59,6 +60,7 @@ pub async fn run(store: Arc<Store>) {
     let mut bootstrap = JoinSet::new();
     let mut members = MembershipKeeper::default();
     let (mut clocks, mut upgrades) = (ClockKeeper::default(), UpgradeKeeper::default());
+    let mut merged = MergedKeeper::default();
     let (mut device, mut pauses) = (HangKeeper::new(store.config.raft_tick), PauseKeeper::default());
     let (mut silent, mut quiet) = (Silence::default(), Silence::default());
     let mut planned = false;
@@ -84,6 +86,7 @@ pub async fn run(store: Arc<Store>) {
         }
         planned = plans;
         upgrades.look(&store, plans);
+        merged.look(&store);
         tokio::time::sleep(PERIOD_MIN).await;
         let _ = tokio::time::timeout(PERIOD - PERIOD_MIN, store.cluster.report_soon.notified()).await;
     }

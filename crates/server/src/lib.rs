@@ -47,6 +47,7 @@ mod joining;
 mod loops;
 mod members;
 mod membership;
+mod merged_away;
 mod metrics;
 mod orders;
 mod pauses;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{json, Value};
 use stores::ledger::{Load, Shape};
+use stores::wire::Wire;
 use stores::{alone, ctl, within, Plan, Stores};
 
 /// Maximum time to wait. Data is copied between stores, with many processes on few CPUs.
@@ -267,4 +268,50 @@ fn what_cannot_be_done_is_said() {
     }
     let pinned = json!({ "change": "pin", "data_weight": 2.0, "leader_weight": null });
     stores.all[0].admin().post::<Value>("/api/v1/stores/0/change", pinned).expect("it is pinned");
+}
+
+#[test]
+#[ignore = "a minute of merges: make test-large"]
+fn a_store_that_was_away_for_more_merges_than_descriptors_name_gives_its_old_peers_up() {
+    const REGIONS: u16 = 48;
+    const MERGES: u64 = 40;
+    let _alone = alone();
+    let mut stores = Stores::start(&Plan {
+        stores: 4,
+        regions: REGIONS,
+        cluster_enabled: true,
+        flags: &[("--replace-after", "4")],
+        ..Plan::default()
+    });
+    let held = |stores: &Stores, at: usize| -> Option<u64> {
+        let info = Wire::ask(stores.all[at].client, &[&["INFO", "replication"]])?.remove(0);
+        let info = String::from_utf8(client::connection::text(&info)?.to_vec()).ok()?;
+        info.lines().find_map(|line| line.strip_prefix("regions:")?.trim().parse().ok())
+    };
+    let before = held(&stores, 3).expect("it answers");
+    assert!(before > 20, "{before}");
+    stores.all[3].kill();
+    eventually("no region has a peer on the store", || {
+        let regions = stores.all[0].regions()?;
+        let is_gone = |region: &Value| !with_role(region, "voter").contains(&3);
+        regions.iter().filter(|region| region["id"] != 0).all(is_gone).then_some(())
+    });
+    for source in 2..2 + MERGES {
+        insist(&stores, 0, &["merge", &source.to_string(), "1"]);
+        eventually("the region has merged away", || {
+            let regions = stores.all[0].regions()?;
+            regions.iter().all(|region| region["id"] != source).then_some(())
+        });
+    }
+    stores.all[3].restart();
+    eventually("the store has peers of regions that exist, and of no others", || {
+        let regions = stores.all[0].regions()?;
+        let listed = regions.iter().filter(|region| {
+            let peers = region["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
+            peers.iter().any(|peer| peer["store"] == 3)
+        });
+        (held(&stores, 3)? == listed.count() as u64).then_some(())
+    });
+    let log = stores.all[3].log_text();
+    assert!(log.contains("has merged away while this store was absent"), "{log}");
 }

@@ -16,7 +16,7 @@ pub use region::{
     RegionChange, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX, RECOVERIES_MAX, RECOVERY_LEAP,
 };
 pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
-pub use version::{Version, NEWEST_VERSION, OLDEST_VERSION, QUARANTINE_VERSION};
+pub use version::{Version, NEWEST_VERSION, OLDEST_VERSION, SECOND_VERSION};
 
 /// The id of a store: one server process and its device. Numbered from 0.
 pub type StoreId = u64;

@@ -7,14 +7,16 @@
 //!
 //! ```text
 //! 1   the first version
-//! 2   heartbeats name quarantined peers; a log entry can order that an earlier one is skipped
+//! 2   heartbeats name quarantined peers; a log entry can order that an earlier one is skipped; the
+//!     meta region records which regions have merged away
 //! ```
 
 /// A version of the cluster.
 pub type Version = u32;
 
-/// The first version in which heartbeats name quarantined peers and log entries order skips.
-pub const QUARANTINE_VERSION: Version = 2;
+/// The first version in which heartbeats name quarantined peers, log entries order skips, and the
+/// meta region records merged regions.
+pub const SECOND_VERSION: Version = 2;
 
 /// The oldest version that this program can write.
 pub const OLDEST_VERSION: Version = 1;

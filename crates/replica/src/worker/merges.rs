@@ -88,11 +88,29 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
+    /// Handles what the meta region records of a region that has merged away. Peers that are here
+    /// without an heir's are removed now, and the others yield to the heir's snapshot.
+    pub(super) fn merged_away(&mut self, region: RegionId, heirs: &[RegionDescriptor]) {
+        if !self.peers.contains_key(&region) {
+            return;
+        }
+        self.merged_away.insert(region, heirs.iter().map(|heir| heir.id).collect());
+        heirs.iter().for_each(|heir| self.bury_the_merged(heir));
+        let peers = &self.peers;
+        self.merged_away.retain(|region, _| peers.contains_key(region));
+    }
+
+    /// Returns true if the region has merged away and `later` has some of its slots.
+    fn is_heir(&self, later: &RegionDescriptor, of: &Peer<L>) -> bool {
+        let told = self.merged_away.get(&of.descriptor().id);
+        later.supersedes(of.descriptor()) || told.is_some_and(|heirs| heirs.contains(&later.id))
+    }
+
     /// Returns whether `later` proves that the region has merged away and no other peer here still
     /// has to take over its rows.
     fn has_merged_away(&self, region: RegionId, later: &RegionDescriptor) -> bool {
         let Some(peer) = self.peers.get(&region) else { return false };
-        if !later.supersedes(peer.descriptor()) || !peer.is_at_rest() || self.has_waiting_child(region) {
+        if !self.is_heir(later, peer) || !peer.is_at_rest() || self.has_waiting_child(region) {
             return false;
         }
         let may_take_over = |heir: &RegionId| {

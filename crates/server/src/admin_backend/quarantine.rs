@@ -9,7 +9,7 @@ use placement::{Operator, Reason};
 use resp::Reply;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use types::{LogIndex, RegionId, StoreId, QUARANTINE_VERSION};
+use types::{LogIndex, RegionId, StoreId, SECOND_VERSION};
 
 use super::{answer, ask, ask_leader, begin, Ask, NotAnswered};
 use crate::admin::{read_error, refuse, AdminError, FailRequest, QuarantineRequest, QuarantineRow};
@@ -155,11 +155,11 @@ fn led(store: &Store, region: RegionId) -> Result<std::sync::Arc<RegionShared>, 
 /// Refuses orders that stores of the first version cannot read.
 fn needs_orders(store: &Store) -> Result<(), NotAnswered> {
     let version = store.membership.version.get();
-    match version >= QUARANTINE_VERSION {
+    match version >= SECOND_VERSION {
         true => Ok(()),
         false => {
             let text = format!(
-                "the cluster has version {version}, and this order needs {QUARANTINE_VERSION}: see steelyard ctl versions"
+                "the cluster has version {version}, and this order needs {SECOND_VERSION}: see steelyard ctl versions"
             );
             Err(refuse(409, text).into())
         }

@@ -1,0 +1,52 @@
+//! The question which regions have merged away, from a store that has peers of them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use types::{RegionDescriptor, RegionId, Slot, SlotRange};
+
+use super::{ask, Ask};
+use crate::admin::{refuse, AdminError};
+use crate::store::Store;
+
+/// A region, and the slots that it had when the store last heard of it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct AskedRegion {
+    region: RegionId,
+    first: Slot,
+    last: Slot,
+}
+
+/// A region that merged away, and the encoded descriptors of the regions that have its slots now.
+type Merged = (RegionId, Vec<Vec<u8>>);
+
+/// Asks the leader of the meta region which of the regions have merged away. Returns them with the
+/// regions that have their slots now.
+pub async fn merged_away(
+    store: &Store,
+    regions: Vec<RegionId>,
+) -> Result<Vec<(RegionId, Vec<RegionDescriptor>)>, AdminError> {
+    let asked = |region: RegionId| {
+        let SlotRange { first, last } = store.regions.get(region)?.slots()?;
+        Some(AskedRegion { region, first, last })
+    };
+    let regions = regions.into_iter().filter_map(asked).collect();
+    let unreadable = |error: String| refuse(502, error);
+    let answer: Vec<Merged> = serde_json::from_value(ask(store, Ask::MergedAway { regions }).await?)
+        .map_err(|error| unreadable(error.to_string()))?;
+    let read = |(region, heirs): Merged| {
+        let heirs = heirs.iter().map(|heir| RegionDescriptor::decode(heir)).collect::<Result<Vec<_>, _>>();
+        Ok((region, heirs.map_err(|error| unreadable(error.to_string()))?))
+    };
+    answer.into_iter().map(read).collect()
+}
+
+/// Answers as the leader of the meta region.
+pub fn answer(store: &Store, regions: &[AskedRegion]) -> Value {
+    let heirs = |asked: &AskedRegion| {
+        let slots = SlotRange { first: asked.first, last: asked.last };
+        let heirs = store.cluster.heirs_of(asked.region, slots)?;
+        Some((asked.region, heirs.iter().map(|heir| heir.encode().to_vec()).collect()))
+    };
+    let merged: Vec<Merged> = regions.iter().filter_map(heirs).collect();
+    serde_json::to_value(merged).expect("plain data")
+}
