@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use types::{BootNanos, StoreId, Version, OLDEST_VERSION};
 
-use crate::{MetaCommand, MetaState};
+use crate::MetaState;
 
 /// Time for which an answer counts, in nanoseconds. A store that was asked longer ago may run
 /// another program by now, or may be gone.
@@ -48,14 +48,14 @@ impl StoreVersions {
 }
 
 /// What must happen next for the cluster's version to rise.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpgradeStep {
     /// The cluster has the newest version that this store's program supports.
     Done,
     /// Ask every member for its versions. `prepare` is the version to prepare for.
     Ask { prepare: Option<Version> },
-    /// Propose this command.
-    Raise(MetaCommand),
+    /// Propose the rise: `MetaCommand::RaiseVersion` with these fields.
+    Raise { version: Version, members_version: u64 },
 }
 
 /// The answers of the stores.
@@ -95,10 +95,7 @@ impl Upgrade {
             _ => return UpgradeStep::Ask { prepare: None },
         };
         match answers.iter().flatten().all(|store| store.prepared >= version) {
-            true => {
-                let members_version = meta.members_version;
-                UpgradeStep::Raise(MetaCommand::RaiseVersion { version, members_version })
-            }
+            true => UpgradeStep::Raise { version, members_version: meta.members_version },
             false => UpgradeStep::Ask { prepare: Some(version) },
         }
     }

@@ -914,8 +914,9 @@ fn what_an_input_causes_where_no_peer_is_needs_no_other_input_to_come_out() {
     assert_eq!(worker.turn(TICK).unwrap(), [Action::Refused { region: 99, token: 1, reason }]);
     assert!(!worker.has_work());
 }
-#[path = "claims/quarantine.rs"]
+#[path = "claims/merged_away.rs"]
 mod merged_away;
+#[path = "claims/quarantine.rs"]
 mod quarantine;
 #[path = "claims/recovery.rs"]
 mod recovery;

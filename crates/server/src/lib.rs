@@ -72,6 +72,7 @@ mod transport;
 mod unsynced;
 mod upgrade;
 mod wall_clock;
+mod written_version;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
 pub use start_error::StartError;

@@ -24,8 +24,8 @@ use crate::transport::handshake::Introduced;
 use crate::transport::keyring::Verdict;
 use crate::transport::kinds::{REQUEST_MEMBERS, STATUS_DONE};
 use crate::transport::{Identity, Remote, Transport, NOBODY};
-use crate::upgrade::WrittenVersion;
 use crate::wall_clock::WallClock;
+use crate::written_version::WrittenVersion;
 
 mod join_rate;
 mod refusals;

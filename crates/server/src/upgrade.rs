@@ -1,13 +1,11 @@
-//! The cluster's version on this store: what the store writes, what its directory records, and how
-//! the leader of the meta region has the version rise (`cluster::upgrade`). The heartbeat's task
-//! drives this.
+//! The rise of the cluster's version: how the leader of the meta region asks the stores, and what
+//! they answer (`cluster::upgrade`). The heartbeat's task drives this.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{StoreVersions, UpgradeStep};
+use cluster::{MetaCommand, StoreVersions, UpgradeStep};
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
@@ -21,28 +19,6 @@ use crate::transport::kinds::{REQUEST_VERSIONS, STATUS_DONE, STATUS_ERROR};
 /// The interval at which the stores are asked while the cluster's version can rise.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The version in which this store writes: the cluster's, once the directory records it. A store
-/// that has not heard of a rise yet writes in the version before, which every store reads.
-#[derive(Debug)]
-pub struct WrittenVersion(AtomicU32);
-
-impl WrittenVersion {
-    pub fn new(version: Version) -> WrittenVersion {
-        WrittenVersion(AtomicU32::new(version))
-    }
-
-    pub fn get(&self) -> Version {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub fn raise(&self, version: Version) {
-        let before = self.0.fetch_max(version, Ordering::Relaxed);
-        if before < version {
-            tracing::info!(before, version, "the version of the cluster has risen");
-        }
-    }
-}
 
 /// A question for a store's versions. The store first prepares for `prepare`, if its program
 /// supports that version.
@@ -78,7 +54,8 @@ impl UpgradeKeeper {
             return;
         }
         match store.cluster.upgrade_step() {
-            UpgradeStep::Raise(command) => {
+            UpgradeStep::Raise { version, members_version } => {
+                let command = MetaCommand::RaiseVersion { version, members_version };
                 let patience = store.config.request_timeout;
                 self.asking.spawn(propose_all(store.proposals.clone(), patience, vec![command]));
             }

@@ -8,13 +8,23 @@ use std::time::Duration;
 use serde_json::{json, Value};
 use stores::wire::Wire;
 use stores::{alone, eventually, steelyard, within, Plan, Stores};
+use types::NEWEST_VERSION;
 
 const REGION: u64 = 1;
 const KEYS: usize = 50;
 const DEBUG: &[(&str, &str)] = &[("--enable-debug-command", "yes")];
 
 fn three() -> Stores {
-    Stores::start(&Plan { stores: 3, regions: 1, cluster_enabled: true, flags: DEBUG, ..Plan::default() })
+    let plan = Plan { stores: 3, regions: 1, cluster_enabled: true, flags: DEBUG, ..Plan::default() };
+    let stores = Stores::start(&plan);
+    // The cluster's first version knows no orders to skip.
+    eventually("the version of the cluster has risen", || {
+        let has_risen = |store: &stores::Store| {
+            store.admin().gauge("cluster_version").is_ok_and(|version| version == u64::from(NEWEST_VERSION))
+        };
+        stores.all.iter().all(has_risen).then_some(())
+    });
+    stores
 }
 
 fn key(number: usize) -> String {

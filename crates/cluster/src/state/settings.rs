@@ -189,7 +189,8 @@ mod tests {
         let state = begun(3, 1);
         let refused = |name, value| state.set(name, value).unwrap_err().to_string();
         let settings =
-            "the settings are replicas, meta-replicas, domain-label, strong-reads, max-clock-offset";
+            "the settings are replicas, meta-replicas, domain-label, strong-reads, max-clock-offset, \
+             finish-upgrades";
         for name in ["replace-after-s", "databases", "domain_label", ""] {
             assert_eq!(refused(name, "5"), format!("unknown setting '{name}': {settings}"));
         }

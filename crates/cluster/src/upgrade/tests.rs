@@ -3,7 +3,7 @@ use types::NEWEST_VERSION;
 
 use super::*;
 use crate::state::tests::{begun, facts};
-use crate::{MetaError, MetaReply, StoreKey, CONFIG_FINISH_UPGRADES};
+use crate::{MetaCommand, MetaError, MetaReply, StoreKey, CONFIG_FINISH_UPGRADES};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -63,7 +63,9 @@ impl Cluster {
                     }
                 }
             }
-            UpgradeStep::Raise(command) => self.proposed = Some(command),
+            UpgradeStep::Raise { version, members_version } => {
+                self.proposed = Some(MetaCommand::RaiseVersion { version, members_version });
+            }
         }
     }
 
@@ -187,7 +189,7 @@ fn a_version_rises_once_every_store_is_prepared_and_not_before() {
     }
     let members_version = cluster.meta.members_version;
     let raise = MetaCommand::RaiseVersion { version: 2, members_version };
-    assert_eq!(step(&cluster), UpgradeStep::Raise(raise.clone()));
+    assert_eq!(step(&cluster), UpgradeStep::Raise { version: 2, members_version });
     cluster.now += ANSWER_COUNTS_NANOS;
     assert_eq!(step(&cluster), UpgradeStep::Ask { prepare: None }, "the answers are old");
 

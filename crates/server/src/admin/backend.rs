@@ -90,7 +90,7 @@ pub struct VersionsRow {
     /// True if the version rises by itself.
     pub finishes: bool,
     pub stores: Vec<StoreVersionsRow>,
-    /// What a newer version waits for, for display.
+    /// The reason why a newer version waits, for display.
     pub note: String,
 }
 

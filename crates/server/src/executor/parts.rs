@@ -19,8 +19,8 @@ use crate::quarantines::Quarantines;
 use crate::regions::Regions;
 use crate::transport::Transport;
 use crate::unsynced::Unsynced;
-use crate::upgrade::WrittenVersion;
 use crate::wall_clock::WallClock;
+use crate::written_version::WrittenVersion;
 
 /// The shared parts. Each thread has a clone.
 #[derive(Clone)]
