@@ -106,8 +106,8 @@ pub enum MetaCommand {
         id: OperatorId,
         outcome: Outcome,
     },
-    /// Raises the cluster's version, if the list of stores has this version: all stores of that list
-    /// are prepared.
+    /// Raises the cluster's version, if the list of stores has this version: all stores of that
+    /// list are prepared.
     RaiseVersion {
         version: Version,
         members_version: u64,

@@ -36,7 +36,8 @@ pub const CONFIG_STRONG_READS: &str = "strong-reads";
 /// Maximum distance of a store's wall clock from the median of all.
 pub const CONFIG_MAX_CLOCK_OFFSET: &str = "max-clock-offset";
 
-/// Whether the cluster's version rises by itself once all stores support a newer one: `yes` or `no`.
+/// `yes` or `no`: whether the cluster's version rises by itself once all stores support a newer
+/// one.
 pub const CONFIG_FINISH_UPGRADES: &str = "finish-upgrades";
 
 /// Seconds of silence after which a store's peers are replaced on other stores.

@@ -47,7 +47,7 @@ impl StoreVersions {
         StoreVersions { newest: OLDEST_VERSION, prepared: OLDEST_VERSION };
 }
 
-/// What must happen next for the cluster's version to rise.
+/// The next step until the cluster's version rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpgradeStep {
     /// The cluster has the newest version that this store's program supports.
@@ -80,8 +80,8 @@ impl Upgrade {
         self.heard.clear();
     }
 
-    /// Returns the next step of the leader of the meta region, whose program supports versions up to
-    /// `newest`.
+    /// Returns the next step of the leader of the meta region, whose program supports versions up
+    /// to `newest`.
     pub fn step(&self, meta: &MetaState, newest: Version, now: BootNanos) -> UpgradeStep {
         if !meta.is_bootstrapped() || meta.version >= newest {
             return UpgradeStep::Done;

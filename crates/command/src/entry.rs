@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The format follows from the cluster's version (`types::Version`), which the leader stamps. It
-//! decides how every replica executes the entry, whatever the cluster's version is by then. Format 2
-//! belongs to the orders (`check`).
+//! decides how every replica executes the entry, whatever the cluster's version is by then. Format
+//! 2 belongs to the orders (`order`).
 //!
 //! Integers are big-endian. An entry that cannot be decoded, or that names a command unknown to
 //! this program, is treated as corruption of this store. Skipping it would let replicas diverge.

@@ -123,9 +123,9 @@ impl<C> Queue<C> {
 
     /// Builds one entry for each region from what waits for it, or more if one would be too large,
     /// in the cluster's `version` and stamped with `stamp`. `may` decides whether a region can take
-    /// proposals now. If this store does not lead the region, its clients are returned in `refused`.
-    /// If the region cannot take proposals for a while, they keep waiting. `token` returns a number that no other entry has.
-    /// The entry's seed is derived from it and `seed`.
+    /// proposals now. If this store does not lead the region, its clients are returned in
+    /// `refused`. If the region cannot take proposals for a while, they keep waiting. `token`
+    /// returns a number that no other entry has. The entry's seed is derived from it and `seed`.
     pub fn build(
         &mut self,
         (version, stamp, seed): (Version, UnixMillis, u64),

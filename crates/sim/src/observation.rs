@@ -75,8 +75,8 @@ pub enum Observation<'a> {
         index: LogIndex,
         digest: u64,
     },
-    /// An operator orders that the entry is skipped. `given_up` are the stores that do not count any
-    /// more: they may have executed the entry, and are lost or get new peers.
+    /// An operator orders that the entry is skipped. `given_up` are the stores that do not count
+    /// any more: they may have executed the entry, and are lost or get new peers.
     SkipOrdered {
         region: RegionId,
         index: LogIndex,

@@ -1,4 +1,5 @@
-//! `ctl versions`: which versions of the cluster the stores support, and what the cluster waits for.
+//! `ctl versions`: the versions of the cluster that the stores support, and what a newer one waits
+//! for.
 
 use cluster::StoreVersions;
 use serde_json::Value;
