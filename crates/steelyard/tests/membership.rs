@@ -288,6 +288,11 @@ fn a_store_that_was_away_for_more_merges_than_descriptors_name_gives_its_old_pee
         let info = String::from_utf8(client::connection::text(&info)?.to_vec()).ok()?;
         info.lines().find_map(|line| line.strip_prefix("regions:")?.trim().parse().ok())
     };
+    // The record of merged regions came with version 2.
+    eventually("the version of the cluster has risen", || {
+        let version = stores.all[0].admin().gauge("cluster_version").ok()?;
+        (version == u64::from(types::NEWEST_VERSION)).then_some(())
+    });
     let before = held(&stores, 3).expect("it answers");
     assert!(before > 20, "{before}");
     stores.all[3].kill();
