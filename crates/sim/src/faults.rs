@@ -395,7 +395,7 @@ impl World {
         }
         // Sometimes a store asks again.
         let number = FIRST_STRANGER + self.tally.joined + self.rng.below(2);
-        let command = MetaCommand::Join { facts: facts(number), newest: None };
+        let command = MetaCommand::Join { facts: facts(number), newest: Some(types::NEWEST_VERSION) };
         self.send(leader, leader, Packet::Asked(Asked::Meta(command)));
     }
 

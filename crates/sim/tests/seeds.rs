@@ -40,8 +40,13 @@ fn a_thousand_clusters_in_trouble_keep_every_promise() {
     println!("{sum}");
     // Every case must have happened often enough for the invariants to mean something.
     for (what, count) in sum.counts() {
-        // Mostly a successor takes the lead over before it has to be given up.
-        let least = if what.contains("leads given up") { 30 } else { 100 };
+        let least = match what {
+            // Mostly a successor takes the lead over before it has to be given up.
+            _ if what.contains("leads given up") => 30,
+            // A merge is taken back only if it is overtaken between its seal and its binding.
+            _ if what.contains("merges taken back") => 50,
+            _ => 100,
+        };
         assert!(count >= least, "{what}: {count}");
     }
     for (_, kind) in sim::faults::FAULTS {
