@@ -26,7 +26,7 @@ test-large: build ## logs of gigabytes, killed and robbed of power while they ar
 	STEELYARD_WAL_ROUNDS=$${ROUNDS:-300}00 cargo test --release -p steelyard-wal --test crashes -- --nocapture && \
 	STEELYARD_LOG_ROUNDS=$${ROUNDS:-300} cargo test --release -p steelyard-raftlog --test power && \
 	cargo test --release -p steelyard --test faults -- --ignored --nocapture --test-threads=1 _of_log _600_mb && \
-	cargo test --release -p steelyard --test membership -- --ignored --nocapture && \
+	cargo test --release -p steelyard --test membership --test demo -- --ignored --nocapture && \
 	ulimit -n $$(ulimit -Hn) && \
 	cargo test --release -p steelyard --test memory -- --ignored --nocapture --test-threads=1
 
