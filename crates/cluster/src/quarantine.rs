@@ -19,7 +19,7 @@ const WHAT_BYTES_MAX: usize = 160;
 const ERROR_BYTES_MAX: usize = 320;
 /// Maximum number of skipped entries that a mark names. The rows cover older ones long since.
 const SKIPS_MAX: usize = 64;
-/// Maximum number of quarantines of which a heartbeat tells the texts, too.
+/// Maximum number of quarantines whose texts a heartbeat carries.
 const TEXTS_MAX: usize = 16;
 /// Minimum bytes of an encoded quarantine with its region.
 pub(crate) const QUARANTINED_BYTES_MIN: usize = 6;

@@ -11,9 +11,9 @@
 //! MetaCommand::RaiseVersion ───────────────▶ with the list of stores: write in the new version
 //! ```
 //!
-//! Invariant: when the version rises, the directory of every member records it. So no store that
-//! may read what is written in the new version runs a program that does not support it, not even a
-//! store whose program is replaced by an older one at that moment.
+//! Invariant: when the version rises, the directory of every member records it. An older program
+//! refuses such a directory. So every store that reads the new version supports it, even if its
+//! program is replaced by an older one at that moment.
 //!
 //! A store that joins meanwhile changes the list of stores, and the rise is refused
 //! ([`MetaError::MembersChanged`]). A store that joins later must support the version.

@@ -36,7 +36,7 @@ pub trait Kept {
     /// Deletes the peer's log except for its tombstone.
     fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), Self::Error>;
 
-    /// Returns what is remembered of the region's peer, if anything is.
+    /// Returns the mark of the region's peer, if there is one.
     fn mark(&self, region: RegionId) -> Result<Option<Mark>, Self::Error>;
 
     /// Deletes the mark, if there is one.

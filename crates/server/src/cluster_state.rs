@@ -222,9 +222,17 @@ impl ClusterState {
 
     /// Returns true if a store that is up says that it leads the region.
     pub fn has_live_leader(&self, region: RegionId) -> bool {
+        self.without_live_leader([region]).is_empty()
+    }
+
+    /// Returns the regions of which no store that is up says that it leads them.
+    pub fn without_live_leader(&self, regions: impl IntoIterator<Item = RegionId>) -> Vec<RegionId> {
         let (parts, now) = (self.parts.lock(), clock::boot_nanos());
-        let leader = parts.ledger.lead(region).and_then(|_| parts.ledger.routes().get(region));
-        leader.is_some_and(|route| parts.ledger.is_up(route.leader, now))
+        let is_led = |region: &RegionId| {
+            let leader = parts.ledger.lead(*region).and_then(|_| parts.ledger.routes().get(*region));
+            leader.is_some_and(|route| parts.ledger.is_up(route.leader, now))
+        };
+        regions.into_iter().filter(|region| !is_led(region)).collect()
     }
 
     /// Returns each region's load and its size in bytes, as placement counts them: the load

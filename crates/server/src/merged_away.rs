@@ -14,6 +14,8 @@ use crate::admin_backend;
 use crate::loops::ToWorker;
 use crate::store::Store;
 
+/// The time between two looks at all regions.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The time without a leader after which the meta region is asked, and between two questions.
 const ASK_AFTER: Duration = Duration::from_secs(5);
 /// Maximum number of regions of one question.
@@ -23,6 +25,7 @@ const ASKED_MAX: usize = 64;
 pub struct MergedKeeper {
     /// The regions without a leader, and since when.
     silent: BTreeMap<RegionId, Instant>,
+    looked: Option<Instant>,
     asked: Option<Instant>,
     asking: JoinSet<()>,
 }
@@ -31,16 +34,15 @@ impl MergedKeeper {
     pub fn look(&mut self, store: &Arc<Store>) {
         while self.asking.try_join_next().is_some() {}
         let now = Instant::now();
+        if self.looked.is_some_and(|at| now.duration_since(at) < LOOK_AGAIN) {
+            return;
+        }
+        self.looked = Some(now);
         let table = store.regions.table();
         let local = table.iter().filter(|region| region.is_local() && region.id() != META_REGION);
-        let silent: Vec<RegionId> = local
-            .map(|region| region.id())
-            .filter(|&region| !store.cluster.has_live_leader(region))
-            .collect();
-        self.silent = silent
-            .into_iter()
-            .map(|region| (region, self.silent.get(&region).copied().unwrap_or(now)))
-            .collect();
+        let silent = store.cluster.without_live_leader(local.map(|region| region.id()));
+        let since = |region| (region, self.silent.get(&region).copied().unwrap_or(now));
+        self.silent = silent.into_iter().map(since).collect();
         let lately = self.asked.is_some_and(|at| now.duration_since(at) < ASK_AFTER);
         if lately || !self.asking.is_empty() {
             return;

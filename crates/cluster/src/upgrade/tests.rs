@@ -48,7 +48,7 @@ impl Cluster {
         Cluster { meta, stores, leader: 0, upgrade: Upgrade::default(), now: SECOND, proposed: None }
     }
 
-    /// Takes one step, of which the stores in `reached` hear.
+    /// Takes one step. Only the stores in `reached` receive its question.
     fn step(&mut self, reached: impl Fn(StoreId) -> bool) {
         let leader = self.stores[&self.leader];
         if !leader.runs() {
@@ -102,7 +102,7 @@ impl Cluster {
 /// Something that happens to a cluster.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A step, of which the stores of this set of bits hear.
+    /// A step. Only the stores of this set of bits receive its question.
     Step(u8),
     Apply,
     /// A store's program is replaced, by an older one, too.

@@ -28,7 +28,7 @@ impl Execution {
                 Some(Job::Hold { region, mark })
             }
             Job::Hold { region, mark } => {
-                // What is known of how it is read may change, but not who is quarantined.
+                // The mark of a quarantined peer may change. A peer is not quarantined by it.
                 self.is_held(region).then(|| {
                     self.marks.insert(region, mark.clone());
                     Job::Hold { region, mark }

@@ -328,7 +328,7 @@ fn an_entry_that_fails_or_panics_stops_its_region_and_what_is_before_it_stays() 
         ];
         assert_eq!(names, expected);
         assert_eq!(get(&rows, "GET a"), Reply::bulk("1"));
-        // Whatever is handed out meanwhile is not executed, and nobody is told more than is known.
+        // Entries that are handed out meanwhile are not executed, and their outcome is unknown.
         let effects = execute(&mut execution, &rows, vec![asked(NEXT + 4, "dan", &["SET a 4"])]).unwrap();
         let outcomes: Vec<_> = effects
             .iter()
@@ -375,7 +375,7 @@ fn an_entry_is_executed_again_when_that_is_wanted_and_skipped_where_that_is_orde
     assert!(execution.begin(Job::Release { region: 1, mark: skipping }).is_some());
     let mut all = entries();
     all.push(order(NEXT + 2, Order::Skip(NEXT)));
-    // Whoever asked twice is not punished for it.
+    // A second order to skip the same entry changes nothing.
     all.push(order(NEXT + 3, Order::Skip(NEXT)));
     let names = apply(&mut execution, &mut rows, all);
     assert!(names.iter().all(|name| !name.starts_with("hold")), "{names:?}");
