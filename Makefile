@@ -16,10 +16,11 @@ build: ## the programs steelyard and steelyard-lab, and the device preload libra
 demo: build ## six unequal stores on this machine, under load
 	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" demo
 
-test: build ## all tests; random cases from seed PROPTEST_RNG_SEED=n
-	@$(ENV) export PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1}; cargo test --release --workspace && \
-	cargo test --release -p steelyard-sim --features planted --test planted && \
-	cargo test --release -p steelyard-wal --features planted --test planted
+# Each command selects the whole workspace, so that no dependency is compiled twice for its features.
+test: ## all tests; random cases from seed PROPTEST_RNG_SEED=n
+	@$(ENV) export PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1}; cargo build --release --workspace --lib --bins --tests && \
+	cargo test --release --workspace && \
+	cargo test --release --workspace --features steelyard-sim/planted,steelyard-wal/planted --test planted
 
 test-large: build ## logs of gigabytes, killed and robbed of power while they are overwritten; bounded memory; two hours or more
 	@$(ENV) cargo test --release -p steelyard-raftlog --test log -- --ignored more_than && \

@@ -3,7 +3,6 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use steelyard_rocks::{Keyspace, Options};
@@ -147,30 +146,36 @@ fn a_flush_makes_everything_written_before_it_durable_and_nothing_less() {
 #[test]
 fn what_a_crash_leaves_is_a_prefix_of_the_write_sets() {
     let dir = tempfile::tempdir().unwrap();
-    let db = open_uncompacted(dir.path());
-    let written = AtomicBool::new(false);
+    let db = &open_uncompacted(dir.path());
+    const ROUNDS: usize = 10;
+    const SETS: usize = 600;
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for i in 0..6000u32 {
-                let rows = [(format!("r{i:05}"), "v".repeat(1000)), ("state".to_owned(), i.to_string())];
-                db.write(&put(rows));
-                // Views freeze memtables, too.
-                if i % 1500 == 0 {
-                    drop(db.view());
+        // One round may wait while one is written, so that each crash meets writes. A failed
+        // assertion below drops `begin`, which ends the writer.
+        let (begin, rounds) = std::sync::mpsc::sync_channel::<()>(1);
+        scope.spawn(move || {
+            for (round, ()) in rounds.iter().enumerate() {
+                for i in round * SETS..(round + 1) * SETS {
+                    let rows = [(format!("r{i:05}"), "v".repeat(1000)), ("state".to_owned(), i.to_string())];
+                    db.write(&put(rows));
                 }
+                // Views freeze memtables, too.
+                drop(db.view());
             }
-            written.store(true, Ordering::Relaxed);
         });
-        let mut lengths = Vec::new();
-        while !written.load(Ordering::Relaxed) {
+        let mut survivors = 0;
+        for _ in 0..ROUNDS {
+            begin.send(()).unwrap();
             db.flush().unwrap();
             let survived = open(crash_copy(dir.path()).path());
             let rows = scan(&survived, "r", "s").len();
             let state = get(&survived, "state").map(|text| String::from_utf8(text.to_vec()).unwrap());
             assert_eq!(state.map_or(0, |text| text.parse::<usize>().unwrap() + 1), rows);
-            lengths.push(rows);
+            assert!(rows >= survivors, "{rows} rows after {survivors}");
+            survivors = rows;
         }
-        assert!(lengths.iter().any(|rows| *rows > 0 && *rows < 6000), "{lengths:?}");
+        // All rounds but the two that may be under way were written before the last flush.
+        assert!(survivors >= (ROUNDS - 2) * SETS, "{survivors}");
     });
 }
 
