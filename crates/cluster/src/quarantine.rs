@@ -2,7 +2,7 @@
 //! says how to go on.
 //!
 //! ```text
-//! quarantine: index, cause u8 (0 entry, 1 change, 2 rows), read_only u8 (0 or 1), what, error
+//! quarantine: index, cause u8 (0 entry, 1 change, 2 rows, 3 damage), read_only u8 (0 or 1), what, error
 //! mark: version u8 = 1 | count, then for each: skipped index | u8 (0 or 1), with 1: quarantine
 //! ```
 //!
@@ -34,6 +34,8 @@ pub enum Cause {
     Change,
     /// Its rows are not those of the majority.
     Rows,
+    /// Some of its rows were in a file that cannot be read.
+    Damage,
 }
 
 impl Cause {
@@ -43,6 +45,16 @@ impl Cause {
             Cause::Entry => "entry",
             Cause::Change => "change",
             Cause::Rows => "rows",
+            Cause::Damage => "damage",
+        }
+    }
+
+    /// Returns whether the rows before the entry are those that the log makes. If they are not, the
+    /// peer must not lead, and nobody may get its rows.
+    pub fn leaves_rows_sound(self) -> bool {
+        match self {
+            Cause::Entry | Cause::Change => true,
+            Cause::Rows | Cause::Damage => false,
         }
     }
 }
@@ -55,7 +67,8 @@ pub struct Quarantine {
     pub cause: Cause,
     /// Reads on `READONLY` connections are served from the rows as they are.
     pub read_only: bool,
-    /// The command of the entry and the beginning of its key; of rows that differ, the check.
+    /// The command of the entry and the beginning of its key; of rows that differ, the check; of
+    /// damage, what is lost.
     pub what: String,
     pub error: String,
 }
@@ -75,6 +88,7 @@ impl Quarantine {
             Cause::Entry => 0,
             Cause::Change => 1,
             Cause::Rows => 2,
+            Cause::Damage => 3,
         });
         out.u8(self.read_only.into());
         for text in [&self.what, &self.error] {
@@ -89,6 +103,7 @@ impl Quarantine {
                 0 => Cause::Entry,
                 1 => Cause::Change,
                 2 => Cause::Rows,
+                3 => Cause::Damage,
                 _ => return Err(WireError::Malformed("an unknown cause of a quarantine")),
             },
             read_only: match from.u8()? {

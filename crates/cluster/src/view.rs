@@ -4,6 +4,7 @@ use placement::{Capability, ClusterView, PeerView, RegionView, Spread, StoreView
 use types::{BootNanos, PeerRole, RegionDescriptor};
 
 use crate::ledger::Liveness;
+use crate::quarantine::Cause;
 use crate::state::{StoreRecord, StoreState};
 use crate::{Driver, Ledger, MetaState};
 
@@ -128,6 +129,9 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
                     // The entries that it held before the crash may be lost, so its lag is unknown.
                     lag: lead.filter(|_| !unclean).and_then(|lead| lead.lag_of(peer.store)),
                     unclean,
+                    spoilt: ledger
+                        .quarantined(agreed.id)
+                        .any(|(store, held)| store == peer.store && held.cause == Cause::Damage),
                 }
             })
             .collect(),
@@ -140,10 +144,11 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
 }
 
 /// Returns true if a person has to decide about a quarantined peer of the region. Peers that are
-/// lost, and those that may have forgotten what they acknowledged, are replaced in any case.
+/// lost, those that lost rows, and those that may have forgotten what they acknowledged, are
+/// replaced in any case.
 fn awaits_decision(region: &RegionDescriptor, ledger: &Ledger, now: BootNanos) -> bool {
-    ledger.quarantined(region.id).any(|(store, _)| {
+    ledger.quarantined(region.id).any(|(store, held)| {
         let is_lost = ledger.liveness(store, now) == Liveness::Lost || ledger.is_lost_to_a_hang(store, now);
-        !is_lost && !ledger.is_unclean(region, store)
+        !is_lost && held.cause != Cause::Damage && !ledger.is_unclean(region, store)
     })
 }

@@ -309,8 +309,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
 
     fn hold(&mut self, region: RegionId, mark: Mark, now: BootNanos) {
         if let Some(Quarantine { index, cause, .. }) = mark.held {
-            // A peer whose rows differ must not lead, not even as the last one.
-            let may_lead = cause != Cause::Rows;
+            // A peer without sound rows must not lead, not even as the last one.
+            let may_lead = cause.leaves_rows_sound();
             self.raft.step(replica::Input::Quarantine { region, index, may_lead }, now);
         }
         self.marks.insert(region, mark);

@@ -83,6 +83,11 @@ impl Mark {
     /// Removes a peer from the unclean ones, and records that its loss was accepted.
     pub fn accept(&mut self, accepted: Accepted) {
         self.unclean.remove(&accepted.region);
+        self.record(accepted);
+    }
+
+    /// Records that a loss was accepted.
+    pub fn record(&mut self, accepted: Accepted) {
         self.accepted.push(accepted);
         let surplus = self.accepted.len().saturating_sub(ACCEPTED_MAX);
         self.accepted.drain(..surplus);

@@ -14,29 +14,61 @@ use crate::units::{Bytes, BytesPerSecond, Cores, Nanos, Percent};
 #[serde(tag = "reason", rename_all = "kebab-case")]
 pub enum Reason {
     /// Repair: a peer is missing and another one is added.
-    TooFewVoters { voters: u32, wanted: u32 },
+    TooFewVoters {
+        voters: u32,
+        wanted: u32,
+    },
     /// Repair: the region is complete without the peer on a lost store.
-    Lost { store: StoreId },
+    Lost {
+        store: StoreId,
+    },
     /// Repair: the peer may have forgotten what it acknowledged when its machine crashed.
-    Unclean { store: StoreId },
+    Unclean {
+        store: StoreId,
+    },
+    Spoilt {
+        store: StoreId,
+    },
     /// The store drains.
-    Draining { store: StoreId },
+    Draining {
+        store: StoreId,
+    },
     /// The device of the store is down to its reserve.
-    OutOfRoom { store: StoreId },
+    OutOfRoom {
+        store: StoreId,
+    },
     /// The store's wall clock is too far from those of the others.
-    ClockOff { store: StoreId },
+    ClockOff {
+        store: StoreId,
+    },
     /// Repair: a voter too many is removed.
-    TooManyVoters { voters: u32, wanted: u32 },
+    TooManyVoters {
+        voters: u32,
+        wanted: u32,
+    },
     /// Repair: a learner for which no operator is in flight.
     StrayLearner,
     /// Repair: `companions` other peers of the region are in the same failure domain, and
     /// `companions_after` in that of the target.
-    SharedDomain { companions: u32, companions_after: u32 },
+    SharedDomain {
+        companions: u32,
+        companions_after: u32,
+    },
     /// Data moves to a store that holds less for its weight (ALOR §3.2, Eq. 1). Weights are in
     /// millionths of the largest.
-    DataLevels { region_bytes: u64, from_bytes: u64, from_weight_ppm: u32, to_bytes: u64, to_weight_ppm: u32 },
+    DataLevels {
+        region_bytes: u64,
+        from_bytes: u64,
+        from_weight_ppm: u32,
+        to_bytes: u64,
+        to_weight_ppm: u32,
+    },
     /// The store is above its threshold and sheds its coldest data (ALOR §3.2).
-    Full { used_bytes: u64, capacity_bytes: u64, heat_per_gb: u64 },
+    Full {
+        used_bytes: u64,
+        capacity_bytes: u64,
+        heat_per_gb: u64,
+    },
     /// `even`. If no region of `most` has an eligible peer on `least`, leadership is handed on from
     /// store to store, one region per step; `steps` is then above 1.
     LeaderCounts {
@@ -49,13 +81,25 @@ pub enum Reason {
     },
     /// `leader-only` and `alor` (§3.1): the write speeds of the present leader's store and of the
     /// target.
-    MoreCapable { from_bytes_per_s: u64, to_bytes_per_s: u64 },
+    MoreCapable {
+        from_bytes_per_s: u64,
+        to_bytes_per_s: u64,
+    },
     /// `adaptive`: the loads of the two stores before and after, in thousandths of their
     /// capability.
-    Busy { from_permille: u64, to_permille: u64, from_after_permille: u64, to_after_permille: u64 },
+    Busy {
+        from_permille: u64,
+        to_permille: u64,
+        from_after_permille: u64,
+        to_after_permille: u64,
+    },
     /// `adaptive`: only together with another region's move does this one relieve the busiest of
     /// the stores that take part.
-    Together { with: RegionId, busiest_permille: u64, busiest_after_permille: u64 },
+    Together {
+        with: RegionId,
+        busiest_permille: u64,
+        busiest_after_permille: u64,
+    },
     /// `adaptive`: writes wait for the logs of a majority, of which the slowest store counts, and
     /// then for the leader.
     Wait {
@@ -67,7 +111,10 @@ pub enum Reason {
     },
     /// `adaptive`: a peer of the region changes places with one of another region. Afterwards the
     /// writes of both together wait for `waits_permille` thousandths of the present time.
-    ChangePlaces { with: RegionId, waits_permille: u64 },
+    ChangePlaces {
+        with: RegionId,
+        waits_permille: u64,
+    },
     /// Too much CPU of the leader's machine is busy, and the target's machine has room. Busy shares
     /// are in thousandths, cores in thousandths of a core.
     CpuBusy {
@@ -78,13 +125,24 @@ pub enum Reason {
         to_millicores: u64,
     },
     /// A split by size.
-    TooLarge { bytes: u64, bytes_max: u64 },
+    TooLarge {
+        bytes: u64,
+        bytes_max: u64,
+    },
     /// A split by load.
-    TooBusy { ops_per_s: u64, ops_per_s_max: u64 },
+    TooBusy {
+        ops_per_s: u64,
+        ops_per_s_max: u64,
+    },
     /// A merge. `bytes` is the sum of both regions.
-    Small { bytes: u64, bytes_max: u64 },
+    Small {
+        bytes: u64,
+        bytes_max: u64,
+    },
     /// The order to prepare the region's merge arrived after the merge had been given up.
-    MergeGivenUp { into: RegionId },
+    MergeGivenUp {
+        into: RegionId,
+    },
     /// Requested by an administrator.
     Requested,
 }
@@ -130,6 +188,9 @@ impl fmt::Display for Reason {
             Reason::TooManyVoters { voters, wanted } => write!(f, "it has {voters} voters and needs {wanted}"),
             Reason::Unclean { store } => {
                 write!(f, "the peer on store {store} may have lost entries in a crash of its machine")
+            }
+            Reason::Spoilt { store } => {
+                write!(f, "the peer on store {store} lost rows with a damaged file")
             }
             Reason::StrayLearner => f.write_str("it is a learner that nothing is under way for"),
             Reason::SharedDomain { companions, companions_after } => write!(

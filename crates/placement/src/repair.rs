@@ -8,15 +8,17 @@
 //! 1. A peer that may have forgotten what it acknowledged is removed. It neither votes nor
 //!    acknowledges, so no majority becomes rarer by that. A peer with another number takes its
 //!    place by the next step.
-//! 2. If there are too few voters, not counting those on lost stores, one is added on the best
+//! 2. A peer that lost rows with a damaged file is removed if the other voters are enough for a
+//!    majority of theirs. Its votes and acknowledgements are sound, but it is no copy.
+//! 3. If there are too few voters, not counting those on lost stores, one is added on the best
 //!    store.
-//! 3. If there are enough voters without a peer on a lost store, that peer is removed. The new
+//! 4. If there are enough voters without a peer on a lost store, that peer is removed. The new
 //!    voter comes first, so that at no time fewer voters answer than before.
-//! 4. The leader leaves a store that drains, whose device is out of room or whose clock is off. It
-//!    also does so if the second step has to wait for room.
-//! 5. Learners without an operator, and voters that are too many, are removed.
-//! 6. A peer leaves a store that drains.
-//! 7. A peer moves to a failure domain with at least two fewer of the region's other peers than its
+//! 5. The leader leaves a store that drains, whose device is out of room or whose clock is off. It
+//!    also does so if the third step has to wait for room.
+//! 6. Learners without an operator, and voters that are too many, are removed.
+//! 7. A peer leaves a store that drains.
+//! 8. A peer moves to a failure domain with at least two fewer of the region's other peers than its
 //!    own. (With one fewer, as many pairs would share a domain afterwards.)
 //!
 //! Among regions the most urgent ailment goes first (see [`Urgency`]).
@@ -42,6 +44,7 @@ struct Urgency {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ail {
     Unclean,
+    Spoilt,
     TooFewVoters,
     LostVoter,
     LeaderMustGo,
@@ -92,6 +95,9 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
     if unclean(round, region).is_some() {
         return Some(Ail::Unclean);
     }
+    if spoilt(round, region).is_some() {
+        return Some(Ail::Spoilt);
+    }
     if kept < wanted {
         // If no store can take another voter, the other ailments of the region are treated.
         let place =
@@ -129,6 +135,23 @@ fn unclean(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
         .next()
 }
 
+/// Returns the store of a peer that lost rows and that the other voters can do without.
+fn spoilt(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
+    let leader = round.cells[region as usize].leader;
+    let mut seats = round
+        .seats(region)
+        .iter()
+        .filter(|seat| seat.spoilt && seat.store != leader && seat.store != NOWHERE);
+    seats.find(|seat| !seat.voter || can_do_without(round, region, seat.store)).map(|seat| seat.store)
+}
+
+/// Returns whether a majority of the other voters answers.
+fn can_do_without(round: &Round<'_>, region: u32, at: StoreIndex) -> bool {
+    let cell = &round.cells[region as usize];
+    let answers = matches!(round.state(at), StoreState::Up | StoreState::Draining);
+    cell.live_voters.saturating_sub(answers.into()) > (cell.voters - 1) / 2
+}
+
 /// Returns true if the leader's store should not lead and another peer can.
 fn leader_must_go(round: &Round<'_>, region: u32) -> bool {
     let leader = round.cells[region as usize].leader;
@@ -152,6 +175,10 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
         Ail::Unclean => {
             let store = round.id(unclean(round, region)?);
             Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Unclean { store } })
+        }
+        Ail::Spoilt => {
+            let store = round.id(spoilt(round, region)?);
+            Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Spoilt { store } })
         }
         Ail::TooFewVoters => {
             if !round.has_data_room() {
@@ -214,13 +241,8 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
                     at,
                 )
             };
-            // A majority of the remaining voters must answer.
-            let cell = &round.cells[region as usize];
-            let answers = |at| matches!(round.state(at), StoreState::Up | StoreState::Draining);
-            let affordable = |at: &StoreIndex| {
-                cell.live_voters - u16::from(answers(*at)) > (cell.voters - 1) / 2
-                    && round.can_leave(region, *at)
-            };
+            let affordable =
+                |at: &StoreIndex| can_do_without(round, region, *at) && round.can_leave(region, *at);
             let from = seats.iter().map(|seat| seat.store).filter(affordable).max_by_key(|&at| rank(at))?;
             let reason = Reason::TooManyVoters { voters, wanted };
             Some(Operator::RemovePeer { region: id, from: round.id(from), reason })

@@ -74,6 +74,7 @@ pub(crate) struct Replica {
     pub voter: bool,
     pub can_lead: bool,
     pub unclean: bool,
+    pub spoilt: bool,
 }
 
 /// Totals per store. `data` and `leaders` count user regions only.
@@ -181,12 +182,14 @@ impl<'a> Round<'a> {
                 cell.voters += u16::from(peer.voter);
                 cell.live_voters += u16::from(peer.voter && answers && !peer.unclean);
                 let told = peer.lag.is_some() || region.leader == Some(peer.store);
-                cell.healthy &= state == StoreState::Up && peer.voter && told && !peer.unclean;
+                cell.healthy &= state == StoreState::Up && peer.voter && told;
+                cell.healthy &= !peer.unclean && !peer.spoilt;
                 if answers && region.leader == Some(peer.store) {
                     cell.leader = store;
                 }
-                let can_lead = self.eligibility(peer) == Eligibility::Eligible;
-                self.seats.push(Replica { store, voter: peer.voter, can_lead, unclean: peer.unclean });
+                let can_lead = self.eligibility(peer) == Eligibility::Eligible && !peer.spoilt;
+                let (voter, unclean, spoilt) = (peer.voter, peer.unclean, peer.spoilt);
+                self.seats.push(Replica { store, voter, can_lead, unclean, spoilt });
             }
             cell.healthy &= usize::from(cell.voters) == wanted && cell.free && cell.leader != NOWHERE;
             self.cells.push(cell);
@@ -195,6 +198,7 @@ impl<'a> Round<'a> {
                 || seats.iter().any(|seat| {
                     !seat.voter
                         || seat.unclean
+                        || seat.spoilt
                         || matches!(self.state(seat.store), StoreState::Lost | StoreState::Draining)
                 })
                 || self.domains.can_spread(seats)

@@ -122,6 +122,9 @@ pub struct PeerView {
     /// Its machine crashed and may have forgotten what the peer had acknowledged. It takes no part
     /// until it is removed and added under another number.
     pub unclean: bool,
+    /// It lost rows with a damaged file. It votes and cannot lead until it is removed and added
+    /// under another number.
+    pub spoilt: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -59,7 +59,13 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
                 for ((peers, leader, rates, (cooldown, joint), flight), id) in regions.into_iter().zip(0..) {
                     let peers: Vec<PeerView> = peers
                         .into_iter()
-                        .map(|(store, (voter, lag))| PeerView { store, voter, lag, unclean: false })
+                        .map(|(store, (voter, lag))| PeerView {
+                            store,
+                            voter,
+                            lag,
+                            unclean: false,
+                            spoilt: false,
+                        })
                         .collect();
                     let leader = leader.map(|at| at.get(&peers).store);
                     let voters: Vec<u64> =

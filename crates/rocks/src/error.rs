@@ -10,8 +10,7 @@ pub(crate) fn classify(error: rocksdb::Error) -> StorageError {
     let kind = error.kind();
     let text = error.into_string();
     match kind {
-        // Damage that RocksDB finds is one of the device, and stops the store.
-        ErrorKind::Corruption => StorageError::Engine(text),
+        ErrorKind::Corruption => StorageError::Damaged(text),
         _ if text.contains("No space left on device") || text.contains("Max allowed space was reached") => {
             StorageError::NoSpace(text)
         }

@@ -105,10 +105,24 @@ impl Keyspace {
     /// Opens the keyspace in `dir`, which is created if it is missing. RocksDB's lock on the
     /// directory refuses a second process.
     pub fn open(dir: &Path, options: &Options) -> Result<Keyspace> {
+        Keyspace::open_as(dir, options, |_| {})
+    }
+
+    /// Opens a keyspace of which files are missing or cannot be read. Nothing of it is compacted.
+    pub(crate) fn open_damaged(dir: &Path, options: &Options) -> Result<Keyspace> {
+        Keyspace::open_as(dir, options, |rocksdb_options| {
+            rocksdb_options.create_if_missing(false);
+            rocksdb_options.set_paranoid_checks(false);
+            rocksdb_options.set_disable_auto_compactions(true);
+        })
+    }
+
+    fn open_as(dir: &Path, options: &Options, adapt: fn(&mut rocksdb::Options)) -> Result<Keyspace> {
         let capacity = usize::try_from(options.block_cache_size).unwrap_or(usize::MAX);
         let cache = Cache::new_lru_cache(capacity).map_err(classify)?;
         let mut rocksdb_options = options.to_rocksdb(&cache);
         rocksdb_options.enable_statistics();
+        adapt(&mut rocksdb_options);
         let db = DB::open(&rocksdb_options, dir).map_err(classify)?;
         let hash_seed = RandomState::new().build_hasher().finish();
         Ok(Keyspace {
@@ -269,7 +283,22 @@ impl Keyspace {
         self.write_to_rocksdb(batch)
     }
 
-    fn write_to_rocksdb(&self, batch: WriteBatch) -> Result<()> {
+    /// Scans RocksDB's present rows, without those in the RAM tier.
+    pub(crate) fn scan_flash(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        let view = View {
+            memtables: MemtableView::default(),
+            bounds: None,
+            snapshot: self.db.snapshot(),
+            reads: &self.reads,
+        };
+        // RocksDB reads ahead by itself once a scan has read some blocks. Many of these scans are
+        // short.
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        view.scan_part(from, to, usize::MAX, options, visit).map(drop)
+    }
+
+    pub(crate) fn write_to_rocksdb(&self, batch: WriteBatch) -> Result<()> {
         let mut options = WriteOptions::default();
         options.disable_wal(true);
         self.db.write_opt(batch, &options).map_err(classify)

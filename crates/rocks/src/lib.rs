@@ -5,7 +5,9 @@
 mod error;
 pub mod freeze;
 mod keyspace;
+mod manifest_edit;
 mod options;
+pub mod repair;
 mod size;
 pub mod snapshot;
 mod stats;

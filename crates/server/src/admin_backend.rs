@@ -601,6 +601,10 @@ impl AdminBackend for Backend {
     fn accept_loss(&self, region: Option<u64>) -> Answer<'_, Vec<AcceptedRow>> {
         let store = self.store.clone();
         let accept = move || {
+            let damaged = region.filter(|&region| quarantine::is_damaged(&store, region));
+            if let Some(region) = damaged {
+                return quarantine::accept_damage(&store, region).map(|row| vec![row]);
+            }
             if region.is_some_and(|region| store.cluster.has_live_leader(region)) {
                 return Err(refuse(409, "the region has a leader, which has this store's peer replaced"));
             }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use cluster::{CheckBook, CheckOutcome, CheckReport, Comparison, Verdict};
 use parking_lot::Mutex;
 use rocks::snapshot::TokenBucket;
+use storage::StorageError;
 use tokio::sync::Notify;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId};
 
@@ -293,6 +294,10 @@ impl UnderWay {
                 CheckOutcome::Skipped
             }
             Ok(Ok(None)) => CheckOutcome::Skipped,
+            Ok(Err(error @ StorageError::Damaged(_))) => {
+                checks.ends.rows_failed(&format!("a check of region {region} cannot read rows"), &error);
+                CheckOutcome::Skipped
+            }
             Ok(Err(error)) => {
                 tracing::error!(region, index, %error, "rows cannot be read: the device or its files are damaged");
                 CheckOutcome::Unreadable

@@ -1,14 +1,21 @@
-//! The ways in which this store ends: on request, by itself, or at once after a failure.
+//! The ways in which this store ends: on request, by itself, at once after a failure, or to start
+//! anew without the files that are damaged.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use storage::StorageError;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use types::StoreId;
 
+use crate::damage;
+
 pub struct Ends {
     store: StoreId,
+    /// The data directory.
+    dir: PathBuf,
     /// True while the store hands over its leaders. Other stores are told, so that no leader comes
     /// back.
     leaving: AtomicBool,
@@ -20,6 +27,8 @@ pub struct Ends {
     ending: Notify,
     /// Cancelled when a planned stop must wait no longer.
     hurried: CancellationToken,
+    /// True if rows are damaged, and the store ends to start anew.
+    mending: AtomicBool,
     pub answering: Arc<Answering>,
 }
 
@@ -59,14 +68,16 @@ impl Drop for BeingAnswered {
 }
 
 impl Ends {
-    pub fn new(store: StoreId) -> Ends {
+    pub fn new(store: StoreId, dir: PathBuf) -> Ends {
         Ends {
             store,
+            dir,
             leaving: AtomicBool::new(false),
             closing: CancellationToken::new(),
             stopping: AtomicBool::new(false),
             ending: Notify::new(),
             hurried: CancellationToken::new(),
+            mending: AtomicBool::new(false),
             answering: Arc::default(),
         }
     }
@@ -122,6 +133,37 @@ impl Ends {
     /// Waits until [`hurry`](Self::hurry) is called.
     pub async fn hurried(&self) {
         self.hurried.cancelled().await;
+    }
+
+    /// Heeds an error of rows: has the store start anew if a file of rows is damaged, and ends the
+    /// process otherwise. The caller must not answer for the rows.
+    pub fn rows_failed(&self, what: &str, error: &StorageError) {
+        let StorageError::Damaged(text) = error else { self.fatal(&format!("{what}: {error}")) };
+        if self.mending.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        tracing::error!(
+            what,
+            error = text,
+            "rows are damaged: the store hands over, and starts anew without them"
+        );
+        if let Err(error) = damage::note(&self.dir, text) {
+            self.fatal(&format!("{what}: {text}; this cannot be noted: {error}"));
+        }
+        self.ending.notify_one();
+    }
+
+    /// Same as [`rows_failed`](Self::rows_failed) for a thread that cannot go on.
+    pub fn rows_failed_for_good(&self, what: &str, error: &StorageError) -> ! {
+        self.rows_failed(what, error);
+        loop {
+            std::thread::park();
+        }
+    }
+
+    /// Returns whether the store ends to start anew without its damaged rows.
+    pub fn is_mending(&self) -> bool {
+        self.mending.load(Ordering::SeqCst)
     }
 
     /// Ends the process after a local failure that must not become a reply. After the restart the

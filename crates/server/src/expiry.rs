@@ -72,7 +72,7 @@ pub async fn run(expirer: Expirer) {
         let looked = tokio::task::spawn_blocking(move || look_at_all(&engine, looks)).await;
         let looked = match looked {
             Ok(Ok(looked)) => looked,
-            Ok(Err(error)) => expirer.ends.fatal(&format!("rows cannot be read: {error}")),
+            Ok(Err(error)) => return expirer.ends.rows_failed("rows cannot be read", &error),
             // The runtime is shutting down, and this task with it.
             Err(ended) if ended.is_cancelled() => return,
             Err(_) => expirer.ends.fatal("the search for expired keys died"),

@@ -30,6 +30,7 @@ mod cluster_state;
 mod config;
 mod connections;
 mod cpu;
+mod damage;
 mod datadir;
 mod device_waits;
 mod disk;
@@ -76,7 +77,7 @@ mod written_version;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
 pub use start_error::StartError;
-pub use startup::run;
+pub use startup::{run, Ended};
 pub use transport::frame;
 
 /// The functions that fuzz targets call, beside `frame::fuzz`.

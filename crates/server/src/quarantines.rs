@@ -84,6 +84,15 @@ pub fn in_words(region: RegionId, held: &Quarantine) -> String {
             "the peer of region {region} on this store is quarantined: {error} ({what}). It serves and leads nothing, \
              and its rows are kept; once they are not needed: steelyard ctl quarantine refill {region} STORE"
         ),
+        Cause::Damage if held.read_only => format!(
+            "the peer of region {region} on this store is quarantined: {what} are lost with a damaged file ({error}). No \
+             other store has the region. What is left is served to connections that said READONLY; once nothing else \
+             can be saved: steelyard ctl accept-loss --region {region}"
+        ),
+        Cause::Damage => format!(
+            "the peer of region {region} on this store is quarantined: {what} were in a damaged file ({error}). It \
+             serves and leads nothing until the region's other peers have replaced it"
+        ),
         Cause::Entry | Cause::Change => format!(
             "the peer of region {region} on this store is quarantined: entry {index} ({what}) cannot be executed: \
              {error}. The peer serves and leads nothing until an operator decides: steelyard ctl quarantine list"

@@ -40,6 +40,7 @@ use parking_lot::Mutex;
 use raft::eraftpb;
 use rocks::snapshot::{Files, SnapshotError, TokenBucket};
 use rocks::Keyspace;
+use storage::StorageError;
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
 
 use crate::transport::handshake::Caller;
@@ -61,6 +62,8 @@ pub trait SnapshotHost: Send + Sync + 'static {
 
     fn made(&self, region: RegionId, index: LogIndex, term: Term, descriptor: RegionDescriptor);
     fn failed(&self, region: RegionId);
+    /// Rows cannot be read.
+    fn rows_failed(&self, error: &StorageError);
     fn sent(&self, region: RegionId, to: StoreId, ok: bool);
     /// Delivers the message of a complete snapshot to the region's worker.
     fn deliver(&self, from: StoreId, region: RegionId, message: eraftpb::Message);

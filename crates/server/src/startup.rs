@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use raftlog::RaftLog;
-use rocks::Keyspace;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -36,8 +35,8 @@ use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
 use crate::{
-    admin, capability, checking, clock, expiry, heartbeat, inbound, joining, membership, recovery, resident,
-    stopping, unsynced,
+    admin, capability, checking, clock, damage, expiry, heartbeat, inbound, joining, membership, recovery,
+    resident, stopping, unsynced,
 };
 
 /// The time for answers to reach other stores at the end.
@@ -51,20 +50,29 @@ const HEARTBEAT_TICKS: u32 = 3;
 /// The idle time in ticks after which a region hibernates: 3 s.
 const HIBERNATE_TICKS: u32 = 60;
 
+/// What is to follow when a store has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Stopped,
+    /// Rows are damaged, and the next start is to do without them. Some threads still run, and do
+    /// nothing any more. The caller starts the program anew.
+    ToMend,
+}
+
 /// Runs a store until it is told to stop. Told a second time, it waits for nothing more. `ready` is
 /// called with its number once it serves.
 pub async fn run(
     mut config: Config,
     ready: impl FnOnce(StoreId),
     mut stops: mpsc::Receiver<()>,
-) -> Result<(), StartError> {
+) -> Result<Ended, StartError> {
     config.validate().map_err(StartError::Config)?;
     let mut dir = DataDir::open(&config.dir)?;
     // Ports are bound before anything else is touched, so that "address in use" has no side effect.
     let listeners = Listeners::bind(&config, is_open(&config, &dir)).await?;
     tokio::select! {
         settled = settle(&mut config, &mut dir) => settled?,
-        () = told(&mut stops) => return Ok(()),
+        () = told(&mut stops) => return Ok(Ended::Stopped),
     }
     if let (Some(forward), false) = (config.this().forward, config.cluster_enabled) {
         return Err(StartError::Config(format!("forward port {} needs cluster mode", forward.port())));
@@ -186,25 +194,29 @@ pub async fn run(
     tasks.spawn(capability::run(store.measurer()));
     tasks.spawn(membership::heed_refusals(store.membership.clone(), store.ends.clone(), refused));
 
-    tokio::select! {
+    let mut is_told = tokio::select! {
         () = until_healthy(&store) => {
             ready(store.id);
             tokio::select! {
-                () = told(&mut stops) => {}
-                () = store.ends.ending() => {}
+                () = told(&mut stops) => true,
+                () = store.ends.ending() => false,
             }
         }
-        () = told(&mut stops) => {}
-        () = store.ends.ending() => {}
-    }
+        () = told(&mut stops) => true,
+        () = store.ends.ending() => false,
+    };
     let hurried = async {
         tokio::select! {
-            () = told(&mut stops) => {}
+            () = told(&mut stops) => is_told = true,
             () = store.ends.hurried() => {}
         }
     };
     tracing::info!("shutting down");
     stopping::stop(&store, listening, hurried).await;
+    if store.ends.is_mending() {
+        // The threads that met the damage do not end. What is in memtables is in the log, too.
+        return Ok(if is_told { Ended::Stopped } else { Ended::ToMend });
+    }
     store.ends.stop();
     tokio::time::sleep(ANSWERS_LEAVE).await;
     tasks.shutdown().await;
@@ -222,7 +234,7 @@ pub async fn run(
         parts.unsynced.stopped(&log);
     };
     let _ = tokio::task::spawn_blocking(last).await;
-    Ok(())
+    Ok(Ended::Stopped)
 }
 
 /// Returns true if other stores may connect: those of the list, or those that join.
@@ -320,7 +332,8 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
         let (wanted, maxmemory) = (options.memory_bytes(), config.maxmemory);
         tracing::warn!(wanted, maxmemory, "RocksDB's options take more memory than maxmemory");
     }
-    let mut flash = Keyspace::open(&dir.rows_dir(), &options).map_err(|e| rows_error(e.to_string()))?;
+    let mut flash = damage::open_rows((&config.dir, &dir.rows_dir()), &options, &log, config.store)
+        .map_err(rows_error)?;
     if config.fsync != Fsync::Always {
         // Rows must not be durable before the entries that made them.
         let log = log.clone();

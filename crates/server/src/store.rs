@@ -102,7 +102,7 @@ impl Store {
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(ClusterState::new(meta, &config));
         let leaders = metrics.leaders.clone();
-        let ends = Arc::new(Ends::new(config.store));
+        let ends = Arc::new(Ends::new(config.store, config.dir.clone()));
         let regions = Regions::new(config.store, local, others, cluster.report_soon.clone(), leaders);
         let reach = Reach {
             config: config.clone(),

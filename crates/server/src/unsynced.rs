@@ -228,6 +228,19 @@ impl Unsynced {
         Ok(taken)
     }
 
+    /// Records that an operator accepted the loss of a peer's rows.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn record_accepted(&self, accepted: Accepted) -> io::Result<()> {
+        let mut mark = self.mark.lock();
+        let mut next = mark.clone();
+        next.record(accepted);
+        write(&self.dir, &next)?;
+        *mark = next;
+        Ok(())
+    }
+
     /// Logs once a minute which peers wait, and what to do. `is_led` returns true if a region has a
     /// leader on another store.
     pub fn look(&self, is_led: impl Fn(RegionId) -> bool) {

@@ -6,12 +6,14 @@ pub mod size;
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Beginning, Config, Member, SetLogLevel};
+use server::{Beginning, Config, Ended, Member, SetLogLevel};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -67,10 +69,27 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         });
         let address = config.this().client;
         let ready = move |store| tracing::info!("store {store} is ready to serve clients on {address}");
-        server::run(config, ready, stops).await?;
-        tracing::info!("stopped");
+        match server::run(config, ready, stops).await? {
+            Ended::Stopped => tracing::info!("stopped"),
+            Ended::ToMend => {
+                tracing::info!("starting anew");
+                let error = start_anew();
+                return Err(error).context("the store stopped for damaged rows and cannot start anew");
+            }
+        }
         Ok(())
     })
+}
+
+/// Replaces this process by a new run of the program with the same arguments. Returns only an
+/// error.
+fn start_anew() -> std::io::Error {
+    let mut args = std::env::args_os();
+    let mut program = Command::new("/proc/self/exe");
+    if let Some(name) = args.next() {
+        program.arg0(name);
+    }
+    program.args(args).exec()
 }
 
 /// Returns the number of threads for work that waits for other stores or for the device.

@@ -39,6 +39,9 @@ pub enum StorageError {
     NoSpace(String),
     #[error("corrupt row: {0}")]
     Corrupt(String),
+    /// A file of rows cannot be read as it was written. Other files are not touched.
+    #[error("damaged rows: {0}")]
+    Damaged(String),
     #[error("storage engine: {0}")]
     Engine(String),
     /// Returned only by readers that do not wait for a device.

@@ -131,6 +131,11 @@ impl RegionDescriptor {
         self.peer_on(store).is_some()
     }
 
+    /// Returns true if no store but this one has a voter.
+    pub fn is_alone_on(&self, store: StoreId) -> bool {
+        self.voters().eq([store])
+    }
+
     /// Returns true if the region is in a joint configuration.
     pub fn is_joint(&self) -> bool {
         self.peers.iter().any(|peer| matches!(peer.role, PeerRole::Incoming | PeerRole::Outgoing))

@@ -119,7 +119,13 @@ impl World<'_> {
                 .iter()
                 .map(|peer| {
                     let lag = u64::from(region.committed.saturating_sub(peer.persisted));
-                    PeerView { store: id(peer.store), voter: peer.voter, lag: Some(lag), unclean: false }
+                    PeerView {
+                        store: id(peer.store),
+                        voter: peer.voter,
+                        lag: Some(lag),
+                        unclean: false,
+                        spoilt: false,
+                    }
                 })
                 .collect(),
             ..RegionView::default()

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{Cause, Quarantine};
 use command::order::{Order, FAIL_STORES_MAX};
+use node::unsynced::Accepted;
 use node::Work;
 use placement::{Operator, Reason};
 use resp::Reply;
@@ -12,7 +13,9 @@ use serde_json::Value;
 use types::{LogIndex, RegionId, StoreId, SECOND_VERSION};
 
 use super::{answer, ask, ask_leader, begin, Ask, NotAnswered};
-use crate::admin::{read_error, refuse, AdminError, FailRequest, QuarantineRequest, QuarantineRow};
+use crate::admin::{
+    read_error, refuse, AcceptedRow, AdminError, FailRequest, QuarantineRequest, QuarantineRow,
+};
 use crate::loops::ToWorker;
 use crate::proposals::NotDone;
 use crate::regions::RegionShared;
@@ -69,8 +72,9 @@ pub(super) async fn decide(
         }
         QuarantineRequest::Retry { on } => {
             let held = held_of(store, region, on)?;
-            if held.iter().all(|(_, cause)| cause == Cause::Rows.name()) {
-                let text = "rows that differ do not become equal by a retry: refill the peer";
+            let spoilt = [Cause::Rows.name(), Cause::Damage.name()];
+            if held.iter().all(|(_, cause)| spoilt.contains(&cause.as_str())) {
+                let text = "rows that differ or are damaged do not become sound by a retry: refill the peer";
                 return Err(refuse(409, text));
             }
             tell_all(store, &held, |_| Ask::Retry { region }).await
@@ -142,6 +146,29 @@ pub(super) fn own_peer(store: &Store, region: RegionId) -> PeerState {
 
 pub(super) fn retry(store: &Store, region: RegionId) {
     let _ = store.worker.send(ToWorker::Retry { region });
+}
+
+/// Returns whether this store's peer of the region lost rows with a damaged file.
+pub(super) fn is_damaged(store: &Store, region: RegionId) -> bool {
+    store.quarantines.get(region).is_some_and(|held| held.cause == Cause::Damage)
+}
+
+/// Has the region's peer go on without the rows that it lost with a damaged file.
+pub(super) fn accept_damage(store: &Store, region: RegionId) -> Result<AcceptedRow, AdminError> {
+    let shared = store.regions.get(region).ok_or_else(|| refuse(404, format!("no region {region}")))?;
+    let descriptor = shared.newest();
+    let own = descriptor.peer_on(store.id).filter(|_| descriptor.is_alone_on(store.id));
+    let Some(peer) = own.map(|peer| peer.id) else {
+        let text = "other stores have the region's rows: its leader has this store's peer replaced";
+        return Err(refuse(409, text));
+    };
+    let last = shared.applied();
+    let accepted = Accepted { region, peer, last, at_ms: store.wall.millis() };
+    let unwritten = |error| refuse(500, format!("the order cannot be recorded: {error}"));
+    store.unsynced.record_accepted(accepted).map_err(unwritten)?;
+    tracing::warn!(region, peer, "an operator accepted the loss of damaged rows: the peer takes part again");
+    retry(store, region);
+    Ok(AcceptedRow { store: store.id, region, peer, last })
 }
 
 pub(super) fn read_only(store: &Store, region: RegionId, read_only: bool) {

@@ -185,7 +185,10 @@ impl Store {
             });
             let (outcomes, misses) = match reading.await {
                 Ok(Ok(read)) => read,
-                Ok(Err(error)) => self.ends.fatal(&format!("cannot read rows: {error}")),
+                Ok(Err(error)) => {
+                    self.ends.rows_failed("cannot read rows", &error);
+                    return Err(NotDone::NotLeader);
+                }
                 Err(ended) if ended.is_cancelled() => return Err(NotDone::NotLeader),
                 Err(_) => self.ends.fatal("a reader died"),
             };
@@ -259,7 +262,10 @@ impl Store {
                 due.truncate(DUE_SLOTS_MAX);
                 Ok(Maintenance { expire: due, sweep: Vec::new() })
             }
-            Ok(Err(error)) => self.ends.fatal(&format!("cannot read rows: {error}")),
+            Ok(Err(error)) => {
+                self.ends.rows_failed("cannot read rows", &error);
+                Err(NotDone::NotLeader)
+            }
             Err(_) => Err(NotDone::NotLeader),
         }
     }

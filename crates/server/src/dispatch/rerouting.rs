@@ -132,6 +132,11 @@ impl Store {
         })
     }
 
+    /// Returns true if the region's peer here is quarantined and no other store has a voter.
+    fn is_stuck(&self, region: &RegionShared) -> bool {
+        region.is_quarantined() && region.newest().is_alone_on(self.id)
+    }
+
     /// Executes commands at the leader of the region, here or elsewhere. All answers are `None` if
     /// the region no longer owns all of their slots.
     async fn execute_in(
@@ -149,6 +154,8 @@ impl Store {
                     match self.execute_here(region, version, items.clone(), deadline).await {
                         Ok(answers) => return Ok(answers),
                         Err(NotDone::Error(error)) => return Err(error),
+                        // Nothing but an operator's order lets it go on, so nobody waits for that.
+                        Err(NotDone::NotLeader) if self.is_stuck(region) => return Err(cluster_down()),
                         Err(NotDone::NotLeader) => {}
                     }
                 }

@@ -175,11 +175,14 @@ impl Applier {
         let region = descriptor.id;
         let state = match self.parts.engine.region_state(region) {
             Ok(state) => state,
-            Err(error) => self.parts.ends.fatal(&format!("region {region} cannot be read: {error}")),
+            Err(error) => {
+                let what = format!("region {region} cannot be read");
+                self.parts.ends.rows_failed_for_good(&what, &error)
+            }
         };
         if region == META_REGION {
             if let Err(error) = self.parts.cluster.reload(self.parts.engine.rows()) {
-                self.parts.ends.fatal(&format!("the cluster's state cannot be read: {error}"));
+                self.parts.ends.rows_failed_for_good("the cluster's state cannot be read", &error);
             }
         }
         if let Some(slots) = descriptor.slots {
@@ -227,7 +230,10 @@ fn execute(
     let mut meta = MetaRegion { parts };
     let effects = execution.execute(by_region, &turn, &mut meta, &mut ());
     *ahead = turn.left();
-    effects.unwrap_or_else(|error| parts.ends.fatal(&error.to_string()))
+    effects.unwrap_or_else(|error| {
+        let what = format!("region {} cannot execute its log", error.region);
+        parts.ends.rows_failed_for_good(&what, &error.error)
+    })
 }
 
 /// Carries out the effects that do not depend on the executing thread. `entries` is the number of

@@ -74,6 +74,6 @@ pub fn flush(parts: &Parts) -> bool {
             tracing::warn!(%reason, "no space to flush rows: the Raft log grows until there is room");
             false
         }
-        Err(error) => parts.ends.fatal(&format!("rows cannot be flushed: {error}")),
+        Err(error) => parts.ends.rows_failed_for_good("rows cannot be flushed", &error),
     }
 }

@@ -12,6 +12,7 @@ use node::lifecycle::{self, Step};
 use node::ApplyJob;
 use raftlog::{LogError, RaftLog};
 use replica::Input;
+use rocks::snapshot::SnapshotError;
 use storage::StorageError;
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
@@ -109,6 +110,9 @@ impl Lives {
                     tracing::error!(region, %error, "no space to apply a snapshot: it waits for room");
                 }
                 Err(_) if self.is_stopping() => return Err(Stopping),
+                Err(SnapshotError::Storage(error)) => {
+                    self.fail(region, "a snapshot cannot be applied", &error)
+                }
                 Err(error) => {
                     self.parts.ends.fatal(&format!("a snapshot of region {region} failed: {error}"))
                 }
@@ -125,9 +129,7 @@ impl Lives {
             match self.parts.engine.rows().destroy_region(region, slots) {
                 Ok(()) => return Ok(()),
                 Err(StorageError::NoSpace(_)) => self.parts.disk.set_full(),
-                Err(error) => {
-                    self.parts.ends.fatal(&format!("rows of region {region} cannot be deleted: {error}"))
-                }
+                Err(error) => self.fail(region, "rows cannot be deleted", &error),
             }
             self.pause()?;
         }
@@ -137,7 +139,7 @@ impl Lives {
     fn slots_of(&self, region: RegionId) -> Vec<SlotRange> {
         match self.parts.engine.region_rows(region) {
             Ok(rows) => rows.and_then(|(_, descriptor)| descriptor?.slots).into_iter().collect(),
-            Err(error) => self.parts.ends.fatal(&format!("region {region} cannot be read: {error}")),
+            Err(error) => self.fail(region, "rows cannot be read", &error),
         }
     }
 
@@ -157,6 +159,10 @@ impl Lives {
             }
             self.pause()?;
         }
+    }
+
+    fn fail(&self, region: RegionId, what: &str, error: &StorageError) -> ! {
+        self.parts.ends.rows_failed_for_good(&format!("region {region}: {what}"), error)
     }
 
     fn pause(&self) -> Result<(), Stopping> {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use raft::eraftpb;
 use replica::Input;
 use rocks::Keyspace;
+use storage::StorageError;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId, Term};
 
 use super::parts::Parts;
 use crate::disk::Disk;
+use crate::ends::Ends;
 use crate::engine::Engine;
 use crate::loops::{ToWorker, WorkerSender};
 use crate::snapshot::SnapshotHost;
@@ -22,6 +24,7 @@ pub struct Host {
     disk: Arc<Disk>,
     transport: Arc<Transport>,
     worker: WorkerSender,
+    ends: Arc<Ends>,
 }
 
 impl Host {
@@ -31,6 +34,7 @@ impl Host {
             disk: parts.disk.clone(),
             transport: parts.transport.clone(),
             worker: parts.worker.clone(),
+            ends: parts.ends.clone(),
         }
     }
 
@@ -59,6 +63,10 @@ impl SnapshotHost for Host {
 
     fn failed(&self, region: RegionId) {
         self.tell(Input::SnapshotFailed { region });
+    }
+
+    fn rows_failed(&self, error: &StorageError) {
+        self.ends.rows_failed("a snapshot cannot be made", error);
     }
 
     fn sent(&self, region: RegionId, to: StoreId, ok: bool) {

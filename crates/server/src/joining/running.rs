@@ -45,8 +45,9 @@ impl Running {
         config.probe = false;
         let (ready, is_ready) = oneshot::channel();
         let (end, ended) = mpsc::channel(1);
-        let running =
-            tokio::spawn(async move { crate::run(config, move |_| ready.send(()).unwrap(), ended).await });
+        let running = tokio::spawn(async move {
+            crate::run(config, move |_| ready.send(()).unwrap(), ended).await.map(drop)
+        });
         tokio::time::timeout(PATIENCE, is_ready).await.expect("the store starts in time").expect("it starts");
         Running { peer, client, end, running, dir }
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 use rocks::snapshot::{Manifest, SnapshotError};
+use storage::StorageError;
 use types::{LogIndex, RegionId, SlotRange};
 
 use super::counters::Counters;
@@ -174,6 +175,9 @@ fn make(shared: &Shared, region: RegionId) {
         Err(error) => {
             drop(state);
             tracing::warn!(region, %error, "a snapshot could not be made");
+            if let SnapshotError::Storage(error @ StorageError::Damaged(_)) = &error {
+                shared.host.rows_failed(error);
+            }
             Counters::add(&shared.counters.make_failed, 1);
             shared.host.failed(region);
         }

@@ -85,6 +85,10 @@ impl Host {
 }
 
 impl SnapshotHost for Host {
+    fn rows_failed(&self, error: &storage::StorageError) {
+        panic!("{error}");
+    }
+
     fn keyspace(&self) -> &Keyspace {
         &self.keyspace
     }
