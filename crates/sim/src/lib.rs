@@ -25,6 +25,7 @@ mod recovery;
 pub mod rng;
 pub mod rows;
 pub mod run;
+pub mod split_race;
 mod store;
 pub mod tally;
 mod world;

@@ -159,6 +159,7 @@ fn drive(world: &mut World, options: Options) {
     if world.plan.entries_fail {
         world.schedule(2 * SECOND, Event::FailEntry);
     }
+    world.draw_races();
     // Faults may prevent all answers for a long time. Then the deadline ends them.
     let deadline = world.now + options.steps * 200 * MILLISECOND;
     let least = world.now + world.plan.least_ns;

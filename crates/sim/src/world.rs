@@ -18,6 +18,7 @@ use crate::invariants::{Invariant, Violation, TABLE};
 use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
 use crate::rng::{fold, Rng};
+use crate::split_race::SplitRace;
 use crate::store::{PartId, Shared, Store, Syncing};
 use crate::tally::Tally;
 
@@ -100,6 +101,8 @@ pub enum Event {
         client: ClientId,
     },
     Fault,
+    /// A race of elections with a split is looked at, or begun.
+    SplitRace,
     /// An entry is proposed that fails where it is executed.
     FailEntry,
     /// Somebody looks after peers that are quarantined.
@@ -236,6 +239,8 @@ pub struct World {
     pub is_calm: bool,
     /// Clients only read until this store leads a region, or until this moment.
     pub(crate) quiet: Option<(StoreId, u64)>,
+    /// The race of elections with a split that is under way.
+    pub(crate) race: Option<SplitRace>,
     /// True from the first quarantined peer on: a simulated operator decides about such peers.
     pub(crate) is_attended: bool,
     /// The entries that the simulated operator has ordered to skip, by region.
@@ -277,6 +282,7 @@ impl World {
             asked_to_go: BTreeSet::new(),
             is_calm: false,
             quiet: None,
+            race: None,
             is_attended: false,
             skips_asked: BTreeSet::new(),
             rush_until: 0,
@@ -364,6 +370,7 @@ impl World {
             Event::Impatience { client, first } => self.impatient(client, first),
             Event::Client { client } => self.client_turn(client),
             Event::Fault => self.fault(),
+            Event::SplitRace => self.look_at_race(),
             Event::FailEntry => self.fail_entry(),
             Event::Attend => self.attend(),
             Event::Heal { partition } => self.network.heal(partition),
@@ -378,6 +385,11 @@ impl World {
     }
 
     pub fn send(&mut self, from: StoreId, to: StoreId, packet: Packet) {
+        if let Packet::Raft { region, .. } = &packet {
+            if !self.network.carries(*region, from, to) {
+                return;
+            }
+        }
         for delay in self.network.delays(&mut self.rng, from, to) {
             self.schedule(delay, Event::Packet { from, to, packet: packet.clone() });
         }

@@ -53,6 +53,10 @@ fn a_thousand_clusters_in_trouble_keep_every_promise() {
         let count = sum.faults.get(kind).copied().unwrap_or(0);
         assert!(count >= 100, "{kind}: {count}");
     }
+    for stage in sim::split_race::STAGES {
+        let count = sum.faults.get(stage).copied().unwrap_or(0);
+        assert!(count >= 100, "{stage}: {count}");
+    }
     assert!(sum.events / sum.seeds >= 500);
 }
 
