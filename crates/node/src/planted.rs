@@ -41,9 +41,11 @@ pub enum Bug {
     QuarantineForgotten,
     /// A peer that is to retry an entry skips it, alone.
     SkipAlone,
+    /// A store takes all regions that it asked about for merged when one of them has merged away.
+    AskedIsMerged,
 }
 
-pub const BUGS: [Bug; 16] = [
+pub const BUGS: [Bug; 17] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -60,6 +62,7 @@ pub const BUGS: [Bug; 16] = [
     Bug::RowDiffers,
     Bug::QuarantineForgotten,
     Bug::SkipAlone,
+    Bug::AskedIsMerged,
 ];
 
 #[cfg(feature = "planted")]

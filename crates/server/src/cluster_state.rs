@@ -227,12 +227,7 @@ impl ClusterState {
 
     /// Returns the regions of which no store that is up says that it leads them.
     pub fn without_live_leader(&self, regions: impl IntoIterator<Item = RegionId>) -> Vec<RegionId> {
-        let (parts, now) = (self.parts.lock(), clock::boot_nanos());
-        let is_led = |region: &RegionId| {
-            let leader = parts.ledger.lead(*region).and_then(|_| parts.ledger.routes().get(*region));
-            leader.is_some_and(|route| parts.ledger.is_up(route.leader, now))
-        };
-        regions.into_iter().filter(|region| !is_led(region)).collect()
+        self.parts.lock().ledger.without_live_leader(regions, clock::boot_nanos())
     }
 
     /// Returns each region's load and its size in bytes, as placement counts them: the load

@@ -348,13 +348,13 @@ impl World {
         }
     }
 
-    fn meta_leader(&self, stores: &[StoreId]) -> Option<StoreId> {
+    pub(crate) fn meta_leader(&self, stores: &[StoreId]) -> Option<StoreId> {
         stores.iter().copied().find(|store| self.stores[store].led().contains(&META_REGION))
     }
 
     /// Returns the members that were not asked to leave, according to the leader of the meta
     /// region.
-    fn staying(&self) -> Vec<StoreId> {
+    pub(crate) fn staying(&self) -> Vec<StoreId> {
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let leader = self.meta_leader(&stores).and_then(|leader| self.stores[&leader].process.as_ref());
         let stays = |store: &StoreId| {

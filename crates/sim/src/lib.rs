@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod absence;
 mod client;
 pub mod clock;
 pub mod disk;

@@ -84,7 +84,8 @@ impl Network {
 
     /// Returns false if a link loses the Raft messages of this region.
     pub fn carries(&self, region: RegionId, from: StoreId, to: StoreId) -> bool {
-        let loses = |(_, regions, links): &RegionCut| regions.contains(&region) && links.contains(&(from, to));
+        let loses =
+            |(_, regions, links): &RegionCut| regions.contains(&region) && links.contains(&(from, to));
         !self.region_cuts.iter().any(loses)
     }
 

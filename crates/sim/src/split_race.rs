@@ -78,7 +78,6 @@ pub(crate) struct SplitRace {
     kills_leader: bool,
 }
 
-
 impl SplitRace {
     fn enter(&mut self, stage: Stage, now: u64) {
         let length = if stage == Stage::Silent { SILENT } else { STAGE };
