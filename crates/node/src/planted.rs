@@ -41,8 +41,9 @@ pub enum Bug {
     QuarantineForgotten,
     /// A peer that is to retry an entry skips it, alone.
     SkipAlone,
-    /// A store takes all regions that it asked about for merged when one of them has merged away.
-    AskedIsMerged,
+    /// The meta region's leader answers for regions that live as if the others had merged with
+    /// them.
+    LivingIsMerged,
 }
 
 pub const BUGS: [Bug; 17] = [
@@ -62,7 +63,7 @@ pub const BUGS: [Bug; 17] = [
     Bug::RowDiffers,
     Bug::QuarantineForgotten,
     Bug::SkipAlone,
-    Bug::AskedIsMerged,
+    Bug::LivingIsMerged,
 ];
 
 #[cfg(feature = "planted")]

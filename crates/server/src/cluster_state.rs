@@ -11,6 +11,7 @@ use cluster::{
     Neighbours, Quarantine, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts,
     StoreHeartbeat, StoreKey, StoreRecord, StoreState, StoreVersions, TurnGrant, Turns, Upgrade, UpgradeStep,
 };
+use node::merged::Merged;
 use parking_lot::Mutex;
 use placement::{Operator, PlanLimits, Policy};
 use resp::Reply;
@@ -261,10 +262,9 @@ impl ClusterState {
         self.parts.lock().meta.version
     }
 
-    /// Returns the regions that have `slots` now, if `region` has merged away.
-    pub fn heirs_of(&self, region: RegionId, slots: SlotRange) -> Option<Vec<RegionDescriptor>> {
-        let parts = self.parts.lock();
-        Some(parts.meta.heirs_of(region, slots)?.into_iter().cloned().collect())
+    /// Returns the answer to a store that asks which of these regions have merged away.
+    pub fn merged_away(&self, asked: &[(RegionId, SlotRange)]) -> Vec<Merged> {
+        node::merged::answer(&self.parts.lock().meta, asked)
     }
 
     /// Returns the stores that were not removed.

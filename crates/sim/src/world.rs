@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use cluster::MetaCommand;
+use node::merged::Merged;
 use node::reads::Read;
 use placement::Operator;
 use replica::eraftpb::Message;
@@ -42,7 +43,7 @@ pub enum Packet {
     },
     Merged {
         asked: Vec<RegionId>,
-        merged: Vec<(RegionId, Vec<RegionDescriptor>)>,
+        merged: Vec<Merged>,
     },
     /// A random request to a leader that nothing planned.
     Asked(Asked),

@@ -1,7 +1,7 @@
 //! Questions to the meta region about regions that may have merged away, as a store asks them.
 
-use node::merged::conclude;
-use types::{RegionDescriptor, RegionId, SlotRange, StoreId, META_REGION};
+use node::merged::{conclude, Merged};
+use types::{RegionId, SlotRange, StoreId, META_REGION};
 
 use crate::world::{Packet, World};
 
@@ -31,21 +31,12 @@ impl World {
         if process.regions.get(&META_REGION).is_none_or(|meta| meta.leadership.leader != Some(id)) {
             return;
         }
-        let heirs = |&(region, slots): &(RegionId, SlotRange)| {
-            let heirs = process.meta.heirs_of(region, slots)?;
-            Some((region, heirs.into_iter().cloned().collect()))
-        };
-        let merged: Vec<(RegionId, Vec<RegionDescriptor>)> = regions.iter().filter_map(heirs).collect();
+        let merged = node::merged::answer(&process.meta, &regions);
         let asked = regions.into_iter().map(|(region, _)| region).collect();
         self.send(id, from, Packet::Merged { asked, merged });
     }
 
-    pub(super) fn hear_merged(
-        &mut self,
-        id: StoreId,
-        asked: &[RegionId],
-        merged: Vec<(RegionId, Vec<RegionDescriptor>)>,
-    ) {
+    pub(super) fn hear_merged(&mut self, id: StoreId, asked: &[RegionId], merged: Vec<Merged>) {
         for input in conclude(asked, merged) {
             self.tally.found_merged += 1;
             self.say(&format!("store {id} is told: {input:?}"));
