@@ -75,7 +75,16 @@ pub(crate) struct SplitRace {
     partitions: Vec<u64>,
     until: u64,
     asked_at: u64,
-    kills_leader: bool,
+    kills: Option<Killed>,
+}
+
+/// The store that a race kills once the first leader is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Killed {
+    /// The leader, when the laggard has the region's rows.
+    Leader,
+    /// The laggard, at once: it has voted, and perhaps has a blank peer.
+    Laggard,
 }
 
 impl SplitRace {
@@ -151,7 +160,11 @@ impl World {
             partitions: Vec::new(),
             until: self.now + STAGE,
             asked_at: 0,
-            kills_leader: self.rng.chance(20),
+            kills: match self.rng.below(100) {
+                0..20 => Some(Killed::Leader),
+                60.. => Some(Killed::Laggard),
+                _ => None,
+            },
         };
         self.tally.fault(RACED);
         self.say(&format!("fault: elections race a split of region {region}, {laggard} lags: {is_deep}"));
@@ -223,6 +236,9 @@ impl World {
             race.partitions.push(self.network.cut_regions(made..=made, links));
             race.enter(Stage::Silent, self.now);
             self.tally.fault(SILENCED);
+            if race.kills == Some(Killed::Laggard) {
+                self.restart(race.laggard);
+            }
             return true;
         }
         let has_blank = self.race_status(race.laggard, made).is_some();
@@ -236,10 +252,10 @@ impl World {
 
     /// Kills the silent leader, in some races, once the laggard has the region's rows.
     fn fill_in_race(&mut self, race: &mut SplitRace) {
-        let Some(made) = race.made.filter(|_| race.kills_leader) else { return };
+        let Some(made) = race.made.filter(|_| race.kills == Some(Killed::Leader)) else { return };
         let is_filled = self.race_status(race.laggard, made).is_some_and(|peer| peer.last > 0);
         if let Some((leader, _)) = self.race_leader(made).filter(|_| is_filled) {
-            race.kills_leader = false;
+            race.kills = None;
             self.restart(leader);
         }
     }

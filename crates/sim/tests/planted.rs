@@ -13,8 +13,7 @@ const SEEDS: u64 = 3000;
 
 /// Bugs that take many seeds, and a seed before one that shows them at present, where the search
 /// begins.
-const RARE: [(&str, u64); 5] = [
-    ("BlankForgetsVote", 1300),
+const RARE: [(&str, u64); 4] = [
     ("NoStickinessAfterRestart", 1100),
     ("SealIgnored", 700),
     ("UncleanVotes", 650),
