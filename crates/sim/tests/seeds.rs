@@ -44,7 +44,9 @@ fn a_thousand_clusters_in_trouble_keep_every_promise() {
             // Mostly a successor takes the lead over before it has to be given up.
             _ if what.contains("leads given up") => 30,
             // A merge is taken back only if it is overtaken between its seal and its binding.
-            _ if what.contains("merges taken back") => 30,
+            _ if what.contains("merges taken back") => 20,
+            // Mostly a removed peer hears of it before its region has merged and been forgotten.
+            _ if what.contains("that had merged away") => 5,
             _ => 100,
         };
         assert!(count >= least, "{what}: {count}");
