@@ -274,6 +274,19 @@ impl Ledger {
         self.liveness(store, now) == Liveness::Up
     }
 
+    /// Returns the regions of which no store that is up says that it leads them.
+    pub fn without_live_leader(
+        &self,
+        regions: impl IntoIterator<Item = RegionId>,
+        now: BootNanos,
+    ) -> Vec<RegionId> {
+        let is_led = |region: &RegionId| {
+            let leader = self.lead(*region).and_then(|_| self.routes.get(*region));
+            leader.is_some_and(|route| self.is_up(route.leader, now))
+        };
+        regions.into_iter().filter(|region| !is_led(region)).collect()
+    }
+
     /// Returns true if leads and peers may come to the store. A store that is about to stop, or
     /// whose device hangs, is up but no target.
     pub fn takes_on(&self, store: StoreId, now: BootNanos) -> bool {

@@ -22,6 +22,7 @@
 //! - [`lives`] defines the steps that replace a region's rows by a snapshot, or remove a peer.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
 //! - [`Silence`] tells which stores have fallen silent, so that what they led wakes.
+//! - [`merged`] is how a store learns that regions merged away while it was absent.
 //! - [`hand_over`] says which stores take over the leads of a store that is to lead nothing.
 //! - [`stop`] is what a store that is to stop waits for.
 //! - [`hang`] decides whether the store's device hangs, and moves its leads while it does.
@@ -40,6 +41,7 @@ pub mod hang;
 mod item;
 mod leadership;
 pub mod lifecycle;
+pub mod merged;
 pub mod planted;
 mod queue;
 pub mod reads;

@@ -41,9 +41,12 @@ pub enum Bug {
     QuarantineForgotten,
     /// A peer that is to retry an entry skips it, alone.
     SkipAlone,
+    /// The meta region's leader answers for regions that live as if the others had merged with
+    /// them.
+    LivingIsMerged,
 }
 
-pub const BUGS: [Bug; 16] = [
+pub const BUGS: [Bug; 17] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -60,6 +63,7 @@ pub const BUGS: [Bug; 16] = [
     Bug::RowDiffers,
     Bug::QuarantineForgotten,
     Bug::SkipAlone,
+    Bug::LivingIsMerged,
 ];
 
 #[cfg(feature = "planted")]

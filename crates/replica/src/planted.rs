@@ -46,11 +46,14 @@ pub enum Bug {
     LeadsWhileStopping,
     /// A peer that may have forgotten what it acknowledged votes at once.
     UncleanVotes,
+    /// A peer of a region that has merged away goes although another peer here has yet to take its
+    /// rows over.
+    HeirNotAwaited,
     /// The consensus code is never told that a recovery forced the lost voters out.
     RecoveryNotTold,
 }
 
-pub const BUGS: [Bug; 21] = [
+pub const BUGS: [Bug; 22] = [
     Bug::AcknowledgeBeforeSync,
     Bug::VoteNotSaved,
     Bug::LeaseFromConfirmation,
@@ -71,6 +74,7 @@ pub const BUGS: [Bug; 21] = [
     Bug::BlankForgetsVote,
     Bug::LeadsWhileStopping,
     Bug::UncleanVotes,
+    Bug::HeirNotAwaited,
     Bug::RecoveryNotTold,
 ];
 

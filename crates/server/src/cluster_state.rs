@@ -11,6 +11,7 @@ use cluster::{
     Neighbours, Quarantine, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts,
     StoreHeartbeat, StoreKey, StoreRecord, StoreState, StoreVersions, TurnGrant, Turns, Upgrade, UpgradeStep,
 };
+use node::merged::Merged;
 use parking_lot::Mutex;
 use placement::{Operator, PlanLimits, Policy};
 use resp::Reply;
@@ -227,12 +228,7 @@ impl ClusterState {
 
     /// Returns the regions of which no store that is up says that it leads them.
     pub fn without_live_leader(&self, regions: impl IntoIterator<Item = RegionId>) -> Vec<RegionId> {
-        let (parts, now) = (self.parts.lock(), clock::boot_nanos());
-        let is_led = |region: &RegionId| {
-            let leader = parts.ledger.lead(*region).and_then(|_| parts.ledger.routes().get(*region));
-            leader.is_some_and(|route| parts.ledger.is_up(route.leader, now))
-        };
-        regions.into_iter().filter(|region| !is_led(region)).collect()
+        self.parts.lock().ledger.without_live_leader(regions, clock::boot_nanos())
     }
 
     /// Returns each region's load and its size in bytes, as placement counts them: the load
@@ -266,10 +262,9 @@ impl ClusterState {
         self.parts.lock().meta.version
     }
 
-    /// Returns the regions that have `slots` now, if `region` has merged away.
-    pub fn heirs_of(&self, region: RegionId, slots: SlotRange) -> Option<Vec<RegionDescriptor>> {
-        let parts = self.parts.lock();
-        Some(parts.meta.heirs_of(region, slots)?.into_iter().cloned().collect())
+    /// Returns the answer to a store that asks which of these regions have merged away.
+    pub fn merged_away(&self, asked: &[(RegionId, SlotRange)]) -> Vec<Merged> {
+        node::merged::answer(&self.parts.lock().meta, asked)
     }
 
     /// Returns the stores that were not removed.

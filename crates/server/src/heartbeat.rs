@@ -112,9 +112,8 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     store.regions.learn(heartbeat.leads.reports.iter().map(|lead| &lead.descriptor));
     let mut held = Vec::new();
     for lead in &heartbeat.leads.reports {
-        let is_here = |id: &RegionId| store.regions.get(*id).is_some_and(|region| region.is_local());
-        if lead.descriptor.absorbed.iter().any(is_here) {
-            // The region merged away while this store was absent, or will be taken over at once.
+        let is_here = |id: RegionId| store.regions.get(id).is_some_and(|region| region.is_local());
+        if node::merged::concerns(&lead.descriptor, store.id, is_here) {
             let descriptor = lead.descriptor.clone();
             let _ = store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
         }
@@ -124,12 +123,6 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
             // A full report repeats known values.
             if store.regions.held_by_all(&region, lead.truncate_to) {
                 held.push((lead.region(), lead.truncate_to));
-            }
-            if !lead.descriptor.has_peer_on(store.id) {
-                // The peer here was removed while it was absent, and the peers that it knew may be
-                // gone, too.
-                let descriptor = lead.descriptor.clone();
-                let _ = store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
             }
         }
     }

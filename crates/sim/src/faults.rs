@@ -98,7 +98,7 @@ const RESTART_PERIOD: u64 = 160 * MILLISECOND;
 const DAY_MS: u64 = 86_400_000;
 
 /// Maximum number of regions. With more, no split is requested.
-const REGIONS_MAX: usize = 8;
+pub(crate) const REGIONS_MAX: usize = 8;
 
 /// Maximum number of stores. With more, no store joins.
 const STORES_MAX: usize = 8;
@@ -112,7 +112,8 @@ const DRIFT_PPM: u64 = replica::DRIFT_BOUND_PPM;
 pub struct Plan {
     /// The kinds of faults. A kind that happens more often is listed more often.
     kinds: Vec<Fault>,
-    pause_ns: u64,
+    /// The mean time between two faults, about.
+    pub(crate) pause_ns: u64,
     /// Minimum time for which there are faults.
     pub least_ns: u64,
     /// Percentage of the steps of a snapshot or a peer's lifecycle before which the store crashes.
@@ -347,13 +348,13 @@ impl World {
         }
     }
 
-    fn meta_leader(&self, stores: &[StoreId]) -> Option<StoreId> {
+    pub(crate) fn meta_leader(&self, stores: &[StoreId]) -> Option<StoreId> {
         stores.iter().copied().find(|store| self.stores[store].led().contains(&META_REGION))
     }
 
     /// Returns the members that were not asked to leave, according to the leader of the meta
     /// region.
-    fn staying(&self) -> Vec<StoreId> {
+    pub(crate) fn staying(&self) -> Vec<StoreId> {
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let leader = self.meta_leader(&stores).and_then(|leader| self.stores[&leader].process.as_ref());
         let stays = |store: &StoreId| {

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod absence;
 mod client;
 pub mod clock;
 pub mod disk;
@@ -25,6 +26,7 @@ mod recovery;
 pub mod rng;
 pub mod rows;
 pub mod run;
+pub mod split_race;
 mod store;
 pub mod tally;
 mod world;

@@ -2,8 +2,9 @@
 //! partitioned in any shape.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
-use types::StoreId;
+use types::{RegionId, StoreId};
 
 use crate::clock::MILLISECOND;
 use crate::rng::Rng;
@@ -44,11 +45,17 @@ pub const PARTITIONS: [Partition; 6] = [
     Partition::Ring,
 ];
 
+/// A number for [`Network::heal`], the regions, and the directed links.
+type RegionCut = (u64, RangeInclusive<RegionId>, BTreeSet<(StoreId, StoreId)>);
+
 #[derive(Debug, Default)]
 pub struct Network {
     pub weather: Weather,
     /// The directed links that are cut, by the number of the partition.
     cuts: Vec<(u64, BTreeSet<(StoreId, StoreId)>)>,
+    /// The directed links that do not carry the Raft messages of some regions, by the number as
+    /// above.
+    region_cuts: Vec<RegionCut>,
     partitions: u64,
     /// The delays of all messages to a store in nanoseconds, by the number as above.
     lags: Vec<(u64, StoreId, u64)>,
@@ -73,6 +80,20 @@ impl Network {
 
     pub fn reaches(&self, from: StoreId, to: StoreId) -> bool {
         !self.cuts.iter().any(|(_, cut)| cut.contains(&(from, to)))
+    }
+
+    /// Returns false if a link loses the Raft messages of this region.
+    pub fn carries(&self, region: RegionId, from: StoreId, to: StoreId) -> bool {
+        let loses =
+            |(_, regions, links): &RegionCut| regions.contains(&region) && links.contains(&(from, to));
+        !self.region_cuts.iter().any(loses)
+    }
+
+    /// Drops the Raft messages of some regions on directed links until [`Network::heal`].
+    pub fn cut_regions(&mut self, regions: RangeInclusive<RegionId>, links: Vec<(StoreId, StoreId)>) -> u64 {
+        self.partitions += 1;
+        self.region_cuts.push((self.partitions, regions, links.into_iter().collect()));
+        self.partitions
     }
 
     /// Partitions the stores. Returns the number for [`Network::heal`].
@@ -137,11 +158,13 @@ impl Network {
     pub fn heal(&mut self, partition: u64) {
         self.cuts.retain(|&(number, _)| number != partition);
         self.lags.retain(|&(number, _, _)| number != partition);
+        self.region_cuts.retain(|(number, _, _)| *number != partition);
     }
 
     pub fn calm(&mut self) {
         self.cuts.clear();
         self.lags.clear();
+        self.region_cuts.clear();
         self.weather = Weather::default();
     }
 }

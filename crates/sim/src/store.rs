@@ -13,6 +13,7 @@ mod heartbeat;
 mod lifecycle;
 mod log;
 mod members;
+mod merged;
 mod quarantine;
 mod reads;
 mod sessions;
@@ -29,6 +30,7 @@ use cluster::{
     Quarantine,
 };
 use node::lifecycle::Step;
+use node::merged::MergedWatch;
 use node::reads::{Local, Proof};
 use node::unsynced::Mark;
 use node::{ApplyEffect, ApplyQueue, Backlog, Execution, Input, Leadership, Shard, Silence};
@@ -190,6 +192,7 @@ pub struct Process {
     book: DeltaTracker,
     checks: CheckBook,
     silence: Silence,
+    merged: MergedWatch,
     clocks: Clocks,
     /// The result of the last look at the clocks.
     limit: ClockLimit,
@@ -350,6 +353,9 @@ impl World {
 
     /// Starts the store. Recovery has only the disk and the rows to go by.
     pub fn start(&mut self, id: StoreId) {
+        if self.is_absent(id) {
+            return;
+        }
         let (now, seed, layout) = (self.now, self.seed, self.layout.clone());
         let store = self.store_mut(id);
         if store.process.is_some() || store.is_lost || store.is_removed {
@@ -418,6 +424,7 @@ impl World {
             book: DeltaTracker::default(),
             checks: CheckBook::default(),
             silence: Silence::default(),
+            merged: MergedWatch::default(),
             clocks: Clocks::new(MAX_CLOCK_OFFSET_MS),
             limit: ClockLimit::NONE,
             is_clock_off: false,

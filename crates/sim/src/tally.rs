@@ -39,6 +39,10 @@ pub struct Tally {
     pub seals: u64,
     pub merges: u64,
     pub merges_taken_back: u64,
+    /// Questions about single regions to the meta region, and regions that it said have merged
+    /// away.
+    pub asked_if_merged: u64,
+    pub found_merged: u64,
     pub snapshots: u64,
     pub destroyed: u64,
     pub joined: u64,
@@ -110,6 +114,8 @@ impl Tally {
             (&mut self.seals, other.seals),
             (&mut self.merges, other.merges),
             (&mut self.merges_taken_back, other.merges_taken_back),
+            (&mut self.asked_if_merged, other.asked_if_merged),
+            (&mut self.found_merged, other.found_merged),
             (&mut self.snapshots, other.snapshots),
             (&mut self.destroyed, other.destroyed),
             (&mut self.joined, other.joined),
@@ -172,6 +178,8 @@ impl Tally {
             ("  merges prepared", self.seals),
             ("  merges", self.merges),
             ("  merges taken back", self.merges_taken_back),
+            ("regions asked about without a leader", self.asked_if_merged),
+            ("  that had merged away", self.found_merged),
             ("snapshots applied", self.snapshots),
             ("peers destroyed", self.destroyed),
             ("stores joined", self.joined),

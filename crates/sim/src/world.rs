@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use cluster::MetaCommand;
+use node::merged::Merged;
 use node::reads::Read;
 use placement::Operator;
 use replica::eraftpb::Message;
 use resp::Reply;
-use types::{LogIndex, RegionChange, RegionDescriptor, RegionId, Slot, StoreId, UnixMillis};
+use types::{LogIndex, RegionChange, RegionDescriptor, RegionId, Slot, SlotRange, StoreId, UnixMillis};
 
+use crate::absence::Absence;
 use crate::client::{Client, ClientId, ConnectionId};
 use crate::clock::{MILLISECOND, SECOND};
 use crate::durable::Snapshot;
@@ -18,6 +20,7 @@ use crate::invariants::{Invariant, Violation, TABLE};
 use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
 use crate::rng::{fold, Rng};
+use crate::split_race::SplitRace;
 use crate::store::{PartId, Shared, Store, Syncing};
 use crate::tally::Tally;
 
@@ -33,6 +36,15 @@ pub enum Packet {
     Order(Bytes),
     /// Another store's announcement of a region's descriptor.
     Announced(RegionDescriptor),
+    /// A store's question to the meta region's leader which of the regions, with the slots that
+    /// they had, have merged away, and the answer.
+    AskMerged {
+        regions: Vec<(RegionId, SlotRange)>,
+    },
+    Merged {
+        asked: Vec<RegionId>,
+        merged: Vec<Merged>,
+    },
     /// A random request to a leader that nothing planned.
     Asked(Asked),
 }
@@ -100,6 +112,10 @@ pub enum Event {
         client: ClientId,
     },
     Fault,
+    /// The absence of a store is looked at, or begun.
+    Absence,
+    /// A race of elections with a split is looked at, or begun.
+    SplitRace,
     /// An entry is proposed that fails where it is executed.
     FailEntry,
     /// Somebody looks after peers that are quarantined.
@@ -236,6 +252,12 @@ pub struct World {
     pub is_calm: bool,
     /// Clients only read until this store leads a region, or until this moment.
     pub(crate) quiet: Option<(StoreId, u64)>,
+    /// The store that is down while its regions merge.
+    pub(crate) absence: Option<Absence>,
+    /// The regions that any store has seen merge away.
+    pub(crate) merged: BTreeSet<RegionId>,
+    /// The race of elections with a split that is under way.
+    pub(crate) race: Option<SplitRace>,
     /// True from the first quarantined peer on: a simulated operator decides about such peers.
     pub(crate) is_attended: bool,
     /// The entries that the simulated operator has ordered to skip, by region.
@@ -277,6 +299,9 @@ impl World {
             asked_to_go: BTreeSet::new(),
             is_calm: false,
             quiet: None,
+            absence: None,
+            merged: BTreeSet::new(),
+            race: None,
             is_attended: false,
             skips_asked: BTreeSet::new(),
             rush_until: 0,
@@ -364,6 +389,8 @@ impl World {
             Event::Impatience { client, first } => self.impatient(client, first),
             Event::Client { client } => self.client_turn(client),
             Event::Fault => self.fault(),
+            Event::Absence => self.look_at_absence(),
+            Event::SplitRace => self.look_at_race(),
             Event::FailEntry => self.fail_entry(),
             Event::Attend => self.attend(),
             Event::Heal { partition } => self.network.heal(partition),
@@ -378,6 +405,11 @@ impl World {
     }
 
     pub fn send(&mut self, from: StoreId, to: StoreId, packet: Packet) {
+        if let Packet::Raft { region, .. } = &packet {
+            if !self.network.carries(*region, from, to) {
+                return;
+            }
+        }
         for delay in self.network.delays(&mut self.rng, from, to) {
             self.schedule(delay, Event::Packet { from, to, packet: packet.clone() });
         }

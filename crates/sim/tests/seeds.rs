@@ -44,14 +44,24 @@ fn a_thousand_clusters_in_trouble_keep_every_promise() {
             // Mostly a successor takes the lead over before it has to be given up.
             _ if what.contains("leads given up") => 30,
             // A merge is taken back only if it is overtaken between its seal and its binding.
-            _ if what.contains("merges taken back") => 50,
+            _ if what.contains("merges taken back") => 20,
+            // Mostly a removed peer hears of it before its region has merged and been forgotten.
+            _ if what.contains("that had merged away") => 5,
             _ => 100,
         };
         assert!(count >= least, "{what}: {count}");
     }
-    for (_, kind) in sim::faults::FAULTS {
+    for (fault, kind) in sim::faults::FAULTS {
+        // At most one store of a run is lost, and only where another can replace it.
+        let is_loss = matches!(fault, sim::faults::Fault::StoreLost | sim::faults::Fault::TailDamaged);
+        let least = if is_loss { 50 } else { 100 };
         let count = sum.faults.get(kind).copied().unwrap_or(0);
-        assert!(count >= 100, "{kind}: {count}");
+        assert!(count >= least, "{kind}: {count}");
+    }
+    // A race takes many steps, and other faults disturb it.
+    for kind in sim::split_race::STAGES.into_iter().chain([sim::absence::ABSENT]) {
+        let count = sum.faults.get(kind).copied().unwrap_or(0);
+        assert!(count >= 50, "{kind}: {count}");
     }
     assert!(sum.events / sum.seeds >= 500);
 }

@@ -119,7 +119,9 @@ impl<L: LogStore> Worker<L> {
             let is_here = self.peers.get(heir).is_some_and(is_before) || self.waiting.contains_key(heir);
             *heir != later.id && is_here
         };
-        peer.is_blank() || !peer.possible_heirs().iter().any(may_take_over)
+        peer.is_blank()
+            || planted::is(Bug::HeirNotAwaited)
+            || !peer.possible_heirs().iter().any(may_take_over)
     }
 
     /// Returns the descriptor of the region on this store that has the slots of `descriptor`, whose

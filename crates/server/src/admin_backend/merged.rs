@@ -42,11 +42,11 @@ pub async fn merged_away(
 
 /// Answers as the leader of the meta region.
 pub fn answer(store: &Store, regions: &[AskedRegion]) -> Value {
-    let heirs = |asked: &AskedRegion| {
-        let slots = SlotRange { first: asked.first, last: asked.last };
-        let heirs = store.cluster.heirs_of(asked.region, slots)?;
-        Some((asked.region, heirs.iter().map(|heir| heir.encode().to_vec()).collect()))
+    let slots = |asked: &AskedRegion| SlotRange { first: asked.first, last: asked.last };
+    let asked: Vec<_> = regions.iter().map(|asked| (asked.region, slots(asked))).collect();
+    let encoded = |(region, heirs): node::merged::Merged| {
+        (region, heirs.iter().map(|heir| heir.encode().to_vec()).collect())
     };
-    let merged: Vec<Merged> = regions.iter().filter_map(heirs).collect();
+    let merged: Vec<Merged> = store.cluster.merged_away(&asked).into_iter().map(encoded).collect();
     serde_json::to_value(merged).expect("plain data")
 }

@@ -272,6 +272,7 @@ impl World {
             process.ledger.learn_descriptor(&changed.region);
             self.tally.splits += u64::from(changed.split_off.is_some());
             self.tally.merges += u64::from(changed.absorbed.is_some());
+            self.merged.extend(changed.absorbed.as_ref().map(|source| source.id));
             let (was, is) = (before.merging.is_some(), changed.region.merging.is_some());
             self.tally.seals += u64::from(is && !was);
             self.tally.merges_taken_back += u64::from(was && !is);

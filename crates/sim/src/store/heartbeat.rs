@@ -6,6 +6,7 @@ use cluster::{
     LeadReport, MetaCommand, Order, PeerProgress, Route, Step, StoreFacts, StoreHeartbeat, StoreKey,
     StoreRecord, UNCLEAN_MAX,
 };
+use node::merged::concerns;
 use node::{Leadership, Work as Proposal};
 use placement::{Capability, PlanLimits, Policy};
 use replica::Input;
@@ -28,6 +29,7 @@ impl World {
     pub(super) fn heartbeat(&mut self, id: StoreId) {
         self.schedule_work(id, PERIOD, Work::Heartbeat);
         self.look_at_device(id);
+        self.look_for_merged(id);
         self.report(id);
         self.plan_round(id);
     }
@@ -109,8 +111,13 @@ impl World {
             self.hear_checks(id, from, &heartbeat.checks);
         }
         let Some(process) = self.process(id) else { return };
+        let mut announced = Vec::new();
         for lead in &heartbeat.leads.reports {
             process.learn(&lead.descriptor);
+            let is_here = |region| process.regions.get(&region).is_some_and(|shared| shared.is_local);
+            if from != id && concerns(&lead.descriptor, id, is_here) {
+                announced.push(lead.descriptor.clone());
+            }
             if let Some(shared) = process.regions.get_mut(&lead.region()) {
                 if shared.leadership.yields_to_hearsay(lead.term) {
                     shared.leadership = Leadership { term: lead.term, leader: Some(from) };
@@ -119,6 +126,9 @@ impl World {
                     }
                 }
             }
+        }
+        for descriptor in announced {
+            self.input(id, Input::Announced { from, descriptor });
         }
         if from != id {
             for lead in heartbeat.leads.reports {

@@ -153,6 +153,9 @@ impl World {
                 self.attend_merged(region, heir);
                 continue;
             }
+            if self.merged.contains(&region) {
+                continue;
+            }
             let peers: Vec<(StoreId, Standing)> =
                 descriptor.peers.iter().map(|peer| (peer.store, self.standing(peer.store, region))).collect();
             if peers.iter().any(|(_, standing)| matches!(standing, Standing::Held(_))) {

@@ -8,6 +8,9 @@ use crate::clock::MILLISECOND;
 use crate::durable::Snapshot;
 use crate::world::{Packet, Work, World};
 
+/// The time between two looks at a snapshot that a fault holds back.
+const HELD_BACK: u64 = 10 * MILLISECOND;
+
 impl World {
     pub(super) fn make_snapshot(&mut self, id: StoreId, region: RegionId) {
         self.say(&format!("store {id} makes a snapshot of region {region}"));
@@ -55,6 +58,10 @@ impl World {
         message: Message,
         made: Option<Box<Snapshot>>,
     ) {
+        if self.race_holds(region, to) {
+            let message = Box::new(message);
+            return self.schedule_work(id, HELD_BACK, Work::SnapshotSent { region, to, message, made });
+        }
         let is_up = self
             .stores
             .get(&to)

@@ -66,6 +66,8 @@ impl World {
             }
             Packet::Order(bytes) => self.ordered(id, &bytes),
             Packet::Asked(asked) => self.asked(id, asked),
+            Packet::AskMerged { regions } => self.answer_merged(id, from, regions),
+            Packet::Merged { asked, merged } => self.hear_merged(id, &asked, merged),
         }
     }
 

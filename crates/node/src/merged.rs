@@ -1,0 +1,97 @@
+//! Regions that may have merged away while their store was absent, and the rules by which a store
+//! learns of it.
+//!
+//! A region's descriptor names the latest regions that it took over. A store that hears such a
+//! descriptor, or one without its own peer, tells its groups. A store that was away for more merges
+//! than a descriptor names asks the meta region, which records all of them.
+
+use std::collections::BTreeMap;
+
+use cluster::MetaState;
+use replica::Input;
+use types::{BootNanos, RegionDescriptor, RegionId, SlotRange, StoreId};
+
+use crate::planted::{self, Bug};
+
+const SECOND: BootNanos = 1_000_000_000;
+/// The time between two looks at all regions.
+pub const LOOK_AGAIN: BootNanos = SECOND;
+/// The time without a leader after which the meta region is asked, and between two questions.
+pub const ASK_AFTER: BootNanos = 5 * SECOND;
+/// Maximum number of regions of one question.
+pub const ASKED_MAX: usize = 64;
+
+/// The regions with a peer here that have no leader, and since when.
+#[derive(Debug, Default)]
+pub struct MergedWatch {
+    silent: BTreeMap<RegionId, BootNanos>,
+    looked: Option<BootNanos>,
+    asked: Option<BootNanos>,
+}
+
+impl MergedWatch {
+    /// Returns true if it is time to look at the regions again.
+    pub fn is_due(&self, now: BootNanos) -> bool {
+        self.looked.is_none_or(|at| now.saturating_sub(at) >= LOOK_AGAIN)
+    }
+
+    /// Takes all regions with a peer here that have no leader, without the meta region. Returns
+    /// those about which the meta region's leader is to be asked now. `is_asking` is true while a
+    /// question is under way.
+    pub fn look(
+        &mut self,
+        without_leader: impl IntoIterator<Item = RegionId>,
+        is_asking: bool,
+        now: BootNanos,
+    ) -> Vec<RegionId> {
+        self.looked = Some(now);
+        let since = |region| (region, self.silent.get(&region).copied().unwrap_or(now));
+        self.silent = without_leader.into_iter().map(since).collect();
+        let waits = |since: BootNanos| now.saturating_sub(since) < ASK_AFTER;
+        if is_asking || self.asked.is_some_and(waits) {
+            return Vec::new();
+        }
+        let due = self.silent.iter().filter(|(_, &since)| !waits(since)).map(|(&region, _)| region);
+        let due: Vec<RegionId> = due.take(ASKED_MAX).collect();
+        if !due.is_empty() {
+            self.asked = Some(now);
+        }
+        due
+    }
+}
+
+/// A region that merged away, and the regions that have its slots now.
+pub type Merged = (RegionId, Vec<RegionDescriptor>);
+
+/// Returns the answer of the meta region's leader. Each region comes with the slots that it had
+/// when the asking store last heard of it.
+pub fn answer(meta: &MetaState, asked: &[(RegionId, SlotRange)]) -> Vec<Merged> {
+    let merged = |&(region, slots): &(RegionId, SlotRange)| {
+        if planted::is(Bug::LivingIsMerged) && meta.regions.contains_key(&region) {
+            let others = meta.regions.values().filter(|other| other.id != region && other.slots.is_some());
+            return Some((region, others.cloned().collect()));
+        }
+        Some((region, meta.heirs_of(region, slots)?.into_iter().cloned().collect()))
+    };
+    asked.iter().filter_map(merged).collect()
+}
+
+/// Returns what an answer of the meta region's leader tells the groups. The answer names the
+/// regions that have merged away, each with the regions that have its slots now. A region that it
+/// does not name may be a new one, so nothing follows for it.
+pub fn conclude(asked: &[RegionId], answer: Vec<Merged>) -> Vec<Input> {
+    let of_asked = answer.into_iter().filter(|(region, _)| asked.contains(region));
+    of_asked.map(|(region, heirs)| Input::MergedAway { region, heirs }).collect()
+}
+
+/// Returns true if the groups of `store` must hear of this descriptor, which a heartbeat told: it
+/// took over a region that has a peer here, or the region's own peer here was removed, perhaps
+/// while this store was absent.
+pub fn concerns(
+    descriptor: &RegionDescriptor,
+    store: StoreId,
+    mut is_here: impl FnMut(RegionId) -> bool,
+) -> bool {
+    let is_gone = !descriptor.has_peer_on(store) && is_here(descriptor.id);
+    is_gone || descriptor.absorbed.iter().any(|&region| is_here(region))
+}
