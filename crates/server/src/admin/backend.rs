@@ -136,7 +136,7 @@ pub struct PeerRow {
     pub role: String,
     /// Log entries behind the leader's commit index.
     pub lag: Option<u64>,
-    /// Why it is quarantined: entry, change or rows.
+    /// Why it is quarantined: entry, change, rows or damage.
     #[serde(default)]
     pub quarantined: Option<String>,
 }
