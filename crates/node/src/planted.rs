@@ -41,9 +41,11 @@ pub enum Bug {
     QuarantineForgotten,
     /// A peer that is to retry an entry skips it, alone.
     SkipAlone,
+    /// A peer whose log is damaged takes part with what is left of it.
+    DamageForgotten,
 }
 
-pub const BUGS: [Bug; 16] = [
+pub const BUGS: [Bug; 17] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -60,6 +62,7 @@ pub const BUGS: [Bug; 16] = [
     Bug::RowDiffers,
     Bug::QuarantineForgotten,
     Bug::SkipAlone,
+    Bug::DamageForgotten,
 ];
 
 #[cfg(feature = "planted")]

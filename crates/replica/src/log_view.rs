@@ -42,8 +42,8 @@ pub(crate) struct LogView<L> {
     /// Typical size of an entry in bytes, as a moving average.
     entry_bytes: u64,
     /// The first failed read. The consensus code panics on most storage errors, so the view stores
-    /// the error here and returns a result that the consensus code survives. The worker then stops
-    /// before any output of that turn is used.
+    /// the error here and returns a result that the consensus code survives. Unless the entries are
+    /// damaged, the worker then stops before any output of that turn is used.
     failure: RefCell<Option<LogError>>,
     reads: RefCell<LogReads>,
     /// The snapshot to send to a peer that needs truncated entries.
@@ -67,7 +67,7 @@ impl<L: LogStore> LogView<L> {
     ) -> Result<Self, LogError> {
         let store = &logs.store;
         let bounds = store.bounds(region)?;
-        let reason = |reason: String| LogError { region, reason };
+        let reason = |reason: String| LogError { region, reason, damaged: None };
         if bounds.first == 0 || bounds.last + 1 < bounds.first {
             return Err(reason(format!("impossible bounds {bounds:?}")));
         }
@@ -251,7 +251,7 @@ impl<L: LogStore> LogView<L> {
                     return entries;
                 }
                 let reason = format!("asked for {low}..{high}, read {} others", entries.len());
-                self.fail(LogError { region: self.region, reason });
+                self.fail(LogError { region: self.region, reason, damaged: None });
             }
             Err(error) => self.fail(error),
         }
@@ -415,7 +415,7 @@ mod tests {
         fn entries(&self, region: RegionId, low: u64, high: u64, max: u64) -> Result<Vec<Entry>, LogError> {
             self.reads.set(self.reads.get() + 1);
             if self.broken.get() {
-                return Err(LogError { region, reason: "broken".into() });
+                return Err(LogError { region, reason: "broken".into(), damaged: None });
             }
             let most = (max / 164).max(1) as usize;
             Ok((low..high).take(most).map(|index| entry(index, 1)).collect())
@@ -474,7 +474,7 @@ mod tests {
         // A read may fail if its entries were truncated meanwhile, and only then.
         assert!(is_to_come(&view));
         assert_eq!(view.take_up_reads(&mut last).len(), 1);
-        let gone = || Err(LogError { region: 1, reason: "gone".into() });
+        let gone = || Err(LogError { region: 1, reason: "gone".into(), damaged: None });
         view.persisted(9, 2);
         view.truncate(3);
         assert_eq!((view.fetched(3, gone()).len(), view.take_failure()), (1, None));

@@ -18,7 +18,7 @@ use crate::invariants::{Invariant, Violation, TABLE};
 use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
 use crate::rng::{fold, Rng};
-use crate::store::{PartId, Shared, Store, Syncing};
+use crate::store::{Damaging, PartId, Shared, Store, Syncing};
 use crate::tally::Tally;
 
 #[derive(Clone, Debug)]
@@ -208,6 +208,10 @@ pub enum Work {
     /// ends.
     Life,
     FlushSoon,
+    /// It is recorded that the region's peer is unclean by damage to the log.
+    DamageRecorded {
+        region: RegionId,
+    },
 }
 
 pub struct World {
@@ -223,6 +227,7 @@ pub struct World {
     pub layout: Vec<RegionDescriptor>,
     pub plan: Plan,
     pub syncing: Syncing,
+    pub damaging: Damaging,
     pub tally: Tally,
     pub violation: Option<Violation>,
     /// A digest of everything that happened.
@@ -269,6 +274,7 @@ impl World {
             layout,
             plan,
             syncing: Syncing::of(seed),
+            damaging: Damaging::of(seed),
             tally: Tally::default(),
             violation: None,
             digest: seed,
