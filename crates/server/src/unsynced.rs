@@ -171,6 +171,19 @@ impl Found {
                  their regions' leaders have replaced them"
             );
         }
+        let damaged: BTreeMap<RegionId, PeerId> = unclean
+            .iter()
+            .filter(|(region, _)| is_damaged(region))
+            .map(|(&region, &peer)| (region, peer))
+            .collect();
+        if !damaged.is_empty() {
+            let (peers, regions) = (damaged.len(), first_of(&damaged));
+            tracing::warn!(
+                peers,
+                regions,
+                "the log was found damaged: these peers take no part until their regions' leaders have replaced them"
+            );
+        }
         let absent: BTreeMap<RegionId, PeerId> = next
             .unclean
             .iter()

@@ -1,8 +1,8 @@
 //! Entries of the log that fail their checksum while the peer runs.
 //!
 //! What is executed is in the rows, in RAM at first. If the damaged entries are executed, the peer
-//! lost nothing: once the rows are flushed, its log begins after these entries, and a follower that
-//! needs them gets a snapshot. Until then the peer takes part as before.
+//! lost nothing: once the rows are flushed, its log begins after these entries. A follower that
+//! needs them gets a snapshot. The peer takes part as before.
 //!
 //! If they are not executed, the peer cannot go on, and it has acknowledged entries that it cannot
 //! give to anyone. It is made unclean, for good: this is recorded, the lead goes to another voter,

@@ -37,7 +37,7 @@ impl Damaging {
         }
     }
 
-    fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.at_start > 0
     }
 }

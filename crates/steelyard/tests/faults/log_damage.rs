@@ -195,7 +195,7 @@ fn a_restart_before_the_peer_is_replaced_forgets_nothing() {
     let mut wire = Wire::open(stores.all[stores.leader(REGION)].client);
     (0..200).for_each(|key| wire.ok(&["SET", &format!("key:{key}"), "written"]));
     let leader = stores.leader(REGION);
-    let (victim, away) = ((leader + 1) % 3, (leader + 2) % 3);
+    let victim = (leader + 1) % 3;
     stores.kill_all();
     let all = entries(&stores.all[victim], REGION);
     flip(&all[all.len() / 2]);
@@ -204,8 +204,7 @@ fn a_restart_before_the_peer_is_replaced_forgets_nothing() {
         stores.all[victim].spawn();
         stores.all[leader].spawn();
         eventually("the damage is known", || {
-            let log = stores.all[victim].log_text();
-            (log.contains("take no part") || log.contains("takes no part")).then_some(())
+            stores.all[victim].log_text().contains("the log was found damaged").then_some(())
         });
         pause(4000);
         assert_eq!(info(&stores.all[victim], "damaged_peers"), "1");
@@ -216,7 +215,6 @@ fn a_restart_before_the_peer_is_replaced_forgets_nothing() {
     }
     stores.all.iter_mut().for_each(|store| store.spawn());
     stores.await_ready();
-    let _ = away;
     await_clean(&stores.all[victim]);
     let mut wire = Wire::open(stores.all[victim].client);
     (0..200).for_each(|key| {

@@ -10,7 +10,7 @@ use device::Fault;
 
 use crate::disk::Disk;
 use crate::stores::wire::Wire;
-use crate::stores::{eventually, say, within, Store, Stores, PATIENCE};
+use crate::stores::{eventually, say, Store, Stores};
 use crate::{is_long_run, judge, load_on, pause, three, warm_up, Plan, Shape, REGION};
 
 /// One store in RAM that elects itself quickly, because it is restarted many times.

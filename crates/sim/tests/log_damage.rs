@@ -34,7 +34,8 @@ fn store() -> Durable {
         let entries = (FIRST_INDEX + 1..=15).map(entry).collect();
         let hard_state = Some(HardState { term: FIRST_TERM, vote: Some(2), commit: 15 });
         write(&durable, RegionWrite { region: id, restart: None, entries, hard_state });
-        let state = RegionState { applied_index: 8, applied_term: FIRST_TERM, ..RegionState::default() };
+        let mut state = RegionState::default();
+        (state.applied_index, state.applied_term) = (8, FIRST_TERM);
         durable.set_own_rows(&descriptor, &state).unwrap();
     }
     durable.engine.flush();
