@@ -36,6 +36,7 @@
 mod answer;
 mod apply;
 mod apply_queue;
+pub mod damage;
 pub mod hand_over;
 pub mod hang;
 mod item;

@@ -44,9 +44,11 @@ pub enum Bug {
     /// The meta region's leader answers for regions that live as if the others had merged with
     /// them.
     LivingIsMerged,
+    /// A peer whose log is damaged takes part with what is left of it.
+    DamageForgotten,
 }
 
-pub const BUGS: [Bug; 17] = [
+pub const BUGS: [Bug; 18] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -64,6 +66,7 @@ pub const BUGS: [Bug; 17] = [
     Bug::QuarantineForgotten,
     Bug::SkipAlone,
     Bug::LivingIsMerged,
+    Bug::DamageForgotten,
 ];
 
 #[cfg(feature = "planted")]

@@ -7,12 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::Mark;
-use replica::PeerSeed;
+use replica::{HardState, PeerSeed, Unclean};
 use storage::RegionState;
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term, FIRST_INDEX};
-use wal::PeerLifecycle;
+use wal::{Loss, PeerLifecycle, Record};
 
+use crate::damage::{self, Damages, Verdict, EVERY_PEER};
 use crate::planted::{self, Bug};
+use crate::unsynced::Damaged;
 
 /// A region's own rows: its state, and its descriptor as of that state.
 pub type OwnRows = (RegionState, Option<RegionDescriptor>);
@@ -38,6 +40,12 @@ pub trait Kept {
 
     /// Returns the mark of the region's peer, if there is one.
     fn mark(&self, region: RegionId) -> Result<Option<Mark>, Self::Error>;
+
+    /// Returns what damaged sections of the log took.
+    fn losses(&self) -> BTreeMap<RegionId, Loss>;
+
+    /// Returns the last index of the region's log, and its hard state.
+    fn log_end(&self, region: RegionId) -> (LogIndex, Option<HardState>);
 
     /// Deletes the mark, if there is one.
     fn forget_mark(&mut self, region: RegionId) -> Result<(), Self::Error>;
@@ -72,21 +80,37 @@ pub struct Recovered {
     pub tombstones: BTreeMap<RegionId, PeerId>,
     /// Peers that are quarantined or that skip entries.
     pub marks: BTreeMap<RegionId, Mark>,
+    pub damages: Damages,
 }
 
 /// Finishes the lifecycle changes that were in progress when the store stopped, and returns its
-/// peers.
-pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Error> {
-    adopt_orphans(store, kept)?;
+/// peers. `known` are peers that damage was known to have made unclean before this start.
+/// `is_alone` is true if the cluster has no other store.
+///
+/// The damages are returned and nothing of them is written. See [`crate::damage`] for what the
+/// caller has to write, in which order.
+pub fn recover<K: Kept>(
+    store: StoreId,
+    kept: &mut K,
+    known: &BTreeMap<RegionId, Damaged>,
+    is_alone: bool,
+) -> Result<Recovered, K::Error> {
+    let losses = kept.losses();
+    adopt_orphans(store, kept, &losses)?;
     for (region, life) in kept.lives() {
+        let is_known = losses.get(&region).is_none_or(|loss| !loss.life);
         if let PeerLifecycle::Applying { descriptor, index, term } = life {
+            if !is_known {
+                continue;
+            }
             if !planted::is(Bug::SnapshotNotFinished) {
                 kept.replace_rows(&descriptor, index, term)?;
             }
             kept.set_lives(&[(region, PeerLifecycle::Exists { descriptor, parent: None })])?;
         }
     }
-    let lives = kept.lives();
+    let mut recovered = Recovered::default();
+    let lives = readable_lives(store, kept, &losses, &mut recovered)?;
     let mut described = BTreeMap::new();
     for (region, _) in &lives {
         if let Some((_, Some(descriptor))) = kept.own_rows(*region)? {
@@ -94,7 +118,6 @@ pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Er
         }
     }
     let mut ended = Vec::new();
-    let mut recovered = Recovered::default();
     for (region, life) in lives {
         let (made, parent) = match life {
             PeerLifecycle::Exists { descriptor, parent } => (descriptor, parent),
@@ -129,20 +152,129 @@ pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Er
         // evidence that other regions merged into it.
         kept.set_lives(&ended)?;
     }
-    for (&region, &peer) in &recovered.tombstones {
+    for (region, _) in recovered.tombstones.iter().filter(|(_, peer)| **peer == EVERY_PEER) {
+        let place = || "found at an earlier start".to_owned();
+        recovered.damages.barred.entry(*region).or_insert_with(place);
+    }
+    for (&region, &peer) in recovered.tombstones.iter().filter(|(_, peer)| **peer != EVERY_PEER) {
         bury(region, peer, kept)?;
     }
+    judge_losses(store, kept, &losses, (known, is_alone), &mut recovered);
     // Terms and votes of blank peers stay in the log: their numbers may be those of voters, which
     // must not vote twice in a term.
     Ok(recovered)
+}
+
+/// Returns the lifecycles of the store's peers. Where the log's record is damaged, the rows'
+/// descriptor tells of the peer. Without such rows the number of the peer is unknown, and so is
+/// that of a blank peer whose vote is damaged: such a region is barred.
+fn readable_lives<K: Kept>(
+    store: StoreId,
+    kept: &K,
+    losses: &BTreeMap<RegionId, Loss>,
+    recovered: &mut Recovered,
+) -> Result<BTreeMap<RegionId, PeerLifecycle>, K::Error> {
+    let mut lives: BTreeMap<RegionId, PeerLifecycle> = kept.lives().into_iter().collect();
+    let begun = kept.logs();
+    for (&region, loss) in losses {
+        let is_buried = matches!(lives.get(&region), None | Some(PeerLifecycle::Tombstone { .. }));
+        let is_blank = is_buried && loss.promise && !begun.contains(&region);
+        if !loss.life && !is_blank {
+            continue;
+        }
+        let described = kept.own_rows(region)?.and_then(|(_, descriptor)| descriptor);
+        match described.filter(|descriptor| loss.life && descriptor.has_peer_on(store)) {
+            Some(descriptor) => {
+                let life = damage::life_of_rows(&descriptor);
+                recovered.damages.repairs.push((region, vec![Record::Life(life.clone())]));
+                lives.insert(region, life);
+            }
+            None => {
+                recovered.damages.barred.insert(region, loss.place.clone());
+                recovered.damages.repairs.push((region, damage::buried(EVERY_PEER)));
+                lives.insert(region, PeerLifecycle::Tombstone { peer: EVERY_PEER });
+            }
+        }
+    }
+    Ok(lives)
+}
+
+/// Decides which peers are unclean by damage, and how their logs become consistent.
+fn judge_losses<K: Kept>(
+    store: StoreId,
+    kept: &K,
+    losses: &BTreeMap<RegionId, Loss>,
+    (known, is_alone): (&BTreeMap<RegionId, Damaged>, bool),
+    recovered: &mut Recovered,
+) {
+    let Recovered { seeds, tombstones, damages, .. } = recovered;
+    let number = |seed: &PeerSeed| seed.descriptor.peer_on(store).map_or(0, |peer| peer.id);
+    // The peers that hand out nothing beyond their rows, and so make no other peer.
+    let mut silent: BTreeMap<RegionId, LogIndex> = BTreeMap::new();
+    let mut unborn: Vec<RegionId> = Vec::new();
+    for seed in seeds.iter() {
+        let region = seed.descriptor.id;
+        let was_known = known.get(&region).is_some_and(|damaged| damaged.peer == number(seed));
+        let Some(applied) = seed.applied else {
+            unborn.extend(losses.get(&region).map(|_| region));
+            continue;
+        };
+        let verdict = losses.get(&region).map(|loss| (loss, damage::judge(loss, applied, is_alone)));
+        match verdict {
+            Some((loss, Verdict::Harmless(records))) => {
+                damages.harmless.insert(region, loss.place.clone());
+                damages.repairs.push((region, records));
+            }
+            Some((loss, Verdict::Unclean { first, records })) => {
+                let damaged = Damaged { peer: number(seed), first, place: loss.place.clone() };
+                damages.unclean.insert(region, damaged);
+                damages.repairs.push((region, records));
+                silent.insert(region, if is_alone { first - 1 } else { applied.0 });
+            }
+            None if was_known => {
+                let (last, hard_state) = kept.log_end(region);
+                if last < applied.0 {
+                    damages.repairs.push((region, damage::begin_after_rows(applied, hard_state)));
+                }
+                silent.insert(region, if is_alone { last.max(applied.0) } else { applied.0 });
+            }
+            None => {}
+        }
+    }
+    loop {
+        let is_lost = |seed: &&PeerSeed| {
+            let (region, parent) = (seed.descriptor.id, seed.parent);
+            let is_waiting = seed.applied.is_none() && !unborn.contains(&region);
+            is_waiting
+                && parent.is_some_and(|(parent, at)| {
+                    unborn.contains(&parent) || silent.get(&parent).is_some_and(|&through| through < at)
+                })
+        };
+        let Some(lost) = seeds.iter().find(is_lost).map(|seed| seed.descriptor.id) else { break };
+        unborn.push(lost);
+    }
+    for seed in seeds.iter().filter(|seed| unborn.contains(&seed.descriptor.id)) {
+        let (region, peer) = (seed.descriptor.id, number(seed));
+        let place = losses.get(&region).map_or("the entry of the split", |loss| &loss.place).to_owned();
+        damages.unclean.insert(region, Damaged { peer, first: FIRST_INDEX, place });
+        damages.repairs.push((region, damage::buried(peer)));
+        tombstones.insert(region, peer);
+    }
+    seeds.retain(|seed| !unborn.contains(&seed.descriptor.id));
+    damages.unborn = unborn;
 }
 
 /// Begins the logs of peers that have rows but no lifecycle record. The rows of a region that a
 /// split made may be flushed before the log knows of its peer, and then the parent does not apply
 /// the split again. Such a peer has acknowledged no entry. Its term and vote, if it was blank
 /// before, stay.
-fn adopt_orphans<K: Kept>(store: StoreId, kept: &mut K) -> Result<(), K::Error> {
-    let known: BTreeSet<RegionId> = kept.lives().into_iter().map(|(region, _)| region).collect();
+fn adopt_orphans<K: Kept>(
+    store: StoreId,
+    kept: &mut K,
+    losses: &BTreeMap<RegionId, Loss>,
+) -> Result<(), K::Error> {
+    let mut known: BTreeSet<RegionId> = kept.lives().into_iter().map(|(region, _)| region).collect();
+    known.extend(losses.keys());
     let mut orphans = Vec::new();
     for region in kept.regions()?.into_iter().filter(|region| !known.contains(region)) {
         if let Some((state, Some(descriptor))) = kept.own_rows(region)? {
@@ -186,5 +318,5 @@ fn seed<K: Kept>(
     };
     let applied = rows.as_ref().map(|(state, _)| (state.applied_index, state.applied_term));
     let descriptor = rows.and_then(|(_, descriptor)| descriptor).unwrap_or(made);
-    Ok(PeerSeed { descriptor, applied, parent, is_unclean: false })
+    Ok(PeerSeed { descriptor, applied, parent, unclean: Unclean::No })
 }

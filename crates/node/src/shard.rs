@@ -200,6 +200,19 @@ pub enum Effect<C, R> {
         to: StoreId,
         is_done: bool,
     },
+    /// Entries of the region's log are damaged; see `replica::Action::Damaged`.
+    Damaged {
+        region: RegionId,
+        peer: PeerId,
+        first: LogIndex,
+        executed: bool,
+        reason: String,
+    },
+    /// See `replica::Action::GiveUpLog`.
+    GiveUpLog {
+        region: RegionId,
+        first: LogIndex,
+    },
     /// Another store sent a message that no correct store sends.
     Dropped {
         region: RegionId,
@@ -528,6 +541,10 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                 }
                 Action::Destroy { region, peer } => later.push(Effect::Life(Job::End { region, peer })),
                 Action::FlushSoon => later.push(Effect::FlushSoon),
+                Action::Damaged { region, peer, first, executed, reason } => {
+                    later.push(Effect::Damaged { region, peer, first, executed, reason });
+                }
+                Action::GiveUpLog { region, first } => later.push(Effect::GiveUpLog { region, first }),
                 Action::Dropped { region, from, reason } => {
                     later.push(Effect::Dropped { region, from, reason });
                 }

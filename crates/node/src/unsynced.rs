@@ -11,19 +11,25 @@
 //!  stop      the log is synced ─▶ mark: no boot
 //! ```
 //!
-//! An unclean peer takes no part in consensus (`replica::PeerSeed::is_unclean`). The region's other
+//! An unclean peer takes no part in consensus (`replica::PeerSeed::unclean`). The region's other
 //! peers remove its number, and the store gets a new peer, which a snapshot fills. The lost entries
 //! were acknowledged under the old number, which no majority counts any more.
 //!
+//! Damage to the log makes peers unclean in any mode, and is noted in the same mark (see
+//! [`crate::damage`]).
+//!
 //! The meta region's entries, terms, votes, beginnings of logs and changes of regions are synced in
-//! every mode. So the peers of the meta region are never unclean, and a peer that is unclean still
-//! knows whether it is its region's only voter.
+//! every mode. So a crash never makes the peers of the meta region unclean, and a peer that is
+//! unclean by a crash still knows whether it is its region's only voter. Damage may take any entry,
+//! so a damaged peer cannot know.
 
 use std::collections::BTreeMap;
 
-use replica::PeerSeed;
+use replica::{PeerSeed, Unclean};
 use serde::{Deserialize, Serialize};
 use types::{LogIndex, PeerId, RegionId, StoreId, UnixMillis, META_REGION};
+
+use crate::planted::{self, Bug};
 
 /// Number of accepted losses that a mark records; the oldest are dropped.
 const ACCEPTED_MAX: usize = 1024;
@@ -37,8 +43,22 @@ pub struct Mark {
     /// The peers that may have forgotten entries that they acknowledged. A later peer of the same
     /// region has another number and is not unclean.
     pub unclean: BTreeMap<RegionId, PeerId>,
+    /// What damage to the log took of those unclean peers that it made so. The others are unclean
+    /// since a crash of the machine.
+    #[serde(default)]
+    pub damaged: BTreeMap<RegionId, Damaged>,
     /// The losses that an operator has accepted, oldest first.
     pub accepted: Vec<Accepted>,
+}
+
+/// What damage to the log took of a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damaged {
+    pub peer: PeerId,
+    /// The first index that cannot be read or may be missing.
+    pub first: LogIndex,
+    /// Where in the log the damage is, for people.
+    pub place: String,
 }
 
 /// A peer that takes part again although it may have forgotten entries that it acknowledged.
@@ -61,18 +81,48 @@ impl Mark {
     /// Tells each seed of `store` whether its peer is unclean.
     pub fn judge(&self, boot: &str, store: StoreId, seeds: &mut [PeerSeed]) {
         let has_crashed = self.has_crashed(boot);
-        for seed in seeds.iter_mut().filter(|seed| seed.descriptor.id != META_REGION) {
+        for seed in seeds {
+            let region = seed.descriptor.id;
             let number = seed.descriptor.peer_on(store).map(|peer| peer.id);
-            let is_listed = number.is_some() && number == self.unclean.get(&seed.descriptor.id).copied();
-            seed.is_unclean = has_crashed || is_listed;
+            let is_listed = number.is_some() && number == self.unclean.get(&region).copied();
+            let is_damaged = number.is_some() && number == self.damaged.get(&region).map(|of| of.peer);
+            seed.unclean = match () {
+                () if planted::is(Bug::DamageForgotten) && is_damaged => Unclean::No,
+                () if is_damaged => Unclean::Damage,
+                () if (is_listed || has_crashed) && region != META_REGION => Unclean::Crash,
+                () => Unclean::No,
+            };
         }
+    }
+
+    /// Returns the mark that must be durable before the log of the damaged peers is repaired.
+    pub fn noting(&self, damaged: &BTreeMap<RegionId, Damaged>) -> Mark {
+        let mut next = self.clone();
+        next.unclean.extend(damaged.iter().map(|(region, of)| (*region, of.peer)));
+        next.damaged.extend(damaged.iter().map(|(region, of)| (*region, of.clone())));
+        next
     }
 
     /// Returns the mark that must be durable before the store acknowledges anything. `boot` is the
     /// present boot, or `None` if the store syncs before it acknowledges. `unclean` are the peers
-    /// that take no part.
-    pub fn started(&self, boot: Option<&str>, unclean: BTreeMap<RegionId, PeerId>) -> Mark {
-        Mark { boot: boot.map(str::to_owned), unclean, accepted: self.accepted.clone() }
+    /// that take no part, and `tombstones` the largest numbers of removed peers.
+    ///
+    /// A damaged peer that could not be opened has a tombstone. It stays in the mark, because the
+    /// region's other peers do not know yet that it takes no part.
+    pub fn started(
+        &self,
+        boot: Option<&str>,
+        mut unclean: BTreeMap<RegionId, PeerId>,
+        tombstones: &BTreeMap<RegionId, PeerId>,
+    ) -> Mark {
+        let is_gone = |region: &RegionId, peer: PeerId| tombstones.get(region) == Some(&peer);
+        let gone = self.damaged.iter().filter(|(region, of)| is_gone(region, of.peer));
+        for (region, of) in gone {
+            unclean.entry(*region).or_insert(of.peer);
+        }
+        let mut damaged = self.damaged.clone();
+        damaged.retain(|region, of| unclean.get(region) == Some(&of.peer));
+        Mark { boot: boot.map(str::to_owned), unclean, damaged, accepted: self.accepted.clone() }
     }
 
     /// Returns the mark of a store that has synced its log and no longer acknowledges anything.
@@ -83,6 +133,7 @@ impl Mark {
     /// Removes a peer from the unclean ones, and records that its loss was accepted.
     pub fn accept(&mut self, accepted: Accepted) {
         self.unclean.remove(&accepted.region);
+        self.damaged.remove(&accepted.region);
         self.record(accepted);
     }
 
@@ -107,24 +158,24 @@ mod tests {
             descriptor: RegionDescriptor::founded(region, None, &[4, 5, 6]),
             applied: None,
             parent: None,
-            is_unclean: false,
+            unclean: Unclean::No,
         };
         [META_REGION, 1, 2].map(seed).to_vec()
     }
 
     fn unclean(mark: &Mark, boot: &str, seeds: &mut [PeerSeed]) -> Vec<RegionId> {
         mark.judge(boot, 5, seeds);
-        seeds.iter().filter(|seed| seed.is_unclean).map(|seed| seed.descriptor.id).collect()
+        seeds.iter().filter(|seed| seed.unclean != Unclean::No).map(|seed| seed.descriptor.id).collect()
     }
 
     #[test]
     fn another_boot_makes_all_peers_unclean_but_those_of_the_meta_region() {
         let mut seeds = seeds();
-        let running = Mark::default().started(Some("monday"), BTreeMap::new());
+        let running = Mark::default().started(Some("monday"), BTreeMap::new(), &BTreeMap::new());
         assert_eq!(unclean(&running, "monday", &mut seeds), NONE, "the process crashed");
         assert_eq!(unclean(&running, "tuesday", &mut seeds), [1, 2], "the machine crashed");
         assert_eq!(unclean(&running.stopped(), "tuesday", &mut seeds), NONE, "it stopped by plan");
-        let synced = Mark::default().started(None, BTreeMap::new());
+        let synced = Mark::default().started(None, BTreeMap::new(), &BTreeMap::new());
         assert_eq!(unclean(&synced, "tuesday", &mut seeds), NONE, "it synced before it acknowledged");
     }
 
@@ -132,12 +183,19 @@ mod tests {
     fn an_unclean_peer_stays_so_through_restarts_until_its_number_goes_or_the_loss_is_accepted() {
         let mut seeds = seeds();
         let number = seeds[1].descriptor.peer_on(5).unwrap().id;
-        let mut mark =
-            Mark::default().started(Some("tuesday"), BTreeMap::from([(1, number), (2, number + 1)]));
+        let mut mark = Mark::default().started(
+            Some("tuesday"),
+            BTreeMap::from([(1, number), (2, number + 1)]),
+            &BTreeMap::new(),
+        );
         assert_eq!(unclean(&mark, "tuesday", &mut seeds), [1], "region 2 has a peer of another number");
         assert_eq!(unclean(&mark.stopped(), "wednesday", &mut seeds), [1], "also under always");
         mark.accept(Accepted { region: 1, peer: number, last: 9, at_ms: 1 });
         assert_eq!(unclean(&mark, "tuesday", &mut seeds), NONE);
-        assert_eq!(mark.started(None, BTreeMap::new()).accepted.len(), 1, "it is on record");
+        assert_eq!(
+            mark.started(None, BTreeMap::new(), &BTreeMap::new()).accepted.len(),
+            1,
+            "it is on record"
+        );
     }
 }

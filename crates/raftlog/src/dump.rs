@@ -35,7 +35,7 @@ pub fn dump(dir: &Path, each_block: bool, out: &mut impl Write) -> io::Result<()
             Some((first, last)) => format!("{} blocks of {first}..={last}", found.len()),
             None => "no blocks".to_owned(),
         };
-        let torn = found.iter().filter(|block| block.updates.is_none()).count();
+        let torn = found.iter().filter(|block| !block.is_whole()).count();
         let torn = if torn > 0 { format!(", {torn} of them damaged") } else { String::new() };
         writeln!(out, "segment {segment:08}, {len} bytes: {range}{torn}{}", role(&recovered, segment))?;
         if each_block {
@@ -67,7 +67,11 @@ fn write_block(block: &Found, out: &mut impl Write) -> io::Result<()> {
         header.incarnation,
         header.length,
         header.synced,
-        if block.updates.is_none() { ", damaged" } else { "" }
+        match &block.updates {
+            None => ", damaged in the heads of its sections",
+            Some(_) if !block.is_whole() => ", damaged",
+            Some(_) => "",
+        }
     )?;
     for update in block.updates.iter().flatten() {
         match update {
@@ -82,6 +86,9 @@ fn write_block(block: &Found, out: &mut impl Write) -> io::Result<()> {
             }
             Update::Record { record: Record::Value { name, value }, .. } => {
                 writeln!(out, "    value {}: {} bytes", name.escape_ascii(), value.len())?;
+            }
+            Update::Damaged { region, kind, place } => {
+                writeln!(out, "    region {region}: {kind:?} of {} bytes, DAMAGED", place.length)?;
             }
             Update::Record { region, record, .. } => writeln!(out, "    region {region}: {record:?}")?,
         }
@@ -103,6 +110,14 @@ fn write_outcome(recovered: &Recovered, out: &mut impl Write) -> io::Result<()> 
     }
     for (region, life) in recovered.index.lives() {
         writeln!(out, "peer of region {region}: {life:?}")?;
+    }
+    for (region, loss) in &recovered.losses {
+        let what = match (loss.has_gap, loss.promise, loss.life) {
+            (true, ..) => format!("entries after {}", loss.whole_through()),
+            (_, true, _) => "its term and vote".to_owned(),
+            _ => "what became of its peer".to_owned(),
+        };
+        writeln!(out, "DAMAGED: region {region} may lack {what} ({})", loss.place)?;
     }
     if let Some(cut) = recovered.cut {
         writeln!(

@@ -15,4 +15,4 @@ mod options;
 pub use dump::dump;
 pub use log::{Appended, RaftLog};
 pub use options::Options;
-pub use wal::{LogError, PeerLifecycle};
+pub use wal::{LogError, Loss, PeerLifecycle};

@@ -1,5 +1,6 @@
 //! The log as a store uses it: one thread appends, others read and recycle segments.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIR
 use wal::layout::Secret;
 use wal::mark::Mark;
 use wal::{
-    recover, settle, Appender, Disk, Index, LogError, LogState, PeerLifecycle, Record, Release, Result,
+    recover, settle, Appender, Disk, Index, LogError, LogState, Loss, PeerLifecycle, Record, Release, Result,
     SharedIndex,
 };
 
@@ -51,6 +52,8 @@ struct Shared {
     secret: Secret,
     index: LockedIndex,
     writer: Mutex<Appender<Files, LockedIndex>>,
+    /// What damaged sections took, until the log is repaired.
+    losses: Mutex<BTreeMap<RegionId, Loss>>,
     /// The mark of the first needed block. The recycling thread locks it before `writer`.
     first: Mutex<Mark>,
     /// Bytes of blocks written since the log was opened.
@@ -77,6 +80,7 @@ impl RaftLog {
                 "cut off blocks at the end of the log that were never synced; nothing acknowledged was in them"
             );
         }
+        let losses = Mutex::new(found.losses.clone());
         let index = LockedIndex::default();
         let (writer, first) = Appender::new(files.clone(), secret, options.sizes(), index.clone(), found)?;
         tracing::debug!(blocks, segments, took = ?begun.elapsed(), "the log is open");
@@ -85,6 +89,7 @@ impl RaftLog {
             secret,
             index,
             writer: Mutex::new(writer),
+            losses,
             first: Mutex::new(first),
             written: AtomicU64::new(0),
             is_stopped: AtomicBool::new(false),
@@ -188,6 +193,28 @@ impl RaftLog {
         self.record(descriptors.iter().map(begin).collect(), true)
     }
 
+    /// Returns what damaged sections took, by region, until [`RaftLog::repair`]. The logs of these
+    /// regions must not be used before.
+    pub fn losses(&self) -> BTreeMap<RegionId, Loss> {
+        self.shared.losses.lock().clone()
+    }
+
+    /// Writes, synced, the records that make the logs of damaged regions consistent again. The next
+    /// start finds no damage, so the caller has recorded durably which peers it concerns.
+    pub fn repair(&self, records: Vec<(RegionId, Vec<Record>)>) -> Result<()> {
+        if !records.is_empty() {
+            self.write(|writer| writer.repair(records))?;
+        }
+        self.shared.losses.lock().clear();
+        Ok(())
+    }
+
+    /// Drops a region's entries from a damaged one at `first` on, and takes no more writes of the
+    /// region until its log begins again. The region's peer must be silent, durably and for good.
+    pub fn give_up(&self, region: RegionId, first: LogIndex) -> Result<()> {
+        self.write(|writer| writer.give_up(region, first)).map(|_| ())
+    }
+
     /// Records the lifecycles of these peers, synced.
     pub fn set_peers(&self, peers: &[(RegionId, PeerLifecycle)]) -> Result<()> {
         let record = |(region, life): &(RegionId, PeerLifecycle)| (*region, vec![Record::Life(life.clone())]);
@@ -275,9 +302,10 @@ impl RaftLog {
         Ok(())
     }
 
-    /// Stops the log after any error except a full disk or a refused batch: no write may follow.
+    /// Stops the log after any error except a full disk, a refused batch or entries of one region
+    /// that fail their checksum: no write may follow.
     fn failed(&self, error: LogError) -> LogError {
-        if !matches!(error, LogError::NoSpace(_) | LogError::Range { .. }) {
+        if !matches!(error, LogError::NoSpace(_) | LogError::Range { .. } | LogError::Damaged { .. }) {
             self.shared.is_stopped.store(true, Ordering::Release);
         }
         error

@@ -33,5 +33,11 @@ impl LogStore for RaftLog {
 }
 
 fn told<T>(region: RegionId, result: wal::Result<T>) -> Result<T, LogError> {
-    result.map_err(|error| LogError { region, reason: error.to_string() })
+    result.map_err(|error| {
+        let damaged = match error {
+            wal::LogError::Damaged { first, last, .. } => Some((first, last)),
+            _ => None,
+        };
+        LogError { region, reason: error.to_string(), damaged }
+    })
 }

@@ -1,5 +1,7 @@
-//! The log over real files: what it persists, what a crash may lose, and which damage it refuses.
+//! The log over real files: what it persists, what a crash may lose, and which damage it refuses or
+//! names.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +11,8 @@ use raft::eraftpb::Entry;
 use replica::{HardState, LogBatch, LogBounds, LogStore, RegionWrite, Restart, RestartCause};
 use steelyard_raftlog::{LogError, Options, PeerLifecycle, RaftLog};
 use types::{LogIndex, RegionDescriptor, RegionId, Term};
+use wal::layout::{HEADER_LEN, HEAD_LEN};
+use wal::Record;
 
 fn founded(region: RegionId) -> RegionDescriptor {
     RegionDescriptor::founded(region, None, &[0, 1, 2])
@@ -312,6 +316,8 @@ fn a_synced_tail_that_is_cut_or_damaged_anywhere_is_noticed_and_left_as_it_is() 
     let path = copy.path().join(file.file_name().unwrap());
     let whole = fs::read(&path).unwrap();
     let lost = LogError::LostTail { synced: 2, found: 1 };
+    // The block is one section of entries.
+    let content = before + HEADER_LEN + HEAD_LEN;
     for at in before..after {
         for damage in [true, false] {
             let mut bytes = whole.clone();
@@ -321,6 +327,13 @@ fn a_synced_tail_that_is_cut_or_damaged_anywhere_is_noticed_and_left_as_it_is() 
                 bytes.truncate(at);
             }
             fs::write(&path, &bytes).unwrap();
+            if damage && at >= content {
+                let log = RaftLog::open(copy.path(), &small()).unwrap();
+                let losses = log.losses();
+                assert_eq!(losses.keys().collect::<Vec<_>>(), [&1], "byte {at}");
+                assert_eq!((losses[&1].whole_through(), &losses[&1].after), (3, &None));
+                continue;
+            }
             assert_eq!(refusal(copy.path()), lost, "byte {at}");
             assert!(fs::read(&path).unwrap() == bytes, "refusing changed the file, byte {at}");
         }
@@ -342,8 +355,8 @@ fn damage_in_the_middle_and_missing_files_are_corruption() {
     let copy = crash_copy(dir.path());
     let middle = copy.path().join(files[1].file_name().unwrap());
     let whole = fs::read(&middle).unwrap();
-    // Offsets in the header of the segment's first block, and in a payload.
-    for byte in [20, 4 << 10] {
+    // Offsets in the header of the segment's first block, and in the head of its section.
+    for byte in [20, HEADER_LEN + 9] {
         let mut bytes = whole.clone();
         bytes[byte] ^= 1;
         fs::write(&middle, &bytes).unwrap();
@@ -360,6 +373,59 @@ fn damage_in_the_middle_and_missing_files_are_corruption() {
     let newest = crash_copy(dir.path());
     fs::remove_file(newest.path().join(files.last().unwrap().file_name().unwrap())).unwrap();
     assert!(matches!(refusal(newest.path()), LogError::LostTail { synced: 40, .. }));
+}
+
+#[test]
+fn damage_in_a_payload_concerns_its_region_and_is_repaired_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    for index in 1..=40 {
+        append(&log, 1, entries(1, index..=index, &[b'x'; 8 << 10]));
+        append(&log, 2, entries(1, index..=index, b"y"));
+    }
+    drop(log);
+    let copy = crash_copy(dir.path());
+    let middle = copy.path().join(segments(dir.path())[1].file_name().unwrap());
+    let mut bytes = fs::read(&middle).unwrap();
+    bytes[4 << 10] ^= 1;
+    fs::write(&middle, &bytes).unwrap();
+    let log = RaftLog::open(copy.path(), &small()).unwrap();
+    let losses = log.losses();
+    assert_eq!(losses.keys().collect::<Vec<_>>(), [&1]);
+    let through = losses[&1].whole_through();
+    let after = losses[&1].after.as_ref().unwrap();
+    assert_eq!(
+        (after.first().map(|span| span.first), after.last().map(|span| span.last)),
+        (Some(through + 2), Some(40))
+    );
+    assert_eq!(log.bounds(2).unwrap().last, 40);
+    let hard_state = HardState { term: 1, vote: None, commit: through };
+    log.repair(vec![(1, vec![Record::Cut(through), Record::HardState(hard_state)])]).unwrap();
+    append(&log, 1, entries(2, through + 1..=through + 1, b"z"));
+    drop(log);
+    let log = RaftLog::open(copy.path(), &small()).unwrap();
+    assert_eq!(log.losses(), BTreeMap::new());
+    let read = log.entries(1, 1, through + 2, u64::MAX).unwrap();
+    assert_eq!((read.len() as u64, read.last().map(|entry| entry.term)), (through + 1, Some(2)));
+    assert_eq!(log.bounds(2).unwrap().last, 40);
+}
+
+#[test]
+fn an_entry_that_is_damaged_while_the_log_is_open_is_named_and_the_log_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    append(&log, 1, entries(1, 1..=1, b"one"));
+    append(&log, 1, entries(1, 2..=2, b"two"));
+    let file = segments(dir.path()).pop().unwrap();
+    let bytes = fs::read(&file).unwrap();
+    let at = bytes.windows(3).position(|window| window == b"two").unwrap();
+    let mut damaged = bytes.clone();
+    damaged[at] ^= 1;
+    fs::write(&file, &damaged).unwrap();
+    let error = log.entries(1, 1, 3, u64::MAX).unwrap_err();
+    assert_eq!((error.region, error.damaged), (1, Some((2, 2))), "{error}");
+    append(&log, 1, entries(1, 3..=3, b"three"));
+    assert_eq!(log.entries(1, 3, 4, u64::MAX).unwrap().len(), 1);
 }
 
 #[test]

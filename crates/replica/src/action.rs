@@ -26,11 +26,24 @@ pub struct PeerSeed {
     /// The region whose split made this one, and the entry of the split. That entry is known to be
     /// committed.
     pub parent: Option<(RegionId, LogIndex)>,
-    /// True if the machine crashed while the log was acknowledged without a sync, so that the peer
-    /// may have forgotten entries that it had acknowledged. The peer takes no part in consensus
-    /// until its number is removed from the region or `Input::AcceptLoss` arrives. The only voter
-    /// of a region is exempt, because no other store has the lost entries.
-    pub is_unclean: bool,
+    /// Why the peer may have forgotten entries, a term or a vote that it had acknowledged. An unclean
+    /// peer takes no part in consensus until its number is removed from the region or
+    /// `Input::AcceptLoss` arrives.
+    pub unclean: Unclean,
+}
+
+/// Whether a peer may have forgotten what it had acknowledged, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unclean {
+    #[default]
+    No,
+    /// The machine crashed while the log was acknowledged without a sync. The only voter of a
+    /// region takes part all the same, because no other store has the lost entries. It knows that
+    /// it is the only voter, because changes of a region are always synced.
+    Crash,
+    /// The log is damaged. Any change of the region may be among what is lost, so the peer cannot
+    /// know whether it is the only voter.
+    Damage,
 }
 
 #[derive(Clone, Debug)]
@@ -190,6 +203,13 @@ pub enum Input {
     AcceptLoss {
         region: RegionId,
     },
+    /// Entries of the region's log fail their checksum, as another reader of the log found.
+    DamageFound(LogError),
+    /// It is recorded durably that the region's peer is unclean, because entries of its log fail
+    /// their checksum. A leader hands over first.
+    Damaged {
+        region: RegionId,
+    },
     /// Messages that were sent to this store lately may be lost.
     StoreUnreachable {
         store: StoreId,
@@ -303,6 +323,22 @@ pub enum Action {
     Destroy {
         region: RegionId,
         peer: PeerId,
+    },
+    /// Entries of the region's log fail their checksum. If they are `executed`, a flush of the rows
+    /// makes them unneeded, and nothing is lost. Otherwise it must be recorded durably that the peer
+    /// is unclean, and then `Input::Damaged` follows.
+    Damaged {
+        region: RegionId,
+        peer: PeerId,
+        first: LogIndex,
+        executed: bool,
+        reason: String,
+    },
+    /// The log drops the region's entries from `first` on, which are damaged, and takes no more of
+    /// them: the peer is unclean and silent. To be done before any later action.
+    GiveUpLog {
+        region: RegionId,
+        first: LogIndex,
     },
     /// A store sent a message that a correct store never sends. The message was dropped, and must
     /// be counted and logged.

@@ -50,7 +50,7 @@ mod worker;
 
 pub use action::{
     Action, Committed, DropReason, Fatal, Input, Lane, LogBatch, PeerProgress, PeerReport, PeerSeed,
-    RecoveryRefusal, Refusal, RegionStatus, RegionWrite, Restart, RestartCause, Role, Unfit,
+    RecoveryRefusal, Refusal, RegionStatus, RegionWrite, Restart, RestartCause, Role, Unclean, Unfit,
 };
 pub use config::{Config, DRIFT_BOUND_PPM};
 pub use log_store::{HardState, LogBounds, LogError, LogStore};

@@ -30,12 +30,15 @@ pub struct LogBounds {
     pub last: LogIndex,
 }
 
-/// A failure to read the log: corruption, an I/O error or a missing entry. The store stops.
+/// A failure to read the log: damaged entries of one region, other corruption, an I/O error or a
+/// missing entry. Unless the region's entries are damaged, the store stops.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("log of region {region}: {reason}")]
 pub struct LogError {
     pub region: RegionId,
     pub reason: String,
+    /// The first and the last of the entries that fail their checksum.
+    pub damaged: Option<(LogIndex, LogIndex)>,
 }
 
 /// A store's log as the worker reads it: synchronous, local, and cheap to clone, because each peer

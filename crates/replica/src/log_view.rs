@@ -42,9 +42,12 @@ pub(crate) struct LogView<L> {
     /// Typical size of an entry in bytes, as a moving average.
     entry_bytes: u64,
     /// The first failed read. The consensus code panics on most storage errors, so the view stores
-    /// the error here and returns a result that the consensus code survives. The worker then stops
-    /// before any output of that turn is used.
+    /// the error here and returns a result that the consensus code survives. Unless the entries are
+    /// damaged, the worker then stops before any output of that turn is used.
     failure: RefCell<Option<LogError>>,
+    /// The last entry that was found damaged; 0 if none was. Followers that lack entries up to it
+    /// need a snapshot.
+    damaged_through: Cell<LogIndex>,
     reads: RefCell<LogReads>,
     /// The snapshot to send to a peer that needs truncated entries.
     offer: Option<Snapshot>,
@@ -67,7 +70,7 @@ impl<L: LogStore> LogView<L> {
     ) -> Result<Self, LogError> {
         let store = &logs.store;
         let bounds = store.bounds(region)?;
-        let reason = |reason: String| LogError { region, reason };
+        let reason = |reason: String| LogError { region, reason, damaged: None };
         if bounds.first == 0 || bounds.last + 1 < bounds.first {
             return Err(reason(format!("impossible bounds {bounds:?}")));
         }
@@ -101,6 +104,7 @@ impl<L: LogStore> LogView<L> {
             is_withholding: false,
             entry_bytes: 64,
             failure: RefCell::new(None),
+            damaged_through: Cell::new(0),
             reads: RefCell::new(LogReads::default()),
             offer: None,
             snapshot_wanted: Cell::new(false),
@@ -112,6 +116,7 @@ impl<L: LogStore> LogView<L> {
     pub fn restart(&mut self, index: LogIndex, term: Term) {
         (self.first, self.last, self.stable) = (index + 1, index, index);
         (self.truncated_term, self.last_term) = (term, term);
+        self.damaged_through.set(0);
         self.forget_cache();
         self.reads.borrow_mut().clear();
         self.offer = None;
@@ -230,7 +235,15 @@ impl<L: LogStore> LogView<L> {
         self.cache.get(usize::try_from(index.checked_sub(front)?).ok()?)
     }
 
+    /// Returns the first index from which on followers can be given entries.
+    fn first_given(&self) -> LogIndex {
+        self.first.max(self.damaged_through.get() + 1)
+    }
+
     fn fail(&self, error: LogError) {
+        if let Some((_, last)) = error.damaged {
+            self.damaged_through.set(last.max(self.damaged_through.get()));
+        }
         self.failure.borrow_mut().get_or_insert(error);
     }
 
@@ -251,7 +264,7 @@ impl<L: LogStore> LogView<L> {
                     return entries;
                 }
                 let reason = format!("asked for {low}..{high}, read {} others", entries.len());
-                self.fail(LogError { region: self.region, reason });
+                self.fail(LogError { region: self.region, reason, damaged: None });
             }
             Err(error) => self.fail(error),
         }
@@ -272,7 +285,7 @@ impl<L: LogStore> LogView<L> {
     /// may fail; its result is ignored.
     pub fn fetched(&self, number: u64, read: Result<Vec<Entry>, LogError>) -> Vec<GetEntriesContext> {
         let Some(range) = self.reads.borrow().range(number) else { return Vec::new() };
-        let entries = if range.low < self.first { Vec::new() } else { self.checked(range, read) };
+        let entries = if range.low < self.first_given() { Vec::new() } else { self.checked(range, read) };
         self.reads.borrow_mut().finish(number, entries)
     }
 
@@ -299,7 +312,7 @@ impl<L: LogStore> Storage for LogView<L> {
         max_size: impl Into<Option<u64>>,
         context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
-        if low < self.first {
+        if low < self.first || low < self.first_given() && context.can_async() {
             return Err(Error::Store(StorageError::Compacted));
         }
         assert!(high <= self.last + 1, "entries {low}..{high} of a log that ends at {}", self.last);
@@ -371,7 +384,7 @@ impl<L: LogStore> Storage for LogView<L> {
         // The log must continue from the snapshot. Otherwise its receiver would need another one.
         let follows = |offer: &&Snapshot| {
             let index = offer.get_metadata().index;
-            index + 1 >= self.first && index >= request_index
+            index + 1 >= self.first_given() && index >= request_index
         };
         self.offer.as_ref().filter(follows).cloned().ok_or_else(|| {
             self.snapshot_wanted.set(true);
@@ -415,7 +428,7 @@ mod tests {
         fn entries(&self, region: RegionId, low: u64, high: u64, max: u64) -> Result<Vec<Entry>, LogError> {
             self.reads.set(self.reads.get() + 1);
             if self.broken.get() {
-                return Err(LogError { region, reason: "broken".into() });
+                return Err(LogError { region, reason: "broken".into(), damaged: None });
             }
             let most = (max / 164).max(1) as usize;
             Ok((low..high).take(most).map(|index| entry(index, 1)).collect())
@@ -474,7 +487,7 @@ mod tests {
         // A read may fail if its entries were truncated meanwhile, and only then.
         assert!(is_to_come(&view));
         assert_eq!(view.take_up_reads(&mut last).len(), 1);
-        let gone = || Err(LogError { region: 1, reason: "gone".into() });
+        let gone = || Err(LogError { region: 1, reason: "gone".into(), damaged: None });
         view.persisted(9, 2);
         view.truncate(3);
         assert_eq!((view.fetched(3, gone()).len(), view.take_failure()), (1, None));
@@ -483,6 +496,28 @@ mod tests {
         assert_eq!(view.take_up_reads(&mut last).len(), 1);
         assert_eq!(view.fetched(4, gone()).len(), 1);
         assert!(view.take_failure().is_some());
+    }
+
+    #[test]
+    fn a_follower_that_lacks_damaged_entries_needs_a_snapshot_from_behind_them() {
+        let (_, mut view) = view();
+        let ask = |view: &LogView<Ten>, low| view.entries(low, 11, None, GetEntriesContext::empty(true));
+        assert!(ask(&view, 3).is_err());
+        let mut last = 0;
+        assert_eq!(view.take_up_reads(&mut last).len(), 1);
+        let damaged = LogError { region: 1, reason: "damaged".into(), damaged: Some((5, 6)) };
+        assert_eq!(view.fetched(1, Err(damaged)).len(), 1);
+        assert_eq!(view.take_failure().and_then(|error| error.damaged), Some((5, 6)));
+        assert!(matches!(ask(&view, 3), Err(Error::Store(StorageError::Compacted))));
+        assert!(view.take_up_reads(&mut last).is_empty(), "it is not read again");
+        let mut snapshot = Snapshot::default();
+        for (index, is_offered) in [(5, false), (6, true)] {
+            snapshot.mut_metadata().index = index;
+            view.set_offer(Some(snapshot.clone()));
+            assert_eq!(view.snapshot(0, 1).is_ok(), is_offered);
+        }
+        assert!(matches!(ask(&view, 7), Err(Error::Store(StorageError::LogTemporarilyUnavailable))));
+        assert_eq!(ids(&view, 4, 6, u64::MAX), [(4, 1), (5, 1)], "the peer itself reads what it can");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use types::{
 
 use crate::action::{
     Action, Committed, DropReason, Fatal, PeerProgress, PeerSeed, Refusal, RegionStatus, RegionWrite,
-    Restart, RestartCause, Role,
+    Restart, RestartCause, Role, Unclean,
 };
 use crate::conf::conf_state_of;
 use crate::config::Config;
@@ -32,12 +32,14 @@ use crate::reads::Reads;
 use crate::stickiness::{Promise, Stickiness};
 use crate::truncation::LogUse;
 use crate::unsaved::{InFlight, Unsaved};
+use damage::Damage;
 use inspect::Stance;
 use merge::Takeover;
 use quarantine::Confined;
 
 mod campaign;
 mod changes;
+mod damage;
 mod hibernation;
 pub(crate) mod inspect;
 mod merge;
@@ -183,8 +185,10 @@ pub(crate) struct Peer<L: LogStore> {
     transfer: Option<StoreId>,
     /// True if the store is about to stop or its device hangs: this peer must not become leader.
     pub yields: bool,
-    /// True if this peer may have forgotten what it acknowledged: see `PeerSeed::is_unclean`.
+    /// True if this peer may have forgotten what it acknowledged: see `PeerSeed::unclean`.
     is_unclean: bool,
+    /// Entries of the log that were found damaged while the peer ran.
+    damage: Option<Damage>,
     /// See `Input::Quarantine`.
     confined: Option<Confined>,
     pub unsaved: Unsaved,
@@ -253,7 +257,11 @@ impl<L: LogStore> Peer<L> {
         let restarted_at = (!votes_at_once).then_some(now);
         let mut peer =
             Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)?;
-        peer.is_unclean = seed.is_unclean && !is_alone;
+        peer.is_unclean = match seed.unclean {
+            Unclean::No => false,
+            Unclean::Crash => !is_alone,
+            Unclean::Damage => true,
+        };
         Ok(peer)
     }
 
@@ -381,6 +389,7 @@ impl<L: LogStore> Peer<L> {
             transfer: None,
             yields: false,
             is_unclean: false,
+            damage: None,
             confined: None,
             unsaved: Unsaved::default(),
             in_flight: None,
@@ -467,6 +476,7 @@ impl<L: LogStore> Peer<L> {
         }
         self.ask_whether_member(config, now, out);
         self.give_up_lead(config, now, out);
+        self.leave_by_damage(config, now, out);
         self.truncate(config, out);
         self.hibernate(config, now);
         self.raw.has_ready()
@@ -716,6 +726,7 @@ impl<L: LogStore> Peer<L> {
 
     pub fn flushed(&mut self, config: &Config, index: LogIndex, out: &mut Outbox) {
         self.flushed = self.flushed.max(index);
+        self.heal(out);
         self.truncate(config, out);
     }
 

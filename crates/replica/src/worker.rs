@@ -9,7 +9,7 @@ use std::sync::Arc;
 use raft::eraftpb::{Message, MessageType};
 use types::{BootNanos, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId};
 
-use crate::action::{Action, DropReason, Fatal, Input, LogBatch, PeerSeed, Refusal, RegionStatus};
+use crate::action::{Action, DropReason, Fatal, Input, LogBatch, PeerSeed, Refusal, RegionStatus, Unclean};
 use crate::config::Config;
 use crate::log_reads::{Range, LOG_READS_MAX};
 use crate::log_store::LogStore;
@@ -67,8 +67,8 @@ pub struct Worker<L: LogStore> {
     peers: BTreeMap<RegionId, Peer<L>>,
     /// Peers that can be opened only after their parent has applied the split again.
     waiting: BTreeMap<RegionId, PeerSeed>,
-    /// Regions whose peers were unclean when this store started. The peers say whether they still
-    /// are.
+    /// Regions whose peers were unclean when this store started or became so later. The peers say
+    /// whether they still are.
     unclean: BTreeSet<RegionId>,
     /// The largest number of a peer that was here and is no more: nothing may bring it back.
     tombstones: BTreeMap<RegionId, PeerId>,
@@ -146,7 +146,8 @@ impl<L: LogStore> Worker<L> {
         let mut outbox = Outbox::default();
         let mut peers = BTreeMap::new();
         let mut waiting = BTreeMap::new();
-        let unclean = seeds.iter().filter(|seed| seed.is_unclean).map(|seed| seed.descriptor.id).collect();
+        let unclean =
+            seeds.iter().filter(|seed| seed.unclean != Unclean::No).map(|seed| seed.descriptor.id).collect();
         // The existence of a split's peer proves that the split was committed.
         let mut committed = BTreeMap::new();
         for (parent, at) in seeds.iter().filter(|seed| seed.applied.is_none()).filter_map(|seed| seed.parent)
@@ -335,8 +336,19 @@ impl<L: LogStore> Worker<L> {
                     peer.accept_loss(config, now);
                 }
                 if let Some(seed) = self.waiting.get_mut(&region) {
-                    seed.is_unclean = false;
+                    seed.unclean = Unclean::No;
                 }
+            }
+            Input::DamageFound(error) => {
+                self.with_peer(error.region, |peer, _, out| peer.read_failed(error, out));
+            }
+            Input::Damaged { region } => {
+                if self.peers.contains_key(&region) {
+                    self.unclean.insert(region);
+                }
+                self.with_woken_peer(region, now, |peer, config, out| {
+                    peer.damage_is_recorded(config, now, out);
+                });
             }
             Input::StopLeading => {
                 self.is_stopping = true;
@@ -470,12 +482,12 @@ impl<L: LogStore> Worker<L> {
         self.peers.values_mut().for_each(|peer| peer.yields = yields);
     }
 
-    /// Returns the peers that take no part since their machine crashed, as pairs of region and
-    /// number, ascending by region. See `PeerSeed::is_unclean`.
+    /// Returns the peers that take no part since their machine crashed or their log was found
+    /// damaged, as pairs of region and number, ascending by region. See `PeerSeed::unclean`.
     pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
         let number = |region: &RegionId| match (self.peers.get(region), self.waiting.get(region)) {
             (Some(peer), _) => peer.is_unclean().then_some(peer.id()),
-            (None, Some(seed)) if seed.is_unclean => {
+            (None, Some(seed)) if seed.unclean != Unclean::No => {
                 seed.descriptor.peer_on(self.config.store).map(|peer| peer.id)
             }
             (None, _) => None,

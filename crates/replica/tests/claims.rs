@@ -9,8 +9,8 @@ use alone::{config, descriptor, MILLISECOND};
 use bytes::Bytes;
 use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType};
 use steelyard_replica::{
-    Action, DropReason, Fatal, HardState, Input, LogBatch, LogStore, PeerSeed, RecoveryRefusal, Refusal,
-    RegionWrite, Role, Worker,
+    Action, DropReason, Fatal, HardState, Input, LogBatch, LogError, LogStore, PeerSeed, RecoveryRefusal,
+    Refusal, RegionWrite, Role, Unclean, Worker,
 };
 use types::{BootNanos, PeerChange, PeerRole, RegionChange, StoreId};
 
@@ -38,7 +38,7 @@ fn seed(stores: u64) -> Vec<PeerSeed> {
         descriptor: descriptor(REGION, stores),
         applied: Some((5, 5)),
         parent: None,
-        is_unclean: false,
+        unclean: Unclean::No,
     }]
 }
 
@@ -666,7 +666,7 @@ fn a_log_that_lost_its_tail_or_its_head_stops_the_store() {
             descriptor: descriptor(REGION, 3),
             applied: Some(applied),
             parent: None,
-            is_unclean: false,
+            unclean: Unclean::No,
         };
         let disk = trio.nodes[0].disk.clone();
         Worker::new(config(0, 5), disk, vec![seed], BTreeMap::new(), trio.now).err()
@@ -723,7 +723,7 @@ fn a_store_that_forgot_what_it_acknowledged_helps_nobody_to_lead_until_a_later_l
 /// Starts a store again whose machine has crashed while it acknowledged without a sync.
 fn restart_unclean(trio: &mut Trio, store: usize) {
     let mut seeds = seed(trio.nodes.len() as u64);
-    seeds[0].is_unclean = true;
+    seeds[0].unclean = Unclean::Crash;
     let disk = trio.nodes[store].disk.clone();
     let config = config(store as u64, 5);
     trio.nodes[store].worker = Worker::new(config, disk, seeds, BTreeMap::new(), trio.now).unwrap();
@@ -876,7 +876,7 @@ fn one_batch_holds_every_regions_writes_and_quiet_regions_cost_nothing() {
         descriptor: descriptor(id, 1),
         applied: Some((5, 5)),
         parent: None,
-        is_unclean: false,
+        unclean: Unclean::No,
     });
     let disk = Disk::default();
     (1..=2000).for_each(|id| disk.found(&descriptor(id, 1)));
@@ -914,6 +914,9 @@ fn what_an_input_causes_where_no_peer_is_needs_no_other_input_to_come_out() {
     assert_eq!(worker.turn(TICK).unwrap(), [Action::Refused { region: 99, token: 1, reason }]);
     assert!(!worker.has_work());
 }
+#[path = "claims/damage.rs"]
+mod damage;
+
 #[path = "claims/merged_away.rs"]
 mod merged_away;
 #[path = "claims/quarantine.rs"]

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use protobuf::ProtobufEnum;
 use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
-use steelyard_replica::{Action, DropReason, Input, LogBatch, LogStore, PeerSeed, Role, Worker};
+use steelyard_replica::{Action, DropReason, Input, LogBatch, LogStore, PeerSeed, Role, Unclean, Worker};
 use types::{BootNanos, PeerRole, RegionDescriptor, SlotRange, StoreId};
 
 const REGION: u64 = 1;
@@ -39,7 +39,7 @@ impl Victim {
         let disk = Disk::default();
         disk.found(&region);
         let now = 1_000_000 * MILLISECOND;
-        let seed = PeerSeed { descriptor: region, applied: Some((5, 5)), parent: None, is_unclean: false };
+        let seed = PeerSeed { descriptor: region, applied: Some((5, 5)), parent: None, unclean: Unclean::No };
         let worker = Worker::new(config(1, 5), disk.clone(), vec![seed], BTreeMap::new(), now).unwrap();
         let (sent, dropped) = (Vec::new(), Vec::new());
         let mut victim =

@@ -615,6 +615,11 @@ impl AdminBackend for Backend {
             let taken = store.unsynced.accept(wanted, &store.worker, store.wall.millis()).map_err(
                 |error| match error {
                     NotTaken::Nothing => refuse(409, "no such peer of this store may have forgotten writes"),
+                    NotTaken::RestartFirst => refuse(
+                        409,
+                        "the damage to the log was found while the store runs: restart the store, and then accept \
+                         the loss",
+                    ),
                     NotTaken::Unwritten(error) => {
                         refuse(500, format!("the order cannot be recorded: {error}"))
                     }
@@ -743,7 +748,7 @@ fn store_rows(store: &Store) -> Vec<StoreRow> {
 
 fn region_rows(store: &Store) -> Vec<RegionRow> {
     let (leads, loads) = (store.cluster.leads(), store.cluster.loads());
-    let quarantined = quarantine::rows(store);
+    let (quarantined, unclean) = (quarantine::rows(store), store.unsynced.unclean());
     let regions = store.regions.all();
     let rows = regions.iter().map(|region| {
         let (load, bytes) = loads.get(&region.id()).copied().unwrap_or_default();
@@ -765,6 +770,8 @@ fn region_rows(store: &Store) -> Vec<RegionRow> {
                 .iter()
                 .find(|row| (row.region, row.store) == (region.id(), peer.store))
                 .map(|row| row.cause.clone()),
+            unclean: store.cluster.is_unclean(&descriptor, peer.store)
+                || peer.store == store.id && unclean.get(&region.id()) == Some(&peer.id),
         });
         RegionRow {
             id: region.id(),

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use types::StoreId;
 
-use crate::damage;
+use crate::row_damage;
 
 pub struct Ends {
     store: StoreId,
@@ -147,7 +147,7 @@ impl Ends {
             error = text,
             "rows are damaged: the store hands over, and starts anew without them"
         );
-        if let Err(error) = damage::note(&self.dir, text) {
+        if let Err(error) = row_damage::note(&self.dir, text) {
             self.fatal(&format!("{what}: {text}; this cannot be noted: {error}"));
         }
         self.ending.notify_one();

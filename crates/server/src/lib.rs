@@ -30,7 +30,7 @@ mod cluster_state;
 mod config;
 mod connections;
 mod cpu;
-mod damage;
+
 mod datadir;
 mod device_waits;
 mod disk;
@@ -60,6 +60,7 @@ mod readers;
 mod recovery;
 mod regions;
 mod resident;
+mod row_damage;
 mod settings;
 mod slot_times;
 mod snapshot;

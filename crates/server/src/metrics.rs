@@ -107,6 +107,7 @@ pub struct Metrics {
     pub raft_messages_sent: Counter,
     pub raft_messages_dropped: Counter,
     pub raft_messages_refused: Counter,
+    pub log_damages: Counter,
     pub raft_appends_put_off: Counter,
     pub pauses: Counter,
     pub connections_accepted: Counter,
@@ -381,6 +382,10 @@ impl Metrics {
             "raft_messages_refused",
             "Raft messages and announcements dropped because no correct store sends them",
         );
+        let log_damages = counter(
+            "log_damages",
+            "Times that entries of the Raft log failed their checksum when they were read",
+        );
         let pauses = counter("pauses", "Times that this store stood still for a second or longer");
         let raft_appends_put_off =
             counter("raft_appends_put_off", "Appends of other stores put off because the log was behind");
@@ -412,11 +417,13 @@ impl Metrics {
             gauge("cluster_version", "The version of the cluster in which this store writes");
         let unclean_peers = gauge(
             "unclean_peers",
-            "Peers of this store that take no part, for they may have forgotten writes when the machine crashed",
+            "Peers of this store that take no part, for they may have forgotten writes: the machine crashed or the \
+             log is damaged",
         );
         let incomplete_regions = gauge(
             "incomplete_regions",
-            "Regions that this store alone has, and of which the last crash of its machine may have lost writes",
+            "Regions that this store alone has, and of which a crash of its machine or damage to its log may have lost \
+             writes",
         );
         let accepted_losses = gauge(
             "accepted_losses",
@@ -460,6 +467,7 @@ impl Metrics {
             raft_messages_sent,
             raft_messages_dropped,
             raft_messages_refused,
+            log_damages,
             raft_appends_put_off,
             pauses,
             connections_accepted,
@@ -523,7 +531,7 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 18] = [
+        let rows: [(&str, u64); 19] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
@@ -539,6 +547,7 @@ impl Metrics {
             ("raft_messages_sent", self.raft_messages_sent.get()),
             ("pauses", self.pauses.get()),
             ("raft_messages_refused", self.raft_messages_refused.get()),
+            ("log_damages", self.log_damages.get()),
             ("raft_appends_put_off", self.raft_appends_put_off.get()),
             ("client_bytes_in", self.client_bytes_in.load(Ordering::Relaxed)),
             ("client_bytes_out", self.client_bytes_out.load(Ordering::Relaxed)),

@@ -4,18 +4,20 @@
 //! The rows are as old as the last flush. The log holds everything that they lack, and the worker
 //! hands it out again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use cluster::Mark;
+use node::damage::Damages;
 use node::recovery::{Kept, OwnRows, Recovered};
-use raftlog::{LogError, PeerLifecycle, RaftLog};
-use replica::LogStore;
+use node::unsynced::Damaged;
+use raftlog::{LogError, Loss, PeerLifecycle, RaftLog};
+use replica::{HardState, LogStore};
 use rocks::snapshot::Manifest;
 use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
 use storage::{Reader, RegionState, WriteSet};
-use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term, META_REGION};
 
 use crate::datadir::DataDir;
 use crate::engine::Engine;
@@ -32,6 +34,7 @@ pub fn recover(
     log: &RaftLog,
     engine: &Engine,
     founded: &[RegionDescriptor],
+    (known, is_alone): (&BTreeMap<RegionId, Damaged>, bool),
 ) -> Result<Recovered, StartError> {
     let failed = |error: &dyn std::fmt::Display| StartError::Recovery(error.to_string());
     let key = dir.identity().secret.public().0;
@@ -51,7 +54,43 @@ pub fn recover(
     }
     dir.initialised()?;
     let mut kept = OnDisk { log, engine, snapshots: dir.snapshot_dir() };
-    node::recovery::recover(store, &mut kept).map_err(StartError::Recovery)
+    let recovered =
+        node::recovery::recover(store, &mut kept, known, is_alone).map_err(StartError::Recovery)?;
+    refuse_what_no_peer_replaces(&recovered.damages, is_alone)?;
+    Ok(recovered)
+}
+
+/// Returns an error if damage took what no other store can give back: the meta region's state, or
+/// the only copy of a region. Nothing of the damage was changed.
+fn refuse_what_no_peer_replaces(damages: &Damages, is_alone: bool) -> Result<(), StartError> {
+    let refuse = |what: String| Err(StartError::Recovery(format!("the Raft log is damaged: {what}")));
+    let place = |region: &RegionId| {
+        let unclean = damages.unclean.get(region).map(|damaged| &damaged.place);
+        unclean.or(damages.barred.get(region)).cloned().unwrap_or_default()
+    };
+    if let Some(place) = damages.barred.get(&META_REGION) {
+        return refuse(format!(
+            "the number of the meta region's peer is lost ({place}). Rebuild this store from its peers \
+             (OPERATING.md, A log that is refused)"
+        ));
+    }
+    if is_alone && damages.unclean.contains_key(&META_REGION) {
+        let place = place(&META_REGION);
+        return refuse(format!(
+            "entries of the meta region are lost ({place}), and no other store has them. Start from a backup \
+             (OPERATING.md, A log that is refused)"
+        ));
+    }
+    match damages.barred.keys().chain(&damages.unborn).find(|_| is_alone) {
+        None => Ok(()),
+        Some(region) => {
+            let place = place(region);
+            refuse(format!(
+                "region {region} is lost with the record of its beginning ({place}), and no other store has it. \
+                 Start from a backup (OPERATING.md, A log that is refused)"
+            ))
+        }
+    }
 }
 
 /// Returns the name under which the log keeps what is remembered of the region's peer.
@@ -114,6 +153,15 @@ impl Kept for OnDisk<'_> {
         let value = self.log.store_value(&mark_name(region)).filter(|value| !value.is_empty());
         let mark = value.map(|value| Mark::decode(&value)).transpose();
         mark.map_err(|error| format!("what the log remembers of region {region}'s peer: {error}"))
+    }
+
+    fn losses(&self) -> BTreeMap<RegionId, Loss> {
+        self.log.losses()
+    }
+
+    fn log_end(&self, region: RegionId) -> (LogIndex, Option<HardState>) {
+        let last = self.log.bounds(region).map_or(0, |bounds| bounds.last);
+        (last, self.log.hard_state(region).unwrap_or(None))
     }
 
     fn forget_mark(&mut self, region: RegionId) -> Result<(), String> {
@@ -189,7 +237,8 @@ mod tests {
         }
         for _ in 0..2 {
             let mut kept = OnDisk { log: &log, engine: &engine, snapshots: dir.path().join("snapshots") };
-            let recovered = node::recovery::recover(0, &mut kept).expect("rows and log are read");
+            let recovered = node::recovery::recover(0, &mut kept, &BTreeMap::new(), false)
+                .expect("rows and log are read");
             let seeds = recovered.seeds.iter().map(|seed| (seed.descriptor.id, seed.applied));
             let first = Some((types::FIRST_INDEX, types::FIRST_TERM));
             assert_eq!(seeds.collect::<Vec<_>>(), [(1, first), (2, first)]);

@@ -35,8 +35,8 @@ use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
 use crate::{
-    admin, capability, checking, clock, damage, expiry, heartbeat, inbound, joining, membership, recovery,
-    resident, stopping, unsynced,
+    admin, capability, checking, clock, expiry, heartbeat, inbound, joining, membership, recovery, resident,
+    stopping, unsynced,
 };
 
 /// The time for answers to reach other stores at the end.
@@ -92,24 +92,33 @@ pub async fn run(
         Some(_) => Vec::new(),
         None => cluster::bootstrap_plan(&layout_input(&config)),
     };
-    let recovered = recovery::recover(config.store, &mut dir, &log, &engine, &founded)?;
-    let (mut seeds, marks) = (recovered.seeds, recovered.marks);
     let unsynced_error =
         |error: io::Error| StartError::Recovery(format!("{}: {error}", config.dir.display()));
-    let unsynced = unsynced::Found::judge(&config, &mut seeds).map_err(unsynced_error)?;
+    let mut unsynced = unsynced::Found::read(&config).map_err(unsynced_error)?;
+    let meta = cluster::MetaState::load(engine.rows()).map_err(|e| StartError::Recovery(e.to_string()))?;
+    let members = known_members(&config, &dir, &meta)?;
+    let is_alone = members.list.len() == 1;
+    let known = (unsynced.damaged(), is_alone);
+    let recovered = recovery::recover(config.store, &mut dir, &log, &engine, &founded, known)?;
+    // A repaired log shows no damage, so the mark must name the damaged peers first.
+    unsynced.note(&config, &recovered.damages).map_err(unsynced_error)?;
+    log.repair(recovered.damages.repairs)
+        .map_err(|error| StartError::Log { path: dir.log_dir(), reason: error.to_string() })?;
+    let (mut seeds, marks, tombstones) = (recovered.seeds, recovered.marks, recovered.tombstones);
+    unsynced.judge(&config, &mut seeds);
     let raft = replica::Worker::new(
         raft_config(&config),
         log.clone(),
         seeds.clone(),
-        recovered.tombstones,
+        tombstones.clone(),
         clock::boot_nanos(),
     )
     .map_err(|error| StartError::Recovery(error.to_string()))?;
     // The mark must be durable before the store acknowledges anything.
-    let unsynced = unsynced.begin(&config, &log, &seeds, raft.unclean()).map_err(unsynced_error)?;
-    let meta = cluster::MetaState::load(engine.rows()).map_err(|e| StartError::Recovery(e.to_string()))?;
+    let unsynced = unsynced
+        .begin(&config, &log, (&seeds, &tombstones), raft.unclean(), is_alone)
+        .map_err(unsynced_error)?;
     let local: Vec<RegionDescriptor> = seeds.iter().map(|seed| seed.descriptor.clone()).collect();
-    let members = known_members(&config, &dir, &meta)?;
 
     let (loops, inboxes) = Loops::new(config.io_threads).map_err(StartError::Loops)?;
     let (batch_sender, batches) = batches::channel();
@@ -332,7 +341,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
         let (wanted, maxmemory) = (options.memory_bytes(), config.maxmemory);
         tracing::warn!(wanted, maxmemory, "RocksDB's options take more memory than maxmemory");
     }
-    let mut flash = damage::open_rows((&config.dir, &dir.rows_dir()), &options, &log, config.store)
+    let mut flash = row_damage::open_rows((&config.dir, &dir.rows_dir()), &options, &log, config.store)
         .map_err(rows_error)?;
     if config.fsync != Fsync::Always {
         // Rows must not be durable before the entries that made them.

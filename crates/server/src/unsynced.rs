@@ -1,21 +1,22 @@
-//! The peers of this store that may have forgotten writes since its machine crashed, under
-//! `fsync everysec` and `no`.
+//! The peers of this store that may have forgotten writes: since its machine crashed, under `fsync
+//! everysec` and `no`, or because the log is damaged.
 //!
 //! The rule is in `node::unsynced`. This module reads the boot of the machine, keeps the file
 //! `UNSYNCED` in the data directory, warns operators, and carries out their orders to accept a
 //! loss.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use node::unsynced::{Accepted, Mark};
+use node::damage::Damages;
+use node::unsynced::{Accepted, Damaged, Mark};
 use parking_lot::Mutex;
 use raftlog::RaftLog;
-use replica::{Input, LogStore, PeerSeed};
+use replica::{Input, LogStore, PeerSeed, Unclean};
 use types::{LogIndex, PeerId, RegionId, UnixMillis};
 
 use crate::config::{Config, Fsync};
@@ -54,6 +55,8 @@ pub struct Taken {
 pub enum NotTaken {
     /// The store has no such peer.
     Nothing,
+    /// The damage was found while the store runs, and only a start repairs the log.
+    RestartFirst,
     Unwritten(io::Error),
 }
 
@@ -65,6 +68,12 @@ pub struct Unsynced {
     incomplete: Vec<Incomplete>,
     /// The peers that take no part, as the worker last published them.
     unclean: ArcSwap<BTreeMap<RegionId, PeerId>>,
+    /// The damaged peers that could not be opened. The regions' other peers replace them, too.
+    absent: BTreeMap<RegionId, PeerId>,
+    /// Damage that is to be recorded.
+    found: Mutex<Vec<Damage>>,
+    /// Regions whose damage was found while the store runs. Their logs are repaired by a start.
+    found_running: Mutex<BTreeSet<RegionId>>,
     /// The last index of each unclean peer's log at the start. The log gets no entries while its
     /// peer takes no part.
     ends: BTreeMap<RegionId, LogIndex>,
@@ -79,12 +88,31 @@ pub struct Found {
 }
 
 impl Found {
-    /// Reads the mark and tells each seed whether its peer is unclean.
-    pub fn judge(config: &Config, seeds: &mut [PeerSeed]) -> io::Result<Found> {
-        let mark = read(&config.dir)?;
-        let boot = boot_of(&config.boot_id_file)?;
-        mark.judge(&boot, config.store, seeds);
-        Ok(Found { mark, boot })
+    /// Reads the mark.
+    pub fn read(config: &Config) -> io::Result<Found> {
+        Ok(Found { mark: read(&config.dir)?, boot: boot_of(&config.boot_id_file)? })
+    }
+
+    /// Returns the peers that damage to the log was known to have made unclean before this start.
+    pub fn damaged(&self) -> &BTreeMap<RegionId, Damaged> {
+        &self.mark.damaged
+    }
+
+    /// Records durably which peers are unclean by the damage that this start found. The log may be
+    /// repaired afterwards.
+    pub fn note(&mut self, config: &Config, damages: &Damages) -> io::Result<()> {
+        let next = self.mark.noting(&damages.unclean);
+        if next != self.mark {
+            write(&config.dir, &next)?;
+            self.mark = next;
+        }
+        say_damages(damages);
+        Ok(())
+    }
+
+    /// Tells each seed whether its peer is unclean.
+    pub fn judge(&self, config: &Config, seeds: &mut [PeerSeed]) {
+        self.mark.judge(&self.boot, config.store, seeds);
     }
 
     /// Writes the mark of the store that starts. `unclean` are the peers of `seeds` that take no
@@ -94,18 +122,19 @@ impl Found {
         self,
         config: &Config,
         log: &RaftLog,
-        seeds: &[PeerSeed],
+        (seeds, tombstones): (&[PeerSeed], &BTreeMap<RegionId, PeerId>),
         unclean: BTreeMap<RegionId, PeerId>,
+        is_alone: bool,
     ) -> io::Result<Unsynced> {
         let Found { mark, boot } = self;
         let acknowledges_unsynced = config.fsync != Fsync::Always;
-        let next = mark.started(acknowledges_unsynced.then_some(&boot), unclean.clone());
+        let next = mark.started(acknowledges_unsynced.then_some(&boot), unclean.clone(), tombstones);
         if next != mark {
             write(&config.dir, &next)?;
         }
-        let alone = seeds.iter().filter(|seed| seed.is_unclean);
+        let alone = seeds.iter().filter(|seed| seed.unclean == Unclean::Crash);
         let alone = alone.map(|seed| seed.descriptor.id).filter(|region| !unclean.contains_key(region));
-        let incomplete: Vec<Incomplete> = alone.map(|region| Incomplete::of(log, region)).collect();
+        let mut incomplete: Vec<Incomplete> = alone.map(|region| Incomplete::of(log, region)).collect();
         for Incomplete { region, last, stamp_ms } in &incomplete {
             tracing::warn!(
                 region,
@@ -115,10 +144,26 @@ impl Found {
                  time may be missing, and no other store has them"
             );
         }
+        let is_damaged = |region: &RegionId| next.damaged.contains_key(region);
+        let damaged = unclean.keys().filter(|region| is_alone && is_damaged(region));
+        for found in damaged.map(|region| Incomplete::of(log, *region)) {
+            let Incomplete { region, last, stamp_ms } = found;
+            tracing::error!(
+                region,
+                last,
+                stamp_ms,
+                "the log is damaged: writes after this index and time are missing, and no other store has them. \
+                 READONLY connections read what is left. Writes wait for `steelyard ctl accept-loss`; see \
+                 OPERATING.md (Damage in the log)"
+            );
+            incomplete.push(found);
+        }
         let end = |region: &RegionId| (*region, log.bounds(*region).map_or(0, |bounds| bounds.last));
         let ends = unclean.keys().map(end).collect();
-        if !unclean.is_empty() {
-            let (peers, regions) = (unclean.len(), first_of(&unclean));
+        let crashed: BTreeMap<RegionId, PeerId> =
+            unclean.iter().filter(|(region, _)| !is_damaged(region)).map(|(&of, &peer)| (of, peer)).collect();
+        if !crashed.is_empty() {
+            let (peers, regions) = (crashed.len(), first_of(&crashed));
             tracing::warn!(
                 peers,
                 regions,
@@ -126,6 +171,25 @@ impl Found {
                  their regions' leaders have replaced them"
             );
         }
+        let damaged: BTreeMap<RegionId, PeerId> = unclean
+            .iter()
+            .filter(|(region, _)| is_damaged(region))
+            .map(|(&region, &peer)| (region, peer))
+            .collect();
+        if !damaged.is_empty() {
+            let (peers, regions) = (damaged.len(), first_of(&damaged));
+            tracing::warn!(
+                peers,
+                regions,
+                "the log was found damaged: these peers take no part until their regions' leaders have replaced them"
+            );
+        }
+        let absent: BTreeMap<RegionId, PeerId> = next
+            .unclean
+            .iter()
+            .filter(|(region, _)| !unclean.contains_key(region))
+            .map(|(&region, &peer)| (region, peer))
+            .collect();
         Ok(Unsynced {
             dir: config.dir.clone(),
             boot,
@@ -133,10 +197,51 @@ impl Found {
             mark: Mutex::new(next),
             incomplete,
             unclean: ArcSwap::from_pointee(unclean),
+            absent,
+            found: Mutex::default(),
+            found_running: Mutex::default(),
             ends,
             started: Instant::now(),
             said_at: Mutex::default(),
         })
+    }
+}
+
+/// Damage that was found while the store runs.
+#[derive(Debug)]
+pub struct Damage {
+    pub region: RegionId,
+    pub peer: PeerId,
+    pub first: LogIndex,
+    pub reason: String,
+}
+
+/// Logs what damage this start found.
+fn say_damages(damages: &Damages) {
+    for (region, place) in &damages.harmless {
+        tracing::warn!(
+            region,
+            place,
+            "entries in the log are damaged. The rows hold all of them, so nothing is lost. Check the device"
+        );
+    }
+    for (region, Damaged { peer, first, place }) in &damages.unclean {
+        tracing::error!(
+            region,
+            peer,
+            first,
+            place,
+            "the log is damaged: what this peer acknowledged from this index on may be missing. It takes no part \
+             until the region's leader has replaced it. Check the device; see OPERATING.md (Damage in the log)"
+        );
+    }
+    for (region, place) in &damages.barred {
+        tracing::error!(
+            region,
+            place,
+            "the log is damaged: which peer of the region this store had is unknown. The store takes no peer of \
+             this region any more. Replace the store; see OPERATING.md (Damage in the log)"
+        );
     }
 }
 
@@ -151,6 +256,9 @@ impl Unsynced {
             mark: Mutex::default(),
             incomplete: Vec::new(),
             unclean: ArcSwap::default(),
+            absent: BTreeMap::new(),
+            found: Mutex::default(),
+            found_running: Mutex::default(),
             ends: BTreeMap::new(),
             started: Instant::now(),
             said_at: Mutex::default(),
@@ -159,7 +267,53 @@ impl Unsynced {
 
     /// Returns the peers that take no part, by region.
     pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
-        (**self.unclean.load()).clone()
+        let mut unclean = self.absent.clone();
+        unclean.extend(self.unclean.load().iter().map(|(&region, &peer)| (region, peer)));
+        unclean
+    }
+
+    /// Returns the peers that damage to the log has made unclean, by region.
+    pub fn damaged(&self) -> BTreeMap<RegionId, Damaged> {
+        let unclean = self.unclean();
+        let mark = self.mark.lock();
+        let is_silent = |(region, of): &(&RegionId, &Damaged)| unclean.get(region) == Some(&of.peer);
+        mark.damaged.iter().filter(is_silent).map(|(&region, of)| (region, of.clone())).collect()
+    }
+
+    /// Takes in damage that was found while the store runs; see [`Unsynced::record_found`].
+    pub fn report(&self, damage: Damage) {
+        self.found.lock().push(damage);
+    }
+
+    /// Records durably that the peers with reported damage are unclean, and returns their regions.
+    pub fn record_found(&self) -> io::Result<Vec<RegionId>> {
+        let found = std::mem::take(&mut *self.found.lock());
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        let of = |damage: &Damage| {
+            let Damage { region, peer, first, reason } = damage;
+            (*region, Damaged { peer: *peer, first: *first, place: reason.clone() })
+        };
+        let mut mark = self.mark.lock();
+        let next = mark.noting(&found.iter().map(of).collect());
+        write(&self.dir, &next)?;
+        *mark = next;
+        drop(mark);
+        for Damage { region, peer, first, reason } in &found {
+            tracing::error!(
+                region,
+                peer,
+                first,
+                reason,
+                "entries in the log are damaged that are not executed yet. The peer hands over its lead and takes \
+                 no part until the region's leader has replaced it. Check the device; see OPERATING.md (Damage in \
+                 the log)"
+            );
+        }
+        let regions: Vec<RegionId> = found.iter().map(|damage| damage.region).collect();
+        self.found_running.lock().extend(&regions);
+        Ok(regions)
     }
 
     pub fn incomplete(&self) -> &[Incomplete] {
@@ -168,7 +322,7 @@ impl Unsynced {
 
     /// Returns the numbers of unclean peers, of incomplete regions and of accepted losses.
     pub fn counts(&self) -> [usize; 3] {
-        [self.unclean.load().len(), self.incomplete.len(), self.accepted()]
+        [self.unclean().len(), self.incomplete.len(), self.accepted()]
     }
 
     /// Returns true if the store acknowledges before it syncs.
@@ -198,8 +352,12 @@ impl Unsynced {
         worker: &WorkerSender,
         at_ms: UnixMillis,
     ) -> Result<Vec<Taken>, NotTaken> {
+        let running = self.found_running.lock().clone();
         let mut mark = self.mark.lock();
         let present = self.unclean.load();
+        if present.keys().any(|region| wanted(*region) && running.contains(region)) {
+            return Err(NotTaken::RestartFirst);
+        }
         let mut next = mark.clone();
         let mut taken = Vec::new();
         // The worker publishes an acceptance later than the mark records it.
@@ -244,7 +402,7 @@ impl Unsynced {
     /// Logs once a minute which peers wait, and what to do. `is_led` returns true if a region has a
     /// leader on another store.
     pub fn look(&self, is_led: impl Fn(RegionId) -> bool) {
-        let unclean = self.unclean.load();
+        let unclean = self.unclean();
         let mut said_at = self.said_at.lock();
         let now = Instant::now();
         if unclean.is_empty()
@@ -265,7 +423,8 @@ impl Unsynced {
             return tracing::warn!(
                 peers,
                 regions,
-                "peers may have forgotten writes since the machine crashed, and have not been replaced yet"
+                "peers may have forgotten writes, by a crash of the machine or damage to the log, and have not been \
+                 replaced yet"
             );
         }
         let (peers, regions) = (waiting.len(), first_of(&waiting));
@@ -273,8 +432,8 @@ impl Unsynced {
             peers,
             regions,
             "regions have no leader, and this store's peers may not vote: they may have forgotten writes when the \
-             machine crashed. Start all other stores of these regions. If that does not help, see OPERATING.md \
-             (Crashed machines) before `steelyard ctl accept-loss`"
+             machine crashed or the log was damaged. Start all other stores of these regions. If that does not \
+             help, see OPERATING.md (Crashed machines, Damage in the log) before `steelyard ctl accept-loss`"
         );
     }
 
@@ -353,7 +512,7 @@ mod tests {
 
     fn seeds() -> Vec<PeerSeed> {
         let descriptor = RegionDescriptor::founded(1, None, &[0, 1, 2]);
-        vec![PeerSeed { descriptor, applied: None, parent: None, is_unclean: false }]
+        vec![PeerSeed { descriptor, applied: None, parent: None, unclean: Unclean::No }]
     }
 
     /// Starts a store in `config.dir` as its machine runs under `boot`, and returns whether its
@@ -364,10 +523,12 @@ mod tests {
         config.boot_id_file = file;
         let log = RaftLog::open(&config.dir.join("log"), &raftlog::Options::default()).unwrap();
         let mut seeds = seeds();
-        let found = Found::judge(config, &mut seeds).unwrap();
-        let unclean = seeds[0].is_unclean;
+        let found = Found::read(config).unwrap();
+        found.judge(config, &mut seeds);
+        let unclean = seeds[0].unclean != Unclean::No;
         let peers = unclean.then_some((1, 1)).into_iter().collect();
-        (found.begin(config, &log, &seeds, peers).unwrap(), log, unclean)
+        let of_log = (&seeds[..], &BTreeMap::new());
+        (found.begin(config, &log, of_log, peers, false).unwrap(), log, unclean)
     }
 
     #[test]

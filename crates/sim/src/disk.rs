@@ -13,7 +13,7 @@ use cluster::Mark;
 use replica::eraftpb::Entry;
 use replica::{HardState, LogBatch, LogBounds, LogError, LogStore, RegionWrite, Restart, RestartCause};
 use types::{LogIndex, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
-use wal::PeerLifecycle;
+use wal::{LogState, Loss, PeerLifecycle, Span};
 
 use crate::rng::Rng;
 
@@ -72,10 +72,25 @@ enum Record {
     Forget {
         region: RegionId,
     },
+    /// Makes a damaged log consistent again.
+    Repair {
+        region: RegionId,
+        records: Vec<wal::Record>,
+    },
+}
+
+/// Damage to one region's sections of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wound {
+    /// Index and term of an entry.
+    pub entry: Option<(LogIndex, Term)>,
+    pub promise: bool,
+    pub life: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    wounds: BTreeMap<RegionId, Wound>,
     /// The logs as the process reads them.
     current: Logs,
     synced: Logs,
@@ -167,8 +182,37 @@ impl Disk {
         }
     }
 
+    /// Damages sections of the region's log, unless some of them are damaged already.
+    pub fn wound(&self, region: RegionId, wound: Wound) {
+        self.0.borrow_mut().wounds.entry(region).or_insert(wound);
+    }
+
+    /// Returns true if sections of the region's log are damaged, and no start has noticed yet.
+    pub fn is_wounded(&self, region: RegionId) -> bool {
+        self.0.borrow().wounds.contains_key(&region)
+    }
+
+    /// Returns what the damaged sections took.
+    pub fn losses(&self) -> BTreeMap<RegionId, Loss> {
+        let wounds = self.0.borrow().wounds.clone();
+        let loss = |(region, wound): (RegionId, Wound)| {
+            let loss = self.with(region, |log| loss_of(log, &wound))?;
+            Some((region, loss))
+        };
+        wounds.into_iter().filter_map(loss).collect()
+    }
+
+    /// Writes the records that make damaged logs consistent. They are durable on return.
+    pub fn repair(&self, repairs: Vec<(RegionId, Vec<wal::Record>)>) {
+        for (region, records) in repairs {
+            self.write(Record::Repair { region, records });
+        }
+        self.sync();
+    }
+
     fn write(&self, record: Record) {
         let mut state = self.0.borrow_mut();
+        heal(&mut state.wounds, &record);
         apply(&mut state.current, &record);
         state.unsynced.push_back(record);
     }
@@ -248,7 +292,7 @@ fn size_of(record: &Record) -> u64 {
     match record {
         Record::Batch(batch) => 16 + batch.writes.iter().map(of_write).sum::<u64>(),
         Record::Truncate { .. } | Record::Forget { .. } => 40,
-        Record::Life { .. } | Record::Mark { .. } => 100,
+        Record::Life { .. } | Record::Mark { .. } | Record::Repair { .. } => 100,
     }
 }
 
@@ -259,6 +303,9 @@ fn apply(logs: &mut Logs, record: &Record) {
         Record::Mark { region, mark: Some(mark) } => drop(logs.marks.insert(*region, mark.clone())),
         Record::Mark { region, mark: None } => drop(logs.marks.remove(region)),
         Record::Forget { region } => drop(logs.regions.remove(region)),
+        Record::Repair { region, records } => {
+            records.iter().for_each(|record| apply_repair(logs, *region, record));
+        }
         Record::Truncate { region, index, term } => {
             let Some(log) = logs.regions.get_mut(region) else { return };
             if *index > log.truncated.0 {
@@ -268,6 +315,76 @@ fn apply(logs: &mut Logs, record: &Record) {
             }
         }
     }
+}
+
+fn apply_repair(logs: &mut Logs, region: RegionId, record: &wal::Record) {
+    let log = logs.regions.entry(region).or_default();
+    match record {
+        wal::Record::HardState(state) => log.hard_state = Some(*state),
+        wal::Record::Truncated(LogState { truncated_index, truncated_term }) => {
+            log.truncated = (*truncated_index, *truncated_term);
+            log.entries = log.entries.split_off(&(truncated_index + 1));
+        }
+        wal::Record::Begun(LogState { truncated_index, truncated_term }) => {
+            *log = RegionLog { truncated: (*truncated_index, *truncated_term), ..RegionLog::default() };
+        }
+        wal::Record::Cut(index) => drop(log.entries.split_off(&(index + 1))),
+        wal::Record::Forgotten => drop(logs.regions.remove(&region)),
+        wal::Record::Life(life) => drop(logs.lives.insert(region, life.clone())),
+        wal::Record::Value { .. } => {}
+    }
+}
+
+/// Forgets damage to what the record replaces.
+fn heal(wounds: &mut BTreeMap<RegionId, Wound>, record: &Record) {
+    match record {
+        Record::Forget { region } | Record::Repair { region, .. } => drop(wounds.remove(region)),
+        Record::Life { region, .. } => {
+            if let Some(wound) = wounds.get_mut(region) {
+                wound.life = false;
+            }
+        }
+        Record::Truncate { region, index, .. } => {
+            if let Some(wound) = wounds.get_mut(region) {
+                wound.entry = wound.entry.filter(|(wounded, _)| wounded > index);
+            }
+        }
+        Record::Batch(batch) => {
+            for write in &batch.writes {
+                let Some(wound) = wounds.get_mut(&write.region) else { continue };
+                if write.restart.is_some() {
+                    *wound = Wound::default();
+                }
+                let from = write.entries.first().map_or(LogIndex::MAX, |entry| entry.index);
+                wound.entry = wound.entry.filter(|(wounded, _)| *wounded < from);
+                wound.promise &= write.hard_state.is_none();
+            }
+        }
+        Record::Mark { .. } => {}
+    }
+    wounds.retain(|_, wound| *wound != Wound::default());
+}
+
+/// Returns what the damage takes. `None` if what is damaged is not in the log any more.
+fn loss_of(log: &RegionLog, wound: &Wound) -> Option<Loss> {
+    let wounded = wound.entry.filter(|(index, term)| log.term(*index) == Some(*term));
+    let wounded = wounded.map(|(index, _)| index).filter(|index| *index > log.truncated.0);
+    if wounded.is_none() && !wound.promise && !wound.life {
+        return None;
+    }
+    let span = |(&index, entry): (&LogIndex, &Entry)| Span { first: index, last: index, term: entry.term };
+    let gap = wounded.unwrap_or(LogIndex::MAX);
+    let after: Vec<Span> = log.entries.range(gap..).skip(1).map(span).collect();
+    Some(Loss {
+        place: "in the log".to_owned(),
+        truncated: LogState { truncated_index: log.truncated.0, truncated_term: log.truncated.1 },
+        hard_state: log.hard_state.filter(|_| !wound.promise),
+        before: log.entries.range(..gap).map(span).collect(),
+        has_gap: wounded.is_some(),
+        after: Some(after).filter(|after| !after.is_empty()),
+        promise: wound.promise,
+        life: wound.life,
+    })
 }
 
 fn apply_write(logs: &mut Logs, write: &RegionWrite) {
@@ -319,12 +436,18 @@ impl LogStore for Disk {
     }
 
     fn term(&self, region: RegionId, index: LogIndex) -> Result<Term, LogError> {
-        let missing = || LogError { region, reason: format!("no term of {index}") };
+        let missing = || LogError { region, reason: format!("no term of {index}"), damaged: None };
         self.with(region, |log| log.term(index).ok_or_else(missing))
     }
 
     fn entries(&self, region: RegionId, low: u64, high: u64, max: u64) -> Result<Vec<Entry>, LogError> {
+        let wounded = self.0.borrow().wounds.get(&region).and_then(|wound| wound.entry);
         self.with(region, |log| {
+            let is_wounded = |(index, term)| log.term(index) == Some(term) && (low..high).contains(&index);
+            if let Some((index, _)) = wounded.filter(|wounded| is_wounded(*wounded)) {
+                let reason = format!("entry {index} is damaged");
+                return Err(LogError { region, reason, damaged: Some((index, index)) });
+            }
             let mut bytes = 0;
             let found = log.entries.range(low..high).map(|(_, entry)| entry.clone());
             let fits = |entry: &Entry| {

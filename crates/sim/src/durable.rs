@@ -7,10 +7,12 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use cluster::Mark;
 use node::recovery::{Kept, OwnRows, Recovered};
+use node::unsynced::Damaged;
+use replica::HardState;
 use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
 use storage::{extent, Reader, RegionState, WriteSet};
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
-use wal::PeerLifecycle;
+use wal::{Loss, PeerLifecycle};
 
 use crate::disk::Disk;
 use crate::rows::Rows;
@@ -107,9 +109,10 @@ impl Durable {
         Some(Snapshot { rows, own: scan(&from, &to)?, state, descriptor })
     }
 
-    pub fn recover(&mut self, id: StoreId) -> Result<Recovered, String> {
+    /// Recovers the store's peers. `known` are peers that damage has made unclean before.
+    pub fn recover(&mut self, id: StoreId, known: &BTreeMap<RegionId, Damaged>) -> Result<Recovered, String> {
         let promised = self.disk.promises();
-        let recovered = node::recovery::recover(id, self)?;
+        let recovered = node::recovery::recover(id, self, known, false)?;
         self.disk.assert_kept(&promised);
         // Recovery has applied every snapshot that was to be applied.
         self.received.clear();
@@ -153,6 +156,14 @@ impl Kept for Durable {
             self.disk.set_mark(region, None);
         }
         Ok(())
+    }
+
+    fn losses(&self) -> BTreeMap<RegionId, Loss> {
+        self.disk.losses()
+    }
+
+    fn log_end(&self, region: RegionId) -> (LogIndex, Option<HardState>) {
+        self.disk.with(region, |log| (log.last(), log.hard_state))
     }
 
     fn regions(&self) -> Result<Vec<RegionId>, String> {

@@ -181,6 +181,7 @@ impl World {
         let victim = self.victim(&stores);
         let length = self.rng.between(50, 3000) * MILLISECOND;
         self.say(&format!("fault: {kind}, store {victim}, {} ms", length / MILLISECOND));
+        self.damage_running(victim);
         match fault {
             Fault::Kill => {
                 let is_power = self.dies_with_its_machine();

@@ -31,7 +31,7 @@ impl World {
     /// left. Returns all lost stores; `None` if there are no such stores.
     pub(crate) fn lose_a_majority(&mut self) -> Option<BTreeSet<StoreId>> {
         // Unclean peers need an order of their own, which no simulated operator gives.
-        if self.stores.values().any(|store| store.fsync != Fsync::Always) {
+        if self.damaging.is_on() || self.stores.values().any(|store| store.fsync != Fsync::Always) {
             return None;
         }
         let live: Vec<StoreId> = self

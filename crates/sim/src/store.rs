@@ -8,6 +8,7 @@
 mod apply;
 mod checks;
 mod clocks;
+mod damage;
 mod hang;
 mod heartbeat;
 mod lifecycle;
@@ -49,6 +50,7 @@ use crate::disk::Disk;
 use crate::durable::{Durable, Snapshot};
 use crate::observation::{Observation, OpId};
 use crate::world::{Event, Work, World};
+pub use damage::Damaging;
 pub use heartbeat::facts;
 use log::ToLog;
 use node::recovery::Recovered;
@@ -357,6 +359,7 @@ impl World {
             return;
         }
         let (now, seed, layout) = (self.now, self.seed, self.layout.clone());
+        self.damage_at_start(id);
         let store = self.store_mut(id);
         if store.process.is_some() || store.is_lost || store.is_removed {
             return;
@@ -380,20 +383,29 @@ impl World {
         };
         let replaced: Vec<RegionId> =
             store.durable.disk.lives().into_iter().filter_map(is_replaced).collect();
-        let Recovered { mut seeds, tombstones, marks } = match store.durable.recover(id) {
+        let known = store.mark.damaged.clone();
+        let Recovered { mut seeds, tombstones, marks, damages } = match store.durable.recover(id, &known) {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
+        store.mark = store.mark.noting(&damages.unclean);
+        let (damaged, healed) = (damages.unclean.len() as u64, damages.harmless.len() as u64);
+        if damaged + healed > 0 && self.crashes_in_repair(id) {
+            return;
+        }
+        let store = self.store_mut(id);
+        store.durable.disk.repair(damages.repairs);
         let machine = store.machine.to_string();
         store.mark.judge(&machine, id, &mut seeds);
         let peers = seeds.clone();
+        let gone = tombstones.clone();
         let worker = match Worker::new(config(id, seed), store.durable.disk.clone(), seeds, tombstones, boot)
         {
             Ok(worker) => worker,
             Err(fatal) => return self.violate("recovery", format!("store {id}: {fatal}")),
         };
         let acknowledges_unsynced = (store.fsync != Fsync::Always).then_some(machine.as_str());
-        store.mark = store.mark.started(acknowledges_unsynced, worker.unclean());
+        store.mark = store.mark.started(acknowledges_unsynced, worker.unclean(), &gone);
         let unclean = store.mark.unclean.len() as u64;
         let mut process = Process {
             memory: worker.entry_memory(),
@@ -445,6 +457,8 @@ impl World {
         }
         store.process = Some(process);
         self.tally.unclean += unclean;
+        self.tally.damaged += damaged;
+        self.tally.damage_healed += healed;
         self.load_meta(id);
         for region in replaced {
             self.observe(&Observation::Released { store: id, region });
@@ -546,6 +560,7 @@ impl World {
             }
             Work::Life => self.live(id),
             Work::FlushSoon => self.flush_now(id),
+            Work::DamageRecorded { region } => self.damage_recorded(id, region),
         }
     }
 

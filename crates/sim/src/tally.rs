@@ -52,6 +52,10 @@ pub struct Tally {
     pub removed: u64,
     /// Peers that took no part from a start on, since their machine had crashed.
     pub unclean: u64,
+    /// Peers whose damaged log made them unclean, and logs of which damaged entries were dropped
+    /// without loss.
+    pub damaged: u64,
+    pub damage_healed: u64,
     pub weak_reads: u64,
     /// Hibernating regions, counted at each heartbeat of a store.
     pub asleep: u64,
@@ -123,6 +127,8 @@ impl Tally {
             (&mut self.all_handed_over, other.all_handed_over),
             (&mut self.removed, other.removed),
             (&mut self.unclean, other.unclean),
+            (&mut self.damaged, other.damaged),
+            (&mut self.damage_healed, other.damage_healed),
             (&mut self.weak_reads, other.weak_reads),
             (&mut self.asleep, other.asleep),
             (&mut self.clocks_judged, other.clocks_judged),
@@ -185,6 +191,8 @@ impl Tally {
             ("stores joined", self.joined),
             ("stores removed", self.removed),
             ("peers unclean after a start", self.unclean),
+            ("peers unclean by damage", self.damaged),
+            ("damage without loss", self.damage_healed),
             ("stores stopped by plan", self.planned_stops),
             ("  that led nothing in the end", self.all_handed_over),
             ("sleeping regions seen", self.asleep),

@@ -21,7 +21,7 @@ use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
 use crate::rng::{fold, Rng};
 use crate::split_race::SplitRace;
-use crate::store::{PartId, Shared, Store, Syncing};
+use crate::store::{Damaging, PartId, Shared, Store, Syncing};
 use crate::tally::Tally;
 
 #[derive(Clone, Debug)]
@@ -224,6 +224,10 @@ pub enum Work {
     /// ends.
     Life,
     FlushSoon,
+    /// It is recorded that the region's peer is unclean by damage to the log.
+    DamageRecorded {
+        region: RegionId,
+    },
 }
 
 pub struct World {
@@ -239,6 +243,7 @@ pub struct World {
     pub layout: Vec<RegionDescriptor>,
     pub plan: Plan,
     pub syncing: Syncing,
+    pub damaging: Damaging,
     pub tally: Tally,
     pub violation: Option<Violation>,
     /// A digest of everything that happened.
@@ -291,6 +296,7 @@ impl World {
             layout,
             plan,
             syncing: Syncing::of(seed),
+            damaging: Damaging::of(seed),
             tally: Tally::default(),
             violation: None,
             digest: seed,

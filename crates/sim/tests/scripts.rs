@@ -135,7 +135,7 @@ impl Script {
     fn start(&mut self, id: StoreId) -> Outcomes<()> {
         let now = self.now;
         let store = self.stores.get_mut(&id).ok_or("no such store")?;
-        let recovered = store.durable.recover(id)?;
+        let recovered = store.durable.recover(id, &BTreeMap::new())?;
         let mut execution = Execution::new(id, true);
         let mut applied = BTreeMap::new();
         for seed in &recovered.seeds {
@@ -295,6 +295,10 @@ impl Script {
             Effect::Transferred { to, is_done, .. } => {
                 self.tell(id, format!("lead handed to {to}: {is_done}"))
             }
+            Effect::Damaged { first, reason, .. } => {
+                self.tell(id, format!("finds damage from entry {first} on: {reason}"))
+            }
+            Effect::GiveUpLog { first, .. } => self.tell(id, format!("drops its log from {first} on")),
             Effect::Dropped { reason, .. } => self.tell(id, format!("drops a message: {reason}")),
         }
         Ok(())

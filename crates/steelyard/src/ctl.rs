@@ -530,6 +530,7 @@ fn regions_table(rows: &[RegionRow]) -> Table {
             _ => "meta".into(),
         };
         let peers = row.peers.iter().map(|peer| match (peer.role.as_str(), peer.lag) {
+            _ if peer.unclean => format!("{}(unclean)", peer.store),
             _ if peer.quarantined.is_some() => format!("{}(quarantined)", peer.store),
             (role @ ("learner" | "incoming" | "outgoing"), _) => format!("{}({role})", peer.store),
             (_, Some(lag)) if lag > 0 => format!("{}(-{lag})", peer.store),
@@ -814,7 +815,7 @@ mod tests {
     fn a_region_shows_its_lag_and_its_learners() {
         let peer = |store, role: &str, lag| {
             let quarantined = (store == 3).then(|| "rows".to_owned());
-            PeerRow { store, id: store + 1, role: role.into(), lag, quarantined }
+            PeerRow { store, id: store + 1, role: role.into(), lag, quarantined, unclean: false }
         };
         let row = RegionRow {
             id: 3,

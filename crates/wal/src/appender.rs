@@ -10,19 +10,19 @@
 //!    pending truncation, and
 //! 2. the mark that names a later block as the first needed one was synced.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use replica::{LogBatch, RestartCause};
-use types::RegionId;
+use types::{LogIndex, RegionId};
 
 use crate::block::{Block, Finished, Group};
 use crate::disk::{Disk, DiskError, SegmentId};
-use crate::error::{LogError, Result};
+use crate::error::Result;
 use crate::index::{Needed, SharedIndex};
 use crate::layout::{Position, Secret};
 use crate::mark::Mark;
 use crate::planted::{self, Bug};
-use crate::reader::read_section;
+use crate::reader::{read_section, unreadable};
 use crate::records::{decode_entries, encode_entries, LogState, PeerLifecycle, Record};
 use crate::recovery::{Recovered, Segment};
 
@@ -66,6 +66,8 @@ pub struct Appender<D, S> {
     next_segment: SegmentId,
     /// True if the last attempt to create a segment for an append failed.
     is_short: bool,
+    /// Regions whose log takes nothing more until it begins again: see [`Appender::give_up`].
+    given_up: BTreeSet<RegionId>,
 }
 
 /// The outcome of an attempt to release the oldest segment.
@@ -127,6 +129,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             released: Vec::new(),
             next_segment,
             is_short: false,
+            given_up: BTreeSet::new(),
         };
         appender.synced_mark.write(&appender.disk, appender.synced)?;
         let records =
@@ -141,6 +144,11 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
     pub fn append(&mut self, batch: &LogBatch, sync: bool) -> Result<usize> {
         let mut groups = Vec::with_capacity(batch.writes.len());
         for write in &batch.writes {
+            if write.restart.is_some() {
+                self.given_up.remove(&write.region);
+            } else if self.given_up.contains(&write.region) {
+                continue;
+            }
             let begun = write.restart.as_ref().map(|restart| restart.index);
             self.index.with(|index| index.check_append(write.region, begun, &write.entries))?;
             let mut records = Vec::new();
@@ -165,7 +173,28 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
     /// Writes records of regions, or of the store under region 0. All records of one item go into
     /// one block.
     pub fn record(&mut self, records: Vec<(RegionId, Vec<Record>)>, sync: bool) -> Result<usize> {
+        let begins = |record: &Record| matches!(record, Record::Forgotten | Record::Begun(_));
+        for (region, _) in records.iter().filter(|(_, records)| records.iter().any(begins)) {
+            self.given_up.remove(region);
+        }
         self.write(groups_of(records), sync)
+    }
+
+    /// Writes, synced, the records that make the logs of damaged regions consistent again. The
+    /// caller has recorded durably which peers the damage concerns: the next recovery finds none.
+    pub fn repair(&mut self, records: Vec<(RegionId, Vec<Record>)>) -> Result<usize> {
+        let regions: Vec<RegionId> = records.iter().map(|(region, _)| *region).collect();
+        let written = self.record(records, true)?;
+        self.index.with(|index| regions.iter().for_each(|region| index.repaired(*region)));
+        Ok(written)
+    }
+
+    /// Drops the region's entries from the damaged one at `first` on, so that their segments can be
+    /// released, and takes no more writes of the region until its log begins again. The region's
+    /// peer must be silent for good, and this must be recorded durably.
+    pub fn give_up(&mut self, region: RegionId, first: LogIndex) -> Result<usize> {
+        self.given_up.insert(region);
+        self.write(groups_of(vec![(region, vec![Record::Cut(first.saturating_sub(1))])]), true)
     }
 
     /// Makes all written blocks durable.
@@ -317,10 +346,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             let content = read_section(&self.disk, self.secret, region, &run.place)?;
             let entries = content.and_then(|content| decode_entries(&content, low, high));
             let Some(entries) = entries.filter(|entries| entries.len() as u64 == high - low) else {
-                return Err(LogError::Corrupt(format!(
-                    "entries {low}..{high} of region {region}, in segment {}, are damaged",
-                    run.place.segment
-                )));
+                return Err(unreadable(region, &run));
             };
             let mut content = Vec::new();
             encode_entries(&entries, &mut content);

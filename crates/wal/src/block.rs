@@ -37,8 +37,25 @@ pub struct Place {
 /// The change that a section makes to the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
-    Entries { region: RegionId, first: LogIndex, term: Term, count: u32, place: Place, is_carried: bool },
-    Record { region: RegionId, record: Record, sequence: u64 },
+    Entries {
+        region: RegionId,
+        first: LogIndex,
+        term: Term,
+        count: u32,
+        place: Place,
+        is_carried: bool,
+    },
+    Record {
+        region: RegionId,
+        record: Record,
+        sequence: u64,
+    },
+    /// The section's content is damaged. Its head is whole, so its region and its kind are known.
+    Damaged {
+        region: RegionId,
+        kind: Kind,
+        place: Place,
+    },
 }
 
 /// A block that is being filled.

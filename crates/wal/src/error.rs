@@ -2,7 +2,7 @@
 
 use types::{LogIndex, RegionId};
 
-use crate::disk::DiskError;
+use crate::disk::{DiskError, SegmentId};
 
 pub type Result<T> = std::result::Result<T, LogError>;
 
@@ -20,11 +20,17 @@ pub enum LogError {
     Stopped,
     #[error("the log is corrupt: {0}")]
     Corrupt(String),
+    /// Entries of one region fail their checksum. The rest of the log can be used.
+    #[error(
+        "entries {first}..={last} of region {region}, at {offset} in segment {segment}, fail their checksum"
+    )]
+    Damaged { region: RegionId, first: LogIndex, last: LogIndex, segment: SegmentId, offset: u64 },
     /// The log ends before the last block known to be synced, so acknowledged writes are lost.
     /// Recovery left the files unchanged.
     #[error(
-        "the log ends at block {found}, but block {synced} had been synced: an acknowledged tail is lost. \
-         This store must not vote or serve from these files; rebuild it from its peers"
+        "the log ends at block {found}, but block {synced} had been synced: an acknowledged tail is lost, and of \
+         which regions is unknown. This store must not vote or serve from these files; rebuild it from its \
+         peers (OPERATING.md, A log that is refused)"
     )]
     LostTail { synced: u64, found: u64 },
     #[error("region {region}'s log holds {first}..={last}: {asked}")]

@@ -14,6 +14,10 @@ use types::{LogIndex, RegionId, Term};
 use crate::block::{Place, Update};
 use crate::error::{LogError, Result};
 use crate::records::{LogState, PeerLifecycle, Record};
+use losses::Damage;
+pub use losses::{Loss, Span};
+
+mod losses;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -24,8 +28,42 @@ pub struct Run {
 }
 
 impl Run {
-    fn end(&self) -> LogIndex {
+    pub(crate) fn end(&self) -> LogIndex {
         self.first + u64::from(self.count)
+    }
+}
+
+fn cut_from(runs: &mut VecDeque<Run>, first: LogIndex) {
+    while runs.back().is_some_and(|run| run.first >= first) {
+        runs.pop_back();
+    }
+    if let Some(run) = runs.back_mut().filter(|run| run.end() > first) {
+        run.count = (first - run.first) as u32;
+    }
+}
+
+fn drop_through(runs: &mut VecDeque<Run>, index: LogIndex) {
+    while runs.front().is_some_and(|run| run.end() <= index + 1) {
+        runs.pop_front();
+    }
+}
+
+/// Replaces the location of entries that a carried section holds. Entries around them stay as they
+/// are.
+fn carry(runs: &mut VecDeque<Run>, carried: Run) {
+    let mut at = runs.partition_point(|run| run.end() <= carried.first);
+    if let Some(run) = runs.get_mut(at).filter(|run| run.first < carried.first) {
+        run.count = (carried.first - run.first) as u32;
+        at += 1;
+    }
+    // A carried section holds the entries that were needed of one older section, and of no other.
+    let is_covered = |run: &&Run| run.first < carried.end();
+    match runs.range(at..).take_while(is_covered).count() {
+        1 => runs[at] = carried,
+        covered => {
+            runs.drain(at..at + covered);
+            runs.insert(at, carried);
+        }
     }
 }
 
@@ -37,6 +75,7 @@ struct RegionIndex {
     truncated_at: u64,
     hard_state_at: u64,
     runs: VecDeque<Run>,
+    damage: Option<Damage>,
 }
 
 impl RegionIndex {
@@ -53,37 +92,18 @@ impl RegionIndex {
 
     /// Drops the entries from `first` on.
     fn cut_from(&mut self, first: LogIndex) {
-        while self.runs.back().is_some_and(|run| run.first >= first) {
-            self.runs.pop_back();
-        }
-        if let Some(run) = self.runs.back_mut().filter(|run| run.end() > first) {
-            run.count = (first - run.first) as u32;
-        }
+        cut_from(&mut self.runs, first);
     }
 
     fn drop_through(&mut self, index: LogIndex) {
-        while self.runs.front().is_some_and(|run| run.end() <= index + 1) {
-            self.runs.pop_front();
-        }
+        drop_through(&mut self.runs, index);
     }
 
-    /// Replaces the location of entries that a carried section holds. Entries around them stay as
-    /// they are.
+    /// Replaces the location of entries that a carried section holds.
     fn carry(&mut self, carried: Run) {
-        let mut at = self.runs.partition_point(|run| run.end() <= carried.first);
-        if let Some(run) = self.runs.get_mut(at).filter(|run| run.first < carried.first) {
-            run.count = (carried.first - run.first) as u32;
-            at += 1;
-        }
-        // A carried section holds the entries that were needed of one older section, and of no
-        // other.
-        let is_covered = |run: &&Run| run.first < carried.end();
-        match self.runs.range(at..).take_while(is_covered).count() {
-            1 => self.runs[at] = carried,
-            covered => {
-                self.runs.drain(at..at + covered);
-                self.runs.insert(at, carried);
-            }
+        carry(&mut self.runs, carried);
+        if let Some(before) = self.damage.as_mut().and_then(|damage| damage.before.as_mut()) {
+            carry(before, carried);
         }
         self.drop_through(self.truncated.truncated_index);
     }
@@ -110,6 +130,10 @@ pub struct Index {
     values: BTreeMap<Vec<u8>, (Bytes, u64)>,
     /// Regions with a truncation that no block holds yet.
     pending: BTreeSet<RegionId>,
+    /// Regions whose newest lifecycle record is damaged, and its place.
+    damaged_lives: BTreeMap<RegionId, Place>,
+    /// The place of a damaged value of the store.
+    damaged_value: Option<Place>,
 }
 
 /// An index that one thread reads while another appends. A simulation uses a cell.
@@ -128,10 +152,14 @@ impl Index {
                     of.carry(run);
                 } else {
                     of.cut_from(run.first);
+                    if let Some(damage) = &mut of.damage {
+                        damage.replaced_from(run.first);
+                    }
                     of.runs.push_back(run);
                 }
             }
             Update::Record { region, record, sequence } => self.apply_record(*region, record, *sequence),
+            Update::Damaged { region, kind, place } => self.damaged(*region, *kind, *place),
         }
     }
 
@@ -140,12 +168,18 @@ impl Index {
             Record::HardState(state) => {
                 let of = self.regions.entry(region).or_default();
                 (of.hard_state, of.hard_state_at) = (Some(*state), sequence);
+                if let Some(damage) = &mut of.damage {
+                    damage.takes_promise = false;
+                }
             }
             Record::Truncated(state) => {
                 let of = self.regions.entry(region).or_default();
                 if state.truncated_index >= of.truncated.truncated_index {
                     (of.truncated, of.truncated_at) = (*state, sequence);
                     of.drop_through(state.truncated_index);
+                    if let Some(before) = of.damage.as_mut().and_then(|damage| damage.before.as_mut()) {
+                        drop_through(before, state.truncated_index);
+                    }
                     self.pending.remove(&region);
                 }
             }
@@ -158,7 +192,16 @@ impl Index {
                 self.regions.remove(&region);
                 self.pending.remove(&region);
             }
+            Record::Cut(index) => {
+                let of = self.regions.entry(region).or_default();
+                if let Some(damage) = &mut of.damage {
+                    damage.is_end_known = true;
+                    of.runs = damage.before.take().unwrap_or_else(|| std::mem::take(&mut of.runs));
+                }
+                of.cut_from(index + 1);
+            }
             Record::Life(life) => {
+                self.damaged_lives.remove(&region);
                 self.lives.insert(region, (life.clone(), sequence));
             }
             Record::Value { name, value } => {
@@ -295,35 +338,6 @@ impl Index {
             |region: &RegionIndex| region.runs.iter().map(|run| u64::from(run.place.length)).sum::<u64>();
         self.regions.values().map(of).sum()
     }
-
-    /// Returns an error if a region's entries do not follow its truncation or have a gap.
-    ///
-    /// If a loss of power removed committed entries that were not synced, the commit index is
-    /// lowered to the last entry left. The hard states changed that way are returned. They must be
-    /// written before any new entries, because other entries may later take those indexes.
-    pub fn check_recovered(&mut self) -> Result<Vec<(RegionId, HardState)>> {
-        let mut corrected = Vec::new();
-        for (region, of) in &mut self.regions {
-            of.drop_through(of.truncated.truncated_index);
-            let bounds = of.bounds();
-            let mut next = bounds.first;
-            for run in &of.runs {
-                if run.first > next {
-                    return Err(LogError::Corrupt(format!(
-                        "region {region} is truncated at {}, but its entries {next}..{} are missing",
-                        bounds.first - 1,
-                        run.first
-                    )));
-                }
-                next = run.end();
-            }
-            if let Some(state) = of.hard_state.as_mut().filter(|state| state.commit > bounds.last) {
-                state.commit = bounds.last;
-                corrected.push((*region, *state));
-            }
-        }
-        Ok(corrected)
-    }
 }
 
 #[cfg(test)]
@@ -371,9 +385,9 @@ mod tests {
         }
         index.apply(&Update::Record { region: 1, record: Record::Truncated(state(9)), sequence: 3 });
         assert_eq!(runs(&index), [(10, 5, 3), (15, 5, 3), (20, 5, 2)]);
-        assert_eq!(index.check_recovered(), Ok(Vec::new()));
+        assert_eq!(index.losses(), Ok(BTreeMap::new()));
         index.apply(&entries(26, 1, 4, false));
-        assert!(matches!(index.check_recovered(), Err(LogError::Corrupt(_))));
+        assert!(matches!(index.losses(), Err(LogError::Corrupt(_))));
     }
 
     #[test]

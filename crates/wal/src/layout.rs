@@ -114,11 +114,13 @@ pub enum Kind {
     Life = 7,
     /// A named value of the store as a whole.
     Value = 8,
+    /// The region's entries after an index are dropped, because some of them are damaged.
+    Cut = 9,
 }
 
 impl Kind {
     fn decode(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 8] = [
+        const ALL: [Kind; 9] = [
             Kind::Entries,
             Kind::Carried,
             Kind::HardState,
@@ -127,6 +129,7 @@ impl Kind {
             Kind::Forgotten,
             Kind::Life,
             Kind::Value,
+            Kind::Cut,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -256,7 +259,7 @@ mod tests {
         assert!(!Head { region: 8, ..head }.matches(b"content", 40, SECRET));
         assert!(!Head { kind: Kind::Value, ..head }.matches(b"content", 40, SECRET));
         let mut unknown = head.encode();
-        unknown[0] = 9;
+        unknown[0] = 10;
         assert_eq!(Head::decode(&unknown), None);
     }
 }

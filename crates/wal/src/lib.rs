@@ -30,7 +30,7 @@ pub use appender::{settle, Appender, Release, Sizes};
 pub use block::{Place, Update};
 pub use disk::{Disk, DiskError, MarkFile, SegmentId};
 pub use error::{LogError, Result};
-pub use index::{Index, SharedIndex};
+pub use index::{Index, Loss, SharedIndex, Span};
 pub use layout::Secret;
 pub use reader::read_entries;
 pub use records::{LogState, PeerLifecycle, Record};

@@ -79,10 +79,7 @@ pub(crate) fn read_section(
     Ok(is_it.then_some(content))
 }
 
-fn unreadable(region: RegionId, run: &Run) -> LogError {
+pub(crate) fn unreadable(region: RegionId, run: &Run) -> LogError {
     let Place { segment, offset, .. } = run.place;
-    LogError::Corrupt(format!(
-        "entries {}.. of region {region}, at {offset} in segment {segment}, are damaged",
-        run.first
-    ))
+    LogError::Damaged { region, first: run.first, last: run.end() - 1, segment, offset }
 }

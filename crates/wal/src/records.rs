@@ -41,7 +41,12 @@ pub enum Record {
     Begun(LogState),
     Forgotten,
     Life(PeerLifecycle),
-    Value { name: Vec<u8>, value: Bytes },
+    Value {
+        name: Vec<u8>,
+        value: Bytes,
+    },
+    /// The entries after this index are dropped, because some of them are damaged.
+    Cut(LogIndex),
 }
 
 /// The head of a section of entries: all that the index needs.
@@ -135,6 +140,7 @@ impl Record {
             Record::Forgotten => Kind::Forgotten,
             Record::Life(_) => Kind::Life,
             Record::Value { .. } => Kind::Value,
+            Record::Cut(_) => Kind::Cut,
         }
     }
 
@@ -144,6 +150,7 @@ impl Record {
             Record::HardState(state) => 16 + state.vote.map_or(0, |_| 8),
             Record::Truncated(_) | Record::Begun(_) => 16,
             Record::Forgotten => 0,
+            Record::Cut(_) => 8,
             Record::Value { name, value } => 4 + name.len() + value.len(),
             Record::Life(life) => {
                 let mut content = Vec::new();
@@ -168,6 +175,7 @@ impl Record {
                 out.put_u64(state.truncated_term);
             }
             Record::Forgotten => {}
+            Record::Cut(index) => out.put_u64(*index),
             Record::Life(life) => encode_life(life, out),
             Record::Value { name, value } => {
                 out.put_u32(u32::try_from(name.len()).expect("a value's name is short"));
@@ -190,6 +198,7 @@ impl Record {
             Kind::Truncated => Record::Truncated(take_log_state(&mut content)?),
             Kind::Begun => Record::Begun(take_log_state(&mut content)?),
             Kind::Forgotten => Record::Forgotten,
+            Kind::Cut => Record::Cut(take_u64(&mut content)?),
             Kind::Life => return decode_life(content).map(Record::Life),
             Kind::Value => {
                 if content.len() < 4 {
@@ -277,6 +286,7 @@ mod tests {
             Record::Life(PeerLifecycle::Applying { descriptor, index: 40, term: 6 }),
             Record::Life(PeerLifecycle::Tombstone { peer: 7 }),
             Record::Value { name: b"store".to_vec(), value: Bytes::new() },
+            Record::Cut(12),
         ];
         for record in records {
             let mut content = Vec::new();

@@ -18,7 +18,7 @@ use types::RegionId;
 
 use crate::disk::{Disk, MarkFile, SegmentId};
 use crate::error::{LogError, Result};
-use crate::index::Index;
+use crate::index::{Index, Loss};
 use crate::layout::{block_len, Position, Secret, HEADER_LEN};
 use crate::mark::Mark;
 use crate::planted::{self, Bug};
@@ -61,6 +61,9 @@ pub struct Recovered {
     pub unproven: Vec<(Position, u64)>,
     /// The hard states whose commit index was lowered, so that they differ from what the log holds.
     pub corrected: Vec<(RegionId, HardState)>,
+    /// What damaged sections took, by region. These regions' logs must be repaired before they are
+    /// used; see [`Appender::repair`](crate::Appender::repair).
+    pub losses: BTreeMap<RegionId, Loss>,
 }
 
 /// Reads a log without changing it.
@@ -84,7 +87,7 @@ pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
     let synced = synced_mark.number().max(claimed).max(first - 1);
     found.retain(|block| block.header.sequence >= first);
 
-    let chain = chain(&found, first);
+    let chain = chain(&found, first, synced);
     let end = first + chain.len() as u64 - 1;
     let last = chain.last().map(|at| &found[*at]);
     let beyond: Vec<&Found> = found
@@ -113,7 +116,8 @@ pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
         (sequence, checksum) = (block.header.sequence, block.checksum);
         block.updates.iter().flatten().for_each(|update| index.apply(update));
     }
-    let corrected = index.check_recovered()?;
+    let losses = index.losses()?;
+    let corrected = index.lower_commits();
     let is_free = |segment: &SegmentId| in_use.iter().all(|used| used.id != *segment);
     let free = lengths.into_iter().filter(|(segment, _)| is_free(segment)).collect();
     let least = beyond.iter().map(|block| block.header.sequence).min();
@@ -131,13 +135,18 @@ pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
         cut,
         unproven,
         corrected,
+        losses,
     })
 }
 
-/// Returns the positions in `found` of the blocks that form the chain from `first` on.
-fn chain(found: &[Found], first: u64) -> Vec<usize> {
+/// Returns the positions in `found` of the blocks that form the chain from `first` on. Of the
+/// blocks through `synced`, the contents of sections may be damaged: their headers and their
+/// sections' heads prove that they belong to the chain. A later block with such damage is torn.
+fn chain(found: &[Found], first: u64, synced: u64) -> Vec<usize> {
     let mut whole: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (at, block) in found.iter().enumerate().filter(|(_, block)| block.updates.is_some()) {
+    let is_usable =
+        |block: &Found| block.is_whole() || block.header.sequence <= synced && block.updates.is_some();
+    for (at, block) in found.iter().enumerate().filter(|(_, block)| is_usable(block)) {
         whole.entry(block.header.sequence).or_default().push(at);
     }
     let mut chain = Vec::new();
@@ -159,6 +168,9 @@ fn chain(found: &[Found], first: u64) -> Vec<usize> {
     chain
 }
 
+const WHAT_TO_DO: &str = "This store must not vote or serve from these files; rebuild it from its peers \
+                          (OPERATING.md, A log that is refused)";
+
 fn damage(end: u64, synced: u64, found: &[Found], lengths: &BTreeMap<SegmentId, u64>) -> LogError {
     let missing = end + 1;
     let is_beyond = |block: &&Found| block.header.sequence > missing && block.updates.is_some();
@@ -169,10 +181,14 @@ fn damage(end: u64, synced: u64, found: &[Found], lengths: &BTreeMap<SegmentId, 
     LogError::Corrupt(match torn {
         Some(block) => {
             let Position { segment, offset } = block.header.position;
-            format!("block {missing}, at {offset} in segment {segment}, was synced and is damaged")
+            format!(
+                "block {missing}, at {offset} in segment {segment}, was synced, and the heads of its sections are \
+                 damaged: which regions it touches is unknown. {WHAT_TO_DO}"
+            )
         }
         None => format!(
-            "block {missing} is missing or damaged, but block {synced} was synced; there are {} segments",
+            "block {missing} is missing or its header is damaged, but block {synced} was synced; there are {} \
+             segments. {WHAT_TO_DO}",
             lengths.len()
         ),
     })

@@ -19,8 +19,17 @@ pub struct Found {
     pub header: Header,
     /// The checksum of the header, which the next block stores as `previous`.
     pub checksum: u64,
-    /// The index updates of its sections. `None` if the body is damaged.
+    /// The index updates of its sections. `None` if the head of a section is damaged, so that it is
+    /// unknown which regions the block touches.
     pub updates: Option<Vec<Update>>,
+}
+
+impl Found {
+    /// Returns true if nothing in the block is damaged.
+    pub fn is_whole(&self) -> bool {
+        let is_damaged = |update: &Update| matches!(update, Update::Damaged { .. });
+        self.updates.as_ref().is_some_and(|updates| !updates.iter().any(is_damaged))
+    }
 }
 
 /// Finds the blocks of a segment of `len` bytes, in order of their offsets. Blocks with a sequence
@@ -46,11 +55,12 @@ pub fn scan(
                 }
                 false => Some(Vec::new()),
             };
+            let block = Found { header, checksum, updates };
             // Bytes inside a whole block that look like a block are part of a value, so skip them.
-            if updates.is_some() && header.sequence >= first {
-                step = block_len(header.length as usize);
+            if block.is_whole() && block.header.sequence >= first {
+                step = block_len(block.header.length as usize);
             }
-            found.push(Found { header, checksum, updates });
+            found.push(block);
         }
         offset += step;
     }
@@ -94,9 +104,6 @@ fn read_body(header: &Header, rest: &[u8], secret: Secret) -> Option<Vec<Update>
         checksum.add(&body[at..at + HEAD_LEN]);
         let content_at = at + HEAD_LEN;
         let content = body.get(content_at..content_at.checked_add(head.length as usize)?)?;
-        if !head.matches(content, header.sequence, secret) && !planted::is(Bug::TornBlockTaken) {
-            return None;
-        }
         let Position { segment, offset } = header.position;
         let place = Place {
             segment,
@@ -104,7 +111,11 @@ fn read_body(header: &Header, rest: &[u8], secret: Secret) -> Option<Vec<Update>
             length: head.length,
             sequence: header.sequence,
         };
-        updates.push(update_of(head.kind, head.region, content, place)?);
+        let is_whole = head.matches(content, header.sequence, secret) || planted::is(Bug::TornBlockTaken);
+        updates.push(match is_whole {
+            true => update_of(head.kind, head.region, content, place)?,
+            false => Update::Damaged { region: head.region, kind: head.kind, place },
+        });
         at = content_at + content.len();
     }
     (checksum.finish() == header.body).then_some(updates)

@@ -2,15 +2,17 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use raft::eraftpb::Entry;
-use replica::{LogBatch, RegionWrite};
+use replica::{HardState, LogBatch, LogBounds, RegionWrite};
 use support::{Cell, MemoryDisk, SECRET};
-use types::{Draw, RegionId};
-use wal::layout::{block_len, ALIGNMENT, HEADER_LEN};
+use types::{Draw, RegionDescriptor, RegionId};
+use wal::layout::{block_len, Head, Kind, ALIGNMENT, HEADER_LEN, HEAD_LEN};
 use wal::{
-    read_entries, recover, scan, settle, Appender, Found, LogError, LogState, PeerLifecycle, Record, Release,
-    SharedIndex, Sizes,
+    read_entries, recover, scan, settle, Appender, Found, LogError, LogState, Loss, PeerLifecycle, Record,
+    Release, SharedIndex, Sizes,
 };
 
 const SIZES: Sizes = Sizes { segment_bytes: 8 << 10, log_bytes: 64 << 10 };
@@ -24,10 +26,17 @@ struct Log {
 
 impl Log {
     fn open(disk: &MemoryDisk) -> Result<Log, LogError> {
+        let (log, losses) = Log::open_damaged(disk)?;
+        assert_eq!(losses, BTreeMap::new());
+        Ok(log)
+    }
+
+    fn open_damaged(disk: &MemoryDisk) -> Result<(Log, BTreeMap<RegionId, Loss>), LogError> {
         let found = recover(disk, SECRET)?;
+        let losses = found.losses.clone();
         let index = Cell::default();
         let (appender, first) = Appender::new(disk.clone(), SECRET, SIZES, index.clone(), found)?;
-        Ok(Log { disk: disk.clone(), index, appender, first })
+        Ok((Log { disk: disk.clone(), index, appender, first }, losses))
     }
 
     fn append(&mut self, region: RegionId, index: u64, data: Bytes, synced: bool) {
@@ -78,28 +87,259 @@ fn blocks_of(disk: &MemoryDisk, segment: u32) -> Vec<Found> {
     scan(disk, segment, disk.segment(segment).len() as u64, 1, SECRET).unwrap()
 }
 
+/// Returns the region and the kind of the section whose content holds this byte of a segment, as
+/// the undamaged log has it.
+fn owner(disk: &MemoryDisk, segment: u32, at: usize) -> Option<(RegionId, Kind)> {
+    let bytes = disk.segment(segment);
+    let holds = |block: &Found| {
+        let begin = block.header.position.offset as usize;
+        (begin..begin + HEADER_LEN + block.header.length as usize).contains(&at)
+    };
+    let block = blocks_of(disk, segment).into_iter().find(holds)?;
+    let begin = block.header.position.offset as usize + HEADER_LEN;
+    let (mut next, end) = (begin, begin + block.header.length as usize);
+    while next < end {
+        let head = Head::decode(&bytes[next..]).expect("the head of a section");
+        let content = next + HEAD_LEN..next + HEAD_LEN + head.length as usize;
+        if content.contains(&at) {
+            return Some((head.region, head.kind));
+        }
+        next = content.end;
+    }
+    None
+}
+
 #[test]
 fn a_bit_that_is_flipped_anywhere_is_noticed_or_does_not_matter() {
     let disk = overwritten();
     let whole = Log::open(&disk.copy()).unwrap();
-    let (one, two) = (whole.held(1), whole.held(2));
-    assert!(one.len() > 6 && two.len() == 1);
-    let (mut refused, mut harmless) = (0, 0);
+    let held = [(1, whole.held(1)), (2, whole.held(2))];
+    assert!(held[0].1.len() > 6 && held[1].1.len() == 1);
+    let (mut refused, mut harmless, mut damaged) = (0, 0, 0);
     for segment in disk.ids() {
         for at in 0..disk.segment(segment).len() {
-            let damaged = disk.copy();
-            damaged.change(segment, |bytes| bytes[at] ^= 1 << (at % 8));
-            match Log::open(&damaged) {
-                Ok(log) => {
-                    assert_eq!((log.held(1), log.held(2)), (one.clone(), two.clone()), "{segment}, {at}");
-                    harmless += 1;
+            let copy = disk.copy();
+            copy.change(segment, |bytes| bytes[at] ^= 1 << (at % 8));
+            match Log::open_damaged(&copy) {
+                Ok((log, losses)) => {
+                    let owner = owner(&disk, segment, at).map(|(region, _)| region);
+                    assert!(
+                        losses.keys().all(|region| Some(*region) == owner),
+                        "{segment}, {at}: {losses:?}"
+                    );
+                    for (region, held) in held.iter().filter(|(region, _)| !losses.contains_key(region)) {
+                        assert_eq!(&log.held(*region), held, "{segment}, {at}");
+                    }
+                    harmless += usize::from(losses.is_empty());
+                    damaged += losses.len();
                 }
                 Err(LogError::Corrupt(_) | LogError::LostTail { .. }) => refused += 1,
                 Err(error) => panic!("{error}"),
             }
         }
     }
-    assert!(refused > 5_000 && harmless > 5_000, "{refused} refused, {harmless} without harm");
+    println!("{refused} refused, {damaged} in one region, {harmless} without harm");
+    assert!(refused > 1_000 && damaged > 5_000 && harmless > 5_000);
+}
+
+/// Everything that the log has of a region.
+type All = (Vec<Entry>, Option<HardState>, LogBounds, Option<PeerLifecycle>);
+
+fn all_of(log: &Log, region: RegionId) -> All {
+    let (hard_state, bounds, life) = log.index.with(|index| {
+        let life = index.lives().into_iter().find(|(of, _)| *of == region).map(|(_, life)| life);
+        (index.hard_state(region), index.bounds(region), life)
+    });
+    (log.held(region), hard_state, bounds, life)
+}
+
+const REGIONS: [RegionId; 4] = [0, 1, 2, 9];
+
+/// Returns a synced log of several regions with every kind of section. Region 9 had a peer that was
+/// removed.
+fn of_many_regions() -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    let mut log = Log::open(&disk).unwrap();
+    let life = |region| PeerLifecycle::Exists {
+        descriptor: RegionDescriptor::founded(region, None, &[0, 1, 2]),
+        parent: None,
+    };
+    let begun = LogState { truncated_index: 5, truncated_term: 5 };
+    let begin = |region| (region, vec![Record::Begun(begun), Record::Life(life(region))]);
+    log.appender.record(REGIONS.map(begin).to_vec(), true).unwrap();
+    let tombstone = Record::Life(PeerLifecycle::Tombstone { peer: 3 });
+    log.appender.record(vec![(9, vec![Record::Forgotten, tombstone])], true).unwrap();
+    for round in 0..60u64 {
+        let write = |region: RegionId| {
+            let of =
+                |index| Entry { index, term: 5 + round / 20, data: data(region, index), ..Entry::default() };
+            let first = 6 + round * 2;
+            // Region 2 replaces an entry now and then.
+            let first = first - u64::from(region == 2 && round % 20 == 0 && round > 0);
+            let entries = (first..8 + round * 2).map(of).collect();
+            let hard_state = HardState { term: 5 + round / 20, vote: Some(2), commit: 5 + round };
+            let hard_state = (round % 7 == region % 7).then_some(hard_state);
+            RegionWrite { region, restart: None, entries, hard_state }
+        };
+        let writes = [0, 1, 2].into_iter().filter(|region| round % 4 != *region).map(write);
+        let mut writes: Vec<RegionWrite> = writes.collect();
+        // A region that sat out a round is behind.
+        for write in &mut writes {
+            let last = log.index.with(|index| index.bounds(write.region).last);
+            let of = |index| Entry {
+                index,
+                term: 5 + round / 20,
+                data: data(write.region, index),
+                ..Entry::default()
+            };
+            let first = write.entries.first().map_or(last + 1, |entry| entry.index).min(last + 1);
+            write.entries = (first..8 + round * 2).map(of).collect();
+        }
+        log.appender.append(&LogBatch { number: round, writes, must_sync: true }, true).unwrap();
+        if round % 10 == 9 {
+            // The entries of region 0 stay, so they are carried.
+            for region in [1, 2] {
+                let index = round * 2 - 6;
+                let term = log.index.with(|of| of.term(region, index)).unwrap();
+                let truncated = LogState { truncated_index: index, truncated_term: term };
+                log.index.with(|of| of.truncate(region, truncated));
+            }
+            log.keep();
+        }
+    }
+    disk
+}
+
+#[test]
+fn damage_to_the_content_of_a_section_touches_its_region_and_no_other() {
+    let disk = of_many_regions();
+    let whole = Log::open(&disk.copy()).unwrap();
+    let held: Vec<All> = REGIONS.iter().map(|region| all_of(&whole, *region)).collect();
+    let needed: Vec<u32> = recover(&disk, SECRET).unwrap().in_use.iter().map(|segment| segment.id).collect();
+    let mut lost: BTreeMap<(u8, bool), u64> = BTreeMap::new();
+    for segment in needed {
+        for at in 0..disk.segment(segment).len() {
+            let Some((region, kind)) = owner(&disk, segment, at) else { continue };
+            let copy = disk.copy();
+            copy.change(segment, |bytes| bytes[at] ^= 1 << (at % 8));
+            let (mut log, losses) = Log::open_damaged(&copy).unwrap();
+            assert!(losses.keys().all(|of| *of == region), "{kind:?}: {losses:?}");
+            *lost.entry((kind as u8, !losses.is_empty())).or_default() += 1;
+            let others = |log: &Log| {
+                for (of, all) in REGIONS.iter().zip(&held).filter(|(of, _)| !losses.contains_key(of)) {
+                    assert_eq!(&all_of(log, *of), all, "region {of}, {kind:?} of region {region}");
+                }
+            };
+            others(&log);
+            let Some(loss) = losses.get(&region) else { continue };
+            assert!(loss.has_gap || loss.promise || loss.life, "{loss:?}");
+            if at % 16 > 0 {
+                continue;
+            }
+            // What is left before the damage is as it was written, but for entries that others
+            // replaced.
+            let mut records = Vec::new();
+            if loss.has_gap {
+                records.push(Record::Cut(loss.whole_through()));
+            }
+            let term = loss.before.last().map_or(loss.truncated.truncated_term, |span| span.term);
+            let commit = loss.truncated.truncated_index;
+            records.push(Record::HardState(HardState { term, vote: None, commit }));
+            records.extend(loss.life.then(|| Record::Life(PeerLifecycle::Tombstone { peer: 7 })));
+            log.appender.repair(vec![(region, records)]).unwrap();
+            let left = log.held(region);
+            assert_eq!(left.last().map_or(commit, |entry| entry.index), loss.whole_through());
+            assert!(left.iter().all(|entry| entry.data == data(region, entry.index)));
+            others(&log);
+            let (again, losses) = Log::open_damaged(&copy).unwrap();
+            assert_eq!(
+                (again.held(region), losses),
+                (left, BTreeMap::new()),
+                "{kind:?}: the damage is repaired"
+            );
+            others(&again);
+        }
+    }
+    println!("kind and whether it mattered: {lost:?}");
+    for kind in [Kind::Entries, Kind::Carried, Kind::HardState, Kind::Life] {
+        assert!(lost.contains_key(&(kind as u8, true)), "{kind:?}");
+    }
+    assert!(lost.contains_key(&(Kind::Entries as u8, false)), "truncated entries are not needed");
+}
+
+#[test]
+fn a_damaged_value_of_the_store_or_a_damaged_head_is_refused_and_the_log_left_as_it_is() {
+    let disk = MemoryDisk::new();
+    let mut log = Log::open(&disk).unwrap();
+    let value = Record::Value { name: b"begun".to_vec(), value: Bytes::from_static(b"key") };
+    log.appender.record(vec![(0, vec![value])], true).unwrap();
+    log.append(1, 1, data(1, 1), true);
+    log.append(1, 2, data(1, 2), true);
+    drop(log);
+    let blocks = blocks_of(&disk, 0);
+    let of = |block: usize| blocks[block].header.position.offset as usize;
+    let ranges = [
+        of(0) + HEADER_LEN + HEAD_LEN..of(0) + HEADER_LEN + blocks[0].header.length as usize,
+        of(1)..of(1) + HEADER_LEN + HEAD_LEN,
+    ];
+    for at in ranges.into_iter().flatten() {
+        let copy = disk.copy();
+        copy.change(0, |bytes| bytes[at] ^= 4);
+        let before = copy.segment(0);
+        assert!(matches!(Log::open(&copy), Err(LogError::Corrupt(_))), "byte {at}");
+        assert_eq!(copy.segment(0), before);
+    }
+}
+
+#[test]
+fn a_region_that_is_given_up_keeps_no_segment_and_takes_nothing_until_it_begins_again() {
+    let disk = MemoryDisk::new();
+    let mut log = Log::open(&disk).unwrap();
+    for index in 1..20 {
+        log.append(1, index, data(1, index), true);
+        log.append(2, index, data(2, index), true);
+    }
+    let at = log.index.with(|index| index.run_at(1, 7)).unwrap().place;
+    disk.change(at.segment, |bytes| bytes[at.offset as usize + HEAD_LEN + 30] ^= 1);
+    let damaged = |error| matches!(error, LogError::Damaged { region: 1, first: 7, last: 7, .. });
+    let read = |log: &Log| read_entries(&log.disk, &log.index, SECRET, 1, (1, 20), u64::MAX);
+    assert!(read(&log).is_err_and(damaged));
+    // The log cannot be recycled beyond the damage.
+    let mut next = 20;
+    loop {
+        let truncated = LogState { truncated_index: next - 1, truncated_term: 1 };
+        log.index.with(|of| of.truncate(2, truncated));
+        match log.appender.release_oldest() {
+            Ok(Release::Released { first }) => {
+                settle(&log.disk, &mut log.first, first).unwrap();
+                log.appender.reuse_below(first);
+            }
+            Ok(_) => {
+                log.append(2, next, data(2, next), true);
+                next += 1;
+            }
+            Err(error) => {
+                assert!(damaged(error));
+                break;
+            }
+        }
+    }
+    log.appender.give_up(1, 7).unwrap();
+    assert_eq!(log.held(1).len(), 6);
+    log.append(1, 20, data(1, 20), true);
+    assert_eq!(log.held(1).len(), 6, "it takes nothing more");
+    for _ in 0..200 {
+        log.append(2, next, data(2, next), true);
+        log.index.with(|of| of.truncate(2, LogState { truncated_index: next, truncated_term: 1 }));
+        next += 1;
+        log.keep();
+    }
+    let (again, losses) = Log::open_damaged(&disk).unwrap();
+    assert_eq!((again.held(1).len(), losses), (6, BTreeMap::new()), "the damaged block is overwritten");
+    let tombstone = Record::Life(PeerLifecycle::Tombstone { peer: 4 });
+    log.appender.record(vec![(1, vec![Record::Forgotten, tombstone])], true).unwrap();
+    log.append(1, 1, data(1, 1), true);
+    assert_eq!(log.held(1).len(), 1);
 }
 
 /// A start reads a segment in windows of one mebibyte.

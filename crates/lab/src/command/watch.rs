@@ -175,6 +175,7 @@ mod tests {
             role: "voter".into(),
             lag,
             quarantined: None,
+            unclean: false,
         };
         let seen = |other: PeerRow| {
             let stores = vec![

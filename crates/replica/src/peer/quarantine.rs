@@ -161,7 +161,7 @@ impl<L: LogStore> Peer<L> {
 
     /// Returns whether nothing more is handed out.
     pub(super) fn is_withholding(&self) -> bool {
-        self.handed.saturating_add(1) >= self.withheld_from()
+        self.handed.saturating_add(1) >= self.withheld_from() || self.misses_committed()
     }
 
     /// Shows committed entries that are not handed out. Returns whether there are more.

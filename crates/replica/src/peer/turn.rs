@@ -30,7 +30,7 @@ impl<L: LogStore> Peer<L> {
         self.want_snapshot(out);
         let shows_more = self.show_withheld(out);
         if let Some(error) = self.raw.store().take_failure() {
-            return Err(Fatal::Log(error));
+            self.read_failed(error, out)?;
         }
         Ok(match self.raw.has_ready() {
             _ if shows_more => Turned::HasMore,
@@ -260,6 +260,10 @@ impl<L: LogStore> Peer<L> {
     }
 
     fn send(&self, messages: Vec<Message>, out: &mut Outbox) {
+        if self.is_unclean {
+            // What was under way when the damage was found vouches for nothing any more.
+            return;
+        }
         for mut message in messages {
             let Some(to) = self.store_of(message.to) else { continue };
             if message.get_msg_type() == MessageType::MsgTimeoutNow {

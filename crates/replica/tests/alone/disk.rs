@@ -1,7 +1,7 @@
 //! An in-memory log engine whose content survives the simulated crashes.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use steelyard_replica::eraftpb::Entry;
@@ -24,6 +24,8 @@ impl RegionLog {
 #[derive(Clone, Default)]
 pub struct Disk {
     pub regions: Rc<RefCell<BTreeMap<RegionId, RegionLog>>>,
+    /// Entries that fail their checksum.
+    pub damaged: Rc<RefCell<BTreeSet<(RegionId, LogIndex)>>>,
 }
 
 impl Disk {
@@ -90,12 +92,19 @@ impl LogStore for Disk {
     fn term(&self, region: RegionId, index: LogIndex) -> Result<Term, LogError> {
         self.with(region, |log| {
             let kept = (index == log.truncated.0).then_some(log.truncated.1);
-            kept.or_else(|| log.entries.get(&index).map(|entry| entry.term))
-                .ok_or_else(|| LogError { region, reason: format!("no term of {index}") })
+            kept.or_else(|| log.entries.get(&index).map(|entry| entry.term)).ok_or_else(|| LogError {
+                region,
+                reason: format!("no term of {index}"),
+                damaged: None,
+            })
         })
     }
 
     fn entries(&self, region: RegionId, low: u64, high: u64, max: u64) -> Result<Vec<Entry>, LogError> {
+        if let Some(&(_, index)) = self.damaged.borrow().range((region, low)..(region, high)).next() {
+            let reason = format!("entry {index} is damaged");
+            return Err(LogError { region, reason, damaged: Some((index, index)) });
+        }
         self.with(region, |log| {
             let mut bytes = 0;
             let found = log.entries.range(low..high).map(|(_, entry)| entry.clone());

@@ -139,6 +139,9 @@ pub struct PeerRow {
     /// Why it is quarantined: entry, change, rows or damage.
     #[serde(default)]
     pub quarantined: Option<String>,
+    /// True if its store says that it takes no part, because it may have forgotten writes.
+    #[serde(default)]
+    pub unclean: bool,
 }
 
 /// A quarantined peer.

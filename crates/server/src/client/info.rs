@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use node::unsynced::Damaged;
 use resp::Reply;
 
 use crate::resident::resident_bytes;
@@ -93,6 +94,11 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             let unsynced = &store.unsynced;
             field("acknowledges_unsynced", &u8::from(unsynced.acknowledges_unsynced()));
             field("unclean_peers", &unsynced.unclean().len());
+            let damaged = unsynced.damaged();
+            field("damaged_peers", &damaged.len());
+            for (region, Damaged { peer, first, .. }) in &damaged {
+                field(&format!("damaged_region_{region}"), &format!("peer={peer},first_lost={first}"));
+            }
             field("accepted_losses", &unsynced.accepted());
             field("incomplete_regions", &unsynced.incomplete().len());
             for region in unsynced.incomplete() {

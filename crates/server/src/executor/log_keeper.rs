@@ -14,6 +14,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(250);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// The minimum interval of recycling. Each time looks at all regions, however often they are
 /// truncated.
+const DAMAGE_PERIOD: Duration = Duration::from_millis(500);
 const RECYCLE_PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs until the store stops.
@@ -22,6 +23,7 @@ pub fn run(parts: Parts, log: RaftLog) {
     let mut try_at = Instant::now();
     while !parts.ends.is_stopping() {
         log.await_work(LOOK_PERIOD);
+        record_damage(&parts);
         if Instant::now() >= try_at {
             try_at = Instant::now() + recycle(&parts, &log);
             prepare(&parts, &log);
@@ -51,6 +53,18 @@ fn prepare(parts: &Parts, log: &RaftLog) {
 }
 
 /// Recycles segments. Returns the time to wait before the next attempt.
+/// Records which peers are unclean by damage that was found, and then silences them.
+fn record_damage(parts: &Parts) {
+    match parts.unsynced.record_found() {
+        Ok(regions) => {
+            for region in regions {
+                let _ = parts.worker.send(ToWorker::Input(Input::Damaged { region }));
+            }
+        }
+        Err(error) => parts.ends.fatal(&format!("damage to the Raft log cannot be recorded: {error}")),
+    }
+}
+
 fn recycle(parts: &Parts, log: &RaftLog) -> Duration {
     match log.recycle() {
         Ok(pinned) => {
@@ -64,6 +78,12 @@ fn recycle(parts: &Parts, log: &RaftLog) -> Duration {
             parts.disk.set_full();
             tracing::warn!(%reason, "no space to recycle the Raft log: tried again later");
             RETRY_PERIOD
+        }
+        // A flush makes the entries unneeded, or the peer falls silent and its log is given up.
+        Err(error @ LogError::Damaged { region, first, last, .. }) => {
+            let error = replica::LogError { region, reason: error.to_string(), damaged: Some((first, last)) };
+            let _ = parts.worker.send(ToWorker::Input(Input::DamageFound(error)));
+            DAMAGE_PERIOD
         }
         Err(error) => parts.ends.fatal(&format!("the Raft log cannot be recycled: {error}")),
     }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use node::{Effect, Input, Messages, Moment, Outcome, Shard, Submit};
-use raftlog::RaftLog;
+use raftlog::{LogError, RaftLog};
 use replica::Input as RaftInput;
-use types::{RegionId, StoreId};
+use types::{LogIndex, RegionId, StoreId};
 
 use super::batches::BatchSender;
 use super::dropped::Dropped;
@@ -23,6 +23,7 @@ use crate::clock;
 use crate::loops::{Asker, Outcomes, PartId, Reader, ToWorker};
 use crate::snapshot::SnapshotService;
 use crate::transport::frame::Lane;
+use crate::unsynced::Damage;
 
 /// The interval at which deadlines are checked and the state of led regions is published.
 const EXPIRY_PERIOD: Duration = Duration::from_millis(100);
@@ -244,10 +245,38 @@ impl RegionWorker {
             Effect::Transferred { region, to, is_done: false } => {
                 tracing::info!(region, to, "leadership stays: the target did not take over in time");
             }
+            Effect::Damaged { region, first, executed: true, reason, .. } => {
+                self.parts.metrics.log_damages.inc();
+                tracing::error!(
+                    region,
+                    first,
+                    reason,
+                    "entries in the log are damaged. They are executed, so nothing is lost: the rows are flushed, \
+                     and the entries dropped. Check the device; see OPERATING.md (Damage in the log)"
+                );
+            }
+            Effect::Damaged { region, peer, first, executed: false, reason } => {
+                self.parts.metrics.log_damages.inc();
+                self.parts.unsynced.report(Damage { region, peer, first, reason });
+            }
+            Effect::GiveUpLog { region, first } => self.give_up_log(region, first),
             Effect::Dropped { region, from, reason } => {
                 self.parts.metrics.raft_messages_refused.inc();
                 self.dropped.note(region, from, reason, Instant::now());
             }
+        }
+    }
+
+    /// Drops the damaged part of a silent peer's log. This thread waits for a sync, once for each
+    /// such peer, so that no other peer of the region can come in between.
+    fn give_up_log(&self, region: RegionId, first: LogIndex) {
+        match self.log.give_up(region, first) {
+            Ok(()) => tracing::info!(region, first, "the damaged part of a silent peer's log is dropped"),
+            // The next attempt to recycle the log asks again.
+            Err(LogError::NoSpace(reason)) => {
+                tracing::warn!(region, reason, "no space to drop a damaged log");
+            }
+            Err(error) => self.parts.ends.fatal(&format!("the Raft log cannot be written: {error}")),
         }
     }
 

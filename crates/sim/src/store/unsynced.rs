@@ -12,6 +12,7 @@ use types::{PeerRole, RegionDescriptor, StoreId, META_REGION};
 use crate::clock::SECOND;
 use crate::rng::Rng;
 use crate::run::newest;
+use crate::store::Process;
 use crate::world::{Work, World};
 
 /// The time at which a store syncs entries that need no sync before they are acknowledged.
@@ -106,23 +107,32 @@ impl World {
                 || newest.values().all(|region| self.has_majority(region, |store| store == id)))
     }
 
-    /// Returns true if the store runs, and its peer of the region is unclean.
+    /// Returns true if the store's peer of the region is unclean.
     pub(super) fn is_unclean(&self, region: &RegionDescriptor, id: StoreId) -> bool {
-        let process = self.stores.get(&id).and_then(|store| store.process.as_ref());
-        let number = region.peer_on(id).map(|peer| peer.id);
-        process.is_some_and(|process| {
-            number.is_some() && process.shard.unclean().get(&region.id).copied() == number
-        })
+        let (Some(store), Some(peer)) = (self.stores.get(&id), region.peer_on(id)) else { return false };
+        let is_listed = store.mark.damaged.get(&region.id).is_some_and(|damaged| damaged.peer == peer.id);
+        let is_silent = |process: &Process| process.shard.unclean().get(&region.id).copied() == Some(peer.id);
+        is_listed || store.process.as_ref().is_some_and(is_silent)
+    }
+
+    /// Returns true if a majority of the region's voters is left without this store's peer.
+    pub(super) fn has_majority_besides(&self, region: &RegionDescriptor, id: StoreId) -> bool {
+        self.has_majority_of(region, |store| store != id)
     }
 
     /// Returns true if a majority of the region's voters is clean and on stores that are neither
     /// lost nor `left_out`. In a joint configuration both sets of voters need such a majority.
     pub(crate) fn has_majority(&self, region: &RegionDescriptor, left_out: impl Fn(StoreId) -> bool) -> bool {
+        self.has_majority_of(region, |id| region.id == META_REGION || !left_out(id))
+    }
+
+    fn has_majority_of(&self, region: &RegionDescriptor, is_counted: impl Fn(StoreId) -> bool) -> bool {
         let is_there = |id: StoreId| {
             let store = self.stores.get(&id).filter(|store| !store.is_lost);
-            store.is_some() && !self.is_unclean(region, id)
+            let is_whole = store.is_some_and(|store| !store.durable.disk.is_wounded(region.id));
+            is_whole && !self.is_unclean(region, id)
         };
-        let counts = |id: StoreId| is_there(id) && (region.id == META_REGION || !left_out(id));
+        let counts = |id: StoreId| is_there(id) && is_counted(id);
         let old =
             region.peers.iter().filter(|peer| matches!(peer.role, PeerRole::Voter | PeerRole::Outgoing));
         let old: Vec<StoreId> = old.map(|peer| peer.store).collect();

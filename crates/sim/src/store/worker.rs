@@ -215,6 +215,11 @@ impl World {
             Effect::ChangeRefused { .. } => {}
             Effect::Transferred { is_done: true, .. } => self.tally.transfers += 1,
             Effect::Transferred { is_done: false, .. } => self.tally.transfers_aborted += 1,
+            Effect::Damaged { region, peer, first, executed, .. } => {
+                self.found_damage(id, (region, peer), first, executed);
+            }
+            // The simulated log is not recycled.
+            Effect::GiveUpLog { .. } => {}
             Effect::Dropped { region, from, reason } => {
                 // All stores are correct, so no message may be dropped.
                 let what = format!("store {id} drops what {from} sent of region {region}: {reason}");

@@ -64,6 +64,7 @@ mod tests {
             role: "voter".into(),
             lag: Some(0),
             quarantined: None,
+            unclean: false,
         };
         RegionRow {
             id: 1,

@@ -193,8 +193,14 @@ fn store(id: u64, device: &str) -> StoreRow {
 }
 
 fn region(id: u64, slots: (u16, u16), stores: [u64; 3]) -> RegionRow {
-    let peer =
-        |store: u64| PeerRow { store, id: store + 1, role: "voter".into(), lag: Some(0), quarantined: None };
+    let peer = |store: u64| PeerRow {
+        store,
+        id: store + 1,
+        role: "voter".into(),
+        lag: Some(0),
+        quarantined: None,
+        unclean: false,
+    };
     RegionRow {
         id,
         first_slot: Some(slots.0),

@@ -13,6 +13,7 @@ mod failover;
 mod hangs;
 mod identity;
 mod large_values;
+mod log_damage;
 mod partitions;
 mod power;
 mod recycling;

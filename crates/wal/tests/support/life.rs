@@ -70,6 +70,7 @@ struct Life {
 impl Life {
     fn open(disk: &MemoryDisk) -> Result<Life, LogError> {
         let found = recover(disk, SECRET)?;
+        assert!(found.losses.is_empty(), "a loss of power is no damage: {:?}", found.losses);
         let index = Cell::default();
         let cuts = u64::from(found.cut.is_some());
         let (log, first) = Appender::new(disk.clone(), SECRET, SIZES, index.clone(), found)?;
