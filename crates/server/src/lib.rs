@@ -30,7 +30,6 @@ mod cluster_state;
 mod config;
 mod connections;
 mod cpu;
-
 mod datadir;
 mod device_waits;
 mod disk;

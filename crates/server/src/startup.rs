@@ -36,7 +36,7 @@ use crate::store::{Found, Store};
 use crate::transport;
 use crate::{
     admin, capability, checking, clock, expiry, heartbeat, inbound, joining, membership, recovery, resident,
-    stopping, unsynced,
+    row_damage, stopping, unsynced,
 };
 
 /// The time for answers to reach other stores at the end.
