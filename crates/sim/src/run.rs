@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use cluster::Layout;
+use node::damage::EVERY_PEER;
 use types::{Peer, PeerRole, RegionDescriptor, RegionId, StoreId};
+use wal::PeerLifecycle;
 
 use crate::absence::give_past;
 use crate::client::Client;
@@ -324,6 +326,13 @@ fn left_behind(world: &World, process: &Process) -> (Vec<RegionId>, bool) {
     (left, has_held)
 }
 
+/// Returns true if damage has hidden which peer of the region the store had. It takes none any more,
+/// until an operator empties it.
+fn is_barred(store: &Store, region: RegionId) -> bool {
+    let lives = store.durable.disk.lives();
+    lives.contains(&(region, PeerLifecycle::Tombstone { peer: EVERY_PEER }))
+}
+
 /// Describes what is not yet in its final state. In the end every region's peers exist, agree and
 /// have applied everything, and no other store has any of its data.
 fn unsettled(world: &World) -> Option<String> {
@@ -350,6 +359,7 @@ fn unsettled(world: &World) -> Option<String> {
             match (descriptor.has_peer_on(id), status) {
                 (false, None) => {}
                 (false, Some(_)) => return Some(format!("store {id} has a peer of region {region}")),
+                (true, None) if is_barred(store, region) => {}
                 (true, None) => return Some(format!("store {id} has no peer of region {region}")),
                 (true, Some(status)) if status.is_quarantined => {
                     return Some(format!("store {id} is quarantined in region {region}"))

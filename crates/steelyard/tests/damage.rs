@@ -3,9 +3,7 @@
 mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::fs;
 
 use resp::Reply;
 use serde_json::{json, Value};
@@ -40,20 +38,6 @@ fn fill(stores: &Stores) {
     }
 }
 
-/// Flips a bit in the middle of the store's largest row file, while the store is down.
-fn damage(store: &Store) -> PathBuf {
-    let files =
-        fs::read_dir(store.dir.join("rows")).expect("rows").map(|entry| entry.expect("an entry").path());
-    let tables = files.filter(|path| path.extension().is_some_and(|of| of == "sst"));
-    let size = |path: &PathBuf| fs::metadata(path).expect("a file").len();
-    let largest = tables.max_by_key(size).expect("rows were flushed");
-    let file = OpenOptions::new().read(true).write(true).open(&largest).expect("a file to damage");
-    let (at, mut byte) = (size(&largest) / 2, [0]);
-    file.read_exact_at(&mut byte, at).expect("within the file");
-    file.write_all_at(&[byte[0] ^ 4], at).expect("written");
-    largest
-}
-
 /// Returns the peer's number in each region on the store, as store `asked` says.
 fn numbers(stores: &Stores, asked: usize, on: u64) -> Option<BTreeMap<u64, u64>> {
     let rows = stores.all[asked].regions()?;
@@ -84,7 +68,7 @@ fn a_damaged_row_file_costs_a_store_the_regions_that_it_touches() {
     let before = numbers(&stores, 0, victim as u64).expect("the regions are told");
     assert_eq!(before.len(), usize::from(REGIONS) + 1, "with the meta region");
     stores.all[victim].kill();
-    let file = damage(&stores.all[victim]);
+    let file = stores.all[victim].damage_rows(0).expect("rows were flushed");
     stores.all[victim].restart();
     let pid = stores.all[victim].pid();
     // A check reads all rows of a region.
@@ -133,7 +117,7 @@ fn a_store_without_others_says_what_a_damaged_row_file_took_and_serves_the_rest(
     let mut stores = Stores::start(&plan(1));
     fill(&stores);
     assert!(stores.all[0].terminate().success());
-    damage(&stores.all[0]);
+    stores.all[0].damage_rows(0).expect("rows were flushed");
     stores.all[0].restart();
     let client = stores.all[0].client;
     let is_cut_out = |stores: &Stores| stores.all[0].log_text().contains("the damaged files are cut out");

@@ -17,7 +17,7 @@ const REPLACED: Duration = Duration::from_secs(60);
 
 /// The content of a section of the log.
 #[derive(Clone, Debug)]
-struct Section {
+pub struct Section {
     path: PathBuf,
     at: u64,
     length: u64,
@@ -68,7 +68,7 @@ fn sections(store: &Store) -> Vec<Section> {
 }
 
 /// Flips a bit in the middle of a section.
-fn flip(section: &Section) {
+pub fn flip(section: &Section) {
     let file = OpenOptions::new().read(true).write(true).open(&section.path).expect("a segment");
     let at = section.at + section.length / 2;
     let mut byte = [0];
@@ -77,7 +77,7 @@ fn flip(section: &Section) {
 }
 
 /// Returns the region's entries in a store's log.
-fn entries(store: &Store, region: u64) -> Vec<Section> {
+pub fn entries(store: &Store, region: u64) -> Vec<Section> {
     let is_of = |section: &Section| section.region == region && section.kind == ENTRIES;
     sections(store).into_iter().filter(is_of).collect()
 }

@@ -9,6 +9,7 @@ mod churn;
 mod clocks;
 mod disk;
 mod disks;
+mod endurance;
 mod failover;
 mod hangs;
 mod identity;

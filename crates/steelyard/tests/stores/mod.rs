@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard};
@@ -426,6 +427,21 @@ impl Store {
     /// Changes flags for the next start.
     pub fn change(&mut self, changes: &[(&str, &str)]) {
         self.arguments = self.arguments_with(changes);
+    }
+
+    /// Flips a bit in the middle of the store's largest row file, if that has more than `least`
+    /// bytes. Returns its path. The store must be down.
+    pub fn damage_rows(&self, least: u64) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(self.dir.join("rows")).ok()?.filter_map(Result::ok);
+        let tables =
+            entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|of| of == "sst"));
+        let size = |path: &PathBuf| std::fs::metadata(path).map_or(0, |file| file.len());
+        let largest = tables.max_by_key(size).filter(|path| size(path) > least)?;
+        let file = File::options().read(true).write(true).open(&largest).expect("a file to damage");
+        let (at, mut byte) = (size(&largest) / 2, [0]);
+        file.read_exact_at(&mut byte, at).expect("within the file");
+        file.write_all_at(&[byte[0] ^ 4], at).expect("written");
+        Some(largest)
     }
 
     pub fn log_text(&self) -> String {
