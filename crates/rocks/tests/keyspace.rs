@@ -180,7 +180,7 @@ fn what_a_crash_leaves_is_a_prefix_of_the_write_sets() {
 }
 
 #[test]
-fn a_second_opener_is_refused_and_damage_is_called_corruption() {
+fn a_second_opener_is_refused_and_damage_is_told_from_other_errors() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     assert!(matches!(Keyspace::open(dir.path(), &small()), Err(StorageError::Engine(_))));
@@ -197,8 +197,8 @@ fn a_second_opener_is_refused_and_damage_is_called_corruption() {
     std::fs::write(&table, bytes).unwrap();
     let db = open(dir.path());
     let visit = &mut |_: &[u8], _: &[u8]| ControlFlow::Continue(());
-    assert!(matches!(db.scan(b"r", b"s", visit), Err(StorageError::Engine(_))));
-    assert!(matches!(db.get(b"r00000"), Err(StorageError::Engine(_))));
+    assert!(matches!(db.scan(b"r", b"s", visit), Err(StorageError::Damaged(_))));
+    assert!(matches!(db.get(b"r00000"), Err(StorageError::Damaged(_))));
 }
 
 #[test]
