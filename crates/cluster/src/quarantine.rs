@@ -2,7 +2,8 @@
 //! says how to go on.
 //!
 //! ```text
-//! quarantine: index, cause u8 (0 entry, 1 change, 2 rows, 3 damage), read_only u8 (0 or 1), what, error
+//! quarantine: index, cause u8 (0 entry, 1 change, 2 rows, 3 damage), read_only u8 (0 or 1),
+//!   what, error
 //! mark: version u8 = 1 | count, then for each: skipped index | u8 (0 or 1), with 1: quarantine
 //! ```
 //!

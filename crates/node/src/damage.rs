@@ -1,4 +1,4 @@
-//! What a start does with the peers whose log is damaged.
+//! The steps of a start for peers whose log is damaged.
 //!
 //! A damaged section of the log names its region. Only that region's peer is touched. If the
 //! missing entries are all in the rows, and every later one is whole, the peer lost nothing that it
@@ -25,7 +25,7 @@ use crate::unsynced::Damaged;
 /// peer on this store again.
 pub const EVERY_PEER: PeerId = PeerId::MAX;
 
-/// What a start found of damage, and what follows from it.
+/// The damage that a start found, and what follows from it.
 #[derive(Clone, Debug, Default)]
 pub struct Damages {
     /// The peers that are unclean from now on. This must be durable before `repairs` are written.

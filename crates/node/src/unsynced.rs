@@ -43,21 +43,21 @@ pub struct Mark {
     /// The peers that may have forgotten entries that they acknowledged. A later peer of the same
     /// region has another number and is not unclean.
     pub unclean: BTreeMap<RegionId, PeerId>,
-    /// What damage to the log took of those unclean peers that it made so. The others are unclean
-    /// since a crash of the machine.
+    /// The losses of those peers that are unclean because the log is damaged. The others are
+    /// unclean since a crash of the machine.
     #[serde(default)]
     pub damaged: BTreeMap<RegionId, Damaged>,
     /// The losses that an operator has accepted, oldest first.
     pub accepted: Vec<Accepted>,
 }
 
-/// What damage to the log took of a peer.
+/// The loss of a peer whose log is damaged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damaged {
     pub peer: PeerId,
     /// The first index that cannot be read or may be missing.
     pub first: LogIndex,
-    /// Where in the log the damage is, for people.
+    /// The place of the damage in the log, for people.
     pub place: String,
 }
 

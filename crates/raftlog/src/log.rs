@@ -52,7 +52,7 @@ struct Shared {
     secret: Secret,
     index: LockedIndex,
     writer: Mutex<Appender<Files, LockedIndex>>,
-    /// What damaged sections took, until the log is repaired.
+    /// The losses by damaged sections, until the log is repaired.
     losses: Mutex<BTreeMap<RegionId, Loss>>,
     /// The mark of the first needed block. The recycling thread locks it before `writer`.
     first: Mutex<Mark>,

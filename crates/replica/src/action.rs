@@ -26,13 +26,13 @@ pub struct PeerSeed {
     /// The region whose split made this one, and the entry of the split. That entry is known to be
     /// committed.
     pub parent: Option<(RegionId, LogIndex)>,
-    /// Why the peer may have forgotten entries, a term or a vote that it had acknowledged. An unclean
-    /// peer takes no part in consensus until its number is removed from the region or
-    /// `Input::AcceptLoss` arrives.
+    /// The reason why the peer may have forgotten entries, a term or a vote that it had
+    /// acknowledged. An unclean peer takes no part in consensus until its number is removed from
+    /// the region or `Input::AcceptLoss` arrives.
     pub unclean: Unclean,
 }
 
-/// Whether a peer may have forgotten what it had acknowledged, and why.
+/// The reason why a peer may have forgotten what it had acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unclean {
     #[default]
@@ -325,8 +325,8 @@ pub enum Action {
         peer: PeerId,
     },
     /// Entries of the region's log fail their checksum. If they are `executed`, a flush of the rows
-    /// makes them unneeded, and nothing is lost. Otherwise it must be recorded durably that the peer
-    /// is unclean, and then `Input::Damaged` follows.
+    /// makes them unneeded, and nothing is lost. Otherwise it must be recorded durably that the
+    /// peer is unclean, and then `Input::Damaged` follows.
     Damaged {
         region: RegionId,
         peer: PeerId,

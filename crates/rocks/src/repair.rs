@@ -172,7 +172,7 @@ impl Damage {
     }
 }
 
-/// What cannot be read.
+/// The rows that cannot be read.
 struct Found<'a> {
     rows: &'a Keyspace,
     lost: BTreeSet<Slot>,

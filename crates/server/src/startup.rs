@@ -50,7 +50,7 @@ const HEARTBEAT_TICKS: u32 = 3;
 /// The idle time in ticks after which a region hibernates: 3 s.
 const HIBERNATE_TICKS: u32 = 60;
 
-/// What is to follow when a store has ended.
+/// The step that follows when a store has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Stopped,

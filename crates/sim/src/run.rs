@@ -326,8 +326,8 @@ fn left_behind(world: &World, process: &Process) -> (Vec<RegionId>, bool) {
     (left, has_held)
 }
 
-/// Returns true if damage has hidden which peer of the region the store had. It takes none any more,
-/// until an operator empties it.
+/// Returns true if damage has hidden which peer of the region the store had. It takes none any
+/// more, until an operator empties it.
 fn is_barred(store: &Store, region: RegionId) -> bool {
     let lives = store.durable.disk.lives();
     lives.contains(&(region, PeerLifecycle::Tombstone { peer: EVERY_PEER }))
@@ -360,7 +360,10 @@ fn unsettled(world: &World) -> Option<String> {
                 (false, None) => {}
                 (false, Some(_)) => return Some(format!("store {id} has a peer of region {region}")),
                 (true, None) if is_barred(store, region) => {}
-                (true, None) => return Some(format!("store {id} has no peer of region {region}")),
+                (true, None) => {
+                    let life = store.durable.disk.lives().into_iter().find(|(of, _)| *of == region);
+                    return Some(format!("store {id} has no peer of region {region}, {life:?}"));
+                }
                 (true, Some(status)) if status.is_quarantined => {
                     return Some(format!("store {id} is quarantined in region {region}"))
                 }

@@ -1,4 +1,4 @@
-//! What a start makes of a damaged log, over the simulated disk and rows.
+//! A start with a damaged log, over the simulated disk and rows.
 
 use std::collections::BTreeMap;
 

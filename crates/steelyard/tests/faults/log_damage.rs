@@ -1,5 +1,5 @@
-//! Bits flip in the contents of Raft logs at rest. The damage costs the regions that it touches, not
-//! the store.
+//! Bits flip in the contents of Raft logs at rest. The damage costs the regions that it touches,
+//! not the store.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! What damaged sections take of the regions' logs.
+//! Losses of the regions' logs by damaged sections.
 //!
 //! A damaged section names its region and its kind in its head, and nothing else is known of it. A
 //! damaged section of entries may have replaced any entries before it. So the runs before it are
@@ -25,10 +25,10 @@ pub struct Span {
     pub term: Term,
 }
 
-/// What is missing of a region's log, or of what the log says of the region's peer.
+/// The part that is missing of a region's log, or of what the log says of the region's peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// Where in the log the first damaged section is, for people.
+    /// The place of the first damaged section in the log, for people.
     pub place: String,
     pub truncated: LogState,
     /// The last hard state that could be read.
