@@ -69,7 +69,8 @@ pub(crate) fn judge(loss: &Loss, applied: (LogIndex, Term), is_alone: bool) -> V
             index <= last.last && term_at(after, index) == Some(term)
         }
         (Some(first), _) => first.first == index + 1,
-        (None, _) => false,
+        // Everything is truncated, and so it is in the rows.
+        (None, _) => index >= loss.truncated.truncated_index,
     };
     let is_in_rows = loss.has_gap && loss.after.as_ref().is_some_and(is_whole_after);
     if is_in_rows && !loss.promise && !loss.life {
@@ -161,6 +162,7 @@ mod tests {
         let harmless = |index, term| Verdict::Harmless(vec![Record::Truncated(state(index, term))]);
         assert_eq!(judge(&loss(after()), (30, 3), false), harmless(30, 3), "the rows end just before");
         assert_eq!(judge(&loss(after()), (36, 4), false), harmless(36, 4));
+        assert_eq!(judge(&loss(Some(Vec::new())), (25, 3), false), harmless(25, 3), "all is truncated");
         let is_unclean =
             |loss: &Loss, applied| matches!(judge(loss, applied, false), Verdict::Unclean { .. });
         assert!(is_unclean(&loss(after()), (29, 3)), "entry 30 is lost");

@@ -177,8 +177,8 @@ impl Index {
                 if state.truncated_index >= of.truncated.truncated_index {
                     (of.truncated, of.truncated_at) = (*state, sequence);
                     of.drop_through(state.truncated_index);
-                    if let Some(before) = of.damage.as_mut().and_then(|damage| damage.before.as_mut()) {
-                        drop_through(before, state.truncated_index);
+                    if let Some(damage) = &mut of.damage {
+                        damage.truncated_through(state.truncated_index);
                     }
                     self.pending.remove(&region);
                 }
@@ -195,7 +195,7 @@ impl Index {
             Record::Cut(index) => {
                 let of = self.regions.entry(region).or_default();
                 if let Some(damage) = &mut of.damage {
-                    damage.is_end_known = true;
+                    (damage.is_end_known, damage.takes_begin) = (true, false);
                     of.runs = damage.before.take().unwrap_or_else(|| std::mem::take(&mut of.runs));
                 }
                 of.cut_from(index + 1);

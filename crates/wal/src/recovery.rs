@@ -61,8 +61,8 @@ pub struct Recovered {
     pub unproven: Vec<(Position, u64)>,
     /// The hard states whose commit index was lowered, so that they differ from what the log holds.
     pub corrected: Vec<(RegionId, HardState)>,
-    /// The losses by damaged sections, by region. These regions' logs must be repaired before they are
-    /// used; see [`Appender::repair`](crate::Appender::repair).
+    /// The losses by damaged sections, by region. These regions' logs must be repaired before they
+    /// are used; see [`Appender::repair`](crate::Appender::repair).
     pub losses: BTreeMap<RegionId, Loss>,
 }
 

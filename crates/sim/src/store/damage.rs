@@ -2,8 +2,8 @@
 //!
 //! In a sixth of the seeds, sections of the logs are damaged now and then: at a start, and while a
 //! store runs. The region's other voters must still be able to elect a leader without the store,
-//! for otherwise the region waits for an operator. As long as damaged peers take no part, no entry is
-//! lost.
+//! for otherwise the region waits for an operator. As long as damaged peers take no part, no entry
+//! is lost.
 
 use node::unsynced::Damaged;
 use replica::Input;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use replica::HardState;
 use types::{LogIndex, RegionId, Term};
 
-use super::{cut_from, Index, RegionIndex, Run};
+use super::{cut_from, drop_through, Index, RegionIndex, Run};
 use crate::block::Place;
 use crate::error::{LogError, Result};
 use crate::layout::Kind;
@@ -39,8 +39,9 @@ pub struct Loss {
     pub before: Vec<Span>,
     /// True if entries are missing.
     pub has_gap: bool,
-    /// The entries behind the last missing one to the end of the log, contiguous. `None` if the end
-    /// is not known, because it may be among the missing entries.
+    /// The entries behind the last missing one to the end of the log, contiguous; empty if all of
+    /// the log is truncated, and it is not known where. `None` if the end is not known, because it
+    /// may be among the missing entries.
     pub after: Option<Vec<Span>>,
     /// True if a later term or vote may be missing.
     pub promise: bool,
@@ -63,10 +64,20 @@ pub(super) struct Damage {
     pub before: Option<VecDeque<Run>>,
     /// True if the last entry of the log is not a damaged one.
     pub is_end_known: bool,
+    /// True if a later truncation than the known one may be damaged.
+    pub takes_begin: bool,
     pub takes_promise: bool,
 }
 
 impl Damage {
+    /// A truncation was written after the damage.
+    pub fn truncated_through(&mut self, index: LogIndex) {
+        self.takes_begin = false;
+        if let Some(before) = &mut self.before {
+            drop_through(before, index);
+        }
+    }
+
     /// Entries from `first` on were written after the damaged ones.
     pub fn replaced_from(&mut self, first: LogIndex) {
         self.is_end_known = true;
@@ -78,7 +89,8 @@ impl Damage {
 
 impl RegionIndex {
     fn damage(&mut self, place: Place) -> &mut Damage {
-        let new = || Damage { place, before: None, is_end_known: true, takes_promise: false };
+        let new =
+            || Damage { place, before: None, is_end_known: true, takes_begin: false, takes_promise: false };
         self.damage.get_or_insert_with(new)
     }
 
@@ -86,7 +98,9 @@ impl RegionIndex {
     fn loss(&self, damage: &Damage) -> Option<Loss> {
         let begin = self.truncated.truncated_index + 1;
         let is_contiguous = spans_from(&self.runs, begin).1;
-        let has_gap = !(is_contiguous && damage.is_end_known);
+        // Without entries, the last truncated one is the end of the log.
+        let has_end = damage.is_end_known && !(damage.takes_begin && self.runs.is_empty());
+        let has_gap = !(is_contiguous && has_end);
         if !has_gap && !damage.takes_promise {
             return None;
         }
@@ -154,8 +168,11 @@ impl Index {
                 damage.is_end_known = false;
                 damage.before.get_or_insert(runs);
             }
-            // Carried entries are copies. If the originals are gone, there is a gap.
-            Kind::Carried | Kind::Truncated => drop(self.regions.entry(region).or_default().damage(place)),
+            // Carried entries are copies. If the originals are gone, there is a gap, or the end of
+            // the log is missing.
+            Kind::Carried => self.regions.entry(region).or_default().damage(place).is_end_known = false,
+            // If entries are truncated that the log still has, it is longer.
+            Kind::Truncated => self.regions.entry(region).or_default().damage(place).takes_begin = true,
             Kind::HardState => self.regions.entry(region).or_default().damage(place).takes_promise = true,
             Kind::Begun => {
                 let of = self.regions.entry(region).or_default();
@@ -231,5 +248,95 @@ impl Index {
             }
         }
         corrected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Update;
+    use crate::records::Record;
+
+    fn place(sequence: u64) -> Place {
+        Place { segment: 0, offset: sequence * 512, length: 9, sequence }
+    }
+
+    fn entries(first: LogIndex, count: u32, sequence: u64, is_carried: bool) -> Update {
+        Update::Entries { region: 1, first, term: 2, count, place: place(sequence), is_carried }
+    }
+
+    fn damaged(kind: Kind, sequence: u64) -> Update {
+        Update::Damaged { region: 1, kind, place: place(sequence) }
+    }
+
+    fn truncated(index: LogIndex, sequence: u64) -> Update {
+        let record = Record::Truncated(LogState { truncated_index: index, truncated_term: 2 });
+        Update::Record { region: 1, record, sequence }
+    }
+
+    fn hard_state(sequence: u64) -> Update {
+        let record = Record::HardState(HardState { term: 2, vote: None, commit: 1 });
+        Update::Record { region: 1, record, sequence }
+    }
+
+    fn span(first: LogIndex, last: LogIndex) -> Span {
+        Span { first, last, term: 2 }
+    }
+
+    /// Returns the last index before the gap, and what is behind it; `None` if nothing is lost.
+    fn gap(updates: &[Update]) -> Option<(LogIndex, Option<Vec<Span>>)> {
+        let mut index = Index::default();
+        updates.iter().for_each(|update| index.apply(update));
+        let losses = index.losses().unwrap();
+        losses.get(&1).filter(|loss| loss.has_gap).map(|loss| (loss.whole_through(), loss.after.clone()))
+    }
+
+    #[test]
+    fn damaged_entries_matter_unless_later_sections_are_the_whole_log() {
+        let begin = || [entries(1, 5, 1, false), damaged(Kind::Entries, 2)];
+        assert_eq!(gap(&begin()), Some((5, None)));
+        let then = |rest: &[Update]| gap(&[&begin(), rest].concat());
+        assert_eq!(then(&[entries(9, 2, 3, false)]), Some((5, Some(vec![span(9, 10)]))));
+        assert_eq!(then(&[entries(6, 2, 3, false)]), Some((5, Some(vec![span(6, 7)]))), "5 may be replaced");
+        assert_eq!(then(&[entries(3, 2, 3, false)]), Some((2, Some(vec![span(3, 4)]))));
+        assert_eq!(then(&[entries(9, 2, 3, false), truncated(8, 4)]), None);
+        assert_eq!(then(&[entries(1, 9, 3, false)]), None);
+        assert_eq!(then(&[entries(1, 5, 3, true)]), Some((5, None)), "copies say nothing of the end");
+        let carried = [entries(2, 4, 3, true), entries(9, 1, 4, false), truncated(1, 5)];
+        assert_eq!(then(&carried), Some((5, Some(vec![span(9, 9)]))));
+    }
+
+    #[test]
+    fn a_damaged_copy_takes_the_end_of_the_log_unless_entries_follow() {
+        assert_eq!(gap(&[damaged(Kind::Carried, 2)]), Some((0, None)));
+        assert_eq!(gap(&[damaged(Kind::Carried, 2), truncated(4, 3)]), Some((4, None)));
+        let follows = [damaged(Kind::Carried, 2), entries(7, 2, 3, false), truncated(4, 4)];
+        assert_eq!(gap(&follows), Some((4, Some(vec![span(7, 8)]))));
+        let whole = [entries(1, 5, 1, false), damaged(Kind::Carried, 2), entries(6, 2, 3, false)];
+        assert_eq!(gap(&whole), None, "the originals are there");
+    }
+
+    #[test]
+    fn without_a_truncation_the_log_is_longer_or_its_end_is_that_of_the_rows() {
+        assert_eq!(gap(&[entries(1, 5, 1, false), damaged(Kind::Truncated, 2)]), None);
+        assert_eq!(
+            gap(&[entries(4, 2, 1, false), damaged(Kind::Truncated, 2)]),
+            Some((0, Some(vec![span(4, 5)])))
+        );
+        assert_eq!(gap(&[truncated(3, 1), damaged(Kind::Truncated, 2)]), Some((3, Some(Vec::new()))));
+        assert_eq!(gap(&[damaged(Kind::Truncated, 1), truncated(9, 2)]), None);
+    }
+
+    #[test]
+    fn a_lost_beginning_takes_the_vote_and_a_later_hard_state_gives_it_back() {
+        let promise = |updates: &[Update]| {
+            let mut index = Index::default();
+            updates.iter().for_each(|update| index.apply(update));
+            index.losses().unwrap().get(&1).is_some_and(|loss| loss.promise)
+        };
+        assert!(promise(&[hard_state(1), damaged(Kind::Begun, 2)]));
+        assert!(promise(&[hard_state(1), damaged(Kind::HardState, 2)]));
+        assert!(!promise(&[damaged(Kind::HardState, 1), hard_state(2)]));
+        assert_eq!(gap(&[entries(1, 5, 1, false), damaged(Kind::Begun, 2)]), Some((0, None)));
     }
 }
