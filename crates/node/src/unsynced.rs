@@ -125,6 +125,15 @@ impl Mark {
         Mark { boot: boot.map(str::to_owned), unclean, damaged, accepted: self.accepted.clone() }
     }
 
+    /// Returns the peers that others should replace: those that take no part, and damaged ones that
+    /// could not be opened. A number that the region has no more means nothing to the others.
+    pub fn reported(&self, mut unclean: BTreeMap<RegionId, PeerId>) -> BTreeMap<RegionId, PeerId> {
+        for (region, damaged) in &self.damaged {
+            unclean.entry(*region).or_insert(damaged.peer);
+        }
+        unclean
+    }
+
     /// Returns the mark of a store that has synced its log and no longer acknowledges anything.
     pub fn stopped(&self) -> Mark {
         Mark { boot: None, ..self.clone() }

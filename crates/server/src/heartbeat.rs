@@ -441,7 +441,7 @@ impl Rates {
 /// without a leader are left out: they cannot be changed, and would take the place of regions that
 /// can.
 fn unclean(store: &Store) -> Vec<(RegionId, PeerId)> {
-    let unclean = store.unsynced.unclean().into_iter();
+    let unclean = store.unsynced.reported().into_iter();
     unclean.filter(|(region, _)| store.cluster.has_live_leader(*region)).take(UNCLEAN_MAX).collect()
 }
 

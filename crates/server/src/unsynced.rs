@@ -316,6 +316,12 @@ impl Unsynced {
         Ok(regions)
     }
 
+    /// Returns the peers that others should replace, by region.
+    pub fn reported(&self) -> BTreeMap<RegionId, PeerId> {
+        let unclean = self.unclean();
+        self.mark.lock().reported(unclean)
+    }
+
     pub fn incomplete(&self) -> &[Incomplete] {
         &self.incomplete
     }

@@ -41,6 +41,7 @@ impl World {
         let out_of_room = self.now < self.stores[&id].low_until;
         self.wake_what_the_silent_led(id);
         let boot = self.boot(id);
+        let mark = self.stores[&id].mark.clone();
         let Some(process) = self.process(id) else { return };
         process.seq += 1;
         let leads = process.leads(id);
@@ -64,7 +65,7 @@ impl World {
             capacity_bytes: 1 << 30,
             leads: process.book.tell(process.seq, process.seq % FULL == 0),
             checks: process.checks.tell(boot),
-            unclean: process.shard.unclean().into_iter().take(UNCLEAN_MAX).collect(),
+            unclean: mark.reported(process.shard.unclean()).into_iter().take(UNCLEAN_MAX).collect(),
             quarantined: process.quarantined(),
             ..StoreHeartbeat::default()
         };
