@@ -66,8 +66,14 @@ impl<L: LogStore> Peer<L> {
         if self.is_taken || self.applying.is_some() {
             return Ok(());
         }
+        let withheld = self.entries(confined.index, self.handed + 1, None)?;
+        if (withheld.len() as u64) < (self.handed + 1).saturating_sub(confined.index) {
+            // Some of them are damaged. What follows must not be executed without them.
+            self.confined = Some(confined);
+            return Ok(());
+        }
         let mut entries = Vec::new();
-        for entry in self.entries(confined.index, self.handed + 1, None)? {
+        for entry in withheld {
             entries.push(self.commit(entry, out)?);
         }
         self.hand_out(entries, out);
