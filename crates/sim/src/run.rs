@@ -17,7 +17,7 @@ use crate::invariants::{Violation, TABLE};
 use crate::model::{Command, Key};
 use crate::observation::{Observation, Op};
 use crate::rng::Rng;
-use crate::store::{Process, Store};
+use crate::store::{Damaging, Process, Store};
 use crate::tally::Tally;
 use crate::world::{Event, World, BEGIN};
 
@@ -34,6 +34,8 @@ pub struct Options {
     /// Number of conversations that clients begin during faults.
     pub steps: u64,
     pub is_tracing: bool,
+    /// In a sixth of the seeds, sections of the stores' logs are damaged.
+    pub damages_logs: bool,
     /// The only invariant to check. `None` for all.
     pub only: Option<&'static str>,
     /// The bug to plant.
@@ -72,6 +74,7 @@ impl Options {
             seed,
             steps: 160,
             is_tracing: false,
+            damages_logs: false,
             only: None,
             #[cfg(feature = "planted")]
             bug: None,
@@ -113,6 +116,9 @@ fn begin(options: Options) -> World {
     let regions = rng.pick(&[1, 2, 3, 4]).expect("a number of regions");
     let plan = Plan::draw(&mut rng);
     let mut world = found(options.seed, rng, plan, (count, spares, regions));
+    if options.damages_logs {
+        world.damaging = Damaging::of(options.seed);
+    }
     // Drawn apart, so that the other seeds are as they are without it.
     world.plan.entries_fail = Rng::new(options.seed ^ FAILING).chance(FAILING_PERCENT);
     world.is_tracing = options.is_tracing;

@@ -296,7 +296,7 @@ impl World {
             layout,
             plan,
             syncing: Syncing::of(seed),
-            damaging: Damaging::of(seed),
+            damaging: Damaging::none(),
             tally: Tally::default(),
             violation: None,
             digest: seed,

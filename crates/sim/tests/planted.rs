@@ -30,7 +30,8 @@ fn seeds_of(bug: Bug) -> impl Iterator<Item = u64> {
 
 fn first_violation(bug: Option<Bug>, mut seeds: impl Iterator<Item = u64>) -> Option<(u64, Violation)> {
     seeds.find_map(|seed| {
-        let report = run(Options { bug, ..Options::of(seed) });
+        let damages_logs = bug == Some(Bug::Node(node::planted::Bug::DamageForgotten));
+        let report = run(Options { bug, damages_logs, ..Options::of(seed) });
         Some((seed, report.violation?))
     })
 }

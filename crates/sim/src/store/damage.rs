@@ -27,13 +27,18 @@ pub struct Damaging {
 }
 
 impl Damaging {
+    /// Damages nothing.
+    pub fn none() -> Damaging {
+        Damaging { rng: Rng::new(0), at_start: 0, running: 0 }
+    }
+
     pub fn of(seed: u64) -> Damaging {
         let mut rng = Rng::new(seed ^ 0x4441_4d47);
         let has_damage = rng.chance(17);
         let (at_start, running) = (rng.between(2, 15), rng.between(0, 40));
         match has_damage {
             true => Damaging { rng, at_start, running },
-            false => Damaging { rng, at_start: 0, running: 0 },
+            false => Damaging::none(),
         }
     }
 
