@@ -112,9 +112,9 @@ pub fn recover<K: Kept>(
     let mut recovered = Recovered::default();
     let lives = readable_lives(store, kept, &losses, &mut recovered)?;
     let mut described = BTreeMap::new();
-    for (region, _) in &lives {
-        if let Some((_, Some(descriptor))) = kept.own_rows(*region)? {
-            described.insert(*region, descriptor);
+    for &region in lives.keys() {
+        if let Some((_, Some(descriptor))) = kept.own_rows(region)? {
+            described.insert(region, descriptor);
         }
     }
     let mut ended = Vec::new();

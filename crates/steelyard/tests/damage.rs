@@ -42,8 +42,8 @@ fn fill(stores: &Stores) {
 fn numbers(stores: &Stores, asked: usize, on: u64) -> Option<BTreeMap<u64, u64>> {
     let rows = stores.all[asked].regions()?;
     let number = |row: &Value| {
-        let peers = row["peers"].as_array()?.iter();
-        let peer = peers.filter(|peer| peer["store"] == on && peer["role"] == "voter").next()?;
+        let mut peers = row["peers"].as_array()?.iter();
+        let peer = peers.find(|peer| peer["store"] == on && peer["role"] == "voter")?;
         Some((row["id"].as_u64()?, peer["id"].as_u64()?))
     };
     Some(rows.iter().filter_map(number).collect())
