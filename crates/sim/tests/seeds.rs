@@ -47,6 +47,8 @@ fn a_thousand_clusters_in_trouble_keep_every_promise() {
             _ if what.contains("merges taken back") => 20,
             // Mostly a removed peer hears of it before its region has merged and been forgotten.
             _ if what.contains("that had merged away") => 5,
+            // Logs are damaged only where a run is asked for it.
+            _ if what.contains("damage") => 0,
             _ => 100,
         };
         assert!(count >= least, "{what}: {count}");
