@@ -44,6 +44,8 @@ pub fn open_rows(
     match Keyspace::open(path, options).and_then(|rows| read_own_rows(&rows).map(|()| rows)) {
         Err(StorageError::Damaged(error)) => {
             tracing::error!(error, "rows are damaged");
+            // A crash amid the cut may leave damage that the next start would not meet by itself.
+            note(dir, &error).map_err(text)?;
             cut_out((dir, path), options, log, store, &error)?;
             Keyspace::open(path, options).map_err(text)
         }
@@ -83,16 +85,20 @@ fn read_own_rows(rows: &Keyspace) -> storage::Result<()> {
 fn regions(rows: &Keyspace) -> storage::Result<BTreeMap<RegionId, Option<RegionDescriptor>>> {
     let from = [SPACE_REGION_STATE];
     let mut found = BTreeMap::new();
+    let mut unreadable = None;
     rows.scan(&from, &prefix_end(&from), &mut |row, value| {
         if let Some(id) = row.get(1..9).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes) {
             let descriptor = found.entry(id).or_default();
             if row.len() > region_state_row(id).len() {
-                *descriptor = RegionDescriptor::decode(value).ok();
+                match RegionDescriptor::decode(value) {
+                    Ok(decoded) => *descriptor = Some(decoded),
+                    Err(error) => unreadable = Some(StorageError::Corrupt(format!("region {id}: {error}"))),
+                }
             }
         }
         std::ops::ControlFlow::Continue(())
     })?;
-    Ok(found)
+    unreadable.map_or(Ok(found), Err)
 }
 
 /// Cuts the damaged files out of the rows. May be repeated after a crash at any step.

@@ -12,9 +12,10 @@ use crate::loops::ToWorker;
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// The pause before a failed attempt is repeated.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// Time until the next attempt if damaged entries pin a segment.
+const DAMAGE_PERIOD: Duration = Duration::from_millis(500);
 /// The minimum interval of recycling. Each time looks at all regions, however often they are
 /// truncated.
-const DAMAGE_PERIOD: Duration = Duration::from_millis(500);
 const RECYCLE_PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs until the store stops.
@@ -52,7 +53,6 @@ fn prepare(parts: &Parts, log: &RaftLog) {
     }
 }
 
-/// Recycles segments. Returns the time to wait before the next attempt.
 /// Records which peers are unclean by damage that was found, and then silences them.
 fn record_damage(parts: &Parts) {
     match parts.unsynced.record_found() {
@@ -65,6 +65,7 @@ fn record_damage(parts: &Parts) {
     }
 }
 
+/// Recycles segments. Returns the time to wait before the next attempt.
 fn recycle(parts: &Parts, log: &RaftLog) -> Duration {
     match log.recycle() {
         Ok(pinned) => {
