@@ -18,11 +18,12 @@
 //! concurrently.
 
 mod gather;
+mod output;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use command::{CommandSpec, Handler};
 use resp::{Decoder, Limits, Protocol, Reply};
 
@@ -32,6 +33,7 @@ use crate::planted::{self, Bug};
 
 use gather::Group;
 pub use gather::Kind;
+use output::Output;
 
 /// Maximum number of commands taken from the input before the earlier ones are answered.
 const BATCH_COMMANDS_MAX: usize = 512;
@@ -138,7 +140,7 @@ pub struct Session<R> {
     limits: Limits,
     decoder: Decoder,
     input: BytesMut,
-    output: BytesMut,
+    output: Output,
     /// Commands that are decoded but not taken yet.
     decoded: VecDeque<Vec<Bytes>>,
     /// The decoder's error on the input after them. The connection ends with it.
@@ -195,7 +197,7 @@ impl<R: Clone + PartialEq> Session<R> {
             limits,
             decoder: Decoder::new(first),
             input: BytesMut::new(),
-            output: BytesMut::new(),
+            output: Output::default(),
             decoded: VecDeque::new(),
             refused: None,
             due: VecDeque::new(),
@@ -230,18 +232,21 @@ impl<R: Clone + PartialEq> Session<R> {
         self.input.len()
     }
 
-    /// Returns the encoded replies that are not written yet.
+    /// Returns the encoded replies that are to be written next; none if all are written. Others may
+    /// follow once these are written.
     pub fn output(&self) -> &[u8] {
-        &self.output
+        self.output.front()
+    }
+
+    /// Returns the size of all encoded replies that are not written yet, in bytes.
+    pub fn output_bytes(&self) -> usize {
+        self.output.len()
     }
 
     /// Removes the first `bytes` of the output, which were sent to the client. An empty output
     /// holds no memory.
     pub fn written(&mut self, bytes: usize) {
         self.output.advance(bytes);
-        if self.output.is_empty() {
-            self.output = BytesMut::new();
-        }
     }
 
     /// Returns the memory that requests and encoded replies take, in bytes.
@@ -408,10 +413,10 @@ impl<R: Clone + PartialEq> Session<R> {
 
     /// Encodes the known replies at the front of the queue.
     fn give(&mut self) {
-        if self.output.capacity() == 0 {
+        if self.output.is_empty() {
             let known = self.due.iter().map_while(|due| due.answer.as_ref());
             let bytes: usize = known.map(|answer| answer.bytes() + REPLY_FRAME_BYTES).sum();
-            self.output.reserve(bytes.min(RESERVED_BYTES_MAX));
+            self.output.reserve_first(bytes.min(RESERVED_BYTES_MAX));
         }
         if planted::is(Bug::RepliesTurned) && self.due.iter().all(|due| due.answer.is_some()) {
             self.due.make_contiguous().reverse();
@@ -419,7 +424,7 @@ impl<R: Clone + PartialEq> Session<R> {
         while self.due.front().is_some_and(|due| due.answer.is_some()) && !self.is_output_full() {
             let Some(Due { protocol, answer: Some(answer) }) = self.due.pop_front() else { return };
             let before = self.output.len();
-            answer.encode(protocol, &mut self.output);
+            self.output.put(&answer, protocol);
             self.given += 1;
             self.replied.count += 1;
             self.replied.bytes += self.output.len() - before;

@@ -25,6 +25,15 @@ pub(crate) struct Logs<L> {
     pub memory: Arc<EntryMemory>,
 }
 
+/// How entries are handed out for execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handing {
+    /// Entries in memory at once, others when they have been read.
+    Out,
+    /// None, because too many bytes wait to be executed.
+    Withheld,
+}
+
 pub(crate) struct LogView<L> {
     store: L,
     region: RegionId,
@@ -37,8 +46,9 @@ pub(crate) struct LogView<L> {
     cache: VecDeque<Entry>,
     cache_bytes: u64,
     memory: Arc<EntryMemory>,
-    /// If true, committed entries are not handed out because too many bytes wait to be executed.
-    is_withholding: bool,
+    /// The answer to requests for entries to execute. `None` while the consensus code wants entries
+    /// for anything else.
+    handing: Option<Handing>,
     /// Typical size of an entry in bytes, as a moving average.
     entry_bytes: u64,
     /// The first failed read. The consensus code panics on most storage errors, so the view stores
@@ -98,7 +108,7 @@ impl<L: LogStore> LogView<L> {
             cache: VecDeque::new(),
             cache_bytes: 0,
             memory,
-            is_withholding: false,
+            handing: None,
             entry_bytes: 64,
             failure: RefCell::new(None),
             reads: RefCell::new(LogReads::default()),
@@ -195,19 +205,27 @@ impl<L: LogStore> LogView<L> {
     }
 
     /// Evicts the older half of the cached bytes, as far as they are written. Returns false if
-    /// nothing was evicted.
-    pub fn evict(&mut self) -> bool {
+    /// nothing was evicted. The log's last entry stays if it is above `needed`, because it is about
+    /// to be executed.
+    pub fn evict(&mut self, needed: LogIndex) -> bool {
         let kept = self.cache_bytes / 2;
         let before = self.cache_bytes;
-        while self.cache_bytes > kept && self.cache.front().is_some_and(|entry| entry.index <= self.stable) {
+        let end = if self.last > needed { self.stable.min(self.last - 1) } else { self.stable };
+        while self.cache_bytes > kept && self.cache.front().is_some_and(|entry| entry.index <= end) {
             self.pop_front();
         }
         self.cache_bytes < before
     }
 
-    /// While `is_withholding` is true, requests for entries to execute return none.
-    pub fn withhold(&mut self, is_withholding: bool) {
-        self.is_withholding = is_withholding;
+    /// Sets the answer to requests for entries to execute, as long as the consensus code makes no
+    /// others.
+    pub fn hand(&mut self, handing: Option<Handing>) {
+        self.handing = handing;
+    }
+
+    /// Returns whether the entries to execute next are being read.
+    pub fn awaits_execution(&self) -> bool {
+        self.reads.borrow().awaits_execution()
     }
 
     fn pop_front(&mut self) {
@@ -303,7 +321,8 @@ impl<L: LogStore> Storage for LogView<L> {
             return Err(Error::Store(StorageError::Compacted));
         }
         assert!(high <= self.last + 1, "entries {low}..{high} of a log that ends at {}", self.last);
-        if self.is_withholding && !context.can_async() {
+        let handing = self.handing.filter(|_| !context.can_async());
+        if handing == Some(Handing::Withheld) {
             return Ok(Vec::new());
         }
         let max_bytes = max_size.into().unwrap_or(u64::MAX);
@@ -312,6 +331,11 @@ impl<L: LogStore> Storage for LogView<L> {
         let mut bytes = 0u64;
         if low < cache_first {
             let stop = high.min(cache_first);
+            if handing == Some(Handing::Out) {
+                // They are followed by others in the next turn.
+                let range = Range { low, high: stop, max_bytes };
+                return Ok(self.reads.borrow_mut().take_for_execution(range));
+            }
             entries = self.reads.borrow().fetched(low, stop).to_vec();
             if entries.is_empty() && context.can_async() {
                 self.reads.borrow_mut().want(Range { low, high: stop, max_bytes }, context);
@@ -491,18 +515,19 @@ mod tests {
         let memory = view.memory.clone();
         view.append(&[entry(11, 2), entry(12, 2)]);
         view.append(&[entry(12, 3), entry(13, 3)]);
-        assert_eq!((memory.held(), view.evict()), (3 * 164, false));
+        assert_eq!((memory.held(), view.evict(LogIndex::MAX)), (3 * 164, false));
         view.persisted(12, 2);
-        assert_eq!((view.stable, view.evict()), (10, false));
+        assert_eq!((view.stable, view.evict(LogIndex::MAX)), (10, false));
         view.persisted(12, 3);
-        assert_eq!((view.stable, view.evict(), view.cache.len()), (12, true, 1));
-        assert!(!view.evict());
+        assert_eq!((view.stable, view.evict(LogIndex::MAX), view.cache.len()), (12, true, 1));
+        assert!(!view.evict(LogIndex::MAX));
         view.persisted(13, 3);
-        assert!(view.evict());
+        assert!(view.evict(LogIndex::MAX));
         assert_eq!((view.stable, view.cache.len(), memory.held()), (13, 0, 0));
         assert_eq!(view.term(13).unwrap(), 3);
         view.append(&[entry(14, 3), entry(15, 3)]);
-        view.persisted(14, 3);
+        view.persisted(15, 3);
+        assert!(view.evict(14) && !view.evict(14), "the last one is about to be executed");
         view.truncate(14);
         assert_eq!(memory.held(), 164);
         drop(view);
@@ -511,12 +536,50 @@ mod tests {
 
     #[test]
     fn while_entries_are_withheld_none_is_given_to_execute() {
-        let (_, mut view) = view();
+        let (store, mut view) = view();
         view.append(&[entry(11, 1)]);
-        view.withhold(true);
+        view.hand(Some(Handing::Withheld));
         assert_eq!(ids(&view, 9, 12, u64::MAX), []);
-        view.withhold(false);
+        assert!(!view.awaits_execution() && view.take_up_reads(&mut 0).is_empty());
+        view.hand(None);
         assert_eq!(ids(&view, 9, 12, u64::MAX), [(9, 1), (10, 1), (11, 1)]);
+        assert_eq!(store.reads.get(), 1);
+    }
+
+    #[test]
+    fn what_is_executed_and_not_in_memory_is_read_by_others() {
+        let (store, mut view) = view();
+        view.append(&[entry(11, 1)]);
+        view.hand(Some(Handing::Out));
+        // Repeated requests cause one read. What a follower lacks at the same time is another.
+        assert_eq!((ids(&view, 9, 12, 164), ids(&view, 9, 12, 164)), (vec![], vec![]));
+        let follower = view.entries(9, 12, 164, GetEntriesContext::empty(true));
+        assert!(follower.is_err() && view.awaits_execution());
+        let mut last = 0;
+        let range = Range { low: 9, high: 11, max_bytes: 164 };
+        assert_eq!(view.take_up_reads(&mut last), [(1, range), (2, range)]);
+        assert!(view.wants_read(1) && view.take_up_reads(&mut last).is_empty());
+        assert!(view.fetched(1, Ok(vec![entry(9, 1)])).is_empty() && !view.awaits_execution());
+        view.forget_fetched();
+        assert_eq!(ids(&view, 9, 12, 164), [(9, 1)], "kept until it is handed out");
+        assert_eq!((ids(&view, 11, 12, 164), store.reads.get()), (vec![(11, 1)], 0), "in memory");
+        // A log that begins anew holds none of the entries.
+        assert_eq!(ids(&view, 10, 12, 164), []);
+        assert_eq!(view.take_up_reads(&mut last), [(3, Range { low: 10, ..range })]);
+        view.restart(40, 2);
+        assert!(view.fetched(3, Ok(vec![entry(10, 1)])).is_empty() && !view.awaits_execution());
+        view.append(&[entry(41, 2)]);
+        assert_eq!(ids(&view, 41, 42, 164), [(41, 2)]);
+    }
+
+    #[test]
+    fn a_failed_read_for_execution_is_kept_for_the_worker() {
+        let (_, mut view) = view();
+        view.hand(Some(Handing::Out));
+        assert_eq!(ids(&view, 9, 11, 164), []);
+        assert_eq!(view.take_up_reads(&mut 0).len(), 1);
+        view.fetched(1, Err(LogError { region: 1, reason: "broken".into() }));
+        assert_eq!(view.take_failure().map(|error| error.reason), Some("broken".into()));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::log_reads::{Range, LOG_READS_MAX};
 use crate::log_store::LogStore;
 use crate::log_view::Logs;
-use crate::memory::EntryMemory;
+use crate::memory::{EntryMemory, Trim};
 use crate::peer::inspect;
 use crate::peer::{Outbox, Peer, Turned, Turnover};
 use crate::planted::{self, Bug};
@@ -561,13 +561,13 @@ impl<L: LogStore> Worker<L> {
     /// Returns true if entries that wait for the log leave memory for more.
     fn has_entry_memory(&mut self) -> bool {
         if self.logs.memory.is_over() && !self.is_trimmed {
-            self.trim_caches();
+            self.trim_caches(Trim::All);
         }
         !self.logs.memory.is_over() || planted::is(Bug::FullIgnored)
     }
 
     /// Drops written entries from memory, the older half of each region's, region by region.
-    fn trim_caches(&mut self) {
+    fn trim_caches(&mut self, trim: Trim) {
         let regions = self.peers.range(self.next_trimmed..).chain(self.peers.range(..self.next_trimmed));
         let regions: Vec<RegionId> = regions.map(|(&region, _)| region).collect();
         let mut has_evicted = true;
@@ -578,10 +578,10 @@ impl<L: LogStore> Worker<L> {
                     self.next_trimmed = region;
                     return;
                 }
-                has_evicted |= self.peers.get_mut(&region).is_some_and(Peer::evict);
+                has_evicted |= self.peers.get_mut(&region).is_some_and(|peer| peer.evict(trim));
             }
         }
-        self.is_trimmed = true;
+        self.is_trimmed = trim == Trim::All;
     }
 
     fn has_waiting_child(&self, region: RegionId) -> bool {
@@ -824,7 +824,7 @@ impl<L: LogStore> Worker<L> {
         }
         self.is_trimmed = false;
         if self.logs.memory.is_over() {
-            self.trim_caches();
+            self.trim_caches(Trim::NotNext);
         }
     }
 

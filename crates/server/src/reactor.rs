@@ -27,6 +27,7 @@ use mio::{Events, Interest, Token};
 use node::session::Ask;
 use node::Outcome;
 
+use crate::clock;
 use crate::connections::{ListenerKind, Seat};
 use crate::executor::worker::RegionWorker;
 use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, WAKER};
@@ -119,10 +120,13 @@ impl Loop {
                 self.store.ends.fatal(&format!("cannot wait for sockets: {error}"));
             }
             self.now = Instant::now();
+            let t0 = clock::thread_cpu_time();
             events.iter().for_each(|event| self.note(event));
             // Client input joins the next log batch, so it is processed before a batch can be cut.
             self.serve_ready();
+            let t1 = clock::thread_cpu_time();
             self.take_messages();
+            let t2 = clock::thread_cpu_time();
             if self.closes && self.now >= self.next_closing_look {
                 self.look_at_closing();
             }
@@ -130,9 +134,18 @@ impl Loop {
                 worker.on_time(self.now);
             }
             self.turn();
+            let t3 = clock::thread_cpu_time();
             self.serve_ready();
             self.serve_in_line();
+            let t4 = clock::thread_cpu_time();
             self.turn();
+            let t5 = clock::thread_cpu_time();
+            if self.worker.is_some() {
+                self.store.metrics.groups_turn.record(t5 - t0);
+            }
+            if t5 - t0 > Duration::from_millis(3) {
+                tracing::info!(loop_ = self.number, total = ?(t5 - t0), wall = ?self.now.elapsed(), serve = ?(t1 - t0), messages = ?(t2 - t1), turn = ?(t3 - t2), serve2 = ?(t4 - t3), turn2 = ?(t5 - t4), "LONGTURN");
+            }
             self.store.metrics.record_commands(&mut self.answered);
             if self.now >= self.next_look {
                 self.next_look = self.now + LOOK_PERIOD;
