@@ -53,6 +53,8 @@ const REPLY_BYTES_MAX: usize = 4 << 20;
 const REPLY_FRAME_BYTES: usize = 16;
 /// Maximum capacity reserved for output at once, in bytes.
 const RESERVED_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of input that are copied at once when its buffer must grow.
+const COPIED_INPUT_BYTES_MAX: usize = 1 << 20;
 /// Number of commands for which an idle session keeps capacity.
 const IDLE_ROOM: usize = 16;
 
@@ -140,6 +142,8 @@ pub struct Session<R> {
     limits: Limits,
     decoder: Decoder,
     input: BytesMut,
+    /// A larger buffer, to which the input is being copied. Nothing is received meanwhile.
+    larger_input: Option<BytesMut>,
     output: Output,
     /// Commands that are decoded but not taken yet.
     decoded: VecDeque<Vec<Bytes>>,
@@ -197,6 +201,7 @@ impl<R: Clone + PartialEq> Session<R> {
             limits,
             decoder: Decoder::new(first),
             input: BytesMut::new(),
+            larger_input: None,
             output: Output::default(),
             decoded: VecDeque::new(),
             refused: None,
@@ -222,10 +227,44 @@ impl<R: Clone + PartialEq> Session<R> {
         self.input.extend_from_slice(bytes);
     }
 
-    /// Returns the buffer of received bytes that are not decoded yet. The caller may only append to
-    /// it.
-    pub fn input(&mut self) -> &mut BytesMut {
-        &mut self.input
+    /// Returns the memory that the input takes once `bytes` more have been received.
+    pub fn input_bytes_with(&self, bytes: usize) -> usize {
+        let capacity = self.input.capacity();
+        if capacity - self.input.len() >= bytes {
+            return capacity;
+        }
+        match self.input.len() < COPIED_INPUT_BYTES_MAX {
+            // A buffer that must grow doubles.
+            true => 2 * capacity.max(bytes),
+            false => capacity + self.larger_capacity(bytes),
+        }
+    }
+
+    /// Makes room for `bytes` more of input. Returns false if it has copied a part of a very large
+    /// input and must be called again before anything is received: to copy all of it would hold up
+    /// everything else that the thread does.
+    pub fn make_room(&mut self, bytes: usize) -> bool {
+        let (length, capacity) = (self.input.len(), self.input.capacity());
+        if capacity - length >= bytes || length < COPIED_INPUT_BYTES_MAX {
+            return true;
+        }
+        let larger_capacity = self.larger_capacity(bytes);
+        let larger = self.larger_input.get_or_insert_with(|| BytesMut::with_capacity(larger_capacity));
+        let copied = larger.len();
+        larger.extend_from_slice(&self.input[copied..length.min(copied + COPIED_INPUT_BYTES_MAX)]);
+        if larger.len() < length {
+            return false;
+        }
+        self.input = self.larger_input.take().unwrap_or_default();
+        true
+    }
+
+    /// Returns the capacity of the next larger buffer for the input: at most twice as much as has
+    /// been received, and no more than the argument in progress needs.
+    fn larger_capacity(&self, bytes: usize) -> usize {
+        let length = self.input.len();
+        let missing = self.decoder.missing(length).unwrap_or(length);
+        length + missing.min(length) + bytes
     }
 
     pub fn input_bytes(&self) -> usize {
@@ -252,7 +291,8 @@ impl<R: Clone + PartialEq> Session<R> {
     /// Returns the memory that requests and encoded replies take, in bytes.
     pub fn held_bytes(&self) -> usize {
         let taken = if self.is_idle() { 0 } else { self.decoded_bytes };
-        self.input.capacity() + self.output.len() + taken
+        let larger = self.larger_input.as_ref().map_or(0, BytesMut::capacity);
+        self.input.capacity() + larger + self.output.len() + taken
     }
 
     /// Releases memory that an idle session does not need.

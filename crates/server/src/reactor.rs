@@ -120,13 +120,11 @@ impl Loop {
                 self.store.ends.fatal(&format!("cannot wait for sockets: {error}"));
             }
             self.now = Instant::now();
-            let t0 = clock::thread_cpu_time();
+            let began = self.worker.is_some().then(clock::thread_cpu_time);
             events.iter().for_each(|event| self.note(event));
             // Client input joins the next log batch, so it is processed before a batch can be cut.
             self.serve_ready();
-            let t1 = clock::thread_cpu_time();
             self.take_messages();
-            let t2 = clock::thread_cpu_time();
             if self.closes && self.now >= self.next_closing_look {
                 self.look_at_closing();
             }
@@ -134,17 +132,11 @@ impl Loop {
                 worker.on_time(self.now);
             }
             self.turn();
-            let t3 = clock::thread_cpu_time();
             self.serve_ready();
             self.serve_in_line();
-            let t4 = clock::thread_cpu_time();
             self.turn();
-            let t5 = clock::thread_cpu_time();
-            if self.worker.is_some() {
-                self.store.metrics.groups_turn.record(t5 - t0);
-            }
-            if t5 - t0 > Duration::from_millis(3) {
-                tracing::info!(loop_ = self.number, total = ?(t5 - t0), wall = ?self.now.elapsed(), serve = ?(t1 - t0), messages = ?(t2 - t1), turn = ?(t3 - t2), serve2 = ?(t4 - t3), turn2 = ?(t5 - t4), "LONGTURN");
+            if let Some(began) = began {
+                self.store.metrics.groups_turn.record(clock::thread_cpu_time() - began);
             }
             self.store.metrics.record_commands(&mut self.answered);
             if self.now >= self.next_look {

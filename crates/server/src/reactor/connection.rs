@@ -81,6 +81,8 @@ pub enum ReadOutcome {
     Nothing,
     /// There is no memory for more input.
     NoRoom,
+    /// The buffer of a very large request is growing.
+    NotYet,
 }
 
 impl Connection {
@@ -130,12 +132,13 @@ impl Connection {
                 most = READ_BYTES_SHORT;
             }
         } else {
-            let input = self.session.input();
-            let (capacity, length) = (input.capacity(), input.len());
-            // A buffer that must grow doubles.
-            let grown = if capacity - length < READ_BYTES { 2 * capacity.max(READ_BYTES) } else { capacity };
-            if !self.hold(self.session.output_bytes() + grown) {
+            // Twice as much as is read, so that the decoder need not enlarge the buffer either.
+            let needed = self.session.input_bytes_with(2 * READ_BYTES);
+            if !self.hold(self.session.output_bytes() + needed) {
                 return Ok(ReadOutcome::NoRoom);
+            }
+            if !self.session.make_room(2 * READ_BYTES) {
+                return Ok(ReadOutcome::NotYet);
             }
         }
         loop {

@@ -87,6 +87,7 @@ impl Loop {
                 }
                 match connection.read(&mut self.read_buffer, &self.store, self.now) {
                     Ok(ReadOutcome::Bytes | ReadOutcome::Nothing) => continue,
+                    Ok(ReadOutcome::NotYet) => return Then::GoesOn,
                     Ok(ReadOutcome::NoRoom) => return self.wait_in_line(connection),
                     Err(_) => return Then::Ends,
                 }

@@ -322,6 +322,7 @@ async fn read_frames(
                 | Frame::Refused(_) => return Err("a frame out of place".into()),
             }
         }
+        socket::make_room(&mut bytes).await;
         match reader.read_buf(&mut bytes).await {
             Ok(0) | Err(_) => return Ok(()),
             Ok(_) => {}

@@ -24,7 +24,7 @@ use super::handshake::Caller;
 use super::identity::{Identity, NOBODY};
 use super::link::{connect, Backoff};
 use super::output::Output;
-use super::socket::Standing;
+use super::socket::{make_room, Standing};
 
 /// Maximum bytes of requests that wait for the connection. They also count against their clients'
 /// memory, which is the effective limit.
@@ -228,6 +228,7 @@ fn put(request: Request, bytes: &mut Output, shared: &Shared) {
 async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared, refused: impl Fn(Refusal)) {
     let mut bytes = BytesMut::with_capacity(64 << 10);
     loop {
+        make_room(&mut bytes).await;
         match reader.read_buf(&mut bytes).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}

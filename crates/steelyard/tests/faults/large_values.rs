@@ -59,6 +59,12 @@ fn write_large(stores: &Stores, name: &str) {
     let forward = |store: usize| stores.all[store].forward.expect("it has a forward port");
     let mut wire = Wire::open(forward(0));
     wire.ok(&["SET", "first", "x"]);
+    // A planned transfer is a new term, too.
+    eventually("each store leads a region", || {
+        let mut leaders = stores.leaders(0)?;
+        leaders.sort();
+        (leaders == [0, 1, 2]).then_some(())
+    });
     let before = terms(stores);
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let (stop, written) = (&stop, &written);
