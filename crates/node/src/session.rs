@@ -227,16 +227,14 @@ impl<R: Clone + PartialEq> Session<R> {
         self.input.extend_from_slice(bytes);
     }
 
-    /// Returns the memory that the input takes once `bytes` more have been received.
+    /// Returns the memory that the input takes while `bytes` more are received.
     pub fn input_bytes_with(&self, bytes: usize) -> usize {
-        let capacity = self.input.capacity();
-        if capacity - self.input.len() >= bytes {
-            return capacity;
-        }
-        match self.input.len() < COPIED_INPUT_BYTES_MAX {
+        let (length, capacity) = (self.input.len(), self.input.capacity());
+        match length < COPIED_INPUT_BYTES_MAX {
             // A buffer that must grow doubles.
-            true => 2 * capacity.max(bytes),
-            false => capacity + self.larger_capacity(bytes),
+            true if capacity - length < bytes => 2 * capacity.max(bytes),
+            false if capacity - length < 2 * bytes => capacity + self.larger_capacity(bytes),
+            _ => capacity,
         }
     }
 
@@ -245,7 +243,8 @@ impl<R: Clone + PartialEq> Session<R> {
     /// everything else that the thread does.
     pub fn make_room(&mut self, bytes: usize) -> bool {
         let (length, capacity) = (self.input.len(), self.input.capacity());
-        if capacity - length >= bytes || length < COPIED_INPUT_BYTES_MAX {
+        // With twice the room, the decoder need not enlarge the buffer either.
+        if capacity - length >= 2 * bytes || length < COPIED_INPUT_BYTES_MAX {
             return true;
         }
         let larger_capacity = self.larger_capacity(bytes);
@@ -264,7 +263,7 @@ impl<R: Clone + PartialEq> Session<R> {
     fn larger_capacity(&self, bytes: usize) -> usize {
         let length = self.input.len();
         let missing = self.decoder.missing(length).unwrap_or(length);
-        length + missing.min(length) + bytes
+        length + missing.min(length) + 2 * bytes
     }
 
     pub fn input_bytes(&self) -> usize {

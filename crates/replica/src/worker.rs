@@ -770,8 +770,8 @@ impl<L: LogStore> Worker<L> {
         Some(Action::Destroy { region, peer: peer.id() })
     }
 
-    /// Requests reads of entries for lagging followers, up to the maximum at a time. Reads that no
-    /// follower needs any more are skipped.
+    /// Requests reads of entries that are not in memory, up to the maximum at a time. Reads that
+    /// are not needed any more are skipped.
     fn read_log(&mut self) {
         while self.reads_under_way < LOG_READS_MAX {
             let Some((region, number, range)) = self.log_reads.pop_front() else { return };

@@ -390,7 +390,7 @@ fn the_buffer_of_a_very_large_request_grows_a_part_at_a_time() {
     let mut parts = 0;
     for piece in request.chunks(READ) {
         client.goes_on();
-        while !client.session.make_room(2 * READ) {
+        while !client.session.make_room(READ) {
             parts += 1;
             assert_eq!(client.session.decode(), 0, "what is being copied is decoded no further");
         }

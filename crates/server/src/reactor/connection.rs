@@ -132,12 +132,11 @@ impl Connection {
                 most = READ_BYTES_SHORT;
             }
         } else {
-            // Twice as much as is read, so that the decoder need not enlarge the buffer either.
-            let needed = self.session.input_bytes_with(2 * READ_BYTES);
+            let needed = self.session.input_bytes_with(READ_BYTES);
             if !self.hold(self.session.output_bytes() + needed) {
                 return Ok(ReadOutcome::NoRoom);
             }
-            if !self.session.make_room(2 * READ_BYTES) {
+            if !self.session.make_room(READ_BYTES) {
                 return Ok(ReadOutcome::NotYet);
             }
         }
@@ -166,8 +165,8 @@ impl Connection {
         }
     }
 
-    /// Writes as much output as the socket takes, up to a maximum. With `is_last` the kernel holds the last segment
-    /// back, so that the end of the stream can go with it.
+    /// Writes as much output as the socket takes, up to a maximum. With `is_last` the kernel holds
+    /// the last segment back, so that the end of the stream can go with it.
     pub fn write(&mut self, store: &Store, now: Instant, is_last: bool) -> io::Result<()> {
         let mut room = WRITE_BYTES_MAX;
         while self.has_more_to_write() && room > 0 {
