@@ -422,17 +422,16 @@ mod tests {
         let mut large = args("SET k");
         large.push(vec![7; 2 * PIECE_BYTES + 5].into());
         let (mut whole, mut pieces) = (Builder::new(), Builder::new());
-        let mut pauses = 0;
-        let pause = || {
-            pauses += 1;
-            std::future::ready(())
-        };
-        let mut pushing = std::pin::pin!(pieces.push_in_pieces((3, true), &large, pause));
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(pushing.as_mut().poll(&mut context).is_ready());
-        assert_eq!(pauses, 2);
+        let pauses = std::cell::Cell::new(0);
+        {
+            let pause = || std::future::ready(pauses.set(pauses.get() + 1));
+            let mut pushing = std::pin::pin!(pieces.push_in_pieces((3, true), &large, pause));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(pushing.as_mut().poll(&mut context).is_ready());
+        }
+        assert_eq!(pauses.get(), 2);
         whole.push(3, true, &large);
-        let at = pieces.buffer.as_ptr();
+        let at = pieces.as_ptr_range().start;
         let mut alone = Builder::with_capacity(0);
         alone.append(pieces);
         let entry = alone.finish(1, 2);

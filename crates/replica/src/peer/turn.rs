@@ -48,11 +48,8 @@ impl<L: LogStore> Peer<L> {
 
     /// Drops written entries from memory. See [`Trim`].
     pub fn evict(&mut self, trim: Trim) -> bool {
-        let needed = match trim {
-            Trim::All => LogIndex::MAX,
-            Trim::NotNext => self.handed,
-        };
-        self.raw.mut_store().evict(needed)
+        let handed = self.handed;
+        self.raw.mut_store().evict(trim, handed)
     }
 
     pub fn withheld_bytes(&self) -> u64 {

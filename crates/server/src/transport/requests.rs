@@ -340,7 +340,7 @@ mod tests {
         let (requests, mut receiver) = unwritten();
         let shared = requests.shared.clone();
         let (answer, ()) = tokio::join!(biased; requests.call(1, "sent".into(), Duration::from_millis(20)), async {
-            put(receiver.recv().await.unwrap(), &mut BytesMut::new(), &shared);
+            put(receiver.recv().await.unwrap(), &mut Output::default(), &shared);
         });
         assert_eq!(answer, Err(CallError::Unknown));
         assert_eq!(queued(&requests), 0);
@@ -357,7 +357,7 @@ mod tests {
             assert_eq!(queued(&requests), size);
             assert_eq!(requests.call(1, "more".into(), PATIENCE).await, Err(CallError::NotSent));
             assert_eq!(queued(&requests), size);
-            put(receiver.recv().await.unwrap(), &mut BytesMut::new(), &shared);
+            put(receiver.recv().await.unwrap(), &mut Output::default(), &shared);
             assert_eq!(queued(&requests), 0);
             assert!(receiver.try_recv().is_err());
         };
