@@ -113,9 +113,9 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Returns whether the consensus code has output now. Entries that a quarantined peer withholds
-    /// do not count.
+    /// or that are being read do not count.
     pub fn has_ready(&self) -> bool {
-        self.raw.has_ready() && !self.is_withholding()
+        self.raw.has_ready() && !self.is_withholding() && !self.raw.store().awaits_execution()
     }
 
     pub fn is_applying_snapshot(&self) -> bool {
