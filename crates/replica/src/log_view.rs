@@ -366,7 +366,12 @@ impl<L: LogStore> Storage for LogView<L> {
         let mut bytes = 0u64;
         if low < cache_first {
             let stop = high.min(cache_first);
-            if handing == Some(Handing::Out) && self.large.iter().any(|large| (low..stop).contains(large)) {
+            let has_large = || self.large.iter().any(|large| (low..stop).contains(large));
+            if handing == Some(Handing::Out) && has_large() {
+                if low < self.first_given() {
+                    // What is damaged is not read again and again.
+                    return Ok(Vec::new());
+                }
                 // They are followed by others in the next turn.
                 let range = Range { low, high: stop, max_bytes };
                 return Ok(self.reads.borrow_mut().take_for_execution(range));
