@@ -5,7 +5,7 @@ SHELL := /bin/bash
 # $(call ENV,TARGET) installs what TARGET needs beside what all need.
 ENV = settings=$$(scripts/setup.sh $(1)); eval "$$settings";
 
-.PHONY: help build demo test test-large soak test-faults test-clients test-upgrade bench-peers bench-plan fmt fmt-check clippy
+.PHONY: help build demo test test-large soak endure test-faults test-clients test-upgrade bench-peers bench-plan fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,11 @@ test-faults: ## faults on real processes, ROUNDS=20 of each, every history judge
 	cargo test --release -p steelyard-faults && \
 	STEELYARD_FAULT_ROUNDS=$${ROUNDS:-20} cargo test --release -p steelyard --test faults -- --nocapture && \
 	cd tests/porcupine && go run . "$$histories"
+
+endure: ## three stores under load with a fault every ten seconds, for MINUTES=60, from SEED=1; every history judged
+	@$(ENV) cargo build --release --workspace --bins --lib && \
+	STEELYARD_MINUTES=$${MINUTES:-60} STEELYARD_SEED=$${SEED:-1} \
+	cargo test --release --workspace --test faults -- --ignored --nocapture endurance
 
 test-upgrade: ## clusters whose programs are replaced store by store: that of commit FROM by this one, this one by one with a newer version
 	@$(ENV) programs="$$CARGO_TARGET_DIR/upgrade"; scripts/upgrade-programs.sh "$$programs" "$${FROM:-7417ca5}" && \
