@@ -1,8 +1,9 @@
 //! Log reads of entries that are no longer in memory: for followers that lack them, and of very
 //! large ones for execution.
 //!
-//! Such a read waits for a device or copies a very large entry, so the worker does not perform it. The consensus code asks for the entries, is told that they come later, and continues. When
-//! they have been read, it asks again and receives them. The entries are not kept after that.
+//! Such a read waits for a device or copies a very large entry, so the worker does not perform it.
+//! The consensus code asks for the entries, is told that they come later, and continues. When they
+//! have been read, it asks again and receives them. The entries are not kept after that.
 
 use raft::eraftpb::Entry;
 use raft::GetEntriesContext;

@@ -401,7 +401,7 @@ fn the_buffer_of_a_very_large_request_grows_a_part_at_a_time() {
             "it grows by parts only"
         );
     }
-    assert!((12..20).contains(&parts), "{parts} parts");
+    assert!((8..20).contains(&parts), "{parts} parts");
     assert!(client.session.held_bytes() < request.len() + 4 * READ, "no more than is needed");
     client.goes_on();
     let Part::Commands { items, .. } = &client.asks[0].part else { panic!("a command was expected") };
