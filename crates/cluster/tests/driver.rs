@@ -56,6 +56,28 @@ fn a_peer_that_its_store_names_as_unclean_is_made_anew_under_another_number() {
 }
 
 #[test]
+fn a_removal_that_an_unclean_peer_stands_in_the_way_of_ends_at_once_so_that_the_peer_is_replaced() {
+    let mut world = World::new(3, 1, 3);
+    world.limits = PlanLimits { in_flight_max: 0, ..PlanLimits::default() };
+    world.run(5);
+    let peer_on = |world: &World, store| world.regions[&1].descriptor.peer_on(store).copied();
+    let leader = world.regions[&1].leader.expect("a leader");
+    let others: Vec<u64> = (0..3).filter(|&store| store != leader).collect();
+    let before = others.iter().map(|&store| peer_on(&world, store).expect("a peer")).collect::<Vec<_>>();
+    world.unclean.insert(others[0], vec![(1, before[0].id)]);
+    world.run(5);
+    world.request(operator("remove", &[1, others[1]]).unwrap()).unwrap();
+    world.limits = PlanLimits::default();
+    world.run(15);
+    assert_eq!(world.outcomes().first().map(|(_, outcome)| *outcome), Some(Outcome::Aborted));
+    let after = peer_on(&world, others[0]);
+    assert!(after.is_none_or(|peer| peer.id > before[0].id), "{after:?}");
+    world.run(60);
+    assert!(peer_on(&world, others[0]).is_some_and(|peer| peer.role == types::PeerRole::Voter));
+    assert_eq!(peer_on(&world, others[1]), Some(before[1]));
+}
+
+#[test]
 fn an_unclean_peer_is_made_anew_although_others_are_quarantined_unless_the_leader_is() {
     let held = || vec![(1, Quarantine::new(9, Cause::Entry, "SET foo", "a bug"))];
     let mut world = World::new(3, 1, 3);
@@ -386,6 +408,38 @@ fn what_was_split_is_left_alone_until_it_has_been_measured() {
     let of_slots = |event: &&String| event.contains("split") || event.contains("merge");
     assert_eq!(world.events.iter().filter(of_slots).count(), 0, "8 MB are neither too much nor too little");
     assert_eq!(world.regions.len(), 3);
+}
+
+#[test]
+fn a_merge_is_given_up_while_a_peer_of_either_region_is_quarantined() {
+    let held = |region| vec![(region, Quarantine::new(9, Cause::Entry, "SET foo", "a bug"))];
+    let mut world = planning(World::new(3, 2, 3));
+    world.run(5);
+    let merge = || operator("merge", &[1, 2]).unwrap();
+    for region in [1, 2] {
+        world.quarantined.insert(0, held(region));
+        world.run(2);
+        world.request(merge()).unwrap();
+        world.run(10);
+        assert_eq!(world.outcomes().last().map(|(_, outcome)| *outcome), Some(Outcome::Aborted));
+        assert!(world.regions[&1].descriptor.merging.is_none(), "it was not sealed");
+        world.quarantined.clear();
+        world.run(10);
+    }
+    // Quarantined between the seal and the binding.
+    world.request(merge()).unwrap();
+    while world.regions[&1].descriptor.merging.is_none() {
+        world.tick(|_| Fate::Arrives);
+    }
+    world.quarantined.insert(1, held(1));
+    world.run(20);
+    assert_eq!(world.outcomes().last().map(|(_, outcome)| *outcome), Some(Outcome::Aborted));
+    assert!(world.regions[&1].descriptor.merging.is_none(), "it takes commands again");
+    world.quarantined.clear();
+    world.run(10);
+    world.request(merge()).unwrap();
+    world.run(20);
+    assert_eq!(world.regions.len(), 2, "the meta region and the one that is left");
 }
 
 #[test]

@@ -15,6 +15,8 @@
 //! Integers are big-endian. An entry that cannot be decoded, or that names a command unknown to
 //! this program, is treated as corruption of this store. Skipping it would let replicas diverge.
 
+use std::future::Future;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use resp::Reply;
 use storage::{StorageError, Txn};
@@ -37,13 +39,16 @@ const ITEM_EXPIRE_DUE: u8 = 1;
 const ITEM_SWEEP: u8 = 2;
 const FLAG_RESP3: u8 = 1;
 
+/// Maximum bytes that [`Builder::push_in_pieces`] copies at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// Returns the bytes that a client's command takes in an entry.
 fn item_bytes(args: &[Bytes]) -> usize {
     args.iter().map(|arg| arg.len() + 4).sum::<usize>() + 8
 }
 
 /// Builds an entry. The stamp is set last, when the entry is proposed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Builder {
     buffer: BytesMut,
     items: usize,
@@ -72,16 +77,56 @@ impl Builder {
     /// # Panics
     /// If an argument has 4 GiB or more. The server's limits are far lower.
     pub fn push(&mut self, db: u16, resp3: bool, args: &[Bytes]) {
+        self.begin_command(db, resp3, args);
+        for arg in args {
+            self.begin_argument(arg);
+            self.buffer.put_slice(arg);
+        }
+    }
+
+    /// Does the same, and pauses whenever a certain number of bytes is copied, so that a very large
+    /// command holds up nothing else for long.
+    ///
+    /// # Panics
+    /// As [`push`](Builder::push).
+    pub async fn push_in_pieces<P: Future<Output = ()>>(
+        &mut self,
+        (db, resp3): (u16, bool),
+        args: &[Bytes],
+        mut pause: impl FnMut() -> P,
+    ) {
+        self.begin_command(db, resp3, args);
+        for arg in args {
+            self.begin_argument(arg);
+            for piece in arg.chunks(PIECE_BYTES) {
+                self.buffer.put_slice(piece);
+                if piece.len() == PIECE_BYTES {
+                    pause().await;
+                }
+            }
+        }
+    }
+
+    /// Appends the items of another builder. Copies nothing if there are none before.
+    pub fn append(&mut self, other: Builder) {
+        if self.is_empty() {
+            return *self = other;
+        }
+        self.buffer.put_slice(&other.buffer[HEADER_LEN..]);
+        self.items += other.items;
+    }
+
+    fn begin_command(&mut self, db: u16, resp3: bool, args: &[Bytes]) {
         self.buffer.reserve(item_bytes(args));
         self.buffer.put_u8(ITEM_COMMAND);
         self.buffer.put_u8(if resp3 { FLAG_RESP3 } else { 0 });
         self.buffer.put_u16(db);
         self.buffer.put_u32(u32::try_from(args.len()).expect("fewer than 2^32 arguments"));
-        for arg in args {
-            self.buffer.put_u32(u32::try_from(arg.len()).expect("arguments are below 4 GiB"));
-            self.buffer.put_slice(arg);
-        }
         self.items += 1;
+    }
+
+    fn begin_argument(&mut self, arg: &Bytes) {
+        self.buffer.put_u32(u32::try_from(arg.len()).expect("arguments are below 4 GiB"));
     }
 
     /// Appends the deletion of up to `limit` expired keys of a slot.
@@ -113,6 +158,12 @@ impl Builder {
     /// Returns the bytes that the entry will have.
     pub fn bytes(&self) -> usize {
         self.buffer.len()
+    }
+
+    /// Returns where the entry's bytes are. A test sees by it that they are not copied.
+    #[doc(hidden)]
+    pub fn as_ptr_range(&self) -> std::ops::Range<*const u8> {
+        self.buffer.as_ptr_range()
     }
 
     /// Returns the entry of a cluster with the version `version`. `stamp_ms` is the leader's clock.
@@ -364,6 +415,35 @@ mod tests {
                 Item::Sweep { slot: 16383, limit: 5 },
             ]
         );
+    }
+
+    #[test]
+    fn a_command_that_is_pushed_in_pieces_makes_the_same_entry_and_is_not_copied_again() {
+        let mut large = args("SET k");
+        large.push(vec![7; 2 * PIECE_BYTES + 5].into());
+        let (mut whole, mut pieces) = (Builder::new(), Builder::new());
+        let pauses = std::cell::Cell::new(0);
+        {
+            let pause = || {
+                pauses.set(pauses.get() + 1);
+                std::future::ready(())
+            };
+            let mut pushing = std::pin::pin!(pieces.push_in_pieces((3, true), &large, pause));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(pushing.as_mut().poll(&mut context).is_ready());
+        }
+        assert_eq!(pauses.get(), 2);
+        whole.push(3, true, &large);
+        let at = pieces.as_ptr_range().start;
+        let mut alone = Builder::with_capacity(0);
+        alone.append(pieces);
+        let entry = alone.finish(1, 2);
+        assert_eq!((entry.as_ptr(), &entry), (at, &whole.clone().finish(1, 2)));
+        let mut both = Builder::new();
+        both.push(0, false, &args("GET k"));
+        both.append(whole);
+        assert_eq!(both.len(), 2);
+        assert_eq!(read(both.finish(1, 2)).unwrap()[1], read(entry).unwrap()[0]);
     }
 
     #[test]

@@ -62,4 +62,4 @@ pub use leadership::Leadership;
 pub use queue::Waiting;
 pub use shard::{Effect, Input, Messages, Moment, Shard};
 pub use silence::Silence;
-pub use work::{Maintenance, Outcome, Refusal, Submit, Work};
+pub use work::{Maintenance, Outcome, Refusal, Submit, Work, COPIED_BYTES_MAX};

@@ -150,7 +150,7 @@ impl<C> Queue<C> {
                         (cluster::encode_entry(stamp, &command), alone(first.client, first.deadline))
                     }
                     Work::Order(order) => (order.encode(), alone(first.client, first.deadline)),
-                    Work::Commands(_) | Work::Maintenance(_) => {
+                    Work::Commands(_) | Work::Encoded(_) | Work::Maintenance(_) => {
                         merge(first, &mut queue, (version, stamp, seed))
                     }
                 };
@@ -226,6 +226,7 @@ fn merge<C>(
             Work::Commands(items) => {
                 items.iter().for_each(|item| builder.push(item.db, item.resp3, &item.args));
             }
+            Work::Encoded(items) => builder.append(items),
             Work::Maintenance(slots) => {
                 slots.expire.iter().for_each(|slot| builder.push_expire_due(*slot, MAINTENANCE_STEP));
                 slots.sweep.iter().for_each(|slot| builder.push_sweep(*slot, MAINTENANCE_STEP));
@@ -244,8 +245,11 @@ fn merge<C>(
 }
 
 /// Returns the approximate bytes of the entry that begins with the first submission. It is never
-/// too small for that submission alone.
+/// too small for that submission alone, unless that is encoded already.
 fn likely_bytes<C>(first: &Submit<C>, behind: &VecDeque<Submit<C>>) -> usize {
+    if let Work::Encoded(_) = first.work {
+        return 0;
+    }
     let first = first.work.bytes();
     let mut bytes = first;
     for submit in behind {
@@ -255,4 +259,52 @@ fn likely_bytes<C>(first: &Submit<C>, behind: &VecDeque<Submit<C>>) -> usize {
         bytes += submit.work.bytes();
     }
     bytes.min(ENTRY_BYTES_MAX.max(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::item::Item;
+
+    fn set(value: Vec<u8>) -> Arc<Vec<Item>> {
+        let args = vec![Bytes::from_static(b"SET"), Bytes::from_static(b"k"), value.into()];
+        Arc::new(vec![Item::new(args, 0, false).unwrap()])
+    }
+
+    fn built(works: Vec<Work>) -> Vec<Bytes> {
+        let mut queue = Queue::default();
+        for (client, work) in works.into_iter().enumerate() {
+            queue.add(Submit { region: 1, work, deadline: 0, client });
+        }
+        let mut token = 0;
+        let next = || {
+            token += 1;
+            token
+        };
+        let proposals = queue.build((1, 5, 6), |_| May::Propose, next, &mut Vec::new());
+        proposals.into_iter().map(|proposal| proposal.payload).collect()
+    }
+
+    #[test]
+    fn commands_that_are_encoded_make_the_same_entries_without_another_copy() {
+        let encoded = |items: &[Item]| {
+            let mut builder = Builder::new();
+            items.iter().for_each(|item| builder.push(item.db, item.resp3, &item.args));
+            builder
+        };
+        let (large, small) = (set(vec![7; crate::COPIED_BYTES_MAX]), set(vec![8; 10]));
+        let work = |items: &Arc<Vec<Item>>| Work::Commands(items.clone());
+        let expected = built(vec![work(&large), work(&small), work(&large), work(&small)]);
+        assert_eq!(expected.len(), 4);
+        let first = encoded(&large);
+        let at = first.as_ptr_range();
+        let works = vec![Work::Encoded(first), work(&small), Work::Encoded(encoded(&large)), work(&small)];
+        let entries = built(works);
+        assert_eq!(entries, expected);
+        assert_eq!(entries[0].as_ptr_range(), at, "the bytes are those that were submitted");
+        let of_small = [work(&small), Work::Encoded(encoded(&small)), work(&small)];
+        assert_eq!(built(of_small.to_vec()), built(vec![work(&small); 3]));
+    }
 }

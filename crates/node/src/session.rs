@@ -18,11 +18,12 @@
 //! concurrently.
 
 mod gather;
+mod output;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use command::{CommandSpec, Handler};
 use resp::{Decoder, Limits, Protocol, Reply};
 
@@ -32,6 +33,7 @@ use crate::planted::{self, Bug};
 
 use gather::Group;
 pub use gather::Kind;
+use output::Output;
 
 /// Maximum number of commands taken from the input before the earlier ones are answered.
 const BATCH_COMMANDS_MAX: usize = 512;
@@ -51,6 +53,8 @@ const REPLY_BYTES_MAX: usize = 4 << 20;
 const REPLY_FRAME_BYTES: usize = 16;
 /// Maximum capacity reserved for output at once, in bytes.
 const RESERVED_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of input that are copied at once when its buffer must grow.
+const COPIED_INPUT_BYTES_MAX: usize = 1 << 20;
 /// Number of commands for which an idle session keeps capacity.
 const IDLE_ROOM: usize = 16;
 
@@ -138,7 +142,9 @@ pub struct Session<R> {
     limits: Limits,
     decoder: Decoder,
     input: BytesMut,
-    output: BytesMut,
+    /// A larger buffer, to which the input is being copied. Nothing is received meanwhile.
+    larger_input: Option<BytesMut>,
+    output: Output,
     /// Commands that are decoded but not taken yet.
     decoded: VecDeque<Vec<Bytes>>,
     /// The decoder's error on the input after them. The connection ends with it.
@@ -195,7 +201,8 @@ impl<R: Clone + PartialEq> Session<R> {
             limits,
             decoder: Decoder::new(first),
             input: BytesMut::new(),
-            output: BytesMut::new(),
+            larger_input: None,
+            output: Output::default(),
             decoded: VecDeque::new(),
             refused: None,
             due: VecDeque::new(),
@@ -220,34 +227,71 @@ impl<R: Clone + PartialEq> Session<R> {
         self.input.extend_from_slice(bytes);
     }
 
-    /// Returns the buffer of received bytes that are not decoded yet. The caller may only append to
-    /// it.
-    pub fn input(&mut self) -> &mut BytesMut {
-        &mut self.input
+    /// Returns the memory that the input takes while `bytes` more are received.
+    pub fn input_bytes_with(&self, bytes: usize) -> usize {
+        let (length, capacity) = (self.input.len(), self.input.capacity());
+        match length < COPIED_INPUT_BYTES_MAX {
+            // A buffer that must grow doubles.
+            true if capacity - length < bytes => 2 * capacity.max(bytes),
+            false if capacity - length < 2 * bytes => capacity + self.larger_capacity(bytes),
+            _ => capacity,
+        }
+    }
+
+    /// Makes room for `bytes` more of input. Returns false if it has copied a part of a very large
+    /// input and must be called again before anything is received: to copy all of it would hold up
+    /// everything else that the thread does.
+    pub fn make_room(&mut self, bytes: usize) -> bool {
+        let (length, capacity) = (self.input.len(), self.input.capacity());
+        // With twice the room, the decoder need not enlarge the buffer either.
+        if capacity - length >= 2 * bytes || length < COPIED_INPUT_BYTES_MAX {
+            return true;
+        }
+        let larger_capacity = self.larger_capacity(bytes);
+        let larger = self.larger_input.get_or_insert_with(|| BytesMut::with_capacity(larger_capacity));
+        let copied = larger.len();
+        larger.extend_from_slice(&self.input[copied..length.min(copied + COPIED_INPUT_BYTES_MAX)]);
+        if larger.len() < length {
+            return false;
+        }
+        self.input = self.larger_input.take().unwrap_or_default();
+        true
+    }
+
+    /// Returns the capacity of the next larger buffer for the input: at most twice as much as has
+    /// been received, and no more than the argument in progress needs.
+    fn larger_capacity(&self, bytes: usize) -> usize {
+        let length = self.input.len();
+        let missing = self.decoder.missing(length).unwrap_or(length);
+        length + missing.min(length) + 2 * bytes
     }
 
     pub fn input_bytes(&self) -> usize {
         self.input.len()
     }
 
-    /// Returns the encoded replies that are not written yet.
+    /// Returns the encoded replies that are to be written next; none if all are written. Others may
+    /// follow once these are written.
     pub fn output(&self) -> &[u8] {
-        &self.output
+        self.output.front()
+    }
+
+    /// Returns the size of all encoded replies that are not written yet, in bytes.
+    pub fn output_bytes(&self) -> usize {
+        self.output.len()
     }
 
     /// Removes the first `bytes` of the output, which were sent to the client. An empty output
     /// holds no memory.
     pub fn written(&mut self, bytes: usize) {
         self.output.advance(bytes);
-        if self.output.is_empty() {
-            self.output = BytesMut::new();
-        }
     }
 
     /// Returns the memory that requests and encoded replies take, in bytes.
     pub fn held_bytes(&self) -> usize {
         let taken = if self.is_idle() { 0 } else { self.decoded_bytes };
-        self.input.capacity() + self.output.len() + taken
+        let larger = self.larger_input.as_ref().map_or(0, BytesMut::capacity);
+        self.input.capacity() + larger + self.output.len() + taken
     }
 
     /// Releases memory that an idle session does not need.
@@ -408,10 +452,10 @@ impl<R: Clone + PartialEq> Session<R> {
 
     /// Encodes the known replies at the front of the queue.
     fn give(&mut self) {
-        if self.output.capacity() == 0 {
+        if self.output.is_empty() {
             let known = self.due.iter().map_while(|due| due.answer.as_ref());
             let bytes: usize = known.map(|answer| answer.bytes() + REPLY_FRAME_BYTES).sum();
-            self.output.reserve(bytes.min(RESERVED_BYTES_MAX));
+            self.output.reserve_first(bytes.min(RESERVED_BYTES_MAX));
         }
         if planted::is(Bug::RepliesTurned) && self.due.iter().all(|due| due.answer.is_some()) {
             self.due.make_contiguous().reverse();
@@ -419,7 +463,7 @@ impl<R: Clone + PartialEq> Session<R> {
         while self.due.front().is_some_and(|due| due.answer.is_some()) && !self.is_output_full() {
             let Some(Due { protocol, answer: Some(answer) }) = self.due.pop_front() else { return };
             let before = self.output.len();
-            answer.encode(protocol, &mut self.output);
+            self.output.put(&answer, protocol);
             self.given += 1;
             self.replied.count += 1;
             self.replied.bytes += self.output.len() - before;

@@ -171,8 +171,8 @@ pub enum Effect<C, R> {
         to: StoreId,
         descriptor: RegionDescriptor,
     },
-    /// Reads entries for a lagging follower, in parallel with other effects. The result returns as
-    /// `replica::Input::LogRead`.
+    /// Reads entries for a lagging follower or for execution, in parallel with other effects. The
+    /// result returns as `replica::Input::LogRead`.
     ReadLog {
         region: RegionId,
         number: u64,

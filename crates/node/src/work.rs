@@ -3,16 +3,23 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use command::entry::Builder;
 use command::order::Order;
 use resp::Reply;
 use types::{BootNanos, RegionId, Slot};
 
 use crate::item::Item;
 
+/// Maximum bytes of commands that the thread of the groups should copy into an entry.
+pub const COPIED_BYTES_MAX: usize = 1 << 20;
+
 /// The contents of one Raft entry: commands, or a change of the cluster's own state.
 #[derive(Clone)]
 pub enum Work {
     Commands(Arc<Vec<Item>>),
+    /// Commands that are encoded already, so that the thread of the groups copies none of their
+    /// bytes. For those of more than [`COPIED_BYTES_MAX`].
+    Encoded(Builder),
     /// An encoded `cluster::MetaCommand`, for the meta region.
     Meta(Bytes),
     Maintenance(Maintenance),
@@ -32,6 +39,7 @@ impl Work {
     pub fn len(&self) -> usize {
         match self {
             Work::Commands(items) => items.len(),
+            Work::Encoded(items) => items.len(),
             Work::Meta(_) | Work::Order(_) => 1,
             Work::Maintenance(slots) => slots.expire.len() + slots.sweep.len(),
         }
@@ -45,6 +53,7 @@ impl Work {
     pub fn bytes(&self) -> usize {
         match self {
             Work::Commands(items) => items.iter().map(Item::bytes).sum(),
+            Work::Encoded(items) => items.bytes(),
             Work::Meta(bytes) => bytes.len(),
             Work::Order(_) => 16,
             Work::Maintenance(_) => 7 * self.len(),

@@ -282,10 +282,10 @@ pub enum Action {
         to: StoreId,
         descriptor: RegionDescriptor,
     },
-    /// Read entries of `low..high` for a lagging follower: from `low` on as many as fit in
-    /// `max_bytes`, but at least one. The read may wait for a device, and other actions need not
-    /// wait for it. If an entry was dropped from the log before it was read, the result is an
-    /// error.
+    /// Read entries of `low..high` for a lagging follower or for execution: from `low` on as many
+    /// as fit in `max_bytes`, but at least one. The read may wait for a device, and other actions
+    /// need not wait for it. If an entry was dropped from the log before it was read, the result is
+    /// an error.
     ReadLog {
         region: RegionId,
         number: u64,

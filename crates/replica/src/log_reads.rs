@@ -1,8 +1,9 @@
-//! Log reads for followers that need entries no longer in memory.
+//! Log reads of entries that are no longer in memory: for followers that lack them, and of very
+//! large ones for execution.
 //!
-//! Such a read waits for a device, so the worker does not perform it. The consensus code asks for
-//! the entries, is told that they come later, and continues. When they have been read, it asks
-//! again and receives them. The entries are not kept after that.
+//! Such a read waits for a device or copies a very large entry, so the worker does not perform it.
+//! The consensus code asks for the entries, is told that they come later, and continues. When they
+//! have been read, it asks again and receives them. The entries are not kept after that.
 
 use raft::eraftpb::Entry;
 use raft::GetEntriesContext;
@@ -32,9 +33,21 @@ struct Read {
     askers: Vec<GetEntriesContext>,
 }
 
+/// The read of the entries that are to be executed next.
+#[derive(Default)]
+enum ForExecution {
+    #[default]
+    None,
+    /// The number is 0 if the read has not been started.
+    Open { range: Range, number: u64 },
+    /// The entries that were read, until they are handed out.
+    Done(Vec<Entry>),
+}
+
 #[derive(Default)]
 pub(crate) struct LogReads {
     open: Vec<Read>,
+    for_execution: ForExecution,
     /// The result of the last read, while the requests that waited for it are repeated.
     fetched: Vec<Entry>,
 }
@@ -52,24 +65,60 @@ impl LogReads {
     /// Returns the reads that have not been started, and assigns them the next numbers after
     /// `last`.
     pub fn take_up(&mut self, last: &mut u64) -> Vec<(u64, Range)> {
-        let fresh = self.open.iter_mut().filter(|read| read.number == 0);
+        let for_execution = match &mut self.for_execution {
+            ForExecution::Open { range, number } => Some((number, *range)),
+            ForExecution::None | ForExecution::Done(_) => None,
+        };
+        let for_followers = self.open.iter_mut().map(|read| (&mut read.number, read.range));
+        let fresh = for_execution.into_iter().chain(for_followers).filter(|(number, _)| **number == 0);
         fresh
-            .map(|read| {
+            .map(|(number, range)| {
                 *last += 1;
-                read.number = *last;
-                (read.number, read.range)
+                *number = *last;
+                (*number, range)
             })
             .collect()
     }
 
     /// Returns the range of an open read.
     pub fn range(&self, number: u64) -> Option<Range> {
-        self.open.iter().find(|read| read.number == number).map(|read| read.range)
+        match &self.for_execution {
+            ForExecution::Open { range, number: own } if *own == number => Some(*range),
+            _ => self.open.iter().find(|read| read.number == number).map(|read| read.range),
+        }
+    }
+
+    /// Returns the entries to execute if they have been read, which are then forgotten. Otherwise
+    /// requests a read of `range` and returns none.
+    pub fn take_for_execution(&mut self, range: Range) -> Vec<Entry> {
+        match std::mem::take(&mut self.for_execution) {
+            ForExecution::Done(entries) if entries.first().is_some_and(|first| first.index == range.low) => {
+                entries
+            }
+            open @ ForExecution::Open { .. } => {
+                self.for_execution = open;
+                Vec::new()
+            }
+            ForExecution::None | ForExecution::Done(_) => {
+                self.for_execution = ForExecution::Open { range, number: 0 };
+                Vec::new()
+            }
+        }
+    }
+
+    /// Returns whether entries to execute are being read.
+    pub fn awaits_execution(&self) -> bool {
+        matches!(self.for_execution, ForExecution::Open { .. })
     }
 
     /// Completes a read. Returns the requests to repeat while [`fetched`](Self::fetched) holds the
     /// entries.
     pub fn finish(&mut self, number: u64, entries: Vec<Entry>) -> Vec<GetEntriesContext> {
+        if matches!(self.for_execution, ForExecution::Open { number: own, .. } if own == number) {
+            // If the entries were truncated meanwhile, there are none. The next request decides.
+            self.for_execution = ForExecution::Done(entries);
+            return Vec::new();
+        }
         let Some(at) = self.open.iter().position(|read| read.number == number) else { return Vec::new() };
         self.fetched = entries;
         self.open.swap_remove(at).askers

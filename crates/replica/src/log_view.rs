@@ -16,13 +16,22 @@ use types::{LogIndex, RegionId, Term};
 
 use crate::log_reads::{LogReads, Range};
 use crate::log_store::{LogError, LogStore};
-use crate::memory::EntryMemory;
+use crate::memory::{EntryMemory, Trim};
 
 /// The parts of their logs that all peers of a store share.
 #[derive(Clone)]
 pub(crate) struct Logs<L> {
     pub store: L,
     pub memory: Arc<EntryMemory>,
+}
+
+/// How entries are handed out for execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handing {
+    /// At once, but very large ones that are not in memory when they have been read.
+    Out,
+    /// None, because too many bytes wait to be executed.
+    Withheld,
 }
 
 pub(crate) struct LogView<L> {
@@ -37,8 +46,14 @@ pub(crate) struct LogView<L> {
     cache: VecDeque<Entry>,
     cache_bytes: u64,
     memory: Arc<EntryMemory>,
-    /// If true, committed entries are not handed out because too many bytes wait to be executed.
-    is_withholding: bool,
+    /// Written entries that were dropped from memory before they were handed out, and that are too
+    /// large to be read at once. Ascending.
+    large: VecDeque<LogIndex>,
+    /// The size in bytes above which an entry is too large to be read at once.
+    large_bytes: u64,
+    /// The answer to requests for entries to execute. `None` while the consensus code wants entries
+    /// for anything else.
+    handing: Option<Handing>,
     /// Typical size of an entry in bytes, as a moving average.
     entry_bytes: u64,
     /// The first failed read. The consensus code panics on most storage errors, so the view stores
@@ -101,7 +116,9 @@ impl<L: LogStore> LogView<L> {
             cache: VecDeque::new(),
             cache_bytes: 0,
             memory,
-            is_withholding: false,
+            large: VecDeque::new(),
+            large_bytes: u64::MAX,
+            handing: None,
             entry_bytes: 64,
             failure: RefCell::new(None),
             damaged_through: Cell::new(0),
@@ -118,6 +135,7 @@ impl<L: LogStore> LogView<L> {
         (self.truncated_term, self.last_term) = (term, term);
         self.damaged_through.set(0);
         self.forget_cache();
+        self.large.clear();
         self.reads.borrow_mut().clear();
         self.offer = None;
     }
@@ -152,6 +170,7 @@ impl<L: LogStore> LogView<L> {
     /// on.
     pub fn append(&mut self, entries: &[Entry]) {
         let Some(head) = entries.first() else { return };
+        self.large.retain(|&index| index < head.index);
         assert!(self.first <= head.index && head.index <= self.last + 1, "entries follow the log");
         if head.index <= self.last {
             self.reads.borrow_mut().clear();
@@ -186,6 +205,7 @@ impl<L: LogStore> LogView<L> {
         let term = self.term(index).ok()?;
         self.truncated_term = term;
         self.first = index + 1;
+        self.large.retain(|&large| large > index);
         while self.cache.front().is_some_and(|entry| entry.index <= index) {
             self.pop_front();
         }
@@ -200,19 +220,39 @@ impl<L: LogStore> LogView<L> {
     }
 
     /// Evicts the older half of the cached bytes, as far as they are written. Returns false if
-    /// nothing was evicted.
-    pub fn evict(&mut self) -> bool {
+    /// nothing was evicted. Entries through `handed` were handed out for execution. With
+    /// `Trim::NotNext` the log's last entry stays if it was not.
+    pub fn evict(&mut self, trim: Trim, handed: LogIndex) -> bool {
         let kept = self.cache_bytes / 2;
         let before = self.cache_bytes;
-        while self.cache_bytes > kept && self.cache.front().is_some_and(|entry| entry.index <= self.stable) {
+        let spares_last = trim == Trim::NotNext && self.last > handed;
+        let end = if spares_last { self.stable.min(self.last - 1) } else { self.stable };
+        while let Some(front) = self.cache.front() {
+            if self.cache_bytes <= kept || front.index > end {
+                break;
+            }
+            if front.index > handed && size_of(front) > self.large_bytes {
+                self.large.push_back(front.index);
+            }
             self.pop_front();
         }
         self.cache_bytes < before
     }
 
-    /// While `is_withholding` is true, requests for entries to execute return none.
-    pub fn withhold(&mut self, is_withholding: bool) {
-        self.is_withholding = is_withholding;
+    /// Sets the answer to requests for entries to execute, as long as the consensus code makes no
+    /// others.
+    pub fn hand(&mut self, handing: Option<Handing>) {
+        self.handing = handing;
+    }
+
+    /// Sets the size in bytes above which an entry that is no longer in memory is read by others.
+    pub fn set_large_bytes(&mut self, bytes: u64) {
+        self.large_bytes = bytes;
+    }
+
+    /// Returns whether the entries to execute next are being read.
+    pub fn awaits_execution(&self) -> bool {
+        self.reads.borrow().awaits_execution()
     }
 
     fn pop_front(&mut self) {
@@ -316,7 +356,8 @@ impl<L: LogStore> Storage for LogView<L> {
             return Err(Error::Store(StorageError::Compacted));
         }
         assert!(high <= self.last + 1, "entries {low}..{high} of a log that ends at {}", self.last);
-        if self.is_withholding && !context.can_async() {
+        let handing = self.handing.filter(|_| !context.can_async());
+        if handing == Some(Handing::Withheld) {
             return Ok(Vec::new());
         }
         let max_bytes = max_size.into().unwrap_or(u64::MAX);
@@ -325,6 +366,16 @@ impl<L: LogStore> Storage for LogView<L> {
         let mut bytes = 0u64;
         if low < cache_first {
             let stop = high.min(cache_first);
+            let has_large = || self.large.iter().any(|large| (low..stop).contains(large));
+            if handing == Some(Handing::Out) && has_large() {
+                if low < self.first_given() {
+                    // What is damaged is not read again and again.
+                    return Ok(Vec::new());
+                }
+                // They are followed by others in the next turn.
+                let range = Range { low, high: stop, max_bytes };
+                return Ok(self.reads.borrow_mut().take_for_execution(range));
+            }
             entries = self.reads.borrow().fetched(low, stop).to_vec();
             if entries.is_empty() && context.can_async() {
                 self.reads.borrow_mut().want(Range { low, high: stop, max_bytes }, context);
@@ -526,18 +577,19 @@ mod tests {
         let memory = view.memory.clone();
         view.append(&[entry(11, 2), entry(12, 2)]);
         view.append(&[entry(12, 3), entry(13, 3)]);
-        assert_eq!((memory.held(), view.evict()), (3 * 164, false));
+        assert_eq!((memory.held(), view.evict(Trim::All, 0)), (3 * 164, false));
         view.persisted(12, 2);
-        assert_eq!((view.stable, view.evict()), (10, false));
+        assert_eq!((view.stable, view.evict(Trim::All, 0)), (10, false));
         view.persisted(12, 3);
-        assert_eq!((view.stable, view.evict(), view.cache.len()), (12, true, 1));
-        assert!(!view.evict());
+        assert_eq!((view.stable, view.evict(Trim::All, 0), view.cache.len()), (12, true, 1));
+        assert!(!view.evict(Trim::All, 0));
         view.persisted(13, 3);
-        assert!(view.evict());
+        assert!(view.evict(Trim::All, 0));
         assert_eq!((view.stable, view.cache.len(), memory.held()), (13, 0, 0));
         assert_eq!(view.term(13).unwrap(), 3);
         view.append(&[entry(14, 3), entry(15, 3)]);
-        view.persisted(14, 3);
+        view.persisted(15, 3);
+        assert!(view.evict(Trim::NotNext, 14) && !view.evict(Trim::NotNext, 14), "the last one is needed");
         view.truncate(14);
         assert_eq!(memory.held(), 164);
         drop(view);
@@ -546,12 +598,77 @@ mod tests {
 
     #[test]
     fn while_entries_are_withheld_none_is_given_to_execute() {
-        let (_, mut view) = view();
+        let (store, mut view) = view();
         view.append(&[entry(11, 1)]);
-        view.withhold(true);
+        view.hand(Some(Handing::Withheld));
         assert_eq!(ids(&view, 9, 12, u64::MAX), []);
-        view.withhold(false);
+        assert!(!view.awaits_execution() && view.take_up_reads(&mut 0).is_empty());
+        view.hand(None);
         assert_eq!(ids(&view, 9, 12, u64::MAX), [(9, 1), (10, 1), (11, 1)]);
+        assert_eq!(store.reads.get(), 1);
+    }
+
+    /// A view with the written entries 11 and 12, the second of which is large, and not in memory.
+    fn view_without_a_large_one() -> (Ten, LogView<Ten>) {
+        let (store, mut view) = view();
+        view.set_large_bytes(200);
+        view.append(&[entry(11, 1), Entry { data: vec![0; 137].into(), ..entry(12, 1) }]);
+        view.persisted(12, 1);
+        assert!(view.evict(Trim::All, 10) && view.cache.is_empty());
+        view.append(&[entry(13, 1)]);
+        view.hand(Some(Handing::Out));
+        (store, view)
+    }
+
+    #[test]
+    fn what_is_executed_and_large_and_not_in_memory_is_read_by_others() {
+        let (store, mut view) = view_without_a_large_one();
+        assert_eq!(
+            (ids(&view, 9, 12, 164), store.reads.get()),
+            (vec![(9, 1)], 1),
+            "small ones are read here"
+        );
+        // Repeated requests cause one read. What a follower lacks at the same time is another.
+        assert_eq!((ids(&view, 12, 14, 164), ids(&view, 12, 14, 164)), (vec![], vec![]));
+        let follower = view.entries(12, 14, 164, GetEntriesContext::empty(true));
+        assert!(follower.is_err() && view.awaits_execution());
+        let mut last = 0;
+        let range = Range { low: 12, high: 13, max_bytes: 164 };
+        assert_eq!(view.take_up_reads(&mut last), [(1, range), (2, range)]);
+        assert!(view.wants_read(1) && view.take_up_reads(&mut last).is_empty());
+        assert!(view.fetched(1, Ok(vec![entry(12, 1)])).is_empty() && !view.awaits_execution());
+        view.forget_fetched();
+        assert_eq!(ids(&view, 12, 14, 164), [(12, 1)], "kept until it is handed out");
+        assert_eq!((ids(&view, 13, 14, 164), store.reads.get()), (vec![(13, 1)], 1), "in memory");
+        // A log that begins anew holds none of the entries.
+        assert_eq!(ids(&view, 12, 14, 164), []);
+        assert_eq!(view.take_up_reads(&mut last), [(3, range)]);
+        view.restart(40, 2);
+        assert!(view.fetched(3, Ok(vec![entry(12, 1)])).is_empty() && !view.awaits_execution());
+        view.append(&[entry(41, 2)]);
+        assert_eq!(ids(&view, 41, 42, 164), [(41, 2)]);
+    }
+
+    #[test]
+    fn large_entries_that_were_handed_out_or_replaced_or_truncated_are_forgotten() {
+        let (_, mut view) = view_without_a_large_one();
+        view.append(&[Entry { data: vec![0; 137].into(), ..entry(12, 2) }]);
+        assert!(view.large.is_empty());
+        view.persisted(12, 2);
+        assert!(view.evict(Trim::All, 12) && view.large.is_empty(), "handed out before");
+        let (_, mut view) = view_without_a_large_one();
+        view.persisted(13, 1);
+        view.truncate(12);
+        assert!(view.large.is_empty());
+    }
+
+    #[test]
+    fn a_failed_read_for_execution_is_kept_for_the_worker() {
+        let (_, view) = view_without_a_large_one();
+        assert_eq!(ids(&view, 12, 13, 164), []);
+        assert_eq!(view.take_up_reads(&mut 0).len(), 1);
+        view.fetched(1, Err(LogError { region: 1, reason: "broken".into(), damaged: None }));
+        assert_eq!(view.take_failure().map(|error| error.reason), Some("broken".into()));
     }
 
     #[test]

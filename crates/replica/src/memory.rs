@@ -3,6 +3,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// A choice of written entries to drop from memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trim {
+    /// All but the last one of each log, if that is still to be executed. One that is larger than
+    /// the budget would otherwise be read back at once.
+    NotNext,
+    All,
+}
+
 /// Memory used by entries. It is shared by all peers of a store and may be read from other threads.
 #[derive(Debug)]
 pub struct EntryMemory {

@@ -331,7 +331,7 @@ impl<L: LogStore> Peer<L> {
         config: &Config,
         descriptor: RegionDescriptor,
         id: PeerId,
-        view: LogView<L>,
+        mut view: LogView<L>,
         applied: LogIndex,
         restarted_at: Option<BootNanos>,
         logger: &slog::Logger,
@@ -353,6 +353,7 @@ impl<L: LogStore> Peer<L> {
             max_committed_size_per_ready: config.max_apply_bytes,
             ..raft::Config::default()
         };
+        view.set_large_bytes(config.max_message_bytes);
         let raw = RawNode::new(&settings, view, logger)
             .map_err(|error| Fatal::Consensus { region, reason: error.to_string() })?;
         let seen = seen(&raw);

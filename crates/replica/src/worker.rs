@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::log_reads::{Range, LOG_READS_MAX};
 use crate::log_store::LogStore;
 use crate::log_view::Logs;
-use crate::memory::EntryMemory;
+use crate::memory::{EntryMemory, Trim};
 use crate::peer::inspect;
 use crate::peer::{Outbox, Peer, Turned, Turnover};
 use crate::planted::{self, Bug};
@@ -573,13 +573,13 @@ impl<L: LogStore> Worker<L> {
     /// Returns true if entries that wait for the log leave memory for more.
     fn has_entry_memory(&mut self) -> bool {
         if self.logs.memory.is_over() && !self.is_trimmed {
-            self.trim_caches();
+            self.trim_caches(Trim::All);
         }
         !self.logs.memory.is_over() || planted::is(Bug::FullIgnored)
     }
 
     /// Drops written entries from memory, the older half of each region's, region by region.
-    fn trim_caches(&mut self) {
+    fn trim_caches(&mut self, trim: Trim) {
         let regions = self.peers.range(self.next_trimmed..).chain(self.peers.range(..self.next_trimmed));
         let regions: Vec<RegionId> = regions.map(|(&region, _)| region).collect();
         let mut has_evicted = true;
@@ -590,10 +590,10 @@ impl<L: LogStore> Worker<L> {
                     self.next_trimmed = region;
                     return;
                 }
-                has_evicted |= self.peers.get_mut(&region).is_some_and(Peer::evict);
+                has_evicted |= self.peers.get_mut(&region).is_some_and(|peer| peer.evict(trim));
             }
         }
-        self.is_trimmed = true;
+        self.is_trimmed = trim == Trim::All;
     }
 
     fn has_waiting_child(&self, region: RegionId) -> bool {
@@ -782,8 +782,8 @@ impl<L: LogStore> Worker<L> {
         Some(Action::Destroy { region, peer: peer.id() })
     }
 
-    /// Requests reads of entries for lagging followers, up to the maximum at a time. Reads that no
-    /// follower needs any more are skipped.
+    /// Requests reads of entries that are not in memory, up to the maximum at a time. Reads that
+    /// are not needed any more are skipped.
     fn read_log(&mut self) {
         while self.reads_under_way < LOG_READS_MAX {
             let Some((region, number, range)) = self.log_reads.pop_front() else { return };
@@ -836,7 +836,7 @@ impl<L: LogStore> Worker<L> {
         }
         self.is_trimmed = false;
         if self.logs.memory.is_over() {
-            self.trim_caches();
+            self.trim_caches(Trim::NotNext);
         }
     }
 

@@ -64,6 +64,12 @@ pub fn encode_request<A: AsRef<[u8]>>(args: &[A], out: &mut BytesMut) {
     }
 }
 
+/// Appends what precedes the bytes of a bulk reply. The caller appends the bytes and a CR LF, which
+/// it may have elsewhere.
+pub fn encode_bulk_length(length: usize, out: &mut BytesMut) {
+    put_length(b'$', length, out);
+}
+
 fn put_items(kind: u8, items: &[Reply], protocol: Protocol, out: &mut BytesMut) {
     put_length(kind, items.len(), out);
     for item in items {

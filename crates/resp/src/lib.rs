@@ -24,7 +24,7 @@ mod reply;
 mod reply_decoder;
 mod request;
 
-pub use encode::{encode, encode_request, Protocol};
+pub use encode::{encode, encode_bulk_length, encode_request, Protocol};
 pub use error::ProtocolError;
 pub use limits::{Limits, ReplyLimits};
 pub use reply::Reply;

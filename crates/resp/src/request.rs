@@ -86,6 +86,12 @@ impl Decoder {
         self.limits = limits;
     }
 
+    /// Returns how many bytes are missing from the argument in progress, if its length has arrived.
+    /// `arrived` is the number of bytes in the buffer.
+    pub fn missing(&self, arrived: usize) -> Option<usize> {
+        Some((self.position + self.arg_bytes? + 2).saturating_sub(arrived))
+    }
+
     pub fn limits(&self) -> &Limits {
         &self.limits
     }

@@ -1,6 +1,8 @@
 //! The two clocks of a store, as the machine shows them. Lower crates get time as an argument. Code
 //! that stamps, or reads at a time, uses [`WallClock`](crate::wall_clock::WallClock).
 
+use std::time::Duration;
+
 use types::{BootNanos, UnixMillis};
 
 /// Returns CLOCK_BOOTTIME in nanoseconds. It is monotonic and continues while the machine is
@@ -11,6 +13,16 @@ pub fn boot_nanos() -> BootNanos {
     let status = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
     assert_eq!(status, 0, "CLOCK_BOOTTIME is not readable");
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Returns the CPU time that the calling thread has used. It does not advance while other threads
+/// have the CPU.
+pub fn thread_cpu_time() -> Duration {
+    let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `used` is a valid timespec that the call fills.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut used) };
+    assert_eq!(status, 0, "CLOCK_THREAD_CPUTIME_ID is not readable");
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 
 /// Returns the value of CLOCK_BOOTTIME at `moment`; for a moment in the past, about the present

@@ -60,7 +60,7 @@ impl Store {
         deadline: Instant,
     ) -> Result<Option<Answers>, CallError> {
         let patience = deadline.saturating_duration_since(Instant::now());
-        let body = passing::encode_request(region, version, patience, items);
+        let body = passing::encode_request(region, version, patience, items).await;
         self.metrics.forwarded.inc_by(items.len() as u64);
         // The other store answers by the deadline. The extra time covers the way back.
         let wait = patience + Duration::from_millis(500);

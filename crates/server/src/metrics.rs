@@ -90,6 +90,7 @@ pub struct Metrics {
     pub log_sync: Stage,
     pub apply: Stage,
     pub command: Stage,
+    pub groups_turn: Stage,
     pub commands: Counter,
     pub log_syncs: Counter,
     pub log_batches: Counter,
@@ -350,6 +351,8 @@ impl Metrics {
         let log_sync = Stage::new(r, "log_sync", "Appending one batch to the Raft log and syncing it");
         let apply = Stage::new(r, "apply", "Executing one turn's committed entries and writing their rows");
         let command = Stage::new(r, "command", "From a request's last byte to its reply, one pipeline batch");
+        let groups_turn =
+            Stage::new(r, "groups_turn", "CPU time of the Raft groups' thread from one wait to the next");
         let mut counter = |name: &'static str, help: &'static str| {
             let counter = Counter::default();
             r.register(name, help, counter.clone());
@@ -450,6 +453,7 @@ impl Metrics {
             log_sync,
             apply,
             command,
+            groups_turn,
             commands,
             log_syncs,
             log_batches,
@@ -527,7 +531,7 @@ impl Metrics {
     }
 
     pub fn stages(&self) -> Vec<StageRow> {
-        [&self.log_sync, &self.apply, &self.command].map(Stage::row).to_vec()
+        [&self.log_sync, &self.apply, &self.command, &self.groups_turn].map(Stage::row).to_vec()
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {

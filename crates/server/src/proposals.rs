@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::MetaCommand;
+use command::entry::Builder;
 use futures::future::join_all;
-use node::{Answer, Outcome, Refusal, Submit, Work};
+use node::{Answer, Outcome, Refusal, Submit, Work, COPIED_BYTES_MAX};
 use resp::Reply;
 use tokio::sync::oneshot;
 
@@ -52,6 +53,7 @@ impl Proposals {
     ) -> Result<Answers, NotDone> {
         let count = work.len();
         self.note_writes(region, &work);
+        let work = encoded(work).await;
         let (sender, outcome) = oneshot::channel();
         let client = Asker::Task(sender);
         let submit = Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client };
@@ -88,6 +90,21 @@ impl Proposals {
             }
         }
     }
+}
+
+/// Encodes commands that are very large, a piece at a time. The thread of the groups then copies
+/// none of their bytes, and no task holds up others for long.
+async fn encoded(work: Work) -> Work {
+    let bytes = work.bytes();
+    let Work::Commands(items) = &work else { return work };
+    if bytes <= COPIED_BYTES_MAX {
+        return work;
+    }
+    let mut builder = Builder::with_capacity(bytes);
+    for item in items.iter() {
+        builder.push_in_pieces((item.db, item.resp3), &item.args, tokio::task::yield_now).await;
+    }
+    Work::Encoded(builder)
 }
 
 /// Proposes commands for the meta region in this order. Commands that are lost are only logged: the

@@ -27,6 +27,7 @@ use mio::{Events, Interest, Token};
 use node::session::Ask;
 use node::Outcome;
 
+use crate::clock;
 use crate::connections::{ListenerKind, Seat};
 use crate::executor::worker::RegionWorker;
 use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, WAKER};
@@ -119,6 +120,7 @@ impl Loop {
                 self.store.ends.fatal(&format!("cannot wait for sockets: {error}"));
             }
             self.now = Instant::now();
+            let began = self.worker.is_some().then(clock::thread_cpu_time);
             events.iter().for_each(|event| self.note(event));
             // Client input joins the next log batch, so it is processed before a batch can be cut.
             self.serve_ready();
@@ -133,6 +135,9 @@ impl Loop {
             self.serve_ready();
             self.serve_in_line();
             self.turn();
+            if let Some(began) = began {
+                self.store.metrics.groups_turn.record(clock::thread_cpu_time() - began);
+            }
             self.store.metrics.record_commands(&mut self.answered);
             if self.now >= self.next_look {
                 self.next_look = self.now + LOOK_PERIOD;

@@ -15,6 +15,8 @@ pub mod keyring;
 pub mod keys;
 pub mod kinds;
 mod link;
+mod output;
+mod raft_frames;
 mod requests;
 pub mod socket;
 #[cfg(test)]

@@ -516,7 +516,7 @@ impl World {
         self.rng.pick(&from).expect("there are stores")
     }
 
-    fn crash_for(&mut self, store: StoreId, length: u64, is_power: bool) {
+    pub(crate) fn crash_for(&mut self, store: StoreId, length: u64, is_power: bool) {
         let is_power = is_power && self.machine_may_crash(store);
         self.crash(store, is_power);
         self.schedule(length + 1, Event::Start { store });

@@ -18,6 +18,7 @@ pub mod clock;
 pub mod disk;
 pub mod durable;
 pub mod faults;
+pub mod forgetting;
 pub mod invariants;
 pub mod model;
 pub mod network;

@@ -27,9 +27,6 @@ struct Arguments {
     /// Print what happens.
     #[arg(long)]
     trace: bool,
-    /// Damage sections of the stores' logs in a sixth of the seeds.
-    #[arg(long)]
-    damage_logs: bool,
 }
 
 fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
@@ -54,12 +51,7 @@ fn main() -> ExitCode {
     let mut sum = Tally::default();
     let mut minutes = 0;
     for seed in seeds {
-        let options = Options {
-            steps: arguments.steps,
-            is_tracing: arguments.trace,
-            damages_logs: arguments.damage_logs,
-            ..Options::of(seed)
-        };
+        let options = Options { steps: arguments.steps, is_tracing: arguments.trace, ..Options::of(seed) };
         let Report { tally, violation, digest } = run(options);
         sum.add(&tally);
         if let Some(violation) = violation {

@@ -17,7 +17,7 @@ use crate::invariants::{Violation, TABLE};
 use crate::model::{Command, Key};
 use crate::observation::{Observation, Op};
 use crate::rng::Rng;
-use crate::store::{Damaging, Process, Store};
+use crate::store::{Process, Store};
 use crate::tally::Tally;
 use crate::world::{Event, World, BEGIN};
 
@@ -34,8 +34,6 @@ pub struct Options {
     /// Number of conversations that clients begin during faults.
     pub steps: u64,
     pub is_tracing: bool,
-    /// In a sixth of the seeds, sections of the stores' logs are damaged.
-    pub damages_logs: bool,
     /// The only invariant to check. `None` for all.
     pub only: Option<&'static str>,
     /// The bug to plant.
@@ -74,7 +72,6 @@ impl Options {
             seed,
             steps: 160,
             is_tracing: false,
-            damages_logs: false,
             only: None,
             #[cfg(feature = "planted")]
             bug: None,
@@ -116,9 +113,6 @@ fn begin(options: Options) -> World {
     let regions = rng.pick(&[1, 2, 3, 4]).expect("a number of regions");
     let plan = Plan::draw(&mut rng);
     let mut world = found(options.seed, rng, plan, (count, spares, regions));
-    if options.damages_logs {
-        world.damaging = Damaging::of(options.seed);
-    }
     // Drawn apart, so that the other seeds are as they are without it.
     world.plan.entries_fail = Rng::new(options.seed ^ FAILING).chance(FAILING_PERCENT);
     world.is_tracing = options.is_tracing;
@@ -171,6 +165,7 @@ fn drive(world: &mut World, options: Options) {
     }
     world.draw_races();
     world.draw_absences();
+    world.draw_forgetting();
     // Faults may prevent all answers for a long time. Then the deadline ends them.
     let deadline = world.now + options.steps * 200 * MILLISECOND;
     let least = world.now + world.plan.least_ns;
@@ -239,9 +234,9 @@ fn settle(world: &mut World) -> bool {
     // The outcomes of operations from the time of faults may still be unknown.
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
-    // An operator's decisions take their time, and until then a region may serve nobody.
+    // Repairs take their time, and until then a region may serve nobody.
     let end = world.now + PEACE;
-    while !world.is_over() && world.now < end && world.has_quarantined() {
+    while !world.is_over() && world.now < end && world.awaits_repair() {
         let next = world.now + 100 * MILLISECOND;
         world.run_until(next);
     }

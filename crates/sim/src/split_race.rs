@@ -145,8 +145,8 @@ impl World {
             return None;
         }
         let region = self.rng.pick(&regions)?;
-        let (leader, status) = self.race_leader(region)?;
-        let voters = self.race_voters(&status);
+        let (leader, status) = self.newest_leader(region)?;
+        let voters = self.voters_of(&status);
         let others: Vec<StoreId> = voters.into_iter().filter(|&store| store != leader).collect();
         let laggard = self.rng.pick(&others).filter(|_| others.len() >= 2)?;
         let is_deep = self.rng.chance(60) && regions.len() + 1 < REGIONS_MAX;
@@ -188,7 +188,7 @@ impl World {
                 race.enter(Stage::LetGo, self.now);
             }
             Stage::LetGo => {
-                let Some((leader, status)) = self.race_leader(race.region) else { return true };
+                let Some((leader, status)) = self.newest_leader(race.region) else { return true };
                 let lagging = self.race_status(race.laggard, race.region);
                 let Some(last) = lagging.map(|status| status.last) else { return false };
                 if status.first > last + 1 {
@@ -207,7 +207,7 @@ impl World {
                 if !(is_blank && race.holds) {
                     return true;
                 }
-                let Some((leader, status)) = self.race_leader(race.region) else { return true };
+                let Some((leader, status)) = self.newest_leader(race.region) else { return true };
                 race.next_region = self.next_region();
                 race.asked_at = 0;
                 self.cut_candidates(race, leader, &status);
@@ -229,9 +229,9 @@ impl World {
     /// wins without it.
     fn elect_in_race(&mut self, race: &mut SplitRace) -> bool {
         let Some(made) = race.made else { return false };
-        if let Some((leader, status)) = self.race_leader(made) {
+        if let Some((leader, status)) = self.newest_leader(made) {
             self.heal_race(race);
-            let links = self.race_voters(&status).into_iter().filter(|&store| store != leader);
+            let links = self.voters_of(&status).into_iter().filter(|&store| store != leader);
             let links = links.flat_map(|store| [(leader, store), (store, leader)]).collect();
             race.partitions.push(self.network.cut_regions(made..=made, links));
             race.enter(Stage::Silent, self.now);
@@ -254,7 +254,7 @@ impl World {
     fn fill_in_race(&mut self, race: &mut SplitRace) {
         let Some(made) = race.made.filter(|_| race.kills == Some(Killed::Leader)) else { return };
         let is_filled = self.race_status(race.laggard, made).is_some_and(|peer| peer.last > 0);
-        if let Some((leader, _)) = self.race_leader(made).filter(|_| is_filled) {
+        if let Some((leader, _)) = self.newest_leader(made).filter(|_| is_filled) {
             race.kills = None;
             self.restart(leader);
         }
@@ -262,7 +262,7 @@ impl World {
 
     /// Cuts the leader off from the other voters but the laggard, in all regions made from now on.
     fn cut_candidates(&mut self, race: &mut SplitRace, leader: StoreId, status: &RegionStatus) {
-        let rivals = self.race_voters(status).into_iter();
+        let rivals = self.voters_of(status).into_iter();
         let rivals = rivals.filter(|&store| store != leader && store != race.laggard);
         let links = rivals.flat_map(|rival| [(leader, rival), (rival, leader)]).collect();
         let made = race.next_region..=RegionId::MAX;
@@ -277,7 +277,7 @@ impl World {
         if self.now < race.asked_at + ASK_AGAIN {
             return;
         }
-        let Some((meta_leader, _)) = self.race_leader(META_REGION) else { return };
+        let Some((meta_leader, _)) = self.newest_leader(META_REGION) else { return };
         race.asked_at = self.now;
         let operator = Operator::Split { region: race.region, reason: Reason::Requested };
         self.send(meta_leader, meta_leader, Packet::Asked(Asked::Operator(operator)));
@@ -285,7 +285,7 @@ impl World {
 
     /// Returns the region that was split off from the race's region on its leader's store.
     fn made_of(&self, race: &SplitRace) -> Option<RegionId> {
-        let (leader, status) = self.race_leader(race.region)?;
+        let (leader, status) = self.newest_leader(race.region)?;
         let process = self.stores[&leader].process.as_ref()?;
         let end = status.descriptor.slots?.last;
         let follows = |region: &RegionId| {
@@ -301,7 +301,7 @@ impl World {
     }
 
     /// Returns the store with the newest leader of a region.
-    fn race_leader(&self, region: RegionId) -> Option<(StoreId, RegionStatus)> {
+    pub(crate) fn newest_leader(&self, region: RegionId) -> Option<(StoreId, RegionStatus)> {
         let leads = |&store: &StoreId| {
             let status = self.race_status(store, region).filter(|status| status.role == Role::Leader)?;
             Some((store, status))
@@ -309,13 +309,13 @@ impl World {
         self.stores.keys().filter_map(leads).max_by_key(|(_, status)| status.term)
     }
 
-    fn race_voters(&self, status: &RegionStatus) -> Vec<StoreId> {
+    pub(crate) fn voters_of(&self, status: &RegionStatus) -> Vec<StoreId> {
         let votes = status.descriptor.peers.iter().filter(|peer| peer.role != PeerRole::Learner);
         votes.map(|peer| peer.store).collect()
     }
 
     /// Returns the regions with keys that have a peer anywhere.
-    fn regions_known(&self) -> Vec<RegionId> {
+    pub(crate) fn regions_known(&self) -> Vec<RegionId> {
         let processes = self.stores.values().filter_map(|store| store.process.as_ref());
         let known: std::collections::BTreeSet<RegionId> =
             processes.flat_map(|process| process.shard.regions()).filter(|id| *id != META_REGION).collect();

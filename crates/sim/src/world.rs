@@ -16,6 +16,7 @@ use crate::client::{Client, ClientId, ConnectionId};
 use crate::clock::{MILLISECOND, SECOND};
 use crate::durable::Snapshot;
 use crate::faults::Plan;
+use crate::forgetting::Forgetting;
 use crate::invariants::{Invariant, Violation, TABLE};
 use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
@@ -116,6 +117,8 @@ pub enum Event {
     Absence,
     /// A race of elections with a split is looked at, or begun.
     SplitRace,
+    /// A store and its leader are isolated, or the store forgets entries.
+    Forgetting,
     /// An entry is proposed that fails where it is executed.
     FailEntry,
     /// Somebody looks after peers that are quarantined.
@@ -263,10 +266,12 @@ pub struct World {
     pub(crate) merged: BTreeSet<RegionId>,
     /// The race of elections with a split that is under way.
     pub(crate) race: Option<SplitRace>,
+    /// The leader and the follower that are isolated together.
+    pub(crate) forgetting: Option<Forgetting>,
     /// True from the first quarantined peer on: a simulated operator decides about such peers.
     pub(crate) is_attended: bool,
-    /// The entries that the simulated operator has ordered to skip, by region.
-    pub(crate) skips_asked: BTreeSet<(RegionId, LogIndex)>,
+    /// The entries that the simulated operator has ordered to skip, by region, and when.
+    pub(crate) skips_asked: BTreeMap<(RegionId, LogIndex), u64>,
     /// Clients write without pauses until this moment.
     pub(crate) rush_until: u64,
     pub(crate) last_op: OpId,
@@ -296,7 +301,7 @@ impl World {
             layout,
             plan,
             syncing: Syncing::of(seed),
-            damaging: Damaging::none(),
+            damaging: Damaging::of(seed),
             tally: Tally::default(),
             violation: None,
             digest: seed,
@@ -308,8 +313,9 @@ impl World {
             absence: None,
             merged: BTreeSet::new(),
             race: None,
+            forgetting: None,
             is_attended: false,
-            skips_asked: BTreeSet::new(),
+            skips_asked: BTreeMap::new(),
             rush_until: 0,
             last_op: 0,
             last_entry: 0,
@@ -397,6 +403,7 @@ impl World {
             Event::Fault => self.fault(),
             Event::Absence => self.look_at_absence(),
             Event::SplitRace => self.look_at_race(),
+            Event::Forgetting => self.forget_entries(),
             Event::FailEntry => self.fail_entry(),
             Event::Attend => self.attend(),
             Event::Heal { partition } => self.network.heal(partition),
@@ -433,7 +440,21 @@ impl World {
 
     pub fn violate(&mut self, invariant: &'static str, what: String) {
         let at_ms = (self.now - BEGIN) / MILLISECOND;
+        if self.violation.is_none() {
+            self.say_peers();
+        }
         self.violation.get_or_insert(Violation { invariant, what, at_ms });
+    }
+
+    /// Prints the state of every peer in a trace.
+    fn say_peers(&self) {
+        for (id, process) in self.stores.iter().filter_map(|(id, store)| Some((id, store.process.as_ref()?)))
+        {
+            for region in process.shard.regions() {
+                let status = process.shard.status(region, 0);
+                self.say(&format!("store {id} has of region {region}: {status:?}"));
+            }
+        }
     }
 
     pub fn say(&self, text: &str) {

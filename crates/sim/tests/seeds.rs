@@ -47,8 +47,6 @@ fn a_thousand_clusters_in_trouble_keep_every_promise() {
             _ if what.contains("merges taken back") => 20,
             // Mostly a removed peer hears of it before its region has merged and been forgotten.
             _ if what.contains("that had merged away") => 5,
-            // Logs are damaged only where a run is asked for it.
-            _ if what.contains("damage") => 0,
             _ => 100,
         };
         assert!(count >= least, "{what}: {count}");
@@ -61,7 +59,7 @@ fn a_thousand_clusters_in_trouble_keep_every_promise() {
         assert!(count >= least, "{kind}: {count}");
     }
     // A race takes many steps, and other faults disturb it.
-    for kind in sim::split_race::STAGES.into_iter().chain([sim::absence::ABSENT]) {
+    for kind in sim::split_race::STAGES.into_iter().chain([sim::absence::ABSENT, sim::forgetting::FORGOT]) {
         let count = sum.faults.get(kind).copied().unwrap_or(0);
         assert!(count >= 50, "{kind}: {count}");
     }

@@ -178,7 +178,12 @@ impl Scene<'_> {
         let stay: Vec<StoreId> = lead.descriptor.voters().filter(|&store| store != from).chain(to).collect();
         let live = stay.iter().filter(|&&store| self.is_live(lead, store)).count();
         if live < stay.len() / 2 + 1 {
-            return Next::Wait;
+            let is_repairable = stay.iter().any(|&store| self.ledger.is_unclean(&lead.descriptor, store));
+            // The unclean peer is replaced first, and that waits for this operator's end.
+            return match self.flight.phase {
+                Phase::Going if is_repairable => Next::Fail(Outcome::Aborted),
+                _ => Next::Wait,
+            };
         }
         let given = to.map(PeerChange::Promote);
         change(lead, given.into_iter().chain([PeerChange::Demote(from)]))
@@ -223,6 +228,7 @@ impl Scene<'_> {
             // The source's report is older than the agreed state.
             (None, Phase::Bound, _) | (_, _, None) => Next::Wait,
             (None, _, Some(target)) if !fits(target) => Next::Done(Outcome::Overtaken),
+            (None, ..) if self.has_quarantined(region, into) => Next::Done(Outcome::Aborted),
             // The source takes no commands while it waits, so the wait begins only when all peers
             // are close behind.
             (None, _, Some(target)) if !self.all_caught_up(source) || !self.all_caught_up(target) => {
@@ -240,6 +246,7 @@ impl Scene<'_> {
             }
             (Some(_), Phase::Bound, Some(target)) => align(target, &source.descriptor),
             (Some(_), _, Some(target)) if !fits(target) => Next::Fail(Outcome::Overtaken),
+            (Some(_), ..) if self.has_quarantined(region, into) => Next::Fail(Outcome::Aborted),
             (Some(_), ..) if source.descriptor.peers.iter().all(|peer| self.has_all(source, peer.store)) => {
                 Next::Bind
             }
@@ -252,6 +259,12 @@ impl Scene<'_> {
             }
             (Some(_), ..) => Next::Wait,
         }
+    }
+
+    /// Returns true if a peer of the source or of the target is quarantined. On its store the
+    /// source would not come to its end, and the target's peer would wait for that.
+    fn has_quarantined(&self, source: RegionId, target: RegionId) -> bool {
+        [source, target].into_iter().any(|region| self.ledger.quarantined(region).next().is_some())
     }
 
     fn has_all(&self, lead: &LeadReport, store: StoreId) -> bool {

@@ -378,3 +378,32 @@ fn whatever_the_order_of_answers_replies_keep_theirs_and_no_command_overtakes_on
         assert_eq!(client.session.take_answered(), count, "seed {seed}");
     }
 }
+
+#[test]
+fn the_buffer_of_a_very_large_request_grows_a_part_at_a_time() {
+    const READ: usize = 64 << 10;
+    let value = vec![b'v'; 9 << 20];
+    let mut request = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", value.len()).into_bytes();
+    request.extend_from_slice(&value);
+    request.extend_from_slice(b"\r\n");
+    let mut client = Client::new();
+    let mut parts = 0;
+    for piece in request.chunks(READ) {
+        client.goes_on();
+        while !client.session.make_room(READ) {
+            parts += 1;
+            assert_eq!(client.session.decode(), 0, "what is being copied is decoded no further");
+        }
+        let before = client.session.held_bytes();
+        client.session.received(piece);
+        assert!(
+            client.session.held_bytes() <= before.max(3 * COPIED_INPUT_BYTES_MAX),
+            "it grows by parts only"
+        );
+    }
+    assert!((8..20).contains(&parts), "{parts} parts");
+    assert!(client.session.held_bytes() < request.len() + 4 * READ, "no more than is needed");
+    client.goes_on();
+    let Part::Commands { items, .. } = &client.asks[0].part else { panic!("a command was expected") };
+    assert!(items[0].args[2] == value);
+}

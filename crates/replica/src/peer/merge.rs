@@ -63,7 +63,7 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub(super) fn release(&mut self, out: &mut Outbox) {
-        if self.applying.is_some() || self.confined.is_some() {
+        if !self.may_execute_held() {
             return;
         }
         let end = match self.takeovers.front() {
@@ -80,10 +80,7 @@ impl<L: LogStore> Peer<L> {
 
     /// Returns the sealed descriptor of the source for which all further committed entries wait.
     pub fn awaits(&self) -> Option<&RegionDescriptor> {
-        self.takeovers
-            .front()
-            .map(|takeover| &takeover.source)
-            .filter(|_| self.applying.is_none() && self.confined.is_none())
+        self.takeovers.front().map(|takeover| &takeover.source).filter(|_| self.may_execute_held())
     }
 
     /// Continues after the awaited source is finished.
@@ -113,9 +110,9 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Returns whether the consensus code has output now. Entries that a quarantined peer withholds
-    /// do not count.
+    /// or that are being read do not count.
     pub fn has_ready(&self) -> bool {
-        self.raw.has_ready() && !self.is_withholding()
+        self.raw.has_ready() && !self.is_withholding() && !self.raw.store().awaits_execution()
     }
 
     pub fn is_applying_snapshot(&self) -> bool {

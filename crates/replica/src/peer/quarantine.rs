@@ -151,6 +151,13 @@ impl<L: LogStore> Peer<L> {
         self.transfer_leader(config, to, now, out);
     }
 
+    /// Returns whether held entries may be executed. In a quarantine they lie before the entry that
+    /// cannot be executed. A store that has started again executes them once it knows that they are
+    /// committed. A change of peers may be among them, without which nobody could be elected.
+    pub(super) fn may_execute_held(&self) -> bool {
+        self.applying.is_none() && self.may_send_rows()
+    }
+
     /// Returns the first entry that is not handed out.
     pub(super) fn withheld_from(&self) -> LogIndex {
         self.confined.as_ref().map_or(LogIndex::MAX, |confined| confined.index)

@@ -5,7 +5,8 @@ use crate::change_entry::{self, EntryChange};
 use crate::conf::{conf_change_of, recovery_conf_changes};
 use crate::log_reads::Range;
 use crate::log_store::LogError;
-use crate::log_view::size_of;
+use crate::log_view::{size_of, Handing};
+use crate::memory::Trim;
 use crate::planted::{self, Bug};
 use raft::eraftpb::Entry;
 use types::META_REGION;
@@ -37,14 +38,18 @@ impl<L: LogStore> Peer<L> {
             // What is committed is not handed out before the peer is released.
             true if self.is_withholding() && !had_any => Turned::Done,
             false => Turned::Done,
+            // What is committed is handed out once it has been read.
+            true if self.raw.store().awaits_execution() && !had_any => Turned::Done,
             // Nothing came out, so only committed entries are left.
             true if *room == 0 && !had_any => Turned::Withheld,
             true => Turned::HasMore,
         })
     }
 
-    pub fn evict(&mut self) -> bool {
-        self.raw.mut_store().evict()
+    /// Drops written entries from memory. See [`Trim`].
+    pub fn evict(&mut self, trim: Trim) -> bool {
+        let handed = self.handed;
+        self.raw.mut_store().evict(trim, handed)
     }
 
     pub fn withheld_bytes(&self) -> u64 {
@@ -52,7 +57,7 @@ impl<L: LogStore> Peer<L> {
         log.committed.min(log.persisted).saturating_sub(self.handed) * self.raw.store().entry_bytes()
     }
 
-    /// Returns the log reads that followers wait for, numbered from `last + 1` on.
+    /// Returns the log reads that followers or execution wait for, numbered from `last + 1` on.
     pub fn take_up_reads(&self, last: &mut u64) -> Vec<(u64, Range)> {
         self.raw.store().take_up_reads(last)
     }
@@ -84,9 +89,11 @@ impl<L: LogStore> Peer<L> {
         out: &mut Outbox,
     ) -> Result<bool, Fatal> {
         let is_withholding = self.is_withholding();
-        self.raw.mut_store().withhold(*room == 0 || is_withholding);
+        let is_withheld = *room == 0 || is_withholding;
+        let handing = if is_withheld { Handing::Withheld } else { Handing::Out };
+        self.raw.mut_store().hand(Some(handing));
         let mut ready = self.raw.ready();
-        self.raw.mut_store().withhold(false);
+        self.raw.mut_store().hand(None);
         let number = ready.number();
         let mut had_any = !ready.snapshot().is_empty() || ready.ss().is_some() || ready.hs().is_some();
         if !ready.snapshot().is_empty() {

@@ -52,6 +52,23 @@ fn a_quarantined_leader_hands_over_and_goes_on_appending() {
 }
 
 #[test]
+fn a_quarantined_peer_executes_what_lies_before_the_entry_as_after_a_restart() {
+    let mut trio = Trio::led();
+    let last = trio.last_and_term(0).0;
+    quarantine(&mut trio, 1, last + 2);
+    trio.step(2, Input::Quarantine { region: REGION, index: last + 2, may_lead: false });
+    trio.propose(0, 1, b"before");
+    trio.propose(0, 2, b"held");
+    trio.settle();
+    tick_until(&mut trio, "both are committed", |trio| {
+        (0..3).all(|store| trio.nodes[store].worker.status(REGION, trio.now).unwrap().commit == last + 2)
+    });
+    let applied = |store: usize| trio.nodes[store].worker.status(REGION, trio.now).unwrap().applied;
+    assert_eq!((applied(0), applied(1)), (last + 2, last + 1));
+    assert_eq!(applied(2), last, "nothing is executed on rows that are not sound");
+}
+
+#[test]
 fn where_every_voter_is_quarantined_one_leads_for_orders_and_for_nothing_else() {
     let mut trio = Trio::led();
     let held = trio.last_and_term(0).0 + 1;

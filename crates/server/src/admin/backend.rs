@@ -215,7 +215,8 @@ pub struct StoreStatus {
     pub cluster_enabled: bool,
     pub policy: String,
     pub fsync: String,
-    /// Stage name -> microseconds: count, mean, p50, p99, max. Stages: log_sync, apply, command.
+    /// Stage name -> microseconds: count, mean, p50, p99, max. Stages: log_sync, apply, command,
+    /// groups_turn.
     pub stages: Vec<StageRow>,
     pub counters: Vec<(String, u64)>,
 }

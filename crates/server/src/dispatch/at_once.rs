@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use node::reads::{Local, Proof, Read};
 use node::session::Kind;
-use node::{Answer, Item, Outcome, Submit, Work};
+use node::{Answer, Item, Outcome, Submit, Work, COPIED_BYTES_MAX};
 
 use crate::clock;
 use crate::loops::Asker;
@@ -59,8 +59,9 @@ impl Store {
         Some(answers)
     }
 
-    /// Creates a submission of writes, if this store leads the region and has room. Returns `None`
-    /// if the caller must use [`Store::execute`].
+    /// Creates a submission of writes, if this store leads the region and has room, and if they are
+    /// not so large that a task should encode them. Returns `None` if the caller must use
+    /// [`Store::execute`].
     pub fn submission(
         &self,
         region: &RegionShared,
@@ -72,7 +73,11 @@ impl Store {
         if !is_here || self.disk.is_full() || !super::lie_in(items, region, region.newest_version()) {
             return None;
         }
-        self.disk.will_grow(items.iter().map(|item| item.bytes() as u64).sum());
+        let bytes: usize = items.iter().map(Item::bytes).sum();
+        if bytes > COPIED_BYTES_MAX {
+            return None;
+        }
+        self.disk.will_grow(bytes as u64);
         if self.disk.is_full() {
             return None;
         }

@@ -24,6 +24,9 @@ use crate::transport::frame::{
 
 const FLAG_RESP3: u8 = 1;
 
+/// Maximum bytes of a request that are copied at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// Maximum bytes that gathering adds to the largest command: other commands in its group or entry,
 /// and their encoding.
 const GATHERED_BYTES_MAX: usize = 4 << 20;
@@ -55,7 +58,8 @@ pub struct Request {
     pub items: Vec<Item>,
 }
 
-pub fn encode_request(region: RegionId, version: u64, patience: Duration, items: &[Item]) -> Bytes {
+/// Encodes a request, a piece at a time, so that a very large one does not hold up other tasks.
+pub async fn encode_request(region: RegionId, version: u64, patience: Duration, items: &[Item]) -> Bytes {
     let size = items.iter().flat_map(|item| &item.args).map(|arg| arg.len() + 4).sum::<usize>();
     let mut out = BytesMut::with_capacity(size + items.len() * 16 + 24);
     out.put_u64_le(region);
@@ -68,7 +72,12 @@ pub fn encode_request(region: RegionId, version: u64, patience: Duration, items:
         out.put_u32_le(item.args.len() as u32);
         for arg in &item.args {
             out.put_u32_le(u32::try_from(arg.len()).expect("arguments are below 4 GiB"));
-            out.put_slice(arg);
+            for piece in arg.chunks(PIECE_BYTES) {
+                out.put_slice(piece);
+                if piece.len() == PIECE_BYTES {
+                    tokio::task::yield_now().await;
+                }
+            }
         }
     }
     out.freeze()
@@ -154,10 +163,10 @@ mod tests {
         Item::new(args.iter().map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect(), db, resp3).unwrap()
     }
 
-    #[test]
-    fn requests_survive_the_way() {
+    #[tokio::test]
+    async fn requests_survive_the_way() {
         let items = [item(&["SET", "k", "v"], 3, false), item(&["hgetall", ""], 700, true)];
-        let body = encode_request(9, 4, Duration::from_millis(1500), &items);
+        let body = encode_request(9, 4, Duration::from_millis(1500), &items).await;
         let Request { region, version, patience, items: decoded } = decode_request(body.clone()).unwrap();
         assert_eq!((region, version, patience), (9, 4, Duration::from_millis(1500)));
         let plain = |item: &Item| (item.spec.name, item.args.clone(), item.db, item.resp3);
@@ -166,10 +175,13 @@ mod tests {
             items.iter().map(plain).collect::<Vec<_>>()
         );
         // The first command ends where the second begins. No other cut is a valid request.
-        let one = encode_request(9, 4, Duration::from_millis(1500), &items[..1]).len();
+        let one = encode_request(9, 4, Duration::from_millis(1500), &items[..1]).await.len();
         for end in (0..body.len()).filter(|end| ![20, one].contains(end)) {
             assert!(decode_request(body.slice(..end)).is_err(), "cut at {end}");
         }
+        let large = item(&["SET", "k", &"v".repeat(2 * PIECE_BYTES + 1)], 0, false);
+        let body = encode_request(9, 4, Duration::ZERO, std::slice::from_ref(&large)).await;
+        assert_eq!(decode_request(body).unwrap().items[0].args, large.args);
     }
 
     #[test]

@@ -22,6 +22,8 @@ use crate::store::Store;
 
 /// Maximum bytes of a client's first read while others wait for memory.
 const READ_BYTES_SHORT: usize = 1 << 10;
+/// Maximum bytes that are written to one client before others are served.
+const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Bytes that the execution of a batch takes beside requests and replies.
 const BATCH_BYTES: usize = 6 << 10;
 
@@ -79,6 +81,8 @@ pub enum ReadOutcome {
     Nothing,
     /// There is no memory for more input.
     NoRoom,
+    /// The buffer of a very large request is growing.
+    NotYet,
 }
 
 impl Connection {
@@ -128,12 +132,12 @@ impl Connection {
                 most = READ_BYTES_SHORT;
             }
         } else {
-            let input = self.session.input();
-            let (capacity, length) = (input.capacity(), input.len());
-            // A buffer that must grow doubles.
-            let grown = if capacity - length < READ_BYTES { 2 * capacity.max(READ_BYTES) } else { capacity };
-            if !self.hold(self.session.output().len() + grown) {
+            let needed = self.session.input_bytes_with(READ_BYTES);
+            if !self.hold(self.session.output_bytes() + needed) {
                 return Ok(ReadOutcome::NoRoom);
+            }
+            if !self.session.make_room(READ_BYTES) {
+                return Ok(ReadOutcome::NotYet);
             }
         }
         loop {
@@ -161,11 +165,13 @@ impl Connection {
         }
     }
 
-    /// Writes as much output as the socket takes. With `is_last` the kernel holds the last segment
-    /// back, so that the end of the stream can go with it.
+    /// Writes as much output as the socket takes, up to a maximum. With `is_last` the kernel holds
+    /// the last segment back, so that the end of the stream can go with it.
     pub fn write(&mut self, store: &Store, now: Instant, is_last: bool) -> io::Result<()> {
-        while self.is_writable && !self.session.output().is_empty() {
+        let mut room = WRITE_BYTES_MAX;
+        while self.has_more_to_write() && room > 0 {
             let output = self.session.output();
+            let output = &output[..output.len().min(room)];
             let written = match is_last {
                 true => {
                     SockRef::from(&self.stream).send_with_flags(output, libc::MSG_MORE | libc::MSG_NOSIGNAL)
@@ -178,6 +184,7 @@ impl Connection {
                     self.stands_since = now;
                     store.metrics.client_bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
                     self.session.written(bytes);
+                    room -= bytes;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -185,6 +192,11 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Returns true if there is output that the socket may take.
+    pub fn has_more_to_write(&self) -> bool {
+        self.is_writable && !self.session.output().is_empty()
     }
 
     /// Returns true if the connection is over: the client has all of its replies, and its input has

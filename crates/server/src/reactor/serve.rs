@@ -64,6 +64,9 @@ impl Loop {
             if connection.write(&self.store, self.now, is_last).is_err() {
                 return Then::Ends;
             }
+            if connection.has_more_to_write() {
+                return Then::GoesOn;
+            }
             if is_last {
                 if let Some(then) = self.close_if_due(connection, has_output) {
                     return then;
@@ -84,6 +87,7 @@ impl Loop {
                 }
                 match connection.read(&mut self.read_buffer, &self.store, self.now) {
                     Ok(ReadOutcome::Bytes | ReadOutcome::Nothing) => continue,
+                    Ok(ReadOutcome::NotYet) => return Then::GoesOn,
                     Ok(ReadOutcome::NoRoom) => return self.wait_in_line(connection),
                     Err(_) => return Then::Ends,
                 }

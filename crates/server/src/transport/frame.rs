@@ -22,11 +22,9 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use cluster::StoreKey;
-use protobuf::Message as _;
-use raft::eraftpb;
 use types::{RegionId, StoreId};
 
-use super::append;
+use super::output::Output;
 
 pub const WIRE_VERSION: u16 = 3;
 const MAGIC: &[u8; 4] = b"SYLD";
@@ -41,6 +39,11 @@ pub const RAFT_BATCH_BYTES_MAX: usize = 4 << 20;
 /// Maximum bytes of a Raft message. Longer ones are not sent. The largest one holds a single log
 /// entry (see `append`).
 pub const RAFT_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX - RAFT_BATCH_BYTES_MAX - 64;
+
+/// The kinds of frames with parts that may be very large.
+pub const RAFT: u8 = 1;
+const REQUEST: u8 = 3;
+const RESPONSE: u8 = 4;
 
 /// Bytes of a response's frame beside the body.
 pub const RESPONSE_OVERHEAD: usize = 1 + 8 + 1;
@@ -175,7 +178,7 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, FrameError> {
     let kind = take_u8(&mut bytes, "the kind")?;
     let frame = match kind {
         0 => Frame::Hello(decode_hello(&mut bytes)?),
-        1 => {
+        RAFT => {
             let mut messages = Vec::new();
             while !bytes.is_empty() {
                 let region = take_u64(&mut bytes, "a region")?;
@@ -185,12 +188,12 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, FrameError> {
             Frame::Raft(messages)
         }
         2 => Frame::Heartbeat(std::mem::take(&mut bytes)),
-        3 | 4 => {
+        REQUEST | RESPONSE => {
             let id = take_u64(&mut bytes, "a request's id")?;
             let code = take_u8(&mut bytes, "a request's kind")?;
             let body = std::mem::take(&mut bytes);
             match kind {
-                3 => Frame::Request { id, kind: code, body },
+                REQUEST => Frame::Request { id, kind: code, body },
                 _ => Frame::Response { id, status: code, body },
             }
         }
@@ -283,7 +286,7 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
             out.put_slice(&hello.nonce);
         }
         Frame::Raft(messages) => {
-            out.put_u8(1);
+            out.put_u8(RAFT);
             for (region, message) in messages {
                 out.put_u64_le(*region);
                 out.put_u32_le(message.len() as u32);
@@ -294,8 +297,8 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
             out.put_u8(2);
             out.put_slice(report);
         }
-        Frame::Request { id, kind, body } => put_numbered(out, 3, *id, *kind, body),
-        Frame::Response { id, status, body } => put_numbered(out, 4, *id, *status, body),
+        Frame::Request { id, kind, body } => put_numbered(out, REQUEST, *id, *kind, body),
+        Frame::Response { id, status, body } => put_numbered(out, RESPONSE, *id, *status, body),
         Frame::Order(order) => {
             out.put_u8(5);
             out.put_slice(order);
@@ -325,6 +328,26 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
     Ok(())
 }
 
+/// Does the same for an output, without a copy of a very large body.
+///
+/// # Errors
+/// Those of [`encode`].
+pub fn put(frame: &Frame, out: &mut Output) -> Result<(), FrameError> {
+    let (kind, id, code, body) = match frame {
+        Frame::Request { id, kind, body } => (REQUEST, id, kind, body),
+        Frame::Response { id, status, body } => (RESPONSE, id, status, body),
+        small => return encode(small, out.buffer()),
+    };
+    let length = content_length(frame);
+    if length > FRAME_BYTES_MAX {
+        return Err(FrameError::TooLong(length));
+    }
+    out.buffer().put_u32_le(length as u32);
+    put_numbered(out.buffer(), kind, *id, *code, &[]);
+    out.put(body);
+    Ok(())
+}
+
 fn content_length(frame: &Frame) -> usize {
     1 + match frame {
         Frame::Hello(_) => MAGIC.len() + 2 + 8 + 8 + 1 + 8 + 8 + 32 + 32,
@@ -346,54 +369,6 @@ fn put_numbered(out: &mut BytesMut, kind: u8, id: u64, code: u8, body: &[u8]) {
     out.put_u64_le(id);
     out.put_u8(code);
     out.put_slice(body);
-}
-
-/// Writes Raft messages into frames as they come, without an intermediate copy.
-#[derive(Default)]
-pub struct RaftFrameWriter {
-    start: Option<usize>,
-}
-
-impl RaftFrameWriter {
-    /// # Errors
-    /// [`FrameError::TooLong`] if the message does not fit into a frame beside a batch. Nothing was
-    /// appended.
-    pub fn push(
-        &mut self,
-        out: &mut BytesMut,
-        region: RegionId,
-        message: &eraftpb::Message,
-    ) -> Result<(), FrameError> {
-        // The protobuf library adds sizes in 32 bits, so the size of a very large message is never
-        // requested.
-        let estimate = append::bytes_of(message);
-        if estimate > RAFT_MESSAGE_BYTES_MAX {
-            return Err(FrameError::TooLong(estimate));
-        }
-        let length = message.compute_size();
-        let start = *self.start.get_or_insert_with(|| {
-            let start = out.len();
-            out.put_u32_le(0);
-            out.put_u8(1);
-            start
-        });
-        out.reserve(8 + 4 + length as usize);
-        out.put_u64_le(region);
-        out.put_u32_le(length);
-        message.write_to_writer(&mut out.writer()).expect("a buffer in memory takes every message");
-        if out.len() - start > RAFT_BATCH_BYTES_MAX {
-            self.finish(out);
-        }
-        Ok(())
-    }
-
-    pub fn finish(&mut self, out: &mut BytesMut) {
-        if let Some(start) = self.start.take() {
-            let length = out.len() - start - 4;
-            assert!(length <= FRAME_BYTES_MAX, "every message was measured before it was pushed");
-            out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
-        }
-    }
 }
 
 pub fn take_u8(bytes: &mut Bytes, what: &'static str) -> Result<u8, FrameError> {
@@ -523,32 +498,22 @@ mod tests {
     }
 
     #[test]
-    fn raft_messages_are_cut_into_frames_and_one_that_no_frame_holds_is_refused() {
-        let entry = |bytes: usize| {
-            let entry =
-                eraftpb::Entry { index: 5, term: 2, data: vec![7u8; bytes].into(), ..Default::default() };
-            eraftpb::Message { term: 2, index: 4, entries: vec![entry].into(), ..Default::default() }
-        };
-        let (mut writer, mut wire) = (RaftFrameWriter::default(), BytesMut::new());
-        let messages = [entry(10), entry(RAFT_BATCH_BYTES_MAX), entry(20)];
-        for (region, message) in messages.iter().enumerate() {
-            writer.push(&mut wire, region as RegionId, message).unwrap();
+    fn an_output_has_the_same_bytes_and_copies_no_large_body() {
+        let large = Bytes::from(vec![7u8; 1 << 20]);
+        let mut frames = samples();
+        frames.push(Frame::Request { id: 3, kind: 1, body: large.clone() });
+        frames.push(Frame::Response { id: 4, status: 2, body: large.clone() });
+        for frame in frames {
+            let (mut output, mut wire) = (Output::default(), BytesMut::new());
+            put(&frame, &mut output).unwrap();
+            encode(&frame, &mut wire).unwrap();
+            assert_eq!(output.joined(), wire);
+            assert_eq!(output.shares(&large), wire.len() > large.len());
         }
-        let before = wire.len();
-        let long = entry(RAFT_MESSAGE_BYTES_MAX);
-        assert!(matches!(writer.push(&mut wire, 9, &long), Err(FrameError::TooLong(_))));
-        assert_eq!(wire.len(), before);
-        writer.finish(&mut wire);
-        let mut seen = Vec::new();
-        while let Some(frame) = take(&mut wire).unwrap() {
-            let Frame::Raft(batch) = frame else { panic!("unexpected kind of frame") };
-            seen.push(batch);
-        }
-        assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
-        for (region, bytes) in seen.into_iter().flatten() {
-            let message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).unwrap();
-            assert_eq!(message, messages[region as usize]);
-        }
+        let body = Bytes::from(vec![0u8; FRAME_BYTES_MAX - RESPONSE_OVERHEAD + 1]);
+        let mut output = Output::default();
+        let refused = put(&Frame::Response { id: 1, status: 0, body }, &mut output);
+        assert_eq!((refused, output.len()), (Err(FrameError::TooLong(FRAME_BYTES_MAX + 1)), 0));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use types::{RegionId, StoreId};
 use super::frame::{self, Frame, Hello, Lane, Proof, Refusal, RefusalReason, FRAME_BYTES_MAX};
 use super::handshake::{self, Greeted, Introduced};
 use super::identity::{Identity, NOBODY};
+use super::output::Output;
 use super::socket;
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
@@ -231,7 +232,7 @@ async fn write_answers(
     mut queue: mpsc::UnboundedReceiver<Response>,
     inbound: Arc<impl Inbound>,
 ) {
-    let mut bytes = BytesMut::new();
+    let mut bytes = Output::default();
     let mut permits = Vec::new();
     while let Some(first) = queue.recv().await {
         let mut next = Some(first);
@@ -240,22 +241,18 @@ async fn write_answers(
             permits.push(permit);
             next = if bytes.len() < WRITE_BYTES { queue.try_recv().ok() } else { None };
         }
-        if writer.write_all(&bytes).await.is_err() {
+        if bytes.write_to(&mut writer).await.is_err() {
             return;
         }
-        bytes.clear();
         permits.clear();
-        if bytes.capacity() > 4 * WRITE_BYTES {
-            bytes = BytesMut::new();
-        }
     }
 }
 
-fn put_answer(id: u64, status: u8, body: Bytes, bytes: &mut BytesMut, inbound: &impl Inbound) {
+fn put_answer(id: u64, status: u8, body: Bytes, bytes: &mut Output, inbound: &impl Inbound) {
     let length = body.len();
-    if frame::encode(&Frame::Response { id, status, body }, bytes).is_err() {
+    if frame::put(&Frame::Response { id, status, body }, bytes).is_err() {
         let (status, body) = inbound.too_long(length);
-        if let Err(error) = frame::encode(&Frame::Response { id, status, body }, bytes) {
+        if let Err(error) = frame::put(&Frame::Response { id, status, body }, bytes) {
             tracing::error!(%error, "an answer cannot be sent");
         }
     }
@@ -325,6 +322,7 @@ async fn read_frames(
                 | Frame::Refused(_) => return Err("a frame out of place".into()),
             }
         }
+        socket::make_room(&mut bytes).await;
         match reader.read_buf(&mut bytes).await {
             Ok(0) | Err(_) => return Ok(()),
             Ok(_) => {}
@@ -352,6 +350,7 @@ mod tests {
     use parking_lot::Mutex;
     use tokio::sync::Notify;
 
+    use super::super::raft_frames::RaftFrameWriter;
     use super::*;
 
     const BYTES_AT_ONCE: usize = 1 << 20;
@@ -450,14 +449,15 @@ mod tests {
 
     #[tokio::test]
     async fn messages_wait_in_the_socket_until_those_before_them_are_taken_in() {
-        let mut wire = BytesMut::new();
+        let mut output = Output::default();
         for _ in 0..3 {
             let message =
                 eraftpb::Message { context: vec![0; BYTES_AT_ONCE / 2].into(), ..Default::default() };
-            let mut raft = frame::RaftFrameWriter::default();
-            raft.push(&mut wire, 1, &message).unwrap();
-            raft.finish(&mut wire);
+            let mut raft = RaftFrameWriter::default();
+            raft.push(&mut output, 1, &message).unwrap();
+            raft.finish(&mut output);
         }
+        let wire = output.joined();
         let working = Arc::new(Working::default());
         let (answers, _written) = mpsc::unbounded_channel();
         let inbound = working.clone();

@@ -12,15 +12,16 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use futures::FutureExt;
 use raft::eraftpb;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::OwnedWriteHalf;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use types::{RegionId, StoreId};
 
-use super::frame::{self, Frame, Lane, RaftFrameWriter, Refusal};
+use super::frame::{self, Frame, Lane, Refusal};
 use super::handshake::Caller;
 use super::identity::Identity;
+use super::output::Output;
+use super::raft_frames::RaftFrameWriter;
 use super::socket::Standing;
 use super::{append, LaneBytes};
 
@@ -179,7 +180,7 @@ async fn write_queue(
     refused: impl Fn(Refusal),
 ) -> bool {
     let (mut reader, mut writer) = stream.into_split();
-    let mut bytes = BytesMut::with_capacity(64 << 10);
+    let mut bytes = Output::default();
     let mut heard = BytesMut::new();
     loop {
         let first = tokio::select! {
@@ -210,7 +211,7 @@ async fn write_queue(
                             }
                             if bytes.len() >= WRITE_BYTES {
                                 raft.finish(&mut bytes);
-                                if !flush(&mut writer, &mut bytes).await {
+                                if bytes.write_to(&mut writer).await.is_err() {
                                     return false;
                                 }
                             }
@@ -219,7 +220,7 @@ async fn write_queue(
                 }
                 Outgoing::Frame(frame) => {
                     raft.finish(&mut bytes);
-                    if let Err(error) = frame::encode(&frame, &mut bytes) {
+                    if let Err(error) = frame::put(&frame, &mut bytes) {
                         tracing::error!(%error, "a frame cannot be sent");
                     }
                 }
@@ -227,20 +228,10 @@ async fn write_queue(
             next = if bytes.len() < WRITE_BYTES { queue.try_recv().ok() } else { None };
         }
         raft.finish(&mut bytes);
-        if !flush(&mut writer, &mut bytes).await {
+        if bytes.write_to(&mut writer).await.is_err() {
             return false;
         }
     }
-}
-
-/// Writes everything that was encoded. Returns false if the connection broke.
-async fn flush(writer: &mut OwnedWriteHalf, bytes: &mut BytesMut) -> bool {
-    let is_written = writer.write_all(bytes).await.is_ok();
-    bytes.clear();
-    if bytes.capacity() > 4 * WRITE_BYTES {
-        *bytes = BytesMut::with_capacity(64 << 10);
-    }
-    is_written
 }
 
 #[cfg(test)]

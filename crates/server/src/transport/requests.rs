@@ -23,7 +23,8 @@ use super::frame::{self, Frame, Lane, Refusal};
 use super::handshake::Caller;
 use super::identity::{Identity, NOBODY};
 use super::link::{connect, Backoff};
-use super::socket::Standing;
+use super::output::Output;
+use super::socket::{make_room, Standing};
 
 /// Maximum bytes of requests that wait for the connection. They also count against their clients'
 /// memory, which is the effective limit.
@@ -194,33 +195,29 @@ async fn write_requests(
     queue: &mut mpsc::UnboundedReceiver<Request>,
     shared: &Shared,
 ) -> bool {
-    let mut bytes = BytesMut::new();
+    let mut bytes = Output::default();
     while let Some(first) = queue.recv().await {
         let mut next = Some(first);
         while let Some(request) = next {
             put(request, &mut bytes, shared);
             next = if bytes.len() < WRITE_BYTES { queue.try_recv().ok() } else { None };
         }
-        if writer.write_all(&bytes).await.is_err() {
+        if bytes.write_to(&mut writer).await.is_err() {
             return false;
-        }
-        bytes.clear();
-        if bytes.capacity() > 4 * WRITE_BYTES {
-            bytes = BytesMut::new();
         }
     }
     true
 }
 
 /// Encodes a request, if its caller is still there.
-fn put(request: Request, bytes: &mut BytesMut, shared: &Shared) {
+fn put(request: Request, bytes: &mut Output, shared: &Shared) {
     shared.taken(&request);
     let Request { id, kind, body } = request;
     match shared.waiting.lock().get_mut(&id) {
         Some(waiter) => waiter.sent = true,
         None => return,
     }
-    if let Err(error) = frame::encode(&Frame::Request { id, kind, body }, bytes) {
+    if let Err(error) = frame::put(&Frame::Request { id, kind, body }, bytes) {
         tracing::error!(%error, "a request cannot be sent");
         if let Some(waiter) = shared.waiting.lock().remove(&id) {
             let _ = waiter.answer.send(Err(CallError::NotSent));
@@ -231,6 +228,7 @@ fn put(request: Request, bytes: &mut BytesMut, shared: &Shared) {
 async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared, refused: impl Fn(Refusal)) {
     let mut bytes = BytesMut::with_capacity(64 << 10);
     loop {
+        make_room(&mut bytes).await;
         match reader.read_buf(&mut bytes).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
@@ -342,7 +340,7 @@ mod tests {
         let (requests, mut receiver) = unwritten();
         let shared = requests.shared.clone();
         let (answer, ()) = tokio::join!(biased; requests.call(1, "sent".into(), Duration::from_millis(20)), async {
-            put(receiver.recv().await.unwrap(), &mut BytesMut::new(), &shared);
+            put(receiver.recv().await.unwrap(), &mut Output::default(), &shared);
         });
         assert_eq!(answer, Err(CallError::Unknown));
         assert_eq!(queued(&requests), 0);
@@ -359,7 +357,7 @@ mod tests {
             assert_eq!(queued(&requests), size);
             assert_eq!(requests.call(1, "more".into(), PATIENCE).await, Err(CallError::NotSent));
             assert_eq!(queued(&requests), size);
-            put(receiver.recv().await.unwrap(), &mut BytesMut::new(), &shared);
+            put(receiver.recv().await.unwrap(), &mut Output::default(), &shared);
             assert_eq!(queued(&requests), 0);
             assert!(receiver.try_recv().is_err());
         };

@@ -1,10 +1,11 @@
-//! Socket options of all connections between stores.
+//! Socket options and growing buffers, for all connections between stores.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
 
 /// The silence after which a store counts as gone. Power and network fail without notice, and TCP
@@ -25,6 +26,26 @@ pub fn prepare(stream: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Maximum bytes that are copied at a time when a buffer of input grows.
+const COPIED_BYTES_MAX: usize = 1 << 20;
+/// Room for input at which a large buffer grows.
+const ROOM_BYTES_MIN: usize = 64 << 10;
+
+/// Enlarges a buffer of input that is large and nearly full, a part at a time, so that other tasks
+/// run in between.
+pub async fn make_room(bytes: &mut BytesMut) {
+    let length = bytes.len();
+    if length < COPIED_BYTES_MAX || bytes.capacity() - length >= ROOM_BYTES_MIN {
+        return;
+    }
+    let mut larger = BytesMut::with_capacity(2 * length);
+    for part in bytes.chunks(COPIED_BYTES_MAX) {
+        larger.extend_from_slice(part);
+        tokio::task::yield_now().await;
+    }
+    *bytes = larger;
+}
+
 /// Marks a connection as up for as long as this lives, however its task ends.
 pub struct Standing<'a>(&'a AtomicBool);
 
@@ -38,5 +59,22 @@ impl<'a> Standing<'a> {
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_large_buffer_grows_before_it_is_full_and_keeps_its_bytes() {
+        for length in [10, COPIED_BYTES_MAX - 1, COPIED_BYTES_MAX, 3 * COPIED_BYTES_MAX + 5] {
+            let mut bytes = BytesMut::with_capacity(length);
+            bytes.extend((0..length).map(|at| at as u8));
+            let before = bytes.clone();
+            make_room(&mut bytes).await;
+            assert_eq!(bytes, before);
+            assert_eq!(bytes.capacity() - length >= ROOM_BYTES_MIN, length >= COPIED_BYTES_MAX);
+        }
     }
 }

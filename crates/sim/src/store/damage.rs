@@ -7,12 +7,13 @@
 
 use node::unsynced::Damaged;
 use replica::Input;
-use types::{LogIndex, PeerId, RegionId, StoreId};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, StoreId};
 
 use crate::clock::MILLISECOND;
 use crate::disk::Wound;
 use crate::rng::Rng;
 use crate::run::newest;
+use crate::store::Store;
 use crate::world::{Event, Work, World};
 
 /// When logs are damaged, and its own source of randomness: the world's generator is not drawn
@@ -27,18 +28,11 @@ pub struct Damaging {
 }
 
 impl Damaging {
-    /// Damages nothing.
-    pub fn none() -> Damaging {
-        Damaging { rng: Rng::new(0), at_start: 0, running: 0 }
-    }
-
     pub fn of(seed: u64) -> Damaging {
         let mut rng = Rng::new(seed ^ 0x4441_4d47);
-        let has_damage = rng.chance(17);
-        let (at_start, running) = (rng.between(2, 15), rng.between(0, 40));
-        match has_damage {
-            true => Damaging { rng, at_start, running },
-            false => Damaging::none(),
+        match rng.chance(17) {
+            true => Damaging { at_start: rng.between(2, 15), running: rng.between(0, 40), rng },
+            false => Damaging { at_start: 0, running: 0, rng },
         }
     }
 
@@ -71,6 +65,15 @@ impl World {
         if self.may_be_damaged(region, id) {
             self.damage(id, region, 0);
         }
+    }
+
+    /// Returns whether a region waits for an operator, who may restart stores, or for the
+    /// replacement of a peer whose log was damaged: until then a region may serve nobody.
+    pub(crate) fn awaits_repair(&self) -> bool {
+        let is_down = |store: &Store| store.process.is_none() && !store.is_lost && !store.is_removed;
+        let is_unclean = |region: &RegionDescriptor| region.voters().any(|id| self.is_unclean(region, id));
+        let awaits_others = || self.damaging.is_on() && newest(self).values().any(is_unclean);
+        self.stores.values().any(is_down) || self.has_quarantined() || awaits_others()
     }
 
     /// Returns true if the region keeps a majority of voters without the store's peer.

@@ -7,9 +7,11 @@ use command::order::Order;
 use node::lifecycle::Job;
 use node::{Input, Outcome, ToApply, Work as Proposal};
 use placement::{Operator, Reason};
+use replica::eraftpb::Entry;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId, META_REGION};
 
 use super::{Asker, Process, ToShard};
+use crate::client::PATIENCE;
 use crate::clock::{MILLISECOND, SECOND};
 use crate::observation::Observation;
 use crate::world::{Asked, Event, Packet, World};
@@ -209,7 +211,7 @@ impl World {
         let is_upgraded = self.stores.values().all(|store| store.is_upgraded);
         // An entry for which a skip was ordered is not retried: both could happen, on different
         // stores.
-        let may_retry = !self.skips_asked.contains(&(region, quarantine.index));
+        let may_retry = !self.skips_asked.contains_key(&(region, quarantine.index));
         if quarantine.cause != Cause::Rows && is_upgraded && may_retry {
             self.tally.retries += 1;
             self.retry_all(region, &held);
@@ -231,7 +233,14 @@ impl World {
             !is_lost(id) && voters.contains(id) && !matches!(standing, Standing::Held(_) | Standing::NoRows)
         };
         if !peers.iter().any(is_well) && !peers.iter().filter(|(id, _)| !is_lost(id)).all(is_at) {
-            return if is_upgraded { self.retry_all(region, &held) } else { self.upgrade() };
+            return match is_upgraded {
+                true if may_retry => self.retry_all(region, &held),
+                true if self.is_skip_lost(region, quarantine.index) => {
+                    self.skips_asked.remove(&(region, quarantine.index));
+                }
+                true => {}
+                false => self.upgrade(),
+            };
         }
         let standing: Vec<_> = peers.iter().filter(|(id, _)| !is_lost(id)).cloned().collect();
         if standing.iter().all(is_at) {
@@ -271,10 +280,23 @@ impl World {
 
     fn retry_all(&mut self, region: RegionId, held: &[(StoreId, Quarantine)]) {
         for (id, held) in held {
-            if !self.skips_asked.contains(&(region, held.index)) {
+            if !self.skips_asked.contains_key(&(region, held.index)) {
                 self.tell(*id, Input::Retry { region });
             }
         }
+    }
+
+    /// Returns true if the order to skip an entry, which no voter has executed, is in no log and
+    /// can no longer come into one.
+    fn is_skip_lost(&self, region: RegionId, index: LogIndex) -> bool {
+        let skips = |entry: &Entry| {
+            let order = Order::decode(&entry.data);
+            matches!(order, Ok(Some(Order::Skip(of))) if of == index)
+        };
+        let is_in_log =
+            |store: &super::Store| store.durable.disk.with(region, |log| log.entries.values().any(skips));
+        let asked_at = self.skips_asked.get(&(region, index));
+        asked_at.is_some_and(|at| self.now > at + PATIENCE) && !self.stores.values().any(is_in_log)
     }
 
     fn order_skip(&mut self, descriptor: &RegionDescriptor, index: LogIndex) {
@@ -282,7 +304,7 @@ impl World {
         let ids: Vec<StoreId> = self.stores.keys().copied().collect();
         let Some(leader) = ids.into_iter().find(|id| self.stores[id].led().contains(&region)) else { return };
         self.tally.skips += 1;
-        self.skips_asked.insert((region, index));
+        self.skips_asked.insert((region, index), self.now);
         let is_given_up = |id: &StoreId| self.stores[id].is_lost || self.is_unclean(descriptor, *id);
         let given_up: Vec<StoreId> = self.stores.keys().copied().filter(is_given_up).collect();
         self.observe(&Observation::SkipOrdered { region, index, given_up: &given_up });

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use command::CommandSpec;
 use node::reads::Proof;
 use node::session::{self, Ask, Context, Host, Kind, Own, Route, Session};
@@ -167,11 +167,16 @@ impl World {
     }
 
     fn send_replies(&mut self, number: ConnectionId, connection: &mut Connection) {
-        let bytes = Bytes::copy_from_slice(connection.session.output());
+        let mut bytes = BytesMut::new();
+        while !connection.session.output().is_empty() {
+            let part = connection.session.output().len();
+            bytes.extend_from_slice(connection.session.output());
+            connection.session.written(part);
+        }
         if bytes.is_empty() {
             return;
         }
-        connection.session.written(bytes.len());
+        let bytes = bytes.freeze();
         connection.replies_at = (self.now + self.client_delay()).max(connection.replies_at + 1);
         let client = connection.client;
         self.schedule(connection.replies_at - self.now, Event::Replies { client, connection: number, bytes });

@@ -41,6 +41,10 @@ impl Syncing {
         Syncing { has_unsynced: rng.chance(25), is_reckless: rng.chance(20) }
     }
 
+    pub fn has_unsynced(self) -> bool {
+        self.has_unsynced
+    }
+
     fn of_store(self, seed: u64, store: StoreId) -> Fsync {
         let mut rng = Rng::new(Rng::new(seed ^ 0x4653_594e).draw() ^ store);
         match rng.below(8) {
