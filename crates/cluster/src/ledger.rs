@@ -274,7 +274,7 @@ impl Ledger {
         self.liveness(store, now) == Liveness::Up
     }
 
-    /// Returns the regions of which no store that is up says that it leads them.
+    /// Returns the regions without a live leader: no store that is up reports that it leads them.
     pub fn without_live_leader(
         &self,
         regions: impl IntoIterator<Item = RegionId>,

@@ -230,12 +230,19 @@ impl RegionPlan {
         (self.keeper, RecoveryStep::Recover { region: self.region, term: self.term, recovery })
     }
 
-    /// Returns true if the keeper has carried the order out and leads the region.
+    /// Returns true if the keeper has carried the order out and leads the region, or if the region
+    /// has merged away there: a merge that was under way may be committed by the recovery of the
+    /// region that takes it over.
     pub fn is_done(&self, surveys: &[Survey], order: u64) -> bool {
         let reports = reports_of(surveys);
-        reports.get(&(self.region, self.keeper)).is_some_and(|report| {
+        let leads = reports.get(&(self.region, self.keeper)).is_some_and(|report| {
             report.leads && report.descriptor.recoveries.iter().any(|recovery| recovery.order == order)
-        })
+        });
+        let has_merged = || {
+            let kept = reports.iter().filter(|((_, store), _)| *store == self.keeper);
+            kept.into_iter().any(|(_, report)| report.descriptor.absorbed.contains(&self.region))
+        };
+        leads || has_merged()
     }
 }
 

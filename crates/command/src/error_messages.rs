@@ -53,7 +53,11 @@ pub fn unknown_subcommand(container: &CommandSpec, name: &[u8]) -> Reply {
 }
 
 pub fn wrong_arity(name: &str) -> Reply {
-    Reply::error(format!("ERR wrong number of arguments for '{name}' command"))
+    Reply::error(wrong_arity_text(name))
+}
+
+pub fn wrong_arity_text(name: &str) -> String {
+    format!("ERR wrong number of arguments for '{name}' command")
 }
 
 pub fn invalid_expire(command: &str) -> Cow<'static, str> {

@@ -120,17 +120,17 @@ fn get_field(
 }
 
 pub(crate) fn hset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    Ok(Reply::Int(set_pairs(args, exec, "ERR wrong number of arguments for 'hset' command")?))
+    Ok(Reply::Int(set_pairs(args, exec, "hset")?))
 }
 
 pub(crate) fn hmset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    set_pairs(args, exec, "ERR wrong number of arguments for 'hmset' command")?;
+    set_pairs(args, exec, "hmset")?;
     Ok(Reply::OK)
 }
 
-fn set_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, wrong_count: &'static str) -> CommandResult<i64> {
+fn set_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, command: &str) -> CommandResult<i64> {
     if args.len() % 2 != 0 {
-        return fail(wrong_count);
+        return fail(error_messages::wrong_arity_text(command));
     }
     let key = exec.key(&args[1]);
     let old = exec.find_hash(&key)?;

@@ -33,6 +33,6 @@ pub use glob::matches as glob_matches;
 pub use introspect::{command as command_reply, help_of};
 pub use keys::walk::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
 pub use maintenance::{earliest_due, find_due, has_garbage, keys_in_slot};
-pub use number::{database_index, parse_integer};
+pub use number::database_index;
 pub use spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec, KeyspaceFn};
 pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};

@@ -38,14 +38,13 @@ pub(crate) fn mget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 }
 
 pub(crate) fn mset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    put_pairs(args, exec, "ERR wrong number of arguments for 'mset' command")?;
+    put_pairs(args, exec, "mset")?;
     Ok(Reply::OK)
 }
 
 pub(crate) fn msetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    const WRONG_COUNT: &str = "ERR wrong number of arguments for 'msetnx' command";
     if args.len() % 2 == 0 {
-        return fail(WRONG_COUNT);
+        return fail(error_messages::wrong_arity_text("msetnx"));
     }
     for pair in args[1..].chunks_exact(2) {
         let key = exec.key(&pair[0]);
@@ -53,13 +52,13 @@ pub(crate) fn msetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
             return Ok(Reply::Int(0));
         }
     }
-    put_pairs(args, exec, WRONG_COUNT)?;
+    put_pairs(args, exec, "msetnx")?;
     Ok(Reply::Int(1))
 }
 
-fn put_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, wrong_count: &'static str) -> CommandResult<()> {
+fn put_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, command: &str) -> CommandResult<()> {
     if args.len() % 2 == 0 {
-        return fail(wrong_count);
+        return fail(error_messages::wrong_arity_text(command));
     }
     for pair in args[1..].chunks_exact(2) {
         let key = exec.key(&pair[0]);

@@ -57,10 +57,11 @@ fn term_at(spans: &[Span], index: LogIndex) -> Option<Term> {
     spans.iter().find(|span| (span.first..=span.last).contains(&index)).map(|span| span.term)
 }
 
-/// Judges the loss of a peer whose rows hold everything through `applied`. `is_alone` is true if
-/// the cluster has no other store. Then all that is left of the log is executed. Otherwise nothing
-/// beyond the rows is, because entries that were not committed may be among what is left, although
-/// others took their place.
+/// Judges the loss of a peer whose rows hold every entry through `applied`.
+///
+/// `is_alone` is true if the cluster has no other store. In that case the rest of the log is
+/// executed. Otherwise no entry beyond the rows is executed: the rest of the log may hold entries
+/// that were not committed and whose places other entries have taken.
 pub(crate) fn judge(loss: &Loss, applied: (LogIndex, Term), is_alone: bool) -> Verdict {
     let (index, term) = applied;
     let begins = LogState { truncated_index: index, truncated_term: term };

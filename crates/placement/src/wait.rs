@@ -149,10 +149,11 @@ fn sync_ns(round: &Round<'_>, at: StoreIndex) -> f64 {
     (rating.sync_ns as f64 / pinned).max(SYNC_NS_MIN)
 }
 
-/// Returns for each store what the slowest store of its class takes. Stores that are down take
-/// part, so that the classes of others do not change when a store restarts. A class begins with its
-/// slowest store and ends before the first store that is `faster` by enough. Infinite for stores
-/// that are not in `among`.
+/// Groups the stores into classes, and returns for each store the value of the slowest store of its
+/// class. A store that is not in `among` gets infinity.
+///
+/// A class begins with its slowest store. It ends before the first store that is `faster` than that
+/// one. Stores that are down belong to classes, too, so that a restart changes no class.
 fn by_class(
     round: &Round<'_>,
     among: impl Iterator<Item = StoreIndex>,

@@ -137,9 +137,9 @@ pub enum Input {
     StepDown {
         region: RegionId,
     },
-    /// Answered by `Refused`, `Lost`, or the `Committed` that carries the token: its `change` is
-    /// what became of it, `None` that it came too late. A joint configuration is left by the leader
-    /// itself.
+    /// Proposes a change of the region. The answer is `Refused`, `Lost`, or the `Committed` that
+    /// carries the token. Its `change` is the result; `None` means that the change came too late.
+    /// The leader leaves a joint configuration by itself.
     ChangeRegion {
         region: RegionId,
         token: u64,

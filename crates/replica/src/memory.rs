@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A choice of written entries to drop from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trim {
-    /// All but the last one of each log, if that is still to be executed. One that is larger than
-    /// the budget would otherwise be read back at once.
+    /// All written entries, except the last entry of a log if it has not been handed out for
+    /// execution. Otherwise an entry larger than the budget would be dropped and at once read back.
     NotNext,
     All,
 }

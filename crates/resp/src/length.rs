@@ -1,8 +1,8 @@
-//! Parsing of the decimal integers in RESP lines.
+//! Parsing of decimal integers, in RESP lines and in arguments.
 
 /// Parses exactly the numbers that Redis's `string2ll` accepts: no sign but `-`, no leading zero,
 /// no `-0`, no blanks.
-pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
+pub fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         b"0" => return Some(0),
         [b'-', digits @ ..] => (true, digits),
@@ -32,7 +32,20 @@ mod tests {
 
     #[test]
     fn every_canonical_integer_is_read() {
-        for value in [0, 1, -1, 9, 10, -10, 1 << 20, i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1] {
+        for value in [
+            0,
+            1,
+            -1,
+            9,
+            10,
+            -10,
+            1 << 20,
+            1_000_000_000_000_000_000,
+            i64::MAX,
+            i64::MIN,
+            i64::MAX - 1,
+            i64::MIN + 1,
+        ] {
             assert_eq!(parse_integer(value.to_string().as_bytes()), Some(value));
         }
     }
@@ -49,6 +62,9 @@ mod tests {
             " 1",
             "1 ",
             "1a",
+            "1e3",
+            "a",
+            "-01",
             "-1a",
             "--1",
             "0x1",

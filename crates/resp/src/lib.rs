@@ -26,6 +26,7 @@ mod request;
 
 pub use encode::{encode, encode_bulk_length, encode_request, Protocol};
 pub use error::ProtocolError;
+pub use length::parse_integer;
 pub use limits::{Limits, ReplyLimits};
 pub use reply::Reply;
 pub use reply_decoder::ReplyDecoder;

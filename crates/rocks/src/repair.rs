@@ -1,7 +1,7 @@
-//! Removal of row files that cannot be read, with as few rows as possible.
+//! Removal of row files that cannot be read, with the loss of as few rows as possible.
 //!
-//! A damaged file takes whole slots with it: those of which a row cannot be read. All other rows in
-//! the file's range are read through all levels and written anew. Then the file is dropped from
+//! If a row of a slot cannot be read, all rows of that slot are lost. All other rows in the range
+//! of the damaged file are read through all levels and written again. Then the file is dropped from
 //! RocksDB's manifest:
 //!
 //! ```text
@@ -10,9 +10,9 @@
 //!            ─▶ RocksDB is closed ─▶ the files are dropped from the manifest
 //! ```
 //!
-//! Until the last step every row that can be read has the value that it had before, so the steps
-//! may be repeated after a crash. The last step changes no row: newer files cover the whole range
-//! of the dropped ones.
+//! Until the last step, every row that can be read keeps its value. So the steps may be repeated
+//! after a crash. The last step changes no row, because newer files cover the whole range of the
+//! dropped files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -226,7 +226,7 @@ impl ClusterState {
         self.without_live_leader([region]).is_empty()
     }
 
-    /// Returns the regions of which no store that is up says that it leads them.
+    /// Returns the regions without a live leader: no store that is up reports that it leads them.
     pub fn without_live_leader(&self, regions: impl IntoIterator<Item = RegionId>) -> Vec<RegionId> {
         self.parts.lock().ledger.without_live_leader(regions, clock::boot_nanos())
     }

@@ -111,7 +111,7 @@ fn cut_out(
 ) -> Result<(), String> {
     tracing::warn!(error, "looking for damaged files of rows");
     let Some(damage) = Damage::look(path, options, error).map_err(text)? else {
-        // Looked for once more, it would be found again where it is not.
+        // The note is deleted. Otherwise the next start would look for damage that does not exist.
         forget(dir).map_err(text)?;
         return Err(format!("rows could not be read, and no damaged file is found: {error}"));
     };

@@ -91,7 +91,7 @@ impl Settings {
                     _ => return invalid("argument must be 'yes' or 'no'"),
                 }
             }
-            "maxclients" => match command::parse_integer(value.as_bytes()) {
+            "maxclients" => match resp::parse_integer(value.as_bytes()) {
                 None => return invalid("argument couldn't be parsed into an integer"),
                 Some(max) => match u32::try_from(max) {
                     Ok(0) | Err(_) => return invalid("argument must be between 1 and 4294967295 inclusive"),

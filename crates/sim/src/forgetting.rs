@@ -21,6 +21,8 @@ const FORGETTING: u64 = 0x5c0d_91e3_47b2_a86f;
 const FORGETTING_PERCENT: u64 = 60;
 /// The minimum of the mean pause between other faults in these seeds.
 const UNDISTURBED: u64 = 3 * SECOND;
+/// The time between two looks at the isolated pair.
+const LOOK: u64 = 20 * MILLISECOND;
 /// The time for which the leader is silent.
 const SILENT: u64 = 4 * SECOND;
 
@@ -33,7 +35,11 @@ pub(crate) struct Forgetting {
     region: RegionId,
     leader: StoreId,
     follower: StoreId,
-    partition: u64,
+    /// A voter that the leader does not reach.
+    ignorant: StoreId,
+    partitions: Vec<u64>,
+    /// The time at which the leader is reached again if nothing was committed.
+    until: u64,
 }
 
 impl World {
@@ -55,14 +61,18 @@ impl World {
         let pause = match self.forgetting.take() {
             None => {
                 self.forgetting = self.isolate_two();
-                self.rng.between(300, 900)
+                LOOK
+            }
+            Some(pair) if self.now < pair.until && !self.has_committed(&pair) => {
+                self.forgetting = Some(pair);
+                LOOK
             }
             Some(pair) => {
-                self.silence_and_crash(&pair);
-                self.rng.between(5000, 8000)
+                self.silence_and_crash(pair);
+                self.rng.between(5000, 8000) * MILLISECOND
             }
         };
-        self.schedule(pause * MILLISECOND, Event::Forgetting);
+        self.schedule(pause, Event::Forgetting);
     }
 
     fn isolate_two(&mut self) -> Option<Forgetting> {
@@ -74,25 +84,40 @@ impl World {
         let forgets = |store: &StoreId| self.stores[store].fsync != Fsync::Always;
         let forgetful: Vec<StoreId> = others.iter().copied().filter(forgets).collect();
         let follower = self.rng.pick(&forgetful).filter(|_| others.len() >= 2)?;
-        let ignorant = others.into_iter().filter(|&store| store != follower);
-        let links = ignorant.flat_map(|store| [(leader, store), (store, leader)]).collect();
-        let partition = self.network.cut_regions(region..=region, links);
-        Some(Forgetting { region, leader, follower, partition })
+        let ignorant: Vec<StoreId> = others.into_iter().filter(|&store| store != follower).collect();
+        // No message passes, of no region: a sleeping peer wakes when its leader's store is silent.
+        let partitions = ignorant.iter().map(|&store| self.network.cut(leader, store)).collect();
+        let until = self.now + self.rng.between(400, 1200) * MILLISECOND;
+        Some(Forgetting { region, leader, follower, ignorant: ignorant[0], partitions, until })
     }
 
-    fn silence_and_crash(&mut self, pair: &Forgetting) {
-        let Forgetting { region, leader, follower, partition } = *pair;
+    /// Returns true if the leader has committed an entry that the voter lacks which it does not reach.
+    fn has_committed(&self, pair: &Forgetting) -> bool {
+        let status = |store| self.stores.get(&store)?.process.as_ref()?.shard.status(pair.region, 0);
+        let last = status(pair.ignorant).map(|status| status.last);
+        let committed = status(pair.leader).map(|status| status.commit);
+        last.zip(committed).is_some_and(|(last, committed)| committed > last)
+    }
+
+    fn silence_and_crash(&mut self, pair: Forgetting) {
+        let is_ready = self.has_committed(&pair);
+        let Forgetting { region, leader, follower, mut partitions, .. } = pair;
         let leads = self.newest_leader(region).is_some_and(|(store, _)| store == leader);
-        if !leads || !self.machine_may_crash(follower) || self.stores[&follower].process.is_none() {
-            return self.network.heal(partition);
+        if !leads
+            || !is_ready
+            || !self.machine_may_crash(follower)
+            || self.stores[&follower].process.is_none()
+        {
+            return partitions.into_iter().for_each(|partition| self.network.heal(partition));
         }
         self.tally.fault(FORGOT);
         self.say(&format!("fault: {FORGOT}: region {region}, leader {leader}, {follower} crashes"));
-        let links = vec![(leader, follower), (follower, leader)];
-        let silence = self.network.cut_regions(region..=region, links);
+        partitions.push(self.network.cut(leader, follower));
         let down = self.rng.between(20, 100) * MILLISECOND;
+        // Everything is lost that was not synced.
+        self.stores[&follower].durable.disk.tear(0);
         self.crash_for(follower, down, true);
-        for partition in [partition, silence] {
+        for partition in partitions {
             self.schedule(SILENT, Event::Heal { partition });
         }
     }

@@ -27,6 +27,10 @@ struct Arguments {
     /// Print what happens.
     #[arg(long)]
     trace: bool,
+    /// Plant a bug, by its name.
+    #[cfg(feature = "planted")]
+    #[arg(long)]
+    bug: Option<String>,
 }
 
 fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
@@ -51,7 +55,13 @@ fn main() -> ExitCode {
     let mut sum = Tally::default();
     let mut minutes = 0;
     for seed in seeds {
-        let options = Options { steps: arguments.steps, is_tracing: arguments.trace, ..Options::of(seed) };
+        let options = Options {
+            steps: arguments.steps,
+            is_tracing: arguments.trace,
+            #[cfg(feature = "planted")]
+            bug: arguments.bug.as_deref().map(|name| sim::run::Bug::named(name).expect("a bug's name")),
+            ..Options::of(seed)
+        };
         let Report { tally, violation, digest } = run(options);
         sum.add(&tally);
         if let Some(violation) = violation {

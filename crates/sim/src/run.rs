@@ -51,6 +51,19 @@ pub enum Bug {
 }
 
 #[cfg(feature = "planted")]
+impl Bug {
+    pub fn all() -> impl Iterator<Item = Bug> {
+        let replica = replica::planted::BUGS.into_iter().map(Bug::Replica);
+        let storage = storage::planted::BUGS.into_iter().map(Bug::Storage);
+        replica.chain(node::planted::BUGS.into_iter().map(Bug::Node)).chain(storage)
+    }
+
+    pub fn named(name: &str) -> Option<Bug> {
+        Bug::all().find(|bug| format!("{bug:?}").contains(&format!("({name})")))
+    }
+}
+
+#[cfg(feature = "planted")]
 fn plant(bug: Option<Bug>) {
     replica::planted::set(match bug {
         Some(Bug::Replica(bug)) => Some(bug),
@@ -301,7 +314,8 @@ fn is_content(world: &World) -> bool {
     world.clients.iter().all(Client::is_content)
 }
 
-/// Regions as the newest word of any store has them, those that are no more left out.
+/// Returns the newest descriptor of each region that any running store has. Regions that have
+/// merged away are left out.
 pub(crate) fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
     let mut newest: BTreeMap<RegionId, RegionDescriptor> = BTreeMap::new();
     for process in world.stores.values().filter_map(|store| store.process.as_ref()) {
@@ -316,9 +330,9 @@ pub(crate) fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
     newest
 }
 
-/// Returns the regions with a peer on the store that have merged away, and whether one of these
-/// peers is quarantined. Such a peer may stay in the end: it holds up those that wait for it, and
-/// the peers of the regions that have its slots now.
+/// Returns the merged regions that still have a peer on the store, and whether one of these peers
+/// is quarantined. A quarantined peer may stay until the end of the run. It blocks the peers that
+/// wait for it, and the peers of the regions that own its slots now.
 fn left_behind(world: &World, process: &Process) -> (Vec<RegionId>, bool) {
     let left: Vec<_> = process.shard.regions().filter(|region| world.merged.contains(region)).collect();
     let is_held =

@@ -1,15 +1,19 @@
 //! A directed fault: elections in a region that a split has just made, while one of its stores
 //! lacks the split.
 //!
-//! A split makes its peers at different times, and each store's peer may vote before the store has
-//! applied the split: it keeps early requests, or it has a blank peer that votes. Faults at random
-//! seldom meet this. A race holds the split back from one voter, cuts the first two candidates of
-//! the new region off from each other, and silences the first leader. So the second candidate
-//! stands in a term in which the store has already voted. Every second race makes that store's
-//! peer blank at first: the store lags through a split, takes its region's snapshot from after it,
-//! and waits for the snapshot of the region that was split off, which is split again meanwhile.
+//! Stores apply a split at different times. A store may take part in an election of the new region
+//! before it has applied the split: it keeps vote requests that come too early, or it has a blank
+//! peer, which votes. Random faults seldom lead to this.
 //!
-//! Races are drawn apart from the other faults, so that seeds without them are as they were.
+//! A race holds the split back from one voter. It keeps the first two candidates of the new region
+//! from reaching each other, and silences the first leader. So the second candidate stands in a
+//! term in which that voter has already voted.
+//!
+//! In three of five races that voter's peer is blank at first. Its store misses an earlier split
+//! and takes a snapshot of its region from after that split. The region that was split off has a
+//! blank peer there, which waits for a snapshot. Meanwhile that region is split again.
+//!
+//! Races are drawn separately, so that seeds without races run as before.
 
 use placement::{Operator, Reason};
 use replica::{Input, RegionStatus, Role};

@@ -338,7 +338,8 @@ fn change(lead: &LeadReport, changes: impl IntoIterator<Item = PeerChange>) -> N
     Next::Order(Order::Change { region: lead.region(), expect: lead.epoch(), change })
 }
 
-/// The last entry that a merge's source will ever hold anything by.
+/// Returns the index of the entry that seals a merge's source. No later entry of the source has an
+/// effect.
 fn sealed_at(lead: &LeadReport) -> LogIndex {
     lead.descriptor.merging.map_or(LogIndex::MAX, |merging| merging.sealed_at)
 }

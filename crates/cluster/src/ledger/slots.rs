@@ -1,5 +1,5 @@
-//! A map from slots to regions, built from reports. Stores use it to route commands. The reports
-//! need not be consistent with each other; the region's leader decides.
+//! A map from slots to regions, built from reports. It tells which regions no
+//! longer exist. The reports need not be consistent with each other.
 //!
 //! Whenever a slot moves to another region, that region has a higher version than the one before.
 //! So of two overlapping ranges, the one with the higher version is newer, whatever the order of

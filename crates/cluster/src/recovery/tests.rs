@@ -197,6 +197,12 @@ fn nothing_is_recovered_before_every_survivor_has_promised_itself() {
     };
     assert!(plan.is_done(&recovered(7, true), 7));
     assert!(!plan.is_done(&recovered(8, true), 7) && !plan.is_done(&recovered(7, false), 7));
+    // The region has merged into another one, on the keeper's store and not only elsewhere.
+    let merged = |store| {
+        let heir = RegionDescriptor { id: region.id + 1, absorbed: vec![region.id], ..region.clone() };
+        [survey(store, vec![report(&heir, store, &[(5, 1)], 9, 9)])]
+    };
+    assert!(plan.is_done(&merged(0), 7) && !plan.is_done(&merged(1), 7));
 }
 
 #[test]

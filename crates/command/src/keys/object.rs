@@ -13,7 +13,7 @@ use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec, HashValue};
 use crate::hashes::visit_fields;
 use crate::introspect::help_of;
-use crate::number::{integer, parse_integer};
+use crate::number::integer;
 
 /// Redis's `hash-max-listpack-entries` and `hash-max-listpack-value`.
 const LISTPACK_ENTRIES: u64 = 128;
@@ -29,7 +29,7 @@ pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
     let key = exec.key(&args[2]);
     let Some(meta) = exec.find(&key)? else { return Ok(Reply::Nil) };
     let name = match meta.value {
-        Value::String(bytes) if parse_integer(&bytes).is_some() => "int",
+        Value::String(bytes) if resp::parse_integer(&bytes).is_some() => "int",
         Value::String(bytes) if bytes.len() <= EMBEDDED_MAX => "embstr",
         Value::String(_) => "raw",
         Value::Hash { len, .. } if len > LISTPACK_ENTRIES => "hashtable",

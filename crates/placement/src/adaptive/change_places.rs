@@ -260,10 +260,13 @@ impl Planner {
         })
     }
 
-    /// Returns the bytes per second with which `other`, which gives up its peer, is weighted. It
-    /// counts at least as much as `region`, which receives the peer. If more than twice as much is
-    /// asked of `region`, both recently and in the long run, `other` counts with `2 · own / times`
-    /// instead, where `own` is the rate of `region` and `times` the smaller of the two ratios.
+    /// Returns the write rate in bytes per second with which `other` is weighted. `other` gives up
+    /// its peer, and `region` receives it.
+    ///
+    /// `times` is the ratio of the rate of `region` to the rate of `other`, recently or in the long
+    /// run, whichever is smaller. If `times` is at most 2, the weight is the larger of the two
+    /// rates. If it is more than 2, the weight is `2 · own / times`, where `own` is the rate of
+    /// `region`, or the rate of `other` if that is larger.
     fn counts(&self, round: &Round<'_>, region: u32, other: u32) -> f64 {
         let times = |own: f64, its: f64| match its.max(0.0) {
             // Nothing is known of either region.

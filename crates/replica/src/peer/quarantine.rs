@@ -1,11 +1,13 @@
-//! A quarantined peer: it does not apply its log beyond one entry until it is told to go on.
+//! A quarantined peer: it applies no entry of its log beyond a certain one, until it is told to go
+//! on.
 //!
-//! It goes on appending and voting, because its log is as sound as before and the region may need
-//! it for its majority. It must not lead where another voter can: it cannot apply, so it can answer
-//! nothing. Where every voter is quarantined, one of them has to lead all the same, for an order
-//! that lets them go on must be committed. So a quarantined leader hands over to each other voter
-//! in turn, and a quarantined follower stands for election only after a silence that no healthy
-//! voter would have left.
+//! It continues to append and to vote. Its log is sound, and the region may need its vote for a
+//! majority. It must not lead if another voter can lead: it cannot apply entries, so it can answer
+//! no client. If every voter is quarantined, one of them must lead nevertheless, because the order
+//! that lets them go on must be committed.
+//!
+//! So a quarantined leader offers its lead to the other voters in turn. A quarantined follower
+//! stands for election only after a long silence. A healthy voter would have stood before that.
 
 use super::*;
 use crate::action::Unfit;

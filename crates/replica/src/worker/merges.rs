@@ -88,8 +88,9 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    /// Handles what the meta region records of a region that has merged away. Peers that are here
-    /// without an heir's are removed now, and the others yield to the heir's snapshot.
+    /// Handles the meta region's record that `region` has merged away. If the store has no peer of
+    /// an heir, the region's peer here is removed now. Otherwise it yields to the snapshot that the
+    /// heir's peer accepts.
     pub(super) fn merged_away(&mut self, region: RegionId, heirs: &[RegionDescriptor]) {
         if !self.peers.contains_key(&region) {
             return;

@@ -275,8 +275,8 @@ pub(super) async fn refill(store: &Store, region: RegionId, from: StoreId) -> Re
         let text = format!("the peer of region {region} on store {from} is not quarantined");
         return Err(refuse(404, text).into());
     }
-    // Where the region has merged away, its heir's peer on that store waits for it, and goes with
-    // it.
+    // If the region has merged away, the heir's peer on that store waits for the quarantined peer.
+    // Both are removed together.
     let heir = store.regions.all().into_iter().map(|region| region.newest());
     let region =
         heir.filter(|heir| heir.absorbed.contains(&region)).map(|heir| heir.id).next().unwrap_or(region);

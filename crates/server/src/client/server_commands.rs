@@ -19,7 +19,7 @@ pub fn run(store: &Store, client: &mut Connected<'_>, spec: &'static CommandSpec
         "ping" => match args {
             [_] => Reply::Simple("PONG".into()),
             [_, message] => Reply::Bulk(message.clone()),
-            _ => wrong_arity(spec.name),
+            _ => command::wrong_arity(spec.name),
         },
         "echo" => Reply::Bulk(args[1].clone()),
         "hello" => hello(store, client, args),
@@ -89,14 +89,10 @@ fn shutdown(store: &Store, client: &Connected<'_>, args: &[Bytes]) -> Result<(),
     Ok(())
 }
 
-pub fn wrong_arity(name: &str) -> Reply {
-    Reply::error(format!("ERR wrong number of arguments for '{name}' command"))
-}
-
 fn hello(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
     let mut protocol = client.context.protocol;
     if let Some(version) = args.get(1) {
-        protocol = match command::parse_integer(version) {
+        protocol = match resp::parse_integer(version) {
             Some(2) => Protocol::Resp2,
             Some(3) => Protocol::Resp3,
             Some(_) => return Reply::error("NOPROTO unsupported protocol version"),

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::disk::{under_all, Disk};
+use crate::disk::{on_devices, under_all};
 use crate::stores::wire::Wire;
 use crate::stores::{eventually, say, Plan, Store};
 use crate::{await_operations, judge, load, move_leader, pause, rounds, row, three, warm_up, Stores, REGION};
@@ -12,14 +12,6 @@ const SECOND_NS: i64 = 1_000_000_000;
 const HOUR_NS: i64 = 3600 * SECOND_NS;
 const DAY_NS: i64 = 24 * HOUR_NS;
 const DAY_MS: i64 = DAY_NS / 1_000_000;
-
-fn on_devices(plan: &Plan) -> (Stores, Vec<Disk>) {
-    let mut stores = Stores::prepare(plan);
-    let disks = under_all(&mut stores);
-    stores.all.iter_mut().for_each(|store| store.spawn());
-    stores.await_ready();
-    (stores, disks)
-}
 
 fn config(store: &Store, name: &str, value: &str) {
     let words = ["config", name, value];

@@ -66,6 +66,15 @@ impl Disk {
     }
 }
 
+/// Starts stores on emulated devices.
+pub fn on_devices(plan: &crate::Plan) -> (crate::Stores, Vec<Disk>) {
+    let mut stores = crate::Stores::prepare(plan);
+    let disks = under_all(&mut stores);
+    stores.all.iter_mut().for_each(|store| store.spawn());
+    stores.await_ready();
+    (stores, disks)
+}
+
 pub fn under_all(stores: &mut crate::Stores) -> Vec<Disk> {
     stores.all.iter_mut().map(Disk::under).collect()
 }

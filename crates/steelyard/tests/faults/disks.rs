@@ -2,18 +2,10 @@
 
 use device::Fault;
 
-use crate::disk::{under_all, Disk};
+use crate::disk::{on_devices, Disk};
+use crate::stores::eventually;
 use crate::stores::wire::Wire;
-use crate::stores::{eventually, Stores};
 use crate::{await_operations, judge, load, pause, rounds, three, warm_up, Plan, REGION};
-
-fn on_devices(plan: &Plan) -> (Stores, Vec<Disk>) {
-    let mut stores = Stores::prepare(plan);
-    let disks = under_all(&mut stores);
-    stores.all.iter_mut().for_each(|store| store.spawn());
-    stores.await_ready();
-    (stores, disks)
-}
 
 fn a_leader_with_a_failing_device_stops(name: &str, fault: Fault) {
     let _place = crate::place();

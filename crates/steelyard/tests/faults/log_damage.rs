@@ -13,7 +13,7 @@ use crate::tails::segments;
 use crate::{pause, three, Plan, REGION};
 
 /// Time in which a region's peer is removed, and another one is added, filled and promoted.
-const REPLACED: Duration = Duration::from_secs(60);
+pub const REPLACED: Duration = Duration::from_secs(90);
 
 /// The content of a section of the log.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ pub fn entries(store: &Store, region: u64) -> Vec<Section> {
 }
 
 /// Returns the number of the region's peer on a store, if it is a voter, as `asked` knows it.
-fn voter_on(asked: &Store, store: usize, region: u64) -> Option<u64> {
+pub fn voter_on(asked: &Store, store: usize, region: u64) -> Option<u64> {
     let rows = asked.regions()?;
     let row = rows.iter().find(|row| row["id"] == region)?;
     let peers = row["peers"].as_array()?;
@@ -91,8 +91,9 @@ fn voter_on(asked: &Store, store: usize, region: u64) -> Option<u64> {
     peer["id"].as_u64()
 }
 
-/// Waits until every store knows the store's peer as a voter with a number above `before`.
-fn await_replaced(stores: &Stores, store: usize, region: u64, before: u64) -> Duration {
+/// Waits until every store, the peer's own one included, knows the store's peer as a voter with a
+/// number above `before`. Returns the time that it took.
+pub fn await_replaced(stores: &Stores, store: usize, region: u64, before: u64) -> Duration {
     let begun = std::time::Instant::now();
     let is_replaced = || {
         let known = stores.all.iter().map(|asked| voter_on(asked, store, region));
@@ -102,7 +103,8 @@ fn await_replaced(stores: &Stores, store: usize, region: u64, before: u64) -> Du
     begun.elapsed()
 }
 
-fn info(store: &Store, name: &str) -> String {
+/// Returns a field of INFO.
+pub fn info(store: &Store, name: &str) -> String {
     let text = Wire::open(store.client).text(&["INFO", "persistence"]).expect("a text");
     let field = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
     field.unwrap_or_else(|| panic!("INFO has no {name}")).trim().to_owned()

@@ -3,22 +3,18 @@
 //! A crash is a kill of the process, a loss of power of the emulated device, and another boot in
 //! the file that names the boot.
 
-use std::time::Duration;
-
 use device::Survival;
 use faults::workload::Shape;
 use serde_json::Value;
 
 use crate::disk::{under_all, Disk};
+use crate::log_damage::{await_replaced, info, voter_on, REPLACED};
 use crate::stores::wire::Wire;
 use crate::stores::{within, Store};
 use crate::{await_operations, judge, load_on, pause, rounds, warm_up, Plan, Stores, REGION};
 
 /// Writes that each round of a test makes and looks for afterwards.
 const KEYS: usize = 200;
-
-/// Time in which a region's peer is removed, and another one is added, filled and promoted.
-const REPLACED: Duration = Duration::from_secs(90);
 
 fn boot(store: &mut Store, number: u64) {
     let file = store.dir.with_extension("boot");
@@ -47,32 +43,6 @@ fn crash(store: &mut Store, disk: &Disk, survival: Survival, boot_number: u64) {
     boot(store, boot_number);
 }
 
-/// Returns the number of the region's peer on a store, if it is a voter, as `asked` knows it.
-fn voter_on(asked: &Store, store: usize) -> Option<u64> {
-    let rows = asked.regions()?;
-    let row = rows.iter().find(|row| row["id"] == REGION)?;
-    let peers = row["peers"].as_array()?;
-    let peer = peers.iter().find(|peer| peer["store"] == store as u64 && peer["role"] == "voter")?;
-    peer["id"].as_u64()
-}
-
-/// Waits until every store, the peer's own one included, knows the store's peer as a voter with a
-/// number above `before`.
-fn await_replaced(stores: &Stores, store: usize, before: u64) {
-    let is_replaced = || {
-        let known = stores.all.iter().map(|asked| voter_on(asked, store));
-        known.map(|number| number.filter(|number| *number > before)).collect::<Option<Vec<u64>>>()
-    };
-    assert!(within(REPLACED, is_replaced).is_some(), "store {store} keeps its peer {before}");
-}
-
-/// Returns a field of INFO.
-fn info(store: &Store, name: &str) -> String {
-    let text = Wire::open(store.client).text(&["INFO", "persistence"]).expect("a text");
-    let field = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
-    field.unwrap_or_else(|| panic!("INFO has no {name}")).trim().to_owned()
-}
-
 fn write_keys(store: &Store) {
     let mut wire = Wire::open(store.client);
     (0..KEYS).for_each(|key| wire.ok(&["SET", &format!("key:{key}"), "written"]));
@@ -95,12 +65,12 @@ fn machines_that_crash_one_after_another_lose_nothing_under_everysec() {
         // The leader's machine first, then another one's.
         let leader = stores.leader(REGION);
         let victim = if round == 0 { leader } else { (leader + 1) % 3 };
-        let before = voter_on(&stores.all[leader], victim).expect("a voter");
+        let before = voter_on(&stores.all[leader], victim, REGION).expect("a voter");
         let survival = if round == 0 { Survival::Synced } else { Survival::Torn(round) };
         crash(&mut stores.all[victim], &disks[victim], survival, round + 2);
         await_operations(&load, 100);
         stores.all[victim].restart();
-        await_replaced(&stores, victim, before);
+        await_replaced(&stores, victim, REGION, before);
         assert_eq!(info(&stores.all[victim], "unclean_peers"), "0");
     }
     judge(load.finish());
@@ -141,7 +111,7 @@ fn a_store_that_may_have_forgotten_makes_no_majority_with_one_that_never_knew() 
     assert_eq!(info(&stores.all[victim], "unclean_peers"), "1");
     let before = 1 + victim as u64;
     stores.all[leader].restart();
-    await_replaced(&stores, victim, before);
+    await_replaced(&stores, victim, REGION, before);
     for store in [leader, away, victim] {
         assert_eq!(keys_missing(&stores.all[store]), 0, "on store {store}");
     }
@@ -214,7 +184,7 @@ fn after_a_crash_of_all_machines_an_operator_decides() {
     accept(&stores.all[1]).expect("the order is taken");
     stores.await_ready();
     Wire::open(stores.all[0].client).ok(&["SET", "goes on", "x"]);
-    await_replaced(&stores, 2, 3);
+    await_replaced(&stores, 2, REGION, 3);
     let refused = accept(&stores.all[2]).expect_err("there is nothing to accept any more");
     assert!(refused.contains("may have forgotten"), "{refused}");
     assert_eq!((0..3).map(|at| info(&stores.all[at], "accepted_losses")).collect::<String>(), "110");

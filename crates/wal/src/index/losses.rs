@@ -33,15 +33,15 @@ pub struct Loss {
     pub truncated: LogState,
     /// The last hard state that could be read.
     pub hard_state: Option<HardState>,
-    /// The entries from the last truncated one to the first missing one, contiguous: all of the
-    /// log if no entries are missing. The last of them may have been replaced by missing ones, if
-    /// they were not committed.
+    /// The entries after the last truncated one, up to the first missing one, without a gap. If no
+    /// entry is missing, this is the whole log. The last of these entries may have been replaced by
+    /// missing entries if they were not committed.
     pub before: Vec<Span>,
     /// True if entries are missing.
     pub has_gap: bool,
-    /// The entries behind the last missing one to the end of the log, contiguous; empty if all of
-    /// the log is truncated, and it is not known where. `None` if the end is not known, because it
-    /// may be among the missing entries.
+    /// The entries after the last missing one, up to the end of the log, without a gap. Empty if
+    /// the whole log is truncated, and the index of the truncation is unknown. `None` if the end of
+    /// the log is unknown, because the last entry may be missing.
     pub after: Option<Vec<Span>>,
     /// True if a later term or vote may be missing.
     pub promise: bool,
