@@ -245,7 +245,11 @@ impl World {
         let standing: Vec<_> = peers.iter().filter(|(id, _)| !is_lost(id)).cloned().collect();
         if standing.iter().all(is_at) {
             match self.rng.chance(50) {
+                true if self.has_change_behind(region, quarantine.index) && may_retry => self.upgrade(),
                 true => self.order_skip(descriptor, quarantine.index),
+                false if self.is_skip_lost(region, quarantine.index) => {
+                    self.skips_asked.remove(&(region, quarantine.index));
+                }
                 false if !may_retry => self.order_skip(descriptor, quarantine.index),
                 // It may fail again.
                 false if self.rng.chance(30) => self.tell(first, Input::Retry { region }),
@@ -284,6 +288,18 @@ impl World {
                 self.tell(*id, Input::Retry { region });
             }
         }
+    }
+
+    /// Returns true if a change of peers lies behind the entry. If the leader is lost before an order
+    /// to skip the entry is committed, nobody can be elected: a change that is committed and not
+    /// applied forbids that.
+    fn has_change_behind(&self, region: RegionId, index: LogIndex) -> bool {
+        let has_change = |store: &super::Store| {
+            store.durable.disk.with(region, |log| {
+                log.entries.range(index + 1..).any(|(_, entry)| !entry.context.is_empty())
+            })
+        };
+        self.stores.values().any(has_change)
     }
 
     /// Returns true if the order to skip an entry, which no voter has executed, is in no log and
