@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use replica::{LogBatch, RestartCause};
+use replica::{HardState, LogBatch, RegionWrite, RestartCause};
 use types::{LogIndex, RegionId};
 
 use crate::block::{Block, Finished, Group};
@@ -163,8 +163,11 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
                     RestartCause::Snapshot => PeerLifecycle::Applying { descriptor, index, term },
                 }));
             }
-            records.extend(write.hard_state.map(Record::HardState));
+            let (early, full) = hard_states(write);
+            records.extend(early.map(Record::HardState));
             groups.push(Group { region: write.region, records, entries: &write.entries, ..Group::default() });
+            let records = full.into_iter().map(Record::HardState).collect();
+            groups.push(Group { region: write.region, records, ..Group::default() });
         }
         groups.extend(self.truncations(TRUNCATIONS_MAX));
         self.write(groups, sync)
@@ -405,6 +408,20 @@ pub fn settle(disk: &impl Disk, mark: &mut Mark, first: u64) -> std::result::Res
         return Ok(());
     }
     mark.sync(disk)
+}
+
+/// Returns the hard state to write before the entries, and the one to write after them if it
+/// differs. A crash may leave the blocks with the first part of a batch and not those with the
+/// rest. Until the entries are there, those that they replace must not count as committed.
+fn hard_states(write: &RegionWrite) -> (Option<HardState>, Option<HardState>) {
+    let Some(state) = write.hard_state else { return (None, None) };
+    match write.entries.first() {
+        Some(first) if first.index <= state.commit && !planted::is(Bug::CommitBeforeEntries) => {
+            let early = HardState { commit: first.index.saturating_sub(1), ..state };
+            (Some(early), Some(state))
+        }
+        _ => (Some(state), None),
+    }
 }
 
 fn groups_of(records: Vec<(RegionId, Vec<Record>)>) -> Vec<Group<'static>> {

@@ -27,9 +27,11 @@ pub enum Bug {
     StartNotSynced,
     /// A commit index that recovery lowered is not written back to the log.
     CorrectionNotWritten,
+    /// The commit index is written before the entries that it covers.
+    CommitBeforeEntries,
 }
 
-pub const BUGS: [Bug; 10] = [
+pub const BUGS: [Bug; 11] = [
     Bug::AcknowledgeBeforeSync,
     Bug::OlderSegmentNotSynced,
     Bug::NotCarried,
@@ -40,6 +42,7 @@ pub const BUGS: [Bug; 10] = [
     Bug::StaleBlockFollowed,
     Bug::StartNotSynced,
     Bug::CorrectionNotWritten,
+    Bug::CommitBeforeEntries,
 ];
 
 #[cfg(feature = "planted")]

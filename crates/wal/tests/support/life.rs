@@ -172,13 +172,21 @@ impl Life {
                 let commit = (first + count).saturating_sub(1 + draw.below(3));
                 let state = HardState { term, vote: Some(draw.below(3)), commit };
                 write.hard_state = Some(state);
-                model.regions.get_mut(&region).expect("it is there").hard_state = Some(state);
+                // Until its entries are there, it must not count those that they replace as
+                // committed.
+                let at_first = HardState { commit: commit.min(first - 1), ..state };
+                let early = if count > 0 { at_first } else { state };
+                model.regions.get_mut(&region).expect("it is there").hard_state = Some(early);
             }
             self.step(&model);
             for entry in &write.entries {
                 let held = model.regions.get_mut(&region).expect("it is there");
                 held.terms.retain(|index, _| *index < entry.index);
                 held.terms.insert(entry.index, entry.term);
+                self.step(&model);
+            }
+            if write.hard_state.is_some() {
+                model.regions.get_mut(&region).expect("it is there").hard_state = write.hard_state;
                 self.step(&model);
             }
             writes.push(write);
