@@ -1,7 +1,7 @@
 //! Executes the commands of one region, wherever the region's leader is.
 //!
-//! All of this serves the rule of answers. An error that invites a retry (`MOVED`,
-//! `CLUSTERDOWN`, `MISCONF`) means that nothing was proposed. A command that may have been proposed and whose
+//! All of this serves the rule of answers. An error that invites a retry (`MOVED`, `CLUSTERDOWN`,
+//! `MISCONF`) means that nothing was proposed. A command that may have been proposed and whose
 //! outcome is unknown gets `-UNKNOWN`. Nothing retries a write on its own.
 
 mod at_once;

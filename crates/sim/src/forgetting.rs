@@ -91,7 +91,8 @@ impl World {
         Some(Forgetting { region, leader, follower, ignorant: ignorant[0], partitions, until })
     }
 
-    /// Returns true if the leader has committed an entry that the voter lacks which it does not reach.
+    /// Returns true if the leader has committed an entry that the voter lacks that it does not
+    /// reach.
     fn has_committed(&self, pair: &Forgetting) -> bool {
         let status = |store| self.stores.get(&store)?.process.as_ref()?.shard.status(pair.region, 0);
         let last = status(pair.ignorant).map(|status| status.last);

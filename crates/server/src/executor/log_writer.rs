@@ -1,8 +1,8 @@
 //! The log thread: one write and one sync for each batch of the worker, which continues meanwhile.
 //!
 //! A failed write stops the store; a failed sync ends the process in `raftlog` already. It is then
-//! unknown what is durable, and a retry could be told "yes" by a kernel that has dropped the pages. A lack of space is different: nothing was
-//! acknowledged, and the batch waits.
+//! unknown what is durable, and a retry could be told "yes" by a kernel that has dropped the pages.
+//! A lack of space is different: nothing was acknowledged, and the batch waits.
 
 use std::time::{Duration, Instant};
 

@@ -290,9 +290,9 @@ impl World {
         }
     }
 
-    /// Returns true if a change of peers lies behind the entry. If the leader is lost before an order
-    /// to skip the entry is committed, nobody can be elected: a change that is committed and not
-    /// applied forbids that.
+    /// Returns true if a change of peers lies behind the entry. If the leader is lost before an
+    /// order to skip the entry is committed, nobody can be elected: a change that is committed and
+    /// not applied forbids that.
     fn has_change_behind(&self, region: RegionId, index: LogIndex) -> bool {
         let has_change = |store: &super::Store| {
             store.durable.disk.with(region, |log| {
