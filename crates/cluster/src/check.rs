@@ -79,8 +79,7 @@ pub enum Verdict {
     /// A majority of the voters has the same rows. The peers on these stores have other rows, or
     /// cannot read theirs.
     Minority { stores: Vec<StoreId> },
-    /// Peers differ, and no majority of the voters has the same rows. Which rows are right is
-    /// unknown.
+    /// Peers differ, and no majority of the voters has the same rows. The correct rows are unknown.
     NoMajority,
     /// The peers that reported have the same rows, and these stores have not reported.
     Incomplete { missing: Vec<StoreId> },

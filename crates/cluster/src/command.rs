@@ -106,8 +106,8 @@ pub enum MetaCommand {
         id: OperatorId,
         outcome: Outcome,
     },
-    /// Raises the cluster's version, if the list of stores has this version: all stores of that
-    /// list are prepared.
+    /// Raises the cluster's version if the list of stores still has this version. All stores of
+    /// that list are prepared.
     RaiseVersion {
         version: Version,
         members_version: u64,
@@ -150,8 +150,8 @@ pub enum MetaReply {
     },
 }
 
-/// Why a command was refused. The refusal is deterministic: every replica gets the same result, and
-/// it is the proposer's answer.
+/// The reason why a command was refused. The refusal is deterministic: every replica gets the same
+/// result, and it is the proposer's answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
     #[error("the cluster's state does not exist yet")]
@@ -207,7 +207,7 @@ pub enum MetaError {
     BadBootstrap(String),
 }
 
-/// Why bytes are not a command, an entry or a reply that this version can read.
+/// The reason why bytes are not a command, an entry or a reply that this version can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     #[error("{0} is empty or cut short")]

@@ -76,7 +76,7 @@ const GRANT_BYTES_MIN: usize = 2;
 
 const UNCLEAN_BYTES_MIN: usize = 2;
 
-/// Maximum number of unclean peers that a heartbeat names. The heartbeats name the others when
+/// Maximum number of unclean peers that a heartbeat names. Later heartbeats name the others, once
 /// these are replaced.
 pub const UNCLEAN_MAX: usize = 256;
 
@@ -105,8 +105,7 @@ pub struct StoreHeartbeat {
     pub capability: Capability,
     /// The measured device speed; 0 if it was not measured.
     pub io_bytes_per_s: f64,
-    /// The factor that lowers the capability when the device does less than it was measured to do;
-    /// otherwise 1.
+    /// The factor that lowers the capability when the device is slower than measured; otherwise 1.
     pub correction: f64,
     /// The time in nanoseconds that a write waits for a sync of the device, after the correction; 0
     /// if it is not known.
@@ -132,7 +131,8 @@ pub struct StoreHeartbeat {
     /// True if the store's wall clock is too far from the median of the clocks that it heard
     /// ([`Clocks`](crate::Clocks)).
     pub clock_off: bool,
-    /// Its device does not answer: it hands over what it leads, and nothing is to come to it.
+    /// True if the store's device does not answer. The store hands over its leads, and neither
+    /// leads nor peers may move to it.
     pub hanging: bool,
     /// The CPU of its machine; `None` if unknown.
     pub cpu: Option<Cpu>,
@@ -150,11 +150,11 @@ pub struct StoreHeartbeat {
     pub followed: Vec<(RegionId, f64)>,
     /// Recent checksums of the store's peers, by region, ascending, without duplicates.
     pub checks: Vec<CheckReport>,
-    /// Regions, ascending, none twice, and the numbers of its peers that may have forgotten what
-    /// they acknowledged: at most [`UNCLEAN_MAX`].
+    /// The regions and numbers of the store's peers that may have forgotten entries that they
+    /// acknowledged, ascending by region, without duplicates, at most [`UNCLEAN_MAX`].
     pub unclean: Vec<(RegionId, PeerId)>,
-    /// The store's quarantined peers, by region, ascending, none twice. Only the first few have
-    /// texts.
+    /// The store's quarantined peers, by region, ascending, without duplicates. Only the first few
+    /// have texts.
     pub quarantined: Vec<(RegionId, Quarantine)>,
 }
 
@@ -208,8 +208,7 @@ impl StoreHeartbeat {
         Some(&leads[at])
     }
 
-    /// Encodes the heartbeat in the cluster's `version`. In version 1 no store hears of another's
-    /// quarantined peers.
+    /// Encodes the heartbeat in the cluster's `version`. Version 1 omits the quarantined peers.
     ///
     /// # Panics
     /// If regions or peers are out of order.
@@ -423,7 +422,7 @@ fn flag(from: &mut Reader<'_>, neither: &'static str) -> Result<bool, WireError>
 }
 
 impl LeadReport {
-    /// Returns a report that tells only who leads the region.
+    /// Returns a report that names only the region's leader.
     pub fn blank(descriptor: RegionDescriptor, term: Term) -> LeadReport {
         LeadReport {
             descriptor,

@@ -81,10 +81,10 @@ pub enum Liveness {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
     pub at: BootNanos,
-    /// Since when its heartbeats say that its device hangs; `None` while they do not.
+    /// The time since which its heartbeats report a hanging device; `None` while they do not.
     pub hanging_since: Option<BootNanos>,
-    /// Without what it says of regions: its leads are [`Ledger::lead`]'s, the rest is in
-    /// [`Ledger::load`].
+    /// The heartbeat without its reports about regions. [`Ledger::lead`] returns its leads, and
+    /// [`Ledger::load`] includes the rest.
     pub heartbeat: StoreHeartbeat,
     leads: BTreeMap<RegionId, LeadReport>,
 }
@@ -248,7 +248,7 @@ impl Ledger {
         self.heard.get(&store)
     }
 
-    /// The last heartbeats of all stores, ascending by id.
+    /// Returns the last heartbeats of all stores, ascending by id.
     pub fn all_heard(&self) -> impl Iterator<Item = &Heard> {
         self.heard.values()
     }
@@ -287,15 +287,15 @@ impl Ledger {
         regions.into_iter().filter(|region| !is_led(region)).collect()
     }
 
-    /// Returns true if leads and peers may come to the store. A store that is about to stop, or
-    /// whose device hangs, is up but no target.
+    /// Returns true if leads and peers may move to the store. They may not move to a store that is
+    /// about to stop or whose device hangs, although it is up.
     pub fn takes_on(&self, store: StoreId, now: BootNanos) -> bool {
         let is_able = |heard: &Heard| !heard.heartbeat.stopping && !heard.heartbeat.hanging;
         self.is_up(store, now) && self.heard.get(&store).is_none_or(is_able)
     }
 
-    /// Returns true if the store's device has been hanging for so long that its peers are to be
-    /// replaced, as those of a store that has been silent.
+    /// Returns true if the store's device has been hanging long enough for the store's peers to be
+    /// replaced, like the peers of a silent store.
     pub fn is_lost_to_a_hang(&self, store: StoreId, now: BootNanos) -> bool {
         let since = self.heard.get(&store).and_then(|heard| heard.hanging_since);
         since.is_some_and(|since| now.saturating_sub(since) > self.config.replace_after_nanos)
@@ -308,8 +308,8 @@ impl Ledger {
         self.takes_on(store, now) && self.heard.get(&store).is_some_and(is_able)
     }
 
-    /// Returns true if the store says that its peer of the region may have forgotten entries that
-    /// it acknowledged.
+    /// Returns true if the store reports that its peer of the region may have forgotten entries
+    /// that it acknowledged.
     pub fn is_unclean(&self, region: &RegionDescriptor, store: StoreId) -> bool {
         let Some(heard) = self.heard.get(&store) else { return false };
         let unclean = &heard.heartbeat.unclean;
@@ -325,7 +325,7 @@ impl Ledger {
         (lead.term == route.term).then_some(lead)
     }
 
-    /// Returns the region's quarantined peers, as their stores last said, by store.
+    /// Returns the region's quarantined peers by store, as their stores last reported them.
     pub fn quarantined(&self, region: RegionId) -> impl Iterator<Item = (StoreId, &Quarantine)> {
         self.heard.iter().filter_map(move |(&store, heard)| {
             let told = &heard.heartbeat.quarantined;
@@ -334,13 +334,13 @@ impl Ledger {
         })
     }
 
-    /// Returns the live user bytes of one copy, as the last leader that reported them said.
+    /// Returns the live user bytes of one copy, as last reported by a leader.
     pub fn bytes(&self, region: RegionId) -> u64 {
         self.former.bytes(region)
     }
 
-    /// Returns a region's load, whichever stores led it lately. Its heat includes the reads that
-    /// followers answered.
+    /// Returns a region's load, including the load under previous leaders. Its heat includes the
+    /// reads that followers answered.
     pub fn load(&self, region: RegionId, now: BootNanos) -> Load {
         let load = self.former.load(region, now);
         Load { heat: load.heat + self.followed.heat(region, now), ..load }

@@ -18,7 +18,7 @@ const MARK_VERSION: u8 = 1;
 /// Maximum bytes of the texts of a quarantine. Longer ones are cut.
 const WHAT_BYTES_MAX: usize = 160;
 const ERROR_BYTES_MAX: usize = 320;
-/// Maximum number of skipped entries that a mark names. The rows cover older ones long since.
+/// Maximum number of skipped entries that a mark names. The rows already cover older ones.
 const SKIPS_MAX: usize = 64;
 /// Maximum number of quarantines whose texts a heartbeat carries.
 const TEXTS_MAX: usize = 16;
@@ -33,9 +33,9 @@ pub enum Cause {
     /// Execution of an entry that changes the region failed: a split, a merge or a change of peers.
     /// It cannot be skipped.
     Change,
-    /// Its rows are not those of the majority.
+    /// The peer's rows differ from those of the majority.
     Rows,
-    /// Some of its rows were in a file that cannot be read.
+    /// Some of the peer's rows were in a file that cannot be read.
     Damage,
 }
 
@@ -50,8 +50,8 @@ impl Cause {
         }
     }
 
-    /// Returns whether the rows before the entry are those that the log makes. If they are not, the
-    /// peer must not lead, and nobody may get its rows.
+    /// Returns true if the rows before the entry are those that the log produces. If they are not,
+    /// the peer must not lead, and no other store may get its rows.
     pub fn leaves_rows_sound(self) -> bool {
         match self {
             Cause::Entry | Cause::Change => true,
@@ -66,10 +66,10 @@ pub struct Quarantine {
     /// The first entry that is not executed.
     pub index: LogIndex,
     pub cause: Cause,
-    /// Reads on `READONLY` connections are served from the rows as they are.
+    /// True if reads on `READONLY` connections are served from the rows as they are.
     pub read_only: bool,
-    /// The command of the entry and the beginning of its key; of rows that differ, the check; of
-    /// damage, what is lost.
+    /// The command of the entry and the beginning of its key. For differing rows it is the check,
+    /// and for damage the loss.
     pub what: String,
     pub error: String,
 }
@@ -127,7 +127,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Returns the mark once the entry at which the peer is quarantined is skipped.
+    /// Returns the mark as it is after the entry at which the peer is quarantined was skipped.
     pub fn skipping(&self, index: LogIndex) -> Mark {
         let mut mark = Mark { held: None, ..self.clone() };
         mark.skips.retain(|&other| other != index);
@@ -139,7 +139,7 @@ impl Mark {
         mark
     }
 
-    /// Returns whether the peer executes every entry.
+    /// Returns true if the peer executes every entry.
     pub fn is_blank(&self) -> bool {
         self.skips.is_empty() && self.held.is_none()
     }

@@ -31,13 +31,13 @@ pub const CONFIG_META_REPLICAS: &str = "meta-replicas";
 /// The label whose equal values mark stores that fail together. If it is absent, no stores fail
 /// together.
 pub const CONFIG_DOMAIN_LABEL: &str = "domain-label";
-/// How leaders prove that reads are current.
+/// The way in which leaders prove that reads are current.
 pub const CONFIG_STRONG_READS: &str = "strong-reads";
 /// Maximum distance of a store's wall clock from the median of all.
 pub const CONFIG_MAX_CLOCK_OFFSET: &str = "max-clock-offset";
 
-/// `yes` or `no`: whether the cluster's version rises by itself once all stores support a newer
-/// one.
+/// Either `yes` or `no`. With `yes` the cluster's version rises by itself once all stores support a
+/// newer one.
 pub const CONFIG_FINISH_UPGRADES: &str = "finish-upgrades";
 
 /// Seconds of silence after which a store's peers are replaced on other stores.

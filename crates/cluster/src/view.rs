@@ -22,13 +22,13 @@ use crate::{Driver, Ledger, MetaState};
 /// A region whose size was not measured since a split or merge is left alone. With the old size its
 /// halves would be merged again, or it would be split once more.
 ///
-/// A region with a quarantined peer is held, because a person decides what becomes of that peer's
-/// rows. If the leader itself is quarantined, it cannot apply any change.
+/// A region with a quarantined peer is held, because a person must decide about that peer's rows.
+/// If the leader itself is quarantined, it cannot apply any change.
 ///
-/// The routing table names a region's leader even if that store has not reported so yet, or reports
-/// so no longer. Otherwise a leader that just moved would count nowhere, and another region would
-/// be moved in its place. Without a report no peer's lag is known, so the region itself is not
-/// moved.
+/// The routing table names a region's leader even before that store reports it, and after the store
+/// has stopped reporting it. Otherwise a leader that just moved would count nowhere, and another
+/// region would be moved in its place. Without a report no peer's lag is known, so the region
+/// itself is not moved.
 pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) -> ClusterView {
     let begun = meta.operators.values().map(|flight| flight.operator.clone());
     let mut stores: Vec<StoreView> =

@@ -47,8 +47,8 @@ pub trait Meta {
     /// Applies an entry of the meta region and returns its replies.
     fn apply(&mut self, payload: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>>;
 
-    /// Makes the state that of the rows again, after an entry that could not be applied. Nothing of
-    /// its batch is written.
+    /// Reloads the state from the rows, after an entry that could not be applied. Nothing of its
+    /// batch is written.
     fn reload(&mut self) -> storage::Result<()> {
         Ok(())
     }
@@ -86,16 +86,18 @@ pub struct Executed<'a> {
 
 /// A view of internal steps for a simulator's invariants. Nothing depends on it.
 pub trait Watch<C> {
-    /// An entry with this seed is proposed for these clients, each with its number of commands.
+    /// Observes that an entry with this seed is proposed for these clients, each with its number of
+    /// commands.
     fn proposed(&mut self, _region: RegionId, _seed: u64, _clients: &mut dyn Iterator<Item = (&C, usize)>) {}
 
     fn executed(&mut self, _executed: Executed<'_>) {}
 
-    /// A later entry of the region failed, so what this call has executed and changed of the region
-    /// has no effect. The entries before the failed one are executed once more.
+    /// Observes that a later entry of the region failed, so that everything this call has executed
+    /// and changed of the region has no effect. The entries before the failed one are executed once
+    /// more.
     fn withdrawn(&mut self, _region: RegionId) {}
 
-    /// An entry changed the region. The token belongs to the local proposer, if any.
+    /// Observes that an entry changed the region. The token belongs to the local proposer, if any.
     fn changed(&mut self, _region: RegionId, _changed: &Changed, _token: Option<u64>) {}
 }
 
@@ -150,7 +152,7 @@ pub struct Execution {
     slots: BTreeMap<RegionId, SlotRange>,
     /// Peers that are quarantined or skip entries.
     marks: BTreeMap<RegionId, Mark>,
-    /// Entries that order a failure fail here.
+    /// True if entries that order a failure fail here.
     fails_by_order: bool,
 }
 
@@ -192,7 +194,7 @@ impl<C> Batch<C> {
         self.answers.extend(entries.into_iter().zip(replies).filter_map(answer));
     }
 
-    /// Entries that are committed and not executed, and perhaps will be.
+    /// Answers entries that are committed and not executed, and that may be executed later.
     fn leave(&mut self, entries: Vec<ToApply<C>>) {
         let replies = entries.iter().map(|_| None).collect();
         self.answer(entries, replies);
@@ -233,8 +235,8 @@ pub enum InRamOutcome<C> {
 }
 
 impl Execution {
-    /// `fails_by_order`: entries that order a failure fail on this store, as `enable-debug-command`
-    /// says.
+    /// Creates an execution without regions. With `fails_by_order`, entries that order a failure
+    /// fail on this store, as `enable-debug-command` says.
     pub fn new(store: StoreId, fails_by_order: bool) -> Execution {
         Execution { store, fails_by_order, ..Execution::default() }
     }
@@ -261,9 +263,9 @@ impl Execution {
     }
 
     /// Executes entries, each region's in the order of its log. `meta` applies an entry of the meta
-    /// region. Where an entry fails, its region's peer is quarantined: the entries before it are
-    /// executed, and nothing of it or behind it. An error is one of the rows' device: the store
-    /// must stop, and no effect may be carried out.
+    /// region. If an entry fails, its region's peer is quarantined: the entries before it are
+    /// executed, and neither it nor any entry after it is. An error comes from the rows' device:
+    /// the store must stop, and no effect may be carried out.
     ///
     /// # Panics
     ///

@@ -32,8 +32,8 @@ pub enum ApplyJob<C> {
         region: RegionId,
         entries: Vec<ToApply<C>>,
     },
-    /// A step of a peer's lifecycle begins. No entry of a region whose rows are replaced comes
-    /// before they are, and none of a peer that ends comes ever again.
+    /// Begin a job of a peer's lifecycle. No entry of a region whose rows are being replaced comes
+    /// before they are replaced. No entry of a peer that ends ever comes again.
     Life(lifecycle::Job),
     /// Load the region, whose rows were replaced by a snapshot.
     Reload(RegionDescriptor),
@@ -58,8 +58,8 @@ pub trait Executor<C> {
     /// Appends a job to the apply thread's backlog.
     fn send(&mut self, job: ApplyJob<C>);
 
-    /// Takes entries that are not executed as long as their region's peer is quarantined: their
-    /// clients are told that the outcome is unknown.
+    /// Takes entries that are not executed while their region's peer is quarantined, and tells
+    /// their clients that the outcome is unknown.
     fn withheld(&mut self, entries: Vec<ToApply<C>>);
 }
 
@@ -153,8 +153,8 @@ impl<C> ApplyQueue<C> {
         }
     }
 
-    /// Stops the region, whose peer is quarantined: nothing from the entry at `index` on is
-    /// executed. The apply thread knows already, and reports none of these entries as applied.
+    /// Stops the region because its peer is quarantined: the entry at `index` and later ones are
+    /// not executed. The apply thread knows this already and reports none of them as applied.
     pub fn stop(&mut self, region: RegionId, index: LogIndex, executor: &mut impl Executor<C>) {
         self.stopped.insert(region, index);
         self.away.insert(region, None);
@@ -172,7 +172,7 @@ impl<C> ApplyQueue<C> {
         }
     }
 
-    /// Ends the stop. The groups hand out again what was not executed.
+    /// Ends the stop. The groups hand out the entries again that were not executed.
     pub fn go_on(&mut self, region: RegionId) {
         self.stopped.remove(&region);
     }

@@ -1,17 +1,17 @@
 //! The steps of a start for peers whose log is damaged.
 //!
-//! A damaged section of the log names its region. Only that region's peer is touched. If the
-//! missing entries are all in the rows, and every later one is whole, the peer lost nothing that it
-//! promised: its log begins again after what the rows hold. Otherwise the peer is *unclean*: it may
-//! have forgotten entries, a term or a vote that it had acknowledged, and takes part again under
-//! another number only ([`crate::unsynced`]). Its log is made consistent, so that it can be opened:
-//! it ends where the first missing entry was, or begins again after the rows.
+//! A damaged section of the log names its region. Only that region's peer is touched. If the rows
+//! hold all missing entries and every later entry is whole, the peer lost nothing that it promised,
+//! and its log begins again after the entries in the rows. Otherwise the peer is *unclean*: it may
+//! have forgotten entries, a term or a vote that it had acknowledged, and it takes part again only
+//! under another number ([`crate::unsynced`]). Its log is made consistent so that it can be opened:
+//! it ends before the first missing entry, or begins again after the rows.
 //!
 //! ```text
 //!  recover (reads) ─▶ the mark names the unclean peers (synced) ─▶ the log is repaired (synced)
 //! ```
 //!
-//! A crash between the steps leaves the damage to be found again.
+//! After a crash between the steps, the next start finds the damage again.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::unsynced::Damaged;
 /// peer on this store again.
 pub const EVERY_PEER: PeerId = PeerId::MAX;
 
-/// The damage that a start found, and what follows from it.
+/// The damage that a start found, and its consequences.
 #[derive(Clone, Debug, Default)]
 pub struct Damages {
     /// The peers that are unclean from now on. This must be durable before `repairs` are written.
@@ -70,7 +70,7 @@ pub(crate) fn judge(loss: &Loss, applied: (LogIndex, Term), is_alone: bool) -> V
             index <= last.last && term_at(after, index) == Some(term)
         }
         (Some(first), _) => first.first == index + 1,
-        // Everything is truncated, and so it is in the rows.
+        // Everything is truncated, so the rows hold it.
         (None, _) => index >= loss.truncated.truncated_index,
     };
     let is_in_rows = loss.has_gap && loss.after.as_ref().is_some_and(is_whole_after);
@@ -88,8 +88,8 @@ pub(crate) fn judge(loss: &Loss, applied: (LogIndex, Term), is_alone: bool) -> V
         false => index,
     };
     let known = loss.hard_state.unwrap_or_default();
-    // Of an unclean peer the term is not a promise any more. Raft wants it not to be below that of
-    // an entry.
+    // The term of an unclean peer is no longer a promise. Raft requires it to be at least that of
+    // every entry.
     let spans = loss.before.iter().chain(loss.after.iter().flatten());
     let newest = spans.map(|span| span.term).max().unwrap_or(0).max(term).max(known.term);
     let vote = known.vote.filter(|_| newest == known.term);
@@ -106,8 +106,8 @@ pub(crate) fn judge(loss: &Loss, applied: (LogIndex, Term), is_alone: bool) -> V
     Verdict::Unclean { first, records }
 }
 
-/// Returns the records that delete what the log has of a region, and keep peers up to `peer` from
-/// coming back.
+/// Returns the records that delete everything that the log has of a region, and that keep peers up
+/// to number `peer` from coming back.
 pub(crate) fn buried(peer: PeerId) -> Vec<Record> {
     vec![Record::Forgotten, Record::Life(PeerLifecycle::Tombstone { peer })]
 }

@@ -1,4 +1,4 @@
-//! The choice of the stores that take over the leads of a store that is to lead nothing.
+//! The choice of the stores that take over the leads of a store that must lead nothing.
 
 use std::collections::BTreeMap;
 
@@ -42,8 +42,8 @@ impl Led {
             let is_able = progress.is_some_and(|progress| progress.is_active && !progress.needs_snapshot);
             Heir { store, lag, is_up_to_date: is_able && lag <= LAG_MAX }
         });
-        // Another quarantined voter takes the lead only if no sound one is left. It serves as
-        // little as this one, and its device answers.
+        // A quarantined voter takes the lead only if no sound voter is left. It serves as little as
+        // this quarantined leader, but its device answers.
         led.can_elect &= led.has_heirs() || status.is_quarantined;
         led
     }

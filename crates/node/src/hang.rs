@@ -84,7 +84,7 @@ impl HangWatch {
         self.is_hanging
     }
 
-    /// Returns how long the oldest operation has waited, in nanoseconds.
+    /// Returns the time in nanoseconds for which the oldest operation has waited.
     pub fn waited_nanos(&self) -> u64 {
         self.waited_nanos
     }

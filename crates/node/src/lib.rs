@@ -19,14 +19,14 @@
 //! - [`ApplyQueue`] decides which thread executes: the worker's if RAM holds all rows, else the
 //!   apply thread.
 //! - [`recovery`] builds the peers from the log and the rows at a start.
-//! - [`lives`] defines the steps that replace a region's rows by a snapshot, or remove a peer.
+//! - [`lifecycle`] defines the steps that replace a region's rows by a snapshot, or remove a peer.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
-//! - [`Silence`] tells which stores have fallen silent, so that what they led wakes.
-//! - [`merged`] is how a store learns that regions merged away while it was absent.
-//! - [`hand_over`] says which stores take over the leads of a store that is to lead nothing.
-//! - [`stop`] is what a store that is to stop waits for.
+//! - [`Silence`] tells which stores have fallen silent, so that the regions they led wake.
+//! - [`merged`] tells a store which regions merged away while it was absent.
+//! - [`hand_over`] chooses the stores that take over the leads of a store that must lead nothing.
+//! - [`stop`] decides when a stopping store may end.
 //! - [`hang`] decides whether the store's device hangs, and moves its leads while it does.
-//! - [`Leadership`] is what a store believes of who leads a region.
+//! - [`Leadership`] is a store's knowledge of a region's leader.
 //!
 //! Invariant: nothing here reads a clock, a file, a socket or ambient randomness, and nothing
 //! waits.

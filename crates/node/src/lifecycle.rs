@@ -31,7 +31,7 @@ pub enum Job {
     /// Quarantines the peer because its rows differ from those of the majority in the check at this
     /// index. It becomes a [`Job::Hold`] when execution comes to it.
     Differ { region: RegionId, checked: LogIndex },
-    /// Quarantines the peer, or changes how it is quarantined. Execution obeys already.
+    /// Quarantines the peer, or changes its quarantine. Execution obeys the mark already.
     Hold { region: RegionId, mark: Mark },
     /// Ends the peer's quarantine.
     Release { region: RegionId, mark: Mark },
@@ -121,7 +121,7 @@ impl Job {
                 }
                 steps
             }
-            // Execution makes a hold of it, or nothing.
+            // Execution turns this job into a hold, or drops it.
             Job::Differ { .. } => Vec::new(),
             Job::Hold { mark, .. } => vec![Step::RecordMark(mark.clone()), Step::TellHeld(mark)],
             Job::Release { mark, .. } => vec![Step::RecordMark(mark.clone()), Step::TellReleased(mark)],

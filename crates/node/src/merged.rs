@@ -21,7 +21,7 @@ pub const ASK_AFTER: BootNanos = 5 * SECOND;
 /// Maximum number of regions of one question.
 pub const ASKED_MAX: usize = 64;
 
-/// The regions with a peer here that have no leader, and since when.
+/// The regions with a peer here that have no leader, and the time since which they have had none.
 #[derive(Debug, Default)]
 pub struct MergedWatch {
     silent: BTreeMap<RegionId, BootNanos>,
@@ -84,7 +84,7 @@ pub fn conclude(asked: &[RegionId], answer: Vec<Merged>) -> Vec<Input> {
     of_asked.map(|(region, heirs)| Input::MergedAway { region, heirs }).collect()
 }
 
-/// Returns true if the groups of `store` must hear of this descriptor, which a heartbeat told: it
+/// Returns true if the groups of `store` must hear of this descriptor from a heartbeat: its region
 /// took over a region that has a peer here, or the region's own peer here was removed, perhaps
 /// while this store was absent.
 pub fn concerns(

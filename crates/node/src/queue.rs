@@ -89,7 +89,8 @@ impl May {
         }
     }
 
-    /// Returns what the region takes, and adds the clients of the rest to `refused`.
+    /// Returns the submissions that the region takes, and adds the clients of the others to
+    /// `refused`.
     fn split_off<C>(&self, queue: VecDeque<Submit<C>>, refused: &mut Vec<C>) -> VecDeque<Submit<C>> {
         let takes = |submit: &Submit<C>| self.takes(&submit.work);
         if queue.iter().all(takes) {

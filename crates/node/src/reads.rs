@@ -2,10 +2,10 @@
 //! reads: by the leader under its lease, by the leader after a round of heartbeats or an applied
 //! entry has proved its leadership, and weak reads, by any store.
 //!
-//! Each of them takes a view of the rows first, and then checks here whether the view may be shown:
-//! the rows were there and complete the whole time; the slots belong to the region; and, without
-//! another proof, the lease still holds by a clock that is read after the view, so that it held
-//! when the view was taken.
+//! Each read takes a view of the rows first, and then checks here whether the view may be shown.
+//! The rows must have been present and complete the whole time, and the slots must belong to the
+//! region. Without another proof, the lease must still hold by a clock that is read after the view,
+//! so that it held when the view was taken.
 
 use types::{BootNanos, SlotRange};
 

@@ -41,7 +41,7 @@ pub trait Kept {
     /// Returns the mark of the region's peer, if there is one.
     fn mark(&self, region: RegionId) -> Result<Option<Mark>, Self::Error>;
 
-    /// Returns what damaged sections of the log took.
+    /// Returns the losses in damaged sections of the log.
     fn losses(&self) -> BTreeMap<RegionId, Loss>;
 
     /// Returns the last index of the region's log, and its hard state.
@@ -58,8 +58,8 @@ pub trait Kept {
     /// Writes a region's own rows. A crash may lose them.
     fn set_own_rows(&mut self, region: &RegionDescriptor, state: &RegionState) -> Result<(), Self::Error>;
 
-    /// Replaces the region's rows by those of the snapshot, which this store has completely, unless
-    /// they are that already.
+    /// Replaces the region's rows by those of the snapshot, which this store has completely. Does
+    /// nothing if they are the snapshot's rows already.
     fn replace_rows(
         &mut self,
         region: &RegionDescriptor,
@@ -87,8 +87,8 @@ pub struct Recovered {
 /// peers. `known` are peers that damage was known to have made unclean before this start.
 /// `is_alone` is true if the cluster has no other store.
 ///
-/// The damages are returned and nothing of them is written. See [`crate::damage`] for what the
-/// caller has to write, in which order.
+/// The damages are returned and not written. See [`crate::damage`] for the writes that the caller
+/// must make, and their order.
 pub fn recover<K: Kept>(
     store: StoreId,
     kept: &mut K,
@@ -139,7 +139,7 @@ pub fn recover<K: Kept>(
                 let seed = seed(kept, made, parent)?;
                 let mark = kept.mark(region)?.filter(|_| !planted::is(Bug::QuarantineForgotten));
                 let applied = seed.applied.map_or(0, |(index, _)| index);
-                // A snapshot that took the rows' place has ended what was before it.
+                // A snapshot that replaced the rows has ended an earlier quarantine.
                 let mark =
                     mark.map(|mark| Mark { held: mark.held.filter(|held| held.index > applied), ..mark });
                 recovered.marks.extend(mark.filter(|mark| !mark.is_blank()).map(|mark| (region, mark)));
@@ -165,9 +165,9 @@ pub fn recover<K: Kept>(
     Ok(recovered)
 }
 
-/// Returns the lifecycles of the store's peers. Where the log's record is damaged, the rows'
-/// descriptor tells of the peer. Without such rows the number of the peer is unknown, and so is
-/// that of a blank peer whose vote is damaged: such a region is barred.
+/// Returns the lifecycles of the store's peers. If the log's record is damaged, the descriptor in
+/// the rows describes the peer. Without such rows the peer's number is unknown. The number of a
+/// blank peer whose vote is damaged is unknown, too. A region with an unknown number is barred.
 fn readable_lives<K: Kept>(
     store: StoreId,
     kept: &K,
@@ -209,7 +209,7 @@ fn judge_losses<K: Kept>(
 ) {
     let Recovered { seeds, tombstones, damages, .. } = recovered;
     let number = |seed: &PeerSeed| seed.descriptor.peer_on(store).map_or(0, |peer| peer.id);
-    // The peers that hand out nothing beyond their rows, and so make no other peer.
+    // The peers that hand out no entries beyond their rows, and so create no other peers.
     let mut silent: BTreeMap<RegionId, LogIndex> = BTreeMap::new();
     let mut unborn: Vec<RegionId> = Vec::new();
     for seed in seeds.iter() {

@@ -126,7 +126,7 @@ impl Mark {
     }
 
     /// Returns the peers that others should replace: those that take no part, and damaged ones that
-    /// could not be opened. A number that the region has no more means nothing to the others.
+    /// could not be opened. The others ignore a number that the region no longer has.
     pub fn reported(&self, mut unclean: BTreeMap<RegionId, PeerId>) -> BTreeMap<RegionId, PeerId> {
         for (region, damaged) in &self.damaged {
             unclean.entry(*region).or_insert(damaged.peer);

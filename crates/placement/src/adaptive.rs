@@ -4,8 +4,8 @@
 //! It compares layouts by three objectives, in this order:
 //!
 //! 1. **How busy the busiest stores are.** A store among the busiest gives a leader, or else a
-//!    peer, to a store that even with it stays less busy by a margin. If no single move helps, two
-//!    moves together may ([`exchange`]).
+//!    peer, to a store that stays less busy by a margin even after the move. If no single move
+//!    helps, two moves together may ([`exchange`]).
 //! 2. **How long a region's writes wait** for the logs of a majority and for the leader to apply
 //!    them. A leader goes to a faster peer, and for regions that are written much a follower goes
 //!    to a faster store, as long as that store stays clear of the busiest. If the fast stores have

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A configured or pinned number is exact (its spread is 1), and two exact numbers are apart
-//! whenever they differ. The factor of 1.25 covers what no spread knows: two probes of one machine
-//! at different times of the day.
+//! whenever they differ. The factor of 1.25 covers differences that no spread includes, such as
+//! those between two probes of one machine at different times of the day.
 //!
 //! "Not apart" is not transitive: of 100, 140 and 190, each within 20%, the first and the last are
 //! apart, but no neighbours are. A class is a group of stores that are neighbours by their
@@ -66,8 +66,8 @@ impl Default for Spread {
     }
 }
 
-/// The classes of a store, each named by the lowest id of its members. `None`: nothing is known of
-/// the store.
+/// The classes of a store, each named by the lowest id of its members. `None` if nothing is known
+/// of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
     pub writes: Option<StoreId>,

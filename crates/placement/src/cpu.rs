@@ -1,4 +1,5 @@
-//! CPU as a resource of stores: what leading a region costs, and how much more a machine bears.
+//! CPU as a resource of stores: the cost of leading a region, and the work that a machine can still
+//! bear.
 //!
 //! A store reports how many cores its machine has, which share of them is busy, and how many of the
 //! busy ones its own process uses. The rest is used by other processes and stays when leaders move.
@@ -187,7 +188,7 @@ struct Machine {
     measured: f64,
     others: f64,
     expected: f64,
-    /// One of its stores was above the limit lately.
+    /// True if one of its stores was above the limit lately.
     high: bool,
 }
 
@@ -399,7 +400,7 @@ pub(crate) fn relieve(round: &mut Round<'_>, policy: Policy, operators: &mut Vec
 /// The order among stores that may take a leader because of CPU.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fitness {
-    /// Under `adaptive`: its device would become so busy that it had to be relieved.
+    /// True if, under `adaptive`, its device would become so busy that it had to be relieved.
     busy: bool,
     speed: Reverse<u64>,
     leaders: u32,

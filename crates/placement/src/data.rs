@@ -12,12 +12,12 @@
 //! share its failure domain with more of the region's peers than before.
 //!
 //! A store above its threshold sheds the coldest region that can go anywhere, to any store that
-//! takes it. Regions that differ by little count as equally cold. Of these, the region goes whose
-//! writes wait least with the remaining peers ([`crate::wait`]), except under `even`, which does
-//! not distinguish stores by speed. If many regions are equally cold and the fast stores are full,
-//! chance would otherwise leave some of them on slow stores only. For the same reason a store that
-//! is below its threshold again gives away no region whose writes would wait longer than those of
-//! an equally cold region that cannot be moved yet.
+//! takes it. Regions that differ by little count as equally cold. Among these, the store sheds the
+//! region whose writes wait least with the remaining peers ([`crate::wait`]), except under `even`,
+//! which does not distinguish stores by speed. If many regions are equally cold and the fast stores
+//! are full, chance would otherwise leave some of them on slow stores only. For the same reason a
+//! store that is below its threshold again gives away no region whose writes would wait longer than
+//! those of an equally cold region that cannot be moved yet.
 
 use crate::fill::{Fill, Ordered, Room, WEIGHT_MIN};
 use crate::round::{Round, StoreIndex, NOWHERE};
@@ -29,17 +29,18 @@ mod search;
 /// The order in which a store's regions are considered for leaving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// A region that the store does not lead, and of those the least busy: clients notice least.
+    /// Regions that the store does not lead come first, and among these the least busy, because
+    /// clients notice their moves least.
     Calm,
     /// The region with the least heat per byte (ALOR §3.2: cold data moves).
     Cold,
-    /// The store sheds: a region about as cold as the coldest, chosen before its target. Of
-    /// several, the one whose other peers are the fastest.
+    /// For a store that sheds: a region about as cold as the coldest, chosen before its target.
+    /// Among several, the region whose other peers are the fastest.
     Shed,
 }
 
-/// A region with fewer bytes than the store's excess divided by this does not help a store that
-/// sheds.
+/// Divisor of a shedding store's excess. A region with fewer bytes than the quotient does not help
+/// the store.
 const HELPLESS_PART: u64 = 256;
 
 /// Further conditions that a policy puts on moves.
@@ -51,7 +52,7 @@ pub(crate) trait Allow {
 
     fn allows(&self, round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) -> bool;
 
-    /// Called when a move has been planned.
+    /// Notes that a move has been planned.
     fn begun(&mut self, _round: &Round<'_>, _region: u32, _from: StoreIndex, _to: StoreIndex) {}
 }
 

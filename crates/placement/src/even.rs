@@ -151,11 +151,11 @@ impl Movable {
 
 /// A breadth-first search for chains that remembers exhausted stores.
 struct Search {
-    /// By store: no store with two leaders fewer can be reached from it. This stays true within a
-    /// round, for three reasons. Everything reachable from an exhausted store is exhausted too and
-    /// leads at most one region fewer. Chains do not pass through exhausted stores. Budgets only
-    /// shrink. (The CPU of a store that gives up a leader may get room for another, which only the
-    /// next round sees.)
+    /// For each store, true if no store with two leaders fewer can be reached from it. This stays
+    /// true within a round, for three reasons. Everything reachable from an exhausted store is
+    /// exhausted too and leads at most one region fewer. Chains do not pass through exhausted
+    /// stores. Budgets only shrink. (The CPU of a store that gives up a leader may get room for
+    /// another, which only the next round sees.)
     exhausted: Vec<bool>,
     /// By store: the step by which the current search reached it.
     reached_by: Vec<Option<Step>>,

@@ -103,7 +103,7 @@ pub enum Verdict {
     Planned {
         operator: Operator,
     },
-    /// A move would be made but for the limits on what is in flight.
+    /// Only the limits on operators in flight prevent a move.
     Waits,
     /// `even` does not place the meta region's leader.
     NotPlaced,

@@ -1,5 +1,5 @@
-//! How much data a store should hold: weights, the threshold above which it sheds data, and the
-//! reserve that no move fills (ALOR §3.2).
+//! The amount of data that a store should hold: weights, the threshold above which it sheds data,
+//! and the reserve that no move fills (ALOR §3.2).
 //!
 //! The *level* of a store is the data it holds divided by its weight. Data flows from high levels
 //! to low ones.
@@ -14,9 +14,10 @@ pub(crate) const WEIGHT_MIN: f64 = 1e-6;
 pub(crate) struct Fill {
     /// By store, relative to the most capable one, whose weight is 1.
     weights: Vec<f64>,
-    /// By store: it is above its threshold. If all stores are, it is within the reserve.
+    /// For each store, true if it is above its threshold. If all stores are above it, true if the
+    /// store is within the reserve.
     full: Vec<bool>,
-    /// Every store that is up is above its threshold.
+    /// True if every store that is up is above its threshold.
     crowded: bool,
     /// The mean level of the stores that are up. Differences between levels are compared to it.
     mean: f64,
@@ -199,7 +200,7 @@ impl Fill {
     }
 }
 
-/// How far stores may be filled.
+/// The limit up to which stores may be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// Well below the band.

@@ -1,4 +1,4 @@
-//! How busy stores are under their load: the model of `adaptive`.
+//! The load of stores: the model of `adaptive`.
 //!
 //! The load of a store is the part of each second for which its work keeps the device busy. Every
 //! peer of a region writes what the clients write. Only the leader reads, and reads that RAM
@@ -31,7 +31,7 @@ pub(crate) struct Loads {
     busy: Vec<f64>,
 }
 
-/// The least speed of a store, as a part of the fastest store's.
+/// Minimum speed of a store, as a part of the fastest store's speed.
 const SPEED_FLOOR: f64 = 1e-6;
 
 impl Loads {

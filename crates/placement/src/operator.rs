@@ -49,8 +49,8 @@ pub enum Operator {
         into: RegionId,
         reason: Reason,
     },
-    /// Lets `region` take commands again, which it refuses since it was sealed for a merge that was
-    /// given up.
+    /// Lets `region` take commands again. It has refused them since it was sealed for a merge that
+    /// was given up.
     Unseal {
         region: RegionId,
         reason: Reason,

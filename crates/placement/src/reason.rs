@@ -41,7 +41,7 @@ pub enum Reason {
     ClockOff {
         store: StoreId,
     },
-    /// Repair: a voter too many is removed.
+    /// Repair: the region has too many voters, and one is removed.
     TooManyVoters {
         voters: u32,
         wanted: u32,
@@ -100,8 +100,7 @@ pub enum Reason {
         busiest_permille: u64,
         busiest_after_permille: u64,
     },
-    /// `adaptive`: writes wait for the logs of a majority, of which the slowest store counts, and
-    /// then for the leader.
+    /// `adaptive`: writes wait for the slowest log that a majority needs, and then for the leader.
     Wait {
         // Stored cluster states may contain an older form with other fields.
         #[serde(default)]

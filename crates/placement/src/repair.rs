@@ -6,10 +6,10 @@
 //! order:
 //!
 //! 1. A peer that may have forgotten what it acknowledged is removed. It neither votes nor
-//!    acknowledges, so no majority becomes rarer by that. A peer with another number takes its
-//!    place by the next step.
-//! 2. A peer that lost rows with a damaged file is removed if the other voters are enough for a
-//!    majority of theirs. Its votes and acknowledgements are sound, but it is no copy.
+//!    acknowledges, so its removal makes no majority harder to reach. A peer with another number
+//!    takes its place by the next step.
+//! 2. A peer that lost rows with a damaged file is removed if a majority of the other voters
+//!    answers. Its votes and acknowledgements are sound, but it is no copy.
 //! 3. If there are too few voters, not counting those on lost stores, one is added on the best
 //!    store.
 //! 4. If there are enough voters without a peer on a lost store, that peer is removed. The new
@@ -21,7 +21,7 @@
 //! 8. A peer moves to a failure domain with at least two fewer of the region's other peers than its
 //!    own. (With one fewer, as many pairs would share a domain afterwards.)
 //!
-//! Among regions the most urgent ailment goes first (see [`Urgency`]).
+//! The region with the most urgent ailment is repaired first (see [`Urgency`]).
 
 use std::cmp::Reverse;
 

@@ -29,7 +29,7 @@ pub(crate) struct Round<'a> {
     states: Vec<StoreState>,
     /// The rated capability of each store, by its classes.
     pub ratings: Vec<Rating>,
-    /// By store: it has too much left to apply to take over leaders.
+    /// For each store, true if it has too much left to apply to take over leaders.
     behind: Vec<bool>,
     /// By position in `ClusterView::regions`.
     pub cells: Vec<RegionRow>,
@@ -50,17 +50,17 @@ pub(crate) struct RegionRow {
     first: u32,
     seats: u16,
     pub voters: u16,
-    /// The number of voters that answer: their stores do, and they are not unclean.
+    /// The number of voters that answer: clean voters on stores that answer.
     pub live_voters: u16,
     /// The leader's store, or `NOWHERE` if that store does not answer.
     pub leader: StoreIndex,
-    /// No operator for the region is in flight, it neither cools down nor is held, and its
+    /// True if no operator for the region is in flight, it neither cools down nor is held, and its
     /// membership is not changing.
     pub free: bool,
-    /// The region would be free if it were not held.
+    /// True if the region would be free if it were not held.
     pub held: bool,
-    /// The region is free, all its peers are voters on stores that are up, there are as many as
-    /// wanted, and its leader has reported the lag of each.
+    /// True if the region is free, all its peers are voters on stores that are up, there are as
+    /// many as wanted, and its leader has reported the lag of each.
     pub healthy: bool,
     /// The size of the region for data placement. Equal to its bytes, unless these are so few that
     /// they do not reflect the cost of the region.
@@ -370,7 +370,7 @@ impl<'a> Round<'a> {
             .map(|seat| seat.store)
     }
 
-    /// Returns how many more operators may begin.
+    /// Returns the number of operators that may still begin.
     pub fn room(&self) -> usize {
         self.room
     }
@@ -389,12 +389,12 @@ impl<'a> Round<'a> {
         self.data_moves.get(at as usize).is_none_or(|moves| *moves < self.limits.data_moves_per_store_max)
     }
 
-    /// Returns how many more copies may begin in this round.
+    /// Returns the number of copies that may still begin in this round.
     pub fn data_room(&self) -> usize {
         self.data_room.min(self.room)
     }
 
-    /// Returns how many more copies may go to or leave this store.
+    /// Returns the number of copies that may still go to or leave this store.
     pub fn data_room_at(&self, at: StoreIndex) -> usize {
         let moves = self.data_moves.get(at as usize).copied().unwrap_or(usize::MAX);
         self.limits.data_moves_per_store_max.saturating_sub(moves)

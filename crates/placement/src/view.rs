@@ -88,11 +88,11 @@ pub struct StoreView {
     /// Bytes of committed entries that the store has yet to apply. A new leader serves its region
     /// only after it has applied them.
     pub unapplied_bytes: u64,
-    /// The free space of its device is down to the reserve. The leaders on this store refuse
-    /// commands that add data, whatever room the other peers have.
+    /// True if the free space of its device is down to the reserve. The leaders on this store then
+    /// refuse commands that add data, whatever room the other peers have.
     pub out_of_room: bool,
-    /// Its wall clock, which decides when keys expire in the regions it leads, is too far from the
-    /// clocks of the other stores.
+    /// True if its wall clock, which decides when keys expire in the regions it leads, is too far
+    /// from the clocks of the other stores.
     pub clock_off: bool,
     /// The store exceeded its fill threshold and has not been below the lower end of the band
     /// since. The value of [`sheds`](crate::sheds) in the previous round.
@@ -155,8 +155,8 @@ pub struct RegionView {
     /// The region gets no operator: one failed a short while ago, or the region was split and its
     /// size has not been measured since.
     pub cooldown: bool,
-    /// A person decides about a peer whose rows are kept. Until then unclean peers are removed and
-    /// missing voters added, and nothing else is done.
+    /// True while a person must decide about a peer whose rows are kept. Until then unclean peers
+    /// are removed and missing voters added, and nothing else is done.
     pub held: bool,
 }
 

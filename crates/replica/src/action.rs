@@ -100,18 +100,18 @@ pub enum Input {
     /// vote, and a leader leads until its leadership is transferred. The only voter of a region is
     /// exempt.
     StopLeading,
-    /// The region's peer does not apply the entry at `index`, nor anything behind it, until
-    /// `Release`. It hands its lead to another voter. It appends and votes, for the majority needs
-    /// it: what it holds of the log is sound.
+    /// The region's peer applies neither the entry at `index` nor any later one until `Release`. It
+    /// hands its lead to another voter. It still appends and votes, because its log is sound and
+    /// the majority needs it.
     ///
-    /// `may_lead`: where no other voter has led for long, it leads so that orders can be committed.
-    /// It takes no commands and gives no proof for reads.
+    /// With `may_lead`, the peer leads if no other voter has led for long, so that orders can be
+    /// committed. It then takes no commands and gives no proof for reads.
     Quarantine {
         region: RegionId,
         index: LogIndex,
         may_lead: bool,
     },
-    /// The peer applies again, from the entry behind its last applied one on.
+    /// The peer applies again, beginning after its last applied entry.
     Release {
         region: RegionId,
     },
@@ -153,7 +153,8 @@ pub enum Input {
         descriptor: RegionDescriptor,
     },
     /// The meta region records that the region has merged away. `heirs` are the regions that have
-    /// its slots now. Their descriptors may have forgotten that they took it over.
+    /// its slots now. Their descriptors may no longer name it among the regions that they took
+    /// over.
     MergedAway {
         region: RegionId,
         heirs: Vec<RegionDescriptor>,
@@ -203,7 +204,7 @@ pub enum Input {
     AcceptLoss {
         region: RegionId,
     },
-    /// Entries of the region's log fail their checksum, as another reader of the log found.
+    /// Another reader of the log found entries of the region's log that fail their checksum.
     DamageFound(LogError),
     /// It is recorded durably that the region's peer is unclean, because entries of its log fail
     /// their checksum. A leader hands over first.
@@ -586,8 +587,8 @@ pub enum Fatal {
     Consensus { region: RegionId, reason: String },
 }
 
-/// Why a message or an announcement of another store was dropped. A correct store gives no reason
-/// for that.
+/// The reason why a message or an announcement of another store was dropped. A correct store never
+/// causes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum DropReason {
     #[error("its sender is no peer of the region on that store")]

@@ -28,10 +28,10 @@ const VERSION: u8 = 1;
 /// The change that an entry makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntryChange {
-    /// Proposed by a leader for one epoch. For another it has no effect.
+    /// Proposed by a leader for one epoch. It has no effect in any other epoch.
     Proposed { expect: RegionEpoch, change: RegionChange },
-    /// Forced into the log by order of an operator. What stands before it in the log may have
-    /// changed the epoch in the meantime, so it takes effect in every epoch.
+    /// Forced into the log by order of an operator. Earlier entries in the log may have changed the
+    /// epoch in the meantime, so it takes effect in every epoch.
     Recover(Recovery),
 }
 

@@ -80,8 +80,8 @@ impl Config {
         }
     }
 
-    /// Returns the vote hold: how long a voter that heard from a leader grants no vote and does not
-    /// campaign.
+    /// Returns the vote hold: the time for which a voter that heard from a leader grants no vote
+    /// and does not campaign.
     ///
     /// It is two ticks shorter than the election timeout. Of `k` counted ticks, the first may come
     /// at once and the second directly after a late first one (see `Worker`'s `TickGate`). So `k`

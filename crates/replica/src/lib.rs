@@ -24,8 +24,8 @@
 //! - A change of a region is made for one epoch, and one change at a time (`peer::changes`). A
 //!   store learns from announcements which peers it has or has lost, and never brings back a peer
 //!   that was removed (`worker`).
-//! - A region whose majority is lost for good stays without a leader. Only by order of an operator
-//!   does it go on from the log of one survivor, to which all survivors agree (`peer::recovery`).
+//! - A region whose majority is lost for good stays without a leader. Only an operator's order lets
+//!   it continue from the log of one survivor, to which all survivors agree (`peer::recovery`).
 
 #![forbid(unsafe_code)]
 

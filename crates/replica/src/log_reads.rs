@@ -88,8 +88,8 @@ impl LogReads {
         }
     }
 
-    /// Returns the entries to execute if they have been read, which are then forgotten. Otherwise
-    /// requests a read of `range` and returns none.
+    /// Returns the entries to execute if they have been read, and forgets them. Otherwise requests
+    /// a read of `range` and returns none.
     pub fn take_for_execution(&mut self, range: Range) -> Vec<Entry> {
         match std::mem::take(&mut self.for_execution) {
             ForExecution::Done(entries) if entries.first().is_some_and(|first| first.index == range.low) => {

@@ -25,12 +25,12 @@ pub(crate) struct Logs<L> {
     pub memory: Arc<EntryMemory>,
 }
 
-/// How entries are handed out for execution.
+/// The way in which entries are handed out for execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handing {
-    /// At once, but very large ones that are not in memory when they have been read.
+    /// At once. Very large entries that are not in memory are handed out when they have been read.
     Out,
-    /// None, because too many bytes wait to be executed.
+    /// No entries are handed out, because too many bytes wait to be executed.
     Withheld,
 }
 
@@ -221,7 +221,7 @@ impl<L: LogStore> LogView<L> {
 
     /// Evicts the older half of the cached bytes, as far as they are written. Returns false if
     /// nothing was evicted. Entries through `handed` were handed out for execution. With
-    /// `Trim::NotNext` the log's last entry stays if it was not.
+    /// `Trim::NotNext` the log's last entry stays if it was not handed out.
     pub fn evict(&mut self, trim: Trim, handed: LogIndex) -> bool {
         let kept = self.cache_bytes / 2;
         let before = self.cache_bytes;
@@ -239,8 +239,8 @@ impl<L: LogStore> LogView<L> {
         self.cache_bytes < before
     }
 
-    /// Sets the answer to requests for entries to execute, as long as the consensus code makes no
-    /// others.
+    /// Sets the answer to requests for entries to execute. It holds as long as the consensus code
+    /// makes no other requests.
     pub fn hand(&mut self, handing: Option<Handing>) {
         self.handing = handing;
     }
@@ -369,7 +369,7 @@ impl<L: LogStore> Storage for LogView<L> {
             let has_large = || self.large.iter().any(|large| (low..stop).contains(large));
             if handing == Some(Handing::Out) && has_large() {
                 if low < self.first_given() {
-                    // What is damaged is not read again and again.
+                    // Damaged entries are not read again and again.
                     return Ok(Vec::new());
                 }
                 // They are followed by others in the next turn.
@@ -628,7 +628,8 @@ mod tests {
             (vec![(9, 1)], 1),
             "small ones are read here"
         );
-        // Repeated requests cause one read. What a follower lacks at the same time is another.
+        // Repeated requests cause one read. The entries that a follower lacks at the same time
+        // cause another.
         assert_eq!((ids(&view, 12, 14, 164), ids(&view, 12, 14, 164)), (vec![], vec![]));
         let follower = view.entries(12, 14, 164, GetEntriesContext::empty(true));
         assert!(follower.is_err() && view.awaits_execution());
@@ -640,7 +641,7 @@ mod tests {
         view.forget_fetched();
         assert_eq!(ids(&view, 12, 14, 164), [(12, 1)], "kept until it is handed out");
         assert_eq!((ids(&view, 13, 14, 164), store.reads.get()), (vec![(13, 1)], 1), "in memory");
-        // A log that begins anew holds none of the entries.
+        // A log that begins again holds none of the entries.
         assert_eq!(ids(&view, 12, 14, 164), []);
         assert_eq!(view.take_up_reads(&mut last), [(3, range)]);
         view.restart(40, 2);

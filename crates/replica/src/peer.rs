@@ -173,7 +173,7 @@ pub(crate) struct Peer<L: LogStore> {
     given_vote: (Term, u64),
     /// The term that the log holds durably.
     saved_term: Term,
-    /// True if this peer leads in a term that is not saved yet, and has not told it.
+    /// True if this peer leads in a term that is not saved yet, and has not reported its lead.
     owes_leadership: bool,
     election_timeout: usize,
     /// Number of election timeouts drawn so far.
@@ -395,7 +395,8 @@ impl<L: LogStore> Peer<L> {
             unsaved: Unsaved::default(),
             in_flight: None,
             handed: applied,
-            // The engine has no log of its own, so what it shows after opening is durable.
+            // The engine has no log of its own, so all rows that it shows after opening are
+            // durable.
             flushed: applied,
             held_by_all_hint: 0,
             heard_at: now,
@@ -484,8 +485,8 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Returns true for every message to an unclean peer. It would vote by a log that may be
-    /// shorter than what it acknowledged. The leader of the term takes the lost entries for held,
-    /// and so cannot fill them again.
+    /// shorter than the one it acknowledged. The leader of the term believes that this peer holds
+    /// the lost entries, and so cannot fill them again.
     fn ignores(&self, message: &Message) -> bool {
         let asks_for_vote =
             matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
@@ -505,8 +506,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Returns true if so much is committed and not executed that the peer could answer no client
-    /// for a while. To campaign, the consensus code would also read all of it at once.
+    /// Returns true if so many committed entries are not executed that the peer could answer no
+    /// client for a while. A campaign would also make the consensus code read all of them at once.
     fn is_behind(&self, config: &Config) -> bool {
         let log = &self.raw.raft.raft_log;
         let entries = log.committed.saturating_sub(log.applied);

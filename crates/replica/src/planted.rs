@@ -24,7 +24,7 @@ pub enum Bug {
     TruncatePastFlush,
     /// A proven read is answered before what it must see is applied.
     ReadBeforeApplied,
-    /// A change is made whatever epoch it was meant for.
+    /// A change takes effect in every epoch, not only in the one it was meant for.
     EpochIgnored,
     /// The consensus code is never told that a learner votes.
     PromotionLost,
@@ -36,7 +36,7 @@ pub enum Bug {
     SealIgnored,
     /// A merge's target goes on before its source has come to its end on this store.
     MergeNotAwaited,
-    /// Appends are taken in however much waits for the log.
+    /// Appends are accepted regardless of the bytes that wait for the log.
     FullIgnored,
     /// A peer that a split makes forgets the vote of the blank peer whose place it takes.
     BirthForgetsVote,
@@ -88,7 +88,7 @@ mod chosen {
         static CHOSEN: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// From now on this thread has this bug and no other.
+    /// Gives this thread this bug and no other.
     pub fn set(bug: Option<Bug>) {
         CHOSEN.with(|chosen| chosen.set(bug));
     }

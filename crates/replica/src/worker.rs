@@ -70,7 +70,8 @@ pub struct Worker<L: LogStore> {
     /// Regions whose peers were unclean when this store started or became so later. The peers say
     /// whether they still are.
     unclean: BTreeSet<RegionId>,
-    /// The largest number of a peer that was here and is no more: nothing may bring it back.
+    /// The largest number of a removed peer, by region. A peer up to this number must not come
+    /// back.
     tombstones: BTreeMap<RegionId, PeerId>,
     /// Removed peers whose rows or log may still exist. No region may take their slots yet.
     destroying: BTreeMap<RegionId, Option<SlotRange>>,
@@ -542,7 +543,7 @@ impl<L: LogStore> Worker<L> {
         }
         let kind = message.get_msg_type();
         if kind == MessageType::MsgAppend && !message.entries.is_empty() && !self.has_entry_memory() {
-            // The append is dropped without a rejection. For the leader it looks lost.
+            // The append is dropped without a rejection. To the leader it looks lost.
             return self.logs.memory.refuse();
         }
         let mut yielding = Vec::new();

@@ -112,7 +112,7 @@ enum Ask {
     MergedAway {
         regions: Vec<AskedRegion>,
     },
-    /// Asks a store about its own peer. The variants below are for one store, too.
+    /// Asks a store about its own peer. The variants below also go to one particular store.
     PeerState {
         region: u64,
     },
@@ -143,13 +143,13 @@ impl Ask {
     }
 }
 
-/// Asks the meta region's leader, on whatever store, within the time limit of a request.
+/// Asks the meta region's leader, on any store, within the time limit of a request.
 async fn ask(store: &Store, ask: Ask) -> Result<Value, AdminError> {
     ask_leader(store, store.regions.meta(), ask, Duration::from_millis(500)).await
 }
 
-/// Asks a region's leader, on whatever store. Looks for a leader for the time limit of a request;
-/// the answer may take `patience` longer.
+/// Asks a region's leader, on any store. The search for a leader ends at the time limit of a
+/// request. The answer may take `patience` longer.
 async fn ask_leader(
     store: &Store,
     region: &RegionShared,
@@ -385,7 +385,7 @@ async fn begin(store: &Store, operator: Operator) -> Result<Value, NotAnswered> 
         _ => refuse(409, error.to_string()),
     })?;
     propose(store, command).await?;
-    // The next round gives the operator's first order and need not wait for its time.
+    // The next round sends the operator's first order, so it is requested at once.
     store.cluster.report_soon.notify_one();
     Ok(Value::Null)
 }
@@ -425,7 +425,7 @@ async fn change_store(store: &Store, id: StoreId, change: StoreRequest) -> Resul
 
 type Pins = (Option<f64>, Option<f64>);
 
-/// Combines the new weights with the pinned ones. Without any new weight, both are cleared.
+/// Combines the new weights with the pinned ones. Clears both pins if no new weight is given.
 fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, AdminError> {
     if leader.is_some_and(|weight| weight < 1.0) {
         return Err(refuse(400, "a leader weight is in bytes per second and at least 1"));

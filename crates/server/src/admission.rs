@@ -65,8 +65,7 @@ pub fn may_join(
     }
 }
 
-/// Checks what must hold for any bytes from a store that asks to join: they are an error or valid
-/// facts.
+/// Checks that any bytes from a store that asks to join yield an error or valid facts.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let Ok(StoreFacts { key: Some(key), .. }) = serde_json::from_slice(bytes) else { return };

@@ -15,7 +15,7 @@ use crate::store::Store;
 /// The time after which an announcement that failed is repeated.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(1);
 
-/// Takes over the agreed list of stores, and has this store's facts agreed on.
+/// Applies the agreed list of stores, and announces this store's facts until the list has them.
 #[derive(Default)]
 pub struct MembershipKeeper {
     announcing: JoinSet<()>,

@@ -32,7 +32,7 @@ impl Budget {
     pub const MAXMEMORY_MIN: u64 = 64 * MIB;
 
     /// Divides `maxmemory`. In 32nds: block cache 4, clients 4, entries 2, messages 2, execution 1.
-    /// What exceeds a part's useful size goes to the rows, as does the rest.
+    /// The rows get the rest, and the bytes that exceed another part's useful size.
     pub fn of(maxmemory: u64) -> Budget {
         let rest = maxmemory.saturating_sub(PROCESS_BYTES);
         let usable = rest - rest / WASTE_PART;
@@ -65,7 +65,7 @@ mod tests {
             let rest = maxmemory - PROCESS_BYTES;
             assert_eq!(parts.iter().sum::<u64>(), rest - rest / WASTE_PART);
             assert!(parts.iter().all(|&part| part >= MIB / 2), "{parts:?} of {maxmemory}");
-            // What is handed out at a time is a part of what may wait.
+            // One message of entries is at most as large as the queue for execution.
             assert!(Budget::of(maxmemory).message_bytes() <= execution);
         }
     }

@@ -6,7 +6,7 @@
 //! correction, that lowers the configured or measured capability.
 //!
 //! A store with a configured capability still needs a reference for that comparison. It therefore
-//! makes a short measurement that serves for nothing else.
+//! makes a short measurement that is used for nothing else.
 
 mod account;
 mod measurer;
@@ -82,7 +82,7 @@ impl Probe {
     }
 }
 
-/// Why a probe gave no result.
+/// The reason why a probe gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum NotProbed {
     #[error("a probe is under way")]
@@ -124,7 +124,7 @@ impl Present {
 pub struct OwnCapability {
     told: Option<Capability>,
     fit: Fit,
-    /// The device under the data directory; `None` if the kernel does not tell.
+    /// The device under the data directory; `None` if the kernel does not report it.
     ground: Option<Ground>,
     place: Place,
     state: Mutex<State>,
@@ -218,8 +218,8 @@ impl OwnCapability {
         schedule::rest(kept.sittings, spread, &kept.history, now_unix_ms)
     }
 
-    /// Returns the rounds that a new sitting continues. A corrected device has none, because it is
-    /// not the device that was measured.
+    /// Returns the rounds that a new sitting continues. There are none if the device is corrected,
+    /// because its speed has changed since the measurement.
     fn former_rounds(&self, probe: Probe) -> (Vec<Round>, u32) {
         let state = self.state.lock();
         let kept = state.kept.as_ref().filter(|kept| !kept.brief && state.correction == 1.0);

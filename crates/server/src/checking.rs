@@ -1,5 +1,5 @@
-//! Orders checks of the regions that this store leads, each about once an interval, one after the
-//! other; and at once for `ctl check`.
+//! Orders checks of the regions that this store leads. Each region is checked about once an
+//! interval, and one check runs at a time. `ctl check` orders a check at once.
 //!
 //! Heartbeats tell every store when a region was checked last, so a new leader continues the
 //! schedule. After a start the regions fall due at times spread over the interval, so that a
@@ -24,11 +24,11 @@ use crate::regions::{RegionShared, Regions};
 
 /// Interval between two searches for a region that is due.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// Time after a failed check in which the region is not checked by itself.
+/// Time after a failed check during which no scheduled check of the region is ordered.
 const RETRY: Duration = Duration::from_secs(60);
 /// Time that a check waits for reports in addition to the time of reading the rows.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Interval at which a waiting check looks whether all missing stores are silent.
+/// Interval at which a waiting check tests whether all missing stores are silent.
 const SILENCE_LOOK: Duration = Duration::from_millis(500);
 
 /// The parts of a store that ordering checks needs.
@@ -133,8 +133,8 @@ impl Checking {
     }
 }
 
-/// Returns the assumed age of a region's last check when this store started. The store has not
-/// heard of it.
+/// Returns the assumed age, at the start of this store, of a region's last check that the store has
+/// not heard of.
 fn first_age(region: RegionId, this: StoreId, interval: Duration) -> Duration {
     interval.mul_f64((types::mix(region ^ this.rotate_left(32)) % 1024) as f64 / 1024.0)
 }

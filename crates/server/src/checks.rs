@@ -36,7 +36,7 @@ pub const BYTES_PER_SECOND: u64 = 32 << 20;
 /// independently of each other. A check beyond the maximum is reported as skipped and ordered again
 /// after the interval.
 const AT_ONCE_MAX: usize = 4;
-/// Interval at which a waiting check looks whether the store stops.
+/// Interval at which a waiting check tests whether the store is stopping.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
 pub struct Checks {

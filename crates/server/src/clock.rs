@@ -32,7 +32,7 @@ pub fn boot_nanos_at(moment: std::time::Instant) -> BootNanos {
     boot_nanos().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Returns the machine's wall clock, right or wrong, in Unix milliseconds.
+/// Returns the machine's uncorrected wall clock in Unix milliseconds.
 pub fn unix_millis() -> UnixMillis {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map(|d| d.as_millis() as u64).unwrap_or(0)

@@ -33,7 +33,7 @@ pub struct ClusterState {
     parts: Mutex<Parts>,
     limits: PlanLimits,
     newcomers: AtomicBool,
-    /// True if, by recent heartbeats, another store has room and may lead.
+    /// True if another store has room and may lead, according to recent heartbeats.
     room_elsewhere: AtomicBool,
     this: StoreId,
     /// Requests that the next heartbeat be sent at once.
@@ -201,7 +201,7 @@ impl ClusterState {
         regions.filter_map(|region| Some((region, parts.ledger.lead(region)?.clone()))).collect()
     }
 
-    /// Returns the quarantined peers of every store, as it last said, by region and store.
+    /// Returns the quarantined peers of all stores, as last reported, by region and store.
     pub fn quarantined(&self) -> BTreeMap<(RegionId, StoreId), Quarantine> {
         let parts = self.parts.lock();
         let of_store = |heard: &cluster::Heard| {
@@ -211,17 +211,17 @@ impl ClusterState {
         parts.ledger.all_heard().flat_map(of_store).collect()
     }
 
-    /// Returns true if the store says that its peer of the region may have forgotten writes.
+    /// Returns true if the store reports that its peer of the region may have forgotten writes.
     pub fn is_unclean(&self, region: &RegionDescriptor, store: StoreId) -> bool {
         self.parts.lock().ledger.is_unclean(region, store)
     }
 
-    /// Returns the stores whose peer of the region is quarantined, as they last said.
+    /// Returns the stores whose peer of the region is quarantined, as last reported.
     pub fn quarantined_on(&self, region: RegionId) -> Vec<StoreId> {
         self.parts.lock().ledger.quarantined(region).map(|(store, _)| store).collect()
     }
 
-    /// Returns true if a store that is up says that it leads the region.
+    /// Returns true if a store that is up reports that it leads the region.
     pub fn has_live_leader(&self, region: RegionId) -> bool {
         self.without_live_leader([region]).is_empty()
     }
@@ -272,12 +272,12 @@ impl ClusterState {
         self.parts.lock().meta.members().map(|store| store.id).collect()
     }
 
-    /// Returns true if the cluster's version rises by itself.
+    /// Returns true if the cluster's version rises automatically.
     pub fn finishes_upgrades(&self) -> bool {
         self.parts.lock().meta.finishes_upgrades()
     }
 
-    /// Returns what must happen next for the version to rise, as the leader of the meta region.
+    /// Returns the next step of the rise of the version, as the leader of the meta region.
     pub fn upgrade_step(&self) -> UpgradeStep {
         let parts = self.parts.lock();
         parts.upgrade.step(&parts.meta, NEWEST_VERSION, clock::boot_nanos())
@@ -287,7 +287,7 @@ impl ClusterState {
         self.parts.lock().upgrade.hear(store, versions, clock::boot_nanos());
     }
 
-    /// Returns the last answer of each member, if it still counts.
+    /// Returns the last answer of each member, if it is still valid.
     pub fn versions(&self) -> Vec<(StoreId, Option<StoreVersions>)> {
         let (parts, now) = (self.parts.lock(), clock::boot_nanos());
         parts.meta.members().map(|store| (store.id, parts.upgrade.heard(store.id, now))).collect()
@@ -360,7 +360,7 @@ impl ClusterState {
         driver.request(meta, ledger, operator, clock::boot_nanos())
     }
 
-    /// Returns a region's leader, as far as heartbeats tell.
+    /// Returns a region's leader, according to heartbeats.
     pub fn leader_of(&self, region: RegionId) -> Option<StoreId> {
         self.parts.lock().ledger.routes().get(region).map(|route| route.leader)
     }

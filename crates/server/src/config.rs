@@ -106,10 +106,10 @@ pub struct Config {
     pub replicas: usize,
     /// The silence after which a store is lost and its peers are replaced on other stores.
     pub replace_after: Duration,
-    /// The interval at which the replicas of each led region are compared. With zero, only `ctl
+    /// The interval at which the replicas of each led region are compared. If it is zero, only `ctl
     /// check` compares them.
     pub check_interval: Duration,
-    /// Entries that order a failure may be proposed here, and fail here.
+    /// True if entries that order a failure may be proposed on this store, and fail on it.
     pub enable_debug_command: bool,
     pub policy: placement::Policy,
     /// The limits of the planning that this store does as the leader of the meta region.
@@ -120,7 +120,8 @@ pub struct Config {
     pub fsync: Fsync,
     /// The file that names the present boot of the machine.
     pub boot_id_file: PathBuf,
-    /// How long a command may wait for a leader or a quorum before it is answered by an error.
+    /// The maximum time that a command waits for a leader or a quorum before it is answered by an
+    /// error.
     pub request_timeout: Duration,
     /// The length of a Raft tick. Election timeout and lease are multiples of it.
     pub raft_tick: Duration,

@@ -1,7 +1,7 @@
 //! The CPU load of this store's machine, and this process's part of it.
 //!
 //! The kernel counts time, [`read`] reads its counters, and [`Average`] turns two readings into a
-//! share, averaged over [`CPU_WINDOW_S`]. If the kernel does not tell, the load is unknown.
+//! share, averaged over [`CPU_WINDOW_S`]. If the kernel does not report them, the load is unknown.
 
 use std::time::Instant;
 
@@ -25,8 +25,8 @@ struct Counters {
     /// The counted cores: those that this process may use, and their machine.
     cores: f64,
     machine: u64,
-    /// Time since an arbitrary beginning: used by any process on those cores, available on them,
-    /// and used by this process.
+    /// Nanoseconds since an arbitrary beginning: the time used by any process on those cores, the
+    /// time available on them, and the time used by this process.
     used_nanos: u64,
     available_nanos: u64,
     own_nanos: u64,

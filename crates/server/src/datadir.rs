@@ -92,7 +92,7 @@ pub struct Identity {
     /// other store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
-    /// True if other stores may join, whatever the list of stores says.
+    /// True if other stores may join, regardless of the list of stores.
     #[serde(default)]
     pub open: bool,
     /// True if the log has begun. The store may have voted since, so an empty log would mean a
@@ -286,7 +286,7 @@ impl DataDir {
         self.change(|identity| identity.initialised = true)
     }
 
-    /// Checks that the log may be empty: only before it was ever written.
+    /// Checks that an empty log is allowed, which is the case only before it is first written.
     pub fn allow_empty_log(&self) -> Result<(), DataDirError> {
         match self.identity.initialised {
             true => Err(self.lost(LOG)),

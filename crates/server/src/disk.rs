@@ -25,15 +25,15 @@ pub struct Disk {
     unflushed: AtomicU64,
     /// Bytes proposed since then.
     proposed: AtomicU64,
-    /// The notification that the next look should not wait for its time.
+    /// The notification that requests the next look at once.
     pub look_soon: Notify,
 }
 
 /// Maximum bytes that are proposed between two looks, unless the reserve is smaller still.
 const LOOK_BYTES: u64 = 8 << 20;
 
-/// The free bytes from which a device that refused a write has room again, however small the
-/// reserve is.
+/// Minimum free bytes with which a device that refused a write has room again, even if the reserve
+/// is smaller.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 
 impl Disk {

@@ -1,5 +1,5 @@
-//! The ways in which this store ends: on request, by itself, at once after a failure, or to start
-//! anew without the files that are damaged.
+//! The ways in which this store ends: on request, by itself, at once after a failure, or in order
+//! to restart without damaged files.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,9 +25,9 @@ pub struct Ends {
     stopping: AtomicBool,
     /// The notification that the store must end by itself.
     ending: Notify,
-    /// Cancelled when a planned stop must wait no longer.
+    /// Cancelled when a planned stop must not wait any longer.
     hurried: CancellationToken,
-    /// True if rows are damaged, and the store ends to start anew.
+    /// True if rows are damaged and the store ends in order to restart.
     mending: AtomicBool,
     pub answering: Arc<Answering>,
 }
@@ -135,8 +135,8 @@ impl Ends {
         self.hurried.cancelled().await;
     }
 
-    /// Heeds an error of rows: has the store start anew if a file of rows is damaged, and ends the
-    /// process otherwise. The caller must not answer for the rows.
+    /// Handles an error of the rows. Restarts the store if a file of rows is damaged, and ends the
+    /// process otherwise. The caller must not answer from the rows.
     pub fn rows_failed(&self, what: &str, error: &StorageError) {
         let StorageError::Damaged(text) = error else { self.fatal(&format!("{what}: {error}")) };
         if self.mending.swap(true, Ordering::SeqCst) {
@@ -153,7 +153,7 @@ impl Ends {
         self.ending.notify_one();
     }
 
-    /// Same as [`rows_failed`](Self::rows_failed) for a thread that cannot go on.
+    /// Does the same as [`rows_failed`](Self::rows_failed) for a thread that cannot continue.
     pub fn rows_failed_for_good(&self, what: &str, error: &StorageError) -> ! {
         self.rows_failed(what, error);
         loop {
@@ -161,7 +161,7 @@ impl Ends {
         }
     }
 
-    /// Returns whether the store ends to start anew without its damaged rows.
+    /// Returns true if the store ends in order to restart without its damaged rows.
     pub fn is_mending(&self) -> bool {
         self.mending.load(Ordering::SeqCst)
     }

@@ -158,7 +158,7 @@ impl Engine {
         &self.upkeep
     }
 
-    /// Notes that rows came into these slots other than by [write](Self::write).
+    /// Records that rows were added to these slots other than by [write](Self::write).
     pub fn rows_came(&self, slots: SlotRange) {
         self.upkeep.expiry.forget(slots);
         self.upkeep.sweep.forget(slots);

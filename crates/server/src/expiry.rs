@@ -52,8 +52,8 @@ pub async fn run(expirer: Expirer) {
     while !expirer.ends.is_stopping() {
         period.tick().await;
         while proposals.try_join_next().is_some() {}
-        // While nothing happens in any region, there is nothing new to find, however many regions
-        // there are.
+        // If no region was active since the last round, a search would find nothing new, so it is
+        // skipped for all regions.
         let (now, activity) = (Instant::now(), expirer.regions.activity());
         if seen == Some(activity)
             && keeper.proposing.is_empty()
@@ -86,7 +86,7 @@ pub async fn run(expirer: Expirer) {
 
 async fn propose(expirer: Expirer, region: Arc<RegionShared>, found: Maintenance) {
     let deadline = Instant::now() + expirer.config.request_timeout;
-    // Everything that is not executed now is found again.
+    // A later round finds again the rows of a proposal that is not executed.
     let _ = expirer.proposals.submit(&region, Work::Maintenance(found), deadline).await;
 }
 
@@ -94,8 +94,7 @@ async fn propose(expirer: Expirer, region: Arc<RegionShared>, found: Maintenance
 #[derive(Default)]
 struct Keeper {
     searches: BTreeMap<RegionId, Searches>,
-    /// The time until which nothing is due unless something happens in a region, as of the last
-    /// round.
+    /// The time until which nothing is due unless a region becomes active, as of the last round.
     rests_until: Option<Instant>,
     proposing: BTreeMap<RegionId, AbortHandle>,
 }
@@ -195,7 +194,8 @@ fn look_at_all(engine: &Engine, looks: Vec<Look>) -> storage::Result<Vec<LookedA
             (look.region, look.now_ms, due, garbage)
         })
         .collect();
-    // The times were taken first, so that a row written meanwhile notes its time again.
+    // The times were taken before the rows are read, so that the time of a row written meanwhile is
+    // noted again.
     let rows = engine.rows();
     let due = |slot| command::earliest_due(rows, slot);
     let garbage = |slot| Ok(command::has_garbage(rows, slot)?.then_some(0));

@@ -22,8 +22,7 @@ use crate::store::Store;
 /// collects garbage or a volume fails over. The time is less than half of `request-timeout`, so
 /// that commands that wait here still have time to be executed on another store.
 const AFTER: Duration = Duration::from_secs(2);
-/// Bytes per second that every healthy device writes to the log at least, while other threads
-/// write, too.
+/// Minimum bytes per second that a healthy device writes to the log while other threads also write.
 const BYTES_PER_S: u64 = 4 << 20;
 /// Time during which the device must answer before the store leads again. A device that has hung
 /// often does so again.

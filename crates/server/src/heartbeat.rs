@@ -46,8 +46,8 @@ const FULL_PERIOD: Duration = Duration::from_secs(10);
 const QUIET_NANOS: u64 = 1_000_000_000;
 /// The interval at which the heat of idle regions is updated. Heat decays over minutes.
 const HEAT_PERIOD: Duration = Duration::from_secs(30);
-/// The time for which a store that ran out of room counts as such. Space that its log gave back is
-/// soon used again, and leaders would come and go with it.
+/// The time for which a store that ran out of room is reported as such. Space that its log freed is
+/// soon used again, and leaders would otherwise move away and back each time.
 const OUT_OF_ROOM: Duration = Duration::from_secs(10);
 /// Operations per second below which a rate counts as zero.
 const RATE_MIN: f64 = 0.05;
@@ -126,7 +126,7 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
             }
         }
     }
-    // These indexes hold however old the heartbeat is, and are reported once.
+    // These indexes are valid regardless of the heartbeat's age, and each is reported only once.
     if !held.is_empty() {
         let _ = store.worker.send(ToWorker::HeldByAll { indexes: held });
     }

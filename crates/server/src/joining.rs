@@ -77,7 +77,7 @@ pub async fn join(config: &Config, dir: &mut DataDir, stores: &[SocketAddr]) -> 
     };
     tracing::info!(store = welcome.store, "joined the cluster");
     dir.keep_members(&welcome.members)?;
-    // From its first moment the store may write in the cluster's version.
+    // The store may write in the cluster's version from its start.
     dir.prepare(welcome.members.settings.cluster_version)?;
     let joined = Joined { cluster_enabled: welcome.cluster_enabled };
     dir.joined(welcome.store, welcome.cluster_id, welcome.layout, joined)?;

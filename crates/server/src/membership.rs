@@ -176,7 +176,8 @@ impl Membership {
         dir.version()
     }
 
-    /// Applies what the meta region's rows here say, as far as it is new.
+    /// Applies the list of stores and the cluster's id in this store's rows of the meta region, if
+    /// they are new.
     pub fn take_what_is_here(self: &Arc<Self>) {
         self.take_agreed();
         if let Some(cluster_id) = self.reach.cluster.cluster_id() {
@@ -266,13 +267,13 @@ impl Membership {
 
     /// Returns true if one more store may join now, and counts it.
     pub fn may_join(&self, is_known: bool) -> bool {
-        // A store that asks again takes no place from new stores.
+        // A store that asks again does not count against the limit of new stores.
         let joins = if is_known { &self.joins_again } else { &self.joins };
         joins.lock().take(Instant::now())
     }
 
     /// Asks the meta region's leader, or else a store that was heard lately, for a list that may be
-    /// newer. The rate is limited, whichever caller causes it.
+    /// newer. One rate limit applies to all callers.
     fn ask_for_newer(self: &Arc<Self>) {
         let Reach { cluster, regions, .. } = &self.reach;
         let leader = regions.meta().leader();

@@ -225,7 +225,8 @@ const RECOVERIES: [(&str, &str); 2] = [
 const QUARANTINED_SHOWN: usize = 64;
 
 impl Metrics {
-    /// Takes over whether the device answers, and how long the log and a read have waited for it.
+    /// Sets whether the device hangs, and the times for which the log and a read have waited for
+    /// it.
     pub fn set_device(&self, hangs: bool, log_waited: Duration, read_waited: Duration) {
         let values = [f64::from(u8::from(hangs)), log_waited.as_secs_f64(), read_waited.as_secs_f64()];
         for (gauge, value) in self.device.iter().zip(values) {
@@ -309,7 +310,7 @@ impl Metrics {
         self.cluster_version.set(version.into());
     }
 
-    /// Takes over what is known of writes that a crash of the machine may have lost: unclean peers,
+    /// Sets the gauges of the losses that a crash of the machine may have caused: unclean peers,
     /// incomplete regions, accepted losses.
     pub fn set_unsynced(&self, counts: [usize; 3]) {
         let gauges = [&self.unclean_peers, &self.incomplete_regions, &self.accepted_losses];

@@ -10,7 +10,7 @@ use types::BootNanos;
 use crate::clock;
 use crate::metrics::Metrics;
 
-/// Nanoseconds between two heartbeats from which on the store counts as having stood still.
+/// Minimum time in nanoseconds between two heartbeats that counts as a pause of the store.
 /// Heartbeats are 0.2 s apart. The limit is an election timeout, after which other stores may lead
 /// the regions.
 const STOOD_STILL_NANOS: u64 = 1_000_000_000;

@@ -20,7 +20,7 @@ use crate::regions::{RegionShared, Regions};
 /// because its slot no longer belongs to the region.
 pub type Answers = Vec<Option<Answer>>;
 
-/// Why a group of commands was not executed on this store.
+/// The reason why a group of commands was not executed on this store.
 pub enum NotDone {
     /// Nothing was proposed. Another store may be asked, or this one again.
     NotLeader,

@@ -30,8 +30,8 @@ impl Quarantines {
         Quarantines { this, held: Mutex::default(), regions, metrics, report_soon }
     }
 
-    /// Makes it known that the region's peer is quarantined, or how; `None`: that it is not any
-    /// more.
+    /// Publishes the quarantine of the region's peer, or a change of it. `None` means that the peer
+    /// is no longer quarantined.
     pub fn publish(&self, region: RegionId, quarantine: Option<Quarantine>) {
         self.regions.set_quarantined(region, quarantine.as_ref().map(|held| held.read_only));
         let mut held = self.held.lock();
@@ -76,7 +76,7 @@ impl Quarantines {
     }
 }
 
-/// Returns what happened, what follows and what to do.
+/// Returns the cause of the quarantine, its consequences and the operator's next step, as text.
 pub fn in_words(region: RegionId, held: &Quarantine) -> String {
     let Quarantine { index, cause, what, error, .. } = held;
     match cause {

@@ -60,8 +60,8 @@ pub fn recover(
     Ok(recovered)
 }
 
-/// Returns an error if damage took what no other store can give back: the meta region's state, or
-/// the only copy of a region. Nothing of the damage was changed.
+/// Returns an error if damage destroyed data that no other store can restore: the meta region's
+/// state, or the only copy of a region. The damaged log was not changed.
 fn refuse_what_no_peer_replaces(damages: &Damages, is_alone: bool) -> Result<(), StartError> {
     let refuse = |what: String| Err(StartError::Recovery(format!("the Raft log is damaged: {what}")));
     let place = |region: &RegionId| {
@@ -93,12 +93,12 @@ fn refuse_what_no_peer_replaces(damages: &Damages, is_alone: bool) -> Result<(),
     }
 }
 
-/// Returns the name under which the log keeps what is remembered of the region's peer.
+/// Returns the name under which the log keeps the mark of the region's peer.
 pub fn mark_name(region: RegionId) -> Vec<u8> {
     format!("mark/{region}").into_bytes()
 }
 
-/// Deletes what is remembered of the region's peer, if anything is.
+/// Deletes the mark of the region's peer, if there is one.
 ///
 /// # Errors
 /// Those of the log.

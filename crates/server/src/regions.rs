@@ -201,7 +201,7 @@ impl Regions {
         recovered.fold((0, 0), |(count, latest), at_ms| (count + 1, latest.max(at_ms)))
     }
 
-    /// How far this store's peer of a region is applied.
+    /// Sets the applied index of this store's peer of a region.
     pub fn set_applied(&self, region: RegionId, index: LogIndex, stamp_ms: UnixMillis) {
         if let Some(region) = self.get(region) {
             region.set_applied(index, stamp_ms);
@@ -328,8 +328,8 @@ impl Regions {
         }
     }
 
-    /// Returns a counter that stays the same while nothing happens in any region, and rises now and
-    /// then while something does.
+    /// Returns a counter that does not change while all regions are inactive, and rises now and
+    /// then while a region is active.
     pub fn activity(&self) -> u64 {
         self.activity.load(Ordering::Relaxed)
     }

@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(200);
 
 /// Returns the bytes of the process that are in RAM, mapped files included; 0 if the kernel does
-/// not tell.
+/// not report it.
 pub fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());

@@ -44,7 +44,8 @@ pub fn open_rows(
     match Keyspace::open(path, options).and_then(|rows| read_own_rows(&rows).map(|()| rows)) {
         Err(StorageError::Damaged(error)) => {
             tracing::error!(error, "rows are damaged");
-            // A crash amid the cut may leave damage that the next start would not meet by itself.
+            // A crash during the cut may leave damage that the next start would not detect without
+            // the note.
             note(dir, &error).map_err(text)?;
             cut_out((dir, path), options, log, store, &error)?;
             Keyspace::open(path, options).map_err(text)
@@ -72,7 +73,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Reads the rows that a start needs before it can say of which region a damaged row is.
+/// Reads the rows that a start needs to determine the region of a damaged row.
 fn read_own_rows(rows: &Keyspace) -> storage::Result<()> {
     for (region, _) in regions(rows)? {
         rows.get(&region_state_row(region))?;

@@ -22,8 +22,8 @@ pub struct Settings {
     fixed: Vec<(&'static str, String)>,
 }
 
-/// Why a setting was not changed. The text follows Redis's `ERR CONFIG SET failed (possibly related
-/// to argument '...') - `.
+/// The reason why a setting was not changed. The text follows Redis's `ERR CONFIG SET failed
+/// (possibly related to argument '...') - `.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SettingError {
     Unknown,

@@ -50,8 +50,8 @@ use maker::Maker;
 use received::Received;
 use sender::Sending;
 
-/// The services that this module needs from its store, and its reports. Called from the service's
-/// threads.
+/// The services of the store that this module needs, and the reports that it makes. Called from the
+/// service's threads.
 pub trait SnapshotHost: Send + Sync + 'static {
     fn keyspace(&self) -> &Keyspace;
     /// Returns the address at which a store listens for other stores, and the caller that opens a

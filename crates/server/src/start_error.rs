@@ -1,4 +1,4 @@
-//! Why a store did not start, or ended other than on request.
+//! The reasons why a store did not start, or ended other than on request.
 
 use std::io;
 use std::net::SocketAddr;

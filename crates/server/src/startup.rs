@@ -54,13 +54,13 @@ const HIBERNATE_TICKS: u32 = 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Stopped,
-    /// Rows are damaged, and the next start is to do without them. Some threads still run, and do
-    /// nothing any more. The caller starts the program anew.
+    /// Rows are damaged, and the next start must work without them. Some threads still run but do
+    /// no more work. The caller restarts the program.
     ToMend,
 }
 
-/// Runs a store until it is told to stop. Told a second time, it waits for nothing more. `ready` is
-/// called with its number once it serves.
+/// Runs a store until it is told to stop. A second request to stop ends all waiting. `ready` is
+/// called with the store's number once the store serves.
 pub async fn run(
     mut config: Config,
     ready: impl FnOnce(StoreId),
@@ -88,7 +88,7 @@ pub async fn run(
     let snapshot_dir = dir.snapshot_dir();
 
     let founded = match dir.identity().joined {
-        // The initial layout does not concern a store that joined later.
+        // The initial layout does not apply to a store that joined later.
         Some(_) => Vec::new(),
         None => cluster::bootstrap_plan(&layout_input(&config)),
     };
@@ -223,7 +223,8 @@ pub async fn run(
     tracing::info!("shutting down");
     stopping::stop(&store, listening, hurried).await;
     if store.ends.is_mending() {
-        // The threads that met the damage do not end. What is in memtables is in the log, too.
+        // The threads that met the damage do not end. The log also holds the contents of the
+        // memtables.
         return Ok(if is_told { Ended::Stopped } else { Ended::ToMend });
     }
     store.ends.stop();
@@ -237,7 +238,7 @@ pub async fn run(
     if !joined.await.unwrap_or(false) {
         tracing::warn!("a thread ended by a panic");
     }
-    // What is in memtables is in the log, too; flushing it now makes the next start quicker.
+    // The log also holds the contents of the memtables. A flush now makes the next start quicker.
     let last = move || {
         flusher::flush(&parts);
         parts.unsynced.stopped(&log);
@@ -251,7 +252,7 @@ fn is_open(config: &Config, dir: &DataDir) -> bool {
     config.members.len() > 1 || config.beginning != Beginning::Listed || dir.identity().open
 }
 
-/// Finds out which store of which cluster this is.
+/// Determines which store of which cluster this is.
 async fn settle(config: &mut Config, dir: &mut DataDir) -> Result<(), StartError> {
     let identity = dir.identity().clone();
     if let (None, Beginning::Join(stores)) = (identity.store, config.beginning.clone()) {

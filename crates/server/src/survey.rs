@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum AskSurvivor {
     /// Answered by a [`Survey`].
     Survey,
-    /// Answered by the reasons for which steps were refused.
+    /// Answered by the refused steps, with the reasons.
     Steps { steps: Vec<RecoveryStep> },
 }
 

@@ -46,7 +46,7 @@ const LANE_BYTES_MIN: u64 = 256 << 10;
 /// The outgoing side, shared by all senders of the store. Snapshots have connections of their own.
 pub struct Transport {
     identity: Arc<Identity>,
-    /// The runtime of the links' tasks, whichever thread starts them. Set by `start`.
+    /// The runtime of the links' tasks, regardless of the thread that starts them. Set by `start`.
     runtime: OnceLock<tokio::runtime::Handle>,
     links: RwLock<BTreeMap<StoreId, Arc<StoreLinks>>>,
     /// The limit of all lanes together, and each lane's share of it. Beyond its share a lane drops
@@ -76,7 +76,7 @@ impl Transport {
     /// Starts the links to every other store. They connect and reconnect by themselves.
     ///
     /// # Panics
-    /// If called outside of a runtime.
+    /// Panics if called outside of a runtime.
     pub fn start(&self, others: impl Iterator<Item = (StoreId, SocketAddr)>) {
         let _ = self.runtime.set(tokio::runtime::Handle::current());
         self.set_members(others.collect());

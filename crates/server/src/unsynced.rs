@@ -72,7 +72,7 @@ pub struct Unsynced {
     absent: BTreeMap<RegionId, PeerId>,
     /// Damage that is to be recorded.
     found: Mutex<Vec<Damage>>,
-    /// Regions whose damage was found while the store runs. Their logs are repaired by a start.
+    /// Regions whose damage was found while the store runs. The next start repairs their logs.
     found_running: Mutex<BTreeSet<RegionId>>,
     /// The last index of each unclean peer's log at the start. The log gets no entries while its
     /// peer takes no part.
@@ -81,7 +81,7 @@ pub struct Unsynced {
     said_at: Mutex<Option<Instant>>,
 }
 
-/// A mark as a start found it, before the store acknowledges anything.
+/// The mark that a start found, before the store acknowledges anything.
 pub struct Found {
     mark: Mark,
     boot: String,

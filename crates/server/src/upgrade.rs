@@ -27,8 +27,8 @@ struct Question {
     prepare: Option<Version>,
 }
 
-/// Has the version rise while this store leads the meta region, and ends a store whose program does
-/// not support the cluster's version.
+/// Raises the version while this store leads the meta region, and ends the store if its program
+/// does not support the cluster's version.
 #[derive(Default)]
 pub struct UpgradeKeeper {
     asking: JoinSet<()>,

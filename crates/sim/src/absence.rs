@@ -1,12 +1,12 @@
-//! A directed fault: a store is down while it loses its peers and their regions merge, more often
-//! than a region's descriptor remembers. When it starts again, only the meta region can tell it
-//! what has become of its peers.
+//! A directed fault: a store is down while it loses its peers and their regions merge more often
+//! than a region's descriptor records. When the store starts again, only the meta region can tell
+//! it that its peers' regions have merged.
 //!
 //! A descriptor names the latest [`ABSORBED_MAX`] regions that it took over, more than a simulated
 //! cluster ever has. So some clusters begin with a past: their regions' lists are nearly full.
 //!
-//! Absences and pasts are drawn apart from the other faults, so that seeds without them are as they
-//! were.
+//! Absences and pasts are drawn separately from the other faults, so that seeds without them run as
+//! before.
 
 use placement::{Operator, Reason};
 use types::{RegionDescriptor, RegionId, StoreId, ABSORBED_MAX, META_REGION};
@@ -16,8 +16,8 @@ use crate::faults::REGIONS_MAX;
 use crate::rng::Rng;
 use crate::world::{Asked, Event, Packet, World};
 
-/// Salts and percentages of the seeds whose regions have a past, and of those with absences among
-/// them.
+/// Salts, and percentages of the seeds whose regions have a past and of the seeds among these that
+/// have absences.
 const PAST: u64 = 0x71d2_0c4e_b5a8_3f69;
 const PAST_PERCENT: u64 = 30;
 const ABSENT_PERCENT: u64 = 60;
@@ -40,8 +40,8 @@ pub(crate) struct Absence {
     until: u64,
 }
 
-/// Lets the regions begin with a past, in some seeds: their descriptors have room for a merge or
-/// two before they forget.
+/// Gives the regions of some seeds a past: their descriptors have room for a merge or two before
+/// they drop an absorbed region.
 pub(crate) fn give_past(seed: u64, layout: &mut [RegionDescriptor]) {
     let mut rng = Rng::new(seed ^ PAST);
     if rng.chance(PAST_PERCENT) {
@@ -110,8 +110,8 @@ impl World {
         self.absence = Some(Absence { store, until: self.now + length });
     }
 
-    /// Asks for the removal of a peer on the absent store, for a merge of two regions that have
-    /// none there, or for a split if none can merge.
+    /// Requests the removal of a peer on the absent store, the merge of two regions that have no
+    /// peer there, or a split if no regions can merge.
     fn merge_without(&mut self, store: StoreId) {
         let Some(regions) = self.planned_regions() else { return };
         let reason = || Reason::Requested;

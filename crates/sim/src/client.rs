@@ -46,8 +46,8 @@ fn place(name: &[u8]) -> usize {
 #[derive(Debug, Default)]
 pub struct Client {
     pub conversation: Option<Conversation>,
-    /// The operations that the client still has to send before it is content. `None`: random
-    /// operations without end.
+    /// The operations that the client still has to send. `None` if it sends random operations
+    /// without end.
     pub wishes: Option<Vec<Op>>,
 }
 

@@ -1,5 +1,5 @@
-//! A store's two clocks, which differ from the true time that no store sees. One counts from the
-//! machine's start and runs fast or slow. The other one is the wall clock, which people can set.
+//! A store's two clocks. Both differ from the true time, which no store sees. One clock counts from
+//! the machine's start and runs fast or slow. The other is the wall clock, which people can set.
 
 use types::{BootNanos, UnixMillis};
 

@@ -1,4 +1,4 @@
-//! A store's log device: its records, which of them are synced, and what a crash leaves.
+//! A store's log device: its records, the synced ones among them, and the state after a crash.
 //!
 //! All records are in one sequence. A sync makes all records before it durable. A crash keeps the
 //! synced records and a random number of the bytes behind them. Complete records survive. A torn
@@ -192,7 +192,7 @@ impl Disk {
         self.0.borrow().wounds.contains_key(&region)
     }
 
-    /// Returns what the damaged sections took.
+    /// Returns the losses that the damaged sections cause.
     pub fn losses(&self) -> BTreeMap<RegionId, Loss> {
         let wounds = self.0.borrow().wounds.clone();
         let loss = |(region, wound): (RegionId, Wound)| {
@@ -365,7 +365,7 @@ fn heal(wounds: &mut BTreeMap<RegionId, Wound>, record: &Record) {
     wounds.retain(|_, wound| *wound != Wound::default());
 }
 
-/// Returns what the damage takes. `None` if what is damaged is not in the log any more.
+/// Returns the loss that the damage causes. `None` if the damaged part is no longer in the log.
 fn loss_of(log: &RegionLog, wound: &Wound) -> Option<Loss> {
     let wounded = wound.entry.filter(|(index, term)| log.term(*index) == Some(*term));
     let wounded = wounded.map(|(index, _)| index).filter(|index| *index > log.truncated.0);
@@ -419,7 +419,7 @@ fn apply_write(logs: &mut Logs, write: &RegionWrite) {
     }
 }
 
-/// Panics if a term, a commit index or a vote in its term is taken back.
+/// Panics if the new hard state takes back a term, a commit index, or a vote in the same term.
 fn assert_goes_on(region: RegionId, old: HardState, new: HardState) {
     let keeps_vote = old.term < new.term || old.vote.is_none() || old.vote == new.vote;
     let goes_on = old.term <= new.term && old.commit <= new.commit && keeps_vote;

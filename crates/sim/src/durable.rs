@@ -51,7 +51,7 @@ impl Durable {
         Some((RegionState::decode(&state).ok()?, RegionDescriptor::decode(&descriptor).ok()?))
     }
 
-    /// Returns the slots of the region according to its rows, if they say so.
+    /// Returns the slots of the region according to its rows. Empty if its rows name none.
     fn slots_of(&self, region: RegionId) -> Vec<SlotRange> {
         self.described(region).and_then(|(_, descriptor)| descriptor.slots).into_iter().collect()
     }
@@ -109,7 +109,7 @@ impl Durable {
         Some(Snapshot { rows, own: scan(&from, &to)?, state, descriptor })
     }
 
-    /// Recovers the store's peers. `known` are peers that damage has made unclean before.
+    /// Recovers the store's peers. `known` lists the peers that damage made unclean before.
     pub fn recover(&mut self, id: StoreId, known: &BTreeMap<RegionId, Damaged>) -> Result<Recovered, String> {
         let promised = self.disk.promises();
         let recovered = node::recovery::recover(id, self, known, false)?;

@@ -217,8 +217,8 @@ impl World {
             Fault::LogHangs => {
                 let until = self.now + self.rng.between(2500, 9000) * MILLISECOND;
                 self.store_mut(victim).hung_until = until;
-                // Sometimes another store, perhaps the one that takes the leads over, stands still
-                // at about the time of the transfers.
+                // Sometimes another store, perhaps the target of the transfers, is paused at about
+                // the time of the transfers.
                 if let Some(heir) =
                     self.rng.pick(&stores).filter(|&heir| heir != victim && self.rng.chance(60))
                 {
@@ -437,8 +437,8 @@ impl World {
         let operator = match self.rng.pick(&pairs).filter(|_| self.rng.chance(75)) {
             Some((region, into)) => {
                 let members: Vec<StoreId> = regions[&region].peers.iter().map(|peer| peer.store).collect();
-                // Mostly after the source was sealed, and before it is known that all of its peers
-                // hold the seal.
+                // Most of these delays end after the source was sealed and before all of its peers
+                // are known to hold the seal.
                 let delay = self.rng.between(300, 2000) * MILLISECOND;
                 match (self.rng.below(3), self.rng.pick(&members)) {
                     (0, Some(silent)) => self.schedule(delay, Event::Silence { store: silent }),

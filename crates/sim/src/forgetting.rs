@@ -7,7 +7,7 @@
 //! that follower's machine crashes, and the leader is silent in the region until the others could
 //! have elected another one. It happens in seeds with stores that acknowledge before they sync.
 //!
-//! This fault is drawn apart from the other faults, so that seeds without it are as they were.
+//! This fault is drawn separately from the other faults, so that seeds without it run as before.
 
 use types::{RegionId, StoreId};
 
@@ -85,14 +85,14 @@ impl World {
         let forgetful: Vec<StoreId> = others.iter().copied().filter(forgets).collect();
         let follower = self.rng.pick(&forgetful).filter(|_| others.len() >= 2)?;
         let ignorant: Vec<StoreId> = others.into_iter().filter(|&store| store != follower).collect();
-        // No message passes, of no region: a sleeping peer wakes when its leader's store is silent.
+        // The cut drops the messages of all regions, because a hibernating peer wakes when its
+        // leader's store is silent.
         let partitions = ignorant.iter().map(|&store| self.network.cut(leader, store)).collect();
         let until = self.now + self.rng.between(400, 1200) * MILLISECOND;
         Some(Forgetting { region, leader, follower, ignorant: ignorant[0], partitions, until })
     }
 
-    /// Returns true if the leader has committed an entry that the voter lacks that it does not
-    /// reach.
+    /// Returns true if the leader has committed an entry that the unreachable voter lacks.
     fn has_committed(&self, pair: &Forgetting) -> bool {
         let status = |store| self.stores.get(&store)?.process.as_ref()?.shard.status(pair.region, 0);
         let last = status(pair.ignorant).map(|status| status.last);
@@ -115,7 +115,7 @@ impl World {
         self.say(&format!("fault: {FORGOT}: region {region}, leader {leader}, {follower} crashes"));
         partitions.push(self.network.cut(leader, follower));
         let down = self.rng.between(20, 100) * MILLISECOND;
-        // Everything is lost that was not synced.
+        // The crash loses everything that was not synced.
         self.stores[&follower].durable.disk.tear(0);
         self.crash_for(follower, down, true);
         for partition in partitions {

@@ -87,14 +87,14 @@ pub enum Observation<'a> {
         store: StoreId,
         comparison: &'a Comparison,
     },
-    /// A peer is quarantined, and its store will know after a crash: the entry at `index` is not to
-    /// be executed.
+    /// A peer is quarantined, and its store will know of it after a crash. The entry at `index`
+    /// must not be executed.
     Held {
         store: StoreId,
         region: RegionId,
         index: LogIndex,
     },
-    /// The quarantine is to end, or the peer.
+    /// The quarantine, or the peer itself, is about to end.
     Released {
         store: StoreId,
         region: RegionId,
@@ -138,8 +138,8 @@ pub enum Observation<'a> {
         region: RegionId,
         applied: LogIndex,
     },
-    /// A store's peers learn that the store is stopping. In the regions `standing` they are
-    /// candidates already.
+    /// A store's peers learn that the store is stopping. `standing` lists the regions in which they
+    /// are candidates already.
     StopBegun {
         store: StoreId,
         standing: &'a BTreeSet<RegionId>,

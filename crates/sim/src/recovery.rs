@@ -82,7 +82,8 @@ impl World {
                 self.take_step(store, &step);
             }
             if !self.await_all(&planned, |plan, surveys| plan.is_promised(surveys)) {
-                // A survivor's peer was an old one, and went meanwhile: the operator tries again.
+                // A survivor's peer was an old one and was removed meanwhile, so the operator tries
+                // again.
                 if round + 1 == ROUNDS_MAX {
                     self.violate("recovery", "the survivors do not promise themselves".into());
                 }

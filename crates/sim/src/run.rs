@@ -126,7 +126,7 @@ fn begin(options: Options) -> World {
     let regions = rng.pick(&[1, 2, 3, 4]).expect("a number of regions");
     let plan = Plan::draw(&mut rng);
     let mut world = found(options.seed, rng, plan, (count, spares, regions));
-    // Drawn apart, so that the other seeds are as they are without it.
+    // Drawn separately, so that the other seeds run as before.
     world.plan.entries_fail = Rng::new(options.seed ^ FAILING).chance(FAILING_PERCENT);
     world.is_tracing = options.is_tracing;
     if let Some(name) = options.only {
@@ -237,8 +237,8 @@ fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
     show_all_rows(world);
 }
 
-/// Faults stop; every request must be answered, and every store must come to the same rows. Returns
-/// false if they do not.
+/// Stops the faults. Then every request must be answered, and every store must come to the same
+/// rows. Returns false if they do not.
 fn settle(world: &mut World) -> bool {
     world.calm();
     for client in &mut world.clients {
@@ -247,7 +247,7 @@ fn settle(world: &mut World) -> bool {
     // The outcomes of operations from the time of faults may still be unknown.
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
-    // Repairs take their time, and until then a region may serve nobody.
+    // Repairs take time, and a region may serve no client until they are done.
     let end = world.now + PEACE;
     while !world.is_over() && world.now < end && world.awaits_repair() {
         let next = world.now + 100 * MILLISECOND;
@@ -277,7 +277,7 @@ fn settle(world: &mut World) -> bool {
     !world.is_over()
 }
 
-/// Clients ask for everything once more.
+/// Makes the clients ask for everything once more.
 fn ask_for_all(world: &mut World) {
     for group in 0..world.groups {
         for command in [
@@ -341,8 +341,8 @@ fn left_behind(world: &World, process: &Process) -> (Vec<RegionId>, bool) {
     (left, has_held)
 }
 
-/// Returns true if damage has hidden which peer of the region the store had. It takes none any
-/// more, until an operator empties it.
+/// Returns true if damage has hidden which peer of the region the store had. The store takes no new
+/// peer of the region until an operator empties it.
 fn is_barred(store: &Store, region: RegionId) -> bool {
     let lives = store.durable.disk.lives();
     lives.contains(&(region, PeerLifecycle::Tombstone { peer: EVERY_PEER }))
@@ -397,8 +397,8 @@ fn unsettled(world: &World) -> Option<String> {
 impl World {
     /// Returns true if a region can have no leader any more, or needs an operator to get one: half
     /// of its voters or more are lost with their disks or unclean, or no live voter has its rows. A
-    /// voter that took its parent's snapshot from after a split has no rows of the split-off
-    /// region; it votes, but it cannot lead.
+    /// voter whose store took the parent's snapshot from after a split has no rows of the split-off
+    /// region. It can vote, but it cannot lead.
     pub(crate) fn is_doomed(&self) -> bool {
         newest(self).values().any(|region| {
             let votes = |peer: &&Peer| peer.role != PeerRole::Learner;

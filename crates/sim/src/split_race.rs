@@ -47,19 +47,19 @@ const STAGE: u64 = 5 * SECOND;
 /// The time for which the new region's first leader is silent in it.
 const SILENT: u64 = 4 * SECOND;
 
-/// How far a race has come.
+/// The stage that a race has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The laggard receives nothing while its region is split.
     Outrun,
-    /// The region's leader lets go of the entries that the laggard lacks.
+    /// The region's leader drops the entries that the laggard lacks from its log.
     LetGo,
-    /// The laggard is to take the snapshot from after the split, and to have a blank peer of the
-    /// new region. A snapshot that would fill that peer is held back.
+    /// The laggard must take the snapshot from after the split and get a blank peer of the new
+    /// region. A snapshot that would fill that peer is held back.
     Fill,
-    /// The region is to be split, of which the laggard lacks the entries or the snapshot.
+    /// The region whose entries or snapshot the laggard lacks must be split.
     Split,
-    /// The new region is to have a leader.
+    /// The new region must elect a leader.
     Elect,
     /// The first leader is silent.
     Silent,
@@ -85,7 +85,7 @@ pub(crate) struct SplitRace {
 /// The store that a race kills once the first leader is silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Killed {
-    /// The leader, when the laggard has the region's rows.
+    /// The leader, once the laggard has the region's rows.
     Leader,
     /// The laggard, at once: it has voted, and perhaps has a blank peer.
     Laggard,
@@ -264,7 +264,8 @@ impl World {
         }
     }
 
-    /// Cuts the leader off from the other voters but the laggard, in all regions made from now on.
+    /// Cuts the leader off from all other voters except the laggard, in all regions made from now
+    /// on.
     fn cut_candidates(&mut self, race: &mut SplitRace, leader: StoreId, status: &RegionStatus) {
         let rivals = self.voters_of(status).into_iter();
         let rivals = rivals.filter(|&store| store != leader && store != race.laggard);

@@ -101,7 +101,7 @@ pub struct Store {
     pub is_lost: bool,
     /// True if the store is no longer a member. It had no peers when it was removed.
     pub is_removed: bool,
-    /// Its program executes entries that order a failure as if they were none.
+    /// True if its program executes entries that order a failure like all other entries.
     pub is_upgraded: bool,
     life: u64,
 }
@@ -185,7 +185,8 @@ pub struct Process {
     execution: Execution,
     /// The remaining effects of executed entries.
     applying: VecDeque<ApplyEffect<Asker>>,
-    /// The regions of these entries, and those entries that somebody here waits for.
+    /// The regions of these entries, and the entries whose outcome a submitter on this store
+    /// awaits.
     executed: Vec<RegionId>,
     acknowledged: Vec<(RegionId, LogIndex, Term)>,
     pub meta: MetaState,
@@ -353,7 +354,7 @@ impl World {
         self.schedule(delay, Event::Of { store, life, work });
     }
 
-    /// Starts the store. Recovery has only the disk and the rows to go by.
+    /// Starts the store. Recovery reads only the disk and the rows.
     pub fn start(&mut self, id: StoreId) {
         if self.is_absent(id) {
             return;
@@ -376,8 +377,8 @@ impl World {
         let boot = store.clock.boot(now);
         // The next process syncs the writes of a killed one.
         store.durable.disk.sync();
-        // A snapshot that was accepted has ended a quarantine: the start finishes what the crash
-        // interrupted.
+        // An accepted snapshot has ended a quarantine, and the start finishes the work that the
+        // crash interrupted.
         let is_replaced = |(region, life): (RegionId, PeerLifecycle)| {
             matches!(life, PeerLifecycle::Applying { .. }).then_some(region)
         };

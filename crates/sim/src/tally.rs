@@ -1,4 +1,4 @@
-//! Counts of what runs did. They show that the invariants held while everything was exercised.
+//! Counts of the events in runs. They show that the invariants held while everything was exercised.
 
 use std::collections::BTreeMap;
 use std::fmt;

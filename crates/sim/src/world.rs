@@ -37,8 +37,8 @@ pub enum Packet {
     Order(Bytes),
     /// Another store's announcement of a region's descriptor.
     Announced(RegionDescriptor),
-    /// A store's question to the meta region's leader which of the regions, with the slots that
-    /// they had, have merged away, and the answer.
+    /// A store's question to the meta region's leader, and the answer: which of these regions have
+    /// merged away. Each region is given with the slots that it had.
     AskMerged {
         regions: Vec<(RegionId, SlotRange)>,
     },
@@ -119,9 +119,9 @@ pub enum Event {
     SplitRace,
     /// A store and its leader are isolated, or the store forgets entries.
     Forgetting,
-    /// An entry is proposed that fails where it is executed.
+    /// An entry that fails during execution is proposed.
     FailEntry,
-    /// Somebody looks after peers that are quarantined.
+    /// The simulated operator looks after quarantined peers.
     Attend,
     Heal {
         partition: u64,
@@ -172,7 +172,7 @@ pub enum Work {
     Heartbeat,
     /// A planned stop checks whether its current phase is done.
     Stop,
-    /// A part of a conversation has waited in vain.
+    /// A part of a conversation has waited too long and is refused.
     Refuse {
         part: PartId,
     },
@@ -227,7 +227,7 @@ pub enum Work {
     /// ends.
     Life,
     FlushSoon,
-    /// It is recorded that the region's peer is unclean by damage to the log.
+    /// The record that damage to the log made the region's peer unclean is complete.
     DamageRecorded {
         region: RegionId,
     },
@@ -270,7 +270,7 @@ pub struct World {
     pub(crate) forgetting: Option<Forgetting>,
     /// True from the first quarantined peer on: a simulated operator decides about such peers.
     pub(crate) is_attended: bool,
-    /// The entries that the simulated operator has ordered to skip, by region, and when.
+    /// The skips that the simulated operator has ordered, by region and entry, and their times.
     pub(crate) skips_asked: BTreeMap<(RegionId, LogIndex), u64>,
     /// Clients write without pauses until this moment.
     pub(crate) rush_until: u64,

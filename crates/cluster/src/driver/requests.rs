@@ -8,7 +8,7 @@ use super::{is_current, touches, Driver};
 use crate::state::StoreState;
 use crate::{Ledger, MetaCommand, MetaError, MetaState};
 
-/// Why a requested operator was not begun.
+/// The reason why a requested operator was not begun.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     #[error("region {0} has no known leader")]
@@ -31,7 +31,7 @@ pub enum StartError {
     Refused(#[from] MetaError),
 }
 
-/// Why a store cannot be drained now.
+/// The reason why a store cannot be drained now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DrainError {
     #[error("only {live} of the stores that would stay are alive, and a region has {replicas} replicas")]

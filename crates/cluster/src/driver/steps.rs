@@ -261,8 +261,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns true if a peer of the source or of the target is quarantined. On its store the
-    /// source would not come to its end, and the target's peer would wait for that.
+    /// Returns true if a peer of the source or of the target is quarantined. On that peer's store
+    /// the source would not reach its end, and the target's peer would wait for it.
     fn has_quarantined(&self, source: RegionId, target: RegionId) -> bool {
         [source, target].into_iter().any(|region| self.ledger.quarantined(region).next().is_some())
     }

@@ -6,7 +6,7 @@ use types::{Version, OLDEST_VERSION};
 
 use super::{MetaState, CONFIG_MAX_CLOCK_OFFSET, CONFIG_STRONG_READS};
 
-/// How a leader proves that a read is current.
+/// The way in which a leader proves that a read is current.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StrongReads {

@@ -136,7 +136,7 @@ impl TryFrom<Json> for RegionDescriptor {
         if region.recoveries.len() > RECOVERIES_MAX || region.recoveries.iter().any(is_long) {
             return Err("a descriptor names too many recoveries or lost stores".into());
         }
-        // What else a descriptor must hold to, its own decoder knows.
+        // The descriptor's own decoder checks all other conditions.
         RegionDescriptor::decode(&region.encode()).map_err(|error| error.to_string())
     }
 }

@@ -42,8 +42,8 @@ impl MergedRegions {
 }
 
 impl MetaState {
-    /// Records what the descriptors say about regions that have merged away. Stores of the version
-    /// before do not know the record.
+    /// Records the regions that have merged away according to the descriptors. Stores of the
+    /// previous version do not know the record.
     pub(super) fn record_merged<'a>(
         &mut self,
         descriptors: impl IntoIterator<Item = &'a RegionDescriptor>,
@@ -56,8 +56,8 @@ impl MetaState {
         changed.extend(absorbed.filter_map(|&region| self.merged.insert(region)).map(Object::Merged));
     }
 
-    /// Returns the regions that have `slots` now, if `region` has merged away. A region that is not
-    /// known here may be a new one, so `None` does not mean that it exists.
+    /// Returns the regions that own `slots` now, if `region` has merged away. A region that is
+    /// unknown here may be a new one, so `None` does not mean that it exists.
     pub fn heirs_of(&self, region: RegionId, slots: SlotRange) -> Option<Vec<&RegionDescriptor>> {
         let overlaps = |heir: &&RegionDescriptor| {
             heir.slots.is_some_and(|own| own.first <= slots.last && slots.first <= own.last)
@@ -74,7 +74,7 @@ mod tests {
     use crate::state::tests::begun;
     use crate::{MetaCommand, MetaReply};
 
-    /// Has region 2 merge into region 1, whose list of absorbed regions forgets it at once.
+    /// Merges region 2 into region 1, whose list of absorbed regions drops it at once.
     fn merge(state: &mut MetaState) {
         let mut heir = state.regions[&1].clone();
         heir.slots = Some(SlotRange::ALL);

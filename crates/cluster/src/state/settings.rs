@@ -38,7 +38,7 @@ impl Setting {
     }
 }
 
-/// Why a setting was not changed.
+/// The reason why a setting was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     #[error("unknown setting '{name}': the settings are {}", SETTINGS.join(", "))]
@@ -123,7 +123,7 @@ impl MetaState {
         names.into_iter().cloned().collect()
     }
 
-    /// Describes which stores fail together, or which labels could say so.
+    /// Describes the stores that fail together, or the labels that could define them.
     fn domains(&self) -> String {
         let Some(label) = self.domain_label() else {
             return format!("labels that stores have: {}", listed(&self.labels()));

@@ -1,4 +1,4 @@
-//! How execution fails: by its entry, which stops one region's peer, or by the store's device,
+//! The failures of execution: by an entry, which stops one region's peer, or by the store's device,
 //! which stops the store.
 
 use std::any::Any;
@@ -9,7 +9,7 @@ use replica::Committed;
 use storage::StorageError;
 use types::{RegionId, META_REGION};
 
-/// The entry, by its place among those that were to be executed, and its failure.
+/// The failed entry, by its place among the entries to execute, and its failure.
 pub(super) struct Failed {
     pub at: usize,
     pub failure: Failure,
@@ -19,11 +19,11 @@ pub(super) enum Failure {
     /// Rows cannot be read.
     Store(StorageError),
     /// The entry cannot be decoded, it found rows that no correct store writes, or its execution
-    /// panicked. `nth`: the item of the entry.
+    /// panicked. `nth` is the item of the entry.
     Entry { nth: usize, error: String },
 }
 
-/// How far execution has come. It outlives a panic.
+/// The progress of execution. It outlives a panic.
 #[derive(Default)]
 pub(super) struct Progress {
     pub entry: Cell<usize>,

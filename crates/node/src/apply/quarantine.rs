@@ -1,4 +1,5 @@
-//! Peers whose log is not executed any further, and entries that are not executed by order.
+//! Quarantined peers, whose logs are not executed any further, and entries that are skipped by
+//! order.
 
 use cluster::{Cause, Mark, Quarantine};
 use command::order::Order;
@@ -9,12 +10,13 @@ use super::{Execution, ToApply};
 use crate::lifecycle::Job;
 
 impl Execution {
-    /// Takes in what a start found out about a peer.
+    /// Takes over the mark of a peer that a start found.
     pub fn load_mark(&mut self, region: RegionId, mark: Mark) {
         self.marks.insert(region, mark);
     }
 
-    /// Begins a job of the peer's life. Returns the job whose steps are to be carried out, if any.
+    /// Begins a job of the peer's lifecycle. Returns the job whose steps must be carried out, if
+    /// any.
     pub fn begin(&mut self, job: Job) -> Option<Job> {
         match job {
             Job::Replace { .. } | Job::End { .. } => {
@@ -28,7 +30,8 @@ impl Execution {
                 Some(Job::Hold { region, mark })
             }
             Job::Hold { region, mark } => {
-                // The mark of a quarantined peer may change. A peer is not quarantined by it.
+                // This job may change the mark of a quarantined peer. It does not quarantine a
+                // peer.
                 self.is_held(region).then(|| {
                     self.marks.insert(region, mark.clone());
                     Job::Hold { region, mark }
@@ -42,8 +45,8 @@ impl Execution {
         }
     }
 
-    /// Executes nothing more of the region. Returns its mark, unless it has one already or has no
-    /// rows here.
+    /// Stops execution of the region. Returns the peer's new mark, or `None` if the peer is
+    /// quarantined already or has no rows here.
     pub(super) fn hold(&mut self, region: RegionId, cause: Cause, what: &str, error: &str) -> Option<Mark> {
         let index = self.states.get(&region)?.applied_index + 1;
         let mark = self.marks.entry(region).or_default();
@@ -58,7 +61,7 @@ impl Execution {
         self.marks.get(&region).is_some_and(|mark| mark.held.is_some())
     }
 
-    /// Takes those entries out that a quarantined peer does not execute.
+    /// Removes the entries that a quarantined peer does not execute, and returns them.
     pub(super) fn withheld_of<C>(&self, region: RegionId, entries: &mut Vec<ToApply<C>>) -> Vec<ToApply<C>> {
         let held = self.marks.get(&region).and_then(|mark| mark.held.as_ref());
         let Some(index) = held.map(|held| held.index) else { return Vec::new() };
@@ -73,7 +76,7 @@ impl Execution {
     pub(super) fn obey(&self, order: &Order, index: LogIndex, txn: &mut Txn<'_>) -> storage::Result<()> {
         match order {
             Order::Checksum(_) => Ok(()),
-            // Where the entry was executed, the rows are not those of the peers that skipped it.
+            // A peer that executed the entry has other rows than the peers that skipped it.
             Order::Skip(skipped) if !txn.state().has_skipped(*skipped) => {
                 let text = format!("the order at {index} skips entry {skipped}, which was executed here");
                 Err(StorageError::Corrupt(text))

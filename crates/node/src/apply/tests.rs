@@ -18,7 +18,7 @@ fn region(id: RegionId, slots: SlotRange) -> RegionDescriptor {
     RegionDescriptor::founded(id, Some(slots), &[0, 1, 2])
 }
 
-/// The entry at `index`, of these commands, for which `client` waits.
+/// Returns the entry at `index` with these commands, for which `client` waits.
 fn asked(index: LogIndex, client: &str, lines: &[&str]) -> ToApply<String> {
     let items = lines.iter().map(|line| Item::new(words(line), 0, false).expect("a command")).collect();
     let work = Work::Commands(Arc::new(items));
@@ -49,7 +49,7 @@ fn execute(
     execution.execute(BTreeMap::from([(1, entries)]), rows, &mut meta, &mut ())
 }
 
-/// Executes and writes; gives the names of the effects.
+/// Executes and writes the entries. Returns the names of the effects.
 fn apply(execution: &mut Execution, rows: &mut MemoryKeyspace, entries: Vec<ToApply<String>>) -> Vec<String> {
     let effects = execute(execution, rows, entries).expect("it can be executed");
     let mut names = Vec::new();
@@ -298,7 +298,7 @@ fn fail(by_panic: bool) -> Order {
     Order::Fail { by_panic, stores: Vec::new() }
 }
 
-/// The mark of region 1 as these effects have it.
+/// Returns the mark of region 1 in these effects.
 fn mark_of(effects: &[ApplyEffect<String>]) -> Option<Mark> {
     effects.iter().find_map(|effect| match effect {
         ApplyEffect::Hold { region: 1, mark } => Some(mark.clone()),

@@ -50,7 +50,7 @@ fn end() -> lifecycle::Job {
     lifecycle::Job::End { region: REGION, peer: 1 }
 }
 
-/// Everything in the backlog in its order: the indexes of a batch, nothing for another job.
+/// Returns everything in the backlog in its order: the indexes of a batch, nothing for another job.
 fn sent(threads: &mut Threads) -> Vec<Vec<LogIndex>> {
     let mut sent = Vec::new();
     while let Some(next) = threads.backlog.next(usize::MAX) {
@@ -140,7 +140,7 @@ fn entries_of_rows_that_were_replaced_go_behind_word_of_that() {
     queue.apply(REGION, entry(5, 10), &mut threads);
     queue.apply(REGION, entry(6, 10), &mut threads);
     assert_eq!(sent(&mut threads), [vec![1], vec![], vec![5, 6]]);
-    // What was sent before the replacement is reported after it, and does not count.
+    // Entries that were sent before the replacement are reported after it, and do not count.
     queue.applied(REGION, 1, &mut threads);
     queue.apply(REGION, entry(7, 10), &mut threads);
     assert_eq!((sent(&mut threads), queue.bytes()), (vec![vec![7]], 30));

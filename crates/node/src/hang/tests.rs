@@ -8,8 +8,8 @@ fn pending(began: BootNanos) -> Option<Pending> {
     Some(Pending { began, bytes: 0 })
 }
 
-/// Looks every 200 ns at the same state from `from` until `to`, and returns when the device first
-/// hung.
+/// Looks every 200 ns at the same state from `from` until `to`. Returns the time at which the
+/// device first hung.
 fn hung_at(watch: &mut HangWatch, pending: Option<Pending>, from: u64, to: u64) -> Option<u64> {
     (from..=to).step_by(200).find(|&now| watch.look(pending, now))
 }

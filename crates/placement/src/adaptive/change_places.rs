@@ -40,7 +40,7 @@ const RESCUED_TRIED: usize = 256;
 /// A store is fast compared with one whose cost is at least this many times as high.
 const FAST: f64 = 2.0;
 
-/// Why two peers change places.
+/// The reason why two peers change places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aim {
     /// The writes of both regions wait less.
@@ -165,7 +165,7 @@ impl Planner {
             let faster = search.fastest.iter().copied().take_while(|&at| waits.cost(at) < waits.cost(slow));
             let faster: Vec<StoreIndex> = faster.take(TARGETS_TRIED).filter(takes).take(FAST_TRIED).collect();
             for fast in faster {
-                // `tried` excludes a common gain, but not that one region is rescued.
+                // `tried` excludes a common gain, but not the rescue of one region.
                 let tried = match aim {
                     Aim::Gain => search.tried.get(&(slow, fast)).copied().unwrap_or(0.0),
                     Aim::Rescue => 0.0,
@@ -208,7 +208,7 @@ impl Planner {
         best
     }
 
-    /// Returns true if a follower could move to the store without another one having to go.
+    /// Returns true if a follower could move to the store without displacing another one.
     fn has_place(&self, round: &Round<'_>, fill: &Fill, region: u32, at: StoreIndex, ceiling: f64) -> bool {
         fill.admits(round, at, round.region(region).bytes)
             && self.loads.busy(at) + self.loads.peer_cost(region, at) <= ceiling

@@ -138,7 +138,7 @@ impl Planner {
         wanting.into_iter().map(|(_, region)| region).collect()
     }
 
-    /// Returns how long the region's writes wait under its best leader, and that leader. With
+    /// Returns the wait of the region's writes under its best leader, and that leader. With
     /// `change`, a follower's peer has moved. The best leader is the present one or an able peer
     /// whose store can bear the leadership plus `busier`, the load that moving peers add. If the
     /// moving peer is the best leader, it is named by the store that it leaves.

@@ -1,10 +1,10 @@
-//! Finds which of a store's regions goes, and to which target.
+//! Finds the region that a store gives away, and its target.
 
 use super::Allow;
 use crate::fill::{Fill, Ordered, Room};
 use crate::round::{Round, StoreIndex};
 
-/// Quotients that are equal mathematically differ by less than this part.
+/// Maximum relative difference between quotients that are equal mathematically.
 const ROUNDING: f64 = 1e-9;
 
 /// A region that the source could give, with its rank and target.

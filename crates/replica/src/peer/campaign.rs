@@ -1,4 +1,4 @@
-//! When a peer stands for election, and how long it waits before that.
+//! The conditions under which a peer stands for election, and the time that it waits before that.
 
 use super::*;
 

@@ -1,13 +1,13 @@
 //! Entries of the log that fail their checksum while the peer runs.
 //!
-//! What is executed is in the rows, in RAM at first. If the damaged entries are executed, the peer
+//! Executed entries are in the rows, in RAM at first. If the damaged entries are executed, the peer
 //! lost nothing: once the rows are flushed, its log begins after these entries. A follower that
 //! needs them gets a snapshot. The peer takes part as before.
 //!
 //! If they are not executed, the peer cannot go on, and it has acknowledged entries that it cannot
-//! give to anyone. It is made unclean, for good: this is recorded, the lead goes to another voter,
-//! and then the peer is silent until another takes its place (`PeerSeed::unclean`). Until it is
-//! silent it misleads nobody, because the terms of its entries are in memory.
+//! give to any other peer. It is made unclean, for good: this is recorded, the lead goes to another
+//! voter, and then the peer is silent until another takes its place (`PeerSeed::unclean`). Until it
+//! is silent it misleads no other peer, because the terms of its entries are in memory.
 
 use super::*;
 
@@ -17,7 +17,7 @@ pub(super) struct Damage {
     last: LogIndex,
     /// True if all of them were executed when they were found.
     is_executed: bool,
-    /// The time at which it was recorded that the peer is unclean.
+    /// The time at which this peer was recorded as unclean.
     recorded_at: Option<BootNanos>,
 }
 
@@ -27,7 +27,7 @@ impl<L: LogStore> Peer<L> {
         self.damage.is_some_and(|damage| !damage.is_executed)
     }
 
-    /// Heeds a failed read of the log. Any failure but damage stops the store.
+    /// Handles a failed read of the log. Any failure but damage stops the store.
     pub fn read_failed(&mut self, error: LogError, out: &mut Outbox) -> Result<(), Fatal> {
         let Some((first, last)) = error.damaged else { return Err(Fatal::Log(error)) };
         if self.is_unclean {
@@ -58,8 +58,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Notes that it is recorded that this peer is unclean. A leader first hands over to the voter
-    /// that has most of its log.
+    /// Notes that this peer is recorded as unclean. A leader first hands over to the voter that has
+    /// most of its log.
     pub fn damage_is_recorded(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         if self.is_unclean {
             return;
@@ -96,7 +96,7 @@ impl<L: LogStore> Peer<L> {
             let term = raw.raft.term;
             raw.raft.become_follower(term, raft::INVALID_ID);
         });
-        // The peer will not learn what becomes of its proposals.
+        // The peer will not learn the outcomes of its proposals.
         let lost = self.proposals.take_all();
         self.lose(lost, out);
         self.is_unclean = true;

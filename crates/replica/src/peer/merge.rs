@@ -8,11 +8,11 @@
 //!   target ── … ── commit ─────────────────── handed out ──────────────────────── applied
 //! ```
 //!
-//! Which commands are void follows from the source's log alone: those behind the seal, on every
-//! peer. Before a commit is ordered, every peer of the source must have its log through the seal,
-//! and from then on the merge must not be rolled back. So each store can finish the source from its
-//! own log, even after the other stores have removed the region. The rows do not move: from the
-//! commit on, the same keys belong to the target.
+//! The source's log alone determines which commands are void: those behind the seal, on every peer.
+//! Before a commit is ordered, every peer of the source must have its log through the seal, and
+//! from then on the merge must not be rolled back. So each store can finish the source from its own
+//! log, even after the other stores have removed the region. The rows do not move: from the commit
+//! on, the same keys belong to the target.
 //!
 //! A lagging target may get a snapshot instead, which contains the source's rows: see
 //! `Worker::receive`. If the target has no peer on this store, a store that holds the source's

@@ -47,7 +47,7 @@ impl<L: LogStore> Peer<L> {
         let admits_snapshot = self.confined.as_ref().is_some_and(|confined| confined.admits_snapshot);
         self.confined =
             Some(Confined { index, may_lead, admits_snapshot, shown, attempts: 0, next_attempt: now });
-        // What was handed out from there on is handed out again at the end.
+        // Entries that were handed out from there on are handed out again at the end.
         self.held.retain(|entry| entry.index < index);
         self.takeovers.retain(|takeover| takeover.index < index);
         self.pending_changes.retain(|change| change.index < index);
@@ -70,7 +70,7 @@ impl<L: LogStore> Peer<L> {
         }
         let withheld = self.entries(confined.index, self.handed + 1, None)?;
         if (withheld.len() as u64) < (self.handed + 1).saturating_sub(confined.index) {
-            // Some of them are damaged. What follows must not be executed without them.
+            // Some of the entries are damaged. Later entries must not be executed without them.
             self.confined = Some(confined);
             return Ok(());
         }
@@ -93,9 +93,8 @@ impl<L: LogStore> Peer<L> {
         self.confined.as_ref().is_some_and(|confined| !confined.admits_snapshot)
     }
 
-    /// Returns whether the rows may be sent to other peers. Those before an entry that cannot be
-    /// executed are sound, and a peer that lacks them may be what an agreement on the entry waits
-    /// for.
+    /// Returns true if the rows may be sent to other peers. The rows before an entry that cannot be
+    /// executed are sound, and an agreement on the entry may wait for a peer that lacks them.
     pub(super) fn may_send_rows(&self) -> bool {
         self.confined.as_ref().is_none_or(|confined| confined.may_lead)
     }
@@ -153,9 +152,9 @@ impl<L: LogStore> Peer<L> {
         self.transfer_leader(config, to, now, out);
     }
 
-    /// Returns whether held entries may be executed. In a quarantine they lie before the entry that
+    /// Returns true if held entries may be executed. In a quarantine they lie before the entry that
     /// cannot be executed. A store that has started again executes them once it knows that they are
-    /// committed. A change of peers may be among them, without which nobody could be elected.
+    /// committed. They may include a change of peers without which no peer could be elected.
     pub(super) fn may_execute_held(&self) -> bool {
         self.applying.is_none() && self.may_send_rows()
     }

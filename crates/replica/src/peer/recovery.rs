@@ -12,9 +12,9 @@
 //! on a survivor accepts nothing of earlier terms: its log stays as it was reported until the
 //! keeper leads.
 //!
-//! The entry is forced, because no majority can acknowledge it. Who may force it is decided outside
-//! of this crate (`cluster::recovery`): the operator says which stores are lost, and the keeper is
-//! a survivor whose log holds all that any survivor knows to be committed.
+//! The entry is forced, because no majority can acknowledge it. The right to force it is decided
+//! outside of this crate (`cluster::recovery`): the operator says which stores are lost, and the
+//! keeper is a survivor whose log holds every entry that any survivor knows to be committed.
 
 use super::*;
 use crate::action::{PeerReport, RecoveryRefusal, Unfit};
@@ -110,7 +110,7 @@ impl<L: LogStore> Peer<L> {
     fn descriptor_at_the_end(&self) -> RegionDescriptor {
         let log = &self.raw.raft.raft_log;
         let mut descriptor = self.handed_descriptor.clone();
-        // A quarantined peer's descriptor is as of the entry at which it is.
+        // A quarantined peer's descriptor is as of the entry at which the peer is quarantined.
         let (mut low, high) = ((self.handed + 1).min(self.withheld_from()), log.last_index() + 1);
         while low < high {
             let context = GetEntriesContext::empty(false);

@@ -35,10 +35,10 @@ impl<L: LogStore> Peer<L> {
         }
         Ok(match self.raw.has_ready() {
             _ if shows_more => Turned::HasMore,
-            // What is committed is not handed out before the peer is released.
+            // Committed entries are not handed out before the peer is released.
             true if self.is_withholding() && !had_any => Turned::Done,
             false => Turned::Done,
-            // What is committed is handed out once it has been read.
+            // Committed entries are handed out once they have been read.
             true if self.raw.store().awaits_execution() && !had_any => Turned::Done,
             // Nothing came out, so only committed entries are left.
             true if *room == 0 && !had_any => Turned::Withheld,
@@ -109,8 +109,8 @@ impl<L: LogStore> Peer<L> {
             view.append(&entries);
             let lost = self.proposals.replaced(head, |index| view.term_if_held(index));
             self.lose(lost, out);
-            // No machine's crash may make a region forget who its peers are or which slots it has,
-            // or make the meta region forget anything.
+            // A machine's crash must not make a region forget its peers or its slots, or make the
+            // meta region forget anything.
             let is_meta = self.region == META_REGION;
             self.unsaved.must_sync |= is_meta || entries.iter().any(|entry| !entry.context.is_empty());
             self.unsaved.append(entries);
@@ -141,8 +141,8 @@ impl<L: LogStore> Peer<L> {
             self.send(sends, out);
         }
         // The answer to a heartbeat vouches for the term and for no entry, so it does not wait
-        // behind entries. A leader whose followers are all writing something large would take them
-        // for lost otherwise.
+        // behind entries. Otherwise a leader whose followers are all writing something large would
+        // treat them as lost.
         let vouches_for_saved = |message: &Message| {
             message.get_msg_type() == MessageType::MsgHeartbeatResponse && message.term <= self.saved_term
         };
@@ -268,7 +268,7 @@ impl<L: LogStore> Peer<L> {
 
     fn send(&self, messages: Vec<Message>, out: &mut Outbox) {
         if self.is_unclean && !planted::is(Bug::UncleanVotes) {
-            // What was under way when the damage was found vouches for nothing any more.
+            // Messages that were under way when the damage was found no longer vouch for anything.
             return;
         }
         for mut message in messages {

@@ -24,9 +24,9 @@ impl<L: LogStore> Peer<L> {
         self.raw.raft.prs().conf().voters().ids().len() > 1
     }
 
-    /// Tells the leader and its term. The only voter leads at once, and its term may not be saved
-    /// yet. After a crash another peer could lead in the same term, so the lead is told once the
-    /// term is saved.
+    /// Reports the leader and its term. The only voter leads at once, and its term may not be saved
+    /// yet. After a crash another peer could lead in the same term, so the lead is reported once
+    /// the term is saved.
     pub(super) fn tell_leadership(&mut self, out: &mut Outbox) {
         let is_self = self.is_leader();
         self.owes_leadership = is_self && self.raw.raft.term > self.saved_term;

@@ -16,8 +16,9 @@ pub struct StoreRow {
     pub admin: String,
     pub forward: Option<String>,
     pub device: String,
-    /// KV bytes/s that count now: the configured or measured value, after the correction. On a
-    /// measured device that stores share, this store's share of it. 1 if unknown.
+    /// The present capability in KV bytes/s: the configured or measured value, after the
+    /// correction. On a measured device that several stores use, it is this store's share. 1 if
+    /// unknown.
     pub capability_bytes_per_s: f64,
     /// The factor within which the capability is known; 1 if configured, 0 if unknown.
     pub capability_spread: f64,
@@ -136,10 +137,10 @@ pub struct PeerRow {
     pub role: String,
     /// Log entries behind the leader's commit index.
     pub lag: Option<u64>,
-    /// Why it is quarantined: entry, change, rows or damage.
+    /// The cause of the quarantine: entry, change, rows or damage.
     #[serde(default)]
     pub quarantined: Option<String>,
-    /// True if its store says that it takes no part, because it may have forgotten writes.
+    /// True if its store reports that the peer takes no part, because it may have forgotten writes.
     #[serde(default)]
     pub unclean: bool,
 }
@@ -153,7 +154,7 @@ pub struct QuarantineRow {
     pub index: u64,
     /// entry, change or rows.
     pub cause: String,
-    /// Its rows are served to connections that said READONLY.
+    /// True if its rows are served to connections that sent READONLY.
     pub read_only: bool,
     /// The command of the entry and the beginning of its key, or the check that found a difference.
     /// Empty where the store has many quarantined peers.
@@ -168,13 +169,13 @@ pub enum QuarantineRequest {
     /// No peer executes the entry.
     Skip {
         index: u64,
-        /// Also if a store that has a peer does not answer.
+        /// True if the entry is skipped even if a store with a peer does not answer.
         #[serde(default)]
         force: bool,
     },
     /// The entry is executed again: on one store, or on all.
     Retry { on: Option<u64> },
-    /// The rows are served to connections that said READONLY, or not.
+    /// Decides whether the rows are served to connections that sent READONLY.
     ReadOnly { read_only: bool },
     /// The peer on this store is removed, and made anew by a snapshot.
     Refill { from: u64 },
@@ -328,24 +329,25 @@ pub enum StoreRequest {
 pub struct RecoverRequest {
     /// The stores that never come back.
     pub lost: Vec<u64>,
-    /// Empty: every region that lost its majority with them.
+    /// The regions to recover. An empty list means every region that lost its majority with those
+    /// stores.
     #[serde(default)]
     pub regions: Vec<u64>,
-    /// False: only a plan.
+    /// False if the request only asks for a plan.
     #[serde(default)]
     pub act: bool,
 }
 
-/// The plan of an order, and what became of it.
+/// The plan of an order, and its result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecoverRow {
     pub plan: RecoveryPlan,
     /// The order's number, once it was carried out.
     pub order: Option<u64>,
-    /// Regions that go on from a survivor's log, and are led.
+    /// Regions that continue from a survivor's log and have a leader.
     pub recovered: Vec<u64>,
     pub failed: Vec<FailedRegion>,
-    /// The lost stores, and whether they are off the list.
+    /// The lost stores. Each row says whether the store was removed from the list.
     pub struck: Vec<StruckStore>,
 }
 
@@ -358,7 +360,7 @@ pub struct FailedRegion {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StruckStore {
     pub store: u64,
-    /// Why it is still on the list of stores.
+    /// The reason why it is still on the list of stores.
     pub not_struck: Option<String>,
 }
 
@@ -376,7 +378,7 @@ pub struct RecoveryRow {
     pub last: u64,
 }
 
-/// Why an admin request failed, as an HTTP status and a sentence.
+/// The failure of an admin request, as an HTTP status and a sentence.
 #[derive(Clone, Debug)]
 pub struct AdminError {
     pub status: u16,

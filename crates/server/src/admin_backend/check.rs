@@ -15,7 +15,7 @@ use crate::store::Store;
 /// Time that the leader's answer may take in addition to the time of reading the rows.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks the region's leader, on whatever store, to compare the region's replicas.
+/// Asks the region's leader, on any store, to compare the region's replicas.
 pub async fn ask(store: &Store, region: RegionId) -> Result<CheckRow, AdminError> {
     let Some(shared) = store.regions.get(region) else {
         return Err(refuse(404, format!("no region {region}")));

@@ -1,4 +1,4 @@
-//! The question which regions have merged away, from a store that has peers of them.
+//! Requests of a store that asks which of its regions have merged away.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

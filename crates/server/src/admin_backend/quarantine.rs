@@ -1,4 +1,4 @@
-//! `ctl quarantine`: shows quarantined peers, and carries out what an operator decides about them.
+//! `ctl quarantine`: shows quarantined peers, and carries out an operator's decisions about them.
 
 use std::time::{Duration, Instant};
 
@@ -31,14 +31,14 @@ const SKIP_PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct PeerState {
     applied: LogIndex,
-    /// The entry at which it is quarantined because that cannot be executed.
+    /// The entry that cannot be executed and at which the peer is quarantined.
     held: Option<LogIndex>,
 }
 
-/// Returns all quarantined peers of the cluster, as their stores last said.
+/// Returns all quarantined peers of the cluster, as their stores last reported.
 pub(super) fn rows(store: &Store) -> Vec<QuarantineRow> {
     let mut held = store.cluster.quarantined();
-    // This store knows of its own without a heartbeat.
+    // This store knows its own quarantined peers without a heartbeat.
     held.retain(|(_, of), _| *of != store.id);
     held.extend(store.quarantines.all().into_iter().map(|(region, own)| ((region, store.id), own)));
     let row = |((region, store), held): ((RegionId, StoreId), Quarantine)| QuarantineRow {
@@ -66,7 +66,7 @@ pub(super) async fn decide(
             ask_leader(store, &shared, skip, SKIP_PATIENCE).await.map(drop)
         }
         QuarantineRequest::Refill { from } => {
-            // Where the region lacks a majority to remove the peer, a snapshot can still come.
+            // The peer can still take a snapshot if the region lacks the majority to remove it.
             let _ = ask_store(store, from, Ask::Admit { region }).await;
             ask(store, Ask::Refill { region, from }).await.map(drop)
         }
@@ -153,7 +153,7 @@ pub(super) fn is_damaged(store: &Store, region: RegionId) -> bool {
     store.quarantines.get(region).is_some_and(|held| held.cause == Cause::Damage)
 }
 
-/// Has the region's peer go on without the rows that it lost with a damaged file.
+/// Lets the region's peer continue without the rows that it lost with a damaged file.
 pub(super) fn accept_damage(store: &Store, region: RegionId) -> Result<AcceptedRow, AdminError> {
     let shared = store.regions.get(region).ok_or_else(|| refuse(404, format!("no region {region}")))?;
     let descriptor = shared.newest();
@@ -310,7 +310,7 @@ pub(super) async fn fail(
     let deadline = Instant::now() + store.config.request_timeout;
     let work = Work::Order(Order::Fail { by_panic, stores });
     match store.proposals.submit(&shared, work, deadline).await {
-        // Where it fails on this store, the outcome is unknown.
+        // The outcome is unknown if the entry fails on this store.
         Ok(_) | Err(NotDone::Error(_)) => Ok(Value::Null),
         Err(NotDone::NotLeader) => Err(NotAnswered::NotLeader),
     }

@@ -23,13 +23,13 @@ use crate::transport::kinds::{REQUEST_RECOVER, STATUS_DONE};
 
 /// Time after which a store that has not answered counts as silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time in which a leader that lost its majority finds out.
+/// Time limit for a leader that lost its majority to detect the loss.
 const STEP_DOWN_TIMEOUT: Duration = Duration::from_secs(6);
-/// Time in which promises become durable.
+/// Time limit for promises to become durable.
 const PROMISE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time in which the recovered regions get leaders.
+/// Time limit for the recovered regions to get leaders.
 const LEAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time in which the meta region hears that the lost stores hold no peers any more.
+/// Time limit for the meta region to hear that the lost stores hold no peers any more.
 const STRIKE_TIMEOUT: Duration = Duration::from_secs(8);
 const POLL: Duration = Duration::from_millis(100);
 /// Maximum number of rounds of planning. A region that a surviving log splits off appears only when
@@ -95,7 +95,8 @@ struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Surveys and plans. Repeats both while a leader that lost its majority has not found out yet.
+    /// Surveys and plans. Repeats both while a leader that lost its majority has not detected the
+    /// loss.
     async fn plan(&self) -> Result<RecoveryPlan, AdminError> {
         let deadline = Instant::now() + STEP_DOWN_TIMEOUT;
         loop {
@@ -136,8 +137,7 @@ impl Order<'_> {
         })
     }
 
-    /// Asks every member, also those that are named as lost, because a store that answers is not
-    /// lost.
+    /// Asks every member, including those named as lost, because a store that answers is not lost.
     async fn surveys(&self) -> Vec<Survey> {
         let members = self.store.membership.members();
         let asked = members.list.iter().map(|member| self.ask_store(member.id, &AskSurvivor::Survey));
@@ -182,7 +182,7 @@ impl Order<'_> {
         (done.iter().copied().collect(), not_done.collect())
     }
 
-    /// Makes stores take their steps, and notes the refused steps.
+    /// Sends the steps to their stores, and records the refused steps.
     async fn have_done(
         &self,
         steps: impl Iterator<Item = (StoreId, RecoveryStep)>,

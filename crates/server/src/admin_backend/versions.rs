@@ -1,5 +1,5 @@
-//! `ctl versions`: the versions of the cluster that the stores support, and what a newer one waits
-//! for.
+//! `ctl versions`: the versions of the cluster that the stores support, and the reason why a newer
+//! one waits.
 
 use cluster::StoreVersions;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::admin::{refuse, AdminError, StoreVersionsRow, VersionsRow};
 use crate::store::Store;
 use crate::upgrade;
 
-/// Asks the leader of the meta region, on whatever store.
+/// Asks the leader of the meta region, on any store.
 pub async fn versions(store: &Store) -> Result<VersionsRow, AdminError> {
     match ask(store, Ask::Versions).await {
         Ok(row) => serde_json::from_value(row).map_err(|error| refuse(502, error.to_string())),
@@ -20,7 +20,8 @@ pub async fn versions(store: &Store) -> Result<VersionsRow, AdminError> {
     }
 }
 
-/// Returns what this store alone knows, because the leader's program is older than the question.
+/// Returns the versions that this store alone knows, because the leader's program is older than the
+/// question.
 fn before_questions(store: &Store) -> VersionsRow {
     let version = store.membership.version.get();
     let leader = store.regions.meta().leader().map_or("its leader".to_owned(), |id| format!("store {id}"));
@@ -50,7 +51,7 @@ pub async fn answer(store: &Store) -> Value {
     serde_json::to_value(row).expect("plain data")
 }
 
-/// Returns what the rise of the version waits for.
+/// Returns the state of the rise to a newer version, as text for display.
 fn note(version: Version, finishes: bool, stores: &[(StoreId, Option<StoreVersions>)]) -> String {
     let list = |stores: Vec<StoreId>| {
         let stores: Vec<String> = stores.iter().map(StoreId::to_string).collect();

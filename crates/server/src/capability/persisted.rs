@@ -56,7 +56,7 @@ pub struct Kept {
     /// The configured capability when this was measured.
     #[serde(default)]
     pub told_bytes_per_s: Option<f64>,
-    /// The device under the directory; `None` if the kernel did not tell.
+    /// The device under the directory; `None` if the kernel did not report it.
     #[serde(default)]
     pub ground: Option<Ground>,
     /// The times of the last measurements.

@@ -10,16 +10,16 @@ use super::{keep, probe, read_ground, read_kept, rounds, Measurer, Probe};
 use crate::config::Config;
 use crate::{clock, datadir};
 
-/// Maximum wait before the first probe, for the store to serve and its device to be at rest. Other
-/// stores may not have started yet, and a store's own start still writes after it is ready.
+/// Maximum wait before the first probe until the store serves and its device is at rest. Other
+/// stores may not have started yet, and a store's own start still writes after the store is ready.
 const PROBE_AFTER: Duration = Duration::from_secs(5);
-/// The device is at rest if for this time the log syncs nothing and at most [`REST_BYTES`] are
-/// written.
+/// Time after which the device is at rest, if during it the log syncs nothing and at most
+/// [`REST_BYTES`] are written.
 const REST: Duration = Duration::from_millis(400);
 const REST_BYTES: u64 = 256 << 10;
 /// Minimum time after a start before the device is measured again.
 const REST_MIN: Duration = Duration::from_secs(30);
-/// The interval at which a store with a certain result checks whether it still is.
+/// The interval at which a store with a good result checks whether the result is still good.
 const SURE_PERIOD: Duration = Duration::from_secs(600);
 
 /// Measures the device if needed, and watches it from then on, until the task is dropped.
@@ -33,8 +33,8 @@ pub async fn run(measurer: Measurer) {
     tokio::join!(sit_again(&measurer), watch_device(&measurer));
 }
 
-/// Measures again at other times, because the rounds of one sitting cannot show what they have in
-/// common.
+/// Measures again at other times, because the rounds of one sitting may share an error that they
+/// cannot show.
 async fn sit_again(measurer: &Measurer) {
     if !measurer.config.probe {
         return;

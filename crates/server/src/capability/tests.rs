@@ -242,7 +242,7 @@ fn what_was_measured_of_another_device_is_dropped_and_what_of_this_one_is_not() 
     }
     drop(super::keep(&config, sitting(measured(5e8)), Probe::Start, Some(&ground), once()));
     assert_eq!(lacks(&config), None);
-    // If the kernel told nothing, nothing counts as changed.
+    // The device does not count as changed if the kernel did not report it.
     drop(super::keep(&config, sitting(measured(5e8)), Probe::Start, None, once()));
     assert_eq!(lacks(&config), None);
 }

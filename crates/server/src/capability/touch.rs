@@ -1,5 +1,5 @@
-//! A small, deliberate use of the device that shows its present speed, for times in which the store
-//! itself asks too little of it: a few synced pages and a megabyte in a few synced parts.
+//! A small, deliberate use of the device that shows its present speed while the store itself uses
+//! the device too little. It writes a few synced pages, and a megabyte in a few synced parts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,9 +15,10 @@ use super::watch::Touch;
 pub const FILE_BYTES: u64 = 1 << 20;
 const PAGE: usize = 4096;
 const PAGES: u64 = 4;
-/// Number of parts of the megabyte. Other writes during the last sync hardly count.
+/// Number of parts of the megabyte. With several parts, other writes during the last sync have
+/// little effect.
 const PARTS: u64 = 4;
-/// After this time a touch begins no further write.
+/// Time after which a touch begins no further write.
 const TIME_MAX: Duration = Duration::from_secs(1);
 const PART_BYTES: u64 = FILE_BYTES / PARTS;
 

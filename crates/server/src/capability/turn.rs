@@ -61,7 +61,8 @@ impl Drop for Held {
     }
 }
 
-/// Waits for the turn. Only one call at a time: a second request would replace the first.
+/// Waits for the turn. Only one call may run at a time, because a second request would replace the
+/// first.
 pub async fn take(measurer: &Measurer) -> Held {
     let number = measurer.own.turn.ask();
     let held = Held(measurer.clone());

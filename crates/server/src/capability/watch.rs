@@ -83,7 +83,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 const SYNCS_MIN: u64 = 4;
 /// The length after which a window with too few syncs is dropped.
 const WINDOW_MAX: Duration = Duration::from_secs(15);
-/// Shorter syncs cannot be told from the noise of waking a thread.
+/// Minimum assumed time of a sync. Shorter syncs cannot be told from the noise of waking a thread.
 const SYNC_FLOOR: Duration = Duration::from_micros(50);
 /// Minimum share of a window for which a healthy device would be busy, or ([`BLOCKED_MIN`]) for
 /// which the log waited. Other windows are not judged.
@@ -115,8 +115,8 @@ const TOUCH_CORRECTED: Duration = Duration::from_secs(5);
 const TOUCH_SERVING: Duration = Duration::from_secs(10);
 const TOUCH_SUSPECT: Duration = Duration::from_secs(2);
 const TOUCH_HURRIED: Duration = Duration::from_secs(1);
-/// Touches take at most one part in this many of a device's time, on a suspected device and on any
-/// other.
+/// Touches take at most 1/`TOUCH_SHARE_SUSPECT` of the time of a suspected device, and
+/// 1/`TOUCH_SHARE` of the time of any other.
 const TOUCH_SHARE_SUSPECT: u32 = 2;
 const TOUCH_SHARE: u32 = 6;
 /// The time without a new suspicion after touches have cleared one. It doubles each time.
@@ -306,8 +306,8 @@ impl Watch {
         let others = self.transfer(of_others);
         let is_asked = cost + others >= DEMAND_MIN * span * self.sharers as f64;
         if !is_asked && blocked < BLOCKED_MIN * span {
-            // Windows that count only because the log waited long are worthless next to one in
-            // which it did not.
+            // The windows that count only because the log waited long lose their weight, because
+            // the log did not wait long in this one.
             self.windows.retain(|window| window.is_asked);
             return;
         }

@@ -3,7 +3,7 @@
 use cluster::{CheckOutcome, Comparison, Verdict};
 use types::StoreId;
 
-/// Returns the verdict, what each store reported, and what to do.
+/// Returns the verdict, each store's report, and the operator's next step.
 pub fn in_words(comparison: &Comparison) -> String {
     let Comparison { region, index, reports, verdict } = comparison;
     let found = reports.iter().map(|(store, outcome)| format!("store {store} {}", outcome_in_words(outcome)));

@@ -48,8 +48,8 @@ impl Store {
         self.execute_or_redirect(kind, &region, item, deadline).await
     }
 
-    /// Executes reads on this store's own copy, and on the leader those that it cannot answer.
-    /// Returns at least one answer.
+    /// Executes reads on this store's own copy. The leader executes the reads that this copy cannot
+    /// answer. Returns at least one answer.
     pub async fn execute_weakly(
         self: &Arc<Self>,
         kind: ListenerKind,

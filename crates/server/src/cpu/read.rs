@@ -37,7 +37,7 @@ impl Source {
         Source { proc: root.join("proc"), cgroups: root.join("cgroup"), began: Instant::now() }
     }
 
-    /// Returns the counters; `None` if the kernel does not tell.
+    /// Returns the counters; `None` if the kernel does not report them.
     pub fn read(&self) -> Option<Counters> {
         let text = |path: &str| fs::read_to_string(self.proc.join(path)).ok();
         let status = text("self/status")?;

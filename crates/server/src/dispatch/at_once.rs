@@ -26,8 +26,8 @@ pub enum Finished {
 
 impl Store {
     /// Reads rows that are all in RAM, of a region that this store leads under a lease or, for weak
-    /// reads, of a region with a peer here. Returns `None` if the read takes more than that; it is
-    /// then not counted.
+    /// reads, of a region with a peer here. Returns `None` if the read needs more than that. Such a
+    /// read is not counted.
     pub fn read_at_once(&self, region: &RegionShared, items: &[Item], kind: Kind) -> Option<Vec<Answer>> {
         let proof = match kind {
             Kind::Reads => Proof::Lease,

@@ -78,7 +78,7 @@ impl Store {
         self.settle(region, version, &items, pass, deadline).await
     }
 
-    /// Tells the groups, at intervals, that the region's lease is in demand.
+    /// Tells the groups, at intervals, that reads need the region's lease.
     pub(super) fn want_lease(&self, region: &RegionShared, now: BootNanos) {
         if region.should_want_lease(now) {
             let _ = self.worker.send(ToWorker::Input(Input::WantLease { region: region.id() }));
@@ -240,7 +240,8 @@ impl Store {
                     self.proposals.submit(region, Work::Maintenance(due), deadline).await?;
                 }
             }
-            // The command that was just committed and applied here proved the leadership again.
+            // The command that was just committed and applied on this store has proved the
+            // leadership again.
             let Some(mut pass) = self.proved_pass(region, version, &one, Proof::AlreadyThere).await? else {
                 return Ok(None);
             };

@@ -26,8 +26,8 @@ struct Group {
 
 impl Store {
     /// Executes `items` in order in one region while the region owns their slots, and returns one
-    /// answer each. Of reads it may return fewer answers, but at least one: their replies are
-    /// large, and the rest was not read.
+    /// answer each. It may return fewer answers for reads with large replies, but at least one. The
+    /// other reads were not executed.
     pub async fn execute(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -42,7 +42,8 @@ impl Store {
         self.execute_rest(answers, &items, deadline).await
     }
 
-    /// Continues with commands of which a region answered some. The others were not proposed.
+    /// Executes the rest of a group of commands of which a region answered some. The rest was not
+    /// proposed.
     pub async fn go_on(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -154,7 +155,8 @@ impl Store {
                     match self.execute_here(region, version, items.clone(), deadline).await {
                         Ok(answers) => return Ok(answers),
                         Err(NotDone::Error(error)) => return Err(error),
-                        // Nothing but an operator's order lets it go on, so nobody waits for that.
+                        // Only an operator's order lets the region continue, so the commands do not
+                        // wait for it.
                         Err(NotDone::NotLeader) if self.is_stuck(region) => return Err(cluster_down()),
                         Err(NotDone::NotLeader) => {}
                     }

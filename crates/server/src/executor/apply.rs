@@ -62,7 +62,7 @@ pub struct Applier {
 
 impl Applier {
     /// Reads and publishes the applied index of each region. The sender is for the thread that
-    /// replaces rows. `marks` are those of peers that are quarantined or skip entries.
+    /// replaces rows. `marks` are the marks of peers that are quarantined or skip entries.
     pub fn new(
         parts: Parts,
         lives: Sender<lifecycle::Job>,

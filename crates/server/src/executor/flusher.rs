@@ -50,15 +50,15 @@ pub fn run(parts: Parts, log: RaftLog) {
 /// Makes the applied rows durable and tells the worker. Returns false if there is no room.
 ///
 /// A flush that runs out of space can end the process: RocksDB 7.8 with assertions, as Debian
-/// builds it, asserts that the file is not touched again, and then touches it. So no flush begins
-/// without room.
+/// builds it, asserts that the file is not used again, and then uses it. So no flush begins without
+/// room.
 pub fn flush(parts: &Parts) -> bool {
     if !parts.disk.takes(parts.engine.rows().unflushed_bytes()) {
         parts.disk.set_full();
         tracing::warn!("no space to flush rows: the Raft log grows until there is room");
         if parts.ends.is_stopping() {
             // Closing the engine would flush in spite of that. So it stays open until the process
-            // ends, as after a kill, and the log replaces what was not flushed.
+            // ends, as after a kill, and the log restores the rows that were not flushed.
             std::mem::forget(parts.engine.clone());
         }
         return false;

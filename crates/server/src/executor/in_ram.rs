@@ -73,8 +73,7 @@ impl ApplyHandle {
         std::mem::take(&mut self.here.executed)
     }
 
-    /// Stops the region, whose peer is quarantined: nothing from the entry at `index` on is
-    /// executed.
+    /// Stops the region, whose peer is quarantined. No entry at `index` or later is executed.
     pub fn stop(&mut self, region: RegionId, index: LogIndex) -> ExecutedHere {
         self.queue.stop(region, index, &mut self.here);
         std::mem::take(&mut self.here.executed)

@@ -33,7 +33,7 @@ pub struct Lives {
     pub apply: Sender<ToApplier>,
 }
 
-/// The store stopped first. The next start continues.
+/// The error of a step that the stop of the store interrupted. The next start continues with it.
 struct Stopping;
 
 impl Lives {
@@ -80,7 +80,8 @@ impl Lives {
             Step::Flush => self.flush()?,
             Step::DeleteRows => self.delete(region, slots)?,
             Step::DestroyLog { peer } => {
-                // The bytes always count as held, or as space to be reclaimed, or as both.
+                // In this order the bytes always count as held, as space to be reclaimed, or as
+                // both.
                 let bytes = self.parts.engine.bytes_in_region(region);
                 slots.iter().for_each(|slots| self.snapshots.reclaim(*slots, bytes));
                 self.parts.engine.forget_counts(region);

@@ -14,8 +14,8 @@ const LOOK_PERIOD: Duration = Duration::from_millis(250);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// Time until the next attempt if damaged entries pin a segment.
 const DAMAGE_PERIOD: Duration = Duration::from_millis(500);
-/// The minimum interval of recycling. Each time looks at all regions, however often they are
-/// truncated.
+/// The minimum interval of recycling. Each run looks at all regions, so it does not run at every
+/// truncation.
 const RECYCLE_PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs until the store stops.
@@ -29,8 +29,8 @@ pub fn run(parts: Parts, log: RaftLog) {
             try_at = Instant::now() + recycle(&parts, &log);
             prepare(&parts, &log);
         }
-        // The blocks of a busy log say which blocks before them are synced. Nothing says it of the
-        // last block of an idle log, so the mark does.
+        // Each block of a busy log records which earlier blocks are synced. The last block of an
+        // idle log has no later block, so the mark records it.
         let sequence = log.sequence();
         if sequence == appended && sequence != marked {
             match log.sync_mark() {
@@ -53,7 +53,7 @@ fn prepare(parts: &Parts, log: &RaftLog) {
     }
 }
 
-/// Records which peers are unclean by damage that was found, and then silences them.
+/// Records the peers that newly found damage has made unclean, and then silences them.
 fn record_damage(parts: &Parts) {
     match parts.unsynced.record_found() {
         Ok(regions) => {
@@ -80,7 +80,8 @@ fn recycle(parts: &Parts, log: &RaftLog) -> Duration {
             tracing::warn!(%reason, "no space to recycle the Raft log: tried again later");
             RETRY_PERIOD
         }
-        // A flush makes the entries unneeded, or the peer falls silent and its log is given up.
+        // Either a flush makes the entries unneeded, or the peer falls silent and its log is given
+        // up.
         Err(error @ LogError::Damaged { region, first, last, .. }) => {
             let error = replica::LogError { region, reason: error.to_string(), damaged: Some((first, last)) };
             let _ = parts.worker.send(ToWorker::Input(Input::DamageFound(error)));

@@ -1,8 +1,8 @@
 //! The log thread: one write and one sync for each batch of the worker, which continues meanwhile.
 //!
 //! A failed write stops the store; a failed sync ends the process in `raftlog` already. It is then
-//! unknown what is durable, and a retry could be told "yes" by a kernel that has dropped the pages.
-//! A lack of space is different: nothing was acknowledged, and the batch waits.
+//! unknown which bytes are durable. A retry could succeed although the kernel has dropped the
+//! pages. A lack of space does not stop the store: nothing was acknowledged, and the batch waits.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,8 @@ pub struct LogWriter<L> {
     unsynced: u64,
 }
 
-/// The store stops while a batch waits for room. The batch was never acknowledged and is given up.
+/// The error of a batch that waits for room while the store stops. The batch was never acknowledged
+/// and is dropped.
 struct GivenUp;
 
 impl<L: Log> LogWriter<L> {
@@ -59,7 +60,7 @@ impl<L: Log> LogWriter<L> {
             // acknowledged.
             while let Next::Batch(_) = self.batches.next(None) {}
         }
-        // Data that a full device keeps from being synced now was not promised to be durable yet.
+        // If a full device prevents this sync, no data is lost that was acknowledged as durable.
         self.sync();
     }
 
@@ -130,7 +131,7 @@ impl<L: Log> LogWriter<L> {
         }
     }
 
-    /// False: there is no room, and it must be tried again.
+    /// Syncs the log. Returns false if there is no room, and the caller must try again.
     fn sync(&mut self) -> bool {
         let started = Instant::now();
         match self.parts.log_clock.during(self.unsynced, || self.log.sync(), Result::is_ok) {

@@ -20,7 +20,7 @@ pub enum Asker {
 }
 
 impl Asker {
-    /// Answers a task. A task that no longer waits has its answer already.
+    /// Answers a task. A task that has stopped waiting already has its answer.
     #[cfg(test)]
     pub fn answer(self, outcome: Outcome) {
         match self {
@@ -80,31 +80,33 @@ pub enum ToWorker {
     Survey {
         reply: oneshot::Sender<Vec<PeerReport>>,
     },
-    /// Take steps of such an order. The reply lists the refused ones with their reasons.
+    /// Take steps of a recovery order. The reply lists the refused steps with their reasons.
     Recovery {
         steps: Vec<RecoveryStep>,
         reply: oneshot::Sender<Vec<(RegionId, String)>>,
     },
-    /// The region's peer is quarantined, or skips entries, and that is written.
+    /// The region's peer is quarantined or skips entries, and the mark that says so is written.
     Held {
         region: RegionId,
         mark: Mark,
     },
-    /// The quarantine is over, and that is written.
+    /// The quarantine is over, and the mark that says so is written.
     Released {
         region: RegionId,
         mark: Mark,
     },
-    /// By an operator: the entry at which the peer is quarantined is to be executed again.
+    /// Execute again the entry at which the peer is quarantined. An operator orders this.
     Retry {
         region: RegionId,
     },
-    /// By an operator: a quarantined peer's rows are served to those who accept old data, or not.
+    /// Begin or stop serving a quarantined peer's rows to clients that accept old data. An operator
+    /// orders this.
     ReadOnly {
         region: RegionId,
         read_only: bool,
     },
-    /// By an operator: a quarantined peer takes a snapshot, should its leader have one for it.
+    /// Let a quarantined peer take a snapshot, if its leader has one for it. An operator orders
+    /// this.
     Admit {
         region: RegionId,
     },

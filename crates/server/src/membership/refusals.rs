@@ -58,9 +58,9 @@ impl Refusals {
             }
             RefusalReason::Removed if is_news => Consequence::Await,
             RefusalReason::Removed => Consequence::Nothing,
-            // The stores that could confirm this report may be lost, too. Together with them this
-            // store would be the majority of regions that have gone on without it, so it ends at
-            // the first report of a member.
+            // The stores that could confirm this report may also have been declared lost. Together
+            // with them this store would be the majority of regions that continue without it. So it
+            // ends at the first report of a member.
             RefusalReason::DeclaredLost if self.has_ended => Consequence::Nothing,
             RefusalReason::DeclaredLost => {
                 self.has_ended = true;
@@ -98,7 +98,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(refusals.hear(1, &removed, own), Consequence::Nothing, "one store says it often");
         }
-        // The store takes it back, and another one says it: still one.
+        // One store withdraws its report and another one makes it, so there is still one.
         assert_eq!(refusals.hear(1, &refusal(RefusalReason::Wrong), own), Consequence::Tell);
         assert_eq!(refusals.hear(2, &removed, own), Consequence::Await);
         assert_eq!(refusals.hear(3, &removed, own), Consequence::End, "two of three");

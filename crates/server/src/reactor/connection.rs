@@ -32,7 +32,7 @@ pub struct Submitted {
     pub number: usize,
     pub region: Arc<RegionShared>,
     pub items: Arc<Vec<Item>>,
-    /// The time by which the commands are answered in any case.
+    /// The time by which the commands get an answer, possibly an error.
     pub deadline: Instant,
 }
 
@@ -56,7 +56,7 @@ pub struct Connection {
     pub(super) stands_since: Instant,
     /// True if the socket may have input: since the last event no read has found it empty.
     pub is_readable: bool,
-    /// True if the socket may take output, likewise.
+    /// True if the socket may take output: since the last event no write has found it full.
     pub is_writable: bool,
     /// True if the end of the client's stream has arrived. There may be input before it, and no
     /// event follows.
@@ -237,7 +237,8 @@ impl Connection {
         self.in_line
     }
 
-    /// Keeps memory for the replies to so many reads until no part is waited for.
+    /// Reserves memory for the replies to this many reads, until no part of the session's work is
+    /// awaited.
     pub fn expect(&mut self, reads: usize) {
         let reply = self.held.reply_bytes();
         // A task returns its answers once they reach the limit.
@@ -245,7 +246,8 @@ impl Connection {
         self.expected = self.expected.saturating_add(replies);
     }
 
-    /// Accounts for what is held between two rounds. An idle connection holds no buffers.
+    /// Accounts for the memory that is held between two rounds. An idle connection holds no
+    /// buffers.
     pub fn rest(&mut self) {
         if !self.session.is_waiting() {
             self.expected = 0;

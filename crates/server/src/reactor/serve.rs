@@ -258,7 +258,7 @@ impl Drop for Answering {
     }
 }
 
-/// The store, as the session of one of its clients sees it.
+/// The store, as seen by the session of one of its clients.
 struct Served<'a> {
     store: &'a Store,
     entry: &'a Arc<ClientEntry>,

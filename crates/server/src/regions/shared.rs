@@ -24,11 +24,11 @@ const LEASE_DEMAND_NANOS: u64 = 200_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsToken(u64);
 
-/// The known state of one region. Only [`Regions`](super::Regions) changes it. Holders read it,
-/// count operations on the region, and demand the lease.
 /// The store that was known as a region's leader before a change.
 pub(super) struct PreviousLeader(pub Option<StoreId>);
 
+/// The known state of one region. Only [`Regions`](super::Regions) changes it. Holders read it,
+/// count operations on the region, and demand the lease.
 pub struct RegionShared {
     id: RegionId,
     /// The descriptor that this store's own peer has applied; without a peer here, the newest one
@@ -291,7 +291,7 @@ impl RegionShared {
         self.last_stamp_ms.load(Ordering::Acquire)
     }
 
-    /// Returns the time at which a read of this region happens.
+    /// Returns the time at which a read of this region is executed.
     pub fn read_time(&self, clock_ms: UnixMillis) -> UnixMillis {
         clock_ms.max(self.last_stamp_ms.load(Ordering::Acquire))
     }

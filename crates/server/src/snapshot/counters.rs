@@ -33,7 +33,7 @@ counters! {
     /// Bytes of sent files; a file that was sent twice counts twice.
     sent_bytes,
     received,
-    /// Offers that were refused, for lack of room or for their contents.
+    /// Offers that were refused because of a lack of room or because of their contents.
     refused,
     received_bytes,
     /// Frames and files with a wrong checksum.

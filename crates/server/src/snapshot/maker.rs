@@ -21,7 +21,7 @@ use super::{remove, Shared};
 
 pub enum Job {
     Make(RegionId),
-    /// Deletes a directory. This runs here because deleting gigabytes takes time.
+    /// Deletes a directory. A background thread does this, because deleting gigabytes takes time.
     Remove(PathBuf),
     Drop(Arc<Made>),
     Reclaim {

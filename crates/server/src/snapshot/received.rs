@@ -1,4 +1,4 @@
-//! Snapshots received from other stores, complete or partial, and their users.
+//! The snapshots received from other stores, complete or partial, and the users of each.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -118,8 +118,8 @@ impl Received {
         self.dir.join(directory(key))
     }
 
-    /// Claims a snapshot for a connection, and gives up partial files of the region's earlier
-    /// snapshots. Returns directories that the caller must delete.
+    /// Claims a snapshot for a connection, and drops the partial files of the region's earlier
+    /// snapshots. Returns the directories that the caller must delete.
     pub fn begin(&self, key: Key, from: StoreId, stream: &TcpStream) -> io::Result<(Begin, Vec<PathBuf>)> {
         let mut entries = self.table.entries.lock();
         let earlier = Key { index: 0, term: 0, ..key }..key;
@@ -144,8 +144,8 @@ impl Received {
                 Begin::Busy("another store is sending it")
             }
             Some(State::Receiving(_, former)) => {
-                // The sender has only one connection for a snapshot, so the earlier one is dead
-                // without knowing it.
+                // The sender has only one connection for a snapshot, so the earlier connection is
+                // dead.
                 let _ = former.shutdown(Shutdown::Both);
                 Begin::Busy("an earlier connection for it is being ended")
             }

@@ -181,7 +181,7 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
         Counters::add(&shared.counters.resumed, 1);
     }
     let mut damaged = 0;
-    // Frames that were in transit when a file was requested again are skipped.
+    // True after a file was requested again. Frames that were in transit by then are skipped.
     let mut is_rewound = false;
     wire.send(&Frame::Go(files.at))?;
     while (files.at.file as usize) < manifest.files.len() {

@@ -59,7 +59,7 @@ pub fn run(shared: &Arc<Shared>, queue: &Receiver<Sending>) {
     }
 }
 
-/// Why a connection did not complete the transfer.
+/// The reason why a connection did not complete the transfer.
 enum Broken {
     /// The next connection may succeed.
     Connection(io::Error),

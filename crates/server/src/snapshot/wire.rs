@@ -11,7 +11,7 @@
 //! 3 taken    file u32, offset u64: everything before was written
 //! 4 done     everything is durable, and the message was delivered
 //! 5 refused  may come again u8, why (UTF-8)
-//! 6          what the transport answers to a hello that it does not like: reason u8, why
+//! 6          the transport's refusal of a hello: reason u8, why (UTF-8)
 //! ```
 //!
 //! A `go` may be repeated: a file was damaged, and everything from it on must be sent again.

@@ -94,7 +94,7 @@ pub struct Proof {
     pub password: [u8; 32],
 }
 
-/// Why a store is refused after its hello.
+/// The refusal of a store after its hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: RefusalReason,
@@ -113,7 +113,7 @@ pub enum RefusalReason {
     /// The receiver does not know a store with this number, and asks other stores whether there is
     /// one.
     NotYetKnown = 3,
-    /// The store was removed after an operator had declared it lost, and regions went on without
+    /// The store was removed after an operator had declared it lost, and regions continued without
     /// it.
     DeclaredLost = 4,
 }

@@ -60,7 +60,7 @@ fn encoded(frame: Frame) -> BytesMut {
     bytes
 }
 
-/// Why a connection to a store could not be opened.
+/// The reason why a connection to a store could not be opened.
 #[derive(Debug)]
 pub enum NotOpened {
     Io(io::Error),
@@ -99,7 +99,7 @@ impl NotOpened {
     }
 }
 
-/// The caller's side of a connection's beginning.
+/// The caller's side of the handshake.
 pub struct Caller {
     identity: Arc<Identity>,
     hello: Hello,

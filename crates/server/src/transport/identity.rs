@@ -10,8 +10,8 @@ use super::frame::Refusal;
 use super::keyring::Keyring;
 use super::keys::SecretKey;
 
-/// Replaces a store's number: for a store that is about to join, and for any store that may answer
-/// it.
+/// A placeholder for a store's number: of a store that is about to join, and of any store that may
+/// answer it.
 pub const NOBODY: StoreId = StoreId::MAX;
 
 /// The means by which this store proves its identity, and checks that of others. The cluster's id

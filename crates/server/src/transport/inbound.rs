@@ -42,10 +42,10 @@ pub trait Inbound: Send + Sync + 'static {
     fn heartbeat(&self, from: StoreId, report: Bytes);
     fn order(&self, from: StoreId, order: Bytes);
     fn announce(&self, from: StoreId, descriptor: Bytes);
-    /// Decides whether to admit a caller with the right layout and a proved key that reached the
-    /// right store, or one that is about to join.
+    /// Decides whether to admit a caller. Either the caller has the right layout and a proved key
+    /// and has reached the right store, or it is about to join.
     fn admit(&self, caller: &Introduced) -> Result<(), Refusal>;
-    /// Returns true if an admitted store is still what it was then.
+    /// Returns true if an admitted store has the same standing as at its admission.
     fn is_welcome(&self, from: &Remote) -> bool;
     /// Answers a request with a status byte and a body. `NOBODY` asks before it joins.
     fn request(self: Arc<Self>, from: Remote, kind: u8, body: Bytes) -> InboundAnswer;
@@ -56,7 +56,7 @@ pub trait Inbound: Send + Sync + 'static {
     /// Returns the maximum bytes of one connection's requests in progress, or of its unprocessed
     /// messages. More input waits in the socket.
     fn bytes_at_once(&self) -> usize;
-    /// Returns the answer that replaces one of `bytes` bytes, which fits into no frame.
+    /// Returns the answer that replaces an answer of `bytes` bytes that fits into no frame.
     fn too_long(&self, bytes: usize) -> (u8, Bytes);
 }
 
@@ -148,7 +148,8 @@ async fn converse(
     // A task of its own encodes the answers. The set ends the task whenever this function returns.
     let mut writing = JoinSet::new();
     writing.spawn(write_answers(writer, answer_queue, inbound.clone()));
-    // Without a way to answer, the connection ends, so that the other side notices and reconnects.
+    // The connection ends if answers can no longer be written, so that the other side notices and
+    // reconnects.
     tokio::select! {
         result = read_frames(&mut reader, bytes, from, inbound, answers) => result,
         ended = writing.join_next() => match ended {
@@ -335,7 +336,8 @@ fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Vec<(RegionId, er
     let decode = |(region, bytes): (RegionId, Bytes)| {
         let mut message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
         for entry in message.mut_entries().iter_mut().filter(|entry| entry.data.len() < frame_bytes / 2) {
-            // Otherwise a kept entry would keep the whole frame in memory.
+            // The data is copied, because a kept entry would otherwise keep the whole frame in
+            // memory.
             entry.data = Bytes::copy_from_slice(&entry.data);
         }
         Ok((region, message))

@@ -1,8 +1,9 @@
 //! The known key of each member.
 //!
 //! The list of stores names it, once the member has reported its key. Until then, while a cluster
-//! of a fixed list begins, the first key with which a member proves its identity counts, on either
-//! side of a connection. It counts while this process lives, or until the list names another.
+//! of a fixed list begins, the first key with which a member proves its identity is valid, on
+//! either side of a connection. It stays valid while this process lives, or until the list names
+//! another key.
 
 use std::collections::BTreeMap;
 

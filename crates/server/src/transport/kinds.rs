@@ -8,14 +8,14 @@ pub const REQUEST_ADMIN: u8 = 2;
 pub const REQUEST_MEMBERS: u8 = 3;
 /// A request to join the cluster.
 pub const REQUEST_JOIN: u8 = 4;
-/// For what an operator's order to recover regions needs of a survivor.
+/// A request to a survivor, for an operator's order to recover regions.
 pub const REQUEST_RECOVER: u8 = 5;
-/// For a store's versions, and to prepare for a version of the cluster.
+/// A request for a store's versions, and to prepare for a version of the cluster.
 pub const REQUEST_VERSIONS: u8 = 6;
 /// A request to join the cluster, with the newest version that the program supports.
 pub const REQUEST_JOIN_AS: u8 = 7;
 
-/// The answer to a process that is not a store and sends another request than to join.
+/// The answer to a process that is not a store and sends a request other than to join.
 pub const JOIN_FIRST: &[u8] = b"join first";
 
 /// The statuses of answers.

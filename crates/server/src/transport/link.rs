@@ -27,7 +27,7 @@ use super::{append, LaneBytes};
 
 const RECONNECT_FIRST: Duration = Duration::from_millis(20);
 const RECONNECT_LAST: Duration = Duration::from_millis(500);
-/// The time in which a connection counts as accepted, so that the next one need not wait.
+/// The time after which a connection counts as accepted, so that the next attempt need not wait.
 const STOOD: Duration = Duration::from_secs(1);
 /// Maximum bytes read from the other end, more than the longest refusal.
 const HEARD_BYTES_MAX: usize = 4096;
@@ -121,8 +121,8 @@ impl Backoff {
         self.0 = (self.0 * 2).min(RECONNECT_LAST);
     }
 
-    /// Resets the pauses after a connection that began at `since` and lasted. One that is refused
-    /// at once may be refused for long.
+    /// Resets the pauses if the connection that began at `since` has lasted. A connection that is
+    /// refused at once may be refused for long.
     pub fn stood(&mut self, since: Instant) {
         if since.elapsed() >= STOOD {
             self.0 = RECONNECT_FIRST;

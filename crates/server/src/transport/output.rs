@@ -1,5 +1,5 @@
 //! Bytes that are about to be written to a socket. Small frames are encoded into a buffer. Very
-//! large parts of a frame are written from where they are, because to copy one would hold up the
+//! large parts of a frame are written from where they are, because copying one would hold up the
 //! other tasks of its thread.
 
 use std::io;
@@ -23,7 +23,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Returns the buffer of what is written last. The caller may only append to it.
+    /// Returns the buffer that is written last. The caller may only append to it.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
@@ -66,7 +66,7 @@ impl Output {
         BytesMut::from(&parts.collect::<Vec<_>>().concat()[..])
     }
 
-    /// Returns whether these bytes are written from where they are.
+    /// Returns true if these bytes are written from where they are.
     #[cfg(test)]
     pub fn shares(&self, bytes: &Bytes) -> bool {
         self.parts.iter().any(|part| part.as_ptr_range() == bytes.as_ptr_range())

@@ -87,7 +87,7 @@ fn put_alone(out: &mut Output, region: RegionId, message: &Message) {
     }
 }
 
-/// Returns what precedes the entry's data in a message, and the data.
+/// Returns the bytes that precede the entry's data in a message, and the data.
 fn encode_entry(mut entry: Entry) -> (Vec<u8>, Bytes) {
     let data = std::mem::take(&mut entry.data);
     let mut inner = encoded(&entry);

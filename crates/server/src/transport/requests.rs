@@ -1,7 +1,8 @@
 //! Requests to another store and their answers, many at a time over one connection.
 //!
-//! A request whose caller has gone is not sent any more, because its late execution would help no
-//! caller. So a caller that gives up before its request was written knows that it was never sent.
+//! A request is not sent after its caller has gone, because its late execution would help no
+//! caller. So a caller that gives up before its request was written knows that the request was
+//! never sent.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -32,7 +33,7 @@ const QUEUED_BYTES_MAX: usize = 64 << 20;
 /// Bytes that are encoded before they are written to the socket.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Why a request has no answer.
+/// The reason why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// The request was never sent, so it may be repeated.
@@ -252,8 +253,7 @@ async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared, refused: impl 
     }
 }
 
-/// Sends one request to the store at `address`, whichever it is. Used by a store that is about to
-/// join.
+/// Sends one request to any store at `address`. Used by a store that is about to join.
 pub async fn ask_once(
     address: SocketAddr,
     identity: Arc<Identity>,

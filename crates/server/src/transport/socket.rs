@@ -16,7 +16,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// answered.
 const PROBE_AFTER: Duration = Duration::from_secs(1);
 
-/// Sets the options of a connection, whichever side opened it.
+/// Sets the options of a connection that either side has opened.
 pub fn prepare(stream: &impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_nodelay(true)?;

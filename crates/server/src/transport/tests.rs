@@ -252,7 +252,7 @@ async fn a_lane_whose_remote_store_closes_is_down_until_it_is_back() {
 }
 
 /// A store that has lost its power sends nothing, not even an end of the connection. This listener
-/// behaves alike: it never accepts data, so the kernel must give up.
+/// behaves in the same way: it never accepts data, so the kernel must give up.
 #[tokio::test]
 async fn a_lane_whose_remote_store_falls_silent_is_down() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -9,11 +9,11 @@ use super::Invariant;
 use crate::clock::{MILLISECOND, SECOND};
 use crate::observation::Observation;
 
-/// Time after which a write counts as one that does not return.
+/// Time after which a log write counts as hanging.
 const HANGS: u64 = 2 * SECOND;
-/// Time in which a transfer, or stepping down once that has failed, ends the lead.
+/// Time within which the lead must end, by a transfer or by stepping down after a failed transfer.
 const LEADS_ON: u64 = 4 * SECOND;
-/// Time between two looks from which on the process counts as having stood still.
+/// Minimum time between two looks after which the process counts as having been paused.
 const STOOD_STILL: u64 = SECOND + 500 * MILLISECOND;
 
 #[derive(Default)]

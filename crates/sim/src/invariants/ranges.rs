@@ -1,7 +1,7 @@
 //! By the newest epochs that any store has applied, every slot has exactly one region.
 //!
-//! A region that another region has absorbed no longer exists, however late a store learns of it
-//! and whatever the other region has become since.
+//! A region that another region has absorbed no longer exists, even if a store learns of the merge
+//! late or the other region has changed since.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -18,8 +18,8 @@ const PERIOD: u64 = 8;
 
 impl World {
     /// Orders the checks that are due at `id`, in half of the seeds. An order is a log entry, and a
-    /// voter that misses it cannot win an election: with checks everywhere, clusters whose logs
-    /// stand still would not be tried.
+    /// voter that misses it cannot win an election. Checks in all seeds would leave clusters with
+    /// idle logs untested.
     pub(super) fn order_checks(&mut self, id: StoreId) {
         if self.seed % 2 == 1 {
             return;

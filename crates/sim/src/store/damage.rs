@@ -1,8 +1,8 @@
 //! Damage in place of the stores' logs.
 //!
 //! In a sixth of the seeds, sections of the logs are damaged now and then: at a start, and while a
-//! store runs. The region's other voters must still be able to elect a leader without the store,
-//! for otherwise the region waits for an operator. As long as damaged peers take no part, no entry
+//! store runs. The region's other voters must still be able to elect a leader without the store.
+//! Otherwise the region would wait for an operator. As long as damaged peers take no part, no entry
 //! is lost.
 
 use node::unsynced::Damaged;
@@ -16,8 +16,8 @@ use crate::run::newest;
 use crate::store::Store;
 use crate::world::{Event, Work, World};
 
-/// When logs are damaged, and its own source of randomness: the world's generator is not drawn
-/// from, so that seeds without damage run as before.
+/// The probabilities of damage to logs, and a separate source of randomness. The world's generator
+/// is not used, so that seeds without damage run as before.
 #[derive(Clone, Debug)]
 pub struct Damaging {
     rng: Rng,
@@ -67,8 +67,8 @@ impl World {
         }
     }
 
-    /// Returns whether a region waits for an operator, who may restart stores, or for the
-    /// replacement of a peer whose log was damaged: until then a region may serve nobody.
+    /// Returns true if a region waits for an operator, who may restart stores, or for the
+    /// replacement of a peer whose log was damaged. Until then the region may serve no client.
     pub(crate) fn awaits_repair(&self) -> bool {
         let is_down = |store: &Store| store.process.is_none() && !store.is_lost && !store.is_removed;
         let is_unclean = |region: &RegionDescriptor| region.voters().any(|id| self.is_unclean(region, id));
@@ -99,7 +99,7 @@ impl World {
         disk.wound(region, wound);
     }
 
-    /// Heeds damaged entries that a running store found.
+    /// Handles damaged entries that a running store found.
     pub(super) fn found_damage(
         &mut self,
         id: StoreId,

@@ -17,7 +17,8 @@ const TIMES: HangTimes = HangTimes {
     look_nanos_max: 800 * MILLISECOND,
 };
 
-/// Bytes of log entries that may wait for a log that hangs, above those that wait for a slow one.
+/// Maximum bytes of log entries that may wait for a hanging log, in addition to the bytes that may
+/// wait for a slow log.
 pub(super) const HUNG_LOG_BYTES: u64 = 1024;
 
 /// Time after which a transfer that was not taken up has failed.
@@ -61,7 +62,7 @@ impl World {
         process.device.log_began = Some(began);
     }
 
-    /// Looks whether the device hangs. While it hangs, moves the store's leads to other stores.
+    /// Checks whether the device hangs. While it hangs, moves the store's leads to other stores.
     pub(super) fn look_at_device(&mut self, id: StoreId) {
         let boot = self.boot(id);
         let Some(process) = self.process(id) else { return };
@@ -106,13 +107,13 @@ impl super::Process {
         led.map(of).collect()
     }
 
-    /// Returns true if the store said lately that its peer of the region is quarantined.
+    /// Returns true if the store has recently reported its peer of the region as quarantined.
     fn says_quarantined(&self, region: RegionId, store: StoreId) -> bool {
         self.ledger.quarantined(region).any(|(of, _)| of == store)
     }
 
-    /// Returns the led regions that have a majority of voters on other stores that take leads, one
-    /// of which can lead.
+    /// Returns the led regions with a majority of voters on other stores that take leads. At least
+    /// one of these voters can lead.
     fn movable(&self, id: StoreId, boot: BootNanos) -> Vec<RegionId> {
         let statuses = self.shard.regions().filter_map(|region| self.shard.status(region, boot));
         let led = statuses.filter(|status| status.role == Role::Leader && !status.descriptor.is_joint());

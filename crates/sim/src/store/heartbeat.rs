@@ -21,7 +21,7 @@ use crate::world::{Asked, Packet, Work, World};
 const PERIOD: u64 = 400 * MILLISECOND;
 /// Time in nanoseconds after which a silent store may have left its regions without a leader.
 const QUIET: u64 = 1500 * MILLISECOND;
-/// Interval, in heartbeats, between two that report everything.
+/// Interval between two full reports, in heartbeats.
 const FULL: u64 = 8;
 const POLICIES: [Policy; 4] = [Policy::Even, Policy::LeaderOnly, Policy::Alor, Policy::Adaptive];
 

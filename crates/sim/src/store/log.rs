@@ -9,7 +9,7 @@ use crate::clock::MILLISECOND;
 use crate::observation::Observation;
 use crate::world::{Work, World};
 
-/// How often a write that hangs is asked whether it does still.
+/// Interval at which a hanging write is checked again.
 const HANG_LOOK: u64 = 200 * MILLISECOND;
 
 pub(super) enum ToLog {
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// The write at the head of the queue is done, and synced if it must be.
+    /// Completes the write at the head of the queue, and its sync if it must be synced.
     pub(super) fn logged(&mut self, id: StoreId) {
         if let Some(left) = self.stores[&id].hung_until.checked_sub(self.now).filter(|&left| left > 0) {
             return self.schedule_work(id, left.min(HANG_LOOK), Work::Logged);

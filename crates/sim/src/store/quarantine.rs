@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// A region has merged away, and a quarantined peer of it holds up its heir's peer on the same
+    /// Handles a merged region of which a quarantined peer holds up its heir's peer on the same
     /// store.
     fn attend_merged(&mut self, region: RegionId, heir: &RegionDescriptor) {
         for id in heir.peers.iter().map(|peer| peer.store) {
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Returns whether a peer of a running store is quarantined.
+    /// Returns true if a peer of a running store is quarantined.
     pub(crate) fn has_quarantined(&self) -> bool {
         let processes = self.stores.values().filter_map(|store| store.process.as_ref());
         processes.flat_map(|process| process.regions.values()).any(|shared| shared.quarantine.is_some())
@@ -218,16 +218,16 @@ impl World {
         }
         let is_at = |(_, standing): &(StoreId, Standing)| match standing {
             Standing::Held(held) => (held.index, held.cause) == (quarantine.index, Cause::Entry),
-            // It takes a snapshot of the rows before the entry, and comes to the entry.
+            // The peer takes a snapshot of the rows before the entry and will reach the entry.
             Standing::NoRows | Standing::Away | Standing::Applied(_) => false,
         };
         // A store that is lost for good does not come back with the entry executed. An unclean peer
-        // takes no part, and answers nobody.
+        // takes no part and sends no answers.
         let is_lost = |id: &StoreId| {
             self.stores.get(id).is_none_or(|store| store.is_lost) || self.is_unclean(descriptor, *id)
         };
-        // Different entries failed on different stores, or the only voter's did: no voter is left
-        // to lead a change.
+        // If different entries failed on different stores, or the entry of the only voter failed,
+        // no voter is left to lead a change.
         let voters: Vec<StoreId> = descriptor.voters().collect();
         let is_well = |(id, standing): &(StoreId, Standing)| {
             !is_lost(id) && voters.contains(id) && !matches!(standing, Standing::Held(_) | Standing::NoRows)
@@ -258,8 +258,8 @@ impl World {
             }
             return;
         }
-        // Another peer has gone on with the entry, or knows better about the rows: this one is made
-        // anew.
+        // Another peer has passed the entry, or has better knowledge of the rows, so this peer is
+        // replaced by a new one.
         let has_passed = |standing: &Standing, index: LogIndex| match standing {
             Standing::Held(other) => other.index > index,
             Standing::Applied(applied) => *applied >= index,
@@ -270,9 +270,9 @@ impl World {
                 || standing.iter().any(|(other, standing)| other != id && has_passed(standing, held.index))
         });
         if let Some((from, _)) = behind.cloned() {
-            // The region may need the log of a quarantined peer that a committed change of peers,
-            // which it does not apply, keeps from leading. Or too many other voters are lost for
-            // the peer to be removed. Then nothing but a retry helps.
+            // A committed change of peers that a quarantined peer does not apply may keep it from
+            // leading, although the region needs its log. Or too many other voters are lost for the
+            // peer to be removed. In both cases only a retry helps.
             let is_led = self.stores.values().any(|store| store.led().contains(&region));
             if !self.is_calm && self.rng.chance(if is_led { 5 } else { 20 }) {
                 return if is_upgraded { self.retry_all(region, &held) } else { self.upgrade() };
@@ -291,8 +291,8 @@ impl World {
     }
 
     /// Returns true if a change of peers lies behind the entry. If the leader is lost before an
-    /// order to skip the entry is committed, nobody can be elected: a change that is committed and
-    /// not applied forbids that.
+    /// order to skip the entry is committed, no peer can be elected, because a change that is
+    /// committed and not applied forbids elections.
     fn has_change_behind(&self, region: RegionId, index: LogIndex) -> bool {
         let has_change = |store: &super::Store| {
             store.durable.disk.with(region, |log| {
@@ -328,7 +328,7 @@ impl World {
         self.submit(leader, region, Proposal::Order(Order::Skip(index)), Asker::Meta);
     }
 
-    /// Gives every store a program that executes the entry. A quarantine outlasts that.
+    /// Gives every store a program that executes the entry. A quarantine outlasts the upgrade.
     fn upgrade(&mut self) {
         let ids: Vec<StoreId> = self.stores.keys().copied().collect();
         for (at, id) in ids.into_iter().enumerate() {

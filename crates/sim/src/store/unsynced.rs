@@ -25,7 +25,7 @@ pub enum Fsync {
     Never,
 }
 
-/// How the stores of a seed sync.
+/// The sync modes of the stores of a seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Syncing {
     has_unsynced: bool,

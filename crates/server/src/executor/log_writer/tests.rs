@@ -96,7 +96,7 @@ impl Running {
         }
     }
 
-    /// Stops as a store does. Returns what the device was asked to do.
+    /// Stops as a store does. Returns the operations that the device was asked to do.
     fn stop(self) -> Vec<Done> {
         self.end().0
     }

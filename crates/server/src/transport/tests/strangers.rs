@@ -1,4 +1,4 @@
-//! Attacks by someone who knows everything that stores send each other except their secrets.
+//! Attacks by a stranger that knows everything that stores send each other, but not their secrets.
 
 use super::*;
 use crate::transport::frame::{Challenge, Hello, Proof};
