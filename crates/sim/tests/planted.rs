@@ -14,7 +14,7 @@ const SEEDS: u64 = 3000;
 /// Bugs that take many seeds, and a seed before one that shows them at present, where the search
 /// begins.
 const RARE: [(&str, u64); 3] =
-    [("NoStickinessAfterRestart", 1100), ("SealIgnored", 700), ("MergeNotAwaited", 500)];
+    [("NoStickinessAfterRestart", 5800), ("SealIgnored", 700), ("MergeNotAwaited", 500)];
 
 /// Returns the seeds in which a bug is looked for. `STEELYARD_FROM` replaces the first one.
 fn seeds_of(bug: Bug) -> impl Iterator<Item = u64> {
