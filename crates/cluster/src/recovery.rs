@@ -238,11 +238,10 @@ impl RegionPlan {
         let leads = reports.get(&(self.region, self.keeper)).is_some_and(|report| {
             report.leads && report.descriptor.recoveries.iter().any(|recovery| recovery.order == order)
         });
-        let has_merged = || {
-            let kept = reports.iter().filter(|((_, store), _)| *store == self.keeper);
-            kept.into_iter().any(|(_, report)| report.descriptor.absorbed.contains(&self.region))
+        let took_over = |(&(_, store), report): (&(RegionId, StoreId), &&PeerReport)| {
+            store == self.keeper && report.descriptor.absorbed.contains(&self.region)
         };
-        leads || has_merged()
+        leads || reports.iter().any(took_over)
     }
 }
 

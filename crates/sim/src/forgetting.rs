@@ -4,8 +4,8 @@
 //! An unclean peer does no harm unless three things meet: it made the majority for an entry, the
 //! other voters never had that entry, and they elect a leader without the old one. Faults at random
 //! seldom bring them together. Here a leader reaches only one of its followers for a while; then
-//! that follower's machine crashes, and the leader is silent in the region until the others could
-//! have elected another one. It happens in seeds with stores that acknowledge before they sync.
+//! that follower's machine crashes, and no store hears the leader until the others could have
+//! elected another one. It happens in seeds with stores that acknowledge before they sync.
 //!
 //! This fault is drawn separately from the other faults, so that seeds without it run as before.
 
