@@ -182,6 +182,7 @@ impl Scene<'_> {
             // The unclean peer is replaced first, and that waits for this operator's end.
             return match self.flight.phase {
                 Phase::Going if is_repairable => Next::Fail(Outcome::Aborted),
+                Phase::Undoing { because } if is_repairable => Next::Done(because),
                 _ => Next::Wait,
             };
         }
