@@ -14,8 +14,9 @@
 //!
 //! A search is also long if many writes wait for the same store. If no value is written twice, a
 //! write is tried only after all reads that saw the value it overwrites. A read is linearized as
-//! soon as possible. Registers are judged without a search (`register`).
+//! soon as possible. Registers and journals are judged without a search (`register`, `journal`).
 
+mod journal;
 mod register;
 mod seen;
 
@@ -146,7 +147,8 @@ pub fn check_within(history: &History, steps_max: u64) -> Verdict {
 }
 
 fn judge(operations: &[Operation], steps_max: u64) -> Verdict {
-    let is_linearizable = register::is_linearizable(operations);
+    let is_linearizable =
+        register::is_linearizable(operations).or_else(|| journal::is_linearizable(operations));
     if is_linearizable == Some(true) {
         return Verdict::Linearizable;
     }

@@ -89,9 +89,9 @@ impl World {
                 }
                 continue;
             }
-            for region in &planned.regions {
-                let (store, step) = region.recover(ORDER + round, 1);
-                self.take_step(store, &step);
+            let steps = planned.regions.iter().map(|region| region.recover(ORDER + round, 1));
+            if !steps.fold(true, |is_taken, (store, step)| self.insist(store, &step) && is_taken) {
+                continue;
             }
             if !self.await_all(&planned, |plan, surveys| plan.is_done(surveys, ORDER + round)) {
                 self.violate("recovery", "a keeper does not lead what it recovered".into());
@@ -148,15 +148,32 @@ impl World {
         surveys
     }
 
-    fn take_step(&mut self, store: StoreId, step: &RecoveryStep) {
+    /// Repeats a step until the store takes it, as an operator does whose store's device hangs.
+    /// Returns false if it is refused all the time.
+    fn insist(&mut self, store: StoreId, step: &RecoveryStep) -> bool {
+        let deadline = self.now + PATIENCE;
+        while !self.take_step(store, step) {
+            if self.now >= deadline || self.is_over() {
+                return false;
+            }
+            self.run_until(self.now + LOOK);
+        }
+        true
+    }
+
+    /// Returns false if the store refuses the step.
+    fn take_step(&mut self, store: StoreId, step: &RecoveryStep) -> bool {
         let boot = self.boot(store);
+        let mut is_taken = false;
         if let Some(process) = self.process(store) {
-            if let Err(refusal) = process.shard.recovery(step, boot) {
-                self.say(&format!("store {store} refuses {step:?}: {refusal}"));
+            match process.shard.recovery(step, boot) {
+                Ok(_) => is_taken = true,
+                Err(refusal) => self.say(&format!("store {store} refuses {step:?}: {refusal}")),
             }
         }
         // The next turn hands out the messages and writes that the step causes.
         self.input(store, RaftInput::Tick);
+        is_taken
     }
 
     fn await_all(

@@ -385,6 +385,80 @@ fn registers_are_judged_as_by_trying_all_orders() {
     assert!(good > 5_000 && bad > 5_000, "{good} good, {bad} bad");
 }
 
+/// Makes a history of one journal. Moments often touch, lengths of texts differ, and answers may be
+/// wrong.
+fn journal(seed: u64, count: usize) -> History {
+    let mut chance = Chance::new(seed);
+    let texts: Vec<String> = (0..count).map(|n| format!("{};", "x".repeat(n % 2) + &n.to_string())).collect();
+    let mut order = texts.clone();
+    for n in (1..count).rev() {
+        order.swap(n, chance.below(n as u64 + 1) as usize);
+    }
+    order.truncate(count.div_ceil(2));
+    let length = |n: usize| order[..n].iter().map(|text| text.len() as u64).sum::<u64>();
+    let operation = |client: usize| {
+        let placed = order.iter().position(|text| *text == texts[client]);
+        let is_append = placed.is_some() || chance.below(3) == 0;
+        // Most operations happen about where the order has them.
+        let place = placed.map_or(chance.below(order.len() as u64 + 1) as usize, |at| at + 1);
+        let call = match is_append {
+            true => append(&texts[client], length(place) + u64::from(chance.below(20) == 0)),
+            false => {
+                let mut seen = order[..place].concat();
+                match chance.below(30) {
+                    0 => drop(seen.pop()),
+                    1 => seen.push_str("9;"),
+                    _ => {}
+                }
+                read(&seen)
+            }
+        };
+        let (call, answer) = if is_append && chance.below(4) == 0 { open(call) } else { call };
+        let began = (3 * place as u64).saturating_sub(chance.below(6));
+        let ended = 3 * place as u64 + chance.below(5);
+        Operation { client: client as u32, call, began, ended: answer.map(|answer| (ended, answer)) }
+    };
+    (0..count).map(operation).collect()
+}
+
+#[test]
+fn journals_are_judged_as_by_trying_all_orders() {
+    let (mut good, mut bad, mut searched) = (0, 0, 0);
+    for seed in 0..60_000 {
+        let history = journal(seed, 1 + seed as usize % 7);
+        let expected = by_all_orders(&history);
+        let known = seen::that_matter(&history);
+        let known: Vec<Operation> = known.iter().map(|&index| history[index].clone()).collect();
+        match super::journal::is_linearizable(&known) {
+            Some(verdict) => assert_eq!(verdict, expected, "{seed}: {history:?}"),
+            None => searched += 1,
+        }
+        assert_eq!(check(&history) == Verdict::Linearizable, expected, "{seed}: {history:?}");
+        if history.len() > 3 {
+            *if expected { &mut good } else { &mut bad } += 1;
+        }
+    }
+    assert!(good > 5_000 && bad > 5_000, "{good} good, {bad} bad");
+    assert!((10_000..40_000).contains(&searched), "{searched} were left to the search");
+}
+
+#[test]
+fn a_journal_whose_clients_all_waited_is_judged_without_a_search() {
+    // Forty appends of equal length wait for one store, half of them without an answer.
+    let texts: Vec<String> = (10..50).map(|n| format!("{n};")).collect();
+    let waited = |n: usize| match n % 2 {
+        0 => (n as u64, 1000, append(&texts[n], 3 * (40 - n as u64))),
+        _ => (n as u64, 0, open(append(&texts[n], 0))),
+    };
+    let mut rows: Vec<Row> = (0..40).map(waited).collect();
+    let all: String = texts.iter().rev().map(String::as_str).collect();
+    rows.push((2000, 2001, read(&all)));
+    assert_eq!(check_within(&history(rows.clone()), 0), Verdict::Linearizable);
+    // The last text was read before its append began.
+    rows.push((3, 5, read(&all)));
+    assert!(matches!(check_within(&history(rows), 100_000), Verdict::Violation(_)));
+}
+
 /// Writes histories for another checker, which must agree on linearizable and other ones alike: see
 /// `tests/porcupine`.
 #[test]
