@@ -23,6 +23,8 @@ const PAST_PERCENT: u64 = 30;
 const ABSENT_PERCENT: u64 = 60;
 /// The first number of the regions that merged away before the simulation begins.
 const PAST_REGIONS: RegionId = 1 << 32;
+/// Bytes by which such lists enlarge an entry of the meta region, at most.
+pub(crate) const PAST_ENTRY_BYTES: u64 = 4096;
 /// The minimum of the mean pause between other faults in seeds with absences.
 const UNDISTURBED: u64 = 4 * SECOND;
 
@@ -38,6 +40,11 @@ const ASK: u64 = 150 * MILLISECOND;
 pub(crate) struct Absence {
     pub store: StoreId,
     until: u64,
+}
+
+/// Returns true if the regions of the seed have a past.
+pub(crate) fn has_past(seed: u64) -> bool {
+    Rng::new(seed ^ PAST).chance(PAST_PERCENT)
 }
 
 /// Gives the regions of some seeds a past: their descriptors have room for a merge or two before

@@ -269,17 +269,26 @@ impl World {
             held.cause == Cause::Rows
                 || standing.iter().any(|(other, standing)| other != id && has_passed(standing, held.index))
         });
-        if let Some((from, _)) = behind.cloned() {
-            // A committed change of peers that a quarantined peer does not apply may keep it from
-            // leading, although the region needs its log. Or too many other voters are lost for the
-            // peer to be removed. In both cases only a retry helps.
-            let is_led = self.stores.values().any(|store| store.led().contains(&region));
-            if !self.is_calm && self.rng.chance(if is_led { 5 } else { 20 }) {
-                return if is_upgraded { self.retry_all(region, &held) } else { self.upgrade() };
+        // A committed change of peers that a quarantined peer does not apply may keep it from
+        // leading, although the region needs its log. Or too many other voters are lost for the
+        // peer to be removed. In both cases only a retry helps.
+        let is_led = self.stores.values().any(|store| store.led().contains(&region));
+        let Some((from, _)) = behind.cloned() else {
+            let is_stuck = !is_led && self.has_change_behind(region, quarantine.index);
+            if is_stuck && may_retry && self.rng.chance(20) {
+                if is_upgraded {
+                    self.retry_all(region, &held)
+                } else {
+                    self.upgrade()
+                }
             }
-            self.tell(from, Input::Admit { region });
-            self.refill(descriptor, from);
+            return;
+        };
+        if !self.is_calm && self.rng.chance(if is_led { 5 } else { 20 }) {
+            return if is_upgraded { self.retry_all(region, &held) } else { self.upgrade() };
         }
+        self.tell(from, Input::Admit { region });
+        self.refill(descriptor, from);
     }
 
     fn retry_all(&mut self, region: RegionId, held: &[(StoreId, Quarantine)]) {

@@ -8,6 +8,7 @@ use types::{RegionId, StoreId};
 use super::hang::HUNG_LOG_BYTES;
 use super::log::ToLog;
 use super::{Asker, PartId, ToShard, ENTRIES_HELD_MAX};
+use crate::absence::{has_past, PAST_ENTRY_BYTES};
 use crate::client::PATIENCE;
 use crate::clock::MILLISECOND;
 use crate::observation::{EntryId, Item, Observation};
@@ -136,7 +137,7 @@ impl World {
     }
 
     fn look_at_memory(&mut self, id: StoreId) {
-        let boot = self.boot(id);
+        let (boot, has_past) = (self.boot(id), has_past(self.seed));
         let Some(process) = self.process(id) else { return };
         let withheld = process.shard.withheld_bytes() > 0;
         let refused = process.memory.refused()
@@ -144,7 +145,9 @@ impl World {
         let held = process.memory.held();
         // Until a hang is noticed, a leader adds proposals of clients to what waits for the log.
         let hung = if process.device.waits_long(boot) { HUNG_LOG_BYTES } else { 0 };
-        let most = ENTRIES_HELD_MAX + hung;
+        // The last entry of a log stays while the next one arrives, however large they are.
+        let past = if has_past { 2 * PAST_ENTRY_BYTES } else { 0 };
+        let most = ENTRIES_HELD_MAX + hung + past;
         self.tally.withheld += u64::from(withheld);
         self.tally.appends_refused += refused;
         if held > most {
