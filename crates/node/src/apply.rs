@@ -368,7 +368,12 @@ impl Execution {
         })?;
         let next = state.applied_index + 1;
         let is_next = |(apply, index): (&ToApply<C>, LogIndex)| apply.entry.index == index;
-        assert!(entries.iter().zip(next..).all(is_next), "entries of region {region} apply in order");
+        assert!(
+            entries.iter().zip(next..).all(is_next),
+            "entries of region {region} apply in order: {:?} after {}",
+            entries.iter().map(|apply| apply.entry.index).collect::<Vec<_>>(),
+            state.applied_index
+        );
         let executed = catch_unwind(AssertUnwindSafe(|| {
             self.execute_region(region, entries, (rows, state.clone()), meta, watch, &progress)
         }));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use raft::eraftpb::{Message, MessageType};
-use types::{BootNanos, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId};
+use types::{BootNanos, LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId};
 
 use crate::action::{Action, DropReason, Fatal, Input, LogBatch, PeerSeed, Refusal, RegionStatus, Unclean};
 use crate::config::Config;
@@ -67,6 +67,9 @@ pub struct Worker<L: LogStore> {
     peers: BTreeMap<RegionId, Peer<L>>,
     /// Peers that can be opened only after their parent has applied the split again.
     waiting: BTreeMap<RegionId, PeerSeed>,
+    /// The quarantines of waiting peers: the first entry that is not applied, and whether the peer
+    /// may lead.
+    waiting_quarantined: BTreeMap<RegionId, (LogIndex, bool)>,
     /// Regions whose peers were unclean when this store started or became so later. The peers say
     /// whether they still are.
     unclean: BTreeSet<RegionId>,
@@ -185,6 +188,7 @@ impl<L: LogStore> Worker<L> {
             logger,
             peers,
             waiting,
+            waiting_quarantined: BTreeMap::new(),
             unclean,
             tombstones,
             destroying: BTreeMap::new(),
@@ -268,12 +272,18 @@ impl<L: LogStore> Worker<L> {
                 });
             }
             Input::Quarantine { region, index, may_lead } => {
+                if self.waiting.contains_key(&region) {
+                    self.waiting_quarantined.insert(region, (index, may_lead));
+                }
                 self.with_peer(region, |peer, config, out| {
                     peer.confine(config, (index, may_lead), now, out);
                     Ok(())
                 });
             }
-            Input::Release { region } => self.with_peer(region, |peer, _, out| peer.set_free(out)),
+            Input::Release { region } => {
+                self.waiting_quarantined.remove(&region);
+                self.with_peer(region, |peer, _, out| peer.set_free(out));
+            }
             Input::AdmitSnapshot { region } => self.with_peer(region, |peer, _, _| {
                 peer.admit_snapshot();
                 Ok(())
@@ -717,6 +727,7 @@ impl<L: LogStore> Worker<L> {
     ) -> Result<(), Fatal> {
         let region = descriptor.id;
         let waited = self.waiting.remove(&region);
+        let quarantined = self.waiting_quarantined.remove(&region);
         let is_known = self.peers.get(&region).is_some_and(|peer| !peer.is_blank());
         let id = descriptor.peer_on(self.config.store).map(|peer| peer.id);
         if is_known {
@@ -742,6 +753,9 @@ impl<L: LogStore> Worker<L> {
             }
         };
         peer.yields = self.yields();
+        if let Some(confinement) = quarantined {
+            peer.confine(&self.config, confinement, now, &mut self.outbox);
+        }
         if led {
             peer.campaign(&self.config, now, &mut self.outbox);
         } else {

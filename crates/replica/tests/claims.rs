@@ -12,7 +12,7 @@ use steelyard_replica::{
     Action, DropReason, Fatal, HardState, Input, LogBatch, LogError, LogStore, PeerSeed, RecoveryRefusal,
     Refusal, RegionWrite, Role, Unclean, Worker,
 };
-use types::{BootNanos, PeerChange, PeerRole, RegionChange, StoreId};
+use types::{BootNanos, PeerChange, PeerRole, RegionChange, RegionId, StoreId};
 
 const REGION: u64 = 1;
 const TICK: u64 = 100 * MILLISECOND;

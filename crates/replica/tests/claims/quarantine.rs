@@ -69,6 +69,51 @@ fn a_quarantined_peer_executes_what_lies_before_the_entry_as_after_a_restart() {
 }
 
 #[test]
+fn a_peer_that_waits_for_its_split_is_quarantined_once_it_is_made() {
+    const CHILD: RegionId = REGION + 1;
+    let mut alone = Trio::new(1);
+    let status = |alone: &Trio, region| alone.nodes[0].worker.status(region, alone.now);
+    let tick_until_led = |alone: &mut Trio, region| {
+        while status(alone, region).is_none_or(|status| status.role != Role::Leader) {
+            alone.tick(0, 1);
+        }
+    };
+    tick_until_led(&mut alone, REGION);
+    let before = status(&alone, REGION).unwrap();
+    let change = RegionChange::Split { at: 8192, new_region: CHILD };
+    alone.step(0, Input::ChangeRegion { region: REGION, token: 1, expect: before.descriptor.epoch, change });
+    tick_until_led(&mut alone, CHILD);
+    let child = status(&alone, CHILD).unwrap();
+    let held = child.last + 1;
+    for (token, payload) in [(2, "fails"), (3, "later")] {
+        let payload = Bytes::from_static(payload.as_bytes());
+        alone.step(0, Input::Propose { region: CHILD, token, payload });
+    }
+    assert_eq!(status(&alone, CHILD).unwrap().commit, held + 1);
+    // The store starts again without the rows of the split.
+    let mut seeds = seed(1);
+    let (descriptor, parent) = (child.descriptor, Some((REGION, before.last + 1)));
+    seeds.push(PeerSeed { descriptor, applied: None, parent, unclean: Unclean::No });
+    let disk = alone.nodes[0].disk.clone();
+    alone.nodes[0].worker = Worker::new(config(0, 5), disk, seeds, BTreeMap::new(), alone.now).unwrap();
+    alone.nodes[0].seen.clear();
+    alone.step(0, Input::Quarantine { region: CHILD, index: held, may_lead: true });
+    assert!(status(&alone, CHILD).is_none(), "it waits");
+    tick_until_led(&mut alone, CHILD);
+    assert!(status(&alone, CHILD).unwrap().is_quarantined);
+    let executed = |alone: &Trio| {
+        let last = |action: &Action| match action {
+            Action::Apply { region: CHILD, entries } => entries.last().map(|entry| entry.index),
+            _ => None,
+        };
+        alone.nodes[0].seen.iter().filter_map(last).max()
+    };
+    assert_eq!(executed(&alone), Some(held - 1));
+    alone.step(0, Input::Release { region: CHILD });
+    assert!(executed(&alone) > Some(held), "{:?} of {held}", executed(&alone));
+}
+
+#[test]
 fn where_every_voter_is_quarantined_one_leads_for_orders_and_for_nothing_else() {
     let mut trio = Trio::led();
     let held = trio.last_and_term(0).0 + 1;
