@@ -21,7 +21,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use resp::Reply;
 use storage::{StorageError, Txn};
 use types::{
-    mix, slot_of_key, Slot, SlotRange, UnixMillis, Version, NEWEST_VERSION, OLDEST_VERSION, SLOT_COUNT,
+    copy_in_pieces, mix, slot_of_key, Slot, SlotRange, UnixMillis, Version, NEWEST_VERSION, OLDEST_VERSION,
+    SLOT_COUNT,
 };
 
 use crate::exec::{execute, outcome, Exec, Limits, Mode, Outcome};
@@ -38,9 +39,6 @@ const ITEM_COMMAND: u8 = 0;
 const ITEM_EXPIRE_DUE: u8 = 1;
 const ITEM_SWEEP: u8 = 2;
 const FLAG_RESP3: u8 = 1;
-
-/// Maximum bytes that [`Builder::push_in_pieces`] copies at a time.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// Returns the bytes that a client's command takes in an entry.
 fn item_bytes(args: &[Bytes]) -> usize {
@@ -98,12 +96,7 @@ impl Builder {
         self.begin_command(db, resp3, args);
         for arg in args {
             self.begin_argument(arg);
-            for piece in arg.chunks(PIECE_BYTES) {
-                self.buffer.put_slice(piece);
-                if piece.len() == PIECE_BYTES {
-                    pause().await;
-                }
-            }
+            copy_in_pieces(arg, &mut self.buffer, &mut pause).await;
         }
     }
 

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use command::{CommandSpec, Handler};
 use resp::{Decoder, Limits, Protocol, Reply};
+use types::{Output, PIECE_BYTES};
 
 use crate::answer::Answer;
 use crate::item::{Item, ItemSlot};
@@ -33,7 +34,6 @@ use crate::planted::{self, Bug};
 
 use gather::Group;
 pub use gather::Kind;
-use output::Output;
 
 /// Maximum number of commands taken from the input before the earlier ones are answered.
 const BATCH_COMMANDS_MAX: usize = 512;
@@ -53,8 +53,6 @@ const REPLY_BYTES_MAX: usize = 4 << 20;
 const REPLY_FRAME_BYTES: usize = 16;
 /// Maximum capacity reserved for output at once, in bytes.
 const RESERVED_BYTES_MAX: usize = 64 << 10;
-/// Maximum bytes of input that are copied at once when its buffer must grow.
-const COPIED_INPUT_BYTES_MAX: usize = 1 << 20;
 /// Number of commands for which an idle session keeps capacity.
 const IDLE_ROOM: usize = 16;
 
@@ -230,7 +228,7 @@ impl<R: Clone + PartialEq> Session<R> {
     /// Returns the memory that the input takes while `bytes` more are received.
     pub fn input_bytes_with(&self, bytes: usize) -> usize {
         let (length, capacity) = (self.input.len(), self.input.capacity());
-        match length < COPIED_INPUT_BYTES_MAX {
+        match length < PIECE_BYTES {
             // A buffer that must grow doubles.
             true if capacity - length < bytes => 2 * capacity.max(bytes),
             false if capacity - length < 2 * bytes => capacity + self.larger_capacity(bytes),
@@ -244,13 +242,13 @@ impl<R: Clone + PartialEq> Session<R> {
     pub fn make_room(&mut self, bytes: usize) -> bool {
         let (length, capacity) = (self.input.len(), self.input.capacity());
         // With twice the room, the decoder need not enlarge the buffer either.
-        if capacity - length >= 2 * bytes || length < COPIED_INPUT_BYTES_MAX {
+        if capacity - length >= 2 * bytes || length < PIECE_BYTES {
             return true;
         }
         let larger_capacity = self.larger_capacity(bytes);
         let larger = self.larger_input.get_or_insert_with(|| BytesMut::with_capacity(larger_capacity));
         let copied = larger.len();
-        larger.extend_from_slice(&self.input[copied..length.min(copied + COPIED_INPUT_BYTES_MAX)]);
+        larger.extend_from_slice(&self.input[copied..length.min(copied + PIECE_BYTES)]);
         if larger.len() < length {
             return false;
         }
@@ -285,6 +283,9 @@ impl<R: Clone + PartialEq> Session<R> {
     /// holds no memory.
     pub fn written(&mut self, bytes: usize) {
         self.output.advance(bytes);
+        if self.output.is_empty() {
+            self.output = Output::default();
+        }
     }
 
     /// Returns the memory that requests and encoded replies take, in bytes.
@@ -455,7 +456,10 @@ impl<R: Clone + PartialEq> Session<R> {
         if self.output.is_empty() {
             let known = self.due.iter().map_while(|due| due.answer.as_ref());
             let bytes: usize = known.map(|answer| answer.bytes() + REPLY_FRAME_BYTES).sum();
-            self.output.reserve_first(bytes.min(RESERVED_BYTES_MAX));
+            let buffer = self.output.buffer();
+            if buffer.capacity() == 0 {
+                buffer.reserve(bytes.min(RESERVED_BYTES_MAX));
+            }
         }
         if planted::is(Bug::RepliesTurned) && self.due.iter().all(|due| due.answer.is_some()) {
             self.due.make_contiguous().reverse();
@@ -463,7 +467,7 @@ impl<R: Clone + PartialEq> Session<R> {
         while self.due.front().is_some_and(|due| due.answer.is_some()) && !self.is_output_full() {
             let Some(Due { protocol, answer: Some(answer) }) = self.due.pop_front() else { return };
             let before = self.output.len();
-            self.output.put(&answer, protocol);
+            output::put(&mut self.output, &answer, protocol);
             self.given += 1;
             self.replied.count += 1;
             self.replied.bytes += self.output.len() - before;

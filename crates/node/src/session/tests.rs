@@ -396,10 +396,7 @@ fn the_buffer_of_a_very_large_request_grows_a_part_at_a_time() {
         }
         let before = client.session.held_bytes();
         client.session.received(piece);
-        assert!(
-            client.session.held_bytes() <= before.max(3 * COPIED_INPUT_BYTES_MAX),
-            "it grows by parts only"
-        );
+        assert!(client.session.held_bytes() <= before.max(3 * PIECE_BYTES), "it grows by parts only");
     }
     assert!((8..20).contains(&parts), "{parts} parts");
     assert!(client.session.held_bytes() < request.len() + 4 * READ, "no more than is needed");

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use resp::{Protocol, Reply};
-use types::RegionId;
+use types::{copy_in_pieces, RegionId};
 
 use super::{Item, REQUEST_BYTES_MAX};
 use crate::transport::frame::{
@@ -23,9 +23,6 @@ use crate::transport::frame::{
 };
 
 const FLAG_RESP3: u8 = 1;
-
-/// Maximum bytes of a request that are copied at a time.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// Maximum bytes that gathering adds to the largest command: other commands in its group or entry,
 /// and their encoding.
@@ -72,12 +69,7 @@ pub async fn encode_request(region: RegionId, version: u64, patience: Duration, 
         out.put_u32_le(item.args.len() as u32);
         for arg in &item.args {
             out.put_u32_le(u32::try_from(arg.len()).expect("arguments are below 4 GiB"));
-            for piece in arg.chunks(PIECE_BYTES) {
-                out.put_slice(piece);
-                if piece.len() == PIECE_BYTES {
-                    tokio::task::yield_now().await;
-                }
-            }
+            copy_in_pieces(arg, &mut out, tokio::task::yield_now).await;
         }
     }
     out.freeze()

@@ -13,12 +13,12 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use types::{RegionId, StoreId};
+use types::{Output, RegionId, StoreId};
 
 use super::frame::{self, Frame, Hello, Lane, Proof, Refusal, RefusalReason, FRAME_BYTES_MAX};
 use super::handshake::{self, Greeted, Introduced};
 use super::identity::{Identity, NOBODY};
-use super::output::Output;
+use super::output;
 use super::socket;
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
@@ -242,7 +242,7 @@ async fn write_answers(
             permits.push(permit);
             next = if bytes.len() < WRITE_BYTES { queue.try_recv().ok() } else { None };
         }
-        if bytes.write_to(&mut writer).await.is_err() {
+        if output::write(&mut bytes, &mut writer).await.is_err() {
             return;
         }
         permits.clear();
@@ -459,7 +459,7 @@ mod tests {
             raft.push(&mut output, 1, &message).unwrap();
             raft.finish(&mut output);
         }
-        let wire = output.joined();
+        let (wire, _) = output::joined(output);
         let working = Arc::new(Working::default());
         let (answers, _written) = mpsc::unbounded_channel();
         let inbound = working.clone();

@@ -15,12 +15,12 @@ use raft::eraftpb;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use types::{RegionId, StoreId};
+use types::{Output, RegionId, StoreId};
 
 use super::frame::{self, Frame, Lane, Refusal};
 use super::handshake::Caller;
 use super::identity::Identity;
-use super::output::Output;
+use super::output;
 use super::raft_frames::RaftFrameWriter;
 use super::socket::Standing;
 use super::{append, LaneBytes};
@@ -211,7 +211,7 @@ async fn write_queue(
                             }
                             if bytes.len() >= WRITE_BYTES {
                                 raft.finish(&mut bytes);
-                                if bytes.write_to(&mut writer).await.is_err() {
+                                if output::write(&mut bytes, &mut writer).await.is_err() {
                                     return false;
                                 }
                             }
@@ -228,7 +228,7 @@ async fn write_queue(
             next = if bytes.len() < WRITE_BYTES { queue.try_recv().ok() } else { None };
         }
         raft.finish(&mut bytes);
-        if bytes.write_to(&mut writer).await.is_err() {
+        if output::write(&mut bytes, &mut writer).await.is_err() {
             return false;
         }
     }

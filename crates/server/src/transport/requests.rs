@@ -18,13 +18,13 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
-use types::StoreId;
+use types::{Output, StoreId};
 
 use super::frame::{self, Frame, Lane, Refusal};
 use super::handshake::Caller;
 use super::identity::{Identity, NOBODY};
 use super::link::{connect, Backoff};
-use super::output::Output;
+use super::output;
 use super::socket::{make_room, Standing};
 
 /// Maximum bytes of requests that wait for the connection. They also count against their clients'
@@ -203,7 +203,7 @@ async fn write_requests(
             put(request, &mut bytes, shared);
             next = if bytes.len() < WRITE_BYTES { queue.try_recv().ok() } else { None };
         }
-        if bytes.write_to(&mut writer).await.is_err() {
+        if output::write(&mut bytes, &mut writer).await.is_err() {
             return false;
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
+use types::{copy_in_pieces, PIECE_BYTES};
 
 /// The silence after which a store counts as gone. Power and network fail without notice, and TCP
 /// alone would wait a quarter of an hour. The option also ends a connection whose remote end reads
@@ -26,8 +27,6 @@ pub fn prepare(stream: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Maximum bytes that are copied at a time when a buffer of input grows.
-const COPIED_BYTES_MAX: usize = 1 << 20;
 /// Room for input at which a large buffer grows.
 const ROOM_BYTES_MIN: usize = 64 << 10;
 
@@ -35,14 +34,11 @@ const ROOM_BYTES_MIN: usize = 64 << 10;
 /// run in between.
 pub async fn make_room(bytes: &mut BytesMut) {
     let length = bytes.len();
-    if length < COPIED_BYTES_MAX || bytes.capacity() - length >= ROOM_BYTES_MIN {
+    if length < PIECE_BYTES || bytes.capacity() - length >= ROOM_BYTES_MIN {
         return;
     }
     let mut larger = BytesMut::with_capacity(2 * length);
-    for part in bytes.chunks(COPIED_BYTES_MAX) {
-        larger.extend_from_slice(part);
-        tokio::task::yield_now().await;
-    }
+    copy_in_pieces(bytes, &mut larger, tokio::task::yield_now).await;
     *bytes = larger;
 }
 
@@ -68,13 +64,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_buffer_grows_before_it_is_full_and_keeps_its_bytes() {
-        for length in [10, COPIED_BYTES_MAX - 1, COPIED_BYTES_MAX, 3 * COPIED_BYTES_MAX + 5] {
+        for length in [10, PIECE_BYTES - 1, PIECE_BYTES, 3 * PIECE_BYTES + 5] {
             let mut bytes = BytesMut::with_capacity(length);
             bytes.extend((0..length).map(|at| at as u8));
             let before = bytes.clone();
             make_room(&mut bytes).await;
             assert_eq!(bytes, before);
-            assert_eq!(bytes.capacity() - length >= ROOM_BYTES_MIN, length >= COPIED_BYTES_MAX);
+            assert_eq!(bytes.capacity() - length >= ROOM_BYTES_MIN, length >= PIECE_BYTES);
         }
     }
 }
