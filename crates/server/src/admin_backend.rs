@@ -319,7 +319,7 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             Value::Null
         }
         Ask::Admit { region } => {
-            let _ = store.worker.step(node::Input::Admit { region });
+            let _ = store.worker.raft(replica::Input::AdmitSnapshot { region });
             Value::Null
         }
         Ask::ReadOnly { region, read_only } => {
