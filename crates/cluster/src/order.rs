@@ -108,12 +108,7 @@ fn encode_change(change: &RegionChange, out: &mut Writer) {
             out.u8(1);
             out.uint(changes.len() as u64);
             for change in changes {
-                out.u8(match change {
-                    PeerChange::AddLearner(_) => 1,
-                    PeerChange::Promote(_) => 2,
-                    PeerChange::Demote(_) => 3,
-                    PeerChange::Remove(_) => 4,
-                });
+                out.u8(change.code());
                 out.uint(change.store());
             }
         }
@@ -141,15 +136,8 @@ fn decode_change(from: &mut Reader<'_>) -> Result<RegionChange, WireError> {
         1 => {
             let count = from.count(2)?;
             let changes = (0..count).map(|_| {
-                let kind = from.u8()?;
-                let store = from.uint()?;
-                match kind {
-                    1 => Ok(PeerChange::AddLearner(store)),
-                    2 => Ok(PeerChange::Promote(store)),
-                    3 => Ok(PeerChange::Demote(store)),
-                    4 => Ok(PeerChange::Remove(store)),
-                    _ => Err(WireError::Malformed("an unknown change of a peer")),
-                }
+                let change = PeerChange::from_code(from.u8()?, from.uint()?);
+                change.ok_or(WireError::Malformed("an unknown change of a peer"))
             });
             RegionChange::Peers(changes.collect::<Result<_, _>>()?)
         }

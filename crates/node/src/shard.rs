@@ -94,11 +94,6 @@ pub enum Input<C, R> {
         region: RegionId,
         read_only: bool,
     },
-    /// Lets a quarantined peer take a snapshot if its leader has one for it, by order of an
-    /// operator.
-    Admit {
-        region: RegionId,
-    },
     /// The peer's rows differ from those of the majority in the check at this index.
     Differs {
         region: RegionId,
@@ -310,9 +305,6 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                     mark.held.iter_mut().for_each(|held| held.read_only = read_only);
                     self.pending.push(Effect::Life(Job::Hold { region, mark }));
                 }
-            }
-            Input::Admit { region } => {
-                self.raft.step(replica::Input::AdmitSnapshot { region }, now);
             }
             Input::Differs { region, checked } => {
                 self.pending.push(Effect::Life(Job::Differ { region, checked }));

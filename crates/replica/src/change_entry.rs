@@ -73,12 +73,7 @@ pub(crate) fn encode(expect: RegionEpoch, change: &RegionChange) -> Bytes {
         RegionChange::Peers(changes) => {
             out.put_u8(1);
             for change in changes {
-                out.put_u8(match change {
-                    PeerChange::AddLearner(_) => 1,
-                    PeerChange::Promote(_) => 2,
-                    PeerChange::Demote(_) => 3,
-                    PeerChange::Remove(_) => 4,
-                });
+                out.put_u8(change.code());
                 out.put_u64(change.store());
             }
         }
@@ -117,14 +112,7 @@ pub(crate) fn decode(mut bytes: &[u8]) -> Option<EntryChange> {
         (1, length) if length % 9 == 0 => {
             let mut changes = Vec::new();
             while bytes.has_remaining() {
-                let (kind, store) = (bytes.get_u8(), bytes.get_u64());
-                changes.push(match kind {
-                    1 => PeerChange::AddLearner(store),
-                    2 => PeerChange::Promote(store),
-                    3 => PeerChange::Demote(store),
-                    4 => PeerChange::Remove(store),
-                    _ => return None,
-                });
+                changes.push(PeerChange::from_code(bytes.get_u8(), bytes.get_u64())?);
             }
             RegionChange::Peers(changes)
         }
@@ -145,6 +133,36 @@ pub(crate) fn decode(mut bytes: &[u8]) -> Option<EntryChange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_encoded_change_is_what_the_format_says() {
+        let expect = RegionEpoch { conf_version: 3, version: 400 };
+        let n = |number: u64| number.to_be_bytes();
+        let head = [&[1][..], &n(3), &n(400)].concat();
+        let source = Box::new(RegionDescriptor::founded(9, None, &[1]));
+        let descriptor = source.encode();
+        let peers = [PeerChange::AddLearner, PeerChange::Promote, PeerChange::Demote, PeerChange::Remove];
+        let peers = peers.into_iter().zip(5..).map(|(change, store)| change(store)).collect();
+        for (change, rest) in [
+            (
+                RegionChange::Peers(peers),
+                [&[1, 1][..], &n(5), &[2], &n(6), &[3], &n(7), &[4], &n(8)].concat(),
+            ),
+            (RegionChange::LeaveJoint, vec![2]),
+            (RegionChange::Split { at: 300, new_region: 8 }, [&[3, 1, 44][..], &n(8)].concat()),
+            (RegionChange::PrepareMerge { into: 2 }, [&[4][..], &n(2)].concat()),
+            (RegionChange::RollbackMerge, vec![5]),
+            (
+                RegionChange::CommitMerge { source, source_index: 70 },
+                [&[6][..], &n(70), &descriptor].concat(),
+            ),
+        ] {
+            assert_eq!(encode(expect, &change), [&head[..], &rest].concat(), "{change:?}");
+        }
+        let recovery = Recovery { order: 5, at_ms: 6, keeper: 0, lost: vec![1], committed: 7, last: 8 };
+        let rest = [&[7][..], &n(5), &n(6), &n(0), &n(7), &n(8), &[1], &n(1)].concat();
+        assert_eq!(encode_recovery(expect, &recovery), [&head[..], &rest].concat());
+    }
 
     #[test]
     fn changes_survive_and_no_cut_of_them_does() {

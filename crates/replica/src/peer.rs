@@ -73,6 +73,14 @@ fn changes_peers<L: LogStore>(
     Ok(false)
 }
 
+/// The worker's part in each call of a peer.
+pub(crate) struct Context {
+    pub config: Config,
+    /// The time of the present input or turn.
+    pub now: BootNanos,
+    pub out: Outbox,
+}
+
 /// A turn's actions, grouped by the time at which they must happen.
 #[derive(Default)]
 pub(crate) struct Outbox {
@@ -215,16 +223,15 @@ impl<L: LogStore> Peer<L> {
     /// Opens a peer whose log and rows exist. `committed` is an index that is known from elsewhere
     /// to be committed.
     pub fn open(
-        config: &Config,
+        ctx: &Context,
         logs: &Logs<L>,
         seed: PeerSeed,
         committed: LogIndex,
         logger: &slog::Logger,
-        now: BootNanos,
     ) -> Result<Peer<L>, Fatal> {
         let region = seed.descriptor.id;
         let (applied, applied_term) = seed.applied.unwrap_or((FIRST_INDEX, FIRST_TERM));
-        let id = seed.descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
+        let id = seed.descriptor.peer_on(ctx.config.store).ok_or(Fatal::NotAPeer { region })?.id;
         let log = &logs.store;
         let bounds = log.bounds(region)?;
         let saved = log.hard_state(region)?;
@@ -250,13 +257,12 @@ impl<L: LogStore> Peer<L> {
         }
         // The descriptor is as old as the last flush. The log may have added voters since.
         let is_alone = !seed.descriptor.is_joint()
-            && seed.descriptor.voters().eq([config.store])
+            && seed.descriptor.voters().eq([ctx.config.store])
             && !changes_peers(log, region, applied + 1, bounds.last)?;
         let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
         let votes_at_once = is_alone || is_new || planted::is(Bug::NoStickinessAfterRestart);
-        let restarted_at = (!votes_at_once).then_some(now);
-        let mut peer =
-            Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)?;
+        let restarted_at = (!votes_at_once).then_some(ctx.now);
+        let mut peer = Peer::with_view(ctx, seed.descriptor, id, view, applied, restarted_at, logger)?;
         peer.is_unclean = match seed.unclean {
             Unclean::No => false,
             Unclean::Crash => !is_alone,
@@ -268,16 +274,15 @@ impl<L: LogStore> Peer<L> {
     /// Creates the peer of a region that a split has just made. Nothing of it is written yet; the
     /// first batch holds its beginning. `promise` is that of the blank peer that it replaces.
     pub fn born(
-        config: &Config,
+        ctx: &Context,
         logs: &Logs<L>,
         descriptor: RegionDescriptor,
         (parent, at): (RegionId, LogIndex),
         promise: Promise,
         logger: &slog::Logger,
-        now: BootNanos,
     ) -> Result<Peer<L>, Fatal> {
         let region = descriptor.id;
-        let id = descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
+        let id = descriptor.peer_on(ctx.config.store).ok_or(Fatal::NotAPeer { region })?.id;
         let recorded = Some(promise.hard_state).filter(|_| !planted::is(Bug::BirthForgetsVote));
         let hard_state = HardState::begun(recorded);
         let initial = RaftState::new(to_raft(hard_state), conf_state_of(&descriptor));
@@ -289,7 +294,7 @@ impl<L: LogStore> Peer<L> {
             descriptor: descriptor.clone(),
             cause: RestartCause::Split { parent, at },
         };
-        let mut peer = Peer::with_view(config, descriptor, id, view, FIRST_INDEX, None, logger, now)?;
+        let mut peer = Peer::with_view(ctx, descriptor, id, view, FIRST_INDEX, None, logger)?;
         peer.hold = promise.hold;
         // The blank peer's term may not be written yet.
         peer.saved_term = FIRST_TERM;
@@ -301,19 +306,18 @@ impl<L: LogStore> Peer<L> {
     /// Creates a peer that another peer of the region announced, and of which this store holds no
     /// rows and no entries. `promise` is what an earlier blank peer of the region left in the log.
     pub fn blank(
-        config: &Config,
+        ctx: &Context,
         logs: &Logs<L>,
         descriptor: RegionDescriptor,
         promise: Promise,
         logger: &slog::Logger,
-        now: BootNanos,
     ) -> Result<Peer<L>, Fatal> {
         let region = descriptor.id;
-        let id = descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
+        let id = descriptor.peer_on(ctx.config.store).ok_or(Fatal::NotAPeer { region })?.id;
         let Promise { hard_state, hold } = promise;
         let initial = RaftState::new(to_raft(HardState { commit: 0, ..hard_state }), ConfState::default());
         let view = LogView::new_at(logs.clone(), region, initial, (0, 0));
-        let mut peer = Peer::with_view(config, descriptor, id, view, 0, None, logger, now)?;
+        let mut peer = Peer::with_view(ctx, descriptor, id, view, 0, None, logger)?;
         peer.is_blank = true;
         peer.hold = hold;
         Ok(peer)
@@ -326,18 +330,16 @@ impl<L: LogStore> Peer<L> {
         Promise { hard_state: HardState { term: raft.term, vote, commit: 0 }, hold: self.hold }
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn with_view(
-        config: &Config,
+        ctx: &Context,
         descriptor: RegionDescriptor,
         id: PeerId,
         mut view: LogView<L>,
         applied: LogIndex,
         restarted_at: Option<BootNanos>,
         logger: &slog::Logger,
-        now: BootNanos,
     ) -> Result<Peer<L>, Fatal> {
-        let region = descriptor.id;
+        let (region, config) = (descriptor.id, &ctx.config);
         let settings = raft::Config {
             id,
             election_tick: config.election_ticks as usize,
@@ -399,8 +401,8 @@ impl<L: LogStore> Peer<L> {
             // durable.
             flushed: applied,
             held_by_all_hint: 0,
-            heard_at: now,
-            asked_at: now,
+            heard_at: ctx.now,
+            asked_at: ctx.now,
             ticks: 0,
             heard_before: (0, BTreeSet::new()),
             quiet_ticks: 0,
@@ -437,50 +439,50 @@ impl<L: LogStore> Peer<L> {
         self.store_of(self.raw.raft.leader_id)
     }
 
-    pub fn tick(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> bool {
+    pub fn tick(&mut self, ctx: &mut Context) -> bool {
         if self.is_unclean {
-            self.ask_whether_member(config, now, out);
-            self.truncate(config, out);
+            self.ask_whether_member(ctx);
+            self.truncate(ctx);
             return self.raw.has_ready();
         }
         let raft = &self.raw.raft;
         let would_stand = raft.state != StateRole::Leader
             && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
-        if config.hibernate_ticks > 0 && raft.election_elapsed == config.election_ticks as usize / 2 {
+        if ctx.config.hibernate_ticks > 0 && raft.election_elapsed == ctx.config.election_ticks as usize / 2 {
             // The leader may hibernate while this peer does not. It is woken before a peer
             // campaigns against it.
-            self.wake_leader(out);
+            self.wake_leader(&mut ctx.out);
         }
-        if !would_stand || self.may_stand(config, now) {
+        if !would_stand || self.may_stand(ctx) {
             if would_stand {
-                self.announce_to_voters(out);
+                self.announce_to_voters(&mut ctx.out);
             }
             self.note_who_was_heard();
-            self.drive(config, now, out, |raw| {
+            self.drive(ctx, |raw| {
                 raw.tick();
             });
             if would_stand {
-                self.draw_election_timeout(config);
+                self.draw_election_timeout(&ctx.config);
             }
         }
-        let limit = now.saturating_sub(2 * config.election_nanos());
-        self.refuse(out, Refusal::Unproven, |reads| reads.take_older(limit));
+        let limit = ctx.now.saturating_sub(2 * ctx.config.election_nanos());
+        self.refuse(&mut ctx.out, Refusal::Unproven, |reads| reads.take_older(limit));
         if self.is_leader() {
-            self.settle_lease(config, now, out);
-            if self.may_renew(config, now) {
-                self.send_round(config, now, out);
+            self.settle_lease(ctx);
+            if self.may_renew(ctx) {
+                self.send_round(ctx);
             }
         }
         self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks % config.heartbeat_ticks == 0 {
-            self.announce_to_newcomers(out);
-            self.leave_joint(config, now, out);
+        if self.ticks % ctx.config.heartbeat_ticks == 0 {
+            self.announce_to_newcomers(&mut ctx.out);
+            self.leave_joint(ctx);
         }
-        self.ask_whether_member(config, now, out);
-        self.give_up_lead(config, now, out);
-        self.leave_by_damage(config, now, out);
-        self.truncate(config, out);
-        self.hibernate(config, now);
+        self.ask_whether_member(ctx);
+        self.give_up_lead(ctx);
+        self.leave_by_damage(ctx);
+        self.truncate(ctx);
+        self.hibernate(ctx);
         self.raw.has_ready()
     }
 
@@ -498,11 +500,11 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Makes an unclean peer take part again; see `Input::AcceptLoss`.
-    pub fn accept_loss(&mut self, config: &Config, now: BootNanos) {
+    pub fn accept_loss(&mut self, ctx: &Context) {
         if std::mem::take(&mut self.is_unclean) {
             // The peer was silent for longer than any lease that it helped to prove, and one more
             // hold costs nothing.
-            self.hold = Stickiness::new(config.stickiness_nanos(), Some(now));
+            self.hold = Stickiness::new(ctx.config.stickiness_nanos(), Some(ctx.now));
         }
     }
 
@@ -537,21 +539,14 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Processes a message that has the form of one for this region.
-    pub fn receive(
-        &mut self,
-        config: &Config,
-        from: StoreId,
-        message: Message,
-        now: BootNanos,
-        out: &mut Outbox,
-    ) {
+    pub fn receive(&mut self, ctx: &mut Context, from: StoreId, message: Message) {
         if self.is_taken || message.to != self.id || self.ignores(&message) {
             return;
         }
-        match self.knows_sender(from, &message, out) {
+        match self.knows_sender(from, &message, &mut ctx.out) {
             Ok(true) => {}
             Ok(false) => return,
-            Err(reason) => return self.drop_message(from, reason, out),
+            Err(reason) => return self.drop_message(from, reason, &mut ctx.out),
         }
         if self.is_blank && !fits_blank(&message) || inspect::is_misjoined(&message) {
             return;
@@ -560,14 +555,14 @@ impl<L: LogStore> Peer<L> {
             if reason == DropReason::CommitBeyondLog {
                 self.missing_since = self.missing_since.max(Some(message.term));
             }
-            return self.drop_message(from, reason, out);
+            return self.drop_message(from, reason, &mut ctx.out);
         }
         let kind = message.get_msg_type();
         let (sender, term, commit) = (message.from, message.term, message.commit);
         let is_about_sleep = Self::is_about_sleep(&message);
         // A leader need not be awake for the answer to a heartbeat.
         if !is_about_sleep && kind != MessageType::MsgHeartbeatResponse {
-            self.wake(config, now, out);
+            self.wake(ctx);
         }
         let last = self.raw.raft.raft_log.last_index();
         match kind {
@@ -575,13 +570,13 @@ impl<L: LogStore> Peer<L> {
             MessageType::MsgSnapshot
                 if self.applying.is_some()
                     || self.refuses_snapshots()
-                    || !names_peer(config.store, &message) =>
+                    || !names_peer(ctx.config.store, &message) =>
             {
                 return
             }
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
-                let held = self.hold.is_holding(now) && !is_transfer_vote(&message);
-                if held || self.hold.is_restarting(now) || self.missing_since.is_some() {
+                let held = self.hold.is_holding(ctx.now) && !is_transfer_vote(&message);
+                if held || self.hold.is_restarting(ctx.now) || self.missing_since.is_some() {
                     return;
                 }
             }
@@ -590,20 +585,24 @@ impl<L: LogStore> Peer<L> {
             MessageType::MsgTimeoutNow => {
                 let is_ready =
                     self.applying.is_none() && self.missing_since.is_none() && self.confined.is_none();
-                let is_fit = is_ready && self.is_persisted() && !self.is_behind(config);
-                if self.hold.is_restarting(now) || self.leaves_leading() || !is_fit || message.index != last {
+                let is_fit = is_ready && self.is_persisted() && !self.is_behind(&ctx.config);
+                if self.hold.is_restarting(ctx.now)
+                    || self.leaves_leading()
+                    || !is_fit
+                    || message.index != last
+                {
                     return;
                 }
             }
             MessageType::MsgHeartbeat | MessageType::MsgAppend | MessageType::MsgSnapshot
                 if message.term >= self.raw.raft.term =>
             {
-                self.hold.heard_from_leader(now);
-                self.heard_at = now;
+                self.hold.heard_from_leader(ctx.now);
+                self.heard_at = ctx.now;
             }
             _ => {}
         }
-        self.drive(config, now, out, |raw| {
+        self.drive(ctx, |raw| {
             // Errors mean that the message came too late or too early to matter.
             let _ = raw.step(message);
         });
@@ -633,26 +632,19 @@ impl<L: LogStore> Peer<L> {
         out.first.push(Action::Dropped { region: self.region, from, reason });
     }
 
-    pub fn propose(&mut self, config: &Config, token: u64, payload: Bytes, now: BootNanos, out: &mut Outbox) {
+    pub fn propose(&mut self, ctx: &mut Context, token: u64, payload: Bytes) {
         let can = self.can_propose();
-        self.append_proposal(config, can, (token, payload), now, out);
+        self.append_proposal(ctx, can, token, payload);
     }
 
-    fn append_proposal(
-        &mut self,
-        config: &Config,
-        can: Result<(), Refusal>,
-        (token, payload): (u64, Bytes),
-        now: BootNanos,
-        out: &mut Outbox,
-    ) {
+    fn append_proposal(&mut self, ctx: &mut Context, can: Result<(), Refusal>, token: u64, payload: Bytes) {
         let refusal = can.err().or_else(|| {
             let mut proposed = false;
-            self.drive(config, now, out, |raw| proposed = append_as_leader(raw, payload, Bytes::new()));
+            self.drive(ctx, |raw| proposed = append_as_leader(raw, payload, Bytes::new()));
             (!proposed).then_some(Refusal::Backpressure)
         });
         match refusal {
-            Some(reason) => out.first.push(Action::Refused { region: self.region, token, reason }),
+            Some(reason) => ctx.out.first.push(Action::Refused { region: self.region, token, reason }),
             None => {
                 let raft = &self.raw.raft;
                 self.proposals.insert(raft.raft_log.last_index(), raft.term, token);
@@ -681,60 +673,60 @@ impl<L: LogStore> Peer<L> {
         Ok(())
     }
 
-    pub fn read_index(&mut self, token: u64, now: BootNanos, out: &mut Outbox) {
+    pub fn read_index(&mut self, ctx: &mut Context, token: u64) {
         if self.is_leader() && self.descriptor.merging.is_none() && self.confined.is_none() {
-            self.reads.push(token, now);
+            self.reads.push(token, ctx.now);
         } else {
             let is_sealed = self.descriptor.merging.is_some();
             // Leading a sealed region does not prove that no other region has its slots.
             let leader = self.leader().filter(|_| !is_sealed);
             let reason = Refusal::NotLeader { leader };
-            out.first.push(Action::Refused { region: self.region, token, reason });
+            ctx.out.first.push(Action::Refused { region: self.region, token, reason });
         }
     }
 
-    pub fn want_lease(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+    pub fn want_lease(&mut self, ctx: &mut Context) {
         if self.is_leader() {
-            self.reads.want(now);
-            if self.may_renew(config, now) {
-                self.send_round(config, now, out);
+            self.reads.want(ctx.now);
+            if self.may_renew(ctx) {
+                self.send_round(ctx);
             }
         }
     }
 
-    pub fn transfer_leader(&mut self, config: &Config, to: StoreId, now: BootNanos, out: &mut Outbox) {
+    pub fn transfer_leader(&mut self, ctx: &mut Context, to: StoreId) {
         let voters = self.raw.raft.prs().conf().voters();
         let target = self.descriptor.peer_on(to).map(|peer| peer.id).filter(|&id| voters.contains(id));
         let target = target.filter(|&id| self.is_leader() && self.transfer.is_none() && id != self.id);
         let Some(target) = target else {
-            out.first.push(Action::TransferAborted { region: self.region, to });
+            ctx.out.first.push(Action::TransferAborted { region: self.region, to });
             return;
         };
         self.transfer = Some(to);
         self.lease.fence(to, self.raw.raft.raft_log.last_index());
         if !planted::is(Bug::LeaseInTransfer) {
-            self.suspend_lease(config, now, out);
+            self.suspend_lease(ctx);
         }
-        self.drive(config, now, out, |raw| raw.transfer_leader(target));
+        self.drive(ctx, |raw| raw.transfer_leader(target));
     }
 
-    pub fn unreachable(&mut self, config: &Config, store: StoreId, now: BootNanos, out: &mut Outbox) -> bool {
+    pub fn unreachable(&mut self, ctx: &mut Context, store: StoreId) -> bool {
         let peer = self.descriptor.peer_on(store).map(|peer| peer.id).filter(|_| self.is_leader());
         if let Some(peer) = peer {
-            self.drive(config, now, out, |raw| raw.report_unreachable(peer));
+            self.drive(ctx, |raw| raw.report_unreachable(peer));
         }
         peer.is_some()
     }
 
-    pub fn flushed(&mut self, config: &Config, index: LogIndex, out: &mut Outbox) {
+    pub fn flushed(&mut self, ctx: &mut Context, index: LogIndex) {
         self.flushed = self.flushed.max(index);
-        self.heal(out);
-        self.truncate(config, out);
+        self.heal(&mut ctx.out);
+        self.truncate(ctx);
     }
 
-    pub fn truncate_hint(&mut self, config: &Config, index: LogIndex, out: &mut Outbox) {
+    pub fn truncate_hint(&mut self, ctx: &mut Context, index: LogIndex) {
         self.held_by_all_hint = self.held_by_all_hint.max(index);
-        self.truncate(config, out);
+        self.truncate(ctx);
     }
 
     pub fn forget(&mut self, token: u64) {
@@ -780,24 +772,18 @@ impl<L: LogStore> Peer<L> {
         self.raw.raft.state == StateRole::Leader
     }
 
-    fn drive(
-        &mut self,
-        config: &Config,
-        now: BootNanos,
-        out: &mut Outbox,
-        call: impl FnOnce(&mut RawNode<LogView<L>>),
-    ) {
+    fn drive(&mut self, ctx: &mut Context, call: impl FnOnce(&mut RawNode<LogView<L>>)) {
         call(&mut self.raw);
         let (before, after) = (self.seen, seen(&self.raw));
         if before != after {
             self.seen = after;
-            self.draw_election_timeout(config);
+            self.draw_election_timeout(&ctx.config);
             let still_leads = after.role == StateRole::Leader && before.term == after.term;
             if before.role == StateRole::Leader && !still_leads {
-                self.lose_leadership(out);
+                self.lose_leadership(&mut ctx.out);
             }
             if (before.term, before.leader) != (after.term, after.leader) {
-                self.tell_leadership(out);
+                self.tell_leadership(&mut ctx.out);
             }
             if after.role == StateRole::Leader && !still_leads {
                 // Any entry of an earlier leader may be a change.
@@ -807,11 +793,11 @@ impl<L: LogStore> Peer<L> {
         self.raw.raft.set_randomized_election_timeout(self.election_timeout);
         if self.is_leader() && self.raw.raft.lead_transferee.is_none() {
             if let Some(to) = self.transfer.take() {
-                self.suspend_lease(config, now, out);
+                self.suspend_lease(ctx);
                 // The fence: once the target holds this entry, any earlier request to take over is
                 // void.
                 append_as_leader(&mut self.raw, Bytes::new(), Bytes::new());
-                out.first.push(Action::TransferAborted { region: self.region, to });
+                ctx.out.first.push(Action::TransferAborted { region: self.region, to });
             }
         }
     }
@@ -854,11 +840,11 @@ impl<L: LogStore> Peer<L> {
 
     /// Sends a ReadIndex round. Until the leader has committed an entry of its own term, the raft
     /// crate drops rounds silently, so the reads wait here.
-    fn send_round(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+    fn send_round(&mut self, ctx: &mut Context) {
         if self.raw.raft.commit_to_current_term() {
             let mut context = self.raw.raft.term.to_be_bytes().to_vec();
-            context.extend(self.reads.open_round(now).to_be_bytes());
-            self.drive(config, now, out, |raw| raw.read_index(context));
+            context.extend(self.reads.open_round(ctx.now).to_be_bytes());
+            self.drive(ctx, |raw| raw.read_index(context));
         }
     }
 
@@ -873,19 +859,19 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    fn may_renew(&self, config: &Config, now: BootNanos) -> bool {
-        self.reads.is_wanted(now, config.lease_demand_nanos)
-            && self.reads.is_stale(now, config.lease_nanos / 2)
-            && !self.lease.is_suspended(now)
+    fn may_renew(&self, ctx: &Context) -> bool {
+        self.reads.is_wanted(ctx.now, ctx.config.lease_demand_nanos)
+            && self.reads.is_stale(ctx.now, ctx.config.lease_nanos / 2)
+            && !self.lease.is_suspended(ctx.now)
     }
 
-    fn suspend_lease(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        if self.lease.suspend(now.saturating_add(config.election_nanos())) {
-            out.first.push(Action::Lease { region: self.region, term: self.seen.term, until: None });
+    fn suspend_lease(&mut self, ctx: &mut Context) {
+        if self.lease.suspend(ctx.now.saturating_add(ctx.config.election_nanos())) {
+            ctx.out.first.push(Action::Lease { region: self.region, term: self.seen.term, until: None });
         }
     }
 
-    fn settle_lease(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+    fn settle_lease(&mut self, ctx: &mut Context) {
         let raft = &self.raw.raft;
         if self.transfer.is_none() {
             let descriptor = &self.descriptor;
@@ -901,8 +887,12 @@ impl<L: LogStore> Peer<L> {
         let is_sealed = self.descriptor.merging.is_some();
         let may_serve = !is_sealed && self.confined.is_none();
         if is_current && may_serve && raft.raft_log.applied >= self.lease_needs {
-            if let Some(until) = self.lease.extend(config.lease_nanos, now) {
-                out.later.push(Action::Lease { region: self.region, term: raft.term, until: Some(until) });
+            if let Some(until) = self.lease.extend(ctx.config.lease_nanos, ctx.now) {
+                ctx.out.later.push(Action::Lease {
+                    region: self.region,
+                    term: raft.term,
+                    until: Some(until),
+                });
             }
         }
     }
@@ -927,8 +917,8 @@ impl<L: LogStore> Peer<L> {
         config.truncation.released(slowest, receiving, raft.raft_log.last_index(), view.entry_bytes())
     }
 
-    fn truncate(&mut self, config: &Config, out: &mut Outbox) {
-        let released = if self.is_leader() { self.released(config) } else { 0 };
+    fn truncate(&mut self, ctx: &mut Context) {
+        let released = if self.is_leader() { self.released(&ctx.config) } else { 0 };
         let (raft, view) = (&self.raw.raft, self.raw.store());
         let log = LogUse {
             first: view.first(),
@@ -937,8 +927,8 @@ impl<L: LogStore> Peer<L> {
             held_by_all: released.max(self.held_by_all_hint),
             entry_bytes: view.entry_bytes(),
         };
-        if let Some(index) = config.truncation.decide(&log) {
-            self.drop_through(index, out);
+        if let Some(index) = ctx.config.truncation.decide(&log) {
+            self.drop_through(index, &mut ctx.out);
         }
     }
 

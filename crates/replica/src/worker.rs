@@ -16,7 +16,7 @@ use crate::log_store::LogStore;
 use crate::log_view::Logs;
 use crate::memory::{EntryMemory, Trim};
 use crate::peer::inspect;
-use crate::peer::{Outbox, Peer, Turned, Turnover};
+use crate::peer::{Context, Outbox, Peer, Turned, Turnover};
 use crate::planted::{self, Bug};
 use crate::stickiness::{Promise, Stickiness};
 
@@ -61,7 +61,7 @@ struct BatchInFlight {
 }
 
 pub struct Worker<L: LogStore> {
-    config: Config,
+    ctx: Context,
     logs: Logs<L>,
     logger: slog::Logger,
     peers: BTreeMap<RegionId, Peer<L>>,
@@ -107,7 +107,6 @@ pub struct Worker<L: LogStore> {
     ticks: TickGate,
     /// The time at which this store started.
     started_at: BootNanos,
-    outbox: Outbox,
     failure: Option<Fatal>,
     /// True if the store is about to stop: see `Input::StopLeading`.
     is_stopping: bool,
@@ -147,7 +146,7 @@ impl<L: LogStore> Worker<L> {
         config.validate().map_err(Fatal::Config)?;
         let memory = Arc::new(EntryMemory::new(config.entry_memory_bytes));
         let logs = Logs { store: log, memory };
-        let mut outbox = Outbox::default();
+        let mut ctx = Context { config, now, out: Outbox::default() };
         let mut peers = BTreeMap::new();
         let mut waiting = BTreeMap::new();
         let unclean =
@@ -166,8 +165,8 @@ impl<L: LogStore> Worker<L> {
                 waiting.insert(region, seed).is_none()
             } else {
                 let known = committed.get(&region).copied().unwrap_or(0);
-                let mut peer = Peer::open(&config, &logs, seed, known, &logger, now)?;
-                peer.campaign_if_alone(&config, now, &mut outbox);
+                let mut peer = Peer::open(&ctx, &logs, seed, known, &logger)?;
+                peer.campaign_if_alone(&mut ctx);
                 peers.insert(region, peer).is_none()
             };
             if !is_new {
@@ -204,9 +203,8 @@ impl<L: LogStore> Worker<L> {
             log_reads: VecDeque::new(),
             reads_under_way: 0,
             last_read: 0,
-            ticks: TickGate { due: now.saturating_add(config.tick_nanos), length: config.tick_nanos },
+            ticks: TickGate { due: now.saturating_add(ctx.config.tick_nanos), length: ctx.config.tick_nanos },
             started_at: now,
-            outbox,
             failure: None,
             is_stopping: false,
             is_hanging: false,
@@ -214,51 +212,50 @@ impl<L: LogStore> Worker<L> {
             withheld: BTreeSet::new(),
             next_trimmed: 0,
             is_trimmed: false,
-            config,
+            ctx,
         })
     }
 
     /// Processes an input. The next `turn` returns its effects.
     pub fn step(&mut self, input: Input, now: BootNanos) {
+        self.ctx.now = now;
         match input {
-            Input::Tick => self.tick(now),
-            Input::Persisted { batch } => self.persisted(batch, now),
+            Input::Tick => self.tick(),
+            Input::Persisted { batch } => self.persisted(batch),
             Input::StoreUnreachable { store } => {
                 for (&region, peer) in &mut self.peers {
-                    if peer.unreachable(&self.config, store, now, &mut self.outbox) {
+                    if peer.unreachable(&mut self.ctx, store) {
                         self.dirty.insert(region);
                     }
                 }
             }
-            Input::Message { from, region, message } => self.receive(from, region, message, now),
-            Input::Announced { from, descriptor } => self.announced(from, descriptor, now),
+            Input::Message { from, region, message } => self.receive(from, region, message),
+            Input::Announced { from, descriptor } => self.announced(from, descriptor),
             Input::MergedAway { region, heirs } => self.merged_away(region, &heirs),
             Input::ChangeRegion { region, token, expect, change } => {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);
                 }
-                self.with_woken_peer(region, now, |peer, config, out| {
-                    peer.change_region(config, token, (expect, change), now, out);
-                });
+                self.with_woken_peer(region, |peer, ctx| peer.change_region(ctx, token, expect, change));
             }
             Input::SnapshotMade { region, index, term, descriptor } => {
-                self.with_peer(region, |peer, _, _| {
+                self.with_peer(region, |peer, _| {
                     peer.snapshot_made(index, term, &descriptor);
                     Ok(())
                 });
             }
-            Input::SnapshotFailed { region } => self.with_peer(region, |peer, _, _| {
+            Input::SnapshotFailed { region } => self.with_peer(region, |peer, _| {
                 peer.snapshot_failed();
                 Ok(())
             }),
-            Input::SnapshotSent { region, to, delivered } => self.with_peer(region, |peer, config, out| {
-                peer.snapshot_sent(config, (to, delivered), now, out);
+            Input::SnapshotSent { region, to, delivered } => self.with_peer(region, |peer, ctx| {
+                peer.snapshot_sent(ctx, to, delivered);
                 Ok(())
             }),
             Input::SnapshotApplied { region } => {
-                self.outbox.later.extend(self.superseded.remove(&region).unwrap_or_default());
-                self.with_peer(region, |peer, config, out| {
-                    peer.snapshot_applied(config, out);
+                self.ctx.out.later.extend(self.superseded.remove(&region).unwrap_or_default());
+                self.with_peer(region, |peer, ctx| {
+                    peer.snapshot_applied(ctx);
                     Ok(())
                 });
             }
@@ -267,24 +264,22 @@ impl<L: LogStore> Worker<L> {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);
                 }
-                self.with_woken_peer(region, now, |peer, config, out| {
-                    peer.propose(config, token, payload, now, out);
-                });
+                self.with_woken_peer(region, |peer, ctx| peer.propose(ctx, token, payload));
             }
             Input::Quarantine { region, index, may_lead } => {
                 if self.waiting.contains_key(&region) {
                     self.waiting_quarantined.insert(region, (index, may_lead));
                 }
-                self.with_peer(region, |peer, config, out| {
-                    peer.confine(config, (index, may_lead), now, out);
+                self.with_peer(region, |peer, ctx| {
+                    peer.confine(ctx, index, may_lead);
                     Ok(())
                 });
             }
             Input::Release { region } => {
                 self.waiting_quarantined.remove(&region);
-                self.with_peer(region, |peer, _, out| peer.set_free(out));
+                self.with_peer(region, |peer, ctx| peer.set_free(&mut ctx.out));
             }
-            Input::AdmitSnapshot { region } => self.with_peer(region, |peer, _, _| {
+            Input::AdmitSnapshot { region } => self.with_peer(region, |peer, _| {
                 peer.admit_snapshot();
                 Ok(())
             }),
@@ -292,47 +287,45 @@ impl<L: LogStore> Worker<L> {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);
                 }
-                self.with_woken_peer(region, now, |peer, config, out| {
-                    peer.propose_order(config, token, payload, now, out);
-                });
+                self.with_woken_peer(region, |peer, ctx| peer.propose_order(ctx, token, payload));
             }
             Input::ReadIndex { region, token } => {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);
                 }
-                self.with_woken_peer(region, now, |peer, _, out| peer.read_index(token, now, out));
+                self.with_woken_peer(region, |peer, ctx| peer.read_index(ctx, token));
             }
             Input::WantLease { region } => {
-                self.with_woken_peer(region, now, |peer, config, out| peer.want_lease(config, now, out));
+                self.with_woken_peer(region, |peer, ctx| peer.want_lease(ctx));
             }
             Input::Applied { region, index } => {
-                self.with_peer(region, |peer, config, out| {
-                    peer.applied(config, index, now, out);
+                self.with_peer(region, |peer, ctx| {
+                    peer.applied(ctx, index);
                     Ok(())
                 });
-                self.turn_over(now);
+                self.turn_over();
             }
             Input::Flushed { region, index } => {
                 if let Some(peer) = self.peers.get_mut(&region) {
-                    peer.flushed(&self.config, index, &mut self.outbox);
+                    peer.flushed(&mut self.ctx, index);
                 }
             }
             Input::TruncateHint { region, index } => {
                 if let Some(peer) = self.peers.get_mut(&region) {
-                    peer.truncate_hint(&self.config, index, &mut self.outbox);
+                    peer.truncate_hint(&mut self.ctx, index);
                 }
             }
             Input::LogPinned { regions } => {
                 for region in regions {
                     if let Some(peer) = self.peers.get_mut(&region) {
-                        peer.let_go(&mut self.outbox);
+                        peer.let_go(&mut self.ctx.out);
                     }
                 }
             }
             Input::LogRead { region, number, entries } => {
                 self.reads_under_way = self.reads_under_way.saturating_sub(1);
                 if let Some(peer) = self.peers.get_mut(&region) {
-                    peer.log_read(&self.config, number, entries, now, &mut self.outbox);
+                    peer.log_read(&mut self.ctx, number, entries);
                     self.dirty.insert(region);
                 }
                 self.read_log();
@@ -342,24 +335,21 @@ impl<L: LogStore> Worker<L> {
                 self.waking.extend(led.map(|(&region, _)| region));
             }
             Input::AcceptLoss { region } => {
-                let config = &self.config;
                 if let Some(peer) = self.peers.get_mut(&region) {
-                    peer.accept_loss(config, now);
+                    peer.accept_loss(&self.ctx);
                 }
                 if let Some(seed) = self.waiting.get_mut(&region) {
                     seed.unclean = Unclean::No;
                 }
             }
             Input::DamageFound(error) => {
-                self.with_peer(error.region, |peer, _, out| peer.read_failed(error, out));
+                self.with_peer(error.region, |peer, ctx| peer.read_failed(error, &mut ctx.out));
             }
             Input::Damaged { region } => {
                 if self.peers.contains_key(&region) {
                     self.unclean.insert(region);
                 }
-                self.with_woken_peer(region, now, |peer, config, out| {
-                    peer.damage_is_recorded(config, now, out);
-                });
+                self.with_woken_peer(region, |peer, ctx| peer.damage_is_recorded(ctx));
             }
             Input::StopLeading => {
                 self.is_stopping = true;
@@ -370,15 +360,13 @@ impl<L: LogStore> Worker<L> {
                 self.tell_peers_whether_to_lead();
             }
             Input::StepDown { region } => {
-                self.with_woken_peer(region, now, |peer, config, out| peer.step_down(config, now, out));
+                self.with_woken_peer(region, |peer, ctx| peer.step_down(ctx));
             }
             Input::TransferLeader { region, to } => {
                 if !self.peers.contains_key(&region) {
-                    return self.outbox.first.push(Action::TransferAborted { region, to });
+                    return self.ctx.out.first.push(Action::TransferAborted { region, to });
                 }
-                self.with_woken_peer(region, now, |peer, config, out| {
-                    peer.transfer_leader(config, to, now, out);
-                });
+                self.with_woken_peer(region, |peer, ctx| peer.transfer_leader(ctx, to));
             }
         }
     }
@@ -386,9 +374,10 @@ impl<L: LogStore> Worker<L> {
     /// Returns the actions to execute now, in order. After an error the store must stop: no action
     /// of this turn may be executed, and every later turn fails, too.
     pub fn turn(&mut self, now: BootNanos) -> Result<Vec<Action>, Fatal> {
+        self.ctx.now = now;
         for region in std::mem::take(&mut self.dirty) {
             let Some(peer) = self.peers.get_mut(&region) else { continue };
-            match peer.turn(&self.config, now, &mut self.room, &mut self.outbox) {
+            match peer.turn(&mut self.ctx, &mut self.room) {
                 Ok(Turned::Done) => {}
                 Ok(Turned::HasMore) => drop(self.dirty.insert(region)),
                 Ok(Turned::Withheld) => drop(self.withheld.insert(region)),
@@ -406,13 +395,13 @@ impl<L: LogStore> Worker<L> {
                 self.is_urgent |= peer.unsaved.is_urgent;
             }
         }
-        self.see_to_merges(now);
+        self.see_to_merges();
         self.read_log();
         if let Some(fatal) = &self.failure {
             return Err(fatal.clone());
         }
         let batch = self.cut_batch();
-        let Outbox { first, sends, later, turnover } = std::mem::take(&mut self.outbox);
+        let Outbox { first, sends, later, turnover } = std::mem::take(&mut self.ctx.out);
         assert!(turnover.is_empty(), "the input that applies entries also handles the turnover");
         let mut actions = first;
         actions.extend(sends);
@@ -424,7 +413,7 @@ impl<L: LogStore> Worker<L> {
     /// Returns true if another turn would find work without another input. An input for a region
     /// without a peer leaves its effects in the outbox alone.
     pub fn has_work(&self) -> bool {
-        !self.dirty.is_empty() || !self.outbox.is_empty()
+        !self.dirty.is_empty() || !self.ctx.out.is_empty()
     }
 
     /// Sets the bytes of committed entries that may be handed out from now on. The last `Apply` may
@@ -466,7 +455,7 @@ impl<L: LogStore> Worker<L> {
     }
 
     pub fn status(&self, region: RegionId, now: BootNanos) -> Option<RegionStatus> {
-        self.peers.get(&region).map(|peer| peer.status(&self.config, now))
+        self.peers.get(&region).map(|peer| peer.status(&self.ctx.config, now))
     }
 
     /// Returns the regions in which something may happen without an input. The others hibernate.
@@ -499,7 +488,7 @@ impl<L: LogStore> Worker<L> {
         let number = |region: &RegionId| match (self.peers.get(region), self.waiting.get(region)) {
             (Some(peer), _) => peer.is_unclean().then_some(peer.id()),
             (None, Some(seed)) if seed.unclean != Unclean::No => {
-                seed.descriptor.peer_on(self.config.store).map(|peer| peer.id)
+                seed.descriptor.peer_on(self.ctx.config.store).map(|peer| peer.id)
             }
             (None, _) => None,
         };
@@ -509,10 +498,10 @@ impl<L: LogStore> Worker<L> {
     fn with_peer(
         &mut self,
         region: RegionId,
-        call: impl FnOnce(&mut Peer<L>, &Config, &mut Outbox) -> Result<(), Fatal>,
+        call: impl FnOnce(&mut Peer<L>, &mut Context) -> Result<(), Fatal>,
     ) {
         let Some(peer) = self.peers.get_mut(&region) else { return };
-        if let Err(fatal) = call(peer, &self.config, &mut self.outbox) {
+        if let Err(fatal) = call(peer, &mut self.ctx) {
             self.failure.get_or_insert(fatal);
         }
         match peer.is_asleep() {
@@ -523,31 +512,26 @@ impl<L: LogStore> Worker<L> {
     }
 
     /// Calls `with_peer` for an input that the region must be awake for.
-    fn with_woken_peer(
-        &mut self,
-        region: RegionId,
-        now: BootNanos,
-        call: impl FnOnce(&mut Peer<L>, &Config, &mut Outbox),
-    ) {
-        self.with_peer(region, |peer, config, out| {
-            peer.wake(config, now, out);
-            call(peer, config, out);
+    fn with_woken_peer(&mut self, region: RegionId, call: impl FnOnce(&mut Peer<L>, &mut Context)) {
+        self.with_peer(region, |peer, ctx| {
+            peer.wake(ctx);
+            call(peer, ctx);
             Ok(())
         });
     }
 
-    fn wake_some(&mut self, now: BootNanos) {
+    fn wake_some(&mut self) {
         for _ in 0..WAKE_PER_TICK {
             let Some(region) = self.waking.pop_first() else { return };
-            self.with_woken_peer(region, now, |peer, _, out| peer.wake_leader(out));
+            self.with_woken_peer(region, |peer, ctx| peer.wake_leader(&mut ctx.out));
         }
     }
 
     fn drop_message(&mut self, region: RegionId, from: StoreId, reason: DropReason) {
-        self.outbox.first.push(Action::Dropped { region, from, reason });
+        self.ctx.out.first.push(Action::Dropped { region, from, reason });
     }
 
-    fn receive(&mut self, from: StoreId, region: RegionId, message: Message, now: BootNanos) {
+    fn receive(&mut self, from: StoreId, region: RegionId, message: Message) {
         if let Err(reason) = inspect::form(region, &message) {
             return self.drop_message(region, from, reason);
         }
@@ -572,12 +556,12 @@ impl<L: LogStore> Worker<L> {
             }
             return;
         }
-        self.with_peer(region, |peer, config, out| {
-            peer.receive(config, from, message, now, out);
+        self.with_peer(region, |peer, ctx| {
+            peer.receive(ctx, from, message);
             Ok(())
         });
         if !yielding.is_empty() {
-            self.supersede(region, yielding, now);
+            self.supersede(region, yielding);
         }
     }
 
@@ -630,7 +614,7 @@ impl<L: LogStore> Worker<L> {
             || self.destroying.iter().any(|(&region, &slots)| region != descriptor.id && meets(slots))
     }
 
-    fn announced(&mut self, from: StoreId, descriptor: RegionDescriptor, now: BootNanos) {
+    fn announced(&mut self, from: StoreId, descriptor: RegionDescriptor) {
         let region = descriptor.id;
         if let Err(reason) = inspect::announcement(from, &descriptor) {
             return self.drop_message(region, from, reason);
@@ -639,20 +623,20 @@ impl<L: LogStore> Worker<L> {
         if let Some(peer) = self.peers.get_mut(&region) {
             // The announcement may be a request to wake. Only a leader wakes: a follower that woke
             // alone would campaign against its hibernating leader.
-            if peer.is_leader() && peer.wake(&self.config, now, &mut self.outbox) {
+            if peer.is_leader() && peer.wake(&mut self.ctx) {
                 self.awake.insert(region);
             }
-            let has_gone = peer.hear_descriptor(from, descriptor, &mut self.outbox);
+            let has_gone = peer.hear_descriptor(from, descriptor, &mut self.ctx.out);
             if let Some(descriptor) = has_gone.filter(|_| !self.has_waiting_child(region)) {
-                self.outbox.turnover.push(Turnover::Gone { descriptor });
-                self.turn_over(now);
+                self.ctx.out.turnover.push(Turnover::Gone { descriptor });
+                self.turn_over();
             }
             return;
         }
         if let Some(heir) = self.heir_of(&descriptor) {
-            return self.outbox.sends.push(Action::Announce { to: from, descriptor: heir });
+            return self.ctx.out.sends.push(Action::Announce { to: from, descriptor: heir });
         }
-        let Some(peer) = descriptor.peer_on(self.config.store) else { return };
+        let Some(peer) = descriptor.peer_on(self.ctx.config.store) else { return };
         let is_past = self.tombstones.get(&region).is_some_and(|&id| peer.id <= id);
         let is_busy = self.waiting.contains_key(&region) || self.destroying.contains_key(&region);
         if is_past || is_busy || self.overlaps(&descriptor) {
@@ -661,15 +645,15 @@ impl<L: LogStore> Worker<L> {
         if self.peers.values().filter(|peer| peer.is_blank()).count() >= BLANK_PEERS_MAX {
             return self.drop_message(region, from, DropReason::TooManyBlank);
         }
-        let blank = self.recorded_promise(region).and_then(|promise| {
-            Peer::blank(&self.config, &self.logs, descriptor, promise, &self.logger, now)
-        });
+        let blank = self
+            .recorded_promise(region)
+            .and_then(|promise| Peer::blank(&self.ctx, &self.logs, descriptor, promise, &self.logger));
         match blank {
             Ok(mut peer) => {
                 peer.yields = self.yields();
                 self.peers.insert(region, peer);
                 self.awake.insert(region);
-                self.receive_early_votes(region, now);
+                self.receive_early_votes(region);
             }
             Err(fatal) => drop(self.failure.get_or_insert(fatal)),
         }
@@ -681,26 +665,26 @@ impl<L: LogStore> Worker<L> {
     fn recorded_promise(&self, region: RegionId) -> Result<Promise, Fatal> {
         let recorded = self.logs.store.hard_state(region).map_err(Fatal::Log)?;
         let recorded = recorded.filter(|_| !planted::is(Bug::BlankForgetsVote));
-        let length = self.config.stickiness_nanos();
+        let length = self.ctx.config.stickiness_nanos();
         let hold = Stickiness::new(length, recorded.is_some().then_some(self.started_at));
         Ok(Promise { hard_state: recorded.unwrap_or_default(), hold })
     }
 
     /// Delivers the vote requests that arrived before the region's peer existed.
-    fn receive_early_votes(&mut self, region: RegionId, now: BootNanos) {
+    fn receive_early_votes(&mut self, region: RegionId) {
         let (early, others) =
             std::mem::take(&mut self.early_votes).into_iter().partition(|(_, to, _)| *to == region);
         self.early_votes = others;
         let early: VecDeque<(StoreId, RegionId, Message)> = early;
-        early.into_iter().for_each(|(from, region, message)| self.receive(from, region, message, now));
+        early.into_iter().for_each(|(from, region, message)| self.receive(from, region, message));
     }
 
     /// Creates the peers that splits made, and removes the peers that were removed.
-    fn turn_over(&mut self, now: BootNanos) {
-        for turnover in std::mem::take(&mut self.outbox.turnover) {
+    fn turn_over(&mut self) {
+        for turnover in std::mem::take(&mut self.ctx.out.turnover) {
             let made = match turnover {
                 Turnover::Born { descriptor, parent, at, led } => {
-                    self.give_birth(descriptor, (parent, at), led, now)
+                    self.give_birth(descriptor, (parent, at), led)
                 }
                 Turnover::Gone { descriptor } => {
                     self.bury(descriptor);
@@ -723,13 +707,12 @@ impl<L: LogStore> Worker<L> {
         descriptor: RegionDescriptor,
         (parent, at): (RegionId, u64),
         led: bool,
-        now: BootNanos,
     ) -> Result<(), Fatal> {
         let region = descriptor.id;
         let waited = self.waiting.remove(&region);
         let quarantined = self.waiting_quarantined.remove(&region);
         let is_known = self.peers.get(&region).is_some_and(|peer| !peer.is_blank());
-        let id = descriptor.peer_on(self.config.store).map(|peer| peer.id);
+        let id = descriptor.peer_on(self.ctx.config.store).map(|peer| peer.id);
         if is_known {
             return Ok(());
         }
@@ -738,33 +721,32 @@ impl<L: LogStore> Worker<L> {
             // restored its rows.
             self.destroying.insert(region, descriptor.slots);
             let peer = self.tombstones[&region];
-            self.outbox.later.push(Action::Destroy { region, peer });
+            self.ctx.out.later.push(Action::Destroy { region, peer });
             return Ok(());
         }
         let mut peer = match waited {
-            Some(seed) => Peer::open(&self.config, &self.logs, seed, 0, &self.logger, now)?,
+            Some(seed) => Peer::open(&self.ctx, &self.logs, seed, 0, &self.logger)?,
             None => {
                 let promise = match self.peers.get(&region) {
                     Some(blank) => blank.promise(),
                     None => self.recorded_promise(region)?,
                 };
-                let (config, logs, logger) = (&self.config, &self.logs, &self.logger);
-                Peer::born(config, logs, descriptor, (parent, at), promise, logger, now)?
+                Peer::born(&self.ctx, &self.logs, descriptor, (parent, at), promise, &self.logger)?
             }
         };
         peer.yields = self.yields();
-        if let Some(confinement) = quarantined {
-            peer.confine(&self.config, confinement, now, &mut self.outbox);
+        if let Some((index, may_lead)) = quarantined {
+            peer.confine(&mut self.ctx, index, may_lead);
         }
         if led {
-            peer.campaign(&self.config, now, &mut self.outbox);
+            peer.campaign(&mut self.ctx);
         } else {
-            peer.campaign_if_alone(&self.config, now, &mut self.outbox);
+            peer.campaign_if_alone(&mut self.ctx);
         }
         self.peers.insert(region, peer);
         self.dirty.insert(region);
         self.awake.insert(region);
-        self.receive_early_votes(region, now);
+        self.receive_early_votes(region);
         Ok(())
     }
 
@@ -772,7 +754,7 @@ impl<L: LogStore> Worker<L> {
         let region = descriptor.id;
         let slots = self.peers.get(&region).and_then(|peer| peer.descriptor().slots);
         // While this region's rows exist, they say what became of the others.
-        self.outbox.later.extend(self.superseded.remove(&region).unwrap_or_default());
+        self.ctx.out.later.extend(self.superseded.remove(&region).unwrap_or_default());
         let destroy = self.remove(region);
         if destroy.is_some() {
             self.destroying.insert(region, slots);
@@ -783,14 +765,14 @@ impl<L: LogStore> Worker<L> {
     fn destroy(&mut self, destroy: Option<Action>) {
         match self.in_flight {
             Some(_) => self.after_batch.extend(destroy),
-            None => self.outbox.later.extend(destroy),
+            None => self.ctx.out.later.extend(destroy),
         }
     }
 
     /// Removes the peer. The returned action deletes its rows and log.
     fn remove(&mut self, region: RegionId) -> Option<Action> {
         let mut peer = self.peers.remove(&region)?;
-        peer.retire(&mut self.outbox);
+        peer.retire(&mut self.ctx.out);
         let last = self.tombstones.entry(region).or_insert(0);
         *last = peer.id().max(*last);
         self.destroying.insert(region, None);
@@ -807,27 +789,27 @@ impl<L: LogStore> Worker<L> {
             }
             self.reads_under_way += 1;
             let Range { low, high, max_bytes } = range;
-            self.outbox.later.push(Action::ReadLog { region, number, low, high, max_bytes });
+            self.ctx.out.later.push(Action::ReadLog { region, number, low, high, max_bytes });
         }
     }
 
     fn refuse_unknown(&mut self, region: RegionId, token: u64) {
         let reason = Refusal::NotLeader { leader: None };
-        self.outbox.first.push(Action::Refused { region, token, reason });
+        self.ctx.out.first.push(Action::Refused { region, token, reason });
     }
 
-    fn tick(&mut self, now: BootNanos) {
-        if !self.ticks.pass(now) {
+    fn tick(&mut self) {
+        if !self.ticks.pass(self.ctx.now) {
             return;
         }
-        self.wake_some(now);
+        self.wake_some();
         let mut asleep = Vec::new();
         for &region in &self.awake {
             let Some(peer) = self.peers.get_mut(&region) else {
                 asleep.push(region);
                 continue;
             };
-            if peer.tick(&self.config, now, &mut self.outbox) {
+            if peer.tick(&mut self.ctx) {
                 self.dirty.insert(region);
             }
             if peer.is_asleep() {
@@ -839,13 +821,13 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    fn persisted(&mut self, number: u64, now: BootNanos) {
+    fn persisted(&mut self, number: u64) {
         let Some(batch) = self.in_flight.take_if(|batch| batch.number <= number) else { return };
         assert!(number <= self.batches, "batch {number} was never handed out");
-        self.outbox.later.append(&mut self.after_batch);
+        self.ctx.out.later.append(&mut self.after_batch);
         for region in batch.regions {
             if let Some(peer) = self.peers.get_mut(&region) {
-                peer.persisted(&self.config, now, &mut self.outbox);
+                peer.persisted(&mut self.ctx);
                 self.dirty.insert(region);
             }
         }

@@ -26,7 +26,6 @@ use crate::admin::{
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
 use crate::clock;
-use crate::loops::ToWorker;
 use crate::members::AgreedMembers;
 use crate::proposals::NotDone;
 use crate::regions::RegionShared;
@@ -320,7 +319,7 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             Value::Null
         }
         Ask::Admit { region } => {
-            let _ = store.worker.send(ToWorker::Admit { region });
+            let _ = store.worker.raft(replica::Input::AdmitSnapshot { region });
             Value::Null
         }
         Ask::ReadOnly { region, read_only } => {

@@ -24,7 +24,7 @@ use types::{LogIndex, RegionDescriptor, RegionId, StoreId};
 use crate::clock;
 use crate::ends::Ends;
 use crate::engine::Engine;
-use crate::loops::{ToWorker, WorkerSender};
+use crate::loops::WorkerSender;
 use crate::metrics::Metrics;
 use crate::regions::Regions;
 
@@ -244,8 +244,8 @@ impl Checks {
                     in_words(&comparison)
                 );
                 if this_differs {
-                    let differs = ToWorker::Differs { region, checked: comparison.index };
-                    let _ = self.worker.send(differs);
+                    let differs = node::Input::Differs { region, checked: comparison.index };
+                    let _ = self.worker.step(differs);
                 }
             }
             Verdict::Incomplete { .. } => {}

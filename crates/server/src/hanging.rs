@@ -14,7 +14,6 @@ use types::RegionId;
 use crate::clock;
 use crate::config::ELECTION_TICKS;
 use crate::device_waits::Hanging;
-use crate::loops::ToWorker;
 use crate::store::Store;
 
 /// Time without an answer after which the device counts as hanging, unless two election timeouts
@@ -75,7 +74,7 @@ impl HangKeeper {
         let state = &store.hanging;
         state.set(hangs, self.log.waited_nanos(), self.reads.waited_nanos());
         if hangs != self.relief.is_some() {
-            let _ = store.worker.send(ToWorker::Input(Input::DeviceHangs { hangs }));
+            let _ = store.worker.raft(Input::DeviceHangs { hangs });
             self.relief = hangs.then(HangRelief::default);
             if !hangs {
                 (self.said, self.kept) = (None, Vec::new());
@@ -129,14 +128,14 @@ impl HangKeeper {
         let step = relief.step(&led, patience, now);
         for (region, to) in step.transfers {
             tracing::info!(region, to, "the device hangs: the region's lead is handed over");
-            let _ = store.worker.send(ToWorker::Input(Input::TransferLeader { region, to }));
+            let _ = store.worker.raft(Input::TransferLeader { region, to });
         }
         for region in step.step_downs {
             tracing::warn!(
                 region,
                 "the device hangs: the region's lead is given up, and the other stores elect"
             );
-            let _ = store.worker.send(ToWorker::Input(Input::StepDown { region }));
+            let _ = store.worker.raft(Input::StepDown { region });
         }
         let kept: Vec<RegionId> = led.iter().filter(|led| !led.can_elect()).map(|led| led.region).collect();
         if !kept.is_empty() && kept != self.kept {
@@ -154,6 +153,7 @@ impl HangKeeper {
 mod tests {
     use super::*;
     use crate::fixture::Fixture;
+    use crate::loops::ToWorker;
 
     #[test]
     fn a_log_write_that_does_not_return_is_told_to_the_worker_and_shown_and_forgotten_once_it_does() {
@@ -172,7 +172,7 @@ mod tests {
             assert!(store.hanging.log_waited() >= Duration::from_nanos(quick().after_nanos));
             assert!(matches!(
                 fixture.told().next(),
-                Some(ToWorker::Input(Input::DeviceHangs { hangs: true }))
+                Some(ToWorker::Shard(node::Input::Raft(Input::DeviceHangs { hangs: true })))
             ));
             release.send(()).expect("the writer waits");
         });
@@ -183,7 +183,10 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(20), "it is never forgotten");
         }
         assert_eq!(store.hanging.log_waited(), Duration::ZERO);
-        assert!(matches!(fixture.told().last(), Some(ToWorker::Input(Input::DeviceHangs { hangs: false }))));
+        assert!(matches!(
+            fixture.told().last(),
+            Some(ToWorker::Shard(node::Input::Raft(Input::DeviceHangs { hangs: false })))
+        ));
     }
 
     fn quick() -> HangTimes {

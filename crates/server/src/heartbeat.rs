@@ -115,7 +115,7 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
         let is_here = |id: RegionId| store.regions.get(id).is_some_and(|region| region.is_local());
         if node::merged::concerns(&lead.descriptor, store.id, is_here) {
             let descriptor = lead.descriptor.clone();
-            let _ = store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
+            let _ = store.worker.raft(Input::Announced { from, descriptor });
         }
         let Some(region) = store.regions.get(lead.region()) else { continue };
         store.regions.hear_leader(&region, lead.term, from);
@@ -150,7 +150,7 @@ fn wake_what_the_silent_led(store: &Store, quiet: &mut Silence) {
     };
     let members = store.membership.members();
     for id in quiet.look(members.list.iter().map(|member| (member.id, is_heard(member.id)))) {
-        let _ = store.worker.send(ToWorker::Input(Input::StoreSilent { store: id }));
+        let _ = store.worker.raft(Input::StoreSilent { store: id });
     }
 }
 

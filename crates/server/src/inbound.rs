@@ -49,7 +49,7 @@ impl Inbound for FromStores {
     fn announce(&self, from: StoreId, descriptor: Bytes) {
         match RegionDescriptor::decode(&descriptor) {
             Ok(descriptor) => {
-                let _ = self.store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
+                let _ = self.store.worker.raft(Input::Announced { from, descriptor });
             }
             Err(error) => tracing::warn!(from, %error, "an announcement cannot be read"),
         }

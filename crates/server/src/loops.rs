@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use mio::{Events, Poll, Token, Waker};
-use node::{Answer, Outcome};
+use node::{Answer, Input, Outcome};
 
 use crate::connections::{ListenerKind, Seat};
 
@@ -165,6 +165,16 @@ pub struct WorkerSender(LoopSender);
 impl WorkerSender {
     pub fn send(&self, message: ToWorker) -> Result<(), Stopped> {
         self.0.send(ToLoop::Worker(message))
+    }
+
+    /// Sends an input for the shard.
+    pub fn step(&self, input: Input<Asker, Reader>) -> Result<(), Stopped> {
+        self.send(ToWorker::Shard(input))
+    }
+
+    /// Sends an input that the shard gives to the Raft groups unchanged.
+    pub fn raft(&self, input: replica::Input) -> Result<(), Stopped> {
+        self.step(Input::Raft(input))
     }
 }
 

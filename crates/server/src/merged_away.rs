@@ -11,7 +11,6 @@ use types::{RegionId, META_REGION};
 
 use crate::admin_backend;
 use crate::clock;
-use crate::loops::ToWorker;
 use crate::store::Store;
 
 #[derive(Default)]
@@ -45,7 +44,7 @@ async fn ask(store: Arc<Store>, regions: Vec<RegionId>) {
                     let ids = heirs.iter().map(|heir| heir.id).collect::<Vec<_>>();
                     tracing::info!(region, ?ids, "the region has merged away while this store was absent");
                 }
-                let _ = store.worker.send(ToWorker::Input(input));
+                let _ = store.worker.raft(input);
             }
         }
         Err(error) => tracing::debug!(error.message, "the meta region does not say which regions exist"),

@@ -5,10 +5,9 @@
 
 use bytes::Bytes;
 use cluster::Order;
-use replica::Input;
+use node::Input;
 use types::{RegionChange, RegionEpoch, RegionId, StoreId, Term};
 
-use crate::loops::ToWorker;
 use crate::store::Store;
 
 /// Processes an order of another store.
@@ -45,11 +44,11 @@ pub fn send(store: &Store, to: StoreId, order: Order, term: Term) {
 
 fn carry_out(store: &Store, order: Order) {
     let order = match order {
-        Order::TransferLeader { region, to } => ToWorker::Input(Input::TransferLeader { region, to }),
-        Order::Change { region, expect, change } => ToWorker::ChangeRegion { region, expect, change },
+        Order::TransferLeader { region, to } => Input::Raft(replica::Input::TransferLeader { region, to }),
+        Order::Change { region, expect, change } => Input::ChangeRegion { region, expect, change },
         Order::Split { region, expect, new_region } => return split(store, region, expect, new_region),
     };
-    let _ = store.worker.send(order);
+    let _ = store.worker.step(order);
 }
 
 /// Finds the slot that divides the region into halves, off the I/O threads, and has the change
@@ -61,7 +60,7 @@ fn split(store: &Store, region: RegionId, expect: RegionEpoch, new_region: Regio
     tokio::task::spawn_blocking(move || match engine.slot_in_the_middle(slots) {
         Some(at) => {
             let change = RegionChange::Split { at, new_region };
-            let _ = worker.send(ToWorker::ChangeRegion { region, expect, change });
+            let _ = worker.step(Input::ChangeRegion { region, expect, change });
         }
         None => tracing::warn!(region, "a region of one slot cannot be split"),
     });
@@ -71,6 +70,7 @@ fn split(store: &Store, region: RegionId, expect: RegionEpoch, new_region: Regio
 mod tests {
     use super::*;
     use crate::fixture::Fixture;
+    use crate::loops::ToWorker;
     use node::Leadership;
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         receive(&fixture.store, 0, &order.encode(9));
         assert!(matches!(
             fixture.told().next(),
-            Some(ToWorker::Input(Input::TransferLeader { region: 1, to: 5 }))
+            Some(ToWorker::Shard(Input::Raft(replica::Input::TransferLeader { region: 1, to: 5 })))
         ));
     }
 
@@ -110,7 +110,9 @@ mod tests {
                 None => tokio::time::sleep(std::time::Duration::from_millis(1)).await,
             }
         };
-        let ToWorker::ChangeRegion { region: 1, change, .. } = told else { panic!("another message") };
+        let ToWorker::Shard(Input::ChangeRegion { region: 1, change, .. }) = told else {
+            panic!("another message")
+        };
         // Nothing is stored, so the slots are halved.
         assert_eq!(change, RegionChange::Split { at: 8192, new_region: 9 });
         assert!(fixture.told().next().is_none());

@@ -12,7 +12,7 @@ use resp::Reply;
 use tokio::sync::oneshot;
 
 use crate::clock;
-use crate::loops::{Asker, ToWorker, WorkerSender};
+use crate::loops::{Asker, WorkerSender};
 use crate::metrics::Metrics;
 use crate::regions::{RegionShared, Regions};
 
@@ -57,7 +57,7 @@ impl Proposals {
         let (sender, outcome) = oneshot::channel();
         let client = Asker::Task(sender);
         let submit = Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client };
-        if self.worker.send(ToWorker::Submit(submit)).is_err() {
+        if self.worker.step(node::Input::Submit(submit)).is_err() {
             return Err(NotDone::NotLeader);
         }
         // The worker answers at the deadline. This longer timeout is only a safeguard.

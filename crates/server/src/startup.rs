@@ -172,7 +172,7 @@ pub async fn run(
         apply_queue,
     );
     for (region, mark) in marks {
-        worker.take(ToWorker::Held { region, mark });
+        worker.take(ToWorker::Shard(node::Input::Held { region, mark }));
     }
     let log_writer = LogWriter::new(log.clone(), batches, parts.clone());
     let (flush_parts, flush_log) = (parts.clone(), log.clone());

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::{Config, ELECTION_TICKS};
-use crate::loops::{ToLoop, ToWorker};
+use crate::loops::ToLoop;
 use crate::store::Store;
 
 /// Time limit of handing over, for all regions together.
@@ -48,7 +48,7 @@ fn times(config: &Config) -> StopTimes {
 /// until the closing begins. The waiting ends when `hurried` resolves.
 pub async fn stop(store: &Arc<Store>, mut listening: JoinSet<()>, hurried: impl Future<Output = ()>) {
     store.ends.leave();
-    let _ = store.worker.send(ToWorker::Input(Input::StopLeading));
+    let _ = store.worker.raft(Input::StopLeading);
     store.cluster.report_soon.notify_one();
     let mut stop = PlannedStop::new(times(&store.config), clock::boot_nanos());
     let mut phase = StopPhase::Telling;
@@ -58,7 +58,7 @@ pub async fn stop(store: &Arc<Store>, mut listening: JoinSet<()>, hurried: impl 
         let step = stop.step(&view(store), clock::boot_nanos());
         for (region, to) in step.transfers {
             tracing::info!(region, to, "stopping: the region's leader is handed over");
-            let _ = store.worker.send(ToWorker::Input(Input::TransferLeader { region, to }));
+            let _ = store.worker.raft(Input::TransferLeader { region, to });
         }
         if step.phase != phase {
             tracing::debug!(phase = ?step.phase, "stopping");

@@ -21,7 +21,7 @@ use types::{LogIndex, PeerId, RegionId, UnixMillis};
 
 use crate::config::{Config, Fsync};
 use crate::datadir::write_durably;
-use crate::loops::{ToWorker, WorkerSender};
+use crate::loops::WorkerSender;
 use crate::transport::keys;
 
 const FILE: &str = "UNSYNCED";
@@ -387,7 +387,7 @@ impl Unsynced {
                 last,
                 "an operator accepted the loss of what this peer may have forgotten: it takes part again"
             );
-            let _ = worker.send(ToWorker::Input(Input::AcceptLoss { region: *region }));
+            let _ = worker.raft(Input::AcceptLoss { region: *region });
         }
         Ok(taken)
     }

@@ -63,6 +63,33 @@ proptest! {
 }
 
 #[test]
+fn each_encoded_change_is_what_the_format_says() {
+    let expect = RegionEpoch { conf_version: 4, version: 5 };
+    let source = Box::new(RegionDescriptor::founded(7, None, &[1]));
+    let descriptor = source.encode();
+    let peers = [PeerChange::AddLearner, PeerChange::Promote, PeerChange::Demote, PeerChange::Remove];
+    let peers = peers.into_iter().zip(5..).map(|(change, store)| change(store)).collect();
+    for (change, rest) in [
+        (RegionChange::Peers(peers), vec![1, 4, 1, 5, 2, 6, 3, 7, 4, 8]),
+        (RegionChange::LeaveJoint, vec![2]),
+        (RegionChange::Split { at: 300, new_region: 8 }, vec![3, 0xac, 0x02, 8]),
+        (RegionChange::PrepareMerge { into: 2 }, vec![4, 2]),
+        (RegionChange::RollbackMerge, vec![5]),
+        (
+            RegionChange::CommitMerge { source, source_index: 70 },
+            [&[6, descriptor.len() as u8][..], &descriptor, &[70]].concat(),
+        ),
+    ] {
+        let order = Order::Change { region: 3, expect, change };
+        assert_eq!(order.encode(9)[..], [&[1, 9, 2, 3, 4, 5][..], &rest].concat(), "{order}");
+    }
+    let moved = Order::TransferLeader { region: 3, to: 6 };
+    assert_eq!(moved.encode(9)[..], [1, 9, 1, 3, 6]);
+    let split = Order::Split { region: 3, expect, new_region: 8 };
+    assert_eq!(split.encode(9)[..], [1, 9, 3, 3, 4, 5, 8]);
+}
+
+#[test]
 fn an_encoded_order_is_what_the_format_says() {
     let expect = RegionEpoch { conf_version: 4, version: 300 };
     let change = RegionChange::Peers(vec![PeerChange::Promote(5), PeerChange::Demote(6)]);

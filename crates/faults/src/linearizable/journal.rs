@@ -3,9 +3,9 @@
 //! overlap.
 //!
 //! The longest text that a read returned gives the order of the appends in it, and every read has
-//! its place between two of them. This order is an explanation if no operation in it ended before an
-//! earlier one began. Appends that no read returned come after it, and can be left out if they are
-//! open.
+//! its place between two of them. This order is an explanation if no operation in it ended before
+//! an earlier one began. Appends that no read returned come after it, and can be left out if they
+//! are open.
 
 use std::collections::BTreeMap;
 

@@ -5,32 +5,32 @@ use super::*;
 impl<L: LogStore> Peer<L> {
     /// Campaigns at once if the peer is the region's only voter, because no other peer could break
     /// the silence.
-    pub fn campaign_if_alone(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+    pub fn campaign_if_alone(&mut self, ctx: &mut Context) {
         let voters = self.raw.raft.prs().conf().voters();
         if voters.ids().len() == 1 && voters.contains(self.id) {
-            self.campaign(config, now, out);
+            self.campaign(ctx);
         }
     }
 
     /// Campaigns. The leader of a split's parent does so at once, because no other peer is expected
     /// to.
-    pub fn campaign(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        if self.hold.is_restarting(now) || self.leaves_leading() || self.is_unclean {
+    pub fn campaign(&mut self, ctx: &mut Context) {
+        if self.hold.is_restarting(ctx.now) || self.leaves_leading() || self.is_unclean {
             return;
         }
-        self.drive(config, now, out, |raw| {
+        self.drive(ctx, |raw| {
             let _ = raw.campaign();
         });
     }
 
-    pub(super) fn may_stand(&self, config: &Config, now: BootNanos) -> bool {
+    pub(super) fn may_stand(&self, ctx: &Context) -> bool {
         // A peer whose rows are being replaced by a snapshot must not campaign.
-        let is_fit = self.applying.is_none() && self.missing_since.is_none() && !self.is_behind(config);
+        let is_fit = self.applying.is_none() && self.missing_since.is_none() && !self.is_behind(&ctx.config);
         // The only voter becomes leader without asking other peers, and so without waiting for its
         // log.
         let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
-        let is_allowed = !self.leaves_leading() && self.may_stand_confined(config, now);
-        is_fit && is_written && !self.hold.is_holding(now) && is_allowed
+        let is_allowed = !self.leaves_leading() && self.may_stand_confined(ctx);
+        is_fit && is_written && !self.hold.is_holding(ctx.now) && is_allowed
     }
 
     pub(super) fn draw_election_timeout(&mut self, config: &Config) {

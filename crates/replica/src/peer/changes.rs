@@ -16,28 +16,28 @@ use types::{PeerChange, PeerRole, RegionChange, RegionEpoch};
 const ASK_AFTER_ELECTIONS: u64 = 8;
 
 impl<L: LogStore> Peer<L> {
-    pub fn applied(&mut self, config: &Config, index: LogIndex, now: BootNanos, out: &mut Outbox) {
+    pub fn applied(&mut self, ctx: &mut Context, index: LogIndex) {
         assert!(index <= self.handed, "region {}: applied {index} was never handed out", self.region);
         if index <= self.raw.raft.raft_log.applied {
             return;
         }
-        let is_recovered = self.apply_changes(config, index, now, out);
-        self.drive(config, now, out, |raw| raw.advance_apply_to(index));
+        let is_recovered = self.apply_changes(ctx, index);
+        self.drive(ctx, |raw| raw.advance_apply_to(index));
         if is_recovered {
-            self.campaign_if_alone(config, now, out);
+            self.campaign_if_alone(ctx);
         }
         let region = self.region;
         let ready = self.reads.take_ready(index);
-        out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
+        ctx.out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
         if self.is_leader() {
-            self.settle_lease(config, now, out);
-            self.leave_joint(config, now, out);
+            self.settle_lease(ctx);
+            self.leave_joint(ctx);
         }
     }
 
     /// Tells the consensus code of the changes through `index`, and the worker of peers that were
     /// created or removed. Returns true if one of the changes recovered the region.
-    fn apply_changes(&mut self, config: &Config, index: LogIndex, now: BootNanos, out: &mut Outbox) -> bool {
+    fn apply_changes(&mut self, ctx: &mut Context, index: LogIndex) -> bool {
         let mut is_recovered = false;
         while self.pending_changes.front().is_some_and(|pending| pending.index <= index) {
             let Some(pending) = self.pending_changes.pop_front() else { break };
@@ -45,7 +45,7 @@ impl<L: LogStore> Peer<L> {
             is_recovered |= recovers;
             let before = std::mem::replace(&mut self.descriptor, changed.region);
             for conf_change in conf_changes.into_iter().filter(|change| !loses(change)) {
-                self.drive(config, now, out, |raw| {
+                self.drive(ctx, |raw| {
                     raw.apply_conf_change(&conf_change).expect("the library allows what the descriptor does");
                 });
             }
@@ -53,7 +53,7 @@ impl<L: LogStore> Peer<L> {
             if self.is_leader() && !votes {
                 // This peer became leader by a transfer after its own demotion was proposed. The
                 // library would continue to lead.
-                self.drive(config, now, out, |raw| {
+                self.drive(ctx, |raw| {
                     let term = raw.raft.term;
                     raw.raft.become_follower(term, 0);
                 });
@@ -62,24 +62,25 @@ impl<L: LogStore> Peer<L> {
             if let Some(descriptor) = changed.split_off {
                 let led = self.is_leader();
                 self.last_split = at;
-                out.later.push(Action::FlushSoon);
-                out.turnover.push(Turnover::Born { descriptor, parent: self.region, at, led });
+                ctx.out.later.push(Action::FlushSoon);
+                ctx.out.turnover.push(Turnover::Born { descriptor, parent: self.region, at, led });
             }
             if let Some(source) = changed.absorbed {
-                out.turnover.push(Turnover::Absorbed { source });
+                ctx.out.turnover.push(Turnover::Absorbed { source });
             }
             if self.descriptor.merging.is_some() {
-                self.refuse(out, Refusal::NotLeader { leader: None }, Reads::take_all);
+                self.refuse(&mut ctx.out, Refusal::NotLeader { leader: None }, Reads::take_all);
             }
             if self.is_leader() {
                 // A removed peer receives no further entries, so an announcement tells it.
                 let removed = before.peers.iter().filter(|peer| self.descriptor.peer(peer.id).is_none());
                 for peer in removed {
-                    out.sends.push(Action::Announce { to: peer.store, descriptor: self.descriptor.clone() });
+                    let descriptor = self.descriptor.clone();
+                    ctx.out.sends.push(Action::Announce { to: peer.store, descriptor });
                 }
             }
             if self.descriptor.peer(self.id).is_none() {
-                out.turnover.push(Turnover::Gone { descriptor: self.descriptor.clone() });
+                ctx.out.turnover.push(Turnover::Gone { descriptor: self.descriptor.clone() });
             }
         }
         is_recovered
@@ -87,25 +88,22 @@ impl<L: LogStore> Peer<L> {
 
     pub fn change_region(
         &mut self,
-        config: &Config,
+        ctx: &mut Context,
         token: u64,
-        (expect, change): (RegionEpoch, RegionChange),
-        now: BootNanos,
-        out: &mut Outbox,
+        expect: RegionEpoch,
+        change: RegionChange,
     ) {
-        match self.propose_change(config, expect, &change, now, out) {
+        match self.propose_change(ctx, expect, &change) {
             Ok(index) => self.proposals.insert(index, self.raw.raft.term, token),
-            Err(reason) => out.first.push(Action::Refused { region: self.region, token, reason }),
+            Err(reason) => ctx.out.first.push(Action::Refused { region: self.region, token, reason }),
         }
     }
 
     fn propose_change(
         &mut self,
-        config: &Config,
+        ctx: &mut Context,
         expect: RegionEpoch,
         change: &RegionChange,
-        now: BootNanos,
-        out: &mut Outbox,
     ) -> Result<LogIndex, Refusal> {
         self.can_change()?;
         if self.confined.is_some() {
@@ -119,17 +117,17 @@ impl<L: LogStore> Peer<L> {
             return Err(Refusal::StaleEpoch { epoch });
         }
         let after = self.descriptor.after(change).map_err(Refusal::Invalid)?.region;
-        self.check_peers(config, change)?;
+        self.check_peers(&ctx.config, change)?;
         self.check_merge(change)?;
         let context = change_entry::encode(expect, change);
         let conf_change = conf_change_of(change, &self.descriptor, &after);
         if matches!(change, RegionChange::Split { .. } | RegionChange::PrepareMerge { .. }) {
             // The lease ends before any other peer can learn of the change.
             self.lease_needs = self.raw.raft.raft_log.last_index() + 1;
-            self.suspend_lease(config, now, out);
+            self.suspend_lease(ctx);
         }
         let mut proposed = false;
-        self.drive(config, now, out, |raw| {
+        self.drive(ctx, |raw| {
             proposed = match conf_change {
                 Some(conf_change) => raw.propose_conf_change(context.to_vec(), conf_change).is_ok(),
                 None => append_as_leader(raw, Bytes::new(), context),
@@ -175,10 +173,10 @@ impl<L: LogStore> Peer<L> {
 
     /// Leaves a joint configuration once it is applied, because it needs two majorities for every
     /// decision.
-    pub(super) fn leave_joint(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+    pub(super) fn leave_joint(&mut self, ctx: &mut Context) {
         if self.is_leader() && self.descriptor.is_joint() {
             // A refusal is temporary: the next heartbeat tick tries again.
-            let _ = self.propose_change(config, self.descriptor.epoch, &RegionChange::LeaveJoint, now, out);
+            let _ = self.propose_change(ctx, self.descriptor.epoch, &RegionChange::LeaveJoint);
         }
     }
 
@@ -210,15 +208,15 @@ impl<L: LogStore> Peer<L> {
     /// Asks the other peers whether this peer is still a member, if it has heard from no leader for
     /// long. A peer that was removed while it was unreachable hears from no leader. A store that
     /// knows a newer descriptor answers.
-    pub(super) fn ask_whether_member(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        let patience = ASK_AFTER_ELECTIONS * config.election_nanos();
+    pub(super) fn ask_whether_member(&mut self, ctx: &mut Context) {
+        let patience = ASK_AFTER_ELECTIONS * ctx.config.election_nanos();
         let silent_since = self.heard_at.max(self.asked_at);
-        if self.is_leader() || now < silent_since.saturating_add(patience) {
+        if self.is_leader() || ctx.now < silent_since.saturating_add(patience) {
             return;
         }
-        self.asked_at = now;
+        self.asked_at = ctx.now;
         for peer in self.descriptor.peers.iter().filter(|peer| peer.id != self.id) {
-            out.sends.push(Action::Announce { to: peer.store, descriptor: self.descriptor.clone() });
+            ctx.out.sends.push(Action::Announce { to: peer.store, descriptor: self.descriptor.clone() });
         }
     }
 

@@ -60,16 +60,16 @@ impl<L: LogStore> Peer<L> {
 
     /// Notes that this peer is recorded as unclean. A leader first hands over to the voter that has
     /// most of its log.
-    pub fn damage_is_recorded(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+    pub fn damage_is_recorded(&mut self, ctx: &mut Context) {
         if self.is_unclean {
             return;
         }
         let last = self.raw.raft.raft_log.last_index();
         let damage = self.damage.get_or_insert(Damage { last, is_executed: false, recorded_at: None });
-        (damage.is_executed, damage.recorded_at) = (false, Some(now));
+        (damage.is_executed, damage.recorded_at) = (false, Some(ctx.now));
         match self.successor().filter(|_| self.is_leader()) {
-            Some(to) => self.transfer_leader(config, to, now, out),
-            None => self.fall_silent(config, now, out),
+            Some(to) => self.transfer_leader(ctx, to),
+            None => self.fall_silent(ctx),
         }
     }
 
@@ -84,21 +84,21 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Falls silent if the lead is handed over, or was not taken over within an election timeout.
-    pub(super) fn leave_by_damage(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+    pub(super) fn leave_by_damage(&mut self, ctx: &mut Context) {
         let Some(since) = self.damage.and_then(|damage| damage.recorded_at) else { return };
-        if !self.is_leader() || now >= since.saturating_add(config.election_nanos()) {
-            self.fall_silent(config, now, out);
+        if !self.is_leader() || ctx.now >= since.saturating_add(ctx.config.election_nanos()) {
+            self.fall_silent(ctx);
         }
     }
 
-    fn fall_silent(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        self.drive(config, now, out, |raw| {
+    fn fall_silent(&mut self, ctx: &mut Context) {
+        self.drive(ctx, |raw| {
             let term = raw.raft.term;
             raw.raft.become_follower(term, raft::INVALID_ID);
         });
         // The peer will not learn the outcomes of its proposals.
         let lost = self.proposals.take_all();
-        self.lose(lost, out);
+        self.lose(lost, &mut ctx.out);
         self.is_unclean = true;
     }
 }

@@ -29,17 +29,17 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Wakes the peer and resets its idle count. Returns true if it was asleep.
-    pub fn wake(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> bool {
+    pub fn wake(&mut self, ctx: &mut Context) -> bool {
         self.quiet_ticks = 0;
         self.sleepers.clear();
         if !std::mem::take(&mut self.is_asleep) {
             return false;
         }
         // The peer got no ticks while it slept, so this time does not count as silence.
-        self.heard_at = now;
-        self.asked_at = now;
+        self.heard_at = ctx.now;
+        self.asked_at = ctx.now;
         if self.is_leader() {
-            self.suspend_lease(config, now, out);
+            self.suspend_lease(ctx);
         }
         true
     }
@@ -54,20 +54,20 @@ impl<L: LogStore> Peer<L> {
 
     /// Offers sleep to idle followers, and falls asleep when all have accepted. Called at the end
     /// of a leader's tick.
-    pub(super) fn hibernate(&mut self, config: &Config, now: BootNanos) {
-        if config.hibernate_ticks == 0 || !self.is_leader() || !self.is_idle(config, now) {
+    pub(super) fn hibernate(&mut self, ctx: &Context) {
+        if ctx.config.hibernate_ticks == 0 || !self.is_leader() || !self.is_idle(ctx) {
             self.quiet_ticks = 0;
             self.sleepers.clear();
             return;
         }
         self.quiet_ticks = self.quiet_ticks.saturating_add(1);
-        if self.quiet_ticks < config.hibernate_ticks {
+        if self.quiet_ticks < ctx.config.hibernate_ticks {
             return;
         }
         let others: Vec<PeerId> =
             self.raw.raft.prs().iter().map(|(&id, _)| id).filter(|&id| id != self.id).collect();
         self.is_asleep = others.iter().all(|id| self.sleepers.contains(id));
-        if self.is_asleep || self.ticks % config.heartbeat_ticks == 0 {
+        if self.is_asleep || self.ticks % ctx.config.heartbeat_ticks == 0 {
             // The offer follows the tick's other messages, because a plain heartbeat after it would
             // wake the followers. For the same reason, a leader that falls asleep sends it once
             // more as its last message.
@@ -81,7 +81,7 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    fn is_idle(&self, config: &Config, now: BootNanos) -> bool {
+    fn is_idle(&self, ctx: &Context) -> bool {
         let raft = &self.raw.raft;
         let last = raft.raft_log.last_index();
         raft.raft_log.applied == last
@@ -93,8 +93,8 @@ impl<L: LogStore> Peer<L> {
             && !self.making
             && self.in_flight.is_none()
             && !self.unsaved.is_urgent
-            && self.lease.until().is_none_or(|until| until <= now)
-            && !self.reads.is_wanted(now, config.lease_demand_nanos)
+            && self.lease.until().is_none_or(|until| until <= ctx.now)
+            && !self.reads.is_wanted(ctx.now, ctx.config.lease_demand_nanos)
     }
 
     /// Returns whether a message is an offer of sleep or its acceptance, which needs no other

@@ -91,19 +91,13 @@ impl<L: LogStore> Peer<L> {
 
     /// Finishes the source of a committed merge. Returns true once its rows are complete, none of
     /// its entries is waiting to be applied, and none will be handed out.
-    pub fn come_to_its_end(
-        &mut self,
-        config: &Config,
-        sealed: &RegionDescriptor,
-        now: BootNanos,
-        out: &mut Outbox,
-    ) -> bool {
+    pub fn come_to_its_end(&mut self, ctx: &mut Context, sealed: &RegionDescriptor) -> bool {
         let Some(merging) = sealed.merging else { return false };
         let log = &self.raw.raft.raft_log;
         if log.committed < merging.sealed_at && merging.sealed_at <= log.last_index() {
             // The merge's commit proves that the seal is committed. No leader of the source may be
             // left to say so.
-            self.drive(config, now, out, |raw| raw.raft.raft_log.commit_to(merging.sealed_at));
+            self.drive(ctx, |raw| raw.raft.raft_log.commit_to(merging.sealed_at));
         }
         self.is_taken |= self.applying.is_none() && self.descriptor.merging == sealed.merging;
         self.is_taken && self.handed == self.raw.raft.raft_log.applied

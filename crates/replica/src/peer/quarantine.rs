@@ -36,30 +36,24 @@ pub(super) struct Confined {
 
 impl<L: LogStore> Peer<L> {
     /// See `Input::Quarantine`.
-    pub fn confine(
-        &mut self,
-        config: &Config,
-        (index, may_lead): (LogIndex, bool),
-        now: BootNanos,
-        out: &mut Outbox,
-    ) {
+    pub fn confine(&mut self, ctx: &mut Context, index: LogIndex, may_lead: bool) {
         let shown = index.saturating_sub(1);
         let admits_snapshot = self.confined.as_ref().is_some_and(|confined| confined.admits_snapshot);
         self.confined =
-            Some(Confined { index, may_lead, admits_snapshot, shown, attempts: 0, next_attempt: now });
+            Some(Confined { index, may_lead, admits_snapshot, shown, attempts: 0, next_attempt: ctx.now });
         // Entries that were handed out from there on are handed out again at the end.
         self.held.retain(|entry| entry.index < index);
         self.takeovers.retain(|takeover| takeover.index < index);
         self.pending_changes.retain(|change| change.index < index);
         let last_change = self.pending_changes.back().map(|change| &change.changed.region);
         self.handed_descriptor = last_change.unwrap_or(&self.descriptor).clone();
-        self.suspend_lease(config, now, out);
-        self.refuse(out, Refusal::NotLeader { leader: None }, Reads::take_all);
+        self.suspend_lease(ctx);
+        self.refuse(&mut ctx.out, Refusal::NotLeader { leader: None }, Reads::take_all);
         if !self.may_send_rows() {
             self.raw.mut_store().set_offer(None);
         }
-        self.wake(config, now, out);
-        self.give_up_lead(config, now, out);
+        self.wake(ctx);
+        self.give_up_lead(ctx);
     }
 
     /// See `Input::Release`.
@@ -100,35 +94,28 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Proposes an order while this peer leads in quarantine.
-    pub fn propose_order(
-        &mut self,
-        config: &Config,
-        token: u64,
-        payload: Bytes,
-        now: BootNanos,
-        out: &mut Outbox,
-    ) {
+    pub fn propose_order(&mut self, ctx: &mut Context, token: u64, payload: Bytes) {
         let can = match self.can_propose() {
             Ok(()) | Err(Refusal::Quarantined) => Ok(()),
             Err(refusal) => Err(refusal),
         };
-        self.append_proposal(config, can, (token, payload), now, out);
+        self.append_proposal(ctx, can, token, payload);
     }
 
     /// Returns whether the peer may stand for election, as far as its quarantine is concerned.
-    pub(super) fn may_stand_confined(&self, config: &Config, now: BootNanos) -> bool {
+    pub(super) fn may_stand_confined(&self, ctx: &Context) -> bool {
         let Some(confined) = &self.confined else { return true };
         let is_alone = self.raw.raft.prs().conf().voters().ids().len() == 1;
-        let silence = now.saturating_sub(self.heard_at);
-        let is_last_resort = silence > LAST_RESORT_ELECTIONS.saturating_mul(config.election_nanos());
+        let silence = ctx.now.saturating_sub(self.heard_at);
+        let is_last_resort = silence > LAST_RESORT_ELECTIONS.saturating_mul(ctx.config.election_nanos());
         (confined.may_lead && is_last_resort) || is_alone
     }
 
     /// Offers a quarantined leader's lead to the other voters that answer, one after the other,
     /// those with the most of the log first.
-    pub(super) fn give_up_lead(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+    pub(super) fn give_up_lead(&mut self, ctx: &mut Context) {
         let Some(confined) = &self.confined else { return };
-        if !self.is_leader() || self.transfer.is_some() || now < confined.next_attempt {
+        if !self.is_leader() || self.transfer.is_some() || ctx.now < confined.next_attempt {
             return;
         }
         let prs = self.raw.raft.prs();
@@ -144,12 +131,12 @@ impl<L: LogStore> Peer<L> {
         let rounds = confined.attempts / others.len() as u64;
         let elections =
             1u64.checked_shl(rounds.min(63) as u32).unwrap_or(u64::MAX).min(HAND_OVER_ELECTIONS_MAX);
-        let pause = elections.saturating_mul(config.election_nanos());
+        let pause = elections.saturating_mul(ctx.config.election_nanos());
         if let Some(confined) = &mut self.confined {
             confined.attempts += 1;
-            confined.next_attempt = now.saturating_add(pause);
+            confined.next_attempt = ctx.now.saturating_add(pause);
         }
-        self.transfer_leader(config, to, now, out);
+        self.transfer_leader(ctx, to);
     }
 
     /// Returns true if held entries may be executed. In a quarantine they lie before the entry that

@@ -131,10 +131,9 @@ impl<L: LogStore> Peer<L> {
     /// report says that it is saved.
     pub fn promise_recovery(
         &mut self,
-        config: &Config,
-        (term, keeper): (Term, PeerId),
-        now: BootNanos,
-        out: &mut Outbox,
+        ctx: &mut Context,
+        term: Term,
+        keeper: PeerId,
     ) -> Result<(), RecoveryRefusal> {
         let raft = &self.raw.raft;
         if self.is_leader() {
@@ -146,7 +145,7 @@ impl<L: LogStore> Peer<L> {
         if raft.term >= term {
             return Err(RecoveryRefusal::Promised { term: raft.term });
         }
-        self.drive(config, now, out, |raw| {
+        self.drive(ctx, |raw| {
             raw.raft.become_follower(term, 0);
             raw.raft.vote = keeper;
         });
@@ -156,11 +155,9 @@ impl<L: LogStore> Peer<L> {
     /// Forces the recovery's entry into the log. From then on the whole log counts as committed.
     pub fn recover(
         &mut self,
-        config: &Config,
+        ctx: &mut Context,
         term: Term,
         recovery: &Recovery,
-        now: BootNanos,
-        out: &mut Outbox,
     ) -> Result<(), RecoveryRefusal> {
         let is_done = |descriptor: &RegionDescriptor| {
             descriptor.recoveries.iter().any(|done| done.order == recovery.order)
@@ -168,12 +165,12 @@ impl<L: LogStore> Peer<L> {
         if is_done(&self.handed_descriptor) {
             return Ok(());
         }
-        if let Some(unfit) = self.unfit(config) {
+        if let Some(unfit) = self.unfit(&ctx.config) {
             return Err(RecoveryRefusal::Unfit(unfit));
         }
         let raft = &self.raw.raft;
         let is_promised = (raft.term, raft.vote) == (term, self.id) && self.is_all_saved();
-        if self.is_leader() || !is_promised || recovery.keeper != config.store {
+        if self.is_leader() || !is_promised || recovery.keeper != ctx.config.store {
             return Err(RecoveryRefusal::NotPromised);
         }
         let last = raft.raft_log.last_index();
@@ -185,7 +182,7 @@ impl<L: LogStore> Peer<L> {
         // while such an entry is committed and not applied.
         entry.set_entry_type(EntryType::EntryConfChangeV2);
         entry.context = change_entry::encode_recovery(self.handed_descriptor.epoch, recovery);
-        self.drive(config, now, out, |raw| {
+        self.drive(ctx, |raw| {
             raw.raft.become_follower(term, 0);
             raw.raft.raft_log.append(&[entry]);
             raw.raft.raft_log.commit_to(last + 1);

@@ -38,18 +38,12 @@ impl<L: LogStore> Peer<L> {
         self.making = false;
     }
 
-    pub fn snapshot_sent(
-        &mut self,
-        config: &Config,
-        (to, delivered): (StoreId, bool),
-        now: BootNanos,
-        out: &mut Outbox,
-    ) {
+    pub fn snapshot_sent(&mut self, ctx: &mut Context, to: StoreId, delivered: bool) {
         let Some(peer) = self.descriptor.peer_on(to).map(|peer| peer.id).filter(|_| self.is_leader()) else {
             return;
         };
         let status = if delivered { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
-        self.drive(config, now, out, |raw| raw.report_snapshot(peer, status));
+        self.drive(ctx, |raw| raw.report_snapshot(peer, status));
         let prs = self.raw.raft.prs();
         if prs.iter().all(|(_, progress)| progress.state != raft::ProgressState::Snapshot) {
             // The next peer that needs a snapshot gets a newer one.
@@ -100,25 +94,19 @@ impl<L: LogStore> Peer<L> {
 
     /// Hands out the snapshot once the log has recorded it. From then on it is applied even after a
     /// crash.
-    pub(super) fn snapshot_is_recorded(
-        &mut self,
-        config: &Config,
-        snapshot: Restart,
-        now: BootNanos,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn snapshot_is_recorded(&mut self, ctx: &mut Context, snapshot: Restart) {
         let Restart { index, term, descriptor, .. } = snapshot;
-        self.drive(config, now, out, |raw| raw.advance_apply_to(index));
+        self.drive(ctx, |raw| raw.advance_apply_to(index));
         if planted::is(Bug::SnapshotNotRecorded) {
             return;
         }
-        out.later.push(Action::ApplySnapshot { region: self.region, index, term, descriptor });
+        ctx.out.later.push(Action::ApplySnapshot { region: self.region, index, term, descriptor });
     }
 
-    pub fn snapshot_applied(&mut self, config: &Config, out: &mut Outbox) {
+    pub fn snapshot_applied(&mut self, ctx: &mut Context) {
         let Some(index) = self.applying.take() else { return };
         self.flushed = self.flushed.max(index);
-        self.release(out);
-        self.truncate(config, out);
+        self.release(&mut ctx.out);
+        self.truncate(ctx);
     }
 }

@@ -14,24 +14,18 @@ use types::META_REGION;
 impl<L: LogStore> Peer<L> {
     /// Takes the consensus code's output. Log writes are collected in `unsaved`. Committed entries
     /// are handed out while there is `room`, in bytes: one `Apply` may exceed it, and none follows.
-    pub fn turn(
-        &mut self,
-        config: &Config,
-        now: BootNanos,
-        room: &mut u64,
-        out: &mut Outbox,
-    ) -> Result<Turned, Fatal> {
+    pub fn turn(&mut self, ctx: &mut Context, room: &mut u64) -> Result<Turned, Fatal> {
         if self.is_leader() && self.reads.needs_round() {
-            self.send_round(config, now, out);
+            self.send_round(ctx);
         }
         let mut had_any = false;
         if self.raw.has_ready() {
-            had_any = self.take_ready(config, now, room, out)?;
+            had_any = self.take_ready(ctx, room)?;
         }
-        self.want_snapshot(out);
-        let shows_more = self.show_withheld(out);
+        self.want_snapshot(&mut ctx.out);
+        let shows_more = self.show_withheld(&mut ctx.out);
         if let Some(error) = self.raw.store().take_failure() {
-            self.read_failed(error, out)?;
+            self.read_failed(error, &mut ctx.out)?;
         }
         Ok(match self.raw.has_ready() {
             _ if shows_more => Turned::HasMore,
@@ -66,28 +60,15 @@ impl<L: LogStore> Peer<L> {
         self.raw.store().wants_read(number)
     }
 
-    pub fn log_read(
-        &mut self,
-        config: &Config,
-        number: u64,
-        entries: Result<Vec<Entry>, LogError>,
-        now: BootNanos,
-        out: &mut Outbox,
-    ) {
+    pub fn log_read(&mut self, ctx: &mut Context, number: u64, entries: Result<Vec<Entry>, LogError>) {
         for asker in self.raw.store().fetched(number, entries) {
-            self.drive(config, now, out, |raw| raw.on_entries_fetched(asker));
+            self.drive(ctx, |raw| raw.on_entries_fetched(asker));
         }
         self.raw.store().forget_fetched();
     }
 
     /// Returns false if the ready was empty.
-    fn take_ready(
-        &mut self,
-        config: &Config,
-        now: BootNanos,
-        room: &mut u64,
-        out: &mut Outbox,
-    ) -> Result<bool, Fatal> {
+    fn take_ready(&mut self, ctx: &mut Context, room: &mut u64) -> Result<bool, Fatal> {
         let is_withholding = self.is_withholding();
         let is_withheld = *room == 0 || is_withholding;
         let handing = if is_withheld { Handing::Withheld } else { Handing::Out };
@@ -98,7 +79,7 @@ impl<L: LogStore> Peer<L> {
         let mut had_any = !ready.snapshot().is_empty() || ready.ss().is_some() || ready.hs().is_some();
         if !ready.snapshot().is_empty() {
             let snapshot = ready.snapshot().clone();
-            self.accept_snapshot(&snapshot, out)?;
+            self.accept_snapshot(&snapshot, &mut ctx.out)?;
         }
         let sends = ready.take_messages();
 
@@ -108,7 +89,7 @@ impl<L: LogStore> Peer<L> {
             let view = self.raw.mut_store();
             view.append(&entries);
             let lost = self.proposals.replaced(head, |index| view.term_if_held(index));
-            self.lose(lost, out);
+            self.lose(lost, &mut ctx.out);
             // A machine's crash must not make a region forget its peers or its slots, or make the
             // meta region forget anything.
             let is_meta = self.region == META_REGION;
@@ -138,7 +119,7 @@ impl<L: LogStore> Peer<L> {
             // in it. So the messages of an unsaved term wait for the write.
             vouching.splice(..0, sends);
         } else {
-            self.send(sends, out);
+            self.send(sends, &mut ctx.out);
         }
         // The answer to a heartbeat vouches for the term and for no entry, so it does not wait
         // behind entries. Otherwise a leader whose followers are all writing something large would
@@ -148,13 +129,13 @@ impl<L: LogStore> Peer<L> {
         };
         let (prompt, later): (Vec<Message>, _) = vouching.into_iter().partition(vouches_for_saved);
         vouching = later;
-        self.send(prompt, out);
+        self.send(prompt, &mut ctx.out);
         if planted::is(Bug::AcknowledgeBeforeSync) {
-            self.send(std::mem::take(&mut vouching), out);
+            self.send(std::mem::take(&mut vouching), &mut ctx.out);
         }
         let region = self.region;
         for state in ready.take_read_states() {
-            self.confirm_round(&state.request_ctx, state.index, now);
+            self.confirm_round(&state.request_ctx, state.index, ctx.now);
         }
         let committed = ready.take_committed_entries();
         had_any |= !committed.is_empty();
@@ -168,23 +149,23 @@ impl<L: LogStore> Peer<L> {
             in_flight.ready = number;
             in_flight.messages.extend(vouching);
         } else {
-            self.drive(config, now, out, |raw| raw.on_persist_ready(number));
-            self.send(vouching, out);
+            self.drive(ctx, |raw| raw.on_persist_ready(number));
+            self.send(vouching, &mut ctx.out);
         }
         if let Some(last) = committed.last().filter(|_| !self.is_taken) {
             self.handed = last.index;
             let end = self.withheld_from();
             let mut entries = Vec::with_capacity(committed.len());
             for entry in committed.into_iter().filter(|entry| entry.index < end) {
-                entries.push(self.commit(entry, out)?);
+                entries.push(self.commit(entry, &mut ctx.out)?);
             }
-            self.hand_out(entries, out);
+            self.hand_out(entries, &mut ctx.out);
         }
         if self.is_leader() {
             let all = planted::is(Bug::ReadBeforeApplied).then_some(LogIndex::MAX);
             let ready = self.reads.take_ready(all.unwrap_or(self.raw.raft.raft_log.applied));
-            out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
-            self.settle_lease(config, now, out);
+            ctx.out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
+            self.settle_lease(ctx);
         }
         Ok(had_any)
     }
@@ -248,22 +229,22 @@ impl<L: LogStore> Peer<L> {
         (RegionWrite { region: self.region, restart, entries, hard_state }, must_sync)
     }
 
-    pub fn persisted(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+    pub fn persisted(&mut self, ctx: &mut Context) {
         let Some(InFlight { ready, snapshot, term, last, messages }) = self.in_flight.take() else { return };
         self.saved_term = term.unwrap_or(0).max(self.saved_term);
         if self.owes_leadership {
-            self.tell_leadership(out);
+            self.tell_leadership(&mut ctx.out);
         }
         if let Some((index, term)) = last {
             self.raw.mut_store().persisted(index, term);
         }
         if ready > 0 {
-            self.drive(config, now, out, |raw| raw.on_persist_ready(ready));
+            self.drive(ctx, |raw| raw.on_persist_ready(ready));
         }
         if let Some(snapshot) = snapshot {
-            self.snapshot_is_recorded(config, snapshot, now, out);
+            self.snapshot_is_recorded(ctx, snapshot);
         }
-        self.send(messages, out);
+        self.send(messages, &mut ctx.out);
     }
 
     fn send(&self, messages: Vec<Message>, out: &mut Outbox) {

@@ -11,9 +11,9 @@ impl<L: LogStore> Peer<L> {
 
     /// Gives up the lead; see `Input::StepDown`. Entries of this leader may still be committed by
     /// the next one, so proposals stay open.
-    pub fn step_down(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+    pub fn step_down(&mut self, ctx: &mut Context) {
         if self.is_leader() && self.has_other_voters() {
-            self.drive(config, now, out, |raw| {
+            self.drive(ctx, |raw| {
                 let term = raw.raft.term;
                 raw.raft.become_follower(term, raft::INVALID_ID);
             });

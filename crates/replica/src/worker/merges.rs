@@ -4,12 +4,12 @@ use super::*;
 
 impl<L: LogStore> Worker<L> {
     /// Finishes the sources of committed merges, and then lets their targets continue.
-    pub(super) fn see_to_merges(&mut self, now: BootNanos) {
+    pub(super) fn see_to_merges(&mut self) {
         for region in self.mergers.clone() {
             while let Some(source) = self.peers.get(&region).and_then(Peer::awaits).cloned() {
                 // After a restart the source may not have been created again yet.
                 let Some(peer) = self.peers.get_mut(&source.id) else { break };
-                let is_done = peer.come_to_its_end(&self.config, &source, now, &mut self.outbox);
+                let is_done = peer.come_to_its_end(&mut self.ctx, &source);
                 match peer.has_ready() {
                     true if self.room == 0 => drop(self.withheld.insert(source.id)),
                     true => drop(self.dirty.insert(source.id)),
@@ -19,7 +19,7 @@ impl<L: LogStore> Worker<L> {
                     break;
                 }
                 if let Some(target) = self.peers.get_mut(&region) {
-                    target.take_over(&mut self.outbox);
+                    target.take_over(&mut self.ctx.out);
                 }
             }
             if self.peers.get(&region).and_then(Peer::awaits).is_none() {
@@ -52,11 +52,11 @@ impl<L: LogStore> Worker<L> {
     /// Handles a received snapshot for `region` that contains the rows of `yielding`. If the peer
     /// accepts it, it does so in this call and the yielding peers are removed at once: anything
     /// they did later would be done to rows that belong to another region.
-    pub(super) fn supersede(&mut self, region: RegionId, yielding: Vec<RegionId>, now: BootNanos) {
+    pub(super) fn supersede(&mut self, region: RegionId, yielding: Vec<RegionId>) {
         let Some(peer) = self.peers.get_mut(&region).filter(|peer| !peer.is_applying_snapshot()) else {
             return;
         };
-        if let Err(fatal) = peer.turn(&self.config, now, &mut self.room, &mut self.outbox) {
+        if let Err(fatal) = peer.turn(&mut self.ctx, &mut self.room) {
             self.failure.get_or_insert(fatal);
         }
         self.dirty.insert(region);

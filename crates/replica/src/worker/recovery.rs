@@ -8,6 +8,7 @@ impl<L: LogStore> Worker<L> {
     /// Reports every peer of this store. A leader that sleeps is woken, so that it finds out
     /// whether it still has a quorum.
     pub fn reports(&mut self, now: BootNanos) -> Vec<PeerReport> {
+        self.ctx.now = now;
         let is_sleeping_leader = |peer: &Peer<L>| peer.is_asleep() && peer.is_leader();
         let sleeping: Vec<RegionId> = self
             .peers
@@ -16,9 +17,9 @@ impl<L: LogStore> Worker<L> {
             .map(|(&region, _)| region)
             .collect();
         for region in sleeping {
-            self.with_woken_peer(region, now, |_, _, _| {});
+            self.with_woken_peer(region, |_, _| {});
         }
-        self.peers.values().map(|peer| peer.report(&self.config)).collect()
+        self.peers.values().map(|peer| peer.report(&self.ctx.config)).collect()
     }
 
     /// Makes the region's peer vote for the keeper of a recovery in this term.
@@ -29,9 +30,7 @@ impl<L: LogStore> Worker<L> {
         keeper: PeerId,
         now: BootNanos,
     ) -> Result<(), RecoveryRefusal> {
-        self.of_recovery(region, now, |peer, config, out| {
-            peer.promise_recovery(config, (term, keeper), now, out)
-        })
+        self.of_recovery(region, now, |peer, ctx| peer.promise_recovery(ctx, term, keeper))
     }
 
     /// Makes the region continue from the log of its peer here. Every survivor must have voted for
@@ -43,17 +42,18 @@ impl<L: LogStore> Worker<L> {
         recovery: &Recovery,
         now: BootNanos,
     ) -> Result<(), RecoveryRefusal> {
-        self.of_recovery(region, now, |peer, config, out| peer.recover(config, term, recovery, now, out))
+        self.of_recovery(region, now, |peer, ctx| peer.recover(ctx, term, recovery))
     }
 
     fn of_recovery(
         &mut self,
         region: RegionId,
         now: BootNanos,
-        call: impl FnOnce(&mut Peer<L>, &Config, &mut Outbox) -> Result<(), RecoveryRefusal>,
+        call: impl FnOnce(&mut Peer<L>, &mut Context) -> Result<(), RecoveryRefusal>,
     ) -> Result<(), RecoveryRefusal> {
+        self.ctx.now = now;
         let mut outcome = Err(RecoveryRefusal::NoPeer);
-        self.with_woken_peer(region, now, |peer, config, out| outcome = call(peer, config, out));
+        self.with_woken_peer(region, |peer, ctx| outcome = call(peer, ctx));
         outcome
     }
 }

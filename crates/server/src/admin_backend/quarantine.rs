@@ -16,7 +16,6 @@ use super::{answer, ask, ask_leader, begin, Ask, NotAnswered};
 use crate::admin::{
     read_error, refuse, AcceptedRow, AdminError, FailRequest, QuarantineRequest, QuarantineRow,
 };
-use crate::loops::ToWorker;
 use crate::proposals::NotDone;
 use crate::regions::RegionShared;
 use crate::store::Store;
@@ -145,7 +144,7 @@ pub(super) fn own_peer(store: &Store, region: RegionId) -> PeerState {
 }
 
 pub(super) fn retry(store: &Store, region: RegionId) {
-    let _ = store.worker.send(ToWorker::Retry { region });
+    let _ = store.worker.step(node::Input::Retry { region });
 }
 
 /// Returns whether this store's peer of the region lost rows with a damaged file.
@@ -172,7 +171,7 @@ pub(super) fn accept_damage(store: &Store, region: RegionId) -> Result<AcceptedR
 }
 
 pub(super) fn read_only(store: &Store, region: RegionId, read_only: bool) {
-    let _ = store.worker.send(ToWorker::ReadOnly { region, read_only });
+    let _ = store.worker.step(node::Input::ReadOnly { region, read_only });
 }
 
 fn led(store: &Store, region: RegionId) -> Result<std::sync::Arc<RegionShared>, NotAnswered> {

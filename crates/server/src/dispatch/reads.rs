@@ -81,7 +81,7 @@ impl Store {
     /// Tells the groups, at intervals, that reads need the region's lease.
     pub(super) fn want_lease(&self, region: &RegionShared, now: BootNanos) {
         if region.should_want_lease(now) {
-            let _ = self.worker.send(ToWorker::Input(Input::WantLease { region: region.id() }));
+            let _ = self.worker.raft(Input::WantLease { region: region.id() });
         }
     }
 

@@ -222,7 +222,7 @@ mod tests {
     async fn next(fixture: &Fixture) -> Submit<Asker> {
         loop {
             match fixture.told().next() {
-                Some(ToWorker::Submit(submit)) => return submit,
+                Some(ToWorker::Shard(node::Input::Submit(submit))) => return submit,
                 Some(_) => {}
                 None => tokio::time::sleep(Duration::from_millis(1)).await,
             }

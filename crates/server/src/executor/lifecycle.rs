@@ -19,7 +19,6 @@ use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 use super::apply::ToApplier;
 use super::flusher;
 use super::parts::Parts;
-use crate::loops::ToWorker;
 use crate::recovery;
 use crate::snapshot::SnapshotService;
 
@@ -62,7 +61,7 @@ impl Lives {
             Step::Load(descriptor) => {
                 let _ = self.apply.send(ToApplier::Job(ApplyJob::Reload(descriptor)));
             }
-            Step::TellApplied => drop(self.parts.worker.send(ToWorker::SnapshotApplied { region })),
+            Step::TellApplied => drop(self.parts.worker.step(node::Input::SnapshotApplied { region })),
             Step::RemovePeer => {
                 self.parts.regions.remove_local(region);
                 self.parts.quarantines.publish(region, None);
@@ -72,10 +71,10 @@ impl Lives {
                 self.log(|log| log.set_store_value(&name, &bytes))?;
             }
             Step::ForgetMark => self.log(|log| recovery::forget_mark(log, region))?,
-            Step::TellHeld(mark) => drop(self.parts.worker.send(ToWorker::Held { region, mark })),
+            Step::TellHeld(mark) => drop(self.parts.worker.step(node::Input::Held { region, mark })),
             Step::TellReleased(mark) => {
                 self.parts.quarantines.publish(region, None);
-                drop(self.parts.worker.send(ToWorker::Released { region, mark }));
+                drop(self.parts.worker.step(node::Input::Released { region, mark }));
             }
             Step::Flush => self.flush()?,
             Step::DeleteRows => self.delete(region, slots)?,
@@ -89,7 +88,7 @@ impl Lives {
                 tracing::info!(region, peer, "the peer and its rows were removed");
             }
             Step::TellDestroyed => {
-                drop(self.parts.worker.send(ToWorker::Input(Input::Destroyed { region })));
+                drop(self.parts.worker.raft(Input::Destroyed { region }));
             }
         }
         Ok(())

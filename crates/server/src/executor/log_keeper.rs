@@ -7,7 +7,6 @@ use raftlog::{LogError, RaftLog};
 use replica::Input;
 
 use super::parts::Parts;
-use crate::loops::ToWorker;
 
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// The pause before a failed attempt is repeated.
@@ -58,7 +57,7 @@ fn record_damage(parts: &Parts) {
     match parts.unsynced.record_found() {
         Ok(regions) => {
             for region in regions {
-                let _ = parts.worker.send(ToWorker::Input(Input::Damaged { region }));
+                let _ = parts.worker.raft(Input::Damaged { region });
             }
         }
         Err(error) => parts.ends.fatal(&format!("damage to the Raft log cannot be recorded: {error}")),
@@ -71,7 +70,7 @@ fn recycle(parts: &Parts, log: &RaftLog) -> Duration {
         Ok(pinned) => {
             if !pinned.is_empty() {
                 tracing::debug!(?pinned, "the Raft log is too large, and these regions hold most of it");
-                let _ = parts.worker.send(ToWorker::Input(Input::LogPinned { regions: pinned }));
+                let _ = parts.worker.raft(Input::LogPinned { regions: pinned });
             }
             RECYCLE_PERIOD
         }
@@ -84,7 +83,7 @@ fn recycle(parts: &Parts, log: &RaftLog) -> Duration {
         // up.
         Err(error @ LogError::Damaged { region, first, last, .. }) => {
             let error = replica::LogError { region, reason: error.to_string(), damaged: Some((first, last)) };
-            let _ = parts.worker.send(ToWorker::Input(Input::DamageFound(error)));
+            let _ = parts.worker.raft(Input::DamageFound(error));
             DAMAGE_PERIOD
         }
         Err(error) => parts.ends.fatal(&format!("the Raft log cannot be recycled: {error}")),

@@ -7,7 +7,7 @@ use raftlog::RaftLog;
 use replica::{Input, LogStore};
 use types::{LogIndex, RegionId};
 
-use crate::loops::{ToWorker, WorkerSender};
+use crate::loops::WorkerSender;
 
 /// The fields of `replica::Action::ReadLog`.
 pub struct Wanted {
@@ -22,6 +22,6 @@ pub struct Wanted {
 pub fn run(worker: WorkerSender, log: RaftLog, wanted: Receiver<Wanted>) {
     while let Ok(Wanted { region, number, low, high, max_bytes }) = wanted.recv() {
         let entries = log.entries(region, low, high, max_bytes);
-        let _ = worker.send(ToWorker::Input(Input::LogRead { region, number, entries }));
+        let _ = worker.raft(Input::LogRead { region, number, entries });
     }
 }

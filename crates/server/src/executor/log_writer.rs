@@ -12,7 +12,6 @@ use replica::{Input, LogBatch};
 use super::batches::{BatchReceiver, Next};
 use super::parts::Parts;
 use crate::config::Fsync;
-use crate::loops::ToWorker;
 
 const EVERY_SECOND: Duration = Duration::from_secs(1);
 const NO_SPACE_RETRY: Duration = Duration::from_millis(200);
@@ -88,7 +87,7 @@ impl<L: Log> LogWriter<L> {
             self.sync_at.get_or_insert_with(|| Instant::now() + EVERY_SECOND);
         }
         // The send fails only after the worker has ended, which the queue of batches also shows.
-        let _ = self.parts.worker.send(ToWorker::Input(Input::Persisted { batch: batch.number }));
+        let _ = self.parts.worker.raft(Input::Persisted { batch: batch.number });
         Ok(())
     }
 

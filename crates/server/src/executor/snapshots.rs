@@ -13,7 +13,7 @@ use super::parts::Parts;
 use crate::disk::Disk;
 use crate::ends::Ends;
 use crate::engine::Engine;
-use crate::loops::{ToWorker, WorkerSender};
+use crate::loops::WorkerSender;
 use crate::snapshot::SnapshotHost;
 use crate::transport::frame::Lane;
 use crate::transport::handshake::Caller;
@@ -40,7 +40,7 @@ impl Host {
 
     /// Sends a message. The worker may have ended before the service; then no message is needed.
     fn tell(&self, input: Input) {
-        let _ = self.worker.send(ToWorker::Input(input));
+        let _ = self.worker.raft(input);
     }
 }
 

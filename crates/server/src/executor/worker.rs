@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::Mark;
 use crossbeam_channel::Sender;
 use node::{Effect, Input, Messages, Moment, Outcome, Shard, Submit};
 use raftlog::{LogError, RaftLog};
@@ -106,8 +107,10 @@ impl RegionWorker {
     pub fn take(&mut self, message: ToWorker) {
         let now = clock::boot_nanos();
         match message {
-            ToWorker::Input(input) => self.shard.step(Input::Raft(input), now),
-            ToWorker::Submit(submit) => self.shard.step(Input::Submit(submit), now),
+            ToWorker::Shard(input) => {
+                self.tell_apply(&input);
+                self.shard.step(input, now);
+            }
             ToWorker::ReadIndex { region, reply } => {
                 let deadline = clock::boot_nanos_at(Instant::now() + self.parts.config.request_timeout);
                 self.shard.step(Input::ReadIndex { region, deadline, reader: reply }, now);
@@ -135,31 +138,6 @@ impl RegionWorker {
                     self.shard.step(Input::Raft(RaftInput::TruncateHint { region, index }), now);
                 }
             }
-            ToWorker::ChangeRegion { region, expect, change } => {
-                self.shard.step(Input::ChangeRegion { region, expect, change }, now);
-            }
-            ToWorker::Held { region, mark } => {
-                if let Some(held) = &mark.held {
-                    let executed = self.apply.stop(region, held.index);
-                    self.executed_here(executed);
-                }
-                self.shard.step(Input::Held { region, mark }, now);
-            }
-            ToWorker::Released { region, mark } => {
-                self.apply.go_on(region);
-                self.shard.step(Input::Released { region, mark }, now);
-            }
-            ToWorker::Retry { region } => self.shard.step(Input::Retry { region }, now),
-            ToWorker::ReadOnly { region, read_only } => {
-                self.shard.step(Input::ReadOnly { region, read_only }, now);
-            }
-            ToWorker::Admit { region } => self.shard.step(Input::Admit { region }, now),
-            ToWorker::Differs { region, checked } => {
-                self.shard.step(Input::Differs { region, checked }, now);
-            }
-            ToWorker::SnapshotApplied { region } => {
-                self.shard.step(Input::SnapshotApplied { region }, now);
-            }
             ToWorker::Survey { reply } => drop(reply.send(self.shard.recovery_reports(now))),
             ToWorker::Recovery { steps, reply } => {
                 let outcomes = steps.iter().map(|step| (step.region(), self.shard.recovery(step, now)));
@@ -167,6 +145,18 @@ impl RegionWorker {
                     outcomes.filter_map(|(region, outcome)| Some((region, outcome.err()?.to_string())));
                 let _ = reply.send(refused.collect());
             }
+        }
+    }
+
+    /// Stops or continues the execution of a region's entries here, as its quarantine requires.
+    fn tell_apply(&mut self, input: &Input<Asker, Reader>) {
+        match input {
+            Input::Held { region, mark: Mark { held: Some(held), .. } } => {
+                let executed = self.apply.stop(*region, held.index);
+                self.executed_here(executed);
+            }
+            Input::Released { region, .. } => self.apply.go_on(*region),
+            _ => {}
         }
     }
 

@@ -213,7 +213,7 @@ async fn a_region_whose_proposal_waits_holds_up_no_other() {
     let proposed = async |waiting: &mut Vec<ToWorker>| loop {
         let told = fixture.told().next();
         if let Some(told) = told {
-            let ToWorker::Submit(submit) = &told else { panic!("expiry only proposes") };
+            let ToWorker::Shard(node::Input::Submit(submit)) = &told else { panic!("expiry only proposes") };
             let region = submit.region;
             waiting.push(told);
             return region;

@@ -182,7 +182,8 @@ fn heartbeats_do_not_wait_for_engines_or_proposals() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{} heartbeats", heard());
         std::thread::sleep(Duration::from_millis(5));
     }
-    let bootstraps = fixture.told().filter(|told| matches!(told, ToWorker::Submit(_))).count();
+    let bootstraps =
+        fixture.told().filter(|told| matches!(told, ToWorker::Shard(node::Input::Submit(_)))).count();
     assert_eq!(bootstraps, 1, "only one bootstrap runs at a time");
     heartbeats.abort();
     drop(release);

@@ -1,11 +1,9 @@
 //! The messages to the region worker: one closed enum, one queue.
 
 use cluster::recovery::{PeerReport, RecoveryStep};
-use cluster::Mark;
-use node::{Messages, Outcome, Refusal, Submit};
-use replica::Input;
+use node::{Input, Messages, Outcome, Refusal};
 use tokio::sync::oneshot;
-use types::{LogIndex, RegionChange, RegionEpoch, RegionId, StoreId};
+use types::{LogIndex, RegionId, StoreId};
 
 use super::PartId;
 use crate::transport::Place;
@@ -37,15 +35,10 @@ pub type Outcomes = Vec<(Asker, Outcome)>;
 pub type Reader = oneshot::Sender<Result<(), Refusal>>;
 
 pub enum ToWorker {
-    /// An input for the groups that needs nothing from the worker. It must not hold a token,
-    /// because the worker assigns tokens.
-    Input(Input),
-    Submit(Submit<Asker>),
+    /// An input for the shard.
+    Shard(Input<Asker, Reader>),
     /// Prove that this store leads the region, for reads that begin now.
-    ReadIndex {
-        region: RegionId,
-        reply: Reader,
-    },
+    ReadIndex { region: RegionId, reply: Reader },
     Messages {
         from: StoreId,
         messages: Messages,
@@ -54,65 +47,13 @@ pub enum ToWorker {
         place: Place,
     },
     /// Rows and states are written through these indexes, with these outcomes.
-    Applied {
-        indexes: Vec<(RegionId, LogIndex)>,
-        outcomes: Outcomes,
-    },
+    Applied { indexes: Vec<(RegionId, LogIndex)>, outcomes: Outcomes },
     /// A flush made everything durable that was applied through these indexes.
-    Flushed {
-        applied: Vec<(RegionId, LogIndex)>,
-    },
+    Flushed { applied: Vec<(RegionId, LogIndex)> },
     /// Every peer of these regions holds the log through these indexes.
-    HeldByAll {
-        indexes: Vec<(RegionId, LogIndex)>,
-    },
-    /// Change the region as the meta region's leader ordered, if the region has this epoch and this
-    /// store leads it.
-    ChangeRegion {
-        region: RegionId,
-        expect: RegionEpoch,
-        change: RegionChange,
-    },
-    SnapshotApplied {
-        region: RegionId,
-    },
+    HeldByAll { indexes: Vec<(RegionId, LogIndex)> },
     /// Report the facts about this store's peers that an order to recover regions needs.
-    Survey {
-        reply: oneshot::Sender<Vec<PeerReport>>,
-    },
+    Survey { reply: oneshot::Sender<Vec<PeerReport>> },
     /// Take steps of a recovery order. The reply lists the refused steps with their reasons.
-    Recovery {
-        steps: Vec<RecoveryStep>,
-        reply: oneshot::Sender<Vec<(RegionId, String)>>,
-    },
-    /// The region's peer is quarantined or skips entries, and the mark that says so is written.
-    Held {
-        region: RegionId,
-        mark: Mark,
-    },
-    /// The quarantine is over, and the mark that says so is written.
-    Released {
-        region: RegionId,
-        mark: Mark,
-    },
-    /// Execute again the entry at which the peer is quarantined. An operator orders this.
-    Retry {
-        region: RegionId,
-    },
-    /// Begin or stop serving a quarantined peer's rows to clients that accept old data. An operator
-    /// orders this.
-    ReadOnly {
-        region: RegionId,
-        read_only: bool,
-    },
-    /// Let a quarantined peer take a snapshot, if its leader has one for it. An operator orders
-    /// this.
-    Admit {
-        region: RegionId,
-    },
-    /// The peer's rows differ from the majority's in the check at this index.
-    Differs {
-        region: RegionId,
-        checked: LogIndex,
-    },
+    Recovery { steps: Vec<RecoveryStep>, reply: oneshot::Sender<Vec<(RegionId, String)>> },
 }

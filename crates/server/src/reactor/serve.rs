@@ -15,7 +15,7 @@ use super::Loop;
 use crate::client::{self, Connected};
 use crate::connections::{ClientEntry, ListenerKind};
 use crate::dispatch::Finished;
-use crate::loops::{Asker, ConnectionId, LoopSender, PartId, ToLoop, ToWorker};
+use crate::loops::{Asker, ConnectionId, LoopSender, PartId, ToLoop};
 use crate::regions::RegionShared;
 use crate::store::{self, Store};
 
@@ -161,7 +161,7 @@ impl Loop {
                     match &mut self.worker {
                         Some(worker) => worker.submit(submit),
                         // A worker that has ended answers no client any more.
-                        None => drop(store.worker.send(ToWorker::Submit(submit))),
+                        None => drop(store.worker.step(node::Input::Submit(submit))),
                     }
                     connection.submitted.push(Submitted { number, region, items, deadline });
                     return true;

@@ -287,7 +287,7 @@ impl World {
         if !self.is_calm && self.rng.chance(if is_led { 5 } else { 20 }) {
             return if is_upgraded { self.retry_all(region, &held) } else { self.upgrade() };
         }
-        self.tell(from, Input::Admit { region });
+        self.tell(from, Input::Raft(replica::Input::AdmitSnapshot { region }));
         self.refill(descriptor, from);
     }
 

@@ -19,9 +19,10 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::{
-    Merging, Peer, PeerRole, Recovery, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX, RECOVERIES_MAX,
+    Merging, Peer, PeerChange, PeerRole, Recovery, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX,
+    RECOVERIES_MAX,
 };
-use crate::{SlotRange, SLOT_COUNT};
+use crate::{SlotRange, StoreId, SLOT_COUNT};
 
 const VERSION: u8 = 4;
 /// The version before recoveries were recorded.
@@ -171,6 +172,25 @@ impl Recovery {
         let is_sorted = lost.windows(2).all(|pair| pair[0] < pair[1]);
         let is_valid = is_sorted && lost.binary_search(&keeper).is_err() && committed <= last;
         is_valid.then_some(Recovery { order, at_ms, keeper, lost, committed, last })
+    }
+}
+
+impl PeerChange {
+    /// Returns the code of the change, which is the same in log entries and orders.
+    pub fn code(self) -> u8 {
+        match self {
+            PeerChange::AddLearner(_) => 1,
+            PeerChange::Promote(_) => 2,
+            PeerChange::Demote(_) => 3,
+            PeerChange::Remove(_) => 4,
+        }
+    }
+
+    /// Returns the change with this code, of the peer on `store`; `None` if the code is unknown.
+    pub fn from_code(code: u8, store: StoreId) -> Option<PeerChange> {
+        let known = [PeerChange::AddLearner, PeerChange::Promote, PeerChange::Demote, PeerChange::Remove];
+        let changes = known.map(|change| change(store));
+        changes.into_iter().find(|change| change.code() == code)
     }
 }
 

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::executor::batches::{self, BatchSender};
 use crate::fixture::Fixture;
+use crate::loops::ToWorker;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -91,7 +92,7 @@ impl Running {
             answer.is_some()
         });
         match answer {
-            Some(ToWorker::Input(Input::Persisted { batch })) => batch,
+            Some(ToWorker::Shard(node::Input::Raft(Input::Persisted { batch }))) => batch,
             _ => panic!("the log thread sends nothing else"),
         }
     }
