@@ -111,7 +111,9 @@ impl World {
         loop {
             let surveys = self.surveys();
             let known: Vec<RegionDescriptor> = newest(self).into_values().collect();
+            let removed = self.stores.iter().filter(|(_, store)| store.is_removed);
             let situation = Situation {
+                removed: &removed.map(|(&id, _)| id).collect(),
                 lost,
                 surveys: &surveys,
                 members: &self.stores.keys().copied().collect(),

@@ -389,6 +389,10 @@ impl World {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
+        for region in replaced {
+            self.observe(&Observation::Released { store: id, region });
+        }
+        let store = self.store_mut(id);
         store.mark = store.mark.noting(&damages.unclean);
         let (damaged, healed) = (damages.unclean.len() as u64, damages.harmless.len() as u64);
         if damaged + healed > 0 && self.crashes_in_repair(id) {
@@ -461,9 +465,6 @@ impl World {
         self.tally.damaged += damaged;
         self.tally.damage_healed += healed;
         self.load_meta(id);
-        for region in replaced {
-            self.observe(&Observation::Released { store: id, region });
-        }
         self.load_marks(id, marks);
         self.show_recovered(id);
         self.say(&format!("store {id} starts"));

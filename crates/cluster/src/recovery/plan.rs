@@ -16,6 +16,9 @@ pub struct Situation<'a> {
     pub surveys: &'a [Survey],
     /// Members of the newest list of stores.
     pub members: &'a BTreeSet<StoreId>,
+    /// The stores that were removed from the cluster. A survivor may not know that they had to give
+    /// up their peers before.
+    pub removed: &'a BTreeSet<StoreId>,
     /// The descriptors that the planning store has heard.
     pub known: &'a [RegionDescriptor],
     /// The commit indexes that leaders have reported, by region.
@@ -70,6 +73,8 @@ enum Refused {
 
 struct Regions<'a> {
     situation: &'a Situation<'a>,
+    /// The stores that do not come back: the lost and the removed ones.
+    gone: BTreeSet<StoreId>,
     reports: BTreeMap<(RegionId, StoreId), &'a PeerReport>,
     /// Each region's newest descriptor, without regions that have merged into others.
     newest: BTreeMap<RegionId, &'a RegionDescriptor>,
@@ -89,7 +94,8 @@ impl<'a> Regions<'a> {
         let merged: BTreeSet<RegionId> =
             newest.values().flat_map(|region| region.absorbed.iter().copied()).collect();
         newest.retain(|region, _| !merged.contains(region));
-        Regions { situation, reports, newest }
+        let gone = situation.lost.union(situation.removed).copied().collect();
+        Regions { situation, gone, reports, newest }
     }
 
     fn check_order(&self, only: Option<&BTreeSet<RegionId>>) -> Result<(), OrderError> {
@@ -117,13 +123,14 @@ impl<'a> Regions<'a> {
     }
 
     fn plan_region(&self, region: RegionId, newest: &RegionDescriptor) -> Result<RegionPlan, Refused> {
-        let Situation { lost, surveys, told, .. } = self.situation;
-        if may_live(newest, lost) {
+        let Situation { surveys, told, .. } = self.situation;
+        let gone = &self.gone;
+        if may_live(newest, gone) {
             return Err(Refused::NotLost);
         }
         let answers = |store| surveys.iter().any(|survey| survey.store == store);
         let mut peers = newest.peers.iter().map(|peer| peer.store);
-        if let Some(store) = peers.find(|store| !lost.contains(store) && !answers(*store)) {
+        if let Some(store) = peers.find(|store| !gone.contains(store) && !answers(*store)) {
             return Err(Refused::Silent(store));
         }
         let of_region = self.reports.range((region, 0)..=(region, StoreId::MAX));
@@ -155,7 +162,7 @@ impl<'a> Regions<'a> {
             keeper,
             keeper_peer: kept.peer,
             term: terms.max().unwrap_or(0).saturating_add(TERM_LEAP),
-            lost: lost.iter().copied().filter(had_peer).collect(),
+            lost: gone.iter().copied().filter(had_peer).collect(),
             survivors: with_data.iter().map(survivor).collect(),
             committed: with_data.iter().map(|(_, report)| report.commit).max().unwrap_or(0),
             last: kept.last,
@@ -173,7 +180,7 @@ impl<'a> Regions<'a> {
             other.id != region.id && other.epoch.version > region.epoch.version && overlaps(other)
         };
         let mut heirs = self.newest.values().filter(|other| is_heir(other));
-        heirs.find(|other| may_live(other, self.situation.lost)).map(|other| other.id)
+        heirs.find(|other| may_live(other, &self.gone)).map(|other| other.id)
     }
 }
 

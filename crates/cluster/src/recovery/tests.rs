@@ -50,6 +50,7 @@ fn planned(
         lost: &lost.iter().copied().collect(),
         surveys,
         members: &(0..5).collect(),
+        removed: &BTreeSet::from([9]),
         known,
         told: &BTreeMap::from([(1, 30)]),
     };
@@ -99,6 +100,14 @@ fn a_log_of_a_later_term_does_not_count_if_it_lacks_what_is_known_to_be_committe
     assert_eq!((plan.regions[0].keeper, plan.regions[0].last), (1, 15));
     let dropped: Vec<u64> = plan.regions[0].survivors.iter().map(|survivor| survivor.dropped).collect();
     assert_eq!(dropped, [7, 0]);
+}
+
+#[test]
+fn a_voter_on_a_removed_store_is_gone_although_no_survivor_has_heard_of_its_end() {
+    let region = descriptor(&[0, 1, 9]);
+    let survivor = survey(0, vec![report(&region, 0, &[(5, 1)], 9, 9)]);
+    let plan = planned(&[survivor], &[1], &[], None).unwrap();
+    assert_eq!((plan.regions[0].keeper, &plan.regions[0].lost[..]), (0, &[1, 9][..]));
 }
 
 #[test]

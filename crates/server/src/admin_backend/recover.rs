@@ -112,7 +112,8 @@ impl Order<'_> {
     fn plan_once(&self, surveys: &[Survey]) -> Result<RecoveryPlan, AdminError> {
         let newest = surveys.iter().max_by_key(|survey| survey.members_version);
         let newest = newest.ok_or_else(|| refuse(503, "this store's groups do not answer"))?;
-        if newest.members_version > self.store.membership.members().agreed.version {
+        let members = self.store.membership.members();
+        if newest.members_version > members.agreed.version {
             let text = "store {} knows a newer list of stores than the one that was asked: ask it, or wait";
             return Err(refuse(409, text.replace("{}", &newest.store.to_string())));
         }
@@ -120,8 +121,11 @@ impl Order<'_> {
             self.store.regions.all().iter().map(|region| (*region.newest()).clone()).collect();
         let leads = self.store.cluster.leads().into_iter();
         let told: BTreeMap<RegionId, u64> = leads.map(|(region, lead)| (region, lead.commit)).collect();
+        let is_removed = |record: &&StoreRecord| record.state == StoreState::Removed;
+        let removed = members.agreed.stores.iter().filter(is_removed).map(|record| record.id);
         let situation = Situation {
             lost: &self.lost,
+            removed: &removed.collect(),
             surveys,
             members: &newest.members.iter().copied().collect(),
             known: &known,
