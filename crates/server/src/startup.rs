@@ -420,8 +420,7 @@ impl Listeners {
             let handler = Arc::new(inbound::FromStores { store: store.clone() });
             tasks.spawn(transport::listen(listener, store.membership.identity.clone(), handler));
         }
-        let backend: Arc<dyn admin::AdminBackend> =
-            Arc::new(crate::admin_backend::Backend { store: store.clone() });
+        let backend = store.clone();
         tasks.spawn(async move {
             if let Err(error) = admin::serve(self.admin, backend, std::future::pending()).await {
                 tracing::error!(%error, "the admin endpoint has ended");
