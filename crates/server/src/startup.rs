@@ -364,10 +364,7 @@ async fn told(stops: &mut mpsc::Receiver<()>) {
 }
 
 async fn until_healthy(store: &Store) {
-    while !store.is_healthy() {
-        let changed = store.regions.leader_changes.notified();
-        let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
-    }
+    store.regions.look_until(None, || store.is_healthy().then_some(())).await;
 }
 
 async fn watch_disk(store: Arc<Store>) {
