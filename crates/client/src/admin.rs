@@ -1,8 +1,10 @@
-//! A blocking HTTP client of a store's admin endpoint, with short timeouts.
+//! A blocking HTTP client of a store's admin endpoint, with short timeouts, and the operations that
+//! it can ask for.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+pub use cluster::admin::*;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -46,24 +48,44 @@ impl AdminClient {
         self.agent.get(&self.url("/healthz")).call().is_ok()
     }
 
-    /// Sends `GET path`, for example `/api/v1/stores`.
-    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminFailure> {
-        self.read(self.agent.get(&self.url(path)).call())
+    /// Asks the store for an operation of the cluster or of the store itself.
+    pub fn ask<O: Operation<Of = ()>>(&self, operation: &O) -> Result<O::Reply, AdminFailure> {
+        self.send(O::PATH, operation)
     }
 
-    pub fn post<T: DeserializeOwned>(&self, path: &str, body: Value) -> Result<T, AdminFailure> {
-        self.read(self.agent.post(&self.url(path)).send_json(body))
+    /// Asks the store for an operation on the region or the store `of`.
+    pub fn ask_of<O: Operation<Of = u64>>(&self, of: u64, operation: &O) -> Result<O::Reply, AdminFailure> {
+        self.send(&O::PATH.replace("{id}", &of.to_string()), operation)
+    }
+
+    fn send<O: Operation>(&self, path: &str, operation: &O) -> Result<O::Reply, AdminFailure> {
+        let url = self.url(path);
+        match O::METHOD {
+            Method::Get => {
+                let fields = serde_json::to_value(operation).expect("plain data");
+                let fields = fields.as_object().into_iter().flatten();
+                // Numbers and booleans look the same in a query and in JSON.
+                let with = |request: ureq::Request, (name, value): (&String, &Value)| {
+                    request.query(name, &value.to_string())
+                };
+                self.read(fields.fold(self.agent.get(&url), with).call())
+            }
+            Method::Post | Method::PutOrPost => self.read(self.agent.post(&url).send_json(operation)),
+        }
+    }
+
+    /// Sends `GET path` to a server that may be no store.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminFailure> {
+        self.read(self.agent.get(&self.url(path)).call())
     }
 
     /// Returns the value of one of the store's counters. It is an error if there is no such
     /// counter.
     pub fn counter(&self, name: &str) -> Result<u64, AdminFailure> {
-        let status: Value = self.get("/api/v1/status")?;
-        let counters = status["counters"].as_array().map(Vec::as_slice).unwrap_or(&[]);
+        let counters = self.ask(&StatusQuery {})?.counters;
         counters
-            .iter()
-            .find(|pair| pair[0] == name)
-            .and_then(|pair| pair[1].as_u64())
+            .into_iter()
+            .find_map(|(of, value)| (of == name).then_some(value))
             .ok_or_else(|| AdminFailure::Silent(format!("{} has no counter {name}", self.address)))
     }
 

@@ -15,11 +15,13 @@
 //! - [`Upgrade`] decides when the cluster's version rises.
 //! - The [`Driver`] drives operators from their beginning to their end. It returns [`Order`]s for
 //!   leaders of regions and commands for the meta region.
+//! - [`admin`] has the operations of the admin endpoint, which stores and their clients share.
 //!
 //! Everything is pure: time comes in as an argument, and bytes, states, orders and views go out.
 
 #![forbid(unsafe_code)]
 
+pub mod admin;
 mod check;
 mod clocks;
 mod command;

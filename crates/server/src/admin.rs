@@ -1,10 +1,17 @@
 //! The admin endpoint: a JSON API, Prometheus metrics and a health check over HTTP, on loopback by
-//! default.
+//! default. The operations are in [`cluster::admin`]. An operation that only a region's leader can
+//! carry out is sent to it.
 
-mod backend;
+mod ask;
+mod check;
 mod http;
-mod refusal;
+mod merged;
+mod operations;
+mod quarantine;
+mod recover;
+mod rows;
+mod versions;
 
-pub use backend::*;
+pub use ask::{answer_passed, join, set_facts};
 pub use http::serve;
-pub(crate) use refusal::{encode_error, read_error, refuse};
+pub use merged::merged_away;

@@ -8,7 +8,7 @@ use cluster::StoreFacts;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::admin_backend;
+use crate::admin;
 use crate::config::facts_of;
 use crate::store::Store;
 
@@ -41,7 +41,7 @@ impl MembershipKeeper {
 }
 
 async fn announce(store: Arc<Store>, facts: StoreFacts) {
-    match admin_backend::set_facts(&store, facts).await {
+    match admin::set_facts(&store, facts).await {
         Ok(()) => tracing::info!("the cluster knows this store's addresses"),
         // The cluster has registered this number with another disk, or has removed it.
         Err(error) if error.status == 409 => store.ends.fatal(&error.message),

@@ -18,7 +18,7 @@ use crate::transport::kinds::{
     REQUEST_RECOVER, REQUEST_VERSIONS, STATUS_ERROR, STATUS_NOT_LEADER,
 };
 use crate::transport::{Inbound, InboundAnswer, Place, Remote, NOBODY};
-use crate::{admin_backend, heartbeat, joining, orders, survey, upgrade};
+use crate::{admin, heartbeat, joining, orders, survey, upgrade};
 
 pub struct FromStores {
     pub store: Arc<Store>,
@@ -83,7 +83,7 @@ impl Inbound for FromStores {
                 // Nothing was proposed, so the other store asks the next leader.
                 REQUEST_COMMANDS if store.ends.is_closing() => (STATUS_NOT_LEADER, Bytes::new()),
                 REQUEST_COMMANDS => store.execute_passed(body).await,
-                REQUEST_ADMIN => admin_backend::answer_passed(store, from, body).await,
+                REQUEST_ADMIN => admin::answer_passed(store, from, body).await,
                 REQUEST_MEMBERS => store.membership.answer_members(),
                 REQUEST_RECOVER => survey::answer(store, body).await,
                 REQUEST_VERSIONS => upgrade::answer(store, body).await,

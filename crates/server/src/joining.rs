@@ -12,12 +12,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use types::{StoreId, Version, NEWEST_VERSION, OLDEST_VERSION};
 
-use crate::admin::{encode_error, read_error, refuse, AdminError};
-use crate::admin_backend;
+use crate::admin;
 use crate::admission::read_facts;
 use crate::config::{facts_of, Config};
 use crate::datadir::{DataDir, Joined};
 use crate::members::AgreedMembers;
+use crate::refusal::{encode_error, read_error, refuse, AdminError};
 use crate::start_error::StartError;
 use crate::store::Store;
 use crate::transport::kinds::{JOIN_FIRST, REQUEST_JOIN, REQUEST_JOIN_AS, STATUS_DONE, STATUS_ERROR};
@@ -99,7 +99,7 @@ async fn welcome(store: &Arc<Store>, from: Remote, kind: u8, body: &[u8]) -> Res
         _ => (OLDEST_VERSION, body),
     };
     let facts = read_facts(facts, from)?;
-    let (joined, cluster_id, members) = admin_backend::join(store, facts, newest).await?;
+    let (joined, cluster_id, members) = admin::join(store, facts, newest).await?;
     Ok(Welcome {
         store: joined,
         cluster_id,

@@ -16,8 +16,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
-pub mod admin;
-mod admin_backend;
+mod admin;
 mod admission;
 mod announcing;
 mod budget;
@@ -57,6 +56,7 @@ mod quarantines;
 mod reactor;
 mod readers;
 mod recovery;
+mod refusal;
 mod regions;
 mod resident;
 mod row_damage;

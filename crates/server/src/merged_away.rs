@@ -9,7 +9,7 @@ use replica::Input;
 use tokio::task::JoinSet;
 use types::{RegionId, META_REGION};
 
-use crate::admin_backend;
+use crate::admin;
 use crate::clock;
 use crate::store::Store;
 
@@ -37,7 +37,7 @@ impl MergedKeeper {
 }
 
 async fn ask(store: Arc<Store>, regions: Vec<RegionId>) {
-    match admin_backend::merged_away(&store, regions.clone()).await {
+    match admin::merged_away(&store, regions.clone()).await {
         Ok(merged) => {
             for input in conclude(&regions, merged) {
                 if let Input::MergedAway { region, heirs } = &input {

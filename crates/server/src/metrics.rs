@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cluster::admin::StageRow;
 use cluster::Quarantine;
 use hdrhistogram::Histogram as Quantiles;
 use parking_lot::Mutex;
@@ -17,7 +18,6 @@ use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
 use types::{RegionId, UnixMillis, Version};
 
-use crate::admin::StageRow;
 use crate::snapshot;
 use crate::wall_clock::WallClock;
 

@@ -28,8 +28,8 @@ pub use known::Table;
 use shared::PreviousLeader;
 pub use shared::RegionShared;
 
-/// Maximum wait, without a change notification, before a slot's region is looked up again.
-const SLOT_POLL: Duration = Duration::from_millis(50);
+/// Maximum time between two looks of [`Regions::look_until`].
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub struct Regions {
     this: StoreId,
@@ -85,17 +85,23 @@ impl Regions {
         self.known.of_slot(slot)
     }
 
+    /// Looks, at once and after each change of leaders or slots, until `look` finds something or
+    /// the deadline has passed. `None` is no deadline.
+    pub async fn look_until<T>(&self, deadline: Option<Instant>, look: impl Fn() -> Option<T>) -> Option<T> {
+        loop {
+            // A change during the look ends the wait.
+            let changed = self.leader_changes.notified();
+            let found = look();
+            if found.is_some() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return found;
+            }
+            let _ = tokio::time::timeout(LOOK_EVERY, changed).await;
+        }
+    }
+
     /// Returns a slot's region. Waits until it is known or the deadline has passed.
     pub async fn await_slot(&self, slot: Slot, deadline: Instant) -> Option<Arc<RegionShared>> {
-        loop {
-            let changed = self.leader_changes.notified();
-            match self.of_slot(slot) {
-                None if Instant::now() < deadline => {
-                    let _ = tokio::time::timeout(SLOT_POLL, changed).await;
-                }
-                known => return known,
-            }
-        }
+        self.look_until(Some(deadline), || self.of_slot(slot)).await
     }
 
     /// Returns all regions, to be held for longer than a moment.

@@ -364,10 +364,7 @@ async fn told(stops: &mut mpsc::Receiver<()>) {
 }
 
 async fn until_healthy(store: &Store) {
-    while !store.is_healthy() {
-        let changed = store.regions.leader_changes.notified();
-        let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
-    }
+    store.regions.look_until(None, || store.is_healthy().then_some(())).await;
 }
 
 async fn watch_disk(store: Arc<Store>) {
@@ -420,8 +417,7 @@ impl Listeners {
             let handler = Arc::new(inbound::FromStores { store: store.clone() });
             tasks.spawn(transport::listen(listener, store.membership.identity.clone(), handler));
         }
-        let backend: Arc<dyn admin::AdminBackend> =
-            Arc::new(crate::admin_backend::Backend { store: store.clone() });
+        let backend = store.clone();
         tasks.spawn(async move {
             if let Err(error) = admin::serve(self.admin, backend, std::future::pending()).await {
                 tracing::error!(%error, "the admin endpoint has ended");

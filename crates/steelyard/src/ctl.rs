@@ -9,15 +9,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, Context};
-use client::admin::{AdminClient, AdminFailure};
-use client::table::{bytes, count, duration, micros, Align, Table};
-use serde::de::DeserializeOwned;
-use serde::Serialize;
-use serde_json::{json, Value};
-use server::admin::{
-    AcceptedRow, CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest,
-    StoreRow, StoreStatus, VersionsRow,
+use client::admin::{
+    AcceptLossRequest, AcceptedRow, AdminClient, AdminFailure, ConfigQuery, ConfigRequest, ConfigRow,
+    DeviceRequest, ExplainQuery, ExplainStoreQuery, LeaderRequest, Operation, OperatorRow, OperatorsQuery,
+    PolicyQuery, PolicyRequest, ProbeRequest, ProbeRow, RegionRequest, RegionRow, RegionsQuery, StatusQuery,
+    StoreRequest, StoreRow, StoreStatus, StoresQuery, VersionsQuery,
 };
+use client::table::{bytes, count, duration, micros, Align, Table};
+use serde::Serialize;
+use serde_json::Value;
 use server::side_port;
 
 #[derive(clap::Args)]
@@ -223,36 +223,36 @@ fn print(text: &str) -> anyhow::Result<()> {
 fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
     match command {
         Command::Stores | Command::Store(StoreCommand::List) => {
-            let rows: Vec<StoreRow> = get(client, "stores")?;
+            let rows = ask(client, &StoresQuery {})?;
             Answer::of(&rows, stores_table(&rows).to_string())
         }
         Command::Regions => {
-            let rows: Vec<RegionRow> = get(client, "regions")?;
+            let rows = ask(client, &RegionsQuery {})?;
             Answer::of(&rows, regions_table(&rows).to_string())
         }
         Command::Policy { name: None } => {
-            let policy: Value = get(client, "policy")?;
-            Answer::of(&policy, format!("{}\n", policy["policy"].as_str().unwrap_or("?")))
+            let row = ask(client, &PolicyQuery {})?;
+            Answer::of(&row, format!("{}\n", row.policy))
         }
         Command::Policy { name: Some(name) } => {
-            let done = post(client, "policy", json!({ "policy": name }))?;
-            Answer::of(&done, format!("the policy is {name}\n"))
+            let done = ask(client, &PolicyRequest { policy: name })?;
+            Answer::of(&done, format!("the policy is {}\n", done.policy))
         }
         Command::Config { name: None, .. } => {
-            let rows: Vec<ConfigRow> = get(client, "config")?;
+            let rows = ask(client, &ConfigQuery {})?;
             Answer::of(&rows, config_table(&rows).to_string())
         }
         Command::Config { name: Some(name), value: None } => {
-            let rows: Vec<ConfigRow> = get(client, "config")?;
+            let rows = ask(client, &ConfigQuery {})?;
             let row = setting(&rows, &name)?;
             Answer::of(row, format!("{}\n", row.value))
         }
         Command::Config { name: Some(name), value: Some(value) } => {
-            let done = post(client, "config", json!({ "name": name, "value": value }))?;
-            Answer::of(&done, format!("{name} is {value}\n"))
+            let done = ask(client, &ConfigRequest { name, value })?;
+            Answer::of(&done, format!("{} is {}\n", done.name, done.value))
         }
         Command::MoveLeader { region, store } => {
-            let done = post(client, &format!("regions/{region}/leader"), json!({ "store": store }))?;
+            let done = ask_of(client, region, &LeaderRequest { store })?;
             Answer::of(&done, format!("region {region} moves to store {store}\n"))
         }
         Command::Store(StoreCommand::Drain { store, cancel: false }) => {
@@ -290,17 +290,16 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
         Command::Quarantine(command) => quarantine::answer(client, command),
         Command::FailEntry(fail) => quarantine::fail(client, fail),
         Command::Explain(Subject { region, store }) => {
-            let path = match store {
-                Some(store) => format!("stores/{store}/explain"),
-                None => format!("regions/{}/explain", region.expect("one of them is required")),
-            };
-            let explained: Value = get(client, &path)?;
-            let text = explained["explanation"].as_str().unwrap_or("").trim_end().to_owned() + "\n";
-            Answer::of(&explained, text)
+            let text = |explanation: &str| explanation.trim_end().to_owned() + "\n";
+            if let Some(store) = store {
+                let row = ask_of(client, store, &ExplainStoreQuery {})?;
+                return Answer::of(&row, text(&row.explanation));
+            }
+            let row = ask_of(client, region.expect("one of them is required"), &ExplainQuery {})?;
+            Answer::of(&row, text(&row.explanation))
         }
         Command::Operators { history } => {
-            let path = if history { "operators?history=true" } else { "operators" };
-            let rows: Vec<OperatorRow> = get(client, path)?;
+            let rows = ask(client, &OperatorsQuery { history })?;
             let text = match rows.is_empty() {
                 true => "no operators\n".to_owned(),
                 false => operators_table(&rows, unix_ms()).to_string(),
@@ -308,7 +307,7 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             Answer::of(&rows, text)
         }
         Command::Device { store, slow } => {
-            let done = post(&admin_of(client, store, TIMEOUT)?, "device", json!({ "slow": slow }))?;
+            let done = ask(&admin_of(client, store, TIMEOUT)?, &DeviceRequest { slow })?;
             let text = match slow == 1.0 {
                 true => format!("store {store}'s device runs at its profile's speed\n"),
                 false => format!("store {store}'s device is slowed by {slow}\n"),
@@ -320,8 +319,7 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             Answer::of(&row, probe_text(&row))
         }
         Command::AcceptLoss { region } => {
-            let done = post(client, "accept-loss", json!({ "region": region }))?;
-            let rows: Vec<AcceptedRow> = serde_json::from_value(done)?;
+            let rows = ask(client, &AcceptLossRequest { region })?;
             let line = |row: &AcceptedRow| {
                 let AcceptedRow { store, region, last, .. } = row;
                 format!("store {store}'s peer of region {region} takes part again, with a log that ends at {last}\n")
@@ -329,11 +327,11 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             Answer::of(&rows, rows.iter().map(line).collect::<String>())
         }
         Command::Versions => {
-            let row: VersionsRow = get(client, "versions")?;
+            let row = ask(client, &VersionsQuery {})?;
             Answer::of(&row, versions::text(&row))
         }
         Command::Status => {
-            let status: StoreStatus = get(client, "status")?;
+            let status = ask(client, &StatusQuery {})?;
             Answer::of(&status, status_text(&status))
         }
     }
@@ -347,7 +345,7 @@ fn setting<'a>(rows: &'a [ConfigRow], name: &str) -> anyhow::Result<&'a ConfigRo
 
 /// The store itself, where it alone can do what is asked.
 fn admin_of(client: &AdminClient, store: u64, timeout: Duration) -> anyhow::Result<AdminClient> {
-    let stores: Vec<StoreRow> = get(client, "stores")?;
+    let stores = ask(client, &StoresQuery {})?;
     let row = stores.iter().find(|row| row.id == store);
     let row = row.ok_or_else(|| anyhow!("there is no store {store}"))?;
     let address: SocketAddr = row.admin.parse().context("the store's admin address")?;
@@ -355,8 +353,7 @@ fn admin_of(client: &AdminClient, store: u64, timeout: Duration) -> anyhow::Resu
 }
 
 fn probe(client: &AdminClient, store: u64) -> anyhow::Result<ProbeRow> {
-    let done = post(&admin_of(client, store, PROBE_TIMEOUT)?, "probe", json!({}))?;
-    Ok(serde_json::from_value(done)?)
+    ask(&admin_of(client, store, PROBE_TIMEOUT)?, &ProbeRequest {})
 }
 
 /// Probes every store in turn and says what each measured when it has. A store that cannot be
@@ -366,7 +363,7 @@ fn probe_all(
     as_json: bool,
     say: impl Fn(String) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let stores: Vec<StoreRow> = get(client, "stores")?;
+    let stores = ask(client, &StoresQuery {})?;
     let members: Vec<u64> = stores.iter().filter(|row| row.state != "removed").map(|row| row.id).collect();
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for &store in &members {
@@ -400,7 +397,7 @@ fn change_region(
     change: RegionRequest,
     text: &str,
 ) -> anyhow::Result<Answer> {
-    let done = post(client, &format!("regions/{region}/change"), serde_json::to_value(change)?)?;
+    let done = ask_of(client, region, &change)?;
     Answer::of(&done, format!("region {region} {text}\n"))
 }
 
@@ -410,16 +407,16 @@ fn change_store(
     change: StoreRequest,
     text: &str,
 ) -> anyhow::Result<Answer> {
-    let done = post(client, &format!("stores/{store}/change"), serde_json::to_value(change)?)?;
+    let done = ask_of(client, store, &change)?;
     Answer::of(&done, format!("store {store} {text}\n"))
 }
 
-fn get<T: DeserializeOwned>(client: &AdminClient, path: &str) -> anyhow::Result<T> {
-    client.get(&format!("/api/v1/{path}")).map_err(explained)
+fn ask<O: Operation<Of = ()>>(client: &AdminClient, operation: &O) -> anyhow::Result<O::Reply> {
+    client.ask(operation).map_err(explained)
 }
 
-fn post(client: &AdminClient, path: &str, body: Value) -> anyhow::Result<Value> {
-    client.post(&format!("/api/v1/{path}"), body).map_err(explained)
+fn ask_of<O: Operation<Of = u64>>(client: &AdminClient, of: u64, operation: &O) -> anyhow::Result<O::Reply> {
+    client.ask_of(of, operation).map_err(explained)
 }
 
 fn explained(failure: AdminFailure) -> anyhow::Error {
@@ -717,7 +714,7 @@ fn probe_text(row: &ProbeRow) -> String {
 mod tests {
     use super::*;
     use clap::Parser;
-    use server::admin::PeerRow;
+    use client::admin::PeerRow;
 
     #[derive(Parser)]
     struct Line {

@@ -4,19 +4,19 @@ mod stores;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use client::admin::AdminFailure;
+use client::admin::{AdminFailure, ProbeRequest, StoreRow, StoresQuery};
 use serde_json::{json, Value};
 use stores::wire::Wire;
 use stores::{alone, eventually, steelyard, within, Plan, Store, Stores, PATIENCE};
 
 /// Returns what the store reports about a store of the cluster, which may be itself.
-fn row(store: &Store, id: u64) -> Option<Value> {
-    let rows = store.admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
-    rows.into_iter().find(|row| row["id"] == id && row["heard_ms_ago"].is_u64())
+fn row(store: &Store, id: u64) -> Option<StoreRow> {
+    let rows = store.admin().ask(&StoresQuery {}).ok()?;
+    rows.into_iter().find(|row| row.id == id && row.heard_ms_ago.is_some())
 }
 
-fn number(store: &Store, field: &str) -> Option<f64> {
-    row(store, store.id)?[field].as_f64()
+fn number(store: &Store, field: fn(&StoreRow) -> f64) -> Option<f64> {
+    row(store, store.id).as_ref().map(field)
 }
 
 fn kept(store: &Store) -> Option<Value> {
@@ -32,19 +32,19 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
     let mut wire = Wire::open(store.client);
     wire.ok(&["SET", "k", "v"]);
     let capability = eventually("the store has measured its device", || {
-        number(store, "capability_bytes_per_s").filter(|known| *known > 1.0)
+        number(store, |row| row.capability_bytes_per_s).filter(|known| *known > 1.0)
     });
     let first = kept(store).expect("it is written down before it is told");
     assert_eq!((&first["version"], &first["brief"]), (&json!(2), &json!(false)));
     let io = first["measured"]["write_bytes_per_s"].as_f64().expect("a number");
-    assert_eq!(number(store, "io_bytes_per_s"), Some(io));
-    assert!(capability > 1.0 && number(store, "correction") == Some(1.0));
+    assert_eq!(number(store, |row| row.io_bytes_per_s), Some(io));
+    assert!(capability > 1.0 && number(store, |row| row.correction) == Some(1.0));
     assert!(store.log_text().contains("the device under this store writes"), "{}", store.log_text());
 
     assert!(store.terminate().success());
     store.restart();
     eventually("the store knows what it measured", || {
-        number(store, "io_bytes_per_s").filter(|known| *known == io)
+        number(store, |row| row.io_bytes_per_s).filter(|known| *known == io)
     });
     assert_eq!(kept(store), Some(first.clone()), "and has not measured it again");
     assert!(!store.log_text().contains("the device under this store writes"));
@@ -57,7 +57,7 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
     eventually("its file is there", || {
         std::fs::read_dir(&store.dir).ok()?.flatten().any(is_probe).then_some(())
     });
-    match store.admin().post::<Value>("/api/v1/probe", json!({})) {
+    match store.admin().ask(&ProbeRequest {}) {
         Err(AdminFailure::Answered { status: 409, message }) => assert!(message.contains("under way")),
         other => panic!("two probes at once: {other:?}"),
     }
@@ -101,27 +101,21 @@ fn stores_of_one_disk_measure_it_one_after_the_other_and_share_it() {
     sittings.sort_unstable();
     assert!(sittings.windows(2).all(|pair| pair[0].1 <= pair[1].0), "they overlap: {sittings:?}");
 
-    let numbers = |rows: &[Value], field: &str| -> Option<Vec<f64>> {
-        rows.iter().map(|row| row[field].as_f64()).collect()
-    };
     let rows = eventually("all are heard to have measured", || {
-        let rows = stores.all[0].admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
-        numbers(&rows, "io_bytes_per_s")?.iter().all(|io| *io > 0.0).then_some(rows)
+        let rows = stores.all[0].admin().ask(&StoresQuery {}).ok()?;
+        rows.iter().all(|row| row.io_bytes_per_s > 0.0).then_some(rows)
     });
-    let (counts, corrections) = (
-        numbers(&rows, "capability_bytes_per_s").expect("numbers"),
-        numbers(&rows, "correction").expect("numbers"),
-    );
-    assert!(counts.iter().all(|count| *count == counts[0]), "{rows:?}");
+    let counts = rows[0].capability_bytes_per_s;
+    assert!(rows.iter().all(|row| row.capability_bytes_per_s == counts), "{rows:?}");
     let alone: Vec<f64> =
         stores.all.iter().filter_map(|store| kept(store)?["kv_bytes_per_s"].as_f64()).collect();
     let (least, most) =
         (alone.iter().copied().fold(f64::MAX, f64::min), alone.iter().copied().fold(0.0, f64::max));
-    let whole = counts[0] / corrections[0] * 3.0;
+    let whole = counts / rows[0].correction * 3.0;
     assert!(least * 0.99 <= whole && whole <= most * 1.01, "{whole} of {alone:?}");
     for (id, row) in rows.iter().enumerate() {
-        let others: Vec<usize> = (0..3).filter(|other| *other != id).collect();
-        assert_eq!((&row["shares_device_with"], &row["shares_host_with"]), (&json!(others), &json!(others)));
+        let others: Vec<u64> = (0..3).filter(|other| *other != id as u64).collect();
+        assert_eq!((&row.shares_device_with, &row.shares_host_with), (&others, &others));
     }
 }
 
@@ -138,14 +132,14 @@ fn a_told_store_counts_as_told_and_one_that_is_told_not_to_probe_as_unknown() {
     let store = &stores.all[0];
     let brief = eventually("the store takes a short look", || kept(store));
     assert_eq!(brief["brief"], json!(true));
-    assert_eq!(number(store, "capability_bytes_per_s"), Some(7.0 * (1 << 20) as f64));
-    assert_eq!(number(store, "io_bytes_per_s"), Some(0.0), "so short a look is not to be trusted");
-    assert_eq!(number(store, "capacity_bytes"), Some(5.0 * (1u64 << 30) as f64));
+    assert_eq!(number(store, |row| row.capability_bytes_per_s), Some(7.0 * (1 << 20) as f64));
+    assert_eq!(number(store, |row| row.io_bytes_per_s), Some(0.0), "so short a look is not to be trusted");
+    assert_eq!(number(store, |row| row.capacity_bytes as f64), Some(5.0 * (1u64 << 30) as f64));
     drop(stores);
 
     let stores = Stores::start(&Plan::default());
     let store = &stores.all[0];
-    assert_eq!(eventually("it is heard", || number(store, "capability_bytes_per_s")), 1.0);
+    assert_eq!(eventually("it is heard", || number(store, |row| row.capability_bytes_per_s)), 1.0);
     assert!(kept(store).is_none());
 }
 
@@ -170,8 +164,8 @@ fn used_bytes_are_those_of_live_keys_and_values() {
     // A field has a hash of eight bytes beside its name.
     let expected = 1500 * (8 + 1000) + 4 + (8 + 5 + 3);
     let is_exact = |store: &Store| {
-        let regions: u64 = store.regions()?.iter().map(|row| row["bytes"].as_u64().unwrap_or(0)).sum();
-        let used = row(store, 0)?["used_bytes"].as_u64()?;
+        let regions: u64 = store.regions()?.iter().map(|row| row.bytes).sum();
+        let used = row(store, 0)?.used_bytes;
         (used == expected && regions == expected).then_some(())
     };
     eventually("the store holds what was set last, once", || is_exact(store));
@@ -179,7 +173,7 @@ fn used_bytes_are_those_of_live_keys_and_values() {
     store.restart();
     eventually("and after a crash, too", || is_exact(store));
     Wire::open(forward).ok(&["FLUSHALL"]);
-    eventually("nothing is left", || (row(store, 0)?["used_bytes"] == json!(0)).then_some(()));
+    eventually("nothing is left", || (row(store, 0)?.used_bytes == 0).then_some(()));
 }
 
 fn put_on_device(store: &mut Store, profile: &str) -> device::Control {
@@ -201,7 +195,7 @@ fn a_store_whose_device_slows_counts_for_less() {
     store.spawn();
     store.await_ready();
     let io = eventually("the emulated device is measured", || {
-        number(store, "io_bytes_per_s").filter(|io| *io > 0.0)
+        number(store, |row| row.io_bytes_per_s).filter(|io| *io > 0.0)
     });
     assert!((50e6..150e6).contains(&io), "through its emulation: {io}");
     let stop = AtomicBool::new(false);
@@ -214,11 +208,11 @@ fn a_store_whose_device_slows_counts_for_less() {
             }
         });
         std::thread::sleep(std::time::Duration::from_secs(6));
-        assert_eq!(number(store, "correction"), Some(1.0), "{}", store.log_text());
+        assert_eq!(number(store, |row| row.correction), Some(1.0), "{}", store.log_text());
         control.set_slow(10.0).expect("it slows");
-        let low = within(PATIENCE * 2, || number(store, "correction").filter(|low| *low < 0.5));
+        let low = within(PATIENCE * 2, || number(store, |row| row.correction).filter(|low| *low < 0.5));
         assert!(low.is_some(), "{}", store.log_text());
-        let capability = number(store, "capability_bytes_per_s").expect("it is told");
+        let capability = number(store, |row| row.capability_bytes_per_s).expect("it is told");
         let whole = kept(store).and_then(|kept| kept["kv_bytes_per_s"].as_f64()).expect("a number");
         assert!(capability < whole / 2.0, "{capability} of {whole}");
         assert!(store.log_text().contains("times as long as it was measured to"));
@@ -254,14 +248,17 @@ fn noise_moves_nothing_at_rest_or_under_load_and_a_device_half_as_fast_is_found(
     stores.all.iter_mut().for_each(Store::spawn);
     stores.await_ready();
     for store in &stores.all {
-        eventually("every device is measured", || number(store, "io_bytes_per_s").filter(|io| *io > 0.0));
+        eventually("every device is measured", || {
+            number(store, |row| row.io_bytes_per_s).filter(|io| *io > 0.0)
+        });
     }
     let stores = &stores;
     let leads = || {
         let leaders = eventually("every region has a leader", || stores.leaders(0));
         (0..4).map(|store| leaders.iter().filter(|leader| **leader == store).count()).collect::<Vec<_>>()
     };
-    let corrections = || stores.all.iter().map(|store| number(store, "correction")).collect::<Vec<_>>();
+    let corrections =
+        || stores.all.iter().map(|store| number(store, |row| row.correction)).collect::<Vec<_>>();
     let is_even = |leads: &[usize]| leads.iter().all(|leads| (3..=5).contains(leads));
     within(PATIENCE * 4, || is_even(&leads()).then_some(())).expect("leads are even");
     let stays = |seconds: u32, when: &str| {
@@ -293,7 +290,7 @@ fn noise_moves_nothing_at_rest_or_under_load_and_a_device_half_as_fast_is_found(
         stays(120, "under load");
         devices[1].set_slow(2.0).expect("it slows");
         let slow = &stores.all[1];
-        let found = within(PATIENCE * 4, || number(slow, "correction").filter(|low| *low < 0.8));
+        let found = within(PATIENCE * 4, || number(slow, |row| row.correction).filter(|low| *low < 0.8));
         stores::say(&format!("half as fast: store 1 counts for {found:?}, all {:?}", corrections()));
         assert!(found.is_some_and(|low| low > 0.2), "{}", slow.log_text());
     });

@@ -6,7 +6,7 @@ mod stores;
 use std::path::Path;
 
 use bytes::Bytes;
-use serde_json::{json, Value};
+use client::admin::{CheckRequest, CheckRow, QuarantineQuery, QuarantineRow, RegionRow};
 use storage::{meta, KeyRef, WriteSet};
 use stores::wire::Wire;
 use stores::{alone, eventually, steelyard, Plan, Stores};
@@ -31,13 +31,13 @@ fn fill(stores: &Stores) {
 
 /// The region that has a key's slot.
 fn region_of(stores: &Stores, key: &str) -> RegionId {
-    let slot = u64::from(slot_of_key(key.as_bytes()));
+    let slot = slot_of_key(key.as_bytes());
     let rows = stores.any().regions().expect("regions are told");
-    let has = |row: &&Value| {
-        let bounds = (row["first_slot"].as_u64(), row["last_slot"].as_u64());
+    let has = |row: &&RegionRow| {
+        let bounds = (row.first_slot, row.last_slot);
         matches!(bounds, (Some(first), Some(last)) if (first..=last).contains(&slot))
     };
-    rows.iter().find(has).and_then(|row| row["id"].as_u64()).expect("every slot has a region")
+    rows.iter().find(has).expect("every slot has a region").id
 }
 
 /// Writes a string over a key's row in the files of a store that does not run.
@@ -60,9 +60,8 @@ fn ctl_check(stores: &Stores, asked: usize, words: &[&str]) -> (bool, String, St
     (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
-fn check(stores: &Stores, asked: usize, region: RegionId) -> Value {
-    let path = format!("/api/v1/regions/{region}/check");
-    stores.all[asked].admin().post(&path, json!({})).expect("the region is checked")
+fn check(stores: &Stores, asked: usize, region: RegionId) -> CheckRow {
+    stores.all[asked].admin().ask_of(region, &CheckRequest {}).expect("the region is checked")
 }
 
 #[test]
@@ -101,9 +100,9 @@ fn a_damaged_replica_is_found_and_named_and_no_other_is_accused() {
         let found = check(&stores, 0, region);
         match regions.contains(&region) {
             true => {
-                assert_eq!((&found["verdict"], &found["differing"]), (&json!("minority"), &json!([2])));
+                assert_eq!((found.verdict.as_str(), found.differing), ("minority", vec![2]));
             }
-            false => assert_eq!(found["verdict"], "equal", "{found}"),
+            false => assert_eq!(found.verdict, "equal", "{found:?}"),
         }
     }
     let log = stores.all[2].log_text();
@@ -113,9 +112,9 @@ fn a_damaged_replica_is_found_and_named_and_no_other_is_accused() {
     // The peers are quarantined, outlive a restart so, and lead and serve nothing until they are
     // made anew.
     let held = |stores: &Stores, asked: usize| -> Vec<u64> {
-        let rows: Vec<Value> = stores.all[asked].admin().get("/api/v1/quarantine").expect("it is told");
-        let is_meant = |row: &&Value| row["store"] == 2 && row["cause"] == "rows";
-        rows.iter().filter(is_meant).filter_map(|row| row["region"].as_u64()).collect()
+        let rows = stores.all[asked].admin().ask(&QuarantineQuery {}).expect("it is told");
+        let is_meant = |row: &&QuarantineRow| row.store == 2 && row.cause == "rows";
+        rows.iter().filter(is_meant).map(|row| row.region).collect()
     };
     let mut expected = regions.to_vec();
     expected.sort_unstable();

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
+use client::admin::{ExplainQuery, OperatorsQuery, PolicyQuery, PolicyRequest, RegionRow, RegionsQuery};
 use resp::Reply;
-use serde_json::{json, Value};
+use serde_json::Value;
 use stores::ledger::{Load, Shape};
 use stores::wire::Wire;
 use stores::{alone, eventually, say, steelyard, within, Plan, Stores};
@@ -29,8 +30,8 @@ fn three() -> Stores {
 fn set_policy(stores: &Stores, name: &str) {
     // The asked store need not lead the meta region.
     let admin = stores.all[2].admin();
-    admin.post::<Value>("/api/v1/policy", json!({ "policy": name })).expect("the policy is changed");
-    assert_eq!(admin.get::<Value>("/api/v1/policy").expect("it is told")["policy"], name);
+    admin.ask(&PolicyRequest { policy: name.to_owned() }).expect("the policy is changed");
+    assert_eq!(admin.ask(&PolicyQuery {}).expect("it is told").policy, name);
 }
 
 /// Waits until `settled` holds for the regions' leaders at every store, and returns the leaders by
@@ -63,14 +64,14 @@ fn spread(stores: &Stores) -> Vec<u64> {
 /// Returns a key in the slots of a region that the store leads.
 fn key_led_by(stores: &Stores, store: u64) -> String {
     let rows = stores.any().regions().expect("regions are told");
-    let row = rows.iter().find(|row| row["id"] != 0 && row["leader"] == store).expect("it leads one");
-    let range = row["first_slot"].as_u64().expect("a slot")..=row["last_slot"].as_u64().expect("a slot");
+    let row = rows.iter().find(|row| row.id != 0 && row.leader == Some(store)).expect("it leads one");
+    let range = row.first_slot.expect("a slot")..=row.last_slot.expect("a slot");
     let mut keys = (0..).map(|n| format!("key:{n}"));
-    keys.find(|key| range.contains(&u64::from(slot_of_key(key.as_bytes())))).expect("keys fall everywhere")
+    keys.find(|key| range.contains(&slot_of_key(key.as_bytes()))).expect("keys fall everywhere")
 }
 
 fn quiet_for(stores: &Stores, seconds: u64) {
-    let moves = || stores.any().admin().get::<Vec<Value>>("/api/v1/operators?history=true").ok();
+    let moves = || stores.any().admin().ask(&OperatorsQuery { history: true }).ok();
     let before = (stores.leaders(0), eventually("operators are told", moves).len());
     std::thread::sleep(Duration::from_secs(seconds));
     assert_eq!((stores.leaders(0), eventually("operators are told", moves).len()), before, "still moving");
@@ -89,8 +90,7 @@ fn policies_converge_and_the_cluster_stays_quiet() {
     });
     say(&format!("leader-only converged in {:.1} s", began.elapsed().as_secs_f64()));
     quiet_for(&stores, quiet_s);
-    let explained = stores.all[1].admin().get::<Value>("/api/v1/regions/1/explain").expect("explained");
-    let text = explained["explanation"].as_str().unwrap_or_default();
+    let text = stores.all[1].admin().ask_of(1, &ExplainQuery {}).expect("explained").explanation;
     assert!(text.starts_with("Region 1 is led by store 0; the policy is leader-only."), "{text}");
 
     let began = std::time::Instant::now();
@@ -213,8 +213,8 @@ fn cluster_commands_and_redirections_follow_redis() {
     wires[1].ok(&["READWRITE"]);
     for store in &stores.all {
         let is_heated = || {
-            let rows: Vec<Value> = store.admin().get("/api/v1/regions").ok()?;
-            let heat = row_of(&rows, &key)["heat"].as_f64()?;
+            let rows = store.admin().ask(&RegionsQuery {}).ok()?;
+            let heat = row_of(&rows, &key).heat;
             // The heat is an average over ten minutes.
             (heat > 0.5 * f64::from(reads) / 600.0).then_some(())
         };
@@ -229,18 +229,16 @@ fn cluster_commands_and_redirections_follow_redis() {
 }
 
 /// Returns the row of the region that a key is in.
-fn row_of<'a>(rows: &'a [Value], key: &str) -> &'a Value {
-    let slot = u64::from(slot_of_key(key.as_bytes()));
-    let holds = |row: &&Value| {
-        row["id"] != 0 && row["first_slot"].as_u64() <= Some(slot) && Some(slot) <= row["last_slot"].as_u64()
-    };
+fn row_of<'a>(rows: &'a [RegionRow], key: &str) -> &'a RegionRow {
+    let slot = slot_of_key(key.as_bytes());
+    let holds = |row: &&RegionRow| row.id != 0 && row.first_slot <= Some(slot) && Some(slot) <= row.last_slot;
     rows.iter().find(holds).expect("every slot has a region")
 }
 
 /// Returns the store that leads a key's slot.
 fn leaders_store(stores: &Stores, key: &str) -> usize {
     let rows = stores.any().regions().expect("regions are told");
-    row_of(&rows, key)["leader"].as_u64().expect("a leader") as usize
+    row_of(&rows, key).leader.expect("a leader") as usize
 }
 
 #[test]

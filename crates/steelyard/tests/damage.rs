@@ -5,8 +5,8 @@ mod stores;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use client::admin::{CheckRequest, QuarantineQuery, RegionRow};
 use resp::Reply;
-use serde_json::{json, Value};
 use stores::wire::Wire;
 use stores::{alone, ctl, eventually, say, Plan, Store, Stores};
 
@@ -41,17 +41,15 @@ fn fill(stores: &Stores) {
 /// Returns the peer's number in each region on the store, as store `asked` says.
 fn numbers(stores: &Stores, asked: usize, on: u64) -> Option<BTreeMap<u64, u64>> {
     let rows = stores.all[asked].regions()?;
-    let number = |row: &Value| {
-        let mut peers = row["peers"].as_array()?.iter();
-        let peer = peers.find(|peer| peer["store"] == on && peer["role"] == "voter")?;
-        Some((row["id"].as_u64()?, peer["id"].as_u64()?))
+    let number = |row: &RegionRow| {
+        let peer = row.peers.iter().find(|peer| peer.store == on && peer.role == "voter")?;
+        Some((row.id, peer.id))
     };
     Some(rows.iter().filter_map(number).collect())
 }
 
 fn check(store: &Store, region: u64) -> Option<String> {
-    let checked: Value = store.admin().post(&format!("/api/v1/regions/{region}/check"), json!({})).ok()?;
-    checked["verdict"].as_str().map(str::to_owned)
+    Some(store.admin().ask_of(region, &CheckRequest {}).ok()?.verdict)
 }
 
 #[test]
@@ -86,7 +84,7 @@ fn a_damaged_row_file_costs_a_store_the_regions_that_it_touches() {
         let after = numbers(&stores, 0, victim as u64).filter(|after| after.len() == before.len())?;
         let all =
             (1..=u64::from(REGIONS)).all(|region| check(&stores.all[0], region).as_deref() == Some("equal"));
-        let rows: Vec<Value> = stores.all[0].admin().get("/api/v1/quarantine").ok()?;
+        let rows = stores.all[0].admin().ask(&QuarantineQuery {}).ok()?;
         (all && rows.is_empty() && after != before).then_some(after)
     });
     assert!(stores.all[victim].ended().is_none() && stores.all[victim].pid() == pid);
@@ -131,11 +129,11 @@ fn a_store_without_others_says_what_a_damaged_row_file_took_and_serves_the_rest(
         None
     });
     stores.all[0].await_ready();
-    let rows: Vec<Value> = stores.all[0].admin().get("/api/v1/quarantine").expect("it is told");
-    let held: BTreeSet<u64> = rows.iter().filter_map(|row| row["region"].as_u64()).collect();
+    let rows = stores.all[0].admin().ask(&QuarantineQuery {}).expect("it is told");
+    let held: BTreeSet<u64> = rows.iter().map(|row| row.region).collect();
     assert!(!held.is_empty() && held.len() < usize::from(REGIONS), "{rows:?}");
-    assert!(rows.iter().all(|row| row["cause"] == "damage" && row["read_only"] == true), "{rows:?}");
-    assert!(rows[0]["what"].as_str().is_some_and(|what| what.starts_with("the keys of slots ")), "{rows:?}");
+    assert!(rows.iter().all(|row| row.cause == "damage" && row.read_only), "{rows:?}");
+    assert!(rows[0].what.starts_with("the keys of slots "), "{rows:?}");
     let list = ctl(&stores, 0, &["quarantine", "list"]).expect("they are listed");
     assert!(list.contains("the keys of slots"), "{list}");
     // The rest is served: all of the other regions, and what is left of these to READONLY
@@ -165,7 +163,7 @@ fn a_store_without_others_says_what_a_damaged_row_file_took_and_serves_the_rest(
         assert!(text.contains("takes part again"), "{text}");
     }
     eventually("the peers have gone on", || {
-        let rows: Vec<Value> = stores.all[0].admin().get("/api/v1/quarantine").ok()?;
+        let rows = stores.all[0].admin().ask(&QuarantineQuery {}).ok()?;
         rows.is_empty().then_some(())
     });
     for round in 0..2 {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use client::admin::StoresQuery;
 use client::process::{free_ports, Child};
 use stores::ledger::{Load, Shape};
 use stores::wire::Wire;
@@ -45,7 +46,7 @@ fn without_a_quorum_answers_are_clusterdown_or_unknown_after_a_bounded_wait() {
 
     // After it has stepped down, nothing is proposed. The answer says so, and clients may retry.
     eventually("the leader without a quorum steps down", || {
-        stores.all[leader].regions().filter(|rows| rows.iter().all(|row| row["leader"].is_null())).map(drop)
+        stores.all[leader].regions().filter(|rows| rows.iter().all(|row| row.leader.is_none())).map(drop)
     });
     for words in [&["SET", "k", "after"][..], &["GET", "k"], &["INCR", "n"]] {
         let asked = Instant::now();
@@ -281,8 +282,8 @@ fn a_leader_without_room_gives_its_lead_to_a_store_with_room_and_no_write_is_ref
     }
     assert!(written > 300, "full after {written} writes");
     assert!(stores.all[0].log_text().contains("the data device is full"));
-    let told: Vec<serde_json::Value> = stores.all[1].admin().get("/api/v1/stores").expect("an answer");
-    assert_eq!((&told[0]["state"], &told[1]["state"]), (&"out of room".into(), &"up".into()));
+    let told = stores.all[1].admin().ask(&StoresQuery {}).expect("an answer");
+    assert_eq!((told[0].state.as_str(), told[1].state.as_str()), ("out of room", "up"));
     for number in (0..written).step_by(50) {
         assert_eq!(wire.int(&["STRLEN", &format!("fill:{number}")]), value.len() as i64);
     }

@@ -6,7 +6,7 @@ mod stores;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::{json, Value};
+use client::admin::{RegionRow, StatusQuery, StoreRequest, StoresQuery};
 use stores::ledger::{Load, Shape};
 use stores::wire::Wire;
 use stores::{alone, ctl, within, Plan, Stores};
@@ -32,25 +32,21 @@ fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Returns the stores of a region's peers that have the role.
-fn with_role(region: &Value, role: &str) -> BTreeSet<u64> {
-    let peers = region["peers"].as_array().expect("peers").iter();
-    peers.filter(|peer| peer["role"] == role).filter_map(|peer| peer["store"].as_u64()).collect()
+fn with_role(region: &RegionRow, role: &str) -> BTreeSet<u64> {
+    region.peers.iter().filter(|peer| peer.role == role).map(|peer| peer.store).collect()
 }
 
 /// Waits until every region has a leader, exactly three voters and no other peers, all on `on`.
-fn await_whole(stores: &Stores, asked: usize, on: &[u64]) -> Vec<Value> {
+fn await_whole(stores: &Stores, asked: usize, on: &[u64]) -> Vec<RegionRow> {
     eventually(&format!("every region has three voters among {on:?}"), || {
         let regions = stores.all[asked].regions()?;
         let whole = regions.iter().all(|region| {
             let voters = with_role(region, "voter");
-            let others = region["peers"].as_array().map_or(0, |peers| peers.len()) - voters.len();
-            let meta = region["id"] == 0;
+            let others = region.peers.len() - voters.len();
+            let meta = region.id == 0;
             // The meta region has up to five voters.
             let enough = if meta { voters.len() >= 3 } else { voters.len() == 3 };
-            enough
-                && others == 0
-                && voters.iter().all(|store| on.contains(store))
-                && !region["leader"].is_null()
+            enough && others == 0 && voters.iter().all(|store| on.contains(store)) && region.leader.is_some()
         });
         whole.then_some(regions)
     })
@@ -64,8 +60,8 @@ fn insist(stores: &Stores, asked: usize, words: &[&str]) {
 }
 
 fn listed(stores: &Stores, asked: usize) -> Option<BTreeSet<u64>> {
-    let rows = stores.all[asked].admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
-    rows.iter().map(|row| row["id"].as_u64()).collect()
+    let rows = stores.all[asked].admin().ask(&StoresQuery {}).ok()?;
+    Some(rows.iter().map(|row| row.id).collect())
 }
 
 #[test]
@@ -83,8 +79,8 @@ fn a_cluster_grows_under_load_and_its_regions_move_split_and_merge() {
     }
     await_whole(&stores, 3, &[0, 1, 2, 3]);
     eventually("the fourth store holds peers", || {
-        let rows = stores.all[0].admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
-        (rows.len() == 4 && rows[3]["regions"].as_u64()? > 0).then_some(())
+        let rows = stores.all[0].admin().ask(&StoresQuery {}).ok()?;
+        (rows.len() == 4 && rows[3].regions > 0).then_some(())
     });
     load.await_more(200);
 
@@ -92,14 +88,14 @@ fn a_cluster_grows_under_load_and_its_regions_move_split_and_merge() {
     // moving peers and may already have moved one there.
     let to = eventually("a peer begins to move", || {
         let regions = stores.all[0].regions()?;
-        let voters = with_role(regions.iter().find(|region| region["id"] == 1)?, "voter");
+        let voters = with_role(regions.iter().find(|region| region.id == 1)?, "voter");
         let (from, to) = (voters.first()?, (0..4).find(|store| !voters.contains(store))?);
         ctl(&stores, 2, &["move-peer", "1", &from.to_string(), &to.to_string()]).ok()?;
         Some(to)
     });
     eventually("the peer has moved", || {
         let regions = stores.all[1].regions()?;
-        let voters = with_role(regions.iter().find(|region| region["id"] == 1)?, "voter");
+        let voters = with_role(regions.iter().find(|region| region.id == 1)?, "voter");
         (voters.contains(&to)).then_some(())
     });
     load.await_more(200);
@@ -107,12 +103,12 @@ fn a_cluster_grows_under_load_and_its_regions_move_split_and_merge() {
     insist(&stores, 1, &["split", "2"]);
     let halves = eventually("region 2 is split", || {
         let regions = stores.all[3].regions()?;
-        let last = regions.iter().filter_map(|region| region["id"].as_u64()).max()?;
+        let last = regions.iter().map(|region| region.id).max()?;
         (last > 4).then_some((regions, last))
     });
-    let slots = |regions: &[Value], id: u64| {
-        let region = regions.iter().find(|region| region["id"] == id).expect("it is there");
-        (region["first_slot"].as_u64().expect("a slot"), region["last_slot"].as_u64().expect("a slot"))
+    let slots = |regions: &[RegionRow], id: u64| {
+        let region = regions.iter().find(|region| region.id == id).expect("it is there");
+        (region.first_slot.expect("a slot"), region.last_slot.expect("a slot"))
     };
     let (left, right) = (slots(&halves.0, 2), slots(&halves.0, halves.1));
     assert_eq!((left.0, left.1 + 1, right.1), (4096, right.0, 8191));
@@ -159,8 +155,8 @@ fn a_store_that_dies_is_replaced_without_help() {
     // The store comes back without data, and gets peers again when it is needed.
     stores.all[2].restart();
     eventually("it is up again", || {
-        let rows = stores.all[0].admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
-        (rows[2]["state"] == "up").then_some(())
+        let rows = stores.all[0].admin().ask(&StoresQuery {}).ok()?;
+        (rows[2].state == "up").then_some(())
     });
     load.await_more(200);
     load.finish().check("dying");
@@ -183,7 +179,7 @@ fn copies_are_spread_over_zones_once_the_label_is_set() {
     assert!(settings.contains("a (0 1), b (2), c (3)"), "{settings}");
     eventually("every region has a copy in each zone", || {
         let regions = stores.all[0].regions()?;
-        let spread = |region: &Value| {
+        let spread = |region: &RegionRow| {
             let voters = with_role(region, "voter");
             voters.len() == 3 && voters.contains(&2) && voters.contains(&3)
         };
@@ -197,7 +193,7 @@ fn a_joined_store_keeps_its_number_and_an_empty_disk_gets_another() {
     let mut stores = Stores::start(&plan(3));
     await_whole(&stores, 0, &[0, 1, 2]);
     let id = |stores: &Stores, i: usize| {
-        stores.all[i].admin().get::<Value>("/api/v1/status").ok().and_then(|status| status["store"].as_u64())
+        stores.all[i].admin().ask(&StatusQuery {}).ok().map(|status| status.store)
     };
     stores.all[2].kill();
     stores.all[2].restart();
@@ -266,8 +262,8 @@ fn what_cannot_be_done_is_said() {
         });
         assert!(said.is_some(), "{words:?}: {error}");
     }
-    let pinned = json!({ "change": "pin", "data_weight": 2.0, "leader_weight": null });
-    stores.all[0].admin().post::<Value>("/api/v1/stores/0/change", pinned).expect("it is pinned");
+    let pin = StoreRequest::Pin { data_weight: Some(2.0), leader_weight: None };
+    stores.all[0].admin().ask_of(0, &pin).expect("it is pinned");
 }
 
 #[test]
@@ -298,23 +294,20 @@ fn a_store_that_was_away_for_more_merges_than_descriptors_name_gives_its_old_pee
     stores.all[3].kill();
     eventually("no region has a peer on the store", || {
         let regions = stores.all[0].regions()?;
-        let is_gone = |region: &Value| !with_role(region, "voter").contains(&3);
-        regions.iter().filter(|region| region["id"] != 0).all(is_gone).then_some(())
+        let is_gone = |region: &RegionRow| !with_role(region, "voter").contains(&3);
+        regions.iter().filter(|region| region.id != 0).all(is_gone).then_some(())
     });
     for source in 2..2 + MERGES {
         insist(&stores, 0, &["merge", &source.to_string(), "1"]);
         eventually("the region has merged away", || {
             let regions = stores.all[0].regions()?;
-            regions.iter().all(|region| region["id"] != source).then_some(())
+            regions.iter().all(|region| region.id != source).then_some(())
         });
     }
     stores.all[3].restart();
     eventually("the store has peers of regions that exist, and of no others", || {
         let regions = stores.all[0].regions()?;
-        let listed = regions.iter().filter(|region| {
-            let peers = region["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
-            peers.iter().any(|peer| peer["store"] == 3)
-        });
+        let listed = regions.iter().filter(|region| region.peers.iter().any(|peer| peer.store == 3));
         (held(&stores, 3)? == listed.count() as u64).then_some(())
     });
     let log = stores.all[3].log_text();

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use client::admin::RegionRow;
 use resp::{Reply, ReplyDecoder};
 use stores::wire::Wire;
 use stores::{alone, eventually, say, Plan, Stores};
@@ -39,11 +40,9 @@ fn three() -> Stores {
 fn await_no_lag(stores: &Stores) {
     let is_even = |store: &stores::Store| {
         let rows = store.regions()?;
-        let peers = rows.iter().map(|row| row["peers"].as_array());
-        let holds = |peers: Option<&Vec<serde_json::Value>>| {
-            peers.is_some_and(|peers| peers.len() == 3 && peers.iter().all(|peer| peer["lag"] == 0))
-        };
-        (rows.len() == usize::from(REGIONS) + 1 && peers.into_iter().all(holds)).then_some(())
+        let holds =
+            |row: &RegionRow| row.peers.len() == 3 && row.peers.iter().all(|peer| peer.lag == Some(0));
+        (rows.len() == usize::from(REGIONS) + 1 && rows.iter().all(holds)).then_some(())
     };
     eventually("every peer holds what its leader holds", || {
         stores.all.iter().map(is_even).collect::<Option<()>>()
@@ -283,12 +282,12 @@ const LARGE: usize = 24 << 20;
 fn ask_for_large(stores: &Stores) -> (usize, TcpStream) {
     let leader = eventually("every region has a leader", || {
         let rows = stores.all[0].regions()?;
-        let slot = u64::from(slot_of_key(b"large"));
-        let has = |row: &&serde_json::Value| {
-            row["first_slot"].as_u64().is_some_and(|first| first <= slot)
-                && row["last_slot"].as_u64().is_some_and(|last| slot <= last)
+        let slot = slot_of_key(b"large");
+        let has = |row: &&RegionRow| {
+            row.first_slot.is_some_and(|first| first <= slot)
+                && row.last_slot.is_some_and(|last| slot <= last)
         };
-        Some(rows.iter().find(has)?["leader"].as_u64()? as usize)
+        Some(rows.iter().find(has)?.leader? as usize)
     });
     let mut stream = connect(stores.all[leader].client).expect("a connection");
     let value = "v".repeat(LARGE);

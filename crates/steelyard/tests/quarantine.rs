@@ -5,7 +5,7 @@ mod stores;
 
 use std::time::Duration;
 
-use serde_json::{json, Value};
+use client::admin::{CheckRequest, QuarantineQuery};
 use stores::wire::Wire;
 use stores::{alone, eventually, steelyard, within, Plan, Stores};
 use types::NEWEST_VERSION;
@@ -56,10 +56,8 @@ fn fail_entry(stores: &Stores, words: &[&str]) {
 
 /// The quarantined peers by a store's word: store and entry, by store.
 fn held(stores: &Stores, asked: usize) -> Vec<(u64, u64)> {
-    let rows: Vec<Value> = stores.all[asked].admin().get("/api/v1/quarantine").expect("it is told");
-    let row =
-        |row: &Value| (row["store"].as_u64().expect("a store"), row["index"].as_u64().expect("an index"));
-    rows.iter().filter(|row| row["region"] == REGION).map(row).collect()
+    let rows = stores.all[asked].admin().ask(&QuarantineQuery {}).expect("it is told");
+    rows.iter().filter(|row| row.region == REGION).map(|row| (row.store, row.index)).collect()
 }
 
 fn await_held(stores: &Stores, asked: usize, count: usize) -> Vec<(u64, u64)> {
@@ -70,9 +68,8 @@ fn await_held(stores: &Stores, asked: usize, count: usize) -> Vec<(u64, u64)> {
 }
 
 fn are_equal(stores: &Stores, asked: usize) -> Option<()> {
-    let checked: Value =
-        stores.all[asked].admin().post(&format!("/api/v1/regions/{REGION}/check"), json!({})).ok()?;
-    (checked["verdict"] == "equal").then_some(())
+    let checked = stores.all[asked].admin().ask_of(REGION, &CheckRequest {}).ok()?;
+    (checked.verdict == "equal").then_some(())
 }
 
 #[test]
@@ -117,9 +114,8 @@ fn a_peer_that_panics_alone_hands_over_stays_quarantined_and_is_refilled() {
     assert!(is_done, "{text}");
     eventually("the replicas are equal", || {
         let rows = stores.all[other].regions()?;
-        let row = rows.iter().find(|row| row["id"] == REGION)?;
-        let peers = row["peers"].as_array()?;
-        let is_whole = peers.len() == 3 && peers.iter().all(|peer| peer["role"] == "voter");
+        let peers = &rows.iter().find(|row| row.id == REGION)?.peers;
+        let is_whole = peers.len() == 3 && peers.iter().all(|peer| peer.role == "voter");
         (is_whole && held(&stores, other).is_empty()).then(|| are_equal(&stores, other)).flatten()
     });
     has(&stores, broken, "after");
@@ -237,7 +233,7 @@ fn a_lost_majority_is_recovered_from_a_quarantined_survivor_once_it_has_gone_on(
     store.change(&[("--enable-debug-command", "no")]);
     store.spawn();
     eventually("the survivor tells of its peer", || {
-        let rows: Vec<Value> = stores.all[0].admin().get("/api/v1/quarantine").ok()?;
+        let rows = stores.all[0].admin().ask(&QuarantineQuery {}).ok()?;
         (!rows.is_empty()).then_some(())
     });
     let (is_done, text) = ctl(&stores, 0, &["quarantine", "retry", "1"]);

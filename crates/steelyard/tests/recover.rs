@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
+use client::admin::RegionRow;
 use stores::wire::Wire;
 use stores::{alone, ctl, within, Plan, Stores};
 
@@ -56,9 +56,8 @@ fn metrics(stores: &Stores, asked: usize) -> String {
     text
 }
 
-fn voters(region: &Value) -> BTreeSet<u64> {
-    let peers = region["peers"].as_array().expect("peers").iter();
-    peers.filter(|peer| peer["role"] == "voter").filter_map(|peer| peer["store"].as_u64()).collect()
+fn voters(region: &RegionRow) -> BTreeSet<u64> {
+    region.peers.iter().filter(|peer| peer.role == "voter").map(|peer| peer.store).collect()
 }
 
 /// Waits until these stores, and no others, have a voter of every region, and all of its log.
@@ -66,12 +65,11 @@ fn await_whole(stores: &Stores, asked: usize, on: &[u64]) {
     let on: BTreeSet<u64> = on.iter().copied().collect();
     eventually(&format!("every region is whole on {on:?}"), || {
         let regions = stores.all[asked].regions()?;
-        let is_whole = |region: &Value| {
-            let peers = region["peers"].as_array().expect("peers");
+        let is_whole = |region: &RegionRow| {
             voters(region) == on
-                && peers.len() == on.len()
-                && !region["leader"].is_null()
-                && peers.iter().all(|peer| peer["lag"] == 0)
+                && region.peers.len() == on.len()
+                && region.leader.is_some()
+                && region.peers.iter().all(|peer| peer.lag == Some(0))
         };
         (regions.len() > 1 && regions.iter().all(is_whole)).then_some(())
     });

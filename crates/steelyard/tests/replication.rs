@@ -7,6 +7,7 @@ mod stores;
 
 use std::time::{Duration, Instant};
 
+use client::admin::LeaderRequest;
 use stores::ledger::{Load, Shape};
 use stores::wire::Wire;
 use stores::{alone, eventually, say, Plan, Stores, PATIENCE};
@@ -25,8 +26,8 @@ fn await_no_lag(stores: &Stores) {
     eventually("every peer holds what the leader holds", || {
         let leader = stores.all[0].leader_of(REGION)?;
         let rows = stores.all[leader as usize].regions()?;
-        let peers = rows.iter().find(|row| row["id"] == REGION)?["peers"].as_array()?.clone();
-        (peers.len() == 3 && peers.iter().all(|peer| peer["lag"] == 0)).then_some(())
+        let peers = &rows.iter().find(|row| row.id == REGION)?.peers;
+        (peers.len() == 3 && peers.iter().all(|peer| peer.lag == Some(0))).then_some(())
     });
 }
 
@@ -148,11 +149,8 @@ fn histories_stay_linearizable_while_the_leader_is_stopped_and_moved() {
         stores.all[leader].signal("-CONT");
         load.await_more(300);
         let leader = stores.leader(REGION);
-        let to = (leader + 1) % 3;
-        let moved = stores.any().admin().post::<serde_json::Value>(
-            &format!("/api/v1/regions/{REGION}/leader"),
-            serde_json::json!({ "store": to }),
-        );
+        let to = (leader as u64 + 1) % 3;
+        let moved = stores.any().admin().ask_of(REGION, &LeaderRequest { store: to });
         if let Err(refused) = moved {
             say(&format!("leadership not moved to store {to}: {refused}"));
         }

@@ -42,7 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "device",
         ],
     ),
-    ("client", &["types", "resp"]),
+    ("client", &["types", "resp", "cluster"]),
     ("faults", &["types", "resp", "client"]),
     ("sim", &["types", "resp", "storage", "command", "replica", "node", "wal", "cluster", "placement"]),
     (

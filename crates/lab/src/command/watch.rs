@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use client::admin::{PeerRow, RegionRow, StoreRow};
 use lab::scenario::{Look, Move, RegionLook, StoreLook};
 use placement::PlanLimits;
-use server::admin::{PeerRow, RegionRow, StoreRow};
 
 use super::reproduce::observe::{Glance, Observer};
 use steelyard::ctl::unix_ms;
@@ -112,7 +112,7 @@ fn moment(at_s: f64, glance: &Glance) -> Moment {
 
 #[cfg(test)]
 mod tests {
-    use server::admin::OperatorRow;
+    use client::admin::OperatorRow;
 
     use super::*;
 

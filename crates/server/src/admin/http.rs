@@ -1,35 +1,8 @@
-//! The HTTP interface of [`AdminBackend`].
+//! The HTTP interface of the operations, of the metrics (`GET /metrics`) and of the health check:
+//! `GET /healthz` answers 200 `ok` or 503 `not serving`.
 //!
-//! | request | answer |
-//! |---|---|
-//! | `GET /healthz` | 200 `ok` or 503 `not serving` |
-//! | `GET /metrics` | Prometheus text |
-//! | `GET /api/v1/stores`, `regions`, `status`, `operators[?history=true]` | rows of `backend` |
-//! | `GET /api/v1/policy`, `PUT` or `POST` `{"policy": "even"}` | `{"policy": ...}` |
-//! | `GET /api/v1/config` | rows of `backend` |
-//! | `PUT` or `POST /api/v1/config` `{"name": "domain-label", "value": "zone"}` | the same |
-//! | `POST /api/v1/regions/{id}/leader` `{"store": 2}` | `{"region": ..., "store": ...}` |
-//! | `POST /api/v1/regions/{id}/change` a `RegionRequest`: `{"change": "split"}` | the same |
-//! | `POST /api/v1/stores/{id}/change` a `StoreRequest`: `{"change": "drain"}` | the same |
-//! | `POST /api/v1/regions/{id}/check` `{}` | a `CheckRow`, once every peer has read its rows |
-//! | `GET /api/v1/quarantine` | rows of `backend` |
-//! | `POST /api/v1/regions/{id}/quarantine` `{"decision": "skip", "index": 7}` | the same |
-//! | `POST /api/v1/regions/{id}/fail` `{"by_panic": true}`, for tests | the same |
-//! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
-//! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
-//! | `POST /api/v1/recover` a `RecoverRequest`: `{"lost": [1, 2], "act": true}` | a `RecoverRow` |
-//! | `GET /api/v1/recoveries` | rows of `backend` |
-//! | `GET /api/v1/versions` | a `VersionsRow` |
-//! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
-//! | `POST /api/v1/probe` `{}` | a `ProbeRow`, after some seconds |
-//! | `POST /api/v1/accept-loss` `{"region": 3}` | `AcceptedRow`s |
-//!
-//! The answer to `recover` may take a minute. `accept-loss` without a region accepts the loss of
-//! all regions that have no leader.
-//!
-//! Every error is `{"error": "..."}` with its status. Requests that change something must declare a
-//! JSON body and must not come from a web page. A browser sends such a request only after a CORS
-//! preflight, which is never granted here.
+//! Requests that change something must declare a JSON body and must not come from a web page. A
+//! browser sends such a request only after a CORS preflight, which is never granted here.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -39,62 +12,152 @@ use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{header, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
+use cluster::admin::{
+    AcceptLossRequest, CheckRequest, ConfigQuery, ConfigRequest, DeviceRequest, ExplainQuery,
+    ExplainStoreQuery, FailRequest, LeaderRequest, Method, OperatorsQuery, PolicyQuery, PolicyRequest,
+    ProbeRequest, QuarantineQuery, QuarantineRequest, RecoverRequest, RecoveriesQuery, RegionRequest,
+    RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery,
+};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::{
-    AdminBackend, AdminError, FailRequest, QuarantineRequest, RecoverRequest, RegionRequest, StoreRequest,
-};
+use super::operations::Served;
+use crate::refusal::AdminError;
+use crate::store::Store;
 
 /// Maximum bytes of a request's body. Real bodies have a few dozen bytes.
 const BODY_BYTES_MAX: usize = 16 << 10;
 
-type Backend = State<Arc<dyn AdminBackend>>;
+/// The store behind the endpoint. Tests have one that records what it is asked for.
+pub trait Backend: Clone + Send + Sync + 'static {
+    fn carry_out<O: Served>(
+        &self,
+        of: O::Of,
+        operation: O,
+    ) -> impl Future<Output = Result<O::Reply, AdminError>> + Send;
+    /// Returns true if this store serves: it leads every region that it holds, or knows the leader.
+    fn healthy(&self) -> bool;
+    /// Returns the metrics as Prometheus text.
+    fn metrics(&self) -> String;
+}
+
+impl Backend for Arc<Store> {
+    fn carry_out<O: Served>(
+        &self,
+        of: O::Of,
+        operation: O,
+    ) -> impl Future<Output = Result<O::Reply, AdminError>> + Send {
+        operation.serve(of, self)
+    }
+
+    fn healthy(&self) -> bool {
+        self.is_healthy()
+    }
+
+    fn metrics(&self) -> String {
+        self.metrics.set_snapshots(self.snapshots().counts());
+        self.capability.present().show(&self.metrics);
+        self.metrics.set_clock(&self.wall);
+        let device = &self.hanging;
+        self.metrics.set_device(device.is_hanging(), device.log_waited(), device.read_waited());
+        self.metrics.set_cluster_version(self.membership.version.get());
+        self.metrics.set_unsynced(self.unsynced.counts());
+        self.metrics.set_recoveries(self.regions.recoveries_here());
+        match self.engine.rows().stats() {
+            Ok(stats) => self.metrics.set_engine(&stats),
+            Err(error) => tracing::warn!(%error, "the statistics of RocksDB cannot be read"),
+        }
+        self.metrics.text()
+    }
+}
 
 /// Answers requests until `shutdown` resolves, then lets those in progress finish.
 pub async fn serve(
     listener: TcpListener,
-    backend: Arc<dyn AdminBackend>,
+    backend: impl Backend,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     axum::serve(listener, router(backend)).with_graceful_shutdown(shutdown).await
 }
 
-fn router(backend: Arc<dyn AdminBackend>) -> Router {
-    Router::new()
-        .route("/healthz", get(healthz))
-        .route("/metrics", get(metrics))
-        .route("/api/v1/stores", get(stores))
-        .route("/api/v1/regions", get(regions))
-        .route("/api/v1/regions/{id}/leader", post(move_leader))
-        .route("/api/v1/regions/{id}/change", post(change_region))
-        .route("/api/v1/regions/{id}/check", post(check))
-        .route("/api/v1/regions/{id}/quarantine", post(quarantine))
-        .route("/api/v1/regions/{id}/fail", post(fail))
-        .route("/api/v1/quarantine", get(quarantined))
-        .route("/api/v1/stores/{id}/change", post(change_store))
-        .route("/api/v1/regions/{id}/explain", get(explain))
-        .route("/api/v1/stores/{id}/explain", get(explain_store))
-        .route("/api/v1/policy", get(policy).put(set_policy).post(set_policy))
-        .route("/api/v1/config", get(config).put(set_config).post(set_config))
-        .route("/api/v1/operators", get(operators))
-        .route("/api/v1/status", get(status))
-        .route("/api/v1/device", post(device))
-        .route("/api/v1/probe", post(probe))
-        .route("/api/v1/accept-loss", post(accept_loss))
-        .route("/api/v1/recover", post(recover))
-        .route("/api/v1/recoveries", get(recoveries))
-        .route("/api/v1/versions", get(versions))
+fn router<B: Backend>(backend: B) -> Router {
+    let operations = Routes(Router::new())
+        .with::<StoresQuery>()
+        .with::<StoreRequest>()
+        .with::<ExplainStoreQuery>()
+        .with::<RegionsQuery>()
+        .with::<LeaderRequest>()
+        .with::<RegionRequest>()
+        .with::<CheckRequest>()
+        .with::<ExplainQuery>()
+        .with::<QuarantineQuery>()
+        .with::<QuarantineRequest>()
+        .with::<FailRequest>()
+        .with::<PolicyQuery>()
+        .with::<PolicyRequest>()
+        .with::<ConfigQuery>()
+        .with::<ConfigRequest>()
+        .with::<OperatorsQuery>()
+        .with::<VersionsQuery>()
+        .with::<RecoverRequest>()
+        .with::<RecoveriesQuery>()
+        .with::<StatusQuery>()
+        .with::<DeviceRequest>()
+        .with::<ProbeRequest>()
+        .with::<AcceptLossRequest>();
+    operations
+        .0
+        .route("/healthz", get(healthz::<B>))
+        .route("/metrics", get(metrics::<B>))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not support this method")
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(backend)
+}
+
+struct Routes<B>(Router<B>);
+
+impl<B: Backend> Routes<B> {
+    /// Adds an operation.
+    fn with<O: Served>(self) -> Routes<B> {
+        let route = match O::METHOD {
+            Method::Get => get(question::<B, O>),
+            Method::Post => post(change::<B, O>),
+            Method::PutOrPost => put(change::<B, O>).post(change::<B, O>),
+        };
+        Routes(self.0.route(O::PATH, route))
+    }
+}
+
+/// Carries out an operation whose fields are a query.
+async fn question<B: Backend, O: Served>(
+    State(backend): State<B>,
+    of: Result<Path<O::Of>, PathRejection>,
+    query: Result<Query<O>, QueryRejection>,
+) -> Outcome<O::Reply> {
+    let Path(of) = of?;
+    let Query(operation) = query?;
+    Ok(Json(backend.carry_out(of, operation).await?))
+}
+
+/// Carries out an operation whose fields are a JSON body.
+async fn change<B: Backend, O: Served>(
+    State(backend): State<B>,
+    of: Result<Path<O::Of>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Outcome<O::Reply> {
+    let Path(of) = of?;
+    let operation: O = parse(&headers, body)?;
+    if let Some(reason) = operation.refusal() {
+        return Err(bad_request(reason));
+    }
+    Ok(Json(backend.carry_out(of, operation).await?))
 }
 
 fn failure(status: StatusCode, message: impl Into<String>) -> Response {
@@ -131,8 +194,6 @@ impl From<BytesRejection> for AdminError {
 }
 
 type Outcome<T> = Result<Json<T>, AdminError>;
-/// The id of a region or a store.
-type NumberPath = Result<Path<u64>, PathRejection>;
 type Body = Result<Bytes, BytesRejection>;
 
 fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, AdminError> {
@@ -147,7 +208,7 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Admi
     serde_json::from_slice(&body?).map_err(|error| bad_request(format!("the body is not valid: {error}")))
 }
 
-async fn healthz(State(backend): Backend) -> (StatusCode, &'static str) {
+async fn healthz<B: Backend>(State(backend): State<B>) -> (StatusCode, &'static str) {
     if backend.healthy() {
         (StatusCode::OK, "ok\n")
     } else {
@@ -155,215 +216,10 @@ async fn healthz(State(backend): Backend) -> (StatusCode, &'static str) {
     }
 }
 
-async fn metrics(State(backend): Backend) -> Response {
+async fn metrics<B: Backend>(State(backend): State<B>) -> Response {
     // The format that `prometheus-client` writes, which ends in "# EOF".
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, OPEN_METRICS)], backend.metrics()).into_response()
-}
-
-async fn stores(State(backend): Backend) -> Outcome<impl Serialize> {
-    Ok(Json(backend.stores().await?))
-}
-
-async fn regions(State(backend): Backend) -> Outcome<impl Serialize> {
-    Ok(Json(backend.regions().await?))
-}
-
-async fn status(State(backend): Backend) -> Outcome<impl Serialize> {
-    Ok(Json(backend.status().await?))
-}
-
-async fn policy(State(backend): Backend) -> Outcome<impl Serialize> {
-    Ok(Json(json!({ "policy": backend.policy().await? })))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PolicyRequest {
-    policy: String,
-}
-
-async fn set_policy(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
-    let PolicyRequest { policy } = parse(&headers, body)?;
-    backend.set_policy(policy.clone()).await?;
-    Ok(Json(json!({ "policy": policy })))
-}
-
-async fn config(State(backend): Backend) -> Outcome<impl Serialize> {
-    Ok(Json(backend.config().await?))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ConfigRequest {
-    name: String,
-    value: String,
-}
-
-async fn set_config(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
-    let ConfigRequest { name, value } = parse(&headers, body)?;
-    backend.set_config(name.clone(), value.clone()).await?;
-    Ok(Json(json!({ "name": name, "value": value })))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LeaderRequest {
-    store: u64,
-}
-
-async fn move_leader(
-    State(backend): Backend,
-    region: NumberPath,
-    headers: HeaderMap,
-    body: Body,
-) -> Outcome<impl Serialize> {
-    let Path(region) = region?;
-    let LeaderRequest { store } = parse(&headers, body)?;
-    backend.move_leader(region, store).await?;
-    Ok(Json(json!({ "region": region, "store": store })))
-}
-
-async fn change_region(
-    State(backend): Backend,
-    region: NumberPath,
-    headers: HeaderMap,
-    body: Body,
-) -> Outcome<impl Serialize> {
-    let Path(region) = region?;
-    let change: RegionRequest = parse(&headers, body)?;
-    backend.change_region(region, change.clone()).await?;
-    Ok(Json(change))
-}
-
-async fn check(
-    State(backend): Backend,
-    region: NumberPath,
-    headers: HeaderMap,
-    body: Body,
-) -> Outcome<impl Serialize> {
-    let Path(region) = region?;
-    let NoParameters {} = parse(&headers, body)?;
-    Ok(Json(backend.check(region).await?))
-}
-
-async fn quarantined(State(backend): Backend) -> Outcome<impl Serialize> {
-    Ok(Json(backend.quarantined().await?))
-}
-
-async fn quarantine(
-    State(backend): Backend,
-    region: NumberPath,
-    headers: HeaderMap,
-    body: Body,
-) -> Outcome<impl Serialize> {
-    let Path(region) = region?;
-    let request: QuarantineRequest = parse(&headers, body)?;
-    backend.quarantine(region, request.clone()).await?;
-    Ok(Json(request))
-}
-
-async fn fail(
-    State(backend): Backend,
-    region: NumberPath,
-    headers: HeaderMap,
-    body: Body,
-) -> Outcome<impl Serialize> {
-    let Path(region) = region?;
-    let request: FailRequest = parse(&headers, body)?;
-    backend.fail(region, request.clone()).await?;
-    Ok(Json(request))
-}
-
-async fn change_store(
-    State(backend): Backend,
-    store: NumberPath,
-    headers: HeaderMap,
-    body: Body,
-) -> Outcome<impl Serialize> {
-    let Path(store) = store?;
-    let change: StoreRequest = parse(&headers, body)?;
-    backend.change_store(store, change.clone()).await?;
-    Ok(Json(change))
-}
-
-async fn versions(State(backend): Backend) -> Outcome<impl Serialize> {
-    Ok(Json(backend.versions().await?))
-}
-
-async fn explain(State(backend): Backend, region: NumberPath) -> Outcome<impl Serialize> {
-    let Path(region) = region?;
-    let explanation = backend.explain(region).await?;
-    Ok(Json(json!({ "region": region, "explanation": explanation })))
-}
-
-async fn explain_store(State(backend): Backend, store: NumberPath) -> Outcome<impl Serialize> {
-    let Path(store) = store?;
-    let explanation = backend.explain_store(store).await?;
-    Ok(Json(json!({ "store": store, "explanation": explanation })))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OperatorsQuery {
-    #[serde(default)]
-    history: bool,
-}
-
-async fn operators(
-    State(backend): Backend,
-    query: Result<Query<OperatorsQuery>, QueryRejection>,
-) -> Outcome<impl Serialize> {
-    let Query(OperatorsQuery { history }) = query?;
-    Ok(Json(backend.operators(history).await?))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DeviceRequest {
-    slow: f64,
-}
-
-async fn device(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
-    let DeviceRequest { slow } = parse(&headers, body)?;
-    if !slow.is_finite() || slow <= 0.0 {
-        return Err(bad_request(
-            "slow is a factor above 0: 10 is ten times slower, 1 is the profile's own speed",
-        ));
-    }
-    backend.slow_device(slow).await?;
-    Ok(Json(json!({ "slow": slow })))
-}
-
-/// The body of a request without parameters, `{}`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NoParameters {}
-
-async fn probe(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
-    let NoParameters {} = parse(&headers, body)?;
-    Ok(Json(backend.probe().await?))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AcceptLossRequest {
-    #[serde(default)]
-    region: Option<u64>,
-}
-
-async fn accept_loss(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
-    let AcceptLossRequest { region } = parse(&headers, body)?;
-    Ok(Json(backend.accept_loss(region).await?))
-}
-
-async fn recover(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
-    let request: RecoverRequest = parse(&headers, body)?;
-    Ok(Json(backend.recover(request).await?))
-}
-
-async fn recoveries(State(backend): Backend) -> Outcome<impl Serialize> {
-    Ok(Json(backend.recoveries().await?))
 }
 
 #[cfg(test)]

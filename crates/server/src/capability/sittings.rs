@@ -58,10 +58,8 @@ async fn sit_again(measurer: &Measurer) {
 
 /// Waits until the store serves and its device is idle, for this store and others on it.
 async fn until_at_rest(measurer: &Measurer) {
-    while measurer.ends.is_stopping() || !measurer.regions.are_all_led() {
-        let changed = measurer.regions.leader_changes.notified();
-        let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
-    }
+    let serves = || !measurer.ends.is_stopping() && measurer.regions.are_all_led();
+    measurer.regions.look_until(None, || serves().then_some(())).await;
     let mut written = Written::default();
     loop {
         let syncs = measurer.own.log.syncs();

@@ -2,7 +2,7 @@
 //! task.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use node::{Answer, Item, ItemSlot};
 use resp::Reply;
@@ -12,9 +12,6 @@ use crate::connections::ListenerKind;
 use crate::proposals::cluster_down;
 use crate::regions::RegionShared;
 use crate::store::{Route, Store};
-
-/// Maximum wait, without a change notification, before the leader is looked up again.
-const LEADER_POLL: Duration = Duration::from_millis(50);
 
 impl Store {
     /// Returns true if this kind of port redirects clients to the leader's store, by `MOVED`.
@@ -91,17 +88,11 @@ impl Store {
     /// Returns `MOVED` to the leader of the command's slot. Waits for a leader if none is known.
     async fn redirect(&self, region: &Arc<RegionShared>, item: &Item, deadline: Instant) -> Reply {
         let ItemSlot::One(slot) = item.slot else { return cluster_down() };
-        loop {
-            let changed = self.regions.leader_changes.notified();
+        let moved = || {
             // Another region may own the slot by now.
             let region = self.regions.of_slot(slot).unwrap_or_else(|| region.clone());
-            match self.moved(&region, item) {
-                Some(moved) => return moved,
-                None if Instant::now() >= deadline => return cluster_down(),
-                None => {
-                    let _ = tokio::time::timeout(LEADER_POLL, changed).await;
-                }
-            }
-        }
+            self.moved(&region, item)
+        };
+        self.regions.look_until(Some(deadline), moved).await.unwrap_or_else(cluster_down)
     }
 }

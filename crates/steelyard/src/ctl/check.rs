@@ -2,12 +2,10 @@
 //! shows what was found.
 
 use anyhow::anyhow;
-use client::admin::AdminClient;
+use client::admin::{AdminClient, CheckRequest, CheckRow, RegionsQuery};
 use client::table::{bytes, count, Align, Table};
-use serde_json::json;
-use server::admin::RegionRow;
 
-use super::{get, post, CheckRow};
+use super::{ask, ask_of};
 
 /// Checks one region or all, and says what each came to. Fails unless all replicas are equal.
 pub fn run(
@@ -18,12 +16,12 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let regions: Vec<u64> = match region {
         Some(region) => vec![region],
-        None => get::<Vec<RegionRow>>(client, "regions")?.iter().map(|row| row.id).collect(),
+        None => ask(client, &RegionsQuery {})?.iter().map(|row| row.id).collect(),
     };
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for &region in &regions {
-        match post(client, &format!("regions/{region}/check"), json!({})) {
-            Ok(row) => rows.push(serde_json::from_value::<CheckRow>(row)?),
+        match ask_of(client, region, &CheckRequest {}) {
+            Ok(row) => rows.push(row),
             Err(error) => failed.push(format!("region {region}: {error}")),
         }
     }
@@ -81,7 +79,7 @@ fn table(rows: &[CheckRow]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use server::admin::CheckedRow;
+    use client::admin::CheckedRow;
 
     use super::*;
 

@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use client::admin::AdminClient;
+use client::admin::{
+    AdminClient, FailRequest, QuarantineQuery, QuarantineRequest, QuarantineRow, RegionRequest, RegionsQuery,
+};
 use client::table::{Align, Table};
-use server::admin::{FailRequest, QuarantineRequest, QuarantineRow, RegionRequest, RegionRow};
 
-use super::{get, post, Answer};
+use super::{ask, ask_of, Answer};
 
 /// Time that a refill waits for the peer to be removed.
 const REMOVAL: Duration = Duration::from_secs(60);
@@ -57,7 +58,7 @@ pub struct Fail {
 pub fn answer(client: &AdminClient, command: QuarantineCommand) -> anyhow::Result<Answer> {
     match command {
         QuarantineCommand::List => {
-            let rows: Vec<QuarantineRow> = get(client, "quarantine")?;
+            let rows = ask(client, &QuarantineQuery {})?;
             let text = match rows.is_empty() {
                 true => "no peer is quarantined\n".to_owned(),
                 false => table(&rows).to_string(),
@@ -85,8 +86,7 @@ pub fn answer(client: &AdminClient, command: QuarantineCommand) -> anyhow::Resul
 }
 
 pub fn fail(client: &AdminClient, Fail { region, panic, store }: Fail) -> anyhow::Result<Answer> {
-    let request = FailRequest { by_panic: panic, stores: store };
-    let done = post(client, &format!("regions/{region}/fail"), serde_json::to_value(request)?)?;
+    let done = ask_of(client, region, &FailRequest { by_panic: panic, stores: store })?;
     Answer::of(&done, format!("an entry that fails is in the log of region {region}\n"))
 }
 
@@ -96,18 +96,17 @@ fn decide(
     request: QuarantineRequest,
     text: String,
 ) -> anyhow::Result<Answer> {
-    let done = post(client, &format!("regions/{region}/quarantine"), serde_json::to_value(request)?)?;
+    let done = ask_of(client, region, &request)?;
     Answer::of(&done, text)
 }
 
 /// Has the peer removed, waits until it is, and has one made on the same store again.
 fn refill(client: &AdminClient, region: u64, store: u64) -> anyhow::Result<Answer> {
-    let request = QuarantineRequest::Refill { from: store };
-    let done = post(client, &format!("regions/{region}/quarantine"), serde_json::to_value(request)?)?;
+    let done = ask_of(client, region, &QuarantineRequest::Refill { from: store })?;
     let deadline = Instant::now() + REMOVAL;
     loop {
-        let rows: Vec<RegionRow> = get(client, "regions")?;
-        let held: Vec<QuarantineRow> = get(client, "quarantine")?;
+        let rows = ask(client, &RegionsQuery {})?;
+        let held = ask(client, &QuarantineQuery {})?;
         let row = rows.iter().find(|row| row.id == region);
         let row = row.ok_or_else(|| anyhow!("region {region} is gone"))?;
         let has_peer = row.peers.iter().any(|peer| peer.store == store);
@@ -126,9 +125,8 @@ fn refill(client: &AdminClient, region: u64, store: u64) -> anyhow::Result<Answe
         }
         std::thread::sleep(LOOK);
     }
-    let add = serde_json::to_value(RegionRequest::AddPeer { to: store })?;
     // Placement may have begun it, and then this is refused.
-    let added = post(client, &format!("regions/{region}/change"), add);
+    let added = ask_of(client, region, &RegionRequest::AddPeer { to: store });
     let text = match added {
         Ok(_) => format!("region {region} gets a new peer on store {store}\n"),
         Err(error) => {

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use client::admin::AdminClient;
+use client::admin::{
+    AdminClient, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryPlan, RecoveryRow, RegionPlan,
+};
 use client::table::{count, Align, Table};
-use serde_json::json;
-use server::admin::{RecoverRow, RecoveryPlan, RecoveryRow, RegionPlan};
 
-use super::{get, post, unix_ms};
+use super::{ask, unix_ms};
 
 /// Maximum time of a request. The store waits for leaders to step down, for promises and for
 /// elections, and gives up earlier than this.
@@ -40,15 +40,14 @@ pub fn run(
     say: impl Fn(String) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     if order.list {
-        let rows: Vec<RecoveryRow> = get(client, "recoveries")?;
+        let rows = ask(client, &RecoveriesQuery {})?;
         return match as_json {
             true => say(serde_json::to_string_pretty(&rows)? + "\n"),
             false => say(list_text(&rows, unix_ms())),
         };
     }
     let Recover { lost, region, yes, .. } = order;
-    let done = post(client, "recover", json!({ "lost": lost, "regions": region, "act": yes }))?;
-    let row: RecoverRow = serde_json::from_value(done)?;
+    let row = ask(client, &RecoverRequest { lost, regions: region, act: yes })?;
     match as_json {
         true => say(serde_json::to_string_pretty(&row)? + "\n")?,
         false => say(if yes { outcome_text(&row) } else { plan_text(&row.plan) })?,
@@ -193,7 +192,7 @@ fn list_text(rows: &[RecoveryRow], now_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use server::admin::Survivor;
+    use client::admin::Survivor;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! `steelyard ctl versions`: the cluster's version, and the versions that the stores support.
 
+use client::admin::VersionsRow;
 use client::table::{Align, Table};
-use server::admin::VersionsRow;
 
 pub fn text(row: &VersionsRow) -> String {
     let columns = [("store", Align::Right), ("supports", Align::Right), ("prepared for", Align::Right)];

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context};
+use client::admin::RegionRow;
 use client::cluster_client::{Call, Outcome};
 use client::table::{count, micros};
-use server::admin::RegionRow;
 use types::slot_of_key;
 
 use super::load::{Load, VISITS};

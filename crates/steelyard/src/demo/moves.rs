@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use client::admin::OperatorRow;
 use client::table::micros;
-use server::admin::OperatorRow;
 
 /// A move in words.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use client::admin::{AdminClient, AdminFailure};
+use client::admin::{
+    AdminClient, AdminFailure, OperatorRow, OperatorsQuery, PolicyRequest, RegionRow, RegionsQuery, StoreRow,
+    StoresQuery,
+};
 use client::cluster_client::{ClusterClient, Patience};
 use client::table::{bytes, count};
-use serde_json::{json, Value};
-use server::admin::{OperatorRow, RegionRow, StoreRow};
 
 use super::chapter::Chapter;
 use super::gauge::Gauge;
@@ -184,8 +185,7 @@ impl Story {
 
     /// Switches the policy, and waits until the cluster is quiet.
     async fn switch(&mut self, policy: &'static str, load: &Load) -> anyhow::Result<()> {
-        self.with_admin(move |admin| admin.post::<Value>("/api/v1/policy", json!({ "policy": policy })))
-            .await?;
+        self.with_admin(move |admin| admin.ask(&PolicyRequest { policy: policy.to_owned() })).await?;
         match self.settle("leaders and copies move", SETTLE_PATIENCE, Some(load)).await? {
             Some(moved) if moved < LOOK => self.say("Leaders and copies are in place."),
             Some(moved) => {
@@ -225,8 +225,7 @@ impl Story {
             let now: Vec<_> =
                 glance.regions.iter().map(|region| (region.id, region.leader, peers(region))).collect();
             // The leader of the meta region answers. It may be changing.
-            let operators: anyhow::Result<Vec<OperatorRow>> =
-                self.with_admin(|admin| admin.get("/api/v1/operators")).await;
+            let operators = self.with_admin(|admin| admin.ask(&OperatorsQuery { history: false })).await;
             let under_way = operators.map(|operators| operators.len());
             if places.as_ref() != Some(&now) || !matches!(under_way, Ok(0)) {
                 places = Some(now);
@@ -273,7 +272,7 @@ impl Story {
         let led = tokio::task::spawn_blocking(move || {
             let mut led = BTreeSet::new();
             for (id, admin) in &admins {
-                let regions: Vec<RegionRow> = admin.get("/api/v1/regions").unwrap_or_default();
+                let regions = admin.ask(&RegionsQuery {}).unwrap_or_default();
                 led.extend(regions.iter().filter(|row| row.leader == Some(*id)).map(|row| row.id));
             }
             led
@@ -282,8 +281,7 @@ impl Story {
     }
 
     async fn learn_moves(&mut self, since_unix_ms: u64) -> anyhow::Result<()> {
-        let rows: Vec<OperatorRow> =
-            self.with_admin(|admin| admin.get("/api/v1/operators?history=true")).await?;
+        let rows = self.with_admin(|admin| admin.ask(&OperatorsQuery { history: true })).await?;
         let moved: Vec<OperatorRow> = rows
             .into_iter()
             .filter(|row| row.started_unix_ms >= since_unix_ms && moves::is_move(row))
@@ -324,7 +322,7 @@ impl Story {
     pub async fn look(&mut self) -> anyhow::Result<Glance> {
         let glance = self
             .with_admin(|admin| {
-                Ok(Glance { stores: admin.get("/api/v1/stores")?, regions: admin.get("/api/v1/regions")? })
+                Ok(Glance { stores: admin.ask(&StoresQuery {})?, regions: admin.ask(&RegionsQuery {})? })
             })
             .await?;
         let gauges = &mut self.gauges;

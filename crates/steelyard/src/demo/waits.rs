@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use server::admin::RegionRow;
+use client::admin::RegionRow;
 
 /// A store as far as waits are concerned.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ fn slowest<'a>(region: &RegionRow, stores: &'a BTreeMap<u64, Syncs>) -> Option<&
 
 #[cfg(test)]
 mod tests {
-    use server::admin::PeerRow;
+    use client::admin::PeerRow;
 
     use super::*;
 

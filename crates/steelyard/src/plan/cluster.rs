@@ -4,12 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{ensure, Context};
-use client::admin::AdminClient;
+use client::admin::{AdminClient, ConfigQuery, PolicyQuery, RegionRow, RegionsQuery, StoreRow, StoresQuery};
 use client::table::bytes as show_bytes;
 use placement::Policy;
 use predict::{Question, Region, Store, Workload};
-use serde_json::Value;
-use server::admin::{ConfigRow, RegionRow, StoreRow};
 use types::{SlotRange, META_REGION, SLOT_COUNT};
 
 use super::devices::Devices;
@@ -38,12 +36,10 @@ pub struct Running {
 impl Running {
     pub fn ask(address: SocketAddr) -> anyhow::Result<Running> {
         let client = AdminClient::new(address, TIMEOUT);
-        let mut stores: Vec<StoreRow> = client.get("/api/v1/stores")?;
-        let mut regions: Vec<RegionRow> = client.get("/api/v1/regions")?;
-        let policy: Value = client.get("/api/v1/policy")?;
-        let name = policy["policy"].as_str().context("the store did not name its policy")?;
-        let policy = name.parse()?;
-        let settings: Vec<ConfigRow> = client.get("/api/v1/config")?;
+        let mut stores = client.ask(&StoresQuery {})?;
+        let mut regions = client.ask(&RegionsQuery {})?;
+        let policy = client.ask(&PolicyQuery {})?.policy.parse()?;
+        let settings = client.ask(&ConfigQuery {})?;
         let replicas = settings.iter().find(|row| row.name == REPLICAS);
         let replicas = replicas.and_then(|row| row.value.parse().ok());
         let replicas = replicas.context("the store did not report how many copies a region has")?;

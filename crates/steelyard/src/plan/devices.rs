@@ -6,10 +6,10 @@
 //! one ratio describes it. Nothing more is known of a real device.
 
 use anyhow::{anyhow, bail, Context};
+use client::admin::StoreRow;
 use device::{Fit, KvCapability, Measured, Profile};
 use placement::Spread;
 use predict::Store;
-use server::admin::StoreRow;
 
 use super::{stores, Plan};
 

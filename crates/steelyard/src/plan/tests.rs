@@ -1,7 +1,7 @@
 use clap::Parser;
+use client::admin::{PeerRow, RegionRow, StoreRow};
 use device::{KvCapability, Pair, Profile};
 use placement::Spread;
-use server::admin::{PeerRow, RegionRow, StoreRow};
 
 use super::*;
 

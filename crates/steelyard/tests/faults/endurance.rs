@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use client::admin::{PeerRow, RegionRow};
 use device::{Hang, Survival};
 use faults::chance::Chance;
 use faults::workload::Shape;
-use serde_json::Value;
 
 use crate::disk::{under_all, Disk};
 use crate::stores::{ctl, eventually, say, Plan};
@@ -107,10 +107,9 @@ fn await_whole(stores: &Stores) {
     eventually("all stores serve", || stores.all.iter().all(|store| store.answers()).then_some(()));
     eventually("every peer takes part, and all replicas are equal", || {
         let rows = stores.any().regions()?;
-        let is_whole = |row: &Value| {
-            let peers = row["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
-            peers.len() == 3
-                && peers.iter().all(|peer| peer["role"] == "voter" && peer["quarantined"].is_null())
+        let is_whole = |row: &RegionRow| {
+            let takes_part = |peer: &PeerRow| peer.role == "voter" && peer.quarantined.is_none();
+            row.peers.len() == 3 && row.peers.iter().all(takes_part)
         };
         let are_clean =
             stores.all.iter().all(|store| store.admin().gauge("unclean_peers").is_ok_and(|peers| peers == 0));

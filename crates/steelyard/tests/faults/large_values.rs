@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use client::admin::StatusQuery;
 use resp::Reply;
 
 use crate::disk::under_all;
@@ -22,17 +23,14 @@ const TURN_US_MAX: u64 = 100_000;
 
 fn terms(stores: &Stores) -> BTreeMap<u64, u64> {
     let rows = eventually("a store tells of the regions", || stores.any().regions());
-    let term = |row: &serde_json::Value| Some((row["id"].as_u64()?, row["term"].as_u64()?));
-    rows.iter().map(|row| term(row).expect("a region with its term")).collect()
+    rows.iter().map(|row| (row.id, row.term)).collect()
 }
 
 /// Returns the longest time that the thread of the groups worked between two waits, in microseconds
 /// of CPU time, which other programs hardly lengthen.
 fn longest_turn(store: &Store) -> u64 {
-    let status: serde_json::Value = store.admin().get("/api/v1/status").expect("a store tells of itself");
-    let stages = status["stages"].as_array().expect("stages").iter();
-    let turn = stages.clone().find(|row| row["stage"] == "groups_turn").expect("the groups' turns");
-    turn["max_us"].as_u64().expect("microseconds")
+    let stages = store.admin().ask(&StatusQuery {}).expect("a store tells of itself").stages;
+    stages.iter().find(|row| row.stage == "groups_turn").expect("the groups' turns").max_us
 }
 
 /// Writes small values to keys of all regions, one after the other, until it is told to stop.

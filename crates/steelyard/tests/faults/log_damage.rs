@@ -85,10 +85,9 @@ pub fn entries(store: &Store, region: u64) -> Vec<Section> {
 /// Returns the number of the region's peer on a store, if it is a voter, as `asked` knows it.
 pub fn voter_on(asked: &Store, store: usize, region: u64) -> Option<u64> {
     let rows = asked.regions()?;
-    let row = rows.iter().find(|row| row["id"] == region)?;
-    let peers = row["peers"].as_array()?;
-    let peer = peers.iter().find(|peer| peer["store"] == store as u64 && peer["role"] == "voter")?;
-    peer["id"].as_u64()
+    let row = rows.iter().find(|row| row.id == region)?;
+    let peer = row.peers.iter().find(|peer| peer.store == store as u64 && peer.role == "voter")?;
+    Some(peer.id)
 }
 
 /// Waits until every store, the peer's own one included, knows the store's peer as a voter with a

@@ -20,7 +20,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use client::admin::AdminClient;
+use client::admin::{AdminClient, RegionRow, RegionsQuery};
 use client::process::{end_all, free_ports, Child};
 use faults::network::Network;
 use serde_json::Value;
@@ -300,7 +300,7 @@ impl Stores {
     /// has none.
     pub fn leaders(&self, asked: usize) -> Option<Vec<u64>> {
         let rows = self.all[asked].regions()?;
-        rows.iter().filter(|row| row["id"] != 0).map(|row| row["leader"].as_u64()).collect()
+        rows.iter().filter(|row| row.id != 0).map(|row| row.leader).collect()
     }
 }
 
@@ -401,15 +401,15 @@ impl Store {
         self.admin.healthy()
     }
 
-    pub fn regions(&self) -> Option<Vec<Value>> {
+    pub fn regions(&self) -> Option<Vec<RegionRow>> {
         if self.host.is_elsewhere() {
-            return self.host.ctl(&["regions"]).ok()?.as_array().cloned();
+            return serde_json::from_value(self.host.ctl(&["regions"]).ok()?).ok();
         }
-        self.admin.get::<Vec<Value>>("/api/v1/regions").ok()
+        self.admin.ask(&RegionsQuery {}).ok()
     }
 
     pub fn leader_of(&self, region: u64) -> Option<u64> {
-        self.regions()?.iter().find(|row| row["id"] == region)?["leader"].as_u64()
+        self.regions()?.iter().find(|row| row.id == region)?.leader
     }
 
     /// Returns the command line without the program, with some flags changed.

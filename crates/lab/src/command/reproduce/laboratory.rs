@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure, Context};
 use bytes::Bytes;
+use client::admin::StoreRow;
 use client::cluster_client::{Call, ClusterClient, Patience};
 use indicatif::ProgressBar;
 use lab::alor::{
@@ -15,7 +16,6 @@ use lab::alor::{
     Scale, Setup, REQUEST_TIMEOUT_MS,
 };
 use lab::ycsb::{self, Settings, Workload};
-use server::admin::StoreRow;
 
 use super::observe::Observer;
 use crate::command::CLIENT_THREADS;

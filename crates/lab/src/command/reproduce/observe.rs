@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use client::admin::{AdminClient, AdminFailure};
+use client::admin::{
+    AdminClient, AdminFailure, Operation, OperatorRow, OperatorsQuery, RegionRow, RegionsQuery, StoreRow,
+    StoresQuery,
+};
 use lab::alor::{Sample, StoreSample};
 use lab::measure::{cpu_time, machine_busy_time, threads_cpu_time};
 use lab::scenario::Move;
-use server::admin::{OperatorRow, RegionRow, StoreRow};
 
 use super::laboratory::rows_dir;
 use steelyard::playground::cluster::Cluster;
@@ -101,7 +103,7 @@ impl Observer {
     async fn note_moves(&self) -> anyhow::Result<usize> {
         let (places, seen) = (self.places.clone(), self.seen.clone());
         tokio::task::spawn_blocking(move || {
-            let history: Vec<OperatorRow> = ask(&places, "/api/v1/operators?history=true")?;
+            let history = ask(&places, &OperatorsQuery { history: true })?;
             Ok(note(&seen, &history))
         })
         .await?
@@ -132,10 +134,10 @@ impl Observer {
     pub async fn glance(&self) -> anyhow::Result<Glance> {
         let (places, seen) = (self.places.clone(), self.seen.clone());
         tokio::task::spawn_blocking(move || {
-            let operators: Vec<OperatorRow> = ask(&places, "/api/v1/operators?history=true")?;
+            let operators = ask(&places, &OperatorsQuery { history: true })?;
             note(&seen, &operators);
-            let stores = ask(&places, "/api/v1/stores")?;
-            let regions = ask(&places, "/api/v1/regions")?;
+            let stores = ask(&places, &StoresQuery {})?;
+            let regions = ask(&places, &RegionsQuery {})?;
             Ok(Glance { stores, regions, operators })
         })
         .await?
@@ -166,12 +168,12 @@ fn note(seen: &Seen, operators: &[OperatorRow]) -> usize {
 const COUNT_EVERY: Duration = Duration::from_secs(4);
 
 /// Asks the stores in turn until one answers. On a busy machine a store may be late.
-fn ask<T: serde::de::DeserializeOwned>(places: &[Place], path: &str) -> anyhow::Result<T> {
+fn ask<O: Operation<Of = ()>>(places: &[Place], question: &O) -> anyhow::Result<O::Reply> {
     const ATTEMPTS: usize = 5;
     let mut last = None;
     for _ in 0..ATTEMPTS {
         for place in places {
-            match place.admin.get(path) {
+            match place.admin.ask(question) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => last = Some(failure),
             }
@@ -182,8 +184,8 @@ fn ask<T: serde::de::DeserializeOwned>(places: &[Place], path: &str) -> anyhow::
 }
 
 fn placement(places: &[Place]) -> anyhow::Result<Placement> {
-    let operators: Vec<OperatorRow> = ask(places, "/api/v1/operators")?;
-    let regions: Vec<RegionRow> = ask(places, "/api/v1/regions")?;
+    let operators = ask(places, &OperatorsQuery { history: false })?;
+    let regions = ask(places, &RegionsQuery {})?;
     let worst_lag = worst_lag(&regions);
     let mut compactions = 0;
     for place in places {
@@ -206,8 +208,8 @@ fn worst_lag(regions: &[RegionRow]) -> u64 {
 
 /// Returns a sample without the number of moves.
 fn sample(places: &[Place], started: Instant) -> anyhow::Result<Sample> {
-    let rows: Vec<StoreRow> = ask(places, "/api/v1/stores")?;
-    let regions: Vec<RegionRow> = ask(places, "/api/v1/regions")?;
+    let rows = ask(places, &StoresQuery {})?;
+    let regions = ask(places, &RegionsQuery {})?;
     let mut stores = Vec::new();
     for place in places {
         let row = rows.iter().find(|row| row.id == place.store);

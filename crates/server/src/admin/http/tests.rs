@@ -7,10 +7,6 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::admin::{
-    AcceptedRow, Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, QuarantineRow, RecoverRow, RecoveryRow,
-    RegionRow, StoreRow, StoreStatus, VersionsRow,
-};
 
 #[derive(Default)]
 struct Recorder {
@@ -18,106 +14,42 @@ struct Recorder {
     unhealthy: bool,
 }
 
-impl Recorder {
-    fn note<T: Send + 'static>(&self, what: String, answer: Result<T, AdminError>) -> Answer<'_, T> {
-        self.asked.lock().unwrap().push(what);
-        Box::pin(async move { answer })
-    }
-}
-
-impl AdminBackend for Recorder {
-    fn stores(&self) -> Answer<'_, Vec<StoreRow>> {
-        self.note("stores".into(), Ok(Vec::new()))
-    }
-    fn regions(&self) -> Answer<'_, Vec<RegionRow>> {
-        let error = AdminError { status: 503, message: "the meta region has no leader".into() };
-        self.note("regions".into(), Err(error))
-    }
-    fn policy(&self) -> Answer<'_, String> {
-        self.note("policy".into(), Ok("even".into()))
-    }
-    fn set_policy(&self, name: String) -> Answer<'_, ()> {
-        self.note(format!("set_policy {name}"), Ok(()))
-    }
-    fn config(&self) -> Answer<'_, Vec<ConfigRow>> {
-        let row = ConfigRow { name: "replicas".into(), value: "3".into(), note: "copies".into() };
-        self.note("config".into(), Ok(vec![row]))
-    }
-    fn set_config(&self, name: String, value: String) -> Answer<'_, ()> {
-        self.note(format!("set_config {name} {value}"), Ok(()))
-    }
-    fn move_leader(&self, region: u64, to: u64) -> Answer<'_, ()> {
-        self.note(format!("move_leader {region} {to}"), Ok(()))
-    }
-    fn change_region(&self, region: u64, change: RegionRequest) -> Answer<'_, ()> {
-        self.note(format!("change_region {region} {change:?}"), Ok(()))
-    }
-    fn change_store(&self, store: u64, change: StoreRequest) -> Answer<'_, ()> {
-        self.note(format!("change_store {store} {change:?}"), Ok(()))
-    }
-    fn check(&self, region: u64) -> Answer<'_, CheckRow> {
-        let error = AdminError { status: 503, message: format!("region {region} has no leader") };
-        self.note(format!("check {region}"), Err(error))
-    }
-    fn quarantined(&self) -> Answer<'_, Vec<QuarantineRow>> {
-        self.note("quarantined".into(), Ok(Vec::new()))
-    }
-    fn quarantine(&self, region: u64, request: QuarantineRequest) -> Answer<'_, ()> {
-        self.note(format!("quarantine {region} {request:?}"), Ok(()))
-    }
-    fn fail(&self, region: u64, request: FailRequest) -> Answer<'_, ()> {
-        let error = AdminError { status: 403, message: "enable-debug-command is no".into() };
-        self.note(format!("fail {region} {request:?}"), Err(error))
-    }
-    fn explain(&self, region: u64) -> Answer<'_, String> {
-        self.note(format!("explain {region}"), Ok("because".into()))
-    }
-    fn explain_store(&self, store: u64) -> Answer<'_, String> {
-        let error = AdminError { status: 404, message: format!("no store {store} in this cluster") };
-        let answer = if store == 2 { Ok("therefore".into()) } else { Err(error) };
-        self.note(format!("explain_store {store}"), answer)
-    }
-    fn operators(&self, history: bool) -> Answer<'_, Vec<OperatorRow>> {
-        self.note(format!("operators {history}"), Ok(Vec::new()))
-    }
-    fn status(&self) -> Answer<'_, StoreStatus> {
-        self.note("status".into(), Err(AdminError { status: 9, message: "odd".into() }))
-    }
-    fn slow_device(&self, factor: f64) -> Answer<'_, ()> {
-        self.note(format!("slow {factor}"), Ok(()))
-    }
-    fn recover(&self, request: RecoverRequest) -> Answer<'_, RecoverRow> {
-        let RecoverRequest { lost, regions, act } = request;
-        self.note(format!("recover {lost:?} {regions:?} {act}"), Ok(RecoverRow::default()))
-    }
-    fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>> {
-        self.note("recoveries".into(), Ok(Vec::new()))
-    }
-    fn versions(&self) -> Answer<'_, VersionsRow> {
-        self.note("versions".into(), Ok(VersionsRow::default()))
-    }
-    fn probe(&self) -> Answer<'_, ProbeRow> {
-        let row = ProbeRow {
-            store: 1,
-            method: "direct".into(),
-            io_bytes_per_s: 5e8,
-            sync_us: 1000.0,
-            read_us: 80.0,
-            capability_bytes_per_s: 2e7,
-            ops_per_s: 3e4,
-            told: false,
-            kept: true,
-            load_ops_per_s: 0.0,
+impl Backend for Arc<Recorder> {
+    async fn carry_out<O: Served>(&self, of: O::Of, operation: O) -> Result<O::Reply, AdminError> {
+        self.asked.lock().unwrap().push(format!("{of:?} {operation:?}"));
+        let error = |status, message: &str| Err(AdminError { status, message: message.into() });
+        let answer = match (O::PATH, format!("{of:?}").as_str()) {
+            ("/api/v1/stores", _) => "[]",
+            ("/api/v1/regions", _) => return error(503, "the meta region has no leader"),
+            ("/api/v1/policy", _) if O::METHOD == Method::Get => r#"{"policy":"even"}"#,
+            ("/api/v1/config", _) if O::METHOD == Method::Get => {
+                r#"[{"name":"replicas","value":"3","note":"copies"}]"#
+            }
+            ("/api/v1/regions/{id}/leader", _) => r#"{"region":7,"store":2}"#,
+            ("/api/v1/regions/{id}/explain", _) => r#"{"explanation":"because","region":7}"#,
+            ("/api/v1/stores/{id}/explain", "2") => r#"{"explanation":"therefore","store":2}"#,
+            ("/api/v1/stores/{id}/explain", _) => return error(404, "no store 9 in this cluster"),
+            ("/api/v1/operators" | "/api/v1/recoveries", _) => "[]",
+            ("/api/v1/status", _) => return error(9, "odd"),
+            ("/api/v1/recover", _) => {
+                r#"{"plan":{"regions":[],"refused":[]},"order":null,"recovered":[],"failed":[],"struck":[]}"#
+            }
+            ("/api/v1/versions", _) => r#"{"version":1,"finishes":true,"stores":[],"note":""}"#,
+            ("/api/v1/probe", _) => {
+                r#"{"store":1,"method":"direct","io_bytes_per_s":5e8,"sync_us":1000,"read_us":80,
+                    "capability_bytes_per_s":2e7,"ops_per_s":3e4,"told":false,"kept":true,"load_ops_per_s":0}"#
+            }
+            ("/api/v1/accept-loss", _) => r#"[{"store":1,"region":7,"peer":2,"last":9}]"#,
+            // The other changes are answered with themselves.
+            _ => &serde_json::to_string(&operation).unwrap(),
         };
-        self.note("probe".into(), Ok(row))
+        Ok(serde_json::from_str(answer).unwrap())
     }
-    fn accept_loss(&self, region: Option<u64>) -> Answer<'_, Vec<AcceptedRow>> {
-        let row = AcceptedRow { store: 1, region: region.unwrap_or(7), peer: 2, last: 9 };
-        self.note(format!("accept_loss {region:?}"), Ok(vec![row]))
-    }
+
     fn healthy(&self) -> bool {
         !self.unhealthy
     }
+
     fn metrics(&self) -> String {
         "steelyard_commands_total 1\n".into()
     }
@@ -211,26 +143,26 @@ async fn requests_reach_the_backend_with_their_arguments() {
     assert_eq!(
         asked,
         [
-            "stores",
-            "policy",
-            "set_policy leader-only",
-            "set_policy leader-only",
-            "config",
-            "set_config domain-label zone",
-            "set_config domain-label zone",
-            "probe",
-            "recover [1] [] false",
-            "recoveries",
-            "versions",
-            "accept_loss Some(7)",
-            "move_leader 7 2",
-            "change_region 7 MovePeer { from: 1, to: 3 }",
-            "change_store 2 Drain",
-            "explain 7",
-            "explain_store 2",
-            "operators false",
-            "operators true",
-            "slow 10"
+            "() StoresQuery",
+            "() PolicyQuery",
+            r#"() PolicyRequest { policy: "leader-only" }"#,
+            r#"() PolicyRequest { policy: "leader-only" }"#,
+            "() ConfigQuery",
+            r#"() ConfigRequest { name: "domain-label", value: "zone" }"#,
+            r#"() ConfigRequest { name: "domain-label", value: "zone" }"#,
+            "() ProbeRequest",
+            "() RecoverRequest { lost: [1], regions: [], act: false }",
+            "() RecoveriesQuery",
+            "() VersionsQuery",
+            "() AcceptLossRequest { region: Some(7) }",
+            "7 LeaderRequest { store: 2 }",
+            "7 MovePeer { from: 1, to: 3 }",
+            "2 Drain",
+            "7 ExplainQuery",
+            "2 ExplainStoreQuery",
+            "() OperatorsQuery { history: false }",
+            "() OperatorsQuery { history: true }",
+            "() DeviceRequest { slow: 10.0 }"
         ]
     );
 }
@@ -263,7 +195,7 @@ async fn every_error_is_json_with_its_status_and_changes_nothing() {
         let answer: serde_json::Value = serde_json::from_str(&answer).expect("an error is JSON");
         assert!(answer["error"].as_str().is_some_and(|text| !text.is_empty()));
     }
-    assert_eq!(endpoint.asked(), ["regions", "status", "explain_store 9"]);
+    assert_eq!(endpoint.asked(), ["() RegionsQuery", "() StatusQuery", "9 ExplainStoreQuery"]);
 }
 
 #[tokio::test]

@@ -1,29 +1,33 @@
 //! `ctl check`: the region's leader orders a check of its replicas.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::admin::{CheckRequest, CheckRow, CheckedRow};
 use cluster::{CheckOutcome, Comparison, Verdict};
 use serde_json::Value;
 use types::RegionId;
 
-use super::{ask_leader, Ask, NotAnswered};
-use crate::admin::{refuse, AdminError, CheckRow, CheckedRow};
+use super::ask::{ask_leader, read, Ask, NotAnswered};
+use super::operations::Served;
 use crate::checking::NotChecked;
 use crate::checks::{self, BYTES_PER_SECOND};
+use crate::refusal::{refuse, AdminError};
 use crate::store::Store;
 
 /// Time that the leader's answer may take in addition to the time of reading the rows.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks the region's leader, on any store, to compare the region's replicas.
-pub async fn ask(store: &Store, region: RegionId) -> Result<CheckRow, AdminError> {
-    let Some(shared) = store.regions.get(region) else {
-        return Err(refuse(404, format!("no region {region}")));
-    };
-    let bytes = store.cluster.loads().get(&region).map_or(0, |(_, bytes)| *bytes);
-    let patience = PATIENCE + Duration::from_secs(4 * bytes / BYTES_PER_SECOND);
-    let row = ask_leader(store, &shared, Ask::Check { region }, patience).await?;
-    serde_json::from_value(row).map_err(|error| refuse(502, error.to_string()))
+impl Served for CheckRequest {
+    /// Asks the region's leader, on any store, to compare the region's replicas.
+    async fn serve(self, region: RegionId, store: &Arc<Store>) -> Result<CheckRow, AdminError> {
+        let Some(shared) = store.regions.get(region) else {
+            return Err(refuse(404, format!("no region {region}")));
+        };
+        let bytes = store.cluster.loads().get(&region).map_or(0, |(_, bytes)| *bytes);
+        let patience = PATIENCE + Duration::from_secs(4 * bytes / BYTES_PER_SECOND);
+        read(ask_leader(store, &shared, Ask::Check { region }, patience).await?)
+    }
 }
 
 /// Compares the replicas as the region's leader.

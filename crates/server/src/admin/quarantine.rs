@@ -1,7 +1,9 @@
 //! `ctl quarantine`: shows quarantined peers, and carries out an operator's decisions about them.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::admin::{AcceptedRow, FailRequest, QuarantineQuery, QuarantineRequest, QuarantineRow};
 use cluster::{Cause, Quarantine};
 use command::order::{Order, FAIL_STORES_MAX};
 use node::unsynced::Accepted;
@@ -12,11 +14,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use types::{LogIndex, RegionId, StoreId, SECOND_VERSION};
 
-use super::{answer, ask, ask_leader, begin, Ask, NotAnswered};
-use crate::admin::{
-    read_error, refuse, AcceptedRow, AdminError, FailRequest, QuarantineRequest, QuarantineRow,
-};
+use super::ask::{answer, ask, ask_leader, begin, Ask, NotAnswered};
+use super::operations::Served;
 use crate::proposals::NotDone;
+use crate::refusal::{read_error, refuse, AdminError};
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE};
@@ -28,14 +29,14 @@ const SKIP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The state of a store's own peer of a region.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct PeerState {
+pub struct PeerState {
     applied: LogIndex,
     /// The entry that cannot be executed and at which the peer is quarantined.
     held: Option<LogIndex>,
 }
 
 /// Returns all quarantined peers of the cluster, as their stores last reported.
-pub(super) fn rows(store: &Store) -> Vec<QuarantineRow> {
+pub fn rows(store: &Store) -> Vec<QuarantineRow> {
     let mut held = store.cluster.quarantined();
     // This store knows its own quarantined peers without a heartbeat.
     held.retain(|(_, of), _| *of != store.id);
@@ -52,14 +53,23 @@ pub(super) fn rows(store: &Store) -> Vec<QuarantineRow> {
     held.into_iter().map(row).collect()
 }
 
+impl Served for QuarantineQuery {
+    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<QuarantineRow>, AdminError> {
+        Ok(rows(store))
+    }
+}
+
+impl Served for QuarantineRequest {
+    async fn serve(self, region: RegionId, store: &Arc<Store>) -> Result<QuarantineRequest, AdminError> {
+        decide(store, region, &self).await?;
+        Ok(self)
+    }
+}
+
 /// Carries out an operator's decision about the region.
-pub(super) async fn decide(
-    store: &Store,
-    region: RegionId,
-    request: QuarantineRequest,
-) -> Result<(), AdminError> {
+async fn decide(store: &Store, region: RegionId, request: &QuarantineRequest) -> Result<(), AdminError> {
     let shared = store.regions.get(region).ok_or_else(|| refuse(404, format!("no region {region}")))?;
-    match request {
+    match *request {
         QuarantineRequest::Skip { index, force } => {
             let skip = Ask::Skip { region, index, force };
             ask_leader(store, &shared, skip, SKIP_PATIENCE).await.map(drop)
@@ -137,23 +147,23 @@ async fn ask_store(store: &Store, to: StoreId, ask: Ask) -> Result<Value, AdminE
 }
 
 /// Answers for this store's own peer.
-pub(super) fn own_peer(store: &Store, region: RegionId) -> PeerState {
+pub fn own_peer(store: &Store, region: RegionId) -> PeerState {
     let held = store.quarantines.get(region).filter(|held| held.cause == Cause::Entry);
     let shared = store.regions.get(region).filter(|shared| shared.is_local());
     PeerState { applied: shared.map_or(0, |shared| shared.applied()), held: held.map(|held| held.index) }
 }
 
-pub(super) fn retry(store: &Store, region: RegionId) {
+pub fn retry(store: &Store, region: RegionId) {
     let _ = store.worker.step(node::Input::Retry { region });
 }
 
 /// Returns whether this store's peer of the region lost rows with a damaged file.
-pub(super) fn is_damaged(store: &Store, region: RegionId) -> bool {
+pub fn is_damaged(store: &Store, region: RegionId) -> bool {
     store.quarantines.get(region).is_some_and(|held| held.cause == Cause::Damage)
 }
 
 /// Lets the region's peer continue without the rows that it lost with a damaged file.
-pub(super) fn accept_damage(store: &Store, region: RegionId) -> Result<AcceptedRow, AdminError> {
+pub fn accept_damage(store: &Store, region: RegionId) -> Result<AcceptedRow, AdminError> {
     let shared = store.regions.get(region).ok_or_else(|| refuse(404, format!("no region {region}")))?;
     let descriptor = shared.newest();
     let own = descriptor.peer_on(store.id).filter(|_| descriptor.is_alone_on(store.id));
@@ -170,11 +180,11 @@ pub(super) fn accept_damage(store: &Store, region: RegionId) -> Result<AcceptedR
     Ok(AcceptedRow { store: store.id, region, peer, last })
 }
 
-pub(super) fn read_only(store: &Store, region: RegionId, read_only: bool) {
+pub fn read_only(store: &Store, region: RegionId, read_only: bool) {
     let _ = store.worker.step(node::Input::ReadOnly { region, read_only });
 }
 
-fn led(store: &Store, region: RegionId) -> Result<std::sync::Arc<RegionShared>, NotAnswered> {
+fn led(store: &Store, region: RegionId) -> Result<Arc<RegionShared>, NotAnswered> {
     store.regions.get(region).filter(|region| store.regions.leads(region)).ok_or(NotAnswered::NotLeader)
 }
 
@@ -193,7 +203,7 @@ fn needs_orders(store: &Store) -> Result<(), NotAnswered> {
 }
 
 /// Orders a skip as the region's leader, unless a peer has executed the entry.
-pub(super) async fn skip(
+pub async fn skip(
     store: &Store,
     region: RegionId,
     index: LogIndex,
@@ -269,7 +279,7 @@ pub(super) async fn skip(
 }
 
 /// Removes the quarantined peer, as the leader of the meta region. Placement makes a new one.
-pub(super) async fn refill(store: &Store, region: RegionId, from: StoreId) -> Result<Value, NotAnswered> {
+pub async fn refill(store: &Store, region: RegionId, from: StoreId) -> Result<Value, NotAnswered> {
     if !store.cluster.quarantined().contains_key(&(region, from)) {
         let text = format!("the peer of region {region} on store {from} is not quarantined");
         return Err(refuse(404, text).into());
@@ -282,18 +292,18 @@ pub(super) async fn refill(store: &Store, region: RegionId, from: StoreId) -> Re
     begin(store, Operator::RemovePeer { region, from, reason: Reason::Requested }).await
 }
 
-/// Asks the region's leader to propose an entry that fails, for tests.
-pub(super) async fn ask_to_fail(
-    store: &Store,
-    region: RegionId,
-    request: FailRequest,
-) -> Result<(), AdminError> {
-    let shared = store.regions.get(region).ok_or_else(|| refuse(404, format!("no region {region}")))?;
-    ask_leader(store, &shared, Ask::Fail { region, request }, PEER_PATIENCE).await.map(drop)
+impl Served for FailRequest {
+    /// Asks the region's leader to propose an entry that fails, for tests.
+    async fn serve(self, region: RegionId, store: &Arc<Store>) -> Result<FailRequest, AdminError> {
+        let shared = store.regions.get(region).ok_or_else(|| refuse(404, format!("no region {region}")))?;
+        let fail = Ask::Fail { region, request: self.clone() };
+        ask_leader(store, &shared, fail, PEER_PATIENCE).await?;
+        Ok(self)
+    }
 }
 
 /// Proposes an entry that fails, as the region's leader.
-pub(super) async fn fail(
+pub async fn fail(
     store: &Store,
     region: RegionId,
     FailRequest { by_panic, stores }: FailRequest,

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use types::{RegionDescriptor, RegionId, Slot, SlotRange};
 
-use super::{ask, Ask};
-use crate::admin::{refuse, AdminError};
+use super::ask::{ask_for, Ask};
+use crate::refusal::{refuse, AdminError};
 use crate::store::Store;
 
 /// A region, and the slots that it had when the store last heard of it.
@@ -30,12 +30,10 @@ pub async fn merged_away(
         Some(AskedRegion { region, first, last })
     };
     let regions = regions.into_iter().filter_map(asked).collect();
-    let unreadable = |error: String| refuse(502, error);
-    let answer: Vec<Merged> = serde_json::from_value(ask(store, Ask::MergedAway { regions }).await?)
-        .map_err(|error| unreadable(error.to_string()))?;
+    let answer: Vec<Merged> = ask_for(store, Ask::MergedAway { regions }).await?;
     let read = |(region, heirs): Merged| {
         let heirs = heirs.iter().map(|heir| RegionDescriptor::decode(heir)).collect::<Result<Vec<_>, _>>();
-        Ok((region, heirs.map_err(|error| unreadable(error.to_string()))?))
+        Ok((region, heirs.map_err(|error| refuse(502, error.to_string()))?))
     };
     answer.into_iter().map(read).collect()
 }

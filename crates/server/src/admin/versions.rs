@@ -1,22 +1,27 @@
 //! `ctl versions`: the versions of the cluster that the stores support, and the reason why a newer
 //! one waits.
 
+use std::sync::Arc;
+
+use cluster::admin::{StoreVersionsRow, VersionsQuery, VersionsRow};
 use cluster::StoreVersions;
 use serde_json::Value;
 use types::{StoreId, Version, NEWEST_VERSION};
 
-use super::{ask, Ask};
-use crate::admin::{refuse, AdminError, StoreVersionsRow, VersionsRow};
+use super::ask::{ask_for, Ask};
+use super::operations::Served;
+use crate::refusal::AdminError;
 use crate::store::Store;
 use crate::upgrade;
 
-/// Asks the leader of the meta region, on any store.
-pub async fn versions(store: &Store) -> Result<VersionsRow, AdminError> {
-    match ask(store, Ask::Versions).await {
-        Ok(row) => serde_json::from_value(row).map_err(|error| refuse(502, error.to_string())),
-        // A program that does not know the question refuses it.
-        Err(AdminError { status: 400, .. }) => Ok(before_questions(store)),
-        Err(error) => Err(error),
+impl Served for VersionsQuery {
+    /// Asks the leader of the meta region, on any store.
+    async fn serve(self, (): (), store: &Arc<Store>) -> Result<VersionsRow, AdminError> {
+        match ask_for(store, Ask::Versions).await {
+            // A program that does not know the question refuses it.
+            Err(AdminError { status: 400, .. }) => Ok(before_questions(store)),
+            answer => answer,
+        }
     }
 }
 

@@ -7,15 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use cluster::admin::{
+    FailedRegion, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryRow, StoreRequest, StruckStore,
+};
 use cluster::recovery::{plan, OrderError, RecoveryPlan, RecoveryStep, RegionPlan, Situation, Survey};
+use cluster::{StoreRecord, StoreState};
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
 use types::{RegionDescriptor, RegionId, StoreId, META_REGION};
 
-use super::{ask, Ask};
-use crate::admin::{
-    refuse, AdminError, FailedRegion, RecoverRequest, RecoverRow, RecoveryRow, StoreRequest, StruckStore,
-};
+use super::ask::{ask, Ask};
+use super::operations::Served;
+use crate::refusal::{refuse, AdminError};
 use crate::store::Store;
 use crate::survey::{self, AskSurvivor, RefusedSteps};
 use crate::transport::keys;
@@ -39,8 +42,20 @@ const ROUNDS_MAX: usize = 8;
 /// ids that no survivor knows.
 const REGION_IDS_SKIPPED: u32 = 1 << 16;
 
+impl Served for RecoverRequest {
+    async fn serve(self, (): (), store: &Arc<Store>) -> Result<RecoverRow, AdminError> {
+        recover(store, self).await
+    }
+}
+
+impl Served for RecoveriesQuery {
+    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<RecoveryRow>, AdminError> {
+        Ok(recoveries(store))
+    }
+}
+
 /// Plans an order, and carries it out if the request says so.
-pub async fn recover(store: &Arc<Store>, request: RecoverRequest) -> Result<RecoverRow, AdminError> {
+async fn recover(store: &Arc<Store>, request: RecoverRequest) -> Result<RecoverRow, AdminError> {
     let order = Order {
         store,
         lost: request.lost.iter().copied().collect(),
@@ -243,7 +258,7 @@ async fn strike(store: &Store, lost: StoreId) -> StruckStore {
 }
 
 /// Returns every recovery that is on record in a region that this store knows, newest first.
-pub fn recoveries(store: &Store) -> Vec<RecoveryRow> {
+fn recoveries(store: &Store) -> Vec<RecoveryRow> {
     let mut rows = Vec::new();
     for region in store.regions.all() {
         rows.extend(region.newest().recoveries.iter().map(|recovery| RecoveryRow {

@@ -1,0 +1,59 @@
+//! The operations of a store's admin endpoint: requests and their answers, as plain data.
+//!
+//! An operation is one type. The store that carries it out and the clients that ask for it share
+//! the type, so its path and its JSON are written once. The names of questions end in `Query`, and
+//! those of changes in `Request`. Every store answers for the whole cluster.
+//!
+//! Every error is answered with its HTTP status and `{"error": "..."}`.
+
+mod quarantine;
+mod recovery;
+mod region;
+mod settings;
+mod store;
+
+use std::fmt::Debug;
+
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+
+pub use quarantine::{FailRequest, QuarantineQuery, QuarantineRequest, QuarantineRow};
+pub use recovery::{FailedRegion, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryRow, StruckStore};
+pub use region::{
+    CheckRequest, CheckRow, CheckedRow, ExplainQuery, ExplainRow, LeaderRequest, LeaderRow, PeerRow,
+    RegionRequest, RegionRow, RegionsQuery,
+};
+pub use settings::{
+    ConfigQuery, ConfigRequest, ConfigRow, OperatorRow, OperatorsQuery, PolicyQuery, PolicyRequest,
+    PolicyRow, StoreVersionsRow, VersionsQuery, VersionsRow,
+};
+pub use store::{
+    AcceptLossRequest, AcceptedRow, DeviceRequest, ExplainStoreQuery, ExplainStoreRow, ProbeRequest,
+    ProbeRow, StageRow, StatusQuery, StoreRequest, StoreRow, StoreStatus, StoresQuery,
+};
+
+pub use crate::recovery::{RecoveryPlan, RefusedRegion, RegionPlan, Survivor};
+
+/// An operation of the admin endpoint. Its fields are the query of a question, or the JSON body of
+/// a change.
+pub trait Operation: Debug + Serialize + DeserializeOwned + Send + 'static {
+    const METHOD: Method;
+    /// The path. `{id}` in it stands for a region's or a store's number.
+    const PATH: &'static str;
+    /// The number in the path: `u64`, or `()` if the path has none.
+    type Of: Debug + DeserializeOwned + Send + 'static;
+    type Reply: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Returns the reason why no store accepts the operation's values.
+    fn refusal(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+    /// PUT and POST mean the same.
+    PutOrPost,
+}

@@ -1,0 +1,425 @@
+//! Requests of stores to the leader of the meta region, to the leader of another region, or to one
+//! store, and the answers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use cluster::admin::{ConfigRow, FailRequest, OperatorRow, RegionRequest, StoreRequest};
+use cluster::{MetaCommand, MetaError, MetaReply, SettingError, StartError, StoreFacts, StoreState};
+use node::Work;
+use placement::{Operator, Reason};
+use resp::Reply;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use types::{StoreId, Version, META_REGION, OLDEST_VERSION};
+
+use super::merged::{self, AskedRegion};
+use super::{check, quarantine, rows, versions};
+use crate::admission;
+use crate::members::AgreedMembers;
+use crate::proposals::NotDone;
+use crate::refusal::{encode_error, read_error, refuse, AdminError};
+use crate::regions::RegionShared;
+use crate::store::Store;
+use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
+use crate::transport::{CallError, Remote};
+
+/// The questions to the leader of the meta region. A check goes to the leader of its region.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Ask {
+    Policy,
+    SetPolicy {
+        name: String,
+    },
+    Config,
+    SetConfig {
+        name: String,
+        value: String,
+    },
+    MoveLeader {
+        region: u64,
+        to: StoreId,
+    },
+    ChangeRegion {
+        region: u64,
+        change: RegionRequest,
+    },
+    ChangeStore {
+        store: StoreId,
+        change: StoreRequest,
+    },
+    SetFacts {
+        store: StoreId,
+        facts: StoreFacts,
+    },
+    Join {
+        facts: StoreFacts,
+        newest: Option<Version>,
+    },
+    Explain {
+        region: u64,
+    },
+    ExplainStore {
+        store: StoreId,
+    },
+    Operators {
+        history: bool,
+    },
+    Check {
+        region: u64,
+    },
+    SkipRegionIds {
+        count: u32,
+    },
+    Skip {
+        region: u64,
+        index: u64,
+        force: bool,
+    },
+    Refill {
+        region: u64,
+        from: StoreId,
+    },
+    Fail {
+        region: u64,
+        request: FailRequest,
+    },
+    Versions,
+    MergedAway {
+        regions: Vec<AskedRegion>,
+    },
+    /// Asks a store about its own peer. The variants below also go to one particular store.
+    PeerState {
+        region: u64,
+    },
+    Retry {
+        region: u64,
+    },
+    Admit {
+        region: u64,
+    },
+    ReadOnly {
+        region: u64,
+        read_only: bool,
+    },
+}
+
+impl Ask {
+    fn is_of_meta(&self) -> bool {
+        !matches!(
+            self,
+            Ask::Check { .. }
+                | Ask::Skip { .. }
+                | Ask::Fail { .. }
+                | Ask::PeerState { .. }
+                | Ask::Retry { .. }
+                | Ask::Admit { .. }
+                | Ask::ReadOnly { .. }
+        )
+    }
+}
+
+/// Asks the meta region's leader, on any store, within the time limit of a request.
+pub async fn ask(store: &Store, ask: Ask) -> Result<Value, AdminError> {
+    ask_leader(store, store.regions.meta(), ask, Duration::from_millis(500)).await
+}
+
+/// Asks the meta region's leader, as [`ask`] does, and reads the answer.
+pub async fn ask_for<T: DeserializeOwned>(store: &Store, question: Ask) -> Result<T, AdminError> {
+    read(ask(store, question).await?)
+}
+
+/// Reads a leader's answer.
+pub fn read<T: DeserializeOwned>(answer: Value) -> Result<T, AdminError> {
+    serde_json::from_value(answer).map_err(|error| refuse(502, error.to_string()))
+}
+
+/// Asks a region's leader, on any store. The search for a leader ends at the time limit of a
+/// request. The answer may take `patience` longer.
+pub async fn ask_leader(
+    store: &Store,
+    region: &RegionShared,
+    ask: Ask,
+    patience: Duration,
+) -> Result<Value, AdminError> {
+    let deadline = Instant::now() + store.config.request_timeout;
+    let name = match region.id() {
+        META_REGION => "the meta region".to_owned(),
+        id => format!("region {id}"),
+    };
+    loop {
+        let changed = store.regions.leader_changes.notified();
+        match region.leader() {
+            Some(leader) if leader == store.id => match answer(store, ask.clone()).await {
+                Err(NotAnswered::NotLeader) => {}
+                Err(NotAnswered::Error(error)) => return Err(error),
+                Ok(value) => return Ok(value),
+            },
+            Some(leader) => {
+                let body = serde_json::to_vec(&ask).expect("plain data").into();
+                let wait = deadline.saturating_duration_since(Instant::now()) + patience;
+                match store.transport.call(leader, REQUEST_ADMIN, body, wait).await {
+                    Ok((STATUS_DONE, body)) => {
+                        return serde_json::from_slice(&body).map_err(|e| refuse(502, e.to_string()))
+                    }
+                    Ok((STATUS_NOT_LEADER, _)) | Err(CallError::NotSent) => {}
+                    Ok((_, body)) => return Err(read_error(&body)),
+                    Err(CallError::Unknown) => {
+                        return Err(refuse(504, format!("{name}'s leader did not answer; it may still act")))
+                    }
+                }
+            }
+            None => {}
+        }
+        if Instant::now() >= deadline {
+            return Err(refuse(503, format!("{name} has no leader that can reach a quorum")));
+        }
+        let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
+    }
+}
+
+/// Asks the cluster to admit a store. Returns its id, the cluster's id, and the list of stores with
+/// the new one.
+/// `newest` is the newest version that its program supports.
+pub async fn join(
+    store: &Store,
+    facts: StoreFacts,
+    newest: Version,
+) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
+    ask_for(store, Ask::Join { facts, newest: Some(newest) }).await
+}
+
+/// Asks the cluster to record this store's facts.
+pub async fn set_facts(store: &Store, facts: StoreFacts) -> Result<(), AdminError> {
+    ask(store, Ask::SetFacts { store: store.id, facts }).await.map(drop)
+}
+
+/// Answers another store's question.
+pub async fn answer_passed(store: Arc<Store>, from: Remote, body: Bytes) -> (u8, Bytes) {
+    let error = |error: AdminError| (STATUS_ERROR, encode_error(error));
+    let ask = match serde_json::from_slice(&body) {
+        Ok(ask) => ask,
+        Err(reason) => return error(refuse(400, reason.to_string())),
+    };
+    if let Ask::SetFacts { store: of, facts } = &ask {
+        if *of != from.store || facts.key != Some(from.key) {
+            return error(refuse(403, "a store may change only its own facts, with its own key"));
+        }
+    }
+    match answer(&store, ask).await {
+        Ok(value) => (STATUS_DONE, serde_json::to_vec(&value).expect("plain data").into()),
+        Err(NotAnswered::NotLeader) => (STATUS_NOT_LEADER, Bytes::new()),
+        Err(NotAnswered::Error(reason)) => error(reason),
+    }
+}
+
+pub enum NotAnswered {
+    NotLeader,
+    Error(AdminError),
+}
+
+impl From<AdminError> for NotAnswered {
+    fn from(error: AdminError) -> NotAnswered {
+        NotAnswered::Error(error)
+    }
+}
+
+/// Answers as the leader of the region that the question is about.
+pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
+    if ask.is_of_meta() && !store.regions.leads_meta() {
+        return Err(NotAnswered::NotLeader);
+    }
+    let value = match ask {
+        Ask::Policy => Value::from(store.cluster.policy().name()),
+        Ask::SetPolicy { name } => {
+            let policy = name.parse().map_err(|e: placement::UnknownPolicy| refuse(400, e.to_string()))?;
+            propose(store, MetaCommand::SetPolicy { policy }).await?;
+            Value::Null
+        }
+        Ask::Config => {
+            let behind = store.cluster.stores_behind();
+            let settings = store.cluster.settings().into_iter();
+            let rows: Vec<ConfigRow> = settings.map(|setting| rows::config_row(setting, &behind)).collect();
+            serde_json::to_value(rows).expect("plain data")
+        }
+        Ask::SetConfig { name, value } => {
+            let command = store.cluster.set(&name, &value).map_err(|error| match error {
+                SettingError::NoSuchLabel { .. } | SettingError::TooFewStores { .. } => {
+                    refuse(409, error.to_string())
+                }
+                _ => refuse(400, error.to_string()),
+            })?;
+            propose(store, command).await?;
+            Value::Null
+        }
+        Ask::MoveLeader { region, to } => {
+            let from = leader_of(store, region)?;
+            begin(store, Operator::TransferLeader { region, from, to, reason: Reason::Requested }).await?
+        }
+        Ask::ChangeRegion { change: RegionRequest::Split, .. } if !store.config.cluster_enabled => {
+            return Err(
+                refuse(409, "a split needs cluster-enabled yes; without it one region has all keys").into()
+            )
+        }
+        Ask::ChangeRegion { region, change } => begin(store, operator(region, change)).await?,
+        Ask::ChangeStore { store: id, change } => {
+            change_store(store, id, change).await?;
+            Value::Null
+        }
+        Ask::SetFacts { store: id, facts } => {
+            propose(store, MetaCommand::SetStore { store: id, facts }).await?;
+            Value::Null
+        }
+        Ask::Join { facts, newest } => {
+            admission::may_join(&store.cluster, &store.membership, &facts)?;
+            join_as_leader(store, facts, newest).await?
+        }
+        Ask::Versions => versions::answer(store).await,
+        Ask::MergedAway { regions } => merged::answer(store, &regions),
+        Ask::Explain { region } => match store.cluster.explain(region) {
+            Some(explanation) => Value::from(explanation.to_string()),
+            None => return Err(refuse(404, format!("no region {region}")).into()),
+        },
+        Ask::ExplainStore { store: id } => match store.cluster.explain_store(id) {
+            Ok(explanation) => Value::from(explanation.to_string()),
+            Err(error) => return Err(refuse(404, error.to_string()).into()),
+        },
+        Ask::Operators { history } => {
+            let rows: Vec<OperatorRow> =
+                store.cluster.operators(history).into_iter().map(rows::operator_row).collect();
+            serde_json::to_value(rows).expect("plain data")
+        }
+        Ask::Check { region } => check::answer(store, region).await?,
+        Ask::SkipRegionIds { count } => {
+            propose(store, MetaCommand::AllocateRegions { count }).await?;
+            Value::Null
+        }
+        Ask::Skip { region, index, force } => quarantine::skip(store, region, index, force).await?,
+        Ask::Refill { region, from } => quarantine::refill(store, region, from).await?,
+        Ask::Fail { region, request } => quarantine::fail(store, region, request).await?,
+        Ask::PeerState { region } => {
+            serde_json::to_value(quarantine::own_peer(store, region)).expect("plain data")
+        }
+        Ask::Retry { region } => {
+            quarantine::retry(store, region);
+            Value::Null
+        }
+        Ask::Admit { region } => {
+            let _ = store.worker.raft(replica::Input::AdmitSnapshot { region });
+            Value::Null
+        }
+        Ask::ReadOnly { region, read_only } => {
+            quarantine::read_only(store, region, read_only);
+            Value::Null
+        }
+    };
+    Ok(value)
+}
+
+async fn join_as_leader(
+    store: &Store,
+    facts: StoreFacts,
+    newest: Option<Version>,
+) -> Result<Value, NotAnswered> {
+    let version = store.cluster.version();
+    // Programs that support only the oldest version do not know the field.
+    let told = newest.filter(|_| version > OLDEST_VERSION);
+    let joined = match propose(store, MetaCommand::Join { facts, newest: told }).await {
+        // The version has risen meanwhile. The store asks again.
+        Err(NotAnswered::Error(error)) if store.cluster.version() > version => {
+            return Err(refuse(503, error.message).into())
+        }
+        joined => joined?,
+    };
+    match joined {
+        MetaReply::Joined { store: joined, cluster_id } => {
+            // The command is applied here, so the store is in the list.
+            let members = store.cluster.members_after(0).unwrap_or_default();
+            Ok(serde_json::to_value((joined, cluster_id, members)).expect("plain data"))
+        }
+        other => Err(refuse(502, format!("an answer of an unexpected kind: {other:?}")).into()),
+    }
+}
+
+/// Proposes a change of the cluster's state. Returns its result.
+async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
+    let deadline = Instant::now() + store.config.request_timeout;
+    let answers =
+        match store.proposals.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {
+            Ok(answers) => answers,
+            Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
+            Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
+            Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
+        };
+    match answers.into_iter().flatten().next().map(node::Answer::into_reply) {
+        Some(Reply::Bulk(reply)) => {
+            MetaReply::decode(&reply).map_err(|error| refuse(502, error.to_string()).into())
+        }
+        Some(Reply::Error(error)) => {
+            Err(refuse(409, error.strip_prefix("ERR ").unwrap_or(&error).to_owned()).into())
+        }
+        _ => Err(refuse(502, "an answer of an unexpected kind").into()),
+    }
+}
+
+pub async fn begin(store: &Store, operator: Operator) -> Result<Value, NotAnswered> {
+    let command = store.cluster.request(operator).map_err(|error| match error {
+        StartError::NoLeader(_) | StartError::Refused(MetaError::UnknownRegion(_)) => {
+            refuse(404, error.to_string())
+        }
+        _ => refuse(409, error.to_string()),
+    })?;
+    propose(store, command).await?;
+    // The next round sends the operator's first order, so it is requested at once.
+    store.cluster.report_soon.notify_one();
+    Ok(Value::Null)
+}
+
+fn leader_of(store: &Store, region: u64) -> Result<StoreId, AdminError> {
+    let leader = store.cluster.leader_of(region);
+    leader.ok_or_else(|| refuse(404, format!("region {region} has no known leader")))
+}
+
+fn operator(region: u64, change: RegionRequest) -> Operator {
+    let reason = Reason::Requested;
+    match change {
+        RegionRequest::AddPeer { to } => Operator::AddPeer { region, to, reason },
+        RegionRequest::RemovePeer { from } => Operator::RemovePeer { region, from, reason },
+        RegionRequest::MovePeer { from, to } => Operator::MovePeer { region, from, to, reason },
+        RegionRequest::Split => Operator::Split { region, reason },
+        RegionRequest::Merge { into } => Operator::Merge { region, into, reason },
+    }
+}
+
+async fn change_store(store: &Store, id: StoreId, change: StoreRequest) -> Result<(), NotAnswered> {
+    let command = match change {
+        StoreRequest::Drain => {
+            store.cluster.may_drain(id).map_err(|error| refuse(409, error.to_string()))?;
+            MetaCommand::SetStoreState { store: id, state: StoreState::Draining }
+        }
+        StoreRequest::Keep => MetaCommand::SetStoreState { store: id, state: StoreState::Up },
+        StoreRequest::Remove => MetaCommand::RemoveStore { store: id },
+        StoreRequest::Pin { data_weight, leader_weight } => {
+            pins(data_weight, leader_weight, store.cluster.pins(id)).map(|(data_weight, leader_weight)| {
+                MetaCommand::SetPins { store: id, data_weight, leader_weight }
+            })?
+        }
+    };
+    propose(store, command).await.map(drop)
+}
+
+type Pins = (Option<f64>, Option<f64>);
+
+/// Combines the new weights with the pinned ones. Clears both pins if no new weight is given.
+fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, AdminError> {
+    if leader.is_some_and(|weight| weight < 1.0) {
+        return Err(refuse(400, "a leader weight is in bytes per second and at least 1"));
+    }
+    match (data, leader) {
+        (None, None) => Ok((None, None)),
+        _ => Ok((data.or(before.0), leader.or(before.1))),
+    }
+}
