@@ -28,10 +28,10 @@ use std::cmp::Reverse;
 use crate::data::{self, Allow, Held, Order};
 use crate::even;
 use crate::fill::Ordered;
-use crate::load::{gap, Loads};
+use crate::load::{at_ease, gap, Loads};
 use crate::round::{Replica, Round, StoreIndex};
 use crate::units::permille;
-use crate::{PlanLimits, Reason};
+use crate::Reason;
 
 mod change_places;
 mod exchange;
@@ -161,11 +161,6 @@ fn heirs<'a>(
     let voters = move || round.seats(region).iter().filter(move |seat| seat.voter && seat.store != leaving);
     let any_may = voters().any(|seat| round.bar(seat.store).is_none());
     voters().filter(move |seat| !any_may || round.bar(seat.store).is_none())
-}
-
-/// Returns the load below which a store is not relieved.
-fn at_ease(limits: &PlanLimits) -> f64 {
-    f64::from(limits.busy_percent_min) / 100.0
 }
 
 fn in_order(one: f64, other: f64) -> (Ordered, Ordered) {

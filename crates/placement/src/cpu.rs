@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 use types::StoreId;
 
 use crate::fill::Ordered;
-use crate::load::Loads;
+use crate::load::{at_ease, Loads};
 use crate::round::{Round, StoreIndex, Table, NOWHERE};
 use crate::units::permille;
 use crate::{ClusterView, Cpu, PlanLimits, Policy, Reason, RegionView, StoreState, StoreView};
@@ -420,7 +420,7 @@ fn heir(round: &Round<'_>, loads: Option<&Loads>, region: u32) -> Option<StoreIn
             && round.cpu_fits(region, *at)
     };
     let rank = |at: StoreIndex| {
-        let busy_max = f64::from(round.limits.busy_percent_min) / 100.0;
+        let busy_max = at_ease(round.limits);
         Fitness {
             busy: loads.is_some_and(|loads| loads.busy(at) + loads.lead_cost(region, at) > busy_max),
             speed: Reverse(if round.policy == Policy::Even { 0 } else { round.leader_speed(at) }),

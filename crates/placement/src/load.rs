@@ -155,6 +155,11 @@ fn per_unit(speeds: Vec<f64>) -> Vec<f64> {
     speeds.into_iter().map(|speed| 1.0 / sane(speed).max(floor)).collect()
 }
 
+/// Returns the load below which a store is not relieved.
+pub(crate) fn at_ease(limits: &PlanLimits) -> f64 {
+    f64::from(limits.busy_percent_min) / 100.0
+}
+
 /// Returns the margin: the least part of a store's load that counts as a difference.
 pub(crate) fn gap(limits: &PlanLimits) -> f64 {
     f64::from(limits.gain_percent_min.clamp(1, 40)) / 100.0

@@ -76,15 +76,14 @@ impl Round<'_> {
         leader: StoreIndex,
         change: Option<(StoreIndex, StoreIndex)>,
     ) -> StoreIndex {
-        let moved = |at: StoreIndex| change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to);
         let voters = || self.seats(region).iter().filter(|seat: &&Replica| seat.voter);
         let needed = voters().count() / 2;
-        let leader = moved(leader);
+        let leader = moved(leader, change);
         // There are few peers. Each pass finds the next fastest of the followers needed.
         let mut last: Option<(Ordered, StoreIndex)> = None;
         for _ in 0..needed {
             let next = voters()
-                .map(|seat| moved(seat.store))
+                .map(|seat| moved(seat.store, change))
                 .filter(|&at| at != leader)
                 .map(|at| (Ordered::new(self.log_wait(at)), at))
                 .filter(|rank| last.is_none_or(|last| *rank > last))
@@ -100,7 +99,7 @@ impl Round<'_> {
     /// Returns the seconds per byte that the region's writes wait.
     pub fn wait(&self, region: u32, leader: StoreIndex, change: Option<(StoreIndex, StoreIndex)>) -> f64 {
         let slowest = self.slowest_needed(region, leader, change);
-        let leader = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
+        let leader = moved(leader, change);
         let own = if slowest == leader { OWN_LOG } else { 1.0 };
         own * self.log_wait(slowest) + self.apply_wait(leader)
     }
@@ -135,6 +134,11 @@ impl Round<'_> {
     fn apply_wait(&self, at: StoreIndex) -> f64 {
         self.waits.apply.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
+}
+
+/// Returns the store of a peer after `change`, which moves one peer to another store.
+pub(crate) fn moved(at: StoreIndex, change: Option<(StoreIndex, StoreIndex)>) -> StoreIndex {
+    change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to)
 }
 
 /// Returns the duration of a sync. If the leader weight of a store is pinned, its syncs count as

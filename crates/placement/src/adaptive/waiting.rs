@@ -10,6 +10,7 @@ use types::META_REGION;
 use super::{Planner, TARGETS_TRIED};
 use crate::fill::Ordered;
 use crate::round::StoreIndex;
+use crate::wait::moved;
 use crate::{Reason, Waited};
 
 /// The move of a follower, and the peer that leads best afterwards.
@@ -218,7 +219,7 @@ impl Planner<'_, '_> {
             let known = |at: StoreIndex| round.ratings.get(at as usize);
             let speed = |at: StoreIndex| known(at).map_or(0, |_| round.leader_speed(at));
             let log = round.slowest_needed(region, leader, change);
-            let leads = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
+            let leads = moved(leader, change);
             Waited {
                 log_of_follower: log != leads,
                 log_bytes_per_s: speed(log),
