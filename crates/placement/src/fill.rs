@@ -240,8 +240,8 @@ impl Round<'_> {
         capacity == 0 || u128::from(after) * 100 <= u128::from(capacity) * u128::from(percent)
     }
 
-    /// Returns true if `to`, after taking this many bytes, holds no larger part of its capacity than
-    /// `from` holds after giving them.
+    /// Returns true if `to`, after taking this many bytes, holds no larger part of its capacity
+    /// than `from` holds after giving them.
     fn stays_emptier(&self, from: StoreIndex, to: StoreIndex, bytes: u64) -> bool {
         let capacity = |at: StoreIndex| u128::from(self.view.stores[at as usize].capacity_bytes);
         let used = |at: StoreIndex| self.totals.used[at as usize];
