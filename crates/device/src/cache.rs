@@ -16,6 +16,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use types::device_time::{CACHE_BLOCK_BYTES, DESTAGE_FROM, DIRTY_MAX};
 use types::Draw;
 
 use crate::block::TABLE_ENTRIES;
@@ -25,17 +26,9 @@ use crate::ControlBlock;
 /// Number of entries of a set, which fill two cache lines. With half of the table dirty, hardly any
 /// set is all dirty.
 const WAYS: usize = 16;
-/// Minimum bytes of a block: the unit of a page cache and of RocksDB's reads. Blocks double until
-/// the table covers the whole cache.
-const BLOCK_BYTES_MIN: u64 = 4096;
 
-pub const BYTES_MIN: u64 = WAYS as u64 * BLOCK_BYTES_MIN;
+pub const BYTES_MIN: u64 = WAYS as u64 * CACHE_BLOCK_BYTES;
 pub const BYTES_MAX: u64 = 1_000_000_000_000_000;
-
-/// The dirty part of the cache, in hundredths, at which destaging begins, and at which writes wait.
-const DESTAGE_FROM: u64 = 50;
-const DIRTY_MAX: u64 = 75;
-const _: () = assert!(DESTAGE_FROM < DIRTY_MAX && DIRTY_MAX < 100);
 
 /// Maximum number of blocks of one file that are searched for when it is deleted.
 const FORGET_MAX: u64 = TABLE_ENTRIES as u64;
@@ -63,7 +56,8 @@ pub struct Geometry {
 impl Geometry {
     pub fn of(bytes: u64) -> Geometry {
         let bytes = bytes.clamp(BYTES_MIN, BYTES_MAX);
-        let mut block_bytes = BLOCK_BYTES_MIN;
+        // Blocks double until the table covers the whole cache.
+        let mut block_bytes = CACHE_BLOCK_BYTES;
         while bytes / block_bytes > TABLE_ENTRIES as u64 {
             block_bytes *= 2;
         }
@@ -111,7 +105,7 @@ impl<'a> Cache<'a> {
     pub(crate) fn of(block: &'a ControlBlock, table: &'a [AtomicU64; TABLE_ENTRIES]) -> Option<Cache<'a>> {
         let entries =
             usize::try_from(block.cache_entries.load(Relaxed)).ok().filter(|&entries| entries >= WAYS)?;
-        let block_bytes = block.cache_block_bytes.load(Relaxed).max(BLOCK_BYTES_MIN);
+        let block_bytes = block.cache_block_bytes.load(Relaxed).max(CACHE_BLOCK_BYTES);
         Some(Cache { block, entries: table.get(..entries)?, block_bytes })
     }
 

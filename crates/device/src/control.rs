@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use types::device_time::WRITE_BEHIND_NS;
+
 use crate::block::{
     BLOCK_BYTES, CONTROL_BYTES, HANGS_READS, HANGS_WRITES, MAGIC, NAME_WORDS, TABLE_ENTRIES, VERSION,
 };
@@ -17,9 +19,6 @@ use crate::cache::{Cache, Geometry};
 use crate::model::{Fault, Hang};
 use crate::profile::checked_factor;
 use crate::{CacheProfile, ControlBlock, Profile, ProfileError};
-
-/// Time by which an emulated device may lag behind buffered writes, at its own write bandwidth.
-const WRITE_BEHIND: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -85,7 +84,7 @@ impl Control {
             control.set_profile(&scaled);
             let block = control.block();
             block.slow_milli.store(1000, Relaxed);
-            block.write_behind_ns.store(WRITE_BEHIND.as_nanos() as u64, Relaxed);
+            block.write_behind_ns.store(WRITE_BEHIND_NS, Relaxed);
             block.version.store(VERSION, Relaxed);
             block.magic.store(MAGIC, Relaxed);
             fs::rename(&fresh, path)?;

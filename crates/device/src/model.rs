@@ -5,16 +5,17 @@
 //! done at the time to which it advanced it. The caller does the waiting. So all users of the
 //! device share its bandwidth, exactly and for any number of threads, while latencies of operations
 //! overlap, as in a device with a queue. Hybrids are modelled in `cache.rs`, noise in `noise.rs`.
+//! The arithmetic is `types::device_time`, which the predictor shares.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use types::device_time::{next_flush, reserved, transfer_ns};
 
 use crate::block::{HANGS_READS, HANGS_WRITES};
 use crate::ControlBlock;
 
 /// A number of faults that never runs out.
 pub const EVERY: u64 = u64::MAX;
-
-const NANOS_PER_S: u128 = 1_000_000_000;
 
 /// The operations that can be made to fail, from the next one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,10 +100,7 @@ impl ControlBlock {
                 0 => latency,
                 _ => self.flush_took_ns.load(Relaxed),
             };
-            if end.saturating_sub(took) >= written && end > 0 {
-                return end;
-            }
-            let next = end.max(written).saturating_add(latency);
+            let Some(next) = next_flush(end, took, written, latency) else { return end };
             match self.flush_end_ns.compare_exchange_weak(end, next, Relaxed, Relaxed) {
                 Ok(_) => {
                     self.flush_took_ns.store(latency, Relaxed);
@@ -203,10 +201,8 @@ impl ControlBlock {
 
     /// Returns the time of a transfer that begins at `at`.
     pub(crate) fn transfer_ns(&self, at: u64, bytes: u64, bytes_per_s: &AtomicU64) -> u64 {
-        let rate = u128::from(bytes_per_s.load(Relaxed).max(1));
-        let slow = u128::from(self.slow_milli.load(Relaxed).max(1));
-        let nanos = u128::from(bytes) * NANOS_PER_S * slow / (rate * 1000);
-        self.noisy_transfer(at, u64::try_from(nanos).unwrap_or(u64::MAX / 4))
+        let nanos = transfer_ns(bytes, bytes_per_s.load(Relaxed), self.slow_milli.load(Relaxed));
+        self.noisy_transfer(at, nanos)
     }
 
     /// Returns the latency of an operation that begins at `at`.
@@ -222,7 +218,7 @@ impl ControlBlock {
 pub(crate) fn reserve(horizon: &AtomicU64, start: u64, cost: u64) -> u64 {
     let mut seen = horizon.load(Relaxed);
     loop {
-        let end = seen.max(start).saturating_add(cost);
+        let end = reserved(seen, start, cost);
         match horizon.compare_exchange_weak(seen, end, Relaxed, Relaxed) {
             Ok(_) => return end,
             Err(other) => seen = other,

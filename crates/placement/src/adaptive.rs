@@ -27,10 +27,11 @@ use std::cmp::Reverse;
 
 use crate::data::{self, Allow, Held, Order};
 use crate::even;
-use crate::fill::{Fill, Ordered};
-use crate::load::{gap, Loads};
+use crate::fill::Ordered;
+use crate::load::{at_ease, gap, Loads};
 use crate::round::{Replica, Round, StoreIndex};
-use crate::{Operator, PlanLimits, Reason};
+use crate::units::permille;
+use crate::Reason;
 
 mod change_places;
 mod exchange;
@@ -41,29 +42,31 @@ const TARGETS_TRIED: usize = 32;
 /// Maximum number of these, among those where the region fits, that are compared with each other.
 const TARGETS_WEIGHED: usize = 8;
 
-pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
+pub(crate) fn plan(round: &mut Round<'_>) {
     // Full stores shed data before anything else is considered.
-    data::plan(round, fill, Order::Shed, &mut FromFull, operators);
-    let mut planner = Planner { loads: Loads::new(round, operators), gap: gap(round.limits) };
-    planner.relieve(round, fill, operators);
-    planner.lead_from_faster(round, operators);
-    if round.has_data_room() {
-        let wanting = planner.wanting(round);
-        planner.follow_on_faster(round, fill, &wanting, operators);
-        planner.change_places(round, fill, &wanting, operators);
+    data::plan(round, Order::Shed, &mut FromFull);
+    let (loads, gap) = (Loads::new(round), gap(round.limits));
+    let mut planner = Planner { round, loads, gap };
+    planner.relieve();
+    planner.lead_from_faster();
+    if planner.round.has_data_room() {
+        let wanting = planner.wanting();
+        planner.follow_on_faster(&wanting);
+        planner.change_places(&wanting);
     }
-    let ceiling = planner.ceiling(round);
-    let mut no_worse = NoWorse { loads: planner.loads, ceiling, gap: planner.gap };
-    even::plan(round, &mut no_worse, operators);
-    data::plan(round, fill, Order::Cold, &mut no_worse, operators);
+    let ceiling = planner.ceiling();
+    let Planner { round, loads, gap } = planner;
+    let mut no_worse = NoWorse { loads, ceiling, gap };
+    even::plan(round, &mut no_worse);
+    data::plan(round, Order::Cold, &mut no_worse);
 }
 
 /// Allows data to move only from stores above their threshold.
 struct FromFull;
 
 impl Allow for FromFull {
-    fn gives(&self, fill: &Fill, from: StoreIndex) -> bool {
-        fill.is_full(from)
+    fn gives(&self, round: &Round<'_>, from: StoreIndex) -> bool {
+        round.is_full(from)
     }
 
     fn allows(&self, _: &Round<'_>, _: u32, _: StoreIndex, _: StoreIndex) -> bool {
@@ -95,28 +98,28 @@ impl Allow for NoWorse {
         if cost > 0.0 && loads.busy(to) + cost > bearable {
             return false;
         }
-        let now = loads.waits.of(round, region, leader, None);
+        let now = round.wait(region, leader, None);
         match change {
             // No client waits for the region, so its leader may go to any store where writes would
             // wait no longer.
-            None if loads.rests(round, region) => loads.waits.of(round, region, to, None) <= now,
+            None if loads.rests(round, region) => round.wait(region, to, None) <= now,
             // The wait must be as short as under the best candidate, or the leader would be moved
             // again.
             None => {
-                let other = round.candidates(region).map(|at| loads.waits.of(round, region, at, None));
-                loads.waits.of(round, region, to, None) <= other.fold(now, f64::min)
+                let other = round.candidates(region).map(|at| round.wait(region, at, None));
+                round.wait(region, to, None) <= other.fold(now, f64::min)
             }
             // Any peer may lead after the leader's peer has gone: each must bear it, and writes
             // must not wait longer.
             Some(_) if leader == from => heirs(round, region, from).all(|heir| {
                 let cost = loads.lead_cost(region, heir.store);
                 (cost <= 0.0 || loads.busy(heir.store) + cost <= bearable)
-                    && loads.waits.of(round, region, heir.store, change) <= now
+                    && round.wait(region, heir.store, change) <= now
             }),
             // Writes must not wait longer under a future leader either.
             Some(_) => {
-                let best = |to: StoreIndex| loads.waits.best(round, region, from, to);
-                loads.waits.of(round, region, leader, change) <= now && best(to) <= best(from)
+                let best = |to: StoreIndex| round.wait_after(region, from, to);
+                round.wait(region, leader, change) <= now && best(to) <= best(from)
             }
         }
     }
@@ -130,7 +133,8 @@ impl Allow for NoWorse {
     }
 }
 
-struct Planner {
+struct Planner<'r, 'a> {
+    round: &'r mut Round<'a>,
     loads: Loads,
     gap: f64,
 }
@@ -159,69 +163,55 @@ fn heirs<'a>(
     voters().filter(move |seat| !any_may || round.bar(seat.store).is_none())
 }
 
-fn permille(busy: f64) -> u64 {
-    (busy * 1000.0).round() as u64
-}
-
-/// Returns the load below which a store is not relieved.
-fn at_ease(limits: &PlanLimits) -> f64 {
-    f64::from(limits.busy_percent_min) / 100.0
-}
-
 fn in_order(one: f64, other: f64) -> (Ordered, Ordered) {
     (Ordered::new(one.max(other)), Ordered::new(one.min(other)))
 }
 
-impl Planner {
+impl Planner<'_, '_> {
     /// Objective 1. Sources are all stores within the margin of the busiest: those slightly behind
     /// it may have to give something away before it can give anything to them.
-    fn relieve(&mut self, round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
-        let mut exhausted = vec![false; round.view.stores.len()];
+    fn relieve(&mut self) {
+        let mut exhausted = vec![false; self.round.view.stores.len()];
         let mut exchanges = 0;
         let mut held: Option<Held> = None;
-        while round.room() > 0 {
-            let least = (self.loads.peak(round) * (1.0 - self.gap)).max(at_ease(round.limits));
-            let source = round
+        while self.round.room() > 0 {
+            let least = (self.loads.peak(self.round) * (1.0 - self.gap)).max(at_ease(self.round.limits));
+            let source = self
+                .round
                 .stores()
-                .filter(|&at| round.is_up(at) && !exhausted[at as usize])
+                .filter(|&at| self.round.is_up(at) && !exhausted[at as usize])
                 .filter(|&at| self.loads.busy(at) > 0.0 && self.loads.busy(at) >= least)
                 .min_by_key(|&at| (Reverse(Ordered::new(self.loads.busy(at))), at));
             let Some(source) = source else { break };
             // Checked before the regions are visited: some store must be less busy by the margin.
             let low = self.loads.busy(source) * (1.0 - self.gap);
-            if !round.stores().any(|at| round.is_up(at) && self.loads.busy(at) < low) {
+            if !self.round.stores().any(|at| self.round.is_up(at) && self.loads.busy(at) < low) {
                 break;
             }
-            let held = held.get_or_insert_with(|| Held::new(round));
-            if let Some(relief) = self.best_relief(round, fill, held.by(source), source) {
+            let held = held.get_or_insert_with(|| Held::new(self.round));
+            if let Some(relief) = self.best_relief(held.by(source), source) {
                 let reason = |planner: &Planner, before| planner.busy_reason(source, relief.to, before);
-                self.carry_out(round, fill, source, relief, reason, operators);
+                self.carry_out(source, relief, reason);
             } else if exchanges < exchange::SOURCES_TRIED {
                 exchanges += 1;
-                exhausted[source as usize] = !self.exchange(round, fill, held, source, operators);
+                exhausted[source as usize] = !self.exchange(held, source);
             } else {
                 exhausted[source as usize] = true;
             }
         }
     }
 
-    fn best_relief(
-        &self,
-        round: &Round<'_>,
-        fill: &Fill,
-        regions: &[u32],
-        source: StoreIndex,
-    ) -> Option<Relief> {
-        let by_leader = self.best_handover(round, regions, source);
+    fn best_relief(&self, regions: &[u32], source: StoreIndex) -> Option<Relief> {
+        let by_leader = self.best_handover(regions, source);
         // No relief ranks before a leader's move that slows no writes.
         match by_leader {
             Some(Relief { slows: false, .. }) => by_leader,
-            _ => by_leader.into_iter().chain(self.best_copy(round, fill, regions, source)).min(),
+            _ => by_leader.into_iter().chain(self.best_copy(regions, source)).min(),
         }
     }
 
-    fn best_handover(&self, round: &Round<'_>, regions: &[u32], source: StoreIndex) -> Option<Relief> {
-        let loads = &self.loads;
+    fn best_handover(&self, regions: &[u32], source: StoreIndex) -> Option<Relief> {
+        let Planner { round, loads, .. } = self;
         let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - self.gap));
         let mut best: Option<Relief> = None;
         for &region in regions {
@@ -235,8 +225,8 @@ impl Planner {
                 if after > low {
                     continue;
                 }
-                let now = loads.waits.of(round, region, source, None);
-                let slows = loads.waits.of(round, region, to, None) > now;
+                let now = round.wait(region, source, None);
+                let slows = round.wait(region, to, None) > now;
                 let busy = in_order(after, high - read);
                 let relief = Relief { slows, copies: false, busy, region, to };
                 best = Some(best.map_or(relief, |best| best.min(relief)));
@@ -245,20 +235,14 @@ impl Planner {
         best
     }
 
-    fn best_copy(
-        &self,
-        round: &Round<'_>,
-        fill: &Fill,
-        regions: &[u32],
-        source: StoreIndex,
-    ) -> Option<Relief> {
+    fn best_copy(&self, regions: &[u32], source: StoreIndex) -> Option<Relief> {
+        let Planner { round, loads, .. } = self;
         if !round.has_data_room() || !round.has_data_room_at(source) {
             return None;
         }
-        let loads = &self.loads;
         let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - self.gap));
         let takes = |at: &StoreIndex| {
-            *at != source && round.is_up(*at) && round.has_data_room_at(*at) && fill.admits(round, *at, 0)
+            *at != source && round.is_up(*at) && round.has_data_room_at(*at) && round.admits(*at, 0)
         };
         let mut calmest: Vec<StoreIndex> =
             round.stores().filter(takes).filter(|&at| loads.busy(at) < low).collect();
@@ -276,7 +260,7 @@ impl Planner {
             let leads = cell.leader == source;
             if gained <= least_cost
                 || !round.can_leave(region, source)
-                || (leads && !self.any_heir_will_do(round, region, source, low))
+                || (leads && !self.any_heir_will_do(region, source, low))
             {
                 continue;
             }
@@ -287,14 +271,14 @@ impl Planner {
                     && loads.busy(to) + loads.peer_cost(region, to) <= low
                     && gained > loads.copy_cost(bytes, cell.leader, to)
                     && round.companions(region, source, to) <= companions
-                    && fill.admits(round, to, bytes)
+                    && round.admits(to, bytes)
             };
-            let now = loads.waits.of(round, region, cell.leader, None);
+            let now = round.wait(region, cell.leader, None);
             for &to in calmest.iter().take(TARGETS_TRIED).filter(|to| fits(to)).take(TARGETS_WEIGHED) {
                 let change = Some((source, to));
                 let then = match leads {
-                    true => loads.waits.best(round, region, source, to),
-                    false => loads.waits.of(round, region, cell.leader, change),
+                    true => round.wait_after(region, source, to),
+                    false => round.wait(region, cell.leader, change),
                 };
                 let slows = then > now;
                 let after = loads.busy(to) + loads.peer_cost(region, to);
@@ -308,8 +292,8 @@ impl Planner {
 
     /// Returns true if every possible successor could bear the leadership. When a leader's peer
     /// moves, the driver chooses which peer leads next.
-    fn any_heir_will_do(&self, round: &Round<'_>, region: u32, source: StoreIndex, low: f64) -> bool {
-        let loads = &self.loads;
+    fn any_heir_will_do(&self, region: u32, source: StoreIndex, low: f64) -> bool {
+        let Planner { round, loads, .. } = self;
         heirs(round, region, source).all(|heir| {
             let cost = loads.lead_cost(region, heir.store);
             cost <= 0.0 || loads.busy(heir.store) + cost <= low
@@ -319,34 +303,27 @@ impl Planner {
     /// Executes a relief. `reason` receives the loads of the two stores before the move.
     fn carry_out(
         &mut self,
-        round: &mut Round<'_>,
-        fill: &mut Fill,
         from: StoreIndex,
         relief: Relief,
         reason: impl FnOnce(&Planner, (f64, f64)) -> Reason,
-        operators: &mut Vec<Operator>,
     ) {
         let Relief { copies, region, to, .. } = relief;
         let before = (self.loads.busy(from), self.loads.busy(to));
         if copies {
-            if round.cells[region as usize].leader == from {
+            if self.round.cells[region as usize].leader == from {
                 let read = self.loads.lead_cost(region, from);
                 self.loads.shed(from, read);
             }
-            self.loads.move_peer(round, region, from, to);
+            self.loads.move_peer(self.round, region, from, to);
         } else {
             self.loads.move_leader(region, from, to);
         }
         let reason = reason(self, before);
-        let (id, from, to) = (round.region(region).id, round.id(from), round.id(to));
-        let operator = if copies {
-            Operator::MovePeer { region: id, from, to, reason }
+        if copies {
+            self.round.begin_move(region, from, to, reason);
         } else {
-            Operator::TransferLeader { region: id, from, to, reason }
-        };
-        round.begin(region, &operator);
-        fill.refresh(round);
-        operators.push(operator);
+            self.round.begin_transfer(region, from, to, reason);
+        }
     }
 
     fn busy_reason(&self, from: StoreIndex, to: StoreIndex, before: (f64, f64)) -> Reason {
@@ -361,7 +338,8 @@ impl Planner {
     /// Returns the load up to which a store may be filled for the sake of waits: twice the margin
     /// below the busiest, so that objective 1 does not undo objective 2. If the busiest store needs
     /// no relief, the load at which relief begins takes its place.
-    fn ceiling(&self, round: &Round<'_>) -> f64 {
+    fn ceiling(&self) -> f64 {
+        let round = &*self.round;
         self.loads.peak(round).max(at_ease(round.limits)) * (1.0 - 2.0 * self.gap)
     }
 }

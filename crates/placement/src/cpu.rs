@@ -35,9 +35,10 @@ use std::collections::BTreeMap;
 use types::StoreId;
 
 use crate::fill::Ordered;
-use crate::load::Loads;
+use crate::load::{at_ease, Loads};
 use crate::round::{Round, StoreIndex, Table, NOWHERE};
-use crate::{ClusterView, Cpu, Operator, PlanLimits, Policy, Reason, RegionView, StoreState, StoreView};
+use crate::units::permille;
+use crate::{ClusterView, Cpu, PlanLimits, Policy, Reason, RegionView, StoreState, StoreView};
 
 /// CPU, in cores, that a store's process uses at rest.
 const AT_REST_CORES: f64 = 0.05;
@@ -350,7 +351,7 @@ impl Round<'_> {
 /// burst that has just begun shows only in the expected use, and a move that has just been made is
 /// missing only from the measured use; both are waited for. A machine that other processes keep
 /// above the limit is left alone, since its leaders are not the cause.
-pub(crate) fn relieve(round: &mut Round<'_>, policy: Policy, operators: &mut Vec<Operator>) {
+pub(crate) fn relieve(round: &mut Round<'_>) {
     let limit = round.cpus.limit;
     let is_over = |machine: &Machine| {
         let bound = limit * machine.cores;
@@ -377,7 +378,7 @@ pub(crate) fn relieve(round: &mut Round<'_>, policy: Policy, operators: &mut Vec
             }
         }
     }
-    let loads = (policy == Policy::Adaptive).then(|| Loads::new(round, operators));
+    let loads = (round.policy == Policy::Adaptive).then(|| Loads::new(round));
     for at in over {
         let led = led.get_mut(&at).expect("each has a list");
         led.sort_unstable();
@@ -387,12 +388,12 @@ pub(crate) fn relieve(round: &mut Round<'_>, policy: Policy, operators: &mut Vec
             // The cheapest leader that suffices, or else the costliest.
             let enough = led.partition_point(|(cost, _)| *cost < excess);
             let order = (enough..led.len()).chain((0..enough).rev());
-            let found = order.map(|at| (at, led[at].1)).find_map(|(at, region)| {
-                heir(round, policy, loads.as_ref(), region).map(|to| (at, region, to))
-            });
+            let found = order
+                .map(|at| (at, led[at].1))
+                .find_map(|(at, region)| heir(round, loads.as_ref(), region).map(|to| (at, region, to)));
             let Some((at, region, to)) = found else { break };
             led.remove(at);
-            hand_over(round, region, to, operators);
+            hand_over(round, region, to);
         }
     }
 }
@@ -410,7 +411,7 @@ struct Fitness {
 
 /// Returns the voter that the policy prefers among those on other machines that are known to have
 /// room.
-fn heir(round: &Round<'_>, policy: Policy, loads: Option<&Loads>, region: u32) -> Option<StoreIndex> {
+fn heir(round: &Round<'_>, loads: Option<&Loads>, region: u32) -> Option<StoreIndex> {
     let leader = round.cells[region as usize].leader;
     let takes = |at: &StoreIndex| {
         round.has_room_towards(*at)
@@ -419,10 +420,10 @@ fn heir(round: &Round<'_>, policy: Policy, loads: Option<&Loads>, region: u32) -
             && round.cpu_fits(region, *at)
     };
     let rank = |at: StoreIndex| {
-        let busy_max = f64::from(round.limits.busy_percent_min) / 100.0;
+        let busy_max = at_ease(round.limits);
         Fitness {
             busy: loads.is_some_and(|loads| loads.busy(at) + loads.lead_cost(region, at) > busy_max),
-            speed: Reverse(if policy == Policy::Even { 0 } else { round.leader_speed(at) }),
+            speed: Reverse(if round.policy == Policy::Even { 0 } else { round.leader_speed(at) }),
             leaders: round.totals.leaders[at as usize],
             share: Ordered::new(round.cpus.expected(at).map_or(0.0, |(share, _)| share)),
             store: at,
@@ -431,24 +432,17 @@ fn heir(round: &Round<'_>, policy: Policy, loads: Option<&Loads>, region: u32) -
     round.able(region).filter(takes).map(rank).min().map(|fitness| fitness.store)
 }
 
-fn hand_over(round: &mut Round<'_>, region: u32, to: StoreIndex, operators: &mut Vec<Operator>) {
+fn hand_over(round: &mut Round<'_>, region: u32, to: StoreIndex) {
     let from = round.cells[region as usize].leader;
     let shown = |at: StoreIndex| round.cpus.expected(at).unwrap_or_default();
-    let permille = |share: f64| (share * 1000.0).round() as u64;
     let (from_now, to_now) = (shown(from), shown(to));
     let to_after = to_now.0 + round.cpus.lead_cost(round.region(region), to) / to_now.1;
-    let operator = Operator::TransferLeader {
-        region: round.region(region).id,
-        from: round.id(from),
-        to: round.id(to),
-        reason: Reason::CpuBusy {
-            from_permille: permille(from_now.0),
-            from_millicores: permille(from_now.1),
-            to_permille: permille(to_now.0),
-            to_after_permille: permille(to_after),
-            to_millicores: permille(to_now.1),
-        },
+    let reason = Reason::CpuBusy {
+        from_permille: permille(from_now.0),
+        from_millicores: permille(from_now.1),
+        to_permille: permille(to_now.0),
+        to_after_permille: permille(to_after),
+        to_millicores: permille(to_now.1),
     };
-    round.begin(region, &operator);
-    operators.push(operator);
+    round.begin_transfer(region, from, to, reason);
 }

@@ -19,9 +19,9 @@
 //! store that is below its threshold again gives away no region whose writes would wait longer than
 //! those of an equally cold region that cannot be moved yet.
 
-use crate::fill::{Fill, Ordered, Room, WEIGHT_MIN};
+use crate::fill::{Ordered, Room, WEIGHT_MIN};
 use crate::round::{Round, StoreIndex, NOWHERE};
-use crate::{Operator, Reason};
+use crate::{Policy, Reason};
 use search::{Key, Offer, Search, Targets};
 
 mod search;
@@ -46,7 +46,7 @@ const HELPLESS_PART: u64 = 256;
 /// Further conditions that a policy puts on moves.
 pub(crate) trait Allow {
     /// Returns true if this store may give anything.
-    fn gives(&self, _fill: &Fill, _from: StoreIndex) -> bool {
+    fn gives(&self, _round: &Round<'_>, _from: StoreIndex) -> bool {
         true
     }
 
@@ -64,34 +64,26 @@ impl Allow for All {
     }
 }
 
-pub(crate) fn plan(
-    round: &mut Round<'_>,
-    fill: &mut Fill,
-    order: Order,
-    allow: &mut impl Allow,
-    operators: &mut Vec<Operator>,
-) {
+pub(crate) fn plan(round: &mut Round<'_>, order: Order, allow: &mut impl Allow) {
     if !round.has_data_room() {
         return;
     }
     let mut held: Option<Held> = None;
     let mut exhausted = vec![false; round.view.stores.len()];
     while round.has_data_room() {
-        let targets = Targets::new(round, fill, Room::Usual);
-        let Some(source) = next_source(round, fill, allow, &targets, &exhausted) else { break };
+        let targets = Targets::new(round, Room::Usual);
+        let Some(source) = next_source(round, allow, &targets, &exhausted) else { break };
         let held = held.get_or_insert_with(|| Held::new(round)).by(source);
-        let mut offer = best_offer(round, fill, order, allow, &targets, held, source);
-        if offer.is_none() && fill.is_full(source) {
-            let targets = Targets::new(round, fill, Room::Band);
-            offer = best_offer(round, fill, order, allow, &targets, held, source);
+        let mut offer = best_offer(round, order, allow, &targets, held, source);
+        if offer.is_none() && round.is_full(source) {
+            let targets = Targets::new(round, Room::Band);
+            offer = best_offer(round, order, allow, &targets, held, source);
         }
         match offer {
             Some(offer) => {
-                let operator = move_peer(round, fill, offer.region, source, offer.to);
-                round.begin(offer.region, &operator);
+                let reason = reason(round, offer.region, source, offer.to);
+                round.begin_move(offer.region, source, offer.to, reason);
                 allow.begun(round, offer.region, source, offer.to);
-                fill.refresh(round);
-                operators.push(operator);
             }
             None => exhausted[source as usize] = true,
         }
@@ -102,7 +94,6 @@ pub(crate) fn plan(
 /// returns the lowest id.
 fn next_source(
     round: &Round<'_>,
-    fill: &Fill,
     allow: &impl Allow,
     targets: &Targets,
     exhausted: &[bool],
@@ -110,28 +101,27 @@ fn next_source(
     let lowest = targets.levels.iter().copied().fold(f64::INFINITY, f64::min);
     // If there is room only within the band, only stores that shed give.
     let worth = |at: StoreIndex| {
-        fill.is_gap(round, fill.level(round, at), lowest) || (fill.is_full(at) && lowest == f64::INFINITY)
+        round.is_gap(round.level(at), lowest) || (round.is_full(at) && lowest == f64::INFINITY)
     };
     round
         .stores()
         .filter(|&at| round.is_up(at) && !exhausted[at as usize] && round.has_data_room_at(at))
-        .filter(|&at| allow.gives(fill, at) && worth(at))
-        .min_by_key(|&at| (std::cmp::Reverse(Ordered::new(fill.level(round, at))), at))
+        .filter(|&at| allow.gives(round, at) && worth(at))
+        .min_by_key(|&at| (std::cmp::Reverse(Ordered::new(round.level(at))), at))
 }
 
 fn best_offer(
     round: &Round<'_>,
-    fill: &Fill,
     order: Order,
     allow: &impl Allow,
     targets: &Targets,
     regions: &[u32],
     source: StoreIndex,
 ) -> Option<Offer> {
-    let search = Search { round, fill, allow, targets, source };
+    let search = Search { round, allow, targets, source };
     let leads =
         |region: u32| Ordered::new(if round.cells[region as usize].leader == source { 1.0 } else { 0.0 });
-    let order = if fill.is_full(source) { Order::Shed } else { order };
+    let order = if round.is_full(source) { Order::Shed } else { order };
     match order {
         Order::Calm => search.best(regions, |region| {
             let rate = Ordered::new(round.region(region).rate() as f64);
@@ -146,8 +136,8 @@ fn best_offer(
 }
 
 fn best_to_shed(search: &Search<'_, impl Allow>, regions: &[u32]) -> Option<Offer> {
-    let Search { round, fill, source, .. } = *search;
-    let excess = excess(round, fill, source);
+    let Search { round, source, .. } = *search;
+    let excess = excess(round, source);
     let density = |region: u32| round.region(region).density();
     let helps = |region: u32| round.region(region).bytes >= excess / HELPLESS_PART;
     let helpless = |region: u32| Ordered::new(if helps(region) { 0.0 } else { 1.0 });
@@ -158,31 +148,36 @@ fn best_to_shed(search: &Search<'_, impl Allow>, regions: &[u32]) -> Option<Offe
     let bound = density(coldest.region) * (1.0 + f64::from(round.limits.heat_gap_percent) / 100.0);
     let is_cold = |region: &u32| round.region(*region).bytes > 0 && density(*region) <= bound;
     let cold: Vec<u32> = regions.iter().copied().filter(is_cold).collect();
-    let wait = |region: u32| Ordered::new(fill.wait_after(round, region, source, NOWHERE));
+    // `even` does not distinguish stores by speed.
+    let wait_after = |region: u32, to: StoreIndex| match round.policy {
+        Policy::Even => 0.0,
+        _ => round.wait_after(region, source, to),
+    };
+    let wait = |region: u32| Ordered::new(wait_after(region, NOWHERE));
     let leads = |region: u32| round.cells[region as usize].leader == source;
     let offer = search.best(&cold, |region| {
         let leads = Ordered::new(if leads(region) { 1.0 } else { 0.0 });
         Some(Key::TargetLast([helpless(region), wait(region), Ordered::new(density(region)), leads]))
     })?;
-    let then = Ordered::new(fill.wait_after(round, offer.region, source, offer.to));
+    let then = Ordered::new(wait_after(offer.region, offer.to));
     let is_better = |region: &u32| search.may_go(*region) && helps(*region) && wait(*region) < then;
-    let holds_off = fill.has_time(round, source) && cold.iter().any(is_better);
+    let holds_off = round.has_time(source) && cold.iter().any(is_better);
     (!holds_off).then_some(offer)
 }
 
 /// Returns the bytes that a store has to shed.
-fn excess(round: &Round<'_>, fill: &Fill, source: StoreIndex) -> u64 {
-    let Some(percent) = fill.sheds_to(source, round.limits) else { return 0 };
+fn excess(round: &Round<'_>, source: StoreIndex) -> u64 {
+    let Some(percent) = round.sheds_to(source) else { return 0 };
     let capacity = u128::from(round.view.stores[source as usize].capacity_bytes);
     let left = u64::try_from(capacity * u128::from(percent) / 100).unwrap_or(u64::MAX);
     round.totals.used[source as usize].saturating_sub(left)
 }
 
-fn move_peer(round: &Round<'_>, fill: &Fill, region: u32, from: StoreIndex, to: StoreIndex) -> Operator {
+fn reason(round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) -> Reason {
     let view = round.region(region);
     let totals = &round.totals;
-    let ppm = |at: StoreIndex| (fill.weight(at) / WEIGHT_MIN).round() as u32;
-    let reason = if fill.is_full(from) {
+    let ppm = |at: StoreIndex| (round.weight(at) / WEIGHT_MIN).round() as u32;
+    if round.is_full(from) {
         Reason::Full {
             used_bytes: totals.used[from as usize],
             capacity_bytes: round.view.stores[from as usize].capacity_bytes,
@@ -196,8 +191,7 @@ fn move_peer(round: &Round<'_>, fill: &Fill, region: u32, from: StoreIndex, to: 
             to_bytes: totals.data[to as usize],
             to_weight_ppm: ppm(to),
         }
-    };
-    Operator::MovePeer { region: view.id, from: round.id(from), to: round.id(to), reason }
+    }
 }
 
 /// The regions of every store, in one array.

@@ -17,7 +17,7 @@ use types::META_REGION;
 
 use crate::data::Allow;
 use crate::round::{Round, StoreIndex};
-use crate::{Operator, Reason};
+use crate::Reason;
 
 /// The order among regions that could move: the least busy first, since fewest clients notice, then
 /// the id.
@@ -55,7 +55,7 @@ struct Step {
     led: u32,
 }
 
-pub(crate) fn plan(round: &mut Round<'_>, allow: &mut impl Allow, operators: &mut Vec<Operator>) {
+pub(crate) fn plan(round: &mut Round<'_>, allow: &mut impl Allow) {
     if round.room() == 0 || !is_uneven(round) {
         return;
     }
@@ -79,22 +79,16 @@ pub(crate) fn plan(round: &mut Round<'_>, allow: &mut impl Allow, operators: &mu
             let led = &mut movable.led[led as usize];
             led.taken = true;
             let region = led.pick.region;
-            let operator = Operator::TransferLeader {
-                region: round.region(region).id,
-                from: round.id(from),
-                to: round.id(to),
-                reason: Reason::LeaderCounts {
-                    most: round.id(most),
-                    most_leaders,
-                    least: round.id(least),
-                    least_leaders,
-                    step,
-                    steps,
-                },
+            let reason = Reason::LeaderCounts {
+                most: round.id(most),
+                most_leaders,
+                least: round.id(least),
+                least_leaders,
+                step,
+                steps,
             };
-            round.begin(region, &operator);
+            round.begin_transfer(region, from, to, reason);
             allow.begun(round, region, from, to);
-            operators.push(operator);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::leader_only::is_worth_it;
 use crate::load::Loads;
 use crate::repair::kept_voters;
 use crate::round::{position, Eligibility, Round, StoreIndex, NOWHERE};
-use crate::units::{Bytes, BytesPerSecond, Cores, Nanos, Percent};
+use crate::units::{permille, Bytes, BytesPerSecond, Cores, Nanos, Percent};
 use crate::{ClusterView, Operator, PlanLimits, Policy, RegionView};
 
 /// One peer of the region, with the numbers that decide.
@@ -46,7 +46,6 @@ pub struct CpuShare {
 
 impl CpuShare {
     pub(crate) fn of(round: &Round<'_>, store: StoreIndex) -> Option<CpuShare> {
-        let permille = |value: f64| (value * 1000.0).round() as u64;
         let (share, cores) = round.cpus.expected(store)?;
         Some(CpuShare { busy_permille: permille(share), millicores: permille(cores) })
     }
@@ -143,8 +142,8 @@ pub fn explain(
     region: RegionId,
 ) -> Option<Explanation> {
     let region = view.region(region)?;
-    let round = Round::new(view, limits);
-    let loads = Loads::new(&round, &[]);
+    let round = Round::new(view, policy, limits);
+    let loads = Loads::new(&round);
     let at = position(view, region.id)?;
     let candidates = region
         .peers
@@ -155,7 +154,7 @@ pub fn explain(
             sync_ns: round.at(peer.store).map_or(0, |at| round.ratings[at as usize].sync_ns),
             leaders: round.at(peer.store).map_or(0, |at| round.totals.leaders[at as usize]),
             used_bytes: round.at(peer.store).map_or(0, |at| round.totals.used[at as usize]),
-            busy_permille: round.at(peer.store).map_or(0, |at| (loads.busy(at) * 1000.0).round() as u64),
+            busy_permille: round.at(peer.store).map_or(0, |at| permille(loads.busy(at))),
             cpu: round.at(peer.store).and_then(|at| CpuShare::of(&round, at)),
             lag: peer.lag,
             equals: equals(&round, region, peer.store),
@@ -176,7 +175,7 @@ pub fn explain(
             },
         })
         .collect();
-    let verdict = verdict(&round, policy, region.id);
+    let verdict = verdict(&round, region.id);
     Some(Explanation {
         region: region.id,
         policy,
@@ -198,7 +197,7 @@ fn equals(round: &Round<'_>, region: &RegionView, store: StoreId) -> Vec<StoreId
     others.filter(|&other| class(store).is_some() && class(other) == class(store)).collect()
 }
 
-fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
+fn verdict(round: &Round<'_>, region: RegionId) -> Verdict {
     let takes_part =
         |operator: &&Operator| operator.region() == region || operator.into_region() == Some(region);
     if let Some(operator) = round.view.in_flight.iter().find(takes_part) {
@@ -221,7 +220,7 @@ fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
     if !round.can_repair(at) {
         return Verdict::NoMajority { answering: cell.live_voters.into(), voters: cell.voters.into() };
     }
-    let planned = crate::plan(round.view, policy, round.limits);
+    let planned = crate::plan(round.view, round.policy, round.limits);
     if let Some(operator) = planned.into_iter().find(|operator| takes_part(&operator)) {
         return Verdict::Planned { operator };
     }
@@ -230,7 +229,7 @@ fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
     }
     let wanted = round.wanted(at) as u32;
     let voters = kept_voters(round, at) as u32;
-    match policy {
+    match round.policy {
         _ if voters < wanted && round.peers_may_move() => Verdict::TooFewVoters { voters, wanted },
         Policy::Even if region == META_REGION => Verdict::NotPlaced,
         Policy::Even => Verdict::CountsAllow,

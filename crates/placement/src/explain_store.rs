@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use types::{StoreId, META_REGION};
 
 use crate::class::APART;
-use crate::fill::{Fill, WEIGHT_MIN};
+use crate::fill::WEIGHT_MIN;
 use crate::load::Loads;
 use crate::round::{Round, StoreIndex, NOWHERE};
-use crate::units::{Bytes, BytesPerSecond, Cores, Nanos, Percent};
+use crate::units::{permille, Bytes, BytesPerSecond, Cores, Nanos, Percent};
 use crate::{ClusterView, CpuShare, Operator, PlanLimits, Policy, StoreState};
 
 /// The state of a store. Everything in flight counts as done in all numbers.
@@ -80,16 +80,15 @@ pub fn explain_store(
     limits: &PlanLimits,
     store: StoreId,
 ) -> Option<StoreExplanation> {
-    let round = Round::new(view, limits);
+    let round = Round::new(view, policy, limits);
     let at = round.at(store)?;
-    let (fill, loads) = (Fill::new(&round, policy), Loads::new(&round, &[]));
+    let loads = Loads::new(&round);
     let seen = &view.stores[at as usize];
     let regions = || (0..round.cells.len() as u32).filter(|&region| round.region(region).id != META_REGION);
     let held = regions().filter(|&region| round.holds(region, at));
     let up = || round.stores().filter(|&at| round.is_up(at));
     let data: f64 = up().map(|at| round.totals.data[at as usize] as f64).sum();
-    let weights: f64 = up().map(|at| fill.weight(at)).sum();
-    let permille = |at| (loads.busy(at) * 1000.0).round() as u64;
+    let weights: f64 = up().map(|at| round.weight(at)).sum();
     let busiest = up()
         .filter(|&at| loads.busy(at) > 0.0)
         .max_by(|a, b| loads.busy(*a).total_cmp(&loads.busy(*b)).then(b.cmp(a)));
@@ -115,25 +114,25 @@ pub fn explain_store(
         capacity_bytes: seen.capacity_bytes,
         out_of_room: seen.out_of_room,
         clock_off: seen.clock_off,
-        sheds_down_to: fill.sheds_to(at, limits).map(of_capacity),
+        sheds_down_to: round.sheds_to(at).map(of_capacity),
         // Casts saturate and turn NaN into 0.
         bytes_per_s: seen.capability.kv_bytes_per_s as u64,
         ops_per_s: seen.capability.ops_per_s as u64,
         sync_ns: seen.sync_ns,
-        spread_permille: (seen.spread.kv_bytes_per_s * 1000.0).round() as u64,
+        spread_permille: permille(seen.spread.kv_bytes_per_s),
         counts_bytes_per_s: rating.capability.kv_bytes_per_s as u64,
         counts_sync_ns: rating.sync_ns,
         equals: equals.collect(),
         cpu: CpuShare::of(&round, at),
-        cpu_own_millicores: seen.cpu.map_or(0, |cpu| (cpu.own * 1000.0).round() as u64),
+        cpu_own_millicores: seen.cpu.map_or(0, |cpu| permille(cpu.own)),
         cpu_up_to_percent: seen.cpu_high.then_some(limits.cpu_percent_low),
         peers: held.count() as u32,
         leaders: round.totals.leaders[at as usize],
         data_bytes: round.totals.data[at as usize],
-        weight_ppm: (fill.weight(at) / WEIGHT_MIN).round() as u32,
-        share_bytes: if round.is_up(at) { (data * fill.weight(at) / weights) as u64 } else { 0 },
-        busy_permille: permille(at),
-        busiest: busiest.map(|at| Busiest { store: round.id(at), permille: permille(at) }),
+        weight_ppm: (round.weight(at) / WEIGHT_MIN).round() as u32,
+        share_bytes: if round.is_up(at) { (data * round.weight(at) / weights) as u64 } else { 0 },
+        busy_permille: permille(loads.busy(at)),
+        busiest: busiest.map(|at| Busiest { store: round.id(at), permille: permille(loads.busy(at)) }),
         in_flight: view.in_flight.iter().filter(of_it).cloned().collect(),
         planned: crate::plan(view, policy, limits).into_iter().filter(|operator| of_it(&operator)).collect(),
     })

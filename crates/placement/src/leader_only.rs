@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use crate::data::Allow;
 use crate::even;
 use crate::round::{Round, StoreIndex};
-use crate::{Operator, PlanLimits, Reason};
+use crate::{PlanLimits, Reason};
 
 /// The order in which moves begin: the largest gap in speed, then the busiest region, then the id.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ struct Fitness {
     store: StoreIndex,
 }
 
-pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
+pub(crate) fn plan(round: &mut Round<'_>) {
     if round.room() == 0 {
         return;
     }
@@ -56,19 +56,13 @@ pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
         if !is_worth_it(speeds[from as usize], speeds[to as usize], round.limits) {
             continue;
         }
-        let operator = Operator::TransferLeader {
-            region: round.region(region).id,
-            from: round.id(from),
-            to: round.id(to),
-            reason: Reason::MoreCapable {
-                from_bytes_per_s: speeds[from as usize],
-                to_bytes_per_s: speeds[to as usize],
-            },
+        let reason = Reason::MoreCapable {
+            from_bytes_per_s: speeds[from as usize],
+            to_bytes_per_s: speeds[to as usize],
         };
-        round.begin(region, &operator);
-        operators.push(operator);
+        round.begin_transfer(region, from, to, reason);
     }
-    even::plan(round, &mut AsCapable { speeds }, operators);
+    even::plan(round, &mut AsCapable { speeds });
 }
 
 /// Allows moves that this policy would not reverse.

@@ -58,35 +58,32 @@ pub use reason::{Reason, Waited};
 pub use view::{is_behind, Capability, ClusterView, Cpu, PeerView, RegionView, StoreState, StoreView};
 
 use data::{All, Order};
-use fill::Fill;
 use round::Round;
 
 /// Returns the operators to begin now, most useful first.
 pub fn plan(view: &ClusterView, policy: Policy, limits: &PlanLimits) -> Vec<Operator> {
-    let mut round = Round::new(view, limits);
-    let mut operators = Vec::new();
+    let mut round = Round::new(view, policy, limits);
     if round.room() == 0 {
-        return operators;
+        return round.operators;
     }
-    let mut fill = Fill::new(&round, policy);
-    repair::plan(&mut round, &mut fill, policy, &mut operators);
-    split::plan(&mut round, &mut operators);
-    cpu::relieve(&mut round, policy, &mut operators);
+    repair::plan(&mut round);
+    split::plan(&mut round);
+    cpu::relieve(&mut round);
     match policy {
         Policy::Even => {
-            even::plan(&mut round, &mut All, &mut operators);
-            data::plan(&mut round, &mut fill, Order::Calm, &mut All, &mut operators);
+            even::plan(&mut round, &mut All);
+            data::plan(&mut round, Order::Calm, &mut All);
         }
         Policy::LeaderOnly => {
-            leader_only::plan(&mut round, &mut operators);
-            data::plan(&mut round, &mut fill, Order::Calm, &mut All, &mut operators);
+            leader_only::plan(&mut round);
+            data::plan(&mut round, Order::Calm, &mut All);
         }
         Policy::Alor => {
-            leader_only::plan(&mut round, &mut operators);
-            data::plan(&mut round, &mut fill, Order::Cold, &mut All, &mut operators);
+            leader_only::plan(&mut round);
+            data::plan(&mut round, Order::Cold, &mut All);
         }
-        Policy::Adaptive => adaptive::plan(&mut round, &mut fill, &mut operators),
+        Policy::Adaptive => adaptive::plan(&mut round),
     }
-    split::plan_merges(&mut round, &mut operators);
-    operators
+    split::plan_merges(&mut round);
+    round.operators
 }

@@ -10,7 +10,6 @@
 //! ```
 
 use crate::round::{Replica, Round, StoreIndex, NOWHERE};
-use crate::wait::Waits;
 use crate::{Operator, PlanLimits, Spread};
 
 /// The work that a region causes, per second.
@@ -27,7 +26,6 @@ pub(crate) struct Loads {
     /// By store: seconds per byte written, and per operation.
     per_byte: Vec<f64>,
     per_op: Vec<f64>,
-    pub waits: Waits,
     busy: Vec<f64>,
 }
 
@@ -36,14 +34,13 @@ const SPEED_FLOOR: f64 = 1e-6;
 
 impl Loads {
     /// Computes the loads, with operators in flight and planned so far counted as done.
-    pub fn new(round: &Round<'_>, planned: &[Operator]) -> Loads {
+    pub fn new(round: &Round<'_>) -> Loads {
         let writes = round.stores().map(|at| round.data_speed(at));
         let ops = round.ratings.iter().map(|rating| rating.capability.ops_per_s);
         let mut loads = Loads {
             demands: round.view.regions.iter().map(demand).collect(),
             per_byte: per_unit(writes.collect()),
             per_op: per_unit(ops.collect()),
-            waits: Waits::new(round),
             busy: vec![0.0; round.view.stores.len()],
         };
         for region in 0..round.cells.len() as u32 {
@@ -55,7 +52,7 @@ impl Loads {
                 loads.busy[leader as usize] += loads.lead_cost(region, leader);
             }
         }
-        for operator in round.view.in_flight.iter().chain(planned) {
+        for operator in round.view.in_flight.iter().chain(&round.operators) {
             let Some(region) = crate::round::position(round.view, operator.region()) else { continue };
             let end = |store: Option<u64>| store.and_then(|id| round.at(id)).unwrap_or(NOWHERE);
             if !matches!(operator, Operator::TransferLeader { .. }) {
@@ -156,6 +153,11 @@ fn per_unit(speeds: Vec<f64>) -> Vec<f64> {
     let most = speeds.iter().copied().map(sane).fold(0.0, f64::max);
     let floor = if most > 0.0 { most * SPEED_FLOOR } else { 1.0 };
     speeds.into_iter().map(|speed| 1.0 / sane(speed).max(floor)).collect()
+}
+
+/// Returns the load below which a store is not relieved.
+pub(crate) fn at_ease(limits: &PlanLimits) -> f64 {
+    f64::from(limits.busy_percent_min) / 100.0
 }
 
 /// Returns the margin: the least part of a store's load that counts as a difference.

@@ -25,7 +25,7 @@
 
 use std::cmp::Reverse;
 
-use crate::fill::{Fill, Ordered};
+use crate::fill::Ordered;
 use crate::round::{Round, StoreIndex, NOWHERE};
 use crate::view::Bar;
 use crate::{Operator, Policy, Reason, StoreState};
@@ -53,7 +53,7 @@ enum Ail {
     SharedDomain,
 }
 
-pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, policy: Policy, operators: &mut Vec<Operator>) {
+pub(crate) fn plan(round: &mut Round<'_>) {
     let mut urgent: Vec<Urgency> = Vec::new();
     for at in 0..round.ailing.len() {
         let region = round.ailing[at];
@@ -70,12 +70,9 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, policy: Policy, opera
         // A repair that needs a copy may have to wait; moving the leader needs none.
         let is_free = round.cells[region as usize].free;
         let lead = || (is_free && leader_must_go(round, region)).then_some(Ail::LeaderMustGo);
-        let operator =
-            treat(round, fill, policy, region, ail).or_else(|| treat(round, fill, policy, region, lead()?));
+        let operator = treat(round, region, ail).or_else(|| treat(round, region, lead()?));
         let Some(operator) = operator else { continue };
-        round.begin(region, &operator);
-        fill.refresh(round);
-        operators.push(operator);
+        round.begin(region, operator);
     }
 }
 
@@ -164,7 +161,7 @@ fn may_add(round: &Round<'_>, region: u32, at: StoreIndex) -> bool {
     !round.seats(region).iter().any(|seat| seat.store == at && seat.voter)
 }
 
-fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) -> Option<Operator> {
+fn treat(round: &Round<'_>, region: u32, ail: Ail) -> Option<Operator> {
     let id = round.region(region).id;
     let seats = round.seats(region);
     let (voters, wanted) = (kept_voters(round, region) as u32, round.wanted(region) as u32);
@@ -187,7 +184,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
             // A learner that exists already needs the least work.
             let begun = seats.iter().filter(|seat| !seat.voter && round.is_up(seat.store));
             let begun = begun.map(|seat| seat.store).find(|&at| round.has_data_room_at(at));
-            let to = begun.or_else(|| fill.place(round, region, NOWHERE))?;
+            let to = begun.or_else(|| round.place(region, NOWHERE))?;
             let reason = Reason::TooFewVoters { voters, wanted };
             Some(Operator::AddPeer { region: id, to: round.id(to), reason })
         }
@@ -200,7 +197,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
         }
         Ail::LeaderMustGo => {
             let leader = round.cells[region as usize].leader;
-            let to = heir(round, policy, region)?;
+            let to = heir(round, region)?;
             let store = round.id(leader);
             let reason = match (round.state(leader), round.bar(leader)) {
                 (StoreState::Draining, _) => Reason::Draining { store },
@@ -219,7 +216,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
                     && round.can_leave(region, *at)
             };
             let from = seats.iter().map(|seat| seat.store).find(drains)?;
-            let to = fill.place(round, region, from)?;
+            let to = round.place(region, from)?;
             let reason = Reason::Draining { store: round.id(from) };
             Some(Operator::MovePeer { region: id, from: round.id(from), to: round.id(to), reason })
         }
@@ -232,14 +229,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
             let rank = |at: StoreIndex| {
                 let draining = round.state(at) == StoreState::Draining;
                 let companions = round.companions(region, at, at);
-                (
-                    draining,
-                    at != leader,
-                    !round.is_up(at),
-                    companions,
-                    Ordered::new(fill.level(round, at)),
-                    at,
-                )
+                (draining, at != leader, !round.is_up(at), companions, Ordered::new(round.level(at)), at)
             };
             let affordable =
                 |at: &StoreIndex| can_do_without(round, region, *at) && round.can_leave(region, *at);
@@ -258,7 +248,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
                 .map(|seat| seat.store)
                 .filter(|&at| round.is_up(at) && round.has_data_room_at(at) && round.can_leave(region, at));
             let from = up.max_by_key(|&at| (crowd(at), at != leader, Reverse(at)))?;
-            let to = fill.place(round, region, from)?;
+            let to = round.place(region, from)?;
             let (companions, companions_after) = (crowd(from), round.companions(region, from, to));
             let reason = Reason::SharedDomain { companions, companions_after };
             let better = companions_after < companions;
@@ -269,8 +259,8 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
 
 /// Returns the peer that takes over from a leader that must go. It is the one that the policy
 /// prefers, among those whose CPU has room if there are any.
-fn heir(round: &Round<'_>, policy: Policy, region: u32) -> Option<StoreIndex> {
-    let speed = |at: StoreIndex| match policy {
+fn heir(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
+    let speed = |at: StoreIndex| match round.policy {
         Policy::Even => 0,
         _ => round.leader_speed(at),
     };

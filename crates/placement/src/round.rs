@@ -11,8 +11,12 @@ use types::{RegionId, StoreId, META_REGION};
 
 use crate::cpu::Cpus;
 use crate::domain::Domains;
+use crate::fill::Fill;
 use crate::view::Bar;
-use crate::{rate, ClusterView, Operator, PeerView, PlanLimits, Rating, RegionView, StoreState};
+use crate::wait::Waits;
+use crate::{
+    rate, ClusterView, Operator, PeerView, PlanLimits, Policy, Rating, Reason, RegionView, StoreState,
+};
 
 /// A store's position in `ClusterView::stores`.
 pub(crate) type StoreIndex = u32;
@@ -22,6 +26,7 @@ pub(crate) const NOWHERE: StoreIndex = StoreIndex::MAX;
 
 pub(crate) struct Round<'a> {
     pub view: &'a ClusterView,
+    pub policy: Policy,
     pub limits: &'a PlanLimits,
     pub domains: Domains,
     table: Table,
@@ -38,6 +43,10 @@ pub(crate) struct Round<'a> {
     pub ailing: Vec<u32>,
     pub totals: Totals,
     pub cpus: Cpus,
+    pub fill: Fill,
+    pub waits: Waits,
+    /// The operators of this round, in the order in which they began.
+    pub operators: Vec<Operator>,
     room: usize,
     data_room: usize,
     leaders_to: Vec<usize>,
@@ -113,13 +122,14 @@ pub(crate) enum Eligibility {
 const SIZE_FLOOR_PART: u64 = 8;
 
 impl<'a> Round<'a> {
-    pub fn new(view: &'a ClusterView, limits: &'a PlanLimits) -> Round<'a> {
+    pub fn new(view: &'a ClusterView, policy: Policy, limits: &'a PlanLimits) -> Round<'a> {
         assert!(view.stores.windows(2).all(|pair| pair[0].id < pair[1].id), "stores are sorted");
         assert!(view.regions.windows(2).all(|pair| pair[0].id < pair[1].id), "regions are sorted");
         let stores = view.stores.len();
         let data_in_flight = view.in_flight.iter().filter(|operator| operator.moves_data()).count();
         let mut round = Round {
             view,
+            policy,
             limits,
             domains: Domains::new(view),
             table: Table::new(view),
@@ -136,6 +146,9 @@ impl<'a> Round<'a> {
                 user_regions: 0,
             },
             cpus: Cpus::new(view, limits),
+            fill: Fill::default(),
+            waits: Waits::default(),
+            operators: Vec::new(),
             room: limits.in_flight_max.saturating_sub(view.in_flight.len()),
             data_room: limits.data_moves_max.saturating_sub(data_in_flight),
             leaders_to: vec![0; stores],
@@ -155,6 +168,9 @@ impl<'a> Round<'a> {
         }
         let cells = &round.cells;
         round.ailing.retain(|&at| cells[at as usize].free || cells[at as usize].held);
+        round.waits = Waits::new(&round);
+        round.fill = Fill::new(&round);
+        round.refresh_fill();
         round
     }
 
@@ -405,16 +421,30 @@ impl<'a> Round<'a> {
         self.limits.data_moves_max > 0
     }
 
-    /// Takes an operator of this round out of the budget and counts it as done.
-    pub fn begin(&mut self, region: u32, operator: &Operator) {
+    /// Adds an operator to this round: takes it out of the budget and counts it as done.
+    pub fn begin(&mut self, region: u32, operator: Operator) {
         self.room -= 1;
         if operator.moves_data() {
             self.data_room = self.data_room.saturating_sub(1);
         }
-        self.count(operator);
+        self.count(&operator);
         self.cells[region as usize].free = false;
         self.cells[region as usize].held = false;
         self.cells[region as usize].healthy = false;
+        if !matches!(operator, Operator::TransferLeader { .. }) {
+            self.refresh_fill();
+        }
+        self.operators.push(operator);
+    }
+
+    pub fn begin_transfer(&mut self, region: u32, from: StoreIndex, to: StoreIndex, reason: Reason) {
+        let (id, from, to) = (self.region(region).id, self.id(from), self.id(to));
+        self.begin(region, Operator::TransferLeader { region: id, from, to, reason });
+    }
+
+    pub fn begin_move(&mut self, region: u32, from: StoreIndex, to: StoreIndex, reason: Reason) {
+        let (id, from, to) = (self.region(region).id, self.id(from), self.id(to));
+        self.begin(region, Operator::MovePeer { region: id, from, to, reason });
     }
 
     fn count(&mut self, operator: &Operator) {

@@ -19,7 +19,7 @@ struct Excess {
     region: u32,
 }
 
-pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
+pub(crate) fn plan(round: &mut Round<'_>) {
     let limits = round.limits;
     if limits.split_bytes == 0 && limits.split_ops == 0 {
         return;
@@ -42,8 +42,7 @@ pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
             Reason::TooBusy { ops_per_s: view.rate(), ops_per_s_max: limits.split_ops }
         };
         let operator = Operator::Split { region: view.id, reason };
-        round.begin(region, &operator);
-        operators.push(operator);
+        round.begin(region, operator);
     }
 }
 
@@ -56,14 +55,14 @@ fn excess(region: &RegionView, limits: &PlanLimits) -> u64 {
 }
 
 /// Plans merges of neighbours on the same stores, the pair with the fewest bytes first.
-pub(crate) fn plan_merges(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
+pub(crate) fn plan_merges(round: &mut Round<'_>) {
     let limits = round.limits;
     let bytes_max = match limits.split_bytes {
         0 => limits.merge_bytes,
         split => limits.merge_bytes.min(split / 2),
     };
     let up = round.stores().filter(|&at| round.is_up(at)).count();
-    let merging = operators_that_merge(round, operators);
+    let merging = operators_that_merge(round);
     let floor = limits.regions_per_store_min.saturating_mul(up).saturating_add(merging);
     let mut spare = round.totals.user_regions.saturating_sub(floor);
     if bytes_max == 0 || spare == 0 || round.room() == 0 {
@@ -103,15 +102,14 @@ pub(crate) fn plan_merges(round: &mut Round<'_>, operators: &mut Vec<Operator>) 
         let reason = Reason::Small { bytes, bytes_max };
         let operator =
             Operator::Merge { region: round.region(region).id, into: round.region(into).id, reason };
-        round.begin(region, &operator);
+        round.begin(region, operator);
         round.cells[into as usize].free = false;
         spare -= 1;
-        operators.push(operator);
     }
 }
 
-fn operators_that_merge(round: &Round<'_>, operators: &[Operator]) -> usize {
-    let all = round.view.in_flight.iter().chain(operators);
+fn operators_that_merge(round: &Round<'_>) -> usize {
+    let all = round.view.in_flight.iter().chain(&round.operators);
     all.filter(|operator| matches!(operator, Operator::Merge { .. })).count()
 }
 

@@ -1,6 +1,11 @@
-//! Formatting of numbers with units for sentences.
+//! Numbers with units, and how sentences show them.
 
 use std::fmt;
+
+/// Returns a number in thousandths.
+pub(crate) fn permille(value: f64) -> u64 {
+    (value * 1000.0).round() as u64
+}
 
 pub(crate) struct Bytes(pub u64);
 

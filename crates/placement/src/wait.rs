@@ -40,6 +40,7 @@ const SYNC_NS_MIN: f64 = 50_000.0;
 
 /// Seconds per byte of the slowest store in each store's class. Infinite for stores that are not
 /// up.
+#[derive(Default)]
 pub(crate) struct Waits {
     apply: Vec<f64>,
     log: Vec<f64>,
@@ -64,81 +65,80 @@ impl Waits {
         });
         Waits { log: log.collect(), apply }
     }
+}
 
+impl Round<'_> {
     /// Returns the store whose log completes the majority: the slowest of `leader` and the fastest
     /// others needed. `change` replaces the store of one peer by another.
     pub fn slowest_needed(
         &self,
-        round: &Round<'_>,
         region: u32,
         leader: StoreIndex,
         change: Option<(StoreIndex, StoreIndex)>,
     ) -> StoreIndex {
-        let moved = |at: StoreIndex| change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to);
-        let voters = || round.seats(region).iter().filter(|seat: &&Replica| seat.voter);
+        let voters = || self.seats(region).iter().filter(|seat: &&Replica| seat.voter);
         let needed = voters().count() / 2;
-        let leader = moved(leader);
+        let leader = moved(leader, change);
         // There are few peers. Each pass finds the next fastest of the followers needed.
         let mut last: Option<(Ordered, StoreIndex)> = None;
         for _ in 0..needed {
             let next = voters()
-                .map(|seat| moved(seat.store))
+                .map(|seat| moved(seat.store, change))
                 .filter(|&at| at != leader)
-                .map(|at| (Ordered::new(self.log(at)), at))
+                .map(|at| (Ordered::new(self.log_wait(at)), at))
                 .filter(|rank| last.is_none_or(|last| *rank > last))
                 .min();
             last = next.or(last);
         }
         match last {
-            Some((_, follower)) if self.log(follower) > OWN_LOG * self.log(leader) => follower,
+            Some((_, follower)) if self.log_wait(follower) > OWN_LOG * self.log_wait(leader) => follower,
             _ => leader,
         }
     }
 
     /// Returns the seconds per byte that the region's writes wait.
-    pub fn of(
-        &self,
-        round: &Round<'_>,
-        region: u32,
-        leader: StoreIndex,
-        change: Option<(StoreIndex, StoreIndex)>,
-    ) -> f64 {
-        let slowest = self.slowest_needed(round, region, leader, change);
-        let leader = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
+    pub fn wait(&self, region: u32, leader: StoreIndex, change: Option<(StoreIndex, StoreIndex)>) -> f64 {
+        let slowest = self.slowest_needed(region, leader, change);
+        let leader = moved(leader, change);
         let own = if slowest == leader { OWN_LOG } else { 1.0 };
-        own * self.log(slowest) + self.apply(leader)
+        own * self.log_wait(slowest) + self.apply_wait(leader)
     }
 
     /// Returns the same after a peer has moved, under the best leader. If `to` is `NOWHERE`, only
     /// the remaining peers count. If these are no majority, the result is infinite.
-    pub fn best(&self, round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) -> f64 {
-        let voters = round.seats(region).iter().filter(|seat| seat.voter);
-        let waits = voters.map(|seat| self.of(round, region, seat.store, Some((from, to))));
+    pub fn wait_after(&self, region: u32, from: StoreIndex, to: StoreIndex) -> f64 {
+        let voters = self.seats(region).iter().filter(|seat| seat.voter);
+        let waits = voters.map(|seat| self.wait(region, seat.store, Some((from, to))));
         waits.fold(f64::INFINITY, f64::min)
     }
 
     /// Returns a lower bound of the wait under any layout.
-    pub fn least(&self, round: &Round<'_>) -> f64 {
+    pub fn least_wait(&self) -> f64 {
         let least = |of: &dyn Fn(StoreIndex) -> f64| {
-            round.stores().filter(|&at| round.is_up(at)).map(of).fold(f64::INFINITY, f64::min)
+            self.stores().filter(|&at| self.is_up(at)).map(of).fold(f64::INFINITY, f64::min)
         };
-        OWN_LOG * least(&|at| self.log(at)) + least(&|at| self.apply(at))
+        OWN_LOG * least(&|at| self.log_wait(at)) + least(&|at| self.apply_wait(at))
     }
 
     /// Returns the seconds per byte until a store has a write in its log.
-    pub fn log(&self, at: StoreIndex) -> f64 {
-        self.log.get(at as usize).copied().unwrap_or(f64::INFINITY)
+    pub fn log_wait(&self, at: StoreIndex) -> f64 {
+        self.waits.log.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
 
     /// Returns the sum of log and apply. Ranks stores by speed: a store that is faster in one is
     /// usually faster in the other.
-    pub fn cost(&self, at: StoreIndex) -> f64 {
-        self.log(at) + self.apply(at)
+    pub fn store_wait(&self, at: StoreIndex) -> f64 {
+        self.log_wait(at) + self.apply_wait(at)
     }
 
-    fn apply(&self, at: StoreIndex) -> f64 {
-        self.apply.get(at as usize).copied().unwrap_or(f64::INFINITY)
+    fn apply_wait(&self, at: StoreIndex) -> f64 {
+        self.waits.apply.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
+}
+
+/// Returns the store of a peer after `change`, which moves one peer to another store.
+pub(crate) fn moved(at: StoreIndex, change: Option<(StoreIndex, StoreIndex)>) -> StoreIndex {
+    change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to)
 }
 
 /// Returns the duration of a sync. If the leader weight of a store is pinned, its syncs count as

@@ -1,11 +1,8 @@
-//! A device's time: the arithmetic of the emulated devices (`device::ControlBlock`), for one caller
-//! at a time.
-//!
-//! Bytes are reserved at the end of a queue, one for writes and one for reads. Read latencies
-//! overlap. One flush runs at a time, and syncs that arrive meanwhile share the next one. A test
-//! compares both models.
+//! A device's time, by the rules that the emulated devices (`device::ControlBlock`) also use
+//! ([`types::device_time`]), for one caller at a time. A test compares both.
 
 use serde::{Deserialize, Serialize};
+use types::device_time::{next_flush, reserved, transfer_ns, NOT_SLOWED, WRITE_BEHIND_NS};
 
 use crate::hybrid::{Hybrid, WriteBack};
 use crate::tree::Place;
@@ -20,10 +17,6 @@ pub struct Device {
     pub read_ns: u64,
     pub cache: Option<WriteBack>,
 }
-
-/// Maximum time that a device may lag behind buffered writes before they wait
-/// (`device::Control::create`).
-const WRITE_BEHIND_NS: u64 = 20_000_000;
 
 /// The queues of a device, given by the time at which each is empty. If there is a cache, these are
 /// the cache's queues, and reads that miss it have one of their own.
@@ -94,8 +87,7 @@ impl Queues {
             Some(hybrid) => (hybrid.write(start, bytes, is_table), hybrid.cache.write_bytes_per_s),
             None => (start, self.device.write_bytes_per_s),
         };
-        self.write_end = self.write_end.max(room_at) + transfer_ns(bytes, bytes_per_s);
-        self.write_end
+        reserve(&mut self.write_end, room_at, bytes, bytes_per_s)
     }
 
     /// Returns the time at which the caller of a buffered write that ends at `done` continues.
@@ -132,23 +124,23 @@ impl Queues {
     }
 
     fn read_parts(&mut self, start: u64, found: u64, missed: u64, prefetched: bool) -> u64 {
-        let device = &self.device;
-        let Some(cache) = device.cache else {
+        let Device { read_bytes_per_s, read_ns, cache, .. } = self.device;
+        let latency = |nanos: u64| if prefetched { 0 } else { nanos };
+        let Some(cache) = cache else {
             self.used.read += missed;
-            self.read_end = self.read_end.max(start) + transfer_ns(missed, device.read_bytes_per_s);
-            return self.read_end + if prefetched { 0 } else { device.read_ns };
+            return reserve(&mut self.read_end, start, missed, read_bytes_per_s) + latency(read_ns);
         };
         let mut done = start;
         if found > 0 {
             self.used.read += found;
-            self.read_end = self.read_end.max(start) + transfer_ns(found, cache.read_bytes_per_s);
-            done = self.read_end + if prefetched { 0 } else { cache.read_ns };
+            let end = reserve(&mut self.read_end, start, found, cache.read_bytes_per_s);
+            done = end + latency(cache.read_ns);
         }
         if missed > 0 {
             self.used.missed += missed;
-            self.write_end = self.write_end.max(start) + transfer_ns(missed, cache.write_bytes_per_s);
-            self.miss_end = self.miss_end.max(start) + transfer_ns(missed, device.read_bytes_per_s);
-            done = done.max(self.miss_end + if prefetched { 0 } else { device.read_ns });
+            reserve(&mut self.write_end, start, missed, cache.write_bytes_per_s);
+            let end = reserve(&mut self.miss_end, start, missed, read_bytes_per_s);
+            done = done.max(end + latency(read_ns));
         }
         done
     }
@@ -160,12 +152,11 @@ impl Queues {
         let latency = self.device.cache.map_or(self.device.sync_ns, |cache| cache.sync_ns);
         let latency = (latency as f64 * part) as u64;
         let written = self.write_end.max(start);
-        if self.flush_end > 0 && self.flush_end.saturating_sub(latency) >= written {
-            return self.flush_end;
+        if let Some(end) = next_flush(self.flush_end, latency, written, latency) {
+            self.flush_end = end;
+            self.used.flush_ns += latency;
+            self.used.flushes += 1;
         }
-        self.flush_end = self.flush_end.max(written) + latency;
-        self.used.flush_ns += latency;
-        self.used.flushes += 1;
         self.flush_end
     }
 
@@ -208,9 +199,10 @@ impl Queues {
     }
 }
 
-fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
-    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s.max(1));
-    u64::try_from(nanos).unwrap_or(u64::MAX / 4)
+/// Adds a transfer to the queue that ends at `end`, and returns its new end.
+fn reserve(end: &mut u64, start: u64, bytes: u64, bytes_per_s: u64) -> u64 {
+    *end = reserved(*end, start, transfer_ns(bytes, bytes_per_s, NOT_SLOWED));
+    *end
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@
 
 use std::collections::VecDeque;
 
+use types::device_time;
+
 use crate::blocks::blocks_of;
 use crate::draw::Draw;
 use crate::tree::{Place, LEVELS};
@@ -30,13 +32,12 @@ pub struct WriteBack {
     pub read_ns: u64,
 }
 
-/// The dirty parts of the cache at which destaging begins and at which writes wait for it
-/// (`device::cache`).
-const DESTAGE_FROM: f64 = 0.50;
-const DIRTY_MAX: f64 = 0.75;
-/// The size of a cached block (`device::cache`). A read is cached in whole blocks, and its ends
-/// fill one of them only in part.
-const BLOCK_BYTES: u64 = 4096;
+/// The dirty parts of the cache at which destaging begins and at which writes wait for it.
+const DESTAGE_FROM: f64 = device_time::DESTAGE_FROM as f64 / 100.0;
+const DIRTY_MAX: f64 = device_time::DIRTY_MAX as f64 / 100.0;
+/// The size of a cached block. A read is cached in whole blocks, and its ends fill one of them only
+/// in part.
+const BLOCK_BYTES: u64 = device_time::CACHE_BLOCK_BYTES;
 
 /// Owners of cached bytes. The levels come first. Then follow the log and other permanent data,
 /// tables being written, and tables that a job has read and that disappear when it ends.

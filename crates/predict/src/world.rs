@@ -26,6 +26,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use placement::{ClusterView, Policy};
+use storage::tier::CACHE_ENTRY_OVERHEAD_BYTES;
 use types::RegionId;
 
 use crate::answer::Prediction;
@@ -47,9 +48,6 @@ pub(crate) type ThreadAt = usize;
 /// of the value (docs/FORMAT.md). Counted in stores: 1084 bytes for a value of 1024 with a key of
 /// 16.
 const ROW_OVERHEAD_BYTES: u64 = 60;
-/// Bytes of a row cache entry besides its row, in the cache that [`crate::cache`] models. The
-/// entries of the store's own cache take more (`storage::tier::row_cache`).
-const CACHE_ENTRY_BYTES: u64 = 160;
 /// Bytes of a log entry besides its commands: its head, and its part of the batch's framing.
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
 /// Time without any activity after which the cluster counts as being at rest
@@ -204,6 +202,8 @@ struct Store {
     blocks: BlockCache,
     /// By record: the number of the memtable in which it was last written. 0: never.
     written_in: Vec<u32>,
+    /// The rows in memtables, with the number of the memtable, oldest first.
+    in_memtables: VecDeque<(u32, u32)>,
     maker: copying::Turns,
     lives: copying::Turns,
     /// Scripts that wait for a flush of a memtable, and scripts that wait for space to be
@@ -279,9 +279,14 @@ impl<'a> World<'a> {
             to_apply_bytes: 0,
             turn: None,
             tree: Tree::new(tuning),
-            cache: RowCache::new(load.records, tuning.row_cache_bytes, row_bytes + CACHE_ENTRY_BYTES),
+            cache: RowCache::new(
+                load.records,
+                tuning.row_cache_bytes,
+                row_bytes + CACHE_ENTRY_OVERHEAD_BYTES,
+            ),
             blocks: BlockCache::new(tuning.block_cache_bytes, row_bytes, block_bytes),
             written_in: vec![0; load.records as usize],
+            in_memtables: VecDeque::new(),
             maker: copying::Turns::default(),
             lives: copying::Turns::default(),
             flushes: Vec::new(),

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod clock;
 mod count;
 pub mod extent;
 mod memory;

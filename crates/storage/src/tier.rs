@@ -36,6 +36,7 @@ use crate::planted::{self, Bug};
 use crate::{Result, Visit, WriteSet};
 pub use memtable::Memtable;
 use row_cache::RowCache;
+pub use row_cache::CACHE_ENTRY_OVERHEAD_BYTES;
 
 /// Maximum number of row cache places that one settling step examines for a deleted range.
 const CACHE_PLACES_PER_STEP: usize = 4096;

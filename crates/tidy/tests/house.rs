@@ -16,7 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("command", &["types", "resp", "storage"]),
     ("placement", &["types"]),
     ("cluster", &["types", "storage", "placement"]),
-    ("predict", &["types", "placement", "cluster"]),
+    ("predict", &["types", "storage", "placement", "cluster"]),
     ("replica", &["types"]),
     ("wal", &["types", "replica"]),
     ("node", &["types", "resp", "storage", "command", "cluster", "replica", "wal"]),

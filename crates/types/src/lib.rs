@@ -1,10 +1,12 @@
-//! Types that every layer shares: ids, slots, region descriptors, epochs.
+//! Types and rules that several layers share: ids, slots, region descriptors, epochs, the time of
+//! devices.
 //!
 //! The crate contains data types and pure functions only. It has no I/O and no clock, and its
 //! random numbers follow from a seed.
 
 #![forbid(unsafe_code)]
 
+pub mod device_time;
 mod draw;
 mod output;
 mod region;

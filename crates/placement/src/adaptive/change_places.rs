@@ -21,10 +21,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{permille, Held, Planner, TARGETS_TRIED};
-use crate::fill::{Fill, Ordered};
+use super::{Held, Planner, TARGETS_TRIED};
+use crate::fill::Ordered;
 use crate::round::{Replica, Round, StoreIndex, NOWHERE};
-use crate::{Operator, Reason};
+use crate::units::permille;
+use crate::Reason;
 
 /// Maximum number of fast stores tried per region, fastest first.
 const FAST_TRIED: usize = 8;
@@ -83,86 +84,71 @@ struct Search {
     ceiling: f64,
 }
 
-impl Planner {
-    pub(super) fn change_places(
-        &mut self,
-        round: &mut Round<'_>,
-        fill: &mut Fill,
-        wanting: &[u32],
-        operators: &mut Vec<Operator>,
-    ) {
-        if !has_room(round) || wanting.is_empty() {
+impl Planner<'_, '_> {
+    pub(super) fn change_places(&mut self, wanting: &[u32]) {
+        if !has_room(self.round) || wanting.is_empty() {
             return;
         }
-        let mut search = Search::new(round, self);
-        self.begin_pairs(round, fill, wanting, Aim::Gain, &mut search, operators);
+        let mut search = Search::new(self);
+        self.begin_pairs(wanting, Aim::Gain, &mut search);
         search.weighed = 0;
-        let in_need = wanting.iter().filter(|region| self.has_no_fast_peer(round, **region, &search));
+        let in_need = wanting.iter().filter(|region| self.has_no_fast_peer(**region, &search));
         let in_need: Vec<u32> = in_need.copied().take(RESCUED_TRIED).collect();
-        self.begin_pairs(round, fill, &in_need, Aim::Rescue, &mut search, operators);
+        self.begin_pairs(&in_need, Aim::Rescue, &mut search);
     }
 
-    fn begin_pairs(
-        &mut self,
-        round: &mut Round<'_>,
-        fill: &mut Fill,
-        regions: &[u32],
-        aim: Aim,
-        search: &mut Search,
-        operators: &mut Vec<Operator>,
-    ) {
+    fn begin_pairs(&mut self, regions: &[u32], aim: Aim, search: &mut Search) {
         for &region in regions {
-            if !has_room(round) || search.weighed >= WEIGHED_MAX {
+            if !has_room(self.round) || search.weighed >= WEIGHED_MAX {
                 break;
             }
             // A peer of the region may be on its way already.
-            if !round.cells[region as usize].free {
+            if !self.round.cells[region as usize].free {
                 continue;
             }
-            if let Some(pair) = self.best_pair(round, fill, region, aim, search) {
-                self.begin_pair(round, fill, region, pair, operators);
+            if let Some(pair) = self.best_pair(region, aim, search) {
+                self.begin_pair(region, pair);
             }
         }
     }
 
     /// Returns the cost of the region's fastest peer.
-    fn best_cost(&self, round: &Round<'_>, region: u32) -> f64 {
-        let cost = |seat: &Replica| self.loads.waits.cost(seat.store);
+    fn best_cost(&self, region: u32) -> f64 {
+        let round = &*self.round;
+        let cost = |seat: &Replica| round.store_wait(seat.store);
         round.seats(region).iter().map(cost).fold(f64::INFINITY, f64::min)
     }
 
-    fn has_no_fast_peer(&self, round: &Round<'_>, region: u32, search: &Search) -> bool {
-        let own = self.best_cost(round, region);
-        search.fastest.first().is_some_and(|&at| FAST * self.loads.waits.cost(at) <= own)
+    fn has_no_fast_peer(&self, region: u32, search: &Search) -> bool {
+        let own = self.best_cost(region);
+        search.fastest.first().is_some_and(|&at| FAST * self.round.store_wait(at) <= own)
     }
 
-    fn best_pair(
-        &self,
-        round: &Round<'_>,
-        fill: &Fill,
-        region: u32,
-        aim: Aim,
-        search: &mut Search,
-    ) -> Option<Pair> {
-        let (waits, leader) = (&self.loads.waits, round.cells[region as usize].leader);
+    fn best_pair(&self, region: u32, aim: Aim, search: &mut Search) -> Option<Pair> {
+        let round = &*self.round;
+        let leader = round.cells[region as usize].leader;
         let followers = || {
             let seats = round.seats(region).iter().map(|seat| seat.store);
             seats.filter(|&at| at != leader && has_no_copies(round, at))
         };
-        let slowest = followers().map(|at| waits.log(at)).fold(0.0, f64::max);
+        let slowest = followers().map(|at| round.log_wait(at)).fold(0.0, f64::max);
         let written = self.loads.demand(region).write_bytes;
-        let now = self.best_wait(round, region, None, |_| 0.0, search.ceiling).0 * written;
+        let now = self.best_wait(region, None, |_| 0.0, search.ceiling).0 * written;
         let mut best: Option<Pair> = None;
-        for slow in followers().filter(|&at| waits.log(at) >= slowest) {
+        for slow in followers().filter(|&at| round.log_wait(at) >= slowest) {
             let companions = round.companions(region, slow, slow);
             let takes = |at: &StoreIndex| {
                 has_no_copies(round, *at)
                     && !round.holds(region, *at)
                     && round.companions(region, slow, *at) <= companions
                     // If the store has room, no other peer has to go.
-                    && !self.has_place(round, fill, region, *at, search.ceiling)
+                    && !self.has_place(region, *at, search.ceiling)
             };
-            let faster = search.fastest.iter().copied().take_while(|&at| waits.cost(at) < waits.cost(slow));
+            let faster = search
+                .fastest
+                .iter()
+                .copied()
+                .take_while(|&at| round.store_wait(at) < round.store_wait(slow));
             let faster: Vec<StoreIndex> = faster.take(TARGETS_TRIED).filter(takes).take(FAST_TRIED).collect();
             for fast in faster {
                 // `tried` excludes a common gain, but not the rescue of one region.
@@ -176,26 +162,25 @@ impl Planner {
                 search.weighed += 1;
                 // An upper bound of the gain, as if `fast` could bear any load.
                 let change = Some((slow, fast));
-                let after = self.best_wait(round, region, change, |_| f64::NEG_INFINITY, search.ceiling).0;
+                let after = self.best_wait(region, change, |_| f64::NEG_INFINITY, search.ceiling).0;
                 let most = now - after * written;
-                if most <= tried || !self.is_worth_a_copy(round, region, fast, most) {
+                if most <= tried || !self.is_worth_a_copy(region, fast, most) {
                     continue;
                 }
-                search.look_at(self, round, fast);
+                search.look_at(self, fast);
                 let mut least_loss = f64::INFINITY;
                 for &other in &search.spares[&fast] {
-                    if aim == Aim::Rescue && !self.could_rescue(round, region, other, fast) {
+                    if aim == Aim::Rescue && !self.could_rescue(region, other, fast) {
                         continue;
                     }
                     search.weighed += 1;
-                    let Some(pair) = self.weigh(round, (region, now), other, (slow, fast), search.ceiling)
-                    else {
+                    let Some(pair) = self.weigh((region, now), other, (slow, fast), search.ceiling) else {
                         continue;
                     };
                     least_loss = least_loss.min(pair.loss);
                     if best.is_none_or(|best| pair.gain > best.gain)
-                        && self.is_worth(round, region, aim, &pair)
-                        && self.fits(round, fill, region, &pair, search.ceiling)
+                        && self.is_worth(region, aim, &pair)
+                        && self.fits(region, &pair, search.ceiling)
                     {
                         best = Some(pair);
                     }
@@ -209,8 +194,9 @@ impl Planner {
     }
 
     /// Returns true if a follower could move to the store without displacing another one.
-    fn has_place(&self, round: &Round<'_>, fill: &Fill, region: u32, at: StoreIndex, ceiling: f64) -> bool {
-        fill.admits(round, at, round.region(region).bytes)
+    fn has_place(&self, region: u32, at: StoreIndex, ceiling: f64) -> bool {
+        let round = &*self.round;
+        round.admits(at, round.region(region).bytes)
             && self.loads.busy(at) + self.loads.peer_cost(region, at) <= ceiling
     }
 
@@ -218,12 +204,12 @@ impl Planner {
     /// its peer on `fast`.
     fn weigh(
         &self,
-        round: &Round<'_>,
         (region, now): (u32, f64),
         other: u32,
         (slow, fast): (StoreIndex, StoreIndex),
         ceiling: f64,
     ) -> Option<Pair> {
+        let Planner { round, loads, .. } = self;
         let cell = &round.cells[other as usize];
         let can = other != region
             && cell.free
@@ -234,17 +220,16 @@ impl Planner {
         if !can {
             return None;
         }
-        let loads = &self.loads;
         let more = |at: StoreIndex| match at {
             _ if at == fast => loads.peer_cost(region, at) - loads.peer_cost(other, at),
             _ if at == slow => loads.peer_cost(other, at) - loads.peer_cost(region, at),
             _ => 0.0,
         };
         let (own, its) = (loads.demand(region).write_bytes, loads.demand(other).write_bytes);
-        let counts = self.counts(round, region, other);
-        let after = self.best_wait(round, region, Some((slow, fast)), more, ceiling).0 * own;
-        let other_now = self.best_wait(round, other, None, |_| 0.0, ceiling).0;
-        let other_after = self.best_wait(round, other, Some((fast, slow)), more, ceiling).0;
+        let counts = self.counts(region, other);
+        let after = self.best_wait(region, Some((slow, fast)), more, ceiling).0 * own;
+        let other_now = self.best_wait(other, None, |_| 0.0, ceiling).0;
+        let other_after = self.best_wait(other, Some((fast, slow)), more, ceiling).0;
         let loss = other_after - other_now;
         Some(Pair {
             slow,
@@ -267,7 +252,8 @@ impl Planner {
     /// run, whichever is smaller. If `times` is at most 2, the weight is the larger of the two
     /// rates. If it is more than 2, the weight is `2 · own / times`, where `own` is the rate of
     /// `region`, or the rate of `other` if that is larger.
-    fn counts(&self, round: &Round<'_>, region: u32, other: u32) -> f64 {
+    fn counts(&self, region: u32, other: u32) -> f64 {
+        let round = &*self.round;
         let times = |own: f64, its: f64| match its.max(0.0) {
             // Nothing is known of either region.
             its if its == 0.0 && own <= 0.0 => f64::INFINITY,
@@ -281,9 +267,10 @@ impl Planner {
 
     /// Returns true if `other` may give up its peer on `fast` for a region that has slow peers
     /// only: `other` keeps another fast peer, and its rates are at most twice those of `region`.
-    fn could_rescue(&self, round: &Round<'_>, region: u32, other: u32, fast: StoreIndex) -> bool {
-        let own = self.best_cost(round, region);
-        let is_fast = |at: StoreIndex| FAST * self.loads.waits.cost(at) <= own;
+    fn could_rescue(&self, region: u32, other: u32, fast: StoreIndex) -> bool {
+        let round = &*self.round;
+        let own = self.best_cost(region);
+        let is_fast = |at: StoreIndex| FAST * round.store_wait(at) <= own;
         let (this, giver) = (round.region(region), round.region(other));
         is_fast(fast)
             && round.seats(other).iter().any(|seat| seat.store != fast && is_fast(seat.store))
@@ -291,7 +278,8 @@ impl Planner {
             && giver.heat <= 2.0 * this.heat
     }
 
-    fn is_worth(&self, round: &Round<'_>, region: u32, aim: Aim, pair: &Pair) -> bool {
+    fn is_worth(&self, region: u32, aim: Aim, pair: &Pair) -> bool {
+        let round = &*self.round;
         let leads = |region: u32| round.cells[region as usize].leader;
         let copy =
             |region: u32, to: StoreIndex| self.loads.copy_cost(round.region(region).bytes, leads(region), to);
@@ -308,39 +296,27 @@ impl Planner {
 
     /// Returns true if no store gets too busy, or so full that it sheds, not even while it holds
     /// both peers.
-    fn fits(&self, round: &Round<'_>, fill: &Fill, region: u32, pair: &Pair, ceiling: f64) -> bool {
-        let loads = &self.loads;
+    fn fits(&self, region: u32, pair: &Pair, ceiling: f64) -> bool {
+        let Planner { round, loads, .. } = self;
         let bearable = |at: StoreIndex, comes: u32, goes: u32| {
             let more = loads.peer_cost(comes, at) - loads.peer_cost(goes, at);
             more <= 0.0 || loads.busy(at) + more <= ceiling
         };
         let bytes = |region: u32| round.region(region).bytes;
-        let has_room = |at: StoreIndex, comes: u32, goes: u32| {
-            fill.admits_for_another(round, at, bytes(comes), bytes(goes))
-        };
+        let has_room =
+            |at: StoreIndex, comes: u32, goes: u32| round.admits_for_another(at, bytes(comes), bytes(goes));
         let takers = [(pair.fast, region, pair.spares), (pair.slow, pair.spares, region)];
         takers.into_iter().all(|(at, comes, goes)| bearable(at, comes, goes) && has_room(at, comes, goes))
     }
 
-    fn begin_pair(
-        &mut self,
-        round: &mut Round<'_>,
-        fill: &mut Fill,
-        region: u32,
-        pair: Pair,
-        operators: &mut Vec<Operator>,
-    ) {
+    fn begin_pair(&mut self, region: u32, pair: Pair) {
         let Pair { slow, fast, spares, .. } = pair;
         let waits_permille = permille(pair.after / pair.before);
         for (region, with, from, to) in [(region, spares, slow, fast), (spares, region, fast, slow)] {
-            self.loads.move_peer(round, region, from, to);
-            let (id, with) = (round.region(region).id, round.region(with).id);
-            let reason = Reason::ChangePlaces { with, waits_permille };
-            let operator = Operator::MovePeer { region: id, from: round.id(from), to: round.id(to), reason };
-            round.begin(region, &operator);
-            operators.push(operator);
+            self.loads.move_peer(self.round, region, from, to);
+            let reason = Reason::ChangePlaces { with: self.round.region(with).id, waits_permille };
+            self.round.begin_move(region, from, to, reason);
         }
-        fill.refresh(round);
     }
 }
 
@@ -355,11 +331,11 @@ fn has_no_copies(round: &Round<'_>, at: StoreIndex) -> bool {
 }
 
 impl Search {
-    fn new(round: &Round<'_>, planner: &Planner) -> Search {
-        let loads = &planner.loads;
+    fn new(planner: &Planner) -> Search {
+        let Planner { round, loads, .. } = planner;
         let mut fastest: Vec<StoreIndex> = round.stores().filter(|&at| round.is_up(at)).collect();
         fastest.sort_unstable_by_key(|&at| {
-            (Ordered::new(loads.waits.cost(at)), Ordered::new(loads.busy(at)), at)
+            (Ordered::new(round.store_wait(at)), Ordered::new(loads.busy(at)), at)
         });
         Search {
             held: Held::new(round),
@@ -367,20 +343,20 @@ impl Search {
             spares: BTreeMap::new(),
             tried: BTreeMap::new(),
             weighed: 0,
-            ceiling: planner.ceiling(round),
+            ceiling: planner.ceiling(),
         }
     }
 
     /// Finds the regions with a follower on the store, sorted by what they would lose without it.
     /// Regions below the minimum size are skipped: moving them makes no room.
-    fn look_at(&mut self, planner: &Planner, round: &Round<'_>, fast: StoreIndex) {
+    fn look_at(&mut self, planner: &Planner, fast: StoreIndex) {
         let held = &self.held;
+        let Planner { round, loads, .. } = planner;
         self.spares.entry(fast).or_insert_with(|| {
             let loss = |region: u32| {
-                let (waits, leader) = (&planner.loads.waits, round.cells[region as usize].leader);
-                let now = waits.of(round, region, leader, None);
-                (waits.of(round, region, leader, Some((fast, NOWHERE))) - now)
-                    * planner.loads.demand(region).write_bytes
+                let leader = round.cells[region as usize].leader;
+                let now = round.wait(region, leader, None);
+                (round.wait(region, leader, Some((fast, NOWHERE))) - now) * loads.demand(region).write_bytes
             };
             let followed = held.by(fast).iter().copied().filter(|&region| {
                 round.cells[region as usize].leader != fast

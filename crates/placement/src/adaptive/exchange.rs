@@ -12,10 +12,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{permille, Held, Planner, Relief, TARGETS_WEIGHED};
-use crate::fill::{Fill, Ordered};
-use crate::round::{Round, StoreIndex};
-use crate::{Operator, Reason};
+use super::{Held, Planner, Relief, TARGETS_WEIGHED};
+use crate::fill::Ordered;
+use crate::round::StoreIndex;
+use crate::units::permille;
+use crate::Reason;
 
 /// Maximum number of source stores per round for which pairs are tried.
 pub(super) const SOURCES_TRIED: usize = 4;
@@ -46,58 +47,44 @@ struct Rank {
     to: (StoreIndex, StoreIndex),
 }
 
-impl Planner {
+impl Planner<'_, '_> {
     /// Begins the best pair for this store. Returns false if there is none.
-    pub(super) fn exchange(
-        &mut self,
-        round: &mut Round<'_>,
-        fill: &mut Fill,
-        held: &Held,
-        source: StoreIndex,
-        operators: &mut Vec<Operator>,
-    ) -> bool {
-        if round.room() < 2 {
+    pub(super) fn exchange(&mut self, held: &Held, source: StoreIndex) -> bool {
+        if self.round.room() < 2 {
             return false;
         }
-        let Some((rank, first, second)) = self.best_exchange(round, fill, held, source) else { return false };
+        let Some((rank, first, second)) = self.best_exchange(held, source) else { return false };
         let before = permille(self.loads.busy(source));
         let after = permille(rank.busiest.value());
         for (from, shift, with) in [(first.to, second, first.region), (source, first, second.region)] {
             let Shift { region, to, copies, slows, .. } = shift;
             let busy = (Ordered::LEAST, Ordered::LEAST);
             let relief = Relief { slows, copies, busy, region, to };
-            let with = round.region(with).id;
+            let with = self.round.region(with).id;
             let reason = move |_: &Planner, _| Reason::Together {
                 with,
                 busiest_permille: before,
                 busiest_after_permille: after,
             };
-            self.carry_out(round, fill, from, relief, reason, operators);
+            self.carry_out(from, relief, reason);
         }
         true
     }
 
-    fn best_exchange(
-        &self,
-        round: &Round<'_>,
-        fill: &Fill,
-        held: &Held,
-        source: StoreIndex,
-    ) -> Option<(Rank, Shift, Shift)> {
+    fn best_exchange(&self, held: &Held, source: StoreIndex) -> Option<(Rank, Shift, Shift)> {
         let loads = &self.loads;
         let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - 2.0 * self.gap));
-        let calmest = self.calmest(round, fill);
+        let calmest = self.calmest();
         let mut by_taker: BTreeMap<StoreIndex, Vec<Shift>> = BTreeMap::new();
         let mut best: Option<(Rank, Shift, Shift)> = None;
-        for first in self.shifts(round, fill, held.by(source), source, &calmest) {
+        for first in self.shifts(held.by(source), source, &calmest) {
             let taker = first.to;
             let excess = loads.busy(taker) + first.costs - low;
             if excess <= 0.0 || high - first.saves > low {
                 continue;
             }
-            let seconds = by_taker
-                .entry(taker)
-                .or_insert_with(|| self.shifts(round, fill, held.by(taker), taker, &calmest));
+            let seconds =
+                by_taker.entry(taker).or_insert_with(|| self.shifts(held.by(taker), taker, &calmest));
             // Sorted by `saves`, largest first.
             for &second in seconds.iter().take_while(|second| second.saves >= excess) {
                 let returned = if second.to == source { second.costs } else { 0.0 };
@@ -107,7 +94,7 @@ impl Planner {
                 let busiest = after.into_iter().fold(0.0, f64::max);
                 if second.region == first.region
                     || busiest > low
-                    || !self.repays(round, high - busiest, source, (first, second))
+                    || !self.repays(high - busiest, source, (first, second))
                 {
                     continue;
                 }
@@ -127,13 +114,8 @@ impl Planner {
     }
 
     /// Returns true if the limits permit the pair's copies, and the gain exceeds their cost.
-    fn repays(
-        &self,
-        round: &Round<'_>,
-        gained: f64,
-        source: StoreIndex,
-        (first, second): (Shift, Shift),
-    ) -> bool {
+    fn repays(&self, gained: f64, source: StoreIndex, (first, second): (Shift, Shift)) -> bool {
+        let round = &*self.round;
         let copies = || [(source, first), (first.to, second)].into_iter().filter(|(_, shift)| shift.copies);
         let at_end =
             |end: StoreIndex| copies().filter(|(from, shift)| *from == end || shift.to == end).count();
@@ -148,35 +130,28 @@ impl Planner {
     }
 
     /// Returns the stores that may take a copy, least busy first.
-    fn calmest(&self, round: &Round<'_>, fill: &Fill) -> Vec<StoreIndex> {
-        let takes =
-            |at: &StoreIndex| round.is_up(*at) && round.data_room_at(*at) > 0 && fill.admits(round, *at, 0);
+    fn calmest(&self) -> Vec<StoreIndex> {
+        let round = &*self.round;
+        let takes = |at: &StoreIndex| round.is_up(*at) && round.data_room_at(*at) > 0 && round.admits(*at, 0);
         let mut calmest: Vec<StoreIndex> = round.stores().filter(takes).collect();
         calmest.sort_unstable_by_key(|&at| (Ordered::new(self.loads.busy(at)), at));
         calmest.truncate(TARGETS_WEIGHED);
         calmest
     }
 
-    fn shifts(
-        &self,
-        round: &Round<'_>,
-        fill: &Fill,
-        regions: &[u32],
-        from: StoreIndex,
-        calmest: &[StoreIndex],
-    ) -> Vec<Shift> {
-        let loads = &self.loads;
+    fn shifts(&self, regions: &[u32], from: StoreIndex, calmest: &[StoreIndex]) -> Vec<Shift> {
+        let Planner { round, loads, .. } = self;
         let mut shifts = Vec::new();
         for &region in regions {
             let cell = &round.cells[region as usize];
             if !cell.free || !cell.healthy {
                 continue;
             }
-            let now = loads.waits.of(round, region, cell.leader, None);
+            let now = round.wait(region, cell.leader, None);
             let read = loads.lead_cost(region, from);
             if cell.leader == from {
                 for to in round.candidates(region).filter(|&to| read > 0.0 && round.has_room_towards(to)) {
-                    let slows = loads.waits.of(round, region, to, None) > now;
+                    let slows = round.wait(region, to, None) > now;
                     let costs = loads.lead_cost(region, to);
                     shifts.push(Shift { region, to, copies: false, slows, saves: read, costs });
                 }
@@ -191,10 +166,10 @@ impl Planner {
                 *to != from
                     && !round.holds(region, *to)
                     && round.companions(region, from, *to) <= companions
-                    && fill.admits(round, *to, bytes)
+                    && round.admits(*to, bytes)
             };
             for to in calmest.iter().copied().filter(fits) {
-                let slows = loads.waits.of(round, region, cell.leader, Some((from, to))) > now;
+                let slows = round.wait(region, cell.leader, Some((from, to))) > now;
                 let costs = loads.peer_cost(region, to);
                 shifts.push(Shift { region, to, copies: true, slows, saves, costs });
             }

@@ -8,9 +8,10 @@ use std::cmp::Reverse;
 use types::META_REGION;
 
 use super::{Planner, TARGETS_TRIED};
-use crate::fill::{Fill, Ordered};
-use crate::round::{Round, StoreIndex};
-use crate::{Operator, Reason, Waited};
+use crate::fill::Ordered;
+use crate::round::StoreIndex;
+use crate::wait::moved;
+use crate::{Reason, Waited};
 
 /// The move of a follower, and the peer that leads best afterwards.
 struct Better {
@@ -19,108 +20,87 @@ struct Better {
     leader: StoreIndex,
 }
 
-impl Planner {
+impl Planner<'_, '_> {
     /// Objective 2 for leaders: the moves that save most for all writes together come first.
-    pub(super) fn lead_from_faster(&mut self, round: &mut Round<'_>, operators: &mut Vec<Operator>) {
-        if round.room() == 0 {
+    pub(super) fn lead_from_faster(&mut self) {
+        if self.round.room() == 0 {
             return;
         }
-        let (least, ceiling) = (self.loads.waits.least(round), self.ceiling(round));
+        let (least, ceiling) = (self.round.least_wait(), self.ceiling());
         let mut moves: Vec<(Reverse<Ordered>, u32)> = Vec::new();
-        for (region, cell) in (0..).zip(&round.cells) {
-            if !cell.free || !round.is_up(cell.leader) {
+        for (region, cell) in (0..).zip(&self.round.cells) {
+            if !cell.free || !self.round.is_up(cell.leader) {
                 continue;
             }
-            let (now, demand) =
-                (self.loads.waits.of(round, region, cell.leader, None), self.loads.demand(region));
+            let (now, demand) = (self.round.wait(region, cell.leader, None), self.loads.demand(region));
             // The leader makes no difference to a region that is only read.
             let only_read = demand.writes <= 0.0 && demand.write_bytes <= 0.0;
-            let is_read = only_read && round.region(region).read_rate > 0.0;
-            if now <= least || is_read || self.loads.rests(round, region) {
+            let is_read = only_read && self.round.region(region).read_rate > 0.0;
+            if now <= least || is_read || self.loads.rests(self.round, region) {
                 continue;
             }
-            if let Some((_, wait)) = self.faster_leader(round, region, ceiling) {
+            if let Some((_, wait)) = self.faster_leader(region, ceiling) {
                 // Regions without load come last, and among them those that gain most first.
                 moves.push((Reverse(Ordered::new((now - wait) * (1.0 + demand.write_bytes))), region));
             }
         }
         moves.sort_unstable();
         for (_, region) in moves {
-            if round.room() == 0 {
+            if self.round.room() == 0 {
                 break;
             }
             // The target may be busier by then, or have as many leaders in flight as it may. The
             // region then waits for a later round.
-            let Some((to, _)) = self.faster_leader(round, region, ceiling) else { continue };
-            let from = round.cells[region as usize].leader;
-            let reason = self.wait_reason(round, region, (from, to), None);
+            let Some((to, _)) = self.faster_leader(region, ceiling) else { continue };
+            let from = self.round.cells[region as usize].leader;
+            let reason = self.wait_reason(region, (from, to), None);
             self.loads.move_leader(region, from, to);
-            let operator = Operator::TransferLeader {
-                region: round.region(region).id,
-                from: round.id(from),
-                to: round.id(to),
-                reason,
-            };
-            round.begin(region, &operator);
-            operators.push(operator);
+            self.round.begin_transfer(region, from, to, reason);
         }
     }
 
     /// Returns the peer under which the region's writes wait least, if that is less than at
     /// present. Among equals, returns the one that leads the fewest regions.
-    fn faster_leader(&self, round: &Round<'_>, region: u32, ceiling: f64) -> Option<(StoreIndex, f64)> {
-        let loads = &self.loads;
+    fn faster_leader(&self, region: u32, ceiling: f64) -> Option<(StoreIndex, f64)> {
+        let round = &*self.round;
         let leader = round.cells[region as usize].leader;
-        let now = loads.waits.of(round, region, leader, None);
+        let now = round.wait(region, leader, None);
         round
             .candidates(region)
             .filter(|&at| round.has_room_towards(at))
             .filter(|&at| self.bears(region, at, 0.0, ceiling))
-            .map(|at| (at, loads.waits.of(round, region, at, None)))
+            .map(|at| (at, round.wait(region, at, None)))
             .filter(|(_, wait)| *wait < now)
             .min_by_key(|&(at, wait)| (Ordered::new(wait), round.totals.leaders[at as usize], at))
     }
 
     /// Objective 2 for followers: a majority of fast stores, first for the regions where that saves
     /// most.
-    pub(super) fn follow_on_faster(
-        &mut self,
-        round: &mut Round<'_>,
-        fill: &mut Fill,
-        wanting: &[u32],
-        operators: &mut Vec<Operator>,
-    ) {
-        let ceiling = self.ceiling(round);
+    pub(super) fn follow_on_faster(&mut self, wanting: &[u32]) {
+        let ceiling = self.ceiling();
         let mut fastest: Option<Vec<StoreIndex>> = None;
         for &region in wanting {
-            let fastest_now = fastest.get_or_insert_with(|| self.fastest(round, fill, ceiling));
-            if !round.has_data_room() || fastest_now.is_empty() {
+            let fastest_now = fastest.get_or_insert_with(|| self.fastest(ceiling));
+            if !self.round.has_data_room() || fastest_now.is_empty() {
                 break;
             }
-            let Some(better) = self.faster_follower(round, fill, region, fastest_now, ceiling) else {
+            let Some(better) = self.faster_follower(region, fastest_now, ceiling) else {
                 continue;
             };
             let Better { from, to, leader } = better;
-            let present = round.cells[region as usize].leader;
-            let reason = self.wait_reason(round, region, (present, leader), Some((from, to)));
-            self.loads.move_peer(round, region, from, to);
-            let operator = Operator::MovePeer {
-                region: round.region(region).id,
-                from: round.id(from),
-                to: round.id(to),
-                reason,
-            };
-            round.begin(region, &operator);
-            fill.refresh(round);
-            operators.push(operator);
+            let present = self.round.cells[region as usize].leader;
+            let reason = self.wait_reason(region, (present, leader), Some((from, to)));
+            self.loads.move_peer(self.round, region, from, to);
+            self.round.begin_move(region, from, to, reason);
             fastest = None;
         }
     }
 
     /// Returns the regions whose writes could wait less if a peer were elsewhere, largest possible
     /// gain first.
-    pub(super) fn wanting(&self, round: &Round<'_>) -> Vec<u32> {
-        let least = self.loads.waits.least(round);
+    pub(super) fn wanting(&self) -> Vec<u32> {
+        let round = &*self.round;
+        let least = round.least_wait();
         let mut wanting: Vec<(Reverse<Ordered>, u32)> = Vec::new();
         for (region, cell) in (0..).zip(&round.cells) {
             let written = self.loads.demand(region).write_bytes;
@@ -128,7 +108,7 @@ impl Planner {
                 continue;
             }
             // An upper bound of the gain. It may be too little for half of a copy's cost.
-            let most = (self.loads.waits.of(round, region, cell.leader, None) - least) * written;
+            let most = (round.wait(region, cell.leader, None) - least) * written;
             let read = self.loads.copy_cost(round.region(region).bytes, cell.leader, cell.leader) / 2.0;
             if most > 0.0 && most * f64::from(round.limits.repay_seconds) > read {
                 wanting.push((Reverse(Ordered::new(most)), region));
@@ -147,19 +127,18 @@ impl Planner {
     /// copies would otherwise follow leaders back and forth.
     pub(super) fn best_wait(
         &self,
-        round: &Round<'_>,
         region: u32,
         change: Option<(StoreIndex, StoreIndex)>,
         busier: impl Fn(StoreIndex) -> f64,
         ceiling: f64,
     ) -> (f64, StoreIndex) {
-        let loads = &self.loads;
+        let round = &*self.round;
         let bears = |at: StoreIndex| self.bears(region, at, busier(at), ceiling);
         let stays = |at: &StoreIndex| change.is_none_or(|(from, _)| from != *at);
         let others = round.able(region).filter(stays).filter(|&at| bears(at));
         let newcomer = change.filter(|&(_, to)| round.could_lead(to) && bears(to)).map(|(from, _)| from);
         let present = round.cells[region as usize].leader;
-        let wait = |at: StoreIndex| (loads.waits.of(round, region, at, change), at);
+        let wait = |at: StoreIndex| (round.wait(region, at, change), at);
         others
             .chain(newcomer)
             .map(wait)
@@ -173,56 +152,50 @@ impl Planner {
     }
 
     /// Returns true if the gain per second repays a copy.
-    pub(super) fn is_worth_a_copy(&self, round: &Round<'_>, region: u32, to: StoreIndex, gain: f64) -> bool {
+    pub(super) fn is_worth_a_copy(&self, region: u32, to: StoreIndex, gain: f64) -> bool {
+        let round = &*self.round;
         let cost = self.loads.copy_cost(round.region(region).bytes, round.cells[region as usize].leader, to);
         gain > 0.0 && gain * f64::from(round.limits.repay_seconds) > cost
     }
 
     /// Returns the stores that could take more load, fastest first, and among equals the least
     /// busy.
-    fn fastest(&self, round: &Round<'_>, fill: &Fill, ceiling: f64) -> Vec<StoreIndex> {
-        let loads = &self.loads;
+    fn fastest(&self, ceiling: f64) -> Vec<StoreIndex> {
+        let Planner { round, loads, .. } = self;
         let takes = |at: &StoreIndex| {
             round.is_up(*at)
                 && round.has_data_room_at(*at)
-                && fill.admits(round, *at, 0)
+                && round.admits(*at, 0)
                 && loads.busy(*at) <= ceiling
         };
         let mut fastest: Vec<StoreIndex> = round.stores().filter(takes).collect();
         fastest.sort_unstable_by_key(|&at| {
-            (Ordered::new(loads.waits.cost(at)), Ordered::new(loads.busy(at)), at)
+            (Ordered::new(round.store_wait(at)), Ordered::new(loads.busy(at)), at)
         });
         fastest
     }
 
     /// Finds the move of the slowest follower to the first of the fastest stores for which the
     /// shorter wait repays a copy.
-    fn faster_follower(
-        &self,
-        round: &Round<'_>,
-        fill: &Fill,
-        region: u32,
-        fastest: &[StoreIndex],
-        ceiling: f64,
-    ) -> Option<Better> {
-        let loads = &self.loads;
+    fn faster_follower(&self, region: u32, fastest: &[StoreIndex], ceiling: f64) -> Option<Better> {
+        let Planner { round, loads, .. } = self;
         let (view, leader) = (round.region(region), round.cells[region as usize].leader);
-        let now = self.best_wait(round, region, None, |_| 0.0, ceiling).0;
+        let now = self.best_wait(region, None, |_| 0.0, ceiling).0;
         let followers = round.seats(region).iter().map(|seat| seat.store).filter(|&at| at != leader);
         let from = followers.filter(|&at| round.has_data_room_at(at)).max_by_key(|&at| {
-            (Ordered::new(loads.waits.log(at)), Ordered::new(loads.busy(at)), Reverse(at))
+            (Ordered::new(round.log_wait(at)), Ordered::new(loads.busy(at)), Reverse(at))
         })?;
         let companions = round.companions(region, from, from);
         let written = loads.demand(region).write_bytes;
         let saves = |to: StoreIndex, busier: f64| {
             let more = |at: StoreIndex| if at == to { busier } else { 0.0 };
-            let (wait, leader) = self.best_wait(round, region, Some((from, to)), more, ceiling);
-            self.is_worth_a_copy(round, region, to, (now - wait) * written).then_some(leader)
+            let (wait, leader) = self.best_wait(region, Some((from, to)), more, ceiling);
+            self.is_worth_a_copy(region, to, (now - wait) * written).then_some(leader)
         };
         let fits = |to: StoreIndex| {
             loads.busy(to) + loads.peer_cost(region, to) <= ceiling
                 && round.companions(region, from, to) <= companions
-                && fill.admits(round, to, view.bytes)
+                && round.admits(to, view.bytes)
         };
         // The first store is the fastest. If even the fastest saves nothing when it can bear any
         // load, slower ones hardly do. The region's own stores, often the fastest of all, are
@@ -237,16 +210,16 @@ impl Planner {
 
     fn wait_reason(
         &self,
-        round: &Round<'_>,
         region: u32,
         (before, after): (StoreIndex, StoreIndex),
         change: Option<(StoreIndex, StoreIndex)>,
     ) -> Reason {
+        let round = &*self.round;
         let waited = |leader: StoreIndex, change: Option<(StoreIndex, StoreIndex)>| {
             let known = |at: StoreIndex| round.ratings.get(at as usize);
             let speed = |at: StoreIndex| known(at).map_or(0, |_| round.leader_speed(at));
-            let log = self.loads.waits.slowest_needed(round, region, leader, change);
-            let leads = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
+            let log = round.slowest_needed(region, leader, change);
+            let leads = moved(leader, change);
             Waited {
                 log_of_follower: log != leads,
                 log_bytes_per_s: speed(log),

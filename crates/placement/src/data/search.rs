@@ -1,7 +1,7 @@
 //! Finds the region that a store gives away, and its target.
 
 use super::Allow;
-use crate::fill::{Fill, Ordered, Room};
+use crate::fill::{Ordered, Room};
 use crate::round::{Round, StoreIndex};
 
 /// Maximum relative difference between quotients that are equal mathematically.
@@ -36,7 +36,6 @@ impl Key {
 /// A search for a region that `source` gives to one of `targets`.
 pub(super) struct Search<'a, A> {
     pub round: &'a Round<'a>,
-    pub fill: &'a Fill,
     pub allow: &'a A,
     pub targets: &'a Targets,
     pub source: StoreIndex,
@@ -52,8 +51,8 @@ impl<A: Allow> Search<'_, A> {
 
     /// Returns the best offer, by key, among the regions that have a key and a target.
     pub fn best(&self, regions: &[u32], key: impl Fn(u32) -> Option<Key>) -> Option<Offer> {
-        let Search { round, fill, allow, targets, source } = *self;
-        let level = fill.level(round, source);
+        let Search { round, allow, targets, source } = *self;
+        let level = round.level(source);
         let mut best: Option<Offer> = None;
         for &region in regions {
             let cell = &round.cells[region as usize];
@@ -62,20 +61,20 @@ impl<A: Allow> Search<'_, A> {
             }
             let Some(key) = key(region) else { continue };
             let (size, bytes) = (cell.size, round.region(region).bytes);
-            let after = fill.level_without(round, source, size);
+            let after = round.level_without(source, size);
             let before = round.companions(region, source, source);
             let fits = |at: StoreIndex| {
                 !round.holds(region, at)
                     && round.companions(region, source, at) <= before
-                    && fill.admits_from(round, source, at, bytes, targets.room)
+                    && round.admits_from(source, at, bytes, targets.room)
                     && allow.allows(round, region, source, at)
             };
             // Targets ascend by level. Once one is too full, or worse than the best offer, all
             // later ones are.
             let worth = |place: u32, at: StoreIndex| {
-                let low = fill.level(round, at);
-                fill.is_gap(round, level, low)
-                    && after * (1.0 + ROUNDING) >= fill.level_with(round, at, size)
+                let low = round.level(at);
+                round.is_gap(level, low)
+                    && after * (1.0 + ROUNDING) >= round.level_with(at, size)
                     && best.is_none_or(|best| (key.rank(place), region) < (best.rank, best.region))
             };
             if let Some((place, to)) = targets.first_for(round, region, source, worth, fits) {
@@ -104,15 +103,14 @@ const TARGETS_TRIED: usize = 32;
 const GROUPED_DOMAINS_MAX: usize = 16;
 
 impl Targets {
-    pub fn new(round: &Round<'_>, fill: &Fill, room: Room) -> Targets {
-        let free = |at: &StoreIndex| {
-            round.is_up(*at) && round.has_data_room_at(*at) && fill.is_open(round, *at, room)
-        };
+    pub fn new(round: &Round<'_>, room: Room) -> Targets {
+        let free =
+            |at: &StoreIndex| round.is_up(*at) && round.has_data_room_at(*at) && round.is_open(*at, room);
         let mut ranked: Vec<(Ordered, StoreIndex)> =
-            round.stores().filter(free).map(|at| (Ordered::new(fill.level(round, at)), at)).collect();
+            round.stores().filter(free).map(|at| (Ordered::new(round.level(at)), at)).collect();
         ranked.sort_unstable();
         let stores: Vec<StoreIndex> = ranked.into_iter().map(|(_, at)| at).collect();
-        let levels = stores.iter().map(|&at| fill.level(round, at)).collect();
+        let levels = stores.iter().map(|&at| round.level(at)).collect();
         let grouped = round.domains.matter() && round.domains.count() <= GROUPED_DOMAINS_MAX;
         let by_domain = grouped.then(|| {
             let mut groups = vec![Vec::new(); round.domains.count()];

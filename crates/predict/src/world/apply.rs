@@ -107,20 +107,18 @@ impl World<'_> {
         }
         let Some(turn) = self.stores[at].turn.take() else { return };
         let row_bytes = self.row_bytes;
-        let Self { stores, regions, .. } = self;
-        let entries = |(region, begin, end): &(RegionAt, u32, u32)| {
-            &regions[*region].entries[*begin as usize..*end as usize]
-        };
-        let writes = turn.parts.iter().flat_map(entries).flat_map(|entry| &entry.writes);
-        stores[at].cache.write(writes.map(|write| write.record));
+        self.stores[at].cache.evict();
         for (region, begin, end) in turn.parts {
             let log = &mut self.regions[region];
             let store = &mut self.stores[at];
             for entry in &log.entries[begin as usize..end as usize] {
                 store.to_apply_bytes = store.to_apply_bytes.saturating_sub(entry.bytes);
                 for write in &entry.writes {
-                    let written_in = &mut store.written_in[write.record as usize];
-                    let before = std::mem::replace(written_in, store.tree.memtable);
+                    let memtable = store.tree.memtable;
+                    let before = std::mem::replace(&mut store.written_in[write.record as usize], memtable);
+                    if before != memtable {
+                        store.in_memtables.push_back((memtable, write.record));
+                    }
                     store.tree.write(row_bytes, before);
                     store.counts.rows_bytes += row_bytes;
                     if write.inserts {

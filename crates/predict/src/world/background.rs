@@ -144,6 +144,9 @@ impl World<'_> {
         self.stores[store].blocks.replaced(of_last.map_or(0.0, |(_, part)| *part), &mut self.chance);
         self.stores[store].device.replaced(&parts, into, job.reads, job.writes);
         self.stores[store].tree.finish(&job);
+        if job.kind == tree::Kind::Flush {
+            self.stores[store].settle();
+        }
         self.resume_apply(store);
         if let Some(waiting) = then {
             self.schedule(self.now, Event::Background(waiting));

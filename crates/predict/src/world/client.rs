@@ -169,7 +169,9 @@ impl World<'_> {
     /// Puts a row that was read, and its block, into their caches.
     pub(super) fn take_row(&mut self, at: StoreAt, record: u32) {
         let store = &mut self.stores[at];
-        store.cache.insert(record);
+        if !store.is_in_memtable(record) {
+            store.cache.put(record);
+        }
         store.blocks.take(self.block_of[record as usize], store.tree.live_bytes);
     }
 
@@ -179,16 +181,22 @@ impl World<'_> {
 }
 
 impl super::Store {
-    /// Looks for a row in the row cache, where this counts as a use, and then in a memtable, from
-    /// which it is copied to the cache.
-    pub(super) fn finds_in_ram(&mut self, record: u32) -> bool {
-        if self.cache.hit(record) {
-            return true;
+    /// Looks for a row in the memtables, and then in the row cache, where this counts as a use.
+    pub(super) fn finds_in_ram(&self, record: u32) -> bool {
+        self.is_in_memtable(record) || self.cache.finds(record)
+    }
+
+    fn is_in_memtable(&self, record: u32) -> bool {
+        self.written_in[record as usize] > self.tree.flushed
+    }
+
+    /// Moves the rows of flushed memtables to the row cache (`RamTier::settle`).
+    pub(super) fn settle(&mut self) {
+        let flushed = self.tree.flushed;
+        let count = self.in_memtables.partition_point(|(memtable, _)| *memtable <= flushed);
+        for (_, record) in self.in_memtables.drain(..count) {
+            self.cache.put(record);
         }
-        let found = self.written_in[record as usize] > self.tree.flushed;
-        if found {
-            self.cache.insert(record);
-        }
-        found
+        self.cache.evict();
     }
 }
