@@ -12,7 +12,7 @@ use storage::Value;
 use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec, HashValue};
 use crate::hashes::visit_fields;
-use crate::introspect::help_of;
+use crate::introspect;
 use crate::number::integer;
 
 /// Redis's `hash-max-listpack-entries` and `hash-max-listpack-value`.
@@ -119,10 +119,6 @@ fn sampled_bytes(
     Ok(u64::try_from(total).unwrap_or(u64::MAX))
 }
 
-pub(crate) fn object_help(_: &[Bytes], _: &mut Exec<'_, '_>) -> CommandResult {
-    Ok(help_of("object"))
-}
-
-pub(crate) fn memory_help(_: &[Bytes], _: &mut Exec<'_, '_>) -> CommandResult {
-    Ok(help_of("memory"))
+pub(crate) fn help(args: &[Bytes], _: &mut Exec<'_, '_>) -> CommandResult {
+    Ok(introspect::help(args))
 }
