@@ -105,7 +105,8 @@ pub fn execute(
     }
     match leaf(spec, args).handler {
         Handler::Keyspace(handler) | Handler::Spanning(_, handler) => outcome(handler(args, exec)),
-        Handler::Table(_) | Handler::Server(_) | Handler::Container => {
+        Handler::Table(reply) => Ok(Outcome::Reply(reply(args))),
+        Handler::Server(_) | Handler::Container => {
             Ok(Outcome::Reply(Reply::error(format!("ERR '{}' does not belong in the log", spec.name))))
         }
     }

@@ -10,7 +10,7 @@ use crate::syntax;
 use crate::table::{commands, keys_of, leaf, lookup, subcommand, subname};
 
 /// Replies to `HELP` of the container that argument 0 names, with its subcommands.
-pub(crate) fn help(args: &[Bytes]) -> Reply {
+pub fn help(args: &[Bytes]) -> Reply {
     let Some(spec) = lookup(&args[0]) else { return error_messages::unknown_command(args) };
     let title =
         format!("{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", spec.name.to_uppercase());
@@ -209,6 +209,17 @@ mod tests {
         ] {
             assert_eq!(run(line), Reply::error(expected));
         }
+    }
+
+    #[test]
+    fn every_container_has_help_from_the_table() {
+        for container in commands().iter().filter(|spec| !spec.subcommands.is_empty()) {
+            let Some(help) = subcommand(container, b"help") else { panic!("{}", container.name) };
+            assert!(!matches!(help.handler, Handler::Keyspace(_) | Handler::Spanning(..)), "{}", help.name);
+        }
+        let Reply::Array(lines) = run("Memory HELP") else { panic!() };
+        assert_eq!(lines.len(), 5);
+        assert_eq!(lines[1], simple("USAGE key [SAMPLES count]"));
     }
 
     #[test]

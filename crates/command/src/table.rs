@@ -172,9 +172,7 @@ mod tests {
                     assert!(!spec.subcommands.is_empty() && !spec.accepts(1), "{} has parts", spec.name);
                 }
             }
-            if matches!(spec.handler, Handler::Keyspace(_) | Handler::Spanning(..))
-                && !spec.name.ends_with("help")
-            {
+            if matches!(spec.handler, Handler::Keyspace(_) | Handler::Spanning(..)) {
                 assert!(spec.has(flags::WRITE | flags::READONLY), "{} reads or writes", spec.name);
             }
             assert!(!spec.reads_few_rows || spec.is_readonly() && !spec.keys.is_empty());

@@ -1,5 +1,6 @@
 //! Table entries of the commands on keys of every type, and on the whole keyspace.
 
+use crate::introspect;
 use crate::keys::{self, expiry, object, rename, walk};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec, Spanning};
 
@@ -272,14 +273,9 @@ static OBJECT: [CommandSpec; 5] = [
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
         .about("generic", "2.2.3", "O(1)", "Always 1 for a key that exists.", "key"),
-    CommandSpec::new(
-        "object|help",
-        2,
-        flags::LOADING | flags::STALE,
-        Handler::Spanning(Spanning::AllOk, object::help),
-    )
-    .categories(&["@keyspace"])
-    .about("generic", "6.2.0", "O(1)", "Lists the subcommands.", ""),
+    CommandSpec::new("object|help", 2, flags::LOADING | flags::STALE, Handler::Table(introspect::help))
+        .categories(&["@keyspace"])
+        .about("generic", "6.2.0", "O(1)", "Lists the subcommands.", ""),
 ];
 
 static MEMORY: [CommandSpec; 2] = [
@@ -292,11 +288,6 @@ static MEMORY: [CommandSpec; 2] = [
             "Estimates the bytes that a key and its value take.",
             "key [SAMPLES count]",
         ),
-    CommandSpec::new(
-        "memory|help",
-        2,
-        flags::LOADING | flags::STALE,
-        Handler::Spanning(Spanning::AllOk, object::help),
-    )
-    .about("server", "4.0.0", "O(1)", "Lists the subcommands.", ""),
+    CommandSpec::new("memory|help", 2, flags::LOADING | flags::STALE, Handler::Table(introspect::help))
+        .about("server", "4.0.0", "O(1)", "Lists the subcommands.", ""),
 ];

@@ -35,7 +35,7 @@ pub fn run(store: &Store, command: ClusterCommand, args: &[Bytes]) -> Own {
         ClusterCommand::MyId => Reply::bulk(node_id(store, store.id)),
         ClusterCommand::KeySlot => Reply::Int(i64::from(types::slot_of_key(&args[2]))),
         ClusterCommand::CountKeysInSlot | ClusterCommand::GetKeysInSlot => return Own::Later,
-        ClusterCommand::Help => Reply::error("ERR syntax error"),
+        ClusterCommand::Help => command::help(args),
     })
 }
 
