@@ -104,8 +104,9 @@ pub fn execute(
         return Ok(Outcome::Reply(refusal));
     }
     match leaf(spec, args).handler {
-        Handler::Keyspace(handler) => outcome(handler(args, exec)),
-        Handler::Server | Handler::Container(_) => {
+        Handler::Keyspace(handler) | Handler::Spanning(_, handler) => outcome(handler(args, exec)),
+        Handler::Table(reply) => Ok(Outcome::Reply(reply(args))),
+        Handler::Server(_) | Handler::Container => {
             Ok(Outcome::Reply(Reply::error(format!("ERR '{}' does not belong in the log", spec.name))))
         }
     }

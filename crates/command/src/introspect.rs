@@ -9,37 +9,13 @@ use crate::spec::{CommandSpec, KeySpec};
 use crate::syntax;
 use crate::table::{commands, keys_of, leaf, lookup, subcommand, subname};
 
-/// Replies to `COMMAND` and its subcommands. The caller has checked the argument count.
-pub fn command(args: &[Bytes]) -> Reply {
-    let Some(name) = args.get(1) else {
-        return Reply::Array(commands().iter().map(|spec| info(spec)).collect());
-    };
-    let rest = &args[2..];
-    match name.to_ascii_lowercase().as_slice() {
-        b"count" => Reply::Int(commands().len() as i64),
-        b"info" => command_info(rest),
-        b"docs" => command_docs(rest),
-        b"list" => command_list(rest),
-        b"getkeys" => get_keys(rest, |key, _| Reply::Bulk(key.clone())),
-        b"getkeysandflags" => get_keys(rest, |key, flags| {
-            let flags = flags.iter().copied().filter(|flag| *flag != "variable_flags").map(simple).collect();
-            Reply::Array(vec![Reply::Bulk(key.clone()), Reply::Set(flags)])
-        }),
-        b"help" => help_of("command"),
-        _ => match lookup(b"command") {
-            Some(spec) => error_messages::unknown_subcommand(spec, name),
-            None => error_messages::unknown_command(args),
-        },
-    }
-}
-
-/// Returns the lines of a container's `HELP`, built from its subcommands.
-pub fn help_of(container: &str) -> Reply {
-    let Some(spec) = lookup(container.as_bytes()) else { return Reply::Array(Vec::new()) };
+/// Replies to `HELP` of the container that argument 0 names, with its subcommands.
+pub fn help(args: &[Bytes]) -> Reply {
+    let Some(spec) = lookup(&args[0]) else { return error_messages::unknown_command(args) };
     let title =
-        format!("{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", container.to_uppercase());
+        format!("{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", spec.name.to_uppercase());
     let mut lines = vec![title];
-    for sub in spec.subcommands().iter().filter(|sub| subname(sub) != "help") {
+    for sub in spec.subcommands.iter().filter(|sub| subname(sub) != "help") {
         lines.push(format!("{} {}", subname(sub).to_uppercase(), sub.syntax).trim_end().to_owned());
         lines.push(format!("    {}", sub.summary));
     }
@@ -55,14 +31,23 @@ fn by_name(name: &[u8]) -> Option<&'static CommandSpec> {
     }
 }
 
-fn command_info(names: &[Bytes]) -> Reply {
-    if names.is_empty() {
-        return Reply::Array(commands().iter().map(|spec| info(spec)).collect());
-    }
-    Reply::Array(names.iter().map(|name| by_name(name).map_or(Reply::Nil, info)).collect())
+/// Replies to `COMMAND`.
+pub(crate) fn command(_: &[Bytes]) -> Reply {
+    Reply::Array(commands().iter().map(|spec| info_of(spec)).collect())
 }
 
-fn info(spec: &CommandSpec) -> Reply {
+pub(crate) fn count(_: &[Bytes]) -> Reply {
+    Reply::Int(commands().len() as i64)
+}
+
+pub(crate) fn info(args: &[Bytes]) -> Reply {
+    match &args[2..] {
+        [] => command(args),
+        names => Reply::Array(names.iter().map(|name| by_name(name).map_or(Reply::Nil, info_of)).collect()),
+    }
+}
+
+fn info_of(spec: &CommandSpec) -> Reply {
     let (first, last, step) = spec.key_positions();
     Reply::Array(vec![
         text(spec.name),
@@ -74,7 +59,7 @@ fn info(spec: &CommandSpec) -> Reply {
         Reply::Set(spec.acl_categories().into_iter().map(simple).collect()),
         Reply::Array(spec.tips.iter().copied().map(text).collect()),
         Reply::Array(spec.keys.iter().map(key_spec).collect()),
-        Reply::Array(spec.subcommands().iter().map(info).collect()),
+        Reply::Array(spec.subcommands.iter().map(info_of).collect()),
     ])
 }
 
@@ -94,15 +79,15 @@ fn key_spec(spec: &KeySpec) -> Reply {
     ])
 }
 
-fn command_docs(names: &[Bytes]) -> Reply {
-    let entry = |spec: &'static CommandSpec| (text(spec.name), docs(spec));
-    Reply::Map(match names {
+pub(crate) fn docs(args: &[Bytes]) -> Reply {
+    let entry = |spec: &'static CommandSpec| (text(spec.name), docs_of(spec));
+    Reply::Map(match &args[2..] {
         [] => commands().iter().map(|spec| entry(spec)).collect(),
         names => names.iter().filter_map(|name| by_name(name)).map(entry).collect(),
     })
 }
 
-fn docs(spec: &'static CommandSpec) -> Reply {
+fn docs_of(spec: &'static CommandSpec) -> Reply {
     let mut map: Vec<(Reply, Reply)> = [
         ("summary", spec.summary),
         ("since", spec.since),
@@ -117,19 +102,19 @@ fn docs(spec: &'static CommandSpec) -> Reply {
     if !arguments.is_empty() {
         map.push((text("arguments"), Reply::Array(arguments)));
     }
-    if !spec.subcommands().is_empty() {
-        let subcommands = spec.subcommands().iter().map(|sub| (text(sub.name), docs(sub))).collect();
+    if !spec.subcommands.is_empty() {
+        let subcommands = spec.subcommands.iter().map(|sub| (text(sub.name), docs_of(sub))).collect();
         map.push((text("subcommands"), Reply::Map(subcommands)));
     }
     Reply::Map(map)
 }
 
-fn command_list(args: &[Bytes]) -> Reply {
+pub(crate) fn list(args: &[Bytes]) -> Reply {
     let listed = |wanted: &dyn Fn(&CommandSpec) -> bool| {
-        let all = commands().iter().flat_map(|spec| std::iter::once(*spec).chain(spec.subcommands()));
+        let all = commands().iter().flat_map(|spec| std::iter::once(*spec).chain(spec.subcommands));
         Reply::Array(all.filter(|spec| wanted(spec)).map(|spec| text(spec.name)).collect())
     };
-    match args {
+    match &args[2..] {
         [] => listed(&|spec| !spec.name.contains('|')),
         [by, kind, value] if by.eq_ignore_ascii_case(b"FILTERBY") => {
             match kind.to_ascii_uppercase().as_slice() {
@@ -149,7 +134,18 @@ fn command_list(args: &[Bytes]) -> Reply {
     }
 }
 
-fn get_keys(args: &[Bytes], show: impl Fn(&Bytes, &'static [&'static str]) -> Reply) -> Reply {
+pub(crate) fn get_keys(args: &[Bytes]) -> Reply {
+    keys_in(&args[2..], |key, _| Reply::Bulk(key.clone()))
+}
+
+pub(crate) fn get_keys_and_flags(args: &[Bytes]) -> Reply {
+    keys_in(&args[2..], |key, flags| {
+        let flags = flags.iter().copied().filter(|flag| *flag != "variable_flags").map(simple).collect();
+        Reply::Array(vec![Reply::Bulk(key.clone()), Reply::Set(flags)])
+    })
+}
+
+fn keys_in(args: &[Bytes], show: impl Fn(&Bytes, &'static [&'static str]) -> Reply) -> Reply {
     let Some(spec) = args.first().and_then(|name| lookup(name)).map(|spec| leaf(spec, args)) else {
         return Reply::error("ERR Invalid command specified");
     };
@@ -173,10 +169,15 @@ fn simple(text: &'static str) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Handler;
+    use crate::table::resolve;
 
     fn run(line: &str) -> Reply {
         let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-        command(&args)
+        match resolve(&args).unwrap().handler {
+            Handler::Table(reply) => reply(&args),
+            _ => panic!("{line} is not about the table"),
+        }
     }
 
     #[test]
@@ -208,6 +209,17 @@ mod tests {
         ] {
             assert_eq!(run(line), Reply::error(expected));
         }
+    }
+
+    #[test]
+    fn every_container_has_help_from_the_table() {
+        for container in commands().iter().filter(|spec| !spec.subcommands.is_empty()) {
+            let Some(help) = subcommand(container, b"help") else { panic!("{}", container.name) };
+            assert!(!matches!(help.handler, Handler::Keyspace(_) | Handler::Spanning(..)), "{}", help.name);
+        }
+        let Reply::Array(lines) = run("Memory HELP") else { panic!() };
+        assert_eq!(lines.len(), 5);
+        assert_eq!(lines[1], simple("USAGE key [SAMPLES count]"));
     }
 
     #[test]

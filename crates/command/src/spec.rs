@@ -1,8 +1,10 @@
 //! The facts of a command. All code that needs to know something about a command reads it here.
 
 use bytes::Bytes;
+use resp::Reply;
 
 use crate::exec::{CommandResult, Exec};
+use crate::server_command::ServerCommand;
 
 /// Redis's command flags.
 pub mod flags {
@@ -18,6 +20,8 @@ pub mod flags {
     pub const NO_AUTH: u32 = 1 << 8;
     pub const NO_MULTI: u32 = 1 << 9;
     pub const ALLOW_BUSY: u32 = 1 << 10;
+    /// Redis also permits the command while it loads its data and while it has no master.
+    pub const ANYTIME: u32 = LOADING | STALE;
 
     pub(crate) const NAMES: [(u32, &str); 11] = [
         (WRITE, "write"),
@@ -64,16 +68,37 @@ impl FieldSpec {
 }
 
 pub type KeyspaceFn = fn(&[Bytes], &mut Exec<'_, '_>) -> CommandResult;
+pub type TableFn = fn(&[Bytes]) -> Reply;
 
+/// The executor of a command. Arguments have passed the check of arity.
 #[derive(Clone, Copy)]
 pub enum Handler {
-    /// Executed by this crate, against a region's rows.
+    /// Executed by this crate, against the rows of its keys' region.
     Keyspace(KeyspaceFn),
-    /// Executed by the server: connections, configuration, the cluster, the command table itself.
-    Server,
-    /// Has subcommands. Called without one it does nothing, except for `COMMAND`, which the server
-    /// executes.
-    Container(&'static [CommandSpec]),
+    /// Executed by this crate, against the rows of one region or of several. The command has no
+    /// keys.
+    Spanning(Spanning, KeyspaceFn),
+    /// Answered by this crate from the command table.
+    Table(TableFn),
+    /// Executed by the server: connections, configuration, the cluster.
+    Server(ServerCommand),
+    /// Needs a subcommand, which its arity demands.
+    Container,
+}
+
+/// The execution of a command about the whole keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spanning {
+    /// Every region executes it. The integers that they reply are added.
+    Sum,
+    /// Every region executes it. The arrays that they reply are joined.
+    Concatenate,
+    /// Every region executes it. The reply is OK if none replies an error.
+    AllOk,
+    /// One region after the other executes it, until one replies something other than nil.
+    FirstFound,
+    /// The region of the slot in the cursor, which is argument 1, executes it.
+    Cursor,
 }
 
 pub struct CommandSpec {
@@ -83,9 +108,12 @@ pub struct CommandSpec {
     pub arity: i32,
     pub flags: u32,
     pub handler: Handler,
+    pub subcommands: &'static [CommandSpec],
     pub keys: &'static [KeySpec],
     /// The fields that the command looks up in its key, which must be a hash.
     pub fields: Option<FieldSpec>,
+    /// True if each argument makes it read at most a few rows, however large its data is.
+    pub reads_few_rows: bool,
     /// The ACL categories that do not follow from the flags.
     categories: &'static [&'static str],
     pub tips: &'static [&'static str],
@@ -104,8 +132,10 @@ impl CommandSpec {
             arity,
             flags,
             handler,
+            subcommands: &[],
             keys: &[],
             fields: None,
+            reads_few_rows: false,
             categories: &[],
             tips: &[],
             group: "",
@@ -116,6 +146,11 @@ impl CommandSpec {
         }
     }
 
+    pub(crate) const fn subcommands(mut self, subcommands: &'static [CommandSpec]) -> CommandSpec {
+        self.subcommands = subcommands;
+        self
+    }
+
     pub(crate) const fn keys(mut self, keys: &'static [KeySpec]) -> CommandSpec {
         self.keys = keys;
         self
@@ -123,6 +158,11 @@ impl CommandSpec {
 
     pub(crate) const fn fields(mut self, fields: FieldSpec) -> CommandSpec {
         self.fields = Some(fields);
+        self
+    }
+
+    pub(crate) const fn reads_few_rows(mut self) -> CommandSpec {
+        self.reads_few_rows = true;
         self
     }
 
@@ -171,18 +211,11 @@ impl CommandSpec {
         self.has(flags::DENYOOM)
     }
 
-    pub fn subcommands(&self) -> &'static [CommandSpec] {
+    /// Returns how a command about the whole keyspace is executed, and `None` for other commands.
+    pub fn spanning(&self) -> Option<Spanning> {
         match self.handler {
-            Handler::Container(subcommands) => subcommands,
-            _ => &[],
-        }
-    }
-
-    pub fn is_keyspace(&self) -> bool {
-        match self.handler {
-            Handler::Keyspace(_) => true,
-            Handler::Server => false,
-            Handler::Container(subcommands) => subcommands.iter().any(CommandSpec::is_keyspace),
+            Handler::Spanning(spanning, _) => Some(spanning),
+            Handler::Keyspace(_) | Handler::Table(_) | Handler::Server(_) | Handler::Container => None,
         }
     }
 

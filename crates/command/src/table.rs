@@ -78,7 +78,7 @@ pub fn leaf(spec: &'static CommandSpec, args: &[Bytes]) -> &'static CommandSpec 
 }
 
 pub(crate) fn subcommand(spec: &'static CommandSpec, name: &[u8]) -> Option<&'static CommandSpec> {
-    spec.subcommands().iter().find(|sub| subname(sub).as_bytes().eq_ignore_ascii_case(name))
+    spec.subcommands.iter().find(|sub| subname(sub).as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Returns the part of the name after that of the container.
@@ -92,7 +92,7 @@ pub(crate) fn subname(sub: &CommandSpec) -> &'static str {
 /// The error reply for an unknown subcommand or a wrong count.
 pub fn check_arity(spec: &'static CommandSpec, args: &[Bytes]) -> Result<(), Reply> {
     let mut checked = spec;
-    if let (false, Some(name)) = (spec.subcommands().is_empty(), args.get(1)) {
+    if let (false, Some(name)) = (spec.subcommands.is_empty(), args.get(1)) {
         checked = subcommand(spec, name).ok_or_else(|| error_messages::unknown_subcommand(spec, name))?;
     }
     match checked.accepts(args.len()) {
@@ -157,18 +157,25 @@ mod tests {
 
     #[test]
     fn the_table_is_consistent() {
-        let subcommands = commands().iter().flat_map(|spec| spec.subcommands());
+        let subcommands = commands().iter().flat_map(|spec| spec.subcommands);
         for spec in commands().iter().copied().chain(subcommands) {
             assert_eq!(spec.name, spec.name.to_lowercase());
             assert!(!spec.summary.is_empty() && !spec.group.is_empty() && !spec.since.is_empty());
             assert!(spec.arity != 0);
             assert!(!(spec.is_write() && spec.is_readonly()), "{} reads or writes", spec.name);
             assert!(!spec.denies_oom() || spec.is_write());
-            if matches!(spec.handler, Handler::Keyspace(_)) && !spec.name.ends_with("help") {
-                let region_wide = spec.keys.is_empty();
-                assert!(spec.has(flags::WRITE | flags::READONLY), "{} reads or writes", spec.name);
-                assert!(!region_wide || spec.group != "string", "{} has keys", spec.name);
+            match spec.handler {
+                Handler::Keyspace(_) => assert!(!spec.keys.is_empty(), "{} has keys", spec.name),
+                Handler::Spanning(..) => assert!(spec.keys.is_empty(), "{} has no keys", spec.name),
+                Handler::Table(_) | Handler::Server(_) => {}
+                Handler::Container => {
+                    assert!(!spec.subcommands.is_empty() && !spec.accepts(1), "{} has parts", spec.name);
+                }
             }
+            if matches!(spec.handler, Handler::Keyspace(_) | Handler::Spanning(..)) {
+                assert!(spec.has(flags::WRITE | flags::READONLY), "{} reads or writes", spec.name);
+            }
+            assert!(!spec.reads_few_rows || spec.is_readonly() && !spec.keys.is_empty());
         }
     }
 

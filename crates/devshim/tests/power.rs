@@ -8,6 +8,7 @@ use std::path::Path;
 
 use bench::{Device, Exercise};
 use device::{Image, Survival};
+use types::Draw;
 
 struct Disk {
     device: Device,
@@ -179,30 +180,19 @@ impl Model {
     }
 }
 
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
-
 #[test]
 fn whatever_is_done_exactly_what_was_synced_is_left_and_torn_states_keep_all_of_it_or_newer() {
     let names = ["a", "b", "c", "d"];
     for seed in 1..40u64 {
-        let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut draw = Draw::new(seed);
         let mut disk = Disk::new();
         let mut model = Model::default();
         for _ in 0..60 {
-            let name = names[chance.below(4) as usize];
-            match chance.below(10) {
+            let name = names[draw.below(4) as usize];
+            match draw.below(10) {
                 0..=4 => {
-                    let (offset, count) = (chance.below(20_000), 1 + chance.below(9_000));
-                    let byte = 1 + chance.below(255);
+                    let (offset, count) = (draw.below(20_000), 1 + draw.below(9_000));
+                    let byte = 1 + draw.below(255);
                     disk.ask_all(&[&format!("open @{name}"), &format!("fill {offset} {byte} {count}")]);
                     let file = *model.now.entry(name.into()).or_insert_with(|| {
                         model.files.push(Default::default());
@@ -219,7 +209,7 @@ fn whatever_is_done_exactly_what_was_synced_is_left_and_torn_states_keep_all_of_
                     }
                 }
                 7 => {
-                    let to = names[chance.below(4) as usize];
+                    let to = names[draw.below(4) as usize];
                     if model.now.contains_key(name) && to != name {
                         disk.ask(&format!("rename @{name} @{to}"));
                         let file = model.now.remove(name).unwrap();
@@ -228,10 +218,10 @@ fn whatever_is_done_exactly_what_was_synced_is_left_and_torn_states_keep_all_of_
                 }
                 8 => {
                     if let Some(&file) = model.now.get(name) {
-                        let length = chance.below(20_000);
+                        let length = draw.below(20_000);
                         disk.ask_all(&[&format!("open @{name}"), &format!("truncate {length}")]);
                         model.files[file].0.resize(length as usize, 0);
-                        if chance.below(2) == 0 {
+                        if draw.below(2) == 0 {
                             disk.ask(&format!("unlink @{name}"));
                             model.now.remove(name);
                         }
@@ -240,7 +230,7 @@ fn whatever_is_done_exactly_what_was_synced_is_left_and_torn_states_keep_all_of_
                 _ => {
                     disk.ask("sync-dir @");
                     model.synced = model.now.clone();
-                    if chance.below(3) == 0 {
+                    if draw.below(3) == 0 {
                         disk.kill();
                     }
                 }

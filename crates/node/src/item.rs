@@ -59,12 +59,7 @@ impl Item {
     /// Returns whether the command reads only a few rows, however large its data is. Such a read
     /// may be part of a log entry, which every replica applies before it continues.
     pub fn is_bounded_read(&self) -> bool {
-        match self.spec.name {
-            "get" | "strlen" | "getrange" | "substr" | "ttl" | "pttl" | "expiretime" | "pexpiretime"
-            | "type" | "hlen" | "hget" | "hexists" | "hstrlen" => true,
-            "exists" | "touch" | "mget" | "hmget" => self.args.len() <= BOUNDED_READ_ARGUMENTS_MAX,
-            _ => false,
-        }
+        self.spec.reads_few_rows && self.args.len() <= BOUNDED_READ_ARGUMENTS_MAX
     }
 
     /// Returns an `EXISTS` of the command's keys, or `None` if it has no keys.

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use command::{CommandSpec, Handler};
+use command::{CommandSpec, Handler, ServerCommand};
 use resp::{Decoder, Limits, Protocol, Reply};
 use types::{Output, PIECE_BYTES};
 
@@ -99,12 +99,14 @@ pub trait Host {
 
     fn route(&mut self, context: &Context, item: &Item) -> Route<Self::Region>;
 
-    /// Executes a command that the connection or the store serves itself.
-    fn own(&mut self, context: &mut Context, spec: &'static CommandSpec, args: &[Bytes]) -> Own;
-
-    /// Returns whether the command must see the effects of all commands before it on this
-    /// connection.
-    fn waits_for_earlier(&self, spec: &CommandSpec) -> bool;
+    /// Executes a command that the connection or the store serves itself. `spec` is its entry.
+    fn own(
+        &mut self,
+        context: &mut Context,
+        command: ServerCommand,
+        spec: &'static CommandSpec,
+        args: &[Bytes],
+    ) -> Own;
 }
 
 /// A part of the session that the executor executes and answers under the same number.
@@ -119,7 +121,7 @@ pub enum Part<R> {
     /// A command for which no single region is known.
     Alone(Item),
     /// A command that the store serves itself: see [`Own::Later`].
-    Own { spec: &'static CommandSpec, args: Vec<Bytes> },
+    Own { command: ServerCommand, args: Vec<Bytes> },
 }
 
 /// Number and size of replies, for memory planning.
@@ -496,26 +498,34 @@ impl<R: Clone + PartialEq> Session<R> {
             return Admitted::Answered(Reply::error("NOAUTH Authentication required.").into());
         }
         let leaf = command::leaf(spec, &args);
-        if !matches!(leaf.handler, Handler::Keyspace(_)) {
-            return self.own(host, (spec, leaf), args, asks);
-        }
-        self.last_command = Some(leaf.name);
-        self.keyspace(host, leaf, args, asks)
+        let command = match leaf.handler {
+            Handler::Server(command) => command,
+            Handler::Keyspace(_) | Handler::Spanning(..) => {
+                self.last_command = Some(leaf.name);
+                return self.keyspace(host, leaf, args, asks);
+            }
+            Handler::Table(reply) => {
+                self.last_command = Some(leaf.name);
+                return Admitted::Answered(reply(&args).into());
+            }
+            Handler::Container => return Admitted::Answered(command::wrong_arity(leaf.name).into()),
+        };
+        self.own(host, (command, leaf), args, asks)
     }
 
     fn own<H: Host<Region = R>>(
         &mut self,
         host: &mut H,
-        (spec, leaf): (&'static CommandSpec, &'static CommandSpec),
+        (command, spec): (ServerCommand, &'static CommandSpec),
         args: Vec<Bytes>,
         asks: &mut Vec<Ask<R>>,
     ) -> Admitted {
-        if host.waits_for_earlier(spec) && self.has_unanswered() {
+        if command.waits_for_earlier() && self.has_unanswered() {
             return Admitted::Stalled(args);
         }
-        self.last_command = Some(leaf.name);
+        self.last_command = Some(spec.name);
         let before = self.context.authenticated;
-        let own = host.own(&mut self.context, spec, &args);
+        let own = host.own(&mut self.context, command, spec, &args);
         if self.context.authenticated != before {
             let is_in = self.context.authenticated;
             self.decoder.set_limits(if is_in { self.limits.clone() } else { Limits::unauthenticated() });
@@ -524,7 +534,7 @@ impl<R: Clone + PartialEq> Session<R> {
             Own::Reply(reply) => Admitted::Answered(reply.into()),
             Own::Later if self.has_unanswered() => Admitted::Stalled(args),
             Own::Later => {
-                self.ask_alone(Part::Own { spec, args }, asks);
+                self.ask_alone(Part::Own { command, args }, asks);
                 Admitted::Asked
             }
         }

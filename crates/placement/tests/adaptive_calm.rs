@@ -5,15 +5,11 @@ mod support;
 
 use steelyard_placement::{Capability, ClusterView, PlanLimits, Policy, RegionView};
 use support::*;
+use types::Draw;
 
-struct Dice(u64);
-
-impl Dice {
-    /// Returns a number from −1 to 1.
-    fn swing(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as f64 / f64::from(1u32 << 30) - 1.0
-    }
+/// Returns a number from −1 to 1.
+fn swing(draw: &mut Draw) -> f64 {
+    2.0 * draw.fraction() - 1.0
 }
 
 /// Six stores as in the paper's cluster, with regions on neighbouring stores under a skewed load.
@@ -45,25 +41,25 @@ fn loaded(speeds: &[u64], regions: u64, skew: f64) -> ClusterView {
 /// Returns the number of moves in `rounds` rounds. In each round every rate and capability is off
 /// by up to the fraction `noise`.
 fn moves_under_noise(view: &ClusterView, noise: f64, rounds: usize) -> usize {
-    let mut dice = Dice(3);
+    let mut draw = Draw::new(3);
     let mut view = view.clone();
     let calm = view.clone();
     let mut moves = 0;
     for _ in 0..rounds {
         for (region, calm) in view.regions.iter_mut().zip(&calm.regions) {
-            let factor = 1.0 + noise * dice.swing();
+            let factor = 1.0 + noise * swing(&mut draw);
             region.write_rate = calm.write_rate * factor;
             region.write_bytes_rate = calm.write_bytes_rate * factor;
-            region.read_rate = calm.read_rate * (1.0 + noise * dice.swing());
+            region.read_rate = calm.read_rate * (1.0 + noise * swing(&mut draw));
             region.miss_rate = region.read_rate;
         }
         for (store, calm) in view.stores.iter_mut().zip(&calm.stores) {
-            let factor = 1.0 + noise / 2.0 * dice.swing();
+            let factor = 1.0 + noise / 2.0 * swing(&mut draw);
             let Capability { kv_bytes_per_s, ops_per_s } = calm.capability;
             store.capability =
                 Capability { kv_bytes_per_s: kv_bytes_per_s * factor, ops_per_s: ops_per_s * factor };
             // Sync times measured for a second scatter more.
-            store.sync_ns = (calm.sync_ns as f64 * (1.0 + 10.0 * noise * dice.swing())) as u64;
+            store.sync_ns = (calm.sync_ns as f64 * (1.0 + 10.0 * noise * swing(&mut draw))) as u64;
         }
         let operators = steelyard_placement::plan(&view, Policy::Adaptive, &PlanLimits::default());
         moves += operators.len();

@@ -9,22 +9,13 @@ use steelyard_placement::{
     plan, ClusterView, Cpu, CpuMemory, Operator, PlanLimits, Policy, Reason, RegionView,
 };
 use support::*;
-use types::StoreId;
+use types::{Draw, StoreId};
 
 const WINDOW_S: f64 = 10.0;
 
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        ((self.about(1.0) / 2.0 * bound as f64) as u64).min(bound - 1)
-    }
-
-    /// Returns a random factor between `1 - noise` and `1 + noise`.
-    fn about(&mut self, noise: f64) -> f64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        1.0 + noise * ((self.0 >> 33) as f64 / f64::from(1u32 << 30) - 1.0)
-    }
+/// Returns a random factor between `1 - noise` and `1 + noise`.
+fn about(draw: &mut Draw, noise: f64) -> f64 {
+    1.0 + noise * (2.0 * draw.fraction() - 1.0)
 }
 
 /// The true costs, in cores per operation per second, of a leader's write, a follower's write and a
@@ -46,7 +37,7 @@ struct Machines {
     used: Vec<(f64, f64)>,
     memory: CpuMemory,
     noise: f64,
-    dice: Dice,
+    draw: Draw,
     moves: Vec<(usize, Operator)>,
     seconds: usize,
 }
@@ -62,7 +53,7 @@ impl Machines {
             used: vec![(0.0, 0.0); cores.len()],
             memory: CpuMemory::default(),
             noise: 0.1,
-            dice: Dice(11),
+            draw: Draw::new(11),
             moves: Vec::new(),
             seconds: 0,
         }
@@ -101,15 +92,15 @@ impl Machines {
             *mean_own += part * (own - *mean_own);
             *mean_all += part * (own + self.others[at] - *mean_all);
             let cores = self.cores[at];
-            let busy = (*mean_all / cores * self.dice.about(self.noise)).min(1.0);
-            let own = *mean_own * self.dice.about(self.noise);
+            let busy = (*mean_all / cores * about(&mut self.draw, self.noise)).min(1.0);
+            let own = *mean_own * about(&mut self.draw, self.noise);
             self.view.stores[at].cpu = Some(Cpu { cores, busy, own, machine: 0 });
         }
         for region in &mut self.view.regions {
             let (writes, reads) = self.asked[&region.id];
             let served = answered[region.leader.unwrap() as usize];
-            region.write_rate = writes * served * self.dice.about(self.noise);
-            region.read_rate = reads * served * self.dice.about(self.noise);
+            region.write_rate = writes * served * about(&mut self.draw, self.noise);
+            region.read_rate = reads * served * about(&mut self.draw, self.noise);
             region.write_bytes_rate = region.write_rate * 100.0;
         }
         let limits = PlanLimits { data_moves_max: 0, ..PlanLimits::default() };
@@ -297,15 +288,15 @@ fn one_large_lead_that_does_not_fit_is_not_passed_to_and_fro() {
 
 /// Generates stores on the same number of machines or fewer. Some are too busy, and some have an
 /// unknown CPU.
-fn any_cluster(dice: &mut Dice) -> ClusterView {
-    let stores = 3 + dice.below(4);
-    let speeds: Vec<u64> = (0..stores).map(|_| (1 + dice.below(3)) * 100 * MB).collect();
-    let regions = (1..=4 + dice.below(30)).map(|id| {
-        let first = dice.below(stores);
+fn any_cluster(draw: &mut Draw) -> ClusterView {
+    let stores = 3 + draw.below(4);
+    let speeds: Vec<u64> = (0..stores).map(|_| (1 + draw.below(3)) * 100 * MB).collect();
+    let regions = (1..=4 + draw.below(30)).map(|id| {
+        let first = draw.below(stores);
         let mut peers = [first, (first + 1) % stores, (first + 2) % stores];
         peers.sort_unstable();
-        let (write_rate, read_rate) = (dice.below(2000) as f64, dice.below(4000) as f64);
-        let leader = peers[dice.below(3) as usize];
+        let (write_rate, read_rate) = (draw.below(2000) as f64, draw.below(4000) as f64);
+        let leader = peers[draw.below(3) as usize];
         RegionView {
             write_rate,
             read_rate,
@@ -316,24 +307,24 @@ fn any_cluster(dice: &mut Dice) -> ClusterView {
     });
     let mut view = cluster(&speeds, regions.collect());
     fill_up(&mut view);
-    let busy: Vec<f64> = (0..stores).map(|_| dice.about(0.6) * 0.6).collect();
+    let busy: Vec<f64> = (0..stores).map(|_| about(draw, 0.6) * 0.6).collect();
     for store in &mut view.stores {
-        let machine = dice.below(stores + 1);
+        let machine = draw.below(stores + 1);
         let busy = busy[if machine == 0 { store.id } else { machine - 1 } as usize];
-        let own = 4.0 * busy * dice.about(0.5) / 3.0;
+        let own = 4.0 * busy * about(draw, 0.5) / 3.0;
         let cpu = Cpu { cores: 4.0, busy, own, machine };
-        store.cpu = (dice.below(8) > 0).then_some(cpu);
-        store.cpu_high = dice.below(6) == 0;
+        store.cpu = (draw.below(8) > 0).then_some(cpu);
+        store.cpu_high = draw.below(6) == 0;
     }
     view
 }
 
 #[test]
 fn every_plan_ends_and_brings_no_lead_to_a_busy_machine_from_one_with_room() {
-    let mut dice = Dice(5);
+    let mut draw = Draw::new(5);
     let (mut brought, mut handed_over) = (0, 0);
     for _ in 0..400 {
-        let view = any_cluster(&mut dice);
+        let view = any_cluster(&mut draw);
         for policy in Policy::ALL {
             let limits = PlanLimits::default();
             for operator in plan(&view, policy, &limits) {

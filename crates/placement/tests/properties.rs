@@ -10,7 +10,7 @@ use steelyard_placement::{
     StoreState, StoreView,
 };
 use support::*;
-use types::META_REGION;
+use types::{Draw, META_REGION};
 
 fn any_state() -> impl Strategy<Value = StoreState> {
     prop_oneof![
@@ -335,8 +335,8 @@ proptest! {
     ) {
         let floats = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, f64::MAX, f64::MIN_POSITIVE, 7.0];
         let wholes = [0, 1, u64::MAX, u64::MAX / 2, 1 << 53, 100];
-        let mut at = seed;
-        let mut next = || { at = at.wrapping_mul(6364136223846793005).wrapping_add(1); (at >> 40) as usize };
+        let mut draw = Draw::new(seed);
+        let mut next = || draw.number() as usize;
         for store in &mut view.stores {
             store.capability.kv_bytes_per_s = floats[next() % 8];
             store.capability.ops_per_s = floats[next() % 8];

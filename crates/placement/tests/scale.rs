@@ -9,36 +9,28 @@ use steelyard_placement::{
     plan, Capability, ClusterView, PlanLimits, Policy, RegionView, StoreState, StoreView,
 };
 use support::*;
+use types::Draw;
 
 const STORES: u64 = 1_000;
 const REGIONS: u64 = 1_000_000;
 
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % below
-    }
-}
-
 /// Regions under load with random sizes and three random peers each. The stores are in 20 zones and
 /// have three different speeds.
 fn large(leader: impl Fn(u64, &[u64]) -> u64) -> ClusterView {
-    let mut dice = Dice(1);
+    let mut draw = Draw::new(1);
     let regions = (1..=REGIONS)
         .map(|id| {
             let mut peers = Vec::new();
             while peers.len() < 3 {
-                let store = dice.below(STORES);
+                let store = draw.below(STORES);
                 if !peers.iter().any(|peer| peer % 20 == store % 20) {
                     peers.push(store);
                 }
             }
             peers.sort_unstable();
-            let (write_rate, read_rate) = (dice.below(100) as f64, dice.below(100) as f64);
+            let (write_rate, read_rate) = (draw.below(100) as f64, draw.below(100) as f64);
             RegionView {
-                bytes: 50_000_000 + dice.below(50_000_000),
+                bytes: 50_000_000 + draw.below(50_000_000),
                 write_rate,
                 read_rate,
                 miss_rate: read_rate,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use resp::fuzzing;
 use steelyard_resp as resp;
+use types::Draw;
 
 const MUTATIONS: u64 = 200_000;
 
@@ -40,23 +41,6 @@ const TOKENS: [&[u8]; 28] = [
     b"=5\r\ntxt:a\r\n",
 ];
 
-/// SplitMix64 (Steele, Lea, Flood; OOPSLA 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-}
-
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let dir = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo tells where the package is"))
         .join("../../fuzz/seeds")
@@ -67,23 +51,27 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     paths.into_iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-fn mutate(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
-    let at = random.below(input.len() + 1);
-    let end = (at + 1 + random.below(16)).min(input.len());
-    match random.below(6) {
-        0 if at < input.len() => input[at] ^= 1 << random.below(8),
+fn below(draw: &mut Draw, bound: usize) -> usize {
+    draw.below(bound as u64) as usize
+}
+
+fn mutate(input: &mut Vec<u8>, other: &[u8], draw: &mut Draw) {
+    let at = below(draw, input.len() + 1);
+    let end = (at + 1 + below(draw, 16)).min(input.len());
+    match below(draw, 6) {
+        0 if at < input.len() => input[at] ^= 1 << below(draw, 8),
         1 => drop(input.drain(at..end)),
         2 => {
             let repeated = input[at..end].to_vec();
             input.splice(at..at, repeated);
         }
         3 => {
-            let from = random.below(other.len() + 1);
+            let from = below(draw, other.len() + 1);
             input.truncate(at);
             input.extend_from_slice(&other[from..]);
         }
-        4 => drop(input.splice(at..end, TOKENS[random.below(TOKENS.len())].iter().copied())),
-        _ => drop(input.splice(at..at, TOKENS[random.below(TOKENS.len())].iter().copied())),
+        4 => drop(input.splice(at..end, TOKENS[below(draw, TOKENS.len())].iter().copied())),
+        _ => drop(input.splice(at..at, TOKENS[below(draw, TOKENS.len())].iter().copied())),
     }
     input.truncate(4096);
 }
@@ -91,14 +79,14 @@ fn mutate(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
 fn run(target: &str, body: fn(&[u8])) {
     let seeds = seeds(target);
     seeds.iter().for_each(|seed| body(seed));
-    let mut random = Random(1);
+    let draw = &mut Draw::new(1);
     for _ in 0..MUTATIONS {
-        let mut input = seeds[random.below(seeds.len())].clone();
-        for _ in 0..=random.below(4) {
-            mutate(&mut input, &seeds[random.below(seeds.len())], &mut random);
+        let mut input = seeds[below(draw, seeds.len())].clone();
+        for _ in 0..=below(draw, 4) {
+            mutate(&mut input, &seeds[below(draw, seeds.len())], draw);
         }
         if let Some(receive_by) = input.get_mut(..2) {
-            receive_by.copy_from_slice(&random.next().to_le_bytes()[..2]);
+            receive_by.copy_from_slice(&draw.number().to_le_bytes()[..2]);
         }
         if std::panic::catch_unwind(|| body(&input)).is_err() {
             panic!("{target} failed on {:?}", input.escape_ascii().to_string());

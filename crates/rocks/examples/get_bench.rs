@@ -7,6 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use steelyard_rocks::{Keyspace, Options};
 use storage::WriteSet;
+use types::Draw;
 
 const GETS: u64 = 1_000_000;
 
@@ -24,12 +25,11 @@ fn main() {
             db.write(&WriteSet { ranges_deleted: vec![], rows });
         }
         db.flush().expect("room");
-        let mut seed = 1u64;
+        let mut draw = Draw::new(1);
         let mut round = |gets: u64| {
             let begun = Instant::now();
             for _ in 0..gets {
-                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                let row = (seed >> 33) % rows;
+                let row = draw.below(rows);
                 black_box(db.get(&row.to_be_bytes()).expect("a sound keyspace"));
             }
             begun.elapsed().as_nanos() as f64 / gets as f64

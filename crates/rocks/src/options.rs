@@ -228,21 +228,21 @@ impl Options {
         KNOBS.iter().map(|knob| knob.name)
     }
 
-    /// Sets an option by its RocksDB name. Sizes accept the units `kb`, `mb` and `gb` (powers of
-    /// 1024). `compression_per_level` accepts `none`, `lz4` and `zstd`, separated by `:`.
+    /// Sets an option by its RocksDB name. Numbers may have a [unit](types::parse_size).
+    /// `compression_per_level` accepts `none`, `lz4` and `zstd`, separated by `:`.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         let knob = find(name)?;
         let bad = |why: String| OptionError::BadValue { name: knob.name, value: value.to_owned(), why };
         match knob.access {
             Access::Count { of, min, max } => {
-                let number = parse_size(value).ok_or_else(|| bad("not a number".to_owned()))?;
+                let number = types::parse_size(value).map_err(|_| bad("not a number".to_owned()))?;
                 if number < min || number > max {
                     return Err(bad(format!("not in {min}..={max}")));
                 }
                 *of(self) = number;
             }
             Access::Size { of, least } => {
-                let number = parse_size(value).ok_or_else(|| bad("not a size".to_owned()))?;
+                let number = types::parse_size(value).map_err(|_| bad("not a size".to_owned()))?;
                 if number < least || number > 1 << 50 {
                     return Err(bad(format!("not in {least}..={}", 1u64 << 50)));
                 }
@@ -395,19 +395,6 @@ impl Compression {
 
 fn find(name: &str) -> Result<&'static Knob, OptionError> {
     KNOBS.iter().find(|knob| knob.name == name).ok_or_else(|| OptionError::UnknownName(name.to_owned()))
-}
-
-fn parse_size(text: &str) -> Option<u64> {
-    let lower = text.to_ascii_lowercase();
-    let (digits, unit) = lower.split_at(lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len()));
-    let unit = match unit {
-        "" | "b" => 1,
-        "k" | "kb" => KIB,
-        "m" | "mb" => MIB,
-        "g" | "gb" => GIB,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 /// Converts to a C `int`. The fields are public, so a larger value is clamped rather than wrapped.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use steelyard_rocks::{Keyspace, Options};
 use storage::{StorageError, WriteSet};
+use types::Draw;
 
 struct SmallDevice(tempfile::TempDir);
 
@@ -46,13 +47,8 @@ impl Drop for SmallDevice {
 
 fn set(row: u32) -> WriteSet {
     // The value is not compressible.
-    let mut seed = u64::from(row) + 1;
-    let value: Vec<u8> = (0..4096)
-        .map(|_| {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (seed >> 56) as u8
-        })
-        .collect();
+    let mut draw = Draw::new(row.into());
+    let value: Vec<u8> = (0..4096).map(|_| draw.number() as u8).collect();
     let key = Bytes::copy_from_slice(&row.to_be_bytes());
     WriteSet { ranges_deleted: vec![], rows: vec![(key, Some(value.into()))] }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 use steelyard_rocks::{Keyspace, Options};
 use storage::{Reader, StorageError, WriteSet};
+use types::Draw;
 
 fn small() -> Options {
     Options::default().scaled(1.0 / 256.0)
@@ -206,14 +207,9 @@ fn stats_and_sizes_say_what_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     // Incompressible bytes, so that file sizes correspond to row sizes.
-    let mut seed = 1u64;
+    let mut draw = Draw::new(1);
     for i in 0..2000u32 {
-        let value: Vec<u8> = (0..1000)
-            .map(|_| {
-                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (seed >> 56) as u8
-            })
-            .collect();
+        let value: Vec<u8> = (0..1000).map(|_| draw.number() as u8).collect();
         let row = Bytes::from([&b"d"[..], &i.to_be_bytes()].concat());
         db.write(&WriteSet { ranges_deleted: vec![], rows: vec![(row, Some(value.into()))] });
     }

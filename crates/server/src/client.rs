@@ -19,7 +19,7 @@ use resp::Protocol;
 use crate::connections::ClientEntry;
 
 pub use listener::listen;
-pub use server_commands::{run as run_own, run_later as run_own_later, waits_for_earlier};
+pub use server_commands::{run as run_own, run_later as run_own_later};
 
 /// A connection, as the store's own commands see and change it.
 pub struct Connected<'a> {

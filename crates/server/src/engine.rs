@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use command::{Exec, Limits, Mode, Outcome};
+use command::{Exec, Limits, Mode, Outcome, Spanning};
 use parking_lot::Mutex;
 use rocks::{InRam, Keyspace};
 use storage::{rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
@@ -130,9 +130,9 @@ impl Engine {
                 return Ok(outcome);
             }
         }
-        match (item.spec.name, ItemSlot::of(item.spec, &item.args)) {
+        match (item.spec.spanning(), ItemSlot::of(item.spec, &item.args)) {
             // These results need not be of one moment.
-            ("scan" | "randomkey", _) => run(&*self.rows, region, item, now),
+            (Some(Spanning::Cursor | Spanning::FirstFound), _) => run(&*self.rows, region, item, now),
             (_, ItemSlot::One(slot)) => {
                 let (from, to) = rows::slots_range(SlotRange { first: slot, last: slot });
                 run(&self.rows.view_of(&from, &to), region, item, now)

@@ -106,16 +106,16 @@ impl Settings {
                     )
                 }
             },
-            "snapshot-rate" => match memory_bytes(value) {
-                None => return invalid("argument must be a memory value"),
-                Some(rate) => self.snapshot_rate = rate,
+            "snapshot-rate" => match types::parse_size(value) {
+                Err(_) => return invalid("argument must be a memory value"),
+                Ok(rate) => self.snapshot_rate = rate,
             },
-            "proto-max-bulk-len" => match memory_bytes(value) {
-                None => return invalid("argument must be a memory value"),
-                Some(max) if (BULK_BYTES_LEAST..=BULK_BYTES_MOST).contains(&max) => {
+            "proto-max-bulk-len" => match types::parse_size(value) {
+                Err(_) => return invalid("argument must be a memory value"),
+                Ok(max) if (BULK_BYTES_LEAST..=BULK_BYTES_MOST).contains(&max) => {
                     self.limits.bulk_bytes_max = max as usize;
                 }
-                Some(_) => return invalid("argument must be between 1048576 and 536870912 inclusive"),
+                Ok(_) => return invalid("argument must be between 1048576 and 536870912 inclusive"),
             },
             other if self.fixed.iter().any(|(name, _)| *name == other) => {
                 return Err(SettingError::Immutable)
@@ -130,27 +130,9 @@ fn invalid(why: &str) -> Result<(), SettingError> {
     Err(SettingError::Invalid(why.to_owned()))
 }
 
-/// Parses a number of bytes with one of Redis's units: `k m g` are powers of 1000, `kb mb gb` of
-/// 1024.
-fn memory_bytes(text: &str) -> Option<u64> {
-    let text = text.to_ascii_lowercase();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let unit = match &text[digits..] {
-        "" | "b" => 1,
-        "k" => 1000,
-        "kb" => 1 << 10,
-        "m" => 1_000_000,
-        "mb" => 1 << 20,
-        "g" => 1_000_000_000,
-        "gb" => 1 << 30,
-        _ => return None,
-    };
-    text[..digits].parse::<u64>().ok()?.checked_mul(unit)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{memory_bytes, SettingError, Settings};
+    use super::{SettingError, Settings};
     use crate::config::Config;
 
     #[test]
@@ -162,16 +144,5 @@ mod tests {
             assert!(settings.all().contains(&("snapshot-rate", rate.to_string())));
         }
         assert!(matches!(settings.set("snapshot-rate", "fast"), Err(SettingError::Invalid(_))));
-    }
-
-    #[test]
-    fn memory_is_read_with_its_unit() {
-        for (text, bytes) in [("0", 0), ("7", 7), ("7B", 7), ("2k", 2000), ("2Kb", 2048), ("1mb", 1 << 20)] {
-            assert_eq!(memory_bytes(text), Some(bytes), "{text}");
-        }
-        for text in ["", "mb", "-1", "1.5mb", "1 mb", "1tb", "99999999999999999999", "18446744073709551615kb"]
-        {
-            assert_eq!(memory_bytes(text), None, "{text}");
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use command::Spanning;
 use parking_lot::RwLock;
 use resp::Reply;
 use types::{RegionDescriptor, Slot, StoreId};
@@ -89,7 +90,8 @@ pub struct Found<'a> {
 /// The destination of a command.
 pub enum Route {
     Region(Arc<RegionShared>),
-    Every,
+    /// The command is about the whole keyspace.
+    Every(Spanning),
     /// The slot's region is unknown.
     Unknown(Slot),
 }
@@ -239,17 +241,16 @@ impl Store {
 
     /// Returns the destination of a command: by its slot, or every region if it has no keys.
     pub fn route(&self, item: &Item) -> Result<Route, Reply> {
-        let slot = match self.config.cluster_enabled {
-            true => match item.slot {
-                ItemSlot::One(slot) => slot,
-                ItemSlot::Any => return Ok(Route::Every),
-                ItemSlot::Several => {
-                    return Err(Reply::error("CROSSSLOT Keys in request don't hash to the same slot"))
-                }
-            },
+        let slot = match (item.spec.spanning(), item.slot) {
+            (_, ItemSlot::One(slot)) if self.config.cluster_enabled => slot,
+            (_, ItemSlot::Several) if self.config.cluster_enabled => {
+                return Err(Reply::error("CROSSSLOT Keys in request don't hash to the same slot"))
+            }
+            (Some(spanning), _) if self.config.cluster_enabled || spanning == Spanning::Cursor => {
+                return Ok(Route::Every(spanning))
+            }
             // One region holds every key, so a command without keys is about that region, too.
-            false if item.spec.name == "scan" => return Ok(Route::Every),
-            false => 0,
+            _ => 0,
         };
         Ok(self.regions.of_slot(slot).map_or(Route::Unknown(slot), Route::Region))
     }

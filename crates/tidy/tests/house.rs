@@ -56,7 +56,9 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Additional dependencies of the crates' tests. They are in no program, so they may be impure, but
 /// they too are part of the map.
 const TEST_EDGES: &[(&str, &[&str])] = &[
+    ("resp", &["types"]),
     ("predict", &["device"]),
+    ("devshim", &["types"]),
     ("raftlog", &["device", "devshim"]),
     ("steelyard", &["devshim", "faults", "rocks", "storage"]),
 ];

@@ -10,6 +10,7 @@ pub mod device_time;
 mod draw;
 mod output;
 mod region;
+mod size;
 mod slot;
 mod version;
 
@@ -19,6 +20,7 @@ pub use region::{
     ChangeError, Changed, DescriptorError, Merging, Peer, PeerChange, PeerId, PeerRole, Recovery,
     RegionChange, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX, RECOVERIES_MAX, RECOVERY_LEAP,
 };
+pub use size::{parse_size, SizeError};
 pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
 pub use version::{Version, NEWEST_VERSION, OLDEST_VERSION, SECOND_VERSION};
 

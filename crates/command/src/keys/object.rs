@@ -12,7 +12,6 @@ use storage::Value;
 use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec, HashValue};
 use crate::hashes::visit_fields;
-use crate::introspect::help_of;
 use crate::number::integer;
 
 /// Redis's `hash-max-listpack-entries` and `hash-max-listpack-value`.
@@ -117,12 +116,4 @@ fn sampled_bytes(
     })?;
     let total = u128::from(bytes) * u128::from(hash.len) / u128::from(seen.max(1));
     Ok(u64::try_from(total).unwrap_or(u64::MAX))
-}
-
-pub(crate) fn object_help(_: &[Bytes], _: &mut Exec<'_, '_>) -> CommandResult {
-    Ok(help_of("object"))
-}
-
-pub(crate) fn memory_help(_: &[Bytes], _: &mut Exec<'_, '_>) -> CommandResult {
-    Ok(help_of("memory"))
 }

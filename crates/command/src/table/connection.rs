@@ -1,70 +1,56 @@
-//! Table entries of the commands on connections, which the server executes.
+//! Table entries of the commands on connections and on the command table.
 
+use crate::introspect;
+use crate::server_command::{ClientCommand, ServerCommand};
 use crate::spec::{flags, CommandSpec, Handler};
 
+/// The flags of commands that begin or end a session.
+const SESSION: u32 = flags::NOSCRIPT | flags::ANYTIME | flags::FAST | flags::NO_AUTH | flags::ALLOW_BUSY;
+
 pub(super) static COMMANDS: [CommandSpec; 11] = [
-    CommandSpec::new("ping", -1, flags::FAST, Handler::Server)
+    CommandSpec::new("ping", -1, flags::FAST, Handler::Server(ServerCommand::Ping))
         .categories(&["@connection"])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .about("connection", "1.0.0", "O(1)", "Replies PONG, or the message.", "[message]"),
-    CommandSpec::new("echo", 2, flags::LOADING | flags::STALE | flags::FAST, Handler::Server)
+    CommandSpec::new("echo", 2, flags::ANYTIME | flags::FAST, Handler::Server(ServerCommand::Echo))
         .categories(&["@connection"])
         .about("connection", "1.0.0", "O(1)", "Replies with the message.", "message"),
-    CommandSpec::new(
-        "hello",
-        -1,
-        flags::NOSCRIPT | flags::LOADING | flags::STALE | flags::FAST | flags::NO_AUTH | flags::ALLOW_BUSY,
-        Handler::Server,
-    )
-    .categories(&["@connection"])
-    .about(
-        "connection",
-        "6.0.0",
-        "O(1)",
-        "Selects the protocol and authenticates.",
-        "[protover [AUTH username password] [SETNAME clientname]]",
-    ),
-    CommandSpec::new(
-        "auth",
-        -2,
-        flags::NOSCRIPT | flags::LOADING | flags::STALE | flags::FAST | flags::NO_AUTH | flags::ALLOW_BUSY,
-        Handler::Server,
-    )
-    .categories(&["@connection"])
-    .about(
-        "connection",
-        "1.0.0",
-        "O(N) where N is the number of passwords defined for the user",
-        "Authenticates the connection.",
-        "[username] password",
-    ),
-    CommandSpec::new("select", 2, flags::LOADING | flags::STALE | flags::FAST, Handler::Server)
+    CommandSpec::new("hello", -1, SESSION, Handler::Server(ServerCommand::Hello))
+        .categories(&["@connection"])
+        .about(
+            "connection",
+            "6.0.0",
+            "O(1)",
+            "Selects the protocol and authenticates.",
+            "[protover [AUTH username password] [SETNAME clientname]]",
+        ),
+    CommandSpec::new("auth", -2, SESSION, Handler::Server(ServerCommand::Auth))
+        .categories(&["@connection"])
+        .about(
+            "connection",
+            "1.0.0",
+            "O(N) where N is the number of passwords defined for the user",
+            "Authenticates the connection.",
+            "[username] password",
+        ),
+    CommandSpec::new("select", 2, flags::ANYTIME | flags::FAST, Handler::Server(ServerCommand::Select))
         .categories(&["@connection"])
         .about("connection", "1.0.0", "O(1)", "Selects the database.", "index"),
-    CommandSpec::new(
-        "quit",
-        -1,
-        flags::NOSCRIPT | flags::LOADING | flags::STALE | flags::FAST | flags::NO_AUTH | flags::ALLOW_BUSY,
-        Handler::Server,
-    )
-    .categories(&["@connection"])
-    .about("connection", "1.0.0", "O(1)", "Closes the connection.", ""),
-    CommandSpec::new(
-        "reset",
-        1,
-        flags::NOSCRIPT | flags::LOADING | flags::STALE | flags::FAST | flags::NO_AUTH | flags::ALLOW_BUSY,
-        Handler::Server,
-    )
-    .categories(&["@connection"])
-    .about("connection", "6.2.0", "O(1)", "Resets the connection to its initial state.", ""),
-    CommandSpec::new("client", -2, flags::NONE, Handler::Container(&CLIENT)).about(
+    CommandSpec::new("quit", -1, SESSION, Handler::Server(ServerCommand::Quit))
+        .categories(&["@connection"])
+        .about("connection", "1.0.0", "O(1)", "Closes the connection.", ""),
+    CommandSpec::new("reset", 1, SESSION, Handler::Server(ServerCommand::Reset))
+        .categories(&["@connection"])
+        .about("connection", "6.2.0", "O(1)", "Resets the connection to its initial state.", ""),
+    CommandSpec::new("client", -2, flags::NONE, Handler::Container).subcommands(&CLIENT).about(
         "connection",
         "2.4.0",
         "Depends on subcommand",
         "Inspects and changes client connections.",
         "",
     ),
-    CommandSpec::new("command", -1, flags::LOADING | flags::STALE, Handler::Container(&COMMAND))
+    CommandSpec::new("command", -1, flags::ANYTIME, Handler::Table(introspect::command))
+        .subcommands(&COMMAND)
         .categories(&["@connection"])
         .tips(&["nondeterministic_output_order"])
         .about(
@@ -74,25 +60,29 @@ pub(super) static COMMANDS: [CommandSpec; 11] = [
             "Returns information about commands.",
             "",
         ),
-    CommandSpec::new("readonly", 1, flags::LOADING | flags::STALE | flags::FAST, Handler::Server)
+    CommandSpec::new("readonly", 1, flags::ANYTIME | flags::FAST, Handler::Server(ServerCommand::ReadOnly))
         .categories(&["@connection"])
         .about("cluster", "3.0.0", "O(1)", "Allows reads from followers on the connection.", ""),
-    CommandSpec::new("readwrite", 1, flags::LOADING | flags::STALE | flags::FAST, Handler::Server)
+    CommandSpec::new("readwrite", 1, flags::ANYTIME | flags::FAST, Handler::Server(ServerCommand::ReadWrite))
         .categories(&["@connection"])
         .about("cluster", "3.0.0", "O(1)", "Disables READONLY.", ""),
 ];
 
+const fn client(command: ClientCommand) -> Handler {
+    Handler::Server(ServerCommand::Client(command))
+}
+
 static CLIENT: [CommandSpec; 8] = [
-    CommandSpec::new("client|id", 2, flags::NOSCRIPT | flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("client|id", 2, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::Id))
         .categories(&["@connection"])
         .about("connection", "5.0.0", "O(1)", "Returns the connection's id.", ""),
-    CommandSpec::new("client|getname", 2, flags::NOSCRIPT | flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("client|getname", 2, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::GetName))
         .categories(&["@connection"])
         .about("connection", "2.6.9", "O(1)", "Returns the connection's name.", ""),
-    CommandSpec::new("client|setname", 3, flags::NOSCRIPT | flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("client|setname", 3, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::SetName))
         .categories(&["@connection"])
         .about("connection", "2.6.9", "O(1)", "Sets the connection's name.", "connection-name"),
-    CommandSpec::new("client|setinfo", 4, flags::NOSCRIPT | flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("client|setinfo", 4, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::SetInfo))
         .categories(&["@connection"])
         .about(
             "connection",
@@ -104,8 +94,8 @@ static CLIENT: [CommandSpec; 8] = [
     CommandSpec::new(
         "client|list",
         -2,
-        flags::ADMIN | flags::NOSCRIPT | flags::LOADING | flags::STALE,
-        Handler::Server,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        client(ClientCommand::List),
     )
     .categories(&["@connection"])
     .tips(&["nondeterministic_output"])
@@ -116,15 +106,15 @@ static CLIENT: [CommandSpec; 8] = [
         "Lists the connections.",
         "[TYPE type] [ID client-id [client-id ...]]",
     ),
-    CommandSpec::new("client|info", 2, flags::NOSCRIPT | flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("client|info", 2, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::Info))
         .categories(&["@connection"])
         .tips(&["nondeterministic_output"])
         .about("connection", "6.2.0", "O(1)", "Returns information about this connection.", ""),
     CommandSpec::new(
         "client|kill",
         -3,
-        flags::ADMIN | flags::NOSCRIPT | flags::LOADING | flags::STALE,
-        Handler::Server,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        client(ClientCommand::Kill),
     )
     .categories(&["@connection"])
     .about(
@@ -134,16 +124,16 @@ static CLIENT: [CommandSpec; 8] = [
         "Closes connections.",
         "[ID client-id] [ADDR ip:port] [LADDR ip:port] [SKIPME yes/no]",
     ),
-    CommandSpec::new("client|help", 2, flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("client|help", 2, flags::ANYTIME, Handler::Table(introspect::help))
         .categories(&["@connection"])
         .about("connection", "5.0.0", "O(1)", "Lists the subcommands.", ""),
 ];
 
 static COMMAND: [CommandSpec; 7] = [
-    CommandSpec::new("command|count", 2, flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("command|count", 2, flags::ANYTIME, Handler::Table(introspect::count))
         .categories(&["@connection"])
         .about("server", "2.8.13", "O(1)", "Counts the commands.", ""),
-    CommandSpec::new("command|info", -2, flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("command|info", -2, flags::ANYTIME, Handler::Table(introspect::info))
         .categories(&["@connection"])
         .tips(&["nondeterministic_output_order"])
         .about(
@@ -153,7 +143,7 @@ static COMMAND: [CommandSpec; 7] = [
             "Returns information about commands by name.",
             "[command-name [command-name ...]]",
         ),
-    CommandSpec::new("command|docs", -2, flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("command|docs", -2, flags::ANYTIME, Handler::Table(introspect::docs))
         .categories(&["@connection"])
         .tips(&["nondeterministic_output_order"])
         .about(
@@ -163,7 +153,7 @@ static COMMAND: [CommandSpec; 7] = [
             "Documents commands by name.",
             "[command-name [command-name ...]]",
         ),
-    CommandSpec::new("command|list", -2, flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("command|list", -2, flags::ANYTIME, Handler::Table(introspect::list))
         .categories(&["@connection"])
         .tips(&["nondeterministic_output_order"])
         .about(
@@ -173,7 +163,7 @@ static COMMAND: [CommandSpec; 7] = [
             "Lists the commands' names.",
             "[FILTERBY MODULE module-name | ACLCAT category | PATTERN pattern]",
         ),
-    CommandSpec::new("command|getkeys", -4, flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("command|getkeys", -4, flags::ANYTIME, Handler::Table(introspect::get_keys))
         .categories(&["@connection"])
         .about(
             "server",
@@ -182,16 +172,21 @@ static COMMAND: [CommandSpec; 7] = [
             "Finds the keys in a command.",
             "command [arg ...]",
         ),
-    CommandSpec::new("command|getkeysandflags", -4, flags::LOADING | flags::STALE, Handler::Server)
-        .categories(&["@connection"])
-        .about(
-            "server",
-            "7.0.0",
-            "O(N) where N is the number of arguments to the command",
-            "Finds the keys in a command and how it uses them.",
-            "command [arg ...]",
-        ),
-    CommandSpec::new("command|help", 2, flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new(
+        "command|getkeysandflags",
+        -4,
+        flags::ANYTIME,
+        Handler::Table(introspect::get_keys_and_flags),
+    )
+    .categories(&["@connection"])
+    .about(
+        "server",
+        "7.0.0",
+        "O(N) where N is the number of arguments to the command",
+        "Finds the keys in a command and how it uses them.",
+        "command [arg ...]",
+    ),
+    CommandSpec::new("command|help", 2, flags::ANYTIME, Handler::Table(introspect::help))
         .categories(&["@connection"])
         .about("server", "5.0.0", "O(1)", "Lists the subcommands.", ""),
 ];

@@ -49,11 +49,13 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
     CommandSpec::new("hget", 3, flags::READONLY | flags::FAST, Handler::Keyspace(hashes::hget))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .fields(FieldSpec::ONE)
+        .reads_few_rows()
         .categories(&["@hash"])
         .about("hash", "2.0.0", "O(1)", "Reads a field of a hash.", "key field"),
     CommandSpec::new("hmget", -3, flags::READONLY | flags::FAST, Handler::Keyspace(hashes::hmget))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .fields(FieldSpec::ALL)
+        .reads_few_rows()
         .categories(&["@hash"])
         .about(
             "hash",
@@ -86,11 +88,13 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         ),
     CommandSpec::new("hlen", 2, flags::READONLY | flags::FAST, Handler::Keyspace(hashes::hlen))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
+        .reads_few_rows()
         .categories(&["@hash"])
         .about("hash", "2.0.0", "O(1)", "Counts the fields of a hash.", "key"),
     CommandSpec::new("hexists", 3, flags::READONLY | flags::FAST, Handler::Keyspace(hashes::hexists))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
         .fields(FieldSpec::ONE)
+        .reads_few_rows()
         .categories(&["@hash"])
         .about("hash", "2.0.0", "O(1)", "Checks if a field exists.", "key field"),
     CommandSpec::new("hkeys", 2, flags::READONLY, Handler::Keyspace(hashes::hkeys))
@@ -126,6 +130,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
     CommandSpec::new("hstrlen", 3, flags::READONLY | flags::FAST, Handler::Keyspace(hashes::hstrlen))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
         .fields(FieldSpec::ONE)
+        .reads_few_rows()
         .categories(&["@hash"])
         .about("hash", "3.2.0", "O(1)", "Returns the length of a field's value.", "key field"),
     CommandSpec::new("hrandfield", -2, flags::READONLY, Handler::Keyspace(hash_walk::hrandfield))

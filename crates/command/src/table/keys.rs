@@ -1,7 +1,8 @@
 //! Table entries of the commands on keys of every type, and on the whole keyspace.
 
+use crate::introspect;
 use crate::keys::{self, expiry, object, rename, walk};
-use crate::spec::{flags, CommandSpec, Handler, KeySpec};
+use crate::spec::{flags, CommandSpec, Handler, KeySpec, Spanning};
 
 pub(super) static COMMANDS: [CommandSpec; 26] = [
     CommandSpec::new("del", -2, flags::WRITE, Handler::Keyspace(keys::del))
@@ -28,6 +29,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
         ),
     CommandSpec::new("exists", -2, flags::READONLY | flags::FAST, Handler::Keyspace(keys::exists))
         .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RO"] }])
+        .reads_few_rows()
         .categories(&["@keyspace"])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
         .about(
@@ -39,6 +41,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
         ),
     CommandSpec::new("touch", -2, flags::READONLY | flags::FAST, Handler::Keyspace(keys::exists))
         .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RO"] }])
+        .reads_few_rows()
         .categories(&["@keyspace"])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
         .about(
@@ -50,6 +53,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
         ),
     CommandSpec::new("type", 2, flags::READONLY | flags::FAST, Handler::Keyspace(keys::type_of))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
+        .reads_few_rows()
         .categories(&["@keyspace"])
         .about("generic", "1.0.0", "O(1)", "Returns the type of a key.", "key"),
     CommandSpec::new("expire", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::expire))
@@ -94,16 +98,19 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
         ),
     CommandSpec::new("ttl", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::ttl))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .reads_few_rows()
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
         .about("generic", "1.0.0", "O(1)", "Returns the time to live of a key in seconds.", "key"),
     CommandSpec::new("pttl", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::pttl))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .reads_few_rows()
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
         .about("generic", "2.6.0", "O(1)", "Returns the time to live of a key in milliseconds.", "key"),
     CommandSpec::new("expiretime", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::expiretime))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .reads_few_rows()
         .categories(&["@keyspace"])
         .about(
             "generic",
@@ -114,6 +121,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
         ),
     CommandSpec::new("pexpiretime", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::pexpiretime))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .reads_few_rows()
         .categories(&["@keyspace"])
         .about(
             "generic",
@@ -126,7 +134,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
         .categories(&["@keyspace"])
         .about("generic", "2.2.0", "O(1)", "Removes the expiry time of a key.", "key"),
-    CommandSpec::new("keys", 2, flags::READONLY, Handler::Keyspace(walk::keys))
+    CommandSpec::new("keys", 2, flags::READONLY, Handler::Spanning(Spanning::Concatenate, walk::keys))
         .categories(&["@dangerous", "@keyspace"])
         .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
         .about(
@@ -136,7 +144,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
             "Lists the keys that match a pattern.",
             "pattern",
         ),
-    CommandSpec::new("scan", -2, flags::READONLY, Handler::Keyspace(walk::scan))
+    CommandSpec::new("scan", -2, flags::READONLY, Handler::Spanning(Spanning::Cursor, walk::scan))
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output", "request_policy:special"])
         .about(
@@ -146,10 +154,15 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
             "Iterates over the keys, a few per call.",
             "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         ),
-    CommandSpec::new("randomkey", 1, flags::READONLY, Handler::Keyspace(walk::randomkey))
-        .categories(&["@keyspace"])
-        .tips(&["request_policy:all_shards", "nondeterministic_output"])
-        .about("generic", "1.0.0", "O(1)", "Picks a random key.", ""),
+    CommandSpec::new(
+        "randomkey",
+        1,
+        flags::READONLY,
+        Handler::Spanning(Spanning::FirstFound, walk::randomkey),
+    )
+    .categories(&["@keyspace"])
+    .tips(&["request_policy:all_shards", "nondeterministic_output"])
+    .about("generic", "1.0.0", "O(1)", "Picks a random key.", ""),
     CommandSpec::new("rename", 3, flags::WRITE, Handler::Keyspace(rename::rename))
         .keys(&[
             KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] },
@@ -188,11 +201,16 @@ nested items",
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update"] }])
         .categories(&["@keyspace"])
         .about("generic", "1.0.0", "O(1)", "Moves a key to another database.", "key db"),
-    CommandSpec::new("dbsize", 1, flags::READONLY | flags::FAST, Handler::Keyspace(walk::dbsize))
-        .categories(&["@keyspace"])
-        .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
-        .about("server", "1.0.0", "O(1)", "Counts the keys of the database.", ""),
-    CommandSpec::new("flushall", -1, flags::WRITE, Handler::Keyspace(walk::flushall))
+    CommandSpec::new(
+        "dbsize",
+        1,
+        flags::READONLY | flags::FAST,
+        Handler::Spanning(Spanning::Sum, walk::dbsize),
+    )
+    .categories(&["@keyspace"])
+    .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
+    .about("server", "1.0.0", "O(1)", "Counts the keys of the database.", ""),
+    CommandSpec::new("flushall", -1, flags::WRITE, Handler::Spanning(Spanning::AllOk, walk::flushall))
         .categories(&["@dangerous", "@keyspace"])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .about(
@@ -202,7 +220,7 @@ nested items",
             "Deletes every key of every database.",
             "[ASYNC | SYNC]",
         ),
-    CommandSpec::new("flushdb", -1, flags::WRITE, Handler::Keyspace(walk::flushdb))
+    CommandSpec::new("flushdb", -1, flags::WRITE, Handler::Spanning(Spanning::AllOk, walk::flushdb))
         .categories(&["@dangerous", "@keyspace"])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .about(
@@ -212,14 +230,14 @@ nested items",
             "Deletes every key of the database.",
             "[ASYNC | SYNC]",
         ),
-    CommandSpec::new("object", -2, flags::NONE, Handler::Container(&OBJECT)).about(
+    CommandSpec::new("object", -2, flags::NONE, Handler::Container).subcommands(&OBJECT).about(
         "generic",
         "2.2.3",
         "Depends on subcommand",
         "Inspects the representation of values.",
         "",
     ),
-    CommandSpec::new("memory", -2, flags::NONE, Handler::Container(&MEMORY)).about(
+    CommandSpec::new("memory", -2, flags::NONE, Handler::Container).subcommands(&MEMORY).about(
         "server",
         "4.0.0",
         "Depends on subcommand",
@@ -255,7 +273,7 @@ static OBJECT: [CommandSpec; 5] = [
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
         .about("generic", "2.2.3", "O(1)", "Always 1 for a key that exists.", "key"),
-    CommandSpec::new("object|help", 2, flags::LOADING | flags::STALE, Handler::Keyspace(object::object_help))
+    CommandSpec::new("object|help", 2, flags::LOADING | flags::STALE, Handler::Table(introspect::help))
         .categories(&["@keyspace"])
         .about("generic", "6.2.0", "O(1)", "Lists the subcommands.", ""),
 ];
@@ -270,6 +288,6 @@ static MEMORY: [CommandSpec; 2] = [
             "Estimates the bytes that a key and its value take.",
             "key [SAMPLES count]",
         ),
-    CommandSpec::new("memory|help", 2, flags::LOADING | flags::STALE, Handler::Keyspace(object::memory_help))
+    CommandSpec::new("memory|help", 2, flags::LOADING | flags::STALE, Handler::Table(introspect::help))
         .about("server", "4.0.0", "O(1)", "Lists the subcommands.", ""),
 ];

@@ -1,9 +1,11 @@
 //! Table entries of the commands on the server and the cluster, which the server executes.
 
+use crate::introspect;
+use crate::server_command::{ClusterCommand, ConfigCommand, ServerCommand};
 use crate::spec::{flags, CommandSpec, Handler};
 
 pub(super) static COMMANDS: [CommandSpec; 5] = [
-    CommandSpec::new("info", -1, flags::LOADING | flags::STALE, Handler::Server)
+    CommandSpec::new("info", -1, flags::ANYTIME, Handler::Server(ServerCommand::Info))
         .categories(&["@dangerous"])
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
         .about(
@@ -13,21 +15,21 @@ pub(super) static COMMANDS: [CommandSpec; 5] = [
             "Returns information about the server in sections.",
             "[section [section ...]]",
         ),
-    CommandSpec::new("config", -2, flags::NONE, Handler::Container(&CONFIG)).about(
+    CommandSpec::new("config", -2, flags::NONE, Handler::Container).subcommands(&CONFIG).about(
         "server",
         "2.0.0",
         "Depends on subcommand",
         "Reads and changes the configuration.",
         "",
     ),
-    CommandSpec::new("time", 1, flags::LOADING | flags::STALE | flags::FAST, Handler::Server)
+    CommandSpec::new("time", 1, flags::ANYTIME | flags::FAST, Handler::Server(ServerCommand::Time))
         .tips(&["nondeterministic_output"])
         .about("server", "2.6.0", "O(1)", "Returns the server's time.", ""),
     CommandSpec::new(
         "shutdown",
         -1,
-        flags::ADMIN | flags::NOSCRIPT | flags::LOADING | flags::STALE | flags::NO_MULTI | flags::ALLOW_BUSY,
-        Handler::Server,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME | flags::NO_MULTI | flags::ALLOW_BUSY,
+        Handler::Server(ServerCommand::Shutdown),
     )
     .about(
         "server",
@@ -36,7 +38,7 @@ pub(super) static COMMANDS: [CommandSpec; 5] = [
         "Stops the server.",
         "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
     ),
-    CommandSpec::new("cluster", -2, flags::NONE, Handler::Container(&CLUSTER)).about(
+    CommandSpec::new("cluster", -2, flags::NONE, Handler::Container).subcommands(&CLUSTER).about(
         "cluster",
         "3.0.0",
         "Depends on subcommand",
@@ -45,12 +47,16 @@ pub(super) static COMMANDS: [CommandSpec; 5] = [
     ),
 ];
 
+const fn config(command: ConfigCommand) -> Handler {
+    Handler::Server(ServerCommand::Config(command))
+}
+
 static CONFIG: [CommandSpec; 4] = [
     CommandSpec::new(
         "config|get",
         -3,
-        flags::ADMIN | flags::NOSCRIPT | flags::LOADING | flags::STALE,
-        Handler::Server,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        config(ConfigCommand::Get),
     )
     .about(
         "server",
@@ -62,8 +68,8 @@ static CONFIG: [CommandSpec; 4] = [
     CommandSpec::new(
         "config|set",
         -4,
-        flags::ADMIN | flags::NOSCRIPT | flags::LOADING | flags::STALE,
-        Handler::Server,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        config(ConfigCommand::Set),
     )
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
     .about(
@@ -76,11 +82,11 @@ static CONFIG: [CommandSpec; 4] = [
     CommandSpec::new(
         "config|resetstat",
         2,
-        flags::ADMIN | flags::NOSCRIPT | flags::LOADING | flags::STALE,
-        Handler::Server,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        config(ConfigCommand::ResetStat),
     )
     .about("server", "2.0.0", "O(1)", "Resets the statistics.", ""),
-    CommandSpec::new("config|help", 2, flags::LOADING | flags::STALE, Handler::Server).about(
+    CommandSpec::new("config|help", 2, flags::ANYTIME, Handler::Table(introspect::help)).about(
         "server",
         "5.0.0",
         "O(1)",
@@ -89,8 +95,12 @@ static CONFIG: [CommandSpec; 4] = [
     ),
 ];
 
+const fn cluster(command: ClusterCommand) -> Handler {
+    Handler::Server(ServerCommand::Cluster(command))
+}
+
 static CLUSTER: [CommandSpec; 9] = [
-    CommandSpec::new("cluster|slots", 2, flags::STALE, Handler::Server)
+    CommandSpec::new("cluster|slots", 2, flags::STALE, cluster(ClusterCommand::Slots))
         .tips(&["nondeterministic_output"])
         .about(
             "cluster",
@@ -99,7 +109,7 @@ static CLUSTER: [CommandSpec; 9] = [
             "Lists slot ranges and the nodes that serve them.",
             "",
         ),
-    CommandSpec::new("cluster|shards", 2, flags::STALE, Handler::Server)
+    CommandSpec::new("cluster|shards", 2, flags::STALE, cluster(ClusterCommand::Shards))
         .tips(&["nondeterministic_output"])
         .about(
             "cluster",
@@ -108,7 +118,7 @@ static CLUSTER: [CommandSpec; 9] = [
             "Lists slot ranges and the nodes that serve them, by shard.",
             "",
         ),
-    CommandSpec::new("cluster|nodes", 2, flags::STALE, Handler::Server)
+    CommandSpec::new("cluster|nodes", 2, flags::STALE, cluster(ClusterCommand::Nodes))
         .tips(&["nondeterministic_output"])
         .about(
             "cluster",
@@ -117,31 +127,26 @@ static CLUSTER: [CommandSpec; 9] = [
             "Lists the nodes.",
             "",
         ),
-    CommandSpec::new("cluster|info", 2, flags::STALE, Handler::Server)
+    CommandSpec::new("cluster|info", 2, flags::STALE, cluster(ClusterCommand::Info))
         .tips(&["nondeterministic_output"])
         .about("cluster", "3.0.0", "O(1)", "Returns the cluster's state.", ""),
-    CommandSpec::new("cluster|keyslot", 3, flags::STALE, Handler::Server).about(
+    CommandSpec::new("cluster|keyslot", 3, flags::STALE, cluster(ClusterCommand::KeySlot)).about(
         "cluster",
         "3.0.0",
         "O(N) where N is the number of bytes in the key",
         "Returns a key's slot.",
         "key",
     ),
-    CommandSpec::new("cluster|myid", 2, flags::STALE, Handler::Server).about(
+    CommandSpec::new("cluster|myid", 2, flags::STALE, cluster(ClusterCommand::MyId)).about(
         "cluster",
         "3.0.0",
         "O(1)",
         "Returns this node's id.",
         "",
     ),
-    CommandSpec::new("cluster|countkeysinslot", 3, flags::STALE, Handler::Server).about(
-        "cluster",
-        "3.0.0",
-        "O(1)",
-        "Counts the keys of a slot.",
-        "slot",
-    ),
-    CommandSpec::new("cluster|getkeysinslot", 4, flags::STALE, Handler::Server)
+    CommandSpec::new("cluster|countkeysinslot", 3, flags::STALE, cluster(ClusterCommand::CountKeysInSlot))
+        .about("cluster", "3.0.0", "O(1)", "Counts the keys of a slot.", "slot"),
+    CommandSpec::new("cluster|getkeysinslot", 4, flags::STALE, cluster(ClusterCommand::GetKeysInSlot))
         .tips(&["nondeterministic_output"])
         .about(
             "cluster",
@@ -150,7 +155,7 @@ static CLUSTER: [CommandSpec; 9] = [
             "Lists keys of a slot.",
             "slot count",
         ),
-    CommandSpec::new("cluster|help", 2, flags::LOADING | flags::STALE, Handler::Server).about(
+    CommandSpec::new("cluster|help", 2, flags::ANYTIME, cluster(ClusterCommand::Help)).about(
         "cluster",
         "5.0.0",
         "O(1)",

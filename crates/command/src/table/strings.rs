@@ -42,6 +42,7 @@ KEEPTTL]",
         ),
     CommandSpec::new("get", 2, flags::READONLY | flags::FAST, Handler::Keyspace(strings::get))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .reads_few_rows()
         .categories(&["@string"])
         .about("string", "1.0.0", "O(1)", "Reads a string.", "key"),
     CommandSpec::new(
@@ -70,6 +71,7 @@ PXAT unix-time-milliseconds | PERSIST]",
         ),
     CommandSpec::new("mget", -2, flags::READONLY | flags::FAST, Handler::Keyspace(strings::mget))
         .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RO", "access"] }])
+        .reads_few_rows()
         .categories(&["@string"])
         .tips(&["request_policy:multi_shard"])
         .about(
@@ -112,10 +114,12 @@ PXAT unix-time-milliseconds | PERSIST]",
     .about("string", "2.0.0", "O(1)", "Appends to a string.", "key value"),
     CommandSpec::new("strlen", 2, flags::READONLY | flags::FAST, Handler::Keyspace(strings::strlen))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
+        .reads_few_rows()
         .categories(&["@string"])
         .about("string", "2.2.0", "O(1)", "Returns the length of a string.", "key"),
     CommandSpec::new("getrange", 4, flags::READONLY, Handler::Keyspace(strings::getrange))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .reads_few_rows()
         .categories(&["@string"])
         .about(
             "string",
@@ -126,6 +130,7 @@ PXAT unix-time-milliseconds | PERSIST]",
         ),
     CommandSpec::new("substr", 4, flags::READONLY, Handler::Keyspace(strings::getrange))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .reads_few_rows()
         .categories(&["@string"])
         .about(
             "string",

@@ -26,32 +26,34 @@ impl Host for Two {
         }
     }
 
-    fn own(&mut self, context: &mut Context, spec: &'static CommandSpec, args: &[Bytes]) -> Own {
-        match spec.name {
-            "ping" => Own::Reply(Reply::Simple("PONG".into())),
-            "info" if self.own_later => Own::Later,
-            "hello" => {
+    fn own(
+        &mut self,
+        context: &mut Context,
+        command: ServerCommand,
+        _: &'static CommandSpec,
+        args: &[Bytes],
+    ) -> Own {
+        match command {
+            ServerCommand::Ping => Own::Reply(Reply::Simple("PONG".into())),
+            ServerCommand::Info if self.own_later => Own::Later,
+            ServerCommand::Hello => {
                 context.protocol = Protocol::Resp3;
                 Own::Reply(Reply::Map(Vec::new()))
             }
-            "auth" => {
+            ServerCommand::Auth => {
                 context.authenticated = true;
                 Own::Reply(Reply::OK)
             }
-            "readonly" => {
+            ServerCommand::ReadOnly => {
                 context.read_only = true;
                 Own::Reply(Reply::OK)
             }
-            "quit" => {
+            ServerCommand::Quit => {
                 context.closing = true;
                 Own::Reply(Reply::OK)
             }
             _ => Own::Reply(Reply::bulk(args[0].clone())),
         }
-    }
-
-    fn waits_for_earlier(&self, spec: &CommandSpec) -> bool {
-        matches!(spec.name, "quit" | "info")
     }
 }
 
@@ -123,7 +125,7 @@ fn described(ask: &Ask<RegionId>) -> String {
             format!("{region} {kind:?}: {}", items.iter().map(words).collect::<Vec<_>>().join(", "))
         }
         Part::Alone(item) => format!("alone: {}", item.spec.name),
-        Part::Own { spec, .. } => format!("own: {}", spec.name),
+        Part::Own { command, .. } => format!("own: {command:?}").to_lowercase(),
     }
 }
 

@@ -3,32 +3,31 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use command::{ClientCommand, ConfigCommand};
 use resp::Reply;
 
 use super::{ClientEntry, Connected};
 use crate::settings::SettingError;
 use crate::store::Store;
 
-pub fn client(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
-    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
-        (b"id", []) => Reply::Int(client.entry.id as i64),
-        (b"getname", []) => match client.entry.description().name {
+pub fn client(store: &Store, client: &mut Connected<'_>, command: ClientCommand, args: &[Bytes]) -> Reply {
+    match command {
+        ClientCommand::Id => Reply::Int(client.entry.id as i64),
+        ClientCommand::GetName => match client.entry.description().name {
             name if name.is_empty() => Reply::Nil,
             name => Reply::Bulk(name),
         },
-        (b"setname", [name]) => match bad_name(name) {
+        ClientCommand::SetName => match bad_name(&args[2]) {
             Some(error) => error,
             None => {
-                client.entry.describe(|d| d.name = name.clone());
+                client.entry.describe(|d| d.name = args[2].clone());
                 Reply::OK
             }
         },
-        (b"setinfo", [attribute, value]) => set_info(client, attribute, value),
-        (b"info", []) => Reply::bulk(format!("{}\n", client.entry.line())),
-        (b"list", options) => list(store, options),
-        (b"kill", filter) => kill(store, client, filter),
-        (b"help", []) => command::help_of("client"),
-        _ => Reply::error("ERR syntax error"),
+        ClientCommand::SetInfo => set_info(client, &args[2], &args[3]),
+        ClientCommand::Info => Reply::bulk(format!("{}\n", client.entry.line())),
+        ClientCommand::List => list(store, &args[2..]),
+        ClientCommand::Kill => kill(store, client, &args[2..]),
     }
 }
 
@@ -137,13 +136,12 @@ fn kill(store: &Store, client: &mut Connected<'_>, filter: &[Bytes]) -> Reply {
     Reply::Int(chosen.len() as i64)
 }
 
-pub fn config(store: &Store, args: &[Bytes]) -> Reply {
-    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
-        (b"get", patterns @ [_, ..]) => get(store, patterns),
-        (b"set", pairs @ [_, ..]) if pairs.len() % 2 == 0 => set(store, pairs),
-        (b"resetstat", []) => Reply::OK,
-        (b"help", []) => command::help_of("config"),
-        _ => Reply::error("ERR syntax error"),
+pub fn config(store: &Store, command: ConfigCommand, args: &[Bytes]) -> Reply {
+    match command {
+        ConfigCommand::Get => get(store, &args[2..]),
+        ConfigCommand::Set if args.len() % 2 == 0 => set(store, &args[2..]),
+        ConfigCommand::Set => Reply::error("ERR syntax error"),
+        ConfigCommand::ResetStat => Reply::OK,
     }
 }
 

@@ -35,7 +35,7 @@ impl Store {
     ) -> Answer {
         let region = match self.route(&item) {
             Ok(Route::Region(region)) => region,
-            Ok(Route::Every) => return spanning::run(self, kind, item, deadline).await,
+            Ok(Route::Every(spanning)) => return spanning::run(self, kind, spanning, item, deadline).await,
             Ok(Route::Unknown(slot)) => match self.regions.await_slot(slot, deadline).await {
                 Some(region) => region,
                 None => return cluster_down().into(),

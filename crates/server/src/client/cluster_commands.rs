@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use bytes::Bytes;
+use command::ClusterCommand;
 use node::session::Own;
 use resp::Reply;
 use types::{Slot, SlotRange, StoreId, UnixMillis, SLOT_COUNT};
@@ -22,19 +23,19 @@ struct Led {
     replicas: Vec<StoreId>,
 }
 
-pub fn run(store: &Store, args: &[Bytes]) -> Own {
+pub fn run(store: &Store, command: ClusterCommand, args: &[Bytes]) -> Own {
     if !store.config.cluster_enabled {
         return Own::Reply(Reply::error("ERR This instance has cluster support disabled"));
     }
-    Own::Reply(match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
-        (b"slots", []) => slots(store),
-        (b"shards", []) => shards(store),
-        (b"nodes", []) => Reply::Verbatim("txt", nodes(store).into()),
-        (b"info", []) => Reply::Verbatim("txt", info(store).into()),
-        (b"myid", []) => Reply::bulk(node_id(store, store.id)),
-        (b"keyslot", [key]) => Reply::Int(i64::from(types::slot_of_key(key))),
-        (b"countkeysinslot", [_]) | (b"getkeysinslot", [_, _]) => return Own::Later,
-        _ => Reply::error("ERR syntax error"),
+    Own::Reply(match command {
+        ClusterCommand::Slots => slots(store),
+        ClusterCommand::Shards => shards(store),
+        ClusterCommand::Nodes => Reply::Verbatim("txt", nodes(store).into()),
+        ClusterCommand::Info => Reply::Verbatim("txt", info(store).into()),
+        ClusterCommand::MyId => Reply::bulk(node_id(store, store.id)),
+        ClusterCommand::KeySlot => Reply::Int(i64::from(types::slot_of_key(&args[2]))),
+        ClusterCommand::CountKeysInSlot | ClusterCommand::GetKeysInSlot => return Own::Later,
+        ClusterCommand::Help => command::help(args),
     })
 }
 

@@ -1,59 +1,58 @@
 //! The commands that a store answers from its own state: connection, introspection and settings.
 
 use bytes::Bytes;
-use command::CommandSpec;
+use command::{CommandSpec, ServerCommand};
 use node::session::Own;
 use resp::{Protocol, Reply};
 
 use super::{admin_commands, cluster_commands, info, Connected};
 use crate::store::Store;
 
-/// Returns true if the command must wait for the replies to the commands before it in its pipeline.
-pub fn waits_for_earlier(name: &str) -> bool {
-    matches!(name, "client" | "info" | "cluster" | "quit" | "reset" | "shutdown")
-}
-
 /// Executes a command of the connection or of the store itself.
-pub fn run(store: &Store, client: &mut Connected<'_>, spec: &'static CommandSpec, args: &[Bytes]) -> Own {
-    Own::Reply(match spec.name {
-        "ping" => match args {
+pub fn run(
+    store: &Store,
+    client: &mut Connected<'_>,
+    command: ServerCommand,
+    spec: &'static CommandSpec,
+    args: &[Bytes],
+) -> Own {
+    Own::Reply(match command {
+        ServerCommand::Ping => match args {
             [_] => Reply::Simple("PONG".into()),
             [_, message] => Reply::Bulk(message.clone()),
             _ => command::wrong_arity(spec.name),
         },
-        "echo" => Reply::Bulk(args[1].clone()),
-        "hello" => hello(store, client, args),
-        "auth" => auth(store, client, args),
-        "select" => select(store, client, &args[1]),
-        "quit" => {
+        ServerCommand::Echo => Reply::Bulk(args[1].clone()),
+        ServerCommand::Hello => hello(store, client, args),
+        ServerCommand::Auth => auth(store, client, args),
+        ServerCommand::Select => select(store, client, &args[1]),
+        ServerCommand::Quit => {
             client.context.closing = true;
             Reply::OK
         }
-        "reset" => {
+        ServerCommand::Reset => {
             client.reset(store.settings.read().requirepass.is_some());
             Reply::Simple("RESET".into())
         }
-        "client" => admin_commands::client(store, client, args),
-        "config" => admin_commands::config(store, args),
-        "command" => command::command_reply(args),
-        "info" => info::reply(store, args),
-        "time" => time(store),
-        "shutdown" => match shutdown(store, client, args) {
+        ServerCommand::Client(command) => admin_commands::client(store, client, command, args),
+        ServerCommand::Config(command) => admin_commands::config(store, command, args),
+        ServerCommand::Info => info::reply(store, args),
+        ServerCommand::Time => time(store),
+        ServerCommand::Shutdown => match shutdown(store, client, args) {
             Ok(()) => return Own::Later,
             Err(error) => error,
         },
-        "cluster" => return cluster_commands::run(store, args),
-        "readonly" | "readwrite" => {
-            client.context.read_only = spec.name == "readonly";
+        ServerCommand::Cluster(command) => return cluster_commands::run(store, command, args),
+        ServerCommand::ReadOnly | ServerCommand::ReadWrite => {
+            client.context.read_only = command == ServerCommand::ReadOnly;
             Reply::OK
         }
-        name => Reply::error(format!("ERR {} is not supported", name.to_ascii_uppercase())),
     })
 }
 
 /// Executes a command for which [`run`] returned `Later`.
-pub async fn run_later(store: &Store, args: &[Bytes]) -> Reply {
-    if args[0].eq_ignore_ascii_case(b"shutdown") {
+pub async fn run_later(store: &Store, command: ServerCommand, args: &[Bytes]) -> Reply {
+    if command == ServerCommand::Shutdown {
         // The connection ends with the process.
         return std::future::pending().await;
     }

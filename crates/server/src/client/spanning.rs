@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use command::Spanning;
 use futures::future::join_all;
 use resp::Reply;
 use types::{RegionId, SlotRange};
@@ -24,19 +25,32 @@ const REGIONS_POLL: Duration = Duration::from_millis(25);
 /// A run of slots and the region that owns them.
 type Run = (SlotRange, Option<Arc<RegionShared>>);
 
-pub async fn run(store: &Arc<Store>, kind: ListenerKind, item: Item, deadline: Instant) -> Answer {
+/// Combines replies of which none is an error.
+type Join = fn(Vec<Reply>) -> Reply;
+
+pub async fn run(
+    store: &Arc<Store>,
+    kind: ListenerKind,
+    spanning: Spanning,
+    item: Item,
+    deadline: Instant,
+) -> Answer {
     let own = store.config.cluster_enabled && kind == ListenerKind::Client;
-    if item.spec.name == "scan" {
-        return scan(store, &runs(store, own), item, deadline).await;
-    }
+    let join: Option<Join> = match spanning {
+        Spanning::Cursor => return scan(store, &runs(store, own), item, deadline).await,
+        Spanning::FirstFound => None,
+        Spanning::Sum => Some(sum),
+        Spanning::Concatenate => Some(concatenation),
+        Spanning::AllOk => Some(|_| Reply::OK),
+    };
     loop {
         let changed = store.regions.leader_changes.notified();
         let regions = regions_of(runs(store, own));
         let versions = versions(&regions);
-        let answer = match item.spec.name {
+        let answer = match join {
             _ if !own && !store.regions.table().covers_all() => cluster_down().into(),
-            "randomkey" => random_key(store, &regions, &item, deadline).await,
-            _ => ask_all(store, &regions, &item, deadline).await,
+            None => first_found(store, &regions, &item, deadline).await,
+            Some(join) => ask_all(store, &regions, &item, join, deadline).await,
         };
         // Slots that moved in between were counted twice or not at all.
         if own || versions == self::versions(&regions_of(runs(store, own))) || Instant::now() >= deadline {
@@ -73,6 +87,7 @@ async fn ask_all(
     store: &Arc<Store>,
     regions: &[Arc<RegionShared>],
     item: &Item,
+    join: Join,
     deadline: Instant,
 ) -> Answer {
     if let [only] = regions {
@@ -80,7 +95,10 @@ async fn ask_all(
     }
     let asked = regions.iter().map(|region| one(store, region, item.clone(), deadline));
     let replies: Vec<Reply> = join_all(asked).await.into_iter().map(Answer::into_reply).collect();
-    join(item.spec.name, replies).into()
+    match replies.iter().find(|reply| reply.is_error()) {
+        Some(error) => error.clone().into(),
+        None => join(replies).into(),
+    }
 }
 
 async fn one(store: &Arc<Store>, region: &Arc<RegionShared>, item: Item, deadline: Instant) -> Answer {
@@ -88,23 +106,13 @@ async fn one(store: &Arc<Store>, region: &Arc<RegionShared>, item: Item, deadlin
     answers.pop().unwrap_or_else(|| cluster_down().into())
 }
 
-/// Combines replies: the first error, or the sum, the concatenation, or OK.
-fn join(name: &str, replies: Vec<Reply>) -> Reply {
-    if let Some(error) = replies.iter().find(|reply| reply.is_error()) {
-        return error.clone();
-    }
-    match name {
-        "dbsize" => Reply::Int(
-            replies.iter().map(|reply| if let Reply::Int(count) = reply { *count } else { 0 }).sum(),
-        ),
-        "keys" => Reply::Array(
-            replies
-                .into_iter()
-                .flat_map(|reply| if let Reply::Array(keys) = reply { keys } else { Vec::new() })
-                .collect(),
-        ),
-        _ => Reply::OK,
-    }
+fn sum(replies: Vec<Reply>) -> Reply {
+    Reply::Int(replies.iter().map(|reply| if let Reply::Int(count) = reply { *count } else { 0 }).sum())
+}
+
+fn concatenation(replies: Vec<Reply>) -> Reply {
+    let elements = |reply| if let Reply::Array(elements) = reply { elements } else { Vec::new() };
+    Reply::Array(replies.into_iter().flat_map(elements).collect())
 }
 
 /// Scans the region of the cursor. At the region's end, the new cursor is that of the next slot.
@@ -129,9 +137,9 @@ async fn scan(store: &Arc<Store>, runs: &[Run], item: Item, deadline: Instant) -
     one(store, region, asked, deadline).await
 }
 
-/// Returns a key of any region. The regions are asked in turn, beginning at another one in every
-/// call.
-async fn random_key(
+/// Returns the first reply that is not nil. The regions are asked in turn, beginning at another one
+/// in every call.
+async fn first_found(
     store: &Arc<Store>,
     regions: &[Arc<RegionShared>],
     item: &Item,

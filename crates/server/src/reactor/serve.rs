@@ -6,7 +6,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use command::CommandSpec;
+use command::{CommandSpec, ServerCommand};
 use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
 
@@ -190,8 +190,8 @@ impl Loop {
             Part::Alone(item) => self.spawn(connection, number, async move {
                 vec![store.execute_alone(kind, item, deadline).await]
             }),
-            Part::Own { args, .. } => self.spawn(connection, number, async move {
-                vec![client::run_own_later(&store, &args).await.into()]
+            Part::Own { command, args } => self.spawn(connection, number, async move {
+                vec![client::run_own_later(&store, command, &args).await.into()]
             }),
         }
         true
@@ -275,7 +275,7 @@ impl Host for Served<'_> {
     fn route(&mut self, context: &Context, item: &Item) -> Route<Arc<RegionShared>> {
         let region = match self.store.route(item) {
             Ok(store::Route::Region(region)) => region,
-            Ok(store::Route::Every | store::Route::Unknown(_)) => return Route::Alone,
+            Ok(store::Route::Every(_) | store::Route::Unknown(_)) => return Route::Alone,
             Err(error) => return Route::Answered(error),
         };
         let leads = region.leader() == Some(self.store.id);
@@ -291,15 +291,17 @@ impl Host for Served<'_> {
         self.store.moved(&region, item).map_or(Route::Alone, Route::Answered)
     }
 
-    fn own(&mut self, context: &mut Context, spec: &'static CommandSpec, args: &[bytes::Bytes]) -> Own {
-        if client::waits_for_earlier(spec.name) {
+    fn own(
+        &mut self,
+        context: &mut Context,
+        command: ServerCommand,
+        spec: &'static CommandSpec,
+        args: &[bytes::Bytes],
+    ) -> Own {
+        if command.waits_for_earlier() {
             // The command may report itself.
-            self.entry.describe(|d| d.last_command = command::leaf(spec, args).name);
+            self.entry.describe(|d| d.last_command = spec.name);
         }
-        client::run_own(self.store, &mut Connected { context, entry: self.entry }, spec, args)
-    }
-
-    fn waits_for_earlier(&self, spec: &CommandSpec) -> bool {
-        client::waits_for_earlier(spec.name)
+        client::run_own(self.store, &mut Connected { context, entry: self.entry }, command, spec, args)
     }
 }

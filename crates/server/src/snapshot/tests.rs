@@ -17,7 +17,7 @@ use raft::eraftpb::{self, MessageType};
 use rocks::snapshot::Manifest;
 use rocks::{Keyspace, Options};
 use storage::{rows, Reader, RegionState, WriteSet};
-use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
+use types::{Draw, LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
 
 use super::received::Key;
 use super::wire::{Frame, Wire};
@@ -301,15 +301,10 @@ fn fill(keyspace: &Keyspace, region: RegionId, index: LogIndex, bytes: usize) {
     const VALUE_BYTES: usize = 64 << 10;
     let descriptor = descriptor_of(region);
     let (from, _) = rows::slots_range(descriptor.slots.unwrap());
-    let mut random = index.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut draw = Draw::new(index);
     let data = (0..bytes.div_ceil(VALUE_BYTES)).map(|number| {
         let row = [&from[..], &(number as u32).to_be_bytes()].concat();
-        let words = std::iter::repeat_with(|| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random
-        });
+        let words = std::iter::repeat_with(|| draw.number());
         let value: Vec<u8> = words.take(VALUE_BYTES / 8).flat_map(u64::to_be_bytes).collect();
         (row.into(), Some(value.into()))
     });

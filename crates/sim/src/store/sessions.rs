@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use command::CommandSpec;
+use command::{CommandSpec, ServerCommand};
 use node::reads::Proof;
 use node::session::{self, Ask, Context, Host, Kind, Own, Route, Session};
 use node::{Answer, Item, ItemSlot, Outcome, Work as Proposal};
@@ -79,20 +79,22 @@ impl Host for Served<'_> {
         }
     }
 
-    fn own(&mut self, context: &mut Context, spec: &'static CommandSpec, _: &[Bytes]) -> Own {
-        match spec.name {
-            "readonly" => {
+    fn own(
+        &mut self,
+        context: &mut Context,
+        command: ServerCommand,
+        spec: &'static CommandSpec,
+        _: &[Bytes],
+    ) -> Own {
+        match command {
+            ServerCommand::ReadOnly => {
                 context.read_only = true;
                 Own::Reply(Reply::OK)
             }
-            "ping" if self.is_slow => Own::Later,
-            "ping" => Own::Reply(Reply::Simple("PONG".into())),
-            other => Own::Reply(Reply::error(format!("ERR {other} is not simulated"))),
+            ServerCommand::Ping if self.is_slow => Own::Later,
+            ServerCommand::Ping => Own::Reply(Reply::Simple("PONG".into())),
+            _ => Own::Reply(Reply::error(format!("ERR {} is not simulated", spec.name))),
         }
-    }
-
-    fn waits_for_earlier(&self, _: &CommandSpec) -> bool {
-        false
     }
 }
 

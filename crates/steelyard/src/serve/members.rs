@@ -122,7 +122,7 @@ pub fn capability(text: &str) -> Result<Capability, String> {
         Some((bytes, ops)) => (bytes, Some(ops)),
         None => (text, None),
     };
-    let bytes = bytes.parse::<Size>()?.0 as f64;
+    let bytes = bytes.parse::<Size>().map_err(|error| error.to_string())?.0 as f64;
     let ops = match ops {
         Some(ops) => ops.parse::<u64>().map_err(|_| format!("'{ops}' is not a number of operations"))? as f64,
         None => bytes / 1024.0,

@@ -4,7 +4,7 @@ use resp::Reply;
 use rocks::Keyspace;
 use storage::{RegionState, Txn, WriteSet};
 use tempfile::TempDir;
-use types::SlotRange;
+use types::{Draw, SlotRange};
 
 use super::*;
 
@@ -84,15 +84,9 @@ impl Rows {
     }
 }
 
-/// Returns a repeatable pseudo-random number.
-fn next(seed: &mut u64) -> usize {
-    *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-    (*seed >> 33) as usize
-}
-
-fn command(seed: &mut u64) -> String {
-    let (a, b, f, n) = (next(seed) % 40, next(seed) % 40, next(seed) % 6, next(seed) % 1000);
-    match next(seed) % 16 {
+fn command(draw: &mut Draw) -> String {
+    let (a, b, f, n) = (draw.below(40), draw.below(40), draw.below(6), draw.below(1000));
+    match draw.below(16) {
         0..=3 => format!("SET k{a} {n}"),
         4 => format!("SET k{a} {n} PX {}", 1 + n % 50),
         5 => format!("GET k{a}"),
@@ -112,11 +106,11 @@ fn command(seed: &mut u64) -> String {
 #[test]
 fn what_is_executed_is_the_same_whether_rows_are_read_ahead_or_not() {
     let (mut ahead, mut plain) = (Rows::new(), Rows::new());
-    let mut seed = 7;
+    let mut draw = Draw::new(7);
     for round in 0..60u64 {
         let entries: Vec<Bytes> = (0..3)
             .map(|_| {
-                let lines: Vec<String> = (0..next(&mut seed) % 40).map(|_| command(&mut seed)).collect();
+                let lines: Vec<String> = (0..draw.below(40)).map(|_| command(&mut draw)).collect();
                 entry(lines.iter().map(String::as_str), 1000 + round * 20)
             })
             .collect();
