@@ -369,6 +369,8 @@ mod tests {
     use proptest::prelude::*;
     use storage::MemoryKeyspace;
 
+    use types::PIECE_BYTES;
+
     use super::*;
 
     fn args(line: &str) -> Vec<Bytes> {

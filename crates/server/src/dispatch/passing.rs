@@ -149,6 +149,8 @@ pub fn decode_answer(mut body: Bytes) -> Result<Vec<Bytes>, FrameError> {
 
 #[cfg(test)]
 mod tests {
+    use types::PIECE_BYTES;
+
     use super::*;
 
     fn item(args: &[&str], db: u16, resp3: bool) -> Item {
