@@ -31,7 +31,7 @@ pub use cache::{Cache, Extent};
 pub use capability::KvCapability;
 pub use control::{Control, ControlError, Stats};
 pub use fit::{Fit, FitError, Pair};
-pub use ground::{Disk, Ground, Underlying};
+pub use ground::{free_bytes, Disk, Ground, Underlying};
 pub use image::{Image, ImageError, Survival};
 pub use model::{Fault, Hang, EVERY};
 pub use noise::{Burst, Neighbour, Noise};
