@@ -20,6 +20,7 @@ mod control;
 pub mod fit;
 mod ground;
 pub mod image;
+mod mapping;
 mod model;
 mod noise;
 pub mod probe;
