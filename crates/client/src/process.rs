@@ -12,6 +12,12 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::process::{
+    getpid, getppid, getpriority_process, kill_process, set_parent_process_death_signal, setpriority_process,
+    Pid, Signal,
+};
+
 /// A running child. Dropping it ends it: SIGTERM, then SIGKILL after [`GRACE`].
 #[derive(Debug)]
 pub struct Child {
@@ -56,7 +62,7 @@ impl Child {
 
     /// Sends SIGTERM.
     pub fn terminate(&mut self) {
-        self.signal(libc::SIGTERM);
+        self.signal(Signal::TERM);
     }
 
     /// Sends SIGKILL and waits until the process is gone.
@@ -79,11 +85,9 @@ impl Child {
         true
     }
 
-    #[allow(unsafe_code)]
-    fn signal(&mut self, signal: i32) {
+    fn signal(&mut self, signal: Signal) {
         if self.ended().is_none() {
-            // SAFETY: a system call without pointers; the pid is our unreaped child's.
-            unsafe { libc::kill(self.inner.id() as libc::pid_t, signal) };
+            let _ = kill_process(Pid::from_child(&self.inner), signal);
         }
     }
 }
@@ -118,17 +122,15 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
 
 #[allow(unsafe_code)]
 fn die_with_parent(command: &mut Command) {
-    let parent = std::process::id();
+    let parent = getpid();
     // SAFETY: between fork and exec only prctl, getppid and _exit after an error run. All of them
     // are async-signal-safe.
     unsafe {
         command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM as libc::c_ulong) != 0 {
-                return Err(io::Error::last_os_error());
-            }
+            set_parent_process_death_signal(Some(Signal::TERM))?;
             // The parent may have died before this call of prctl.
-            if libc::getppid() as u32 != parent {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            if getppid() != Some(parent) {
+                return Err(Errno::SRCH.into());
             }
             Ok(())
         });
@@ -145,7 +147,7 @@ impl ThreadPriority {
     /// Returns the calling thread's priority. `None` if the kernel would not let the thread raise
     /// it again. The value must stay on this thread.
     pub fn changeable() -> Option<ThreadPriority> {
-        let normal = nice();
+        let normal = getpriority_process(None).ok()?;
         let is_raised = normal < LOWEST && set_nice(normal + 1).and_then(|()| set_nice(normal)).is_ok();
         is_raised.then_some(ThreadPriority { normal })
     }
@@ -159,19 +161,9 @@ impl ThreadPriority {
 /// The nice value of the lowest priority.
 const LOWEST: i32 = 19;
 
-#[allow(unsafe_code)]
-fn nice() -> i32 {
-    // SAFETY: a system call without pointers. In Linux, 0 means the calling thread.
-    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
-}
-
-#[allow(unsafe_code)]
-fn set_nice(nice: i32) -> io::Result<()> {
-    // SAFETY: a system call without pointers. In Linux, 0 means the calling thread.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+/// Sets the nice value of the calling thread, which is what Linux means by no pid.
+fn set_nice(nice: i32) -> rustix::io::Result<()> {
+    setpriority_process(None, nice)
 }
 
 /// Returns `count` different loopback ports that were free just now. This process returns a port
@@ -228,7 +220,7 @@ mod tests {
         child.kill();
         assert!(!exists(child.pid()));
         use std::os::unix::process::ExitStatusExt;
-        assert_eq!(child.ended().unwrap().signal(), Some(libc::SIGKILL));
+        assert_eq!(child.ended().unwrap().signal(), Some(Signal::KILL.as_raw()));
     }
 
     #[test]
@@ -247,6 +239,7 @@ mod tests {
     #[test]
     fn a_priority_that_can_be_restored_is_restored() {
         std::thread::spawn(|| {
+            let nice = || getpriority_process(None).unwrap();
             let before = nice();
             if let Some(mut priority) = ThreadPriority::changeable() {
                 priority.set_low(true);

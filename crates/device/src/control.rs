@@ -1,10 +1,9 @@
 //! A handle on an emulated device, which creates, opens, changes and reads its control block.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::mem::size_of;
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::block::{
     BLOCK_BYTES, CONTROL_BYTES, HANGS_READS, HANGS_WRITES, MAGIC, NAME_WORDS, TABLE_ENTRIES, VERSION,
 };
 use crate::cache::{Cache, Geometry};
+use crate::mapping::{Mapping, Shared};
 use crate::model::{Fault, Hang};
 use crate::profile::checked_factor;
 use crate::{CacheProfile, ControlBlock, Profile, ProfileError};
@@ -59,14 +59,24 @@ pub struct Stats {
 /// A mapping of a control block. All mappings of the file, also in other processes, see every
 /// change at once.
 pub struct Control {
-    block: NonNull<ControlBlock>,
+    mapping: Mapping<ControlFile>,
     path: PathBuf,
 }
 
-// SAFETY: the block contains only atomics, and the mapping lives until `Control` is dropped.
-unsafe impl Send for Control {}
-// SAFETY: as above. All access is by shared reference to atomics.
-unsafe impl Sync for Control {}
+/// The content of the file: the block in a page of its own, and the table of a hybrid's cache.
+#[repr(C)]
+struct ControlFile {
+    page: BlockPage,
+    table: [AtomicU64; TABLE_ENTRIES],
+}
+
+#[repr(C, align(4096))]
+struct BlockPage(ControlBlock);
+
+const _: () = assert!(size_of::<BlockPage>() == BLOCK_BYTES && size_of::<ControlFile>() == CONTROL_BYTES);
+
+// SAFETY: the block and the table consist of atomics.
+unsafe impl Shared for ControlFile {}
 
 impl Control {
     /// Creates a device that is `factor` times slower than `profile`. Replaces an existing file at
@@ -80,7 +90,7 @@ impl Control {
         let made = (|| {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&fresh)?;
             file.set_len(CONTROL_BYTES as u64)?;
-            let control = Control { block: map(&file)?, path: path.to_owned() };
+            let control = Control { mapping: Mapping::of(&file)?, path: path.to_owned() };
             control.set_profile(&scaled);
             let block = control.block();
             block.slow_milli.store(1000, Relaxed);
@@ -99,10 +109,11 @@ impl Control {
     pub fn open(path: &Path) -> Result<Control, ControlError> {
         let failed = |source| ControlError::Io { path: path.to_owned(), source };
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.len() != CONTROL_BYTES as u64 {
-            return Err(ControlError::NotAControlBlock { path: path.to_owned() });
-        }
-        let control = Control { block: map(&file).map_err(failed)?, path: path.to_owned() };
+        let mapping = Mapping::of(&file).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => ControlError::NotAControlBlock { path: path.to_owned() },
+            _ => failed(error),
+        })?;
+        let control = Control { mapping, path: path.to_owned() };
         if control.block().magic.load(Relaxed) != MAGIC {
             return Err(ControlError::NotAControlBlock { path: path.to_owned() });
         }
@@ -118,20 +129,12 @@ impl Control {
 
     /// Returns the timing model. Its times are nanoseconds of CLOCK_MONOTONIC.
     pub fn block(&self) -> &ControlBlock {
-        // SAFETY: `map` returned a page of this file that stays mapped until drop. Any bytes are
-        // valid atomics.
-        unsafe { self.block.as_ref() }
+        &self.mapping.page.0
     }
 
     /// Returns the cache of a hybrid, or `None` for any other device.
     pub fn cache(&self) -> Option<Cache<'_>> {
-        Cache::of(self.block(), self.table())
-    }
-
-    fn table(&self) -> &[AtomicU64; TABLE_ENTRIES] {
-        // SAFETY: `map` returned a page and the table behind it, which stay mapped until drop. Any
-        // bytes are valid atomics.
-        unsafe { self.block.byte_add(BLOCK_BYTES).cast().as_ref() }
+        Cache::of(self.block(), &self.mapping.table)
     }
 
     /// Returns the current profile, without the effect of [`set_slow`](Self::set_slow).
@@ -192,7 +195,7 @@ impl Control {
         if old != cache.bytes {
             let Geometry { block_bytes, entries } = Geometry::of(cache.bytes);
             block.cache_entries.store(0, Relaxed);
-            self.table()[..entries].iter().for_each(|entry| entry.store(0, Relaxed));
+            self.mapping.table[..entries].iter().for_each(|entry| entry.store(0, Relaxed));
             block.dirty_blocks.store(0, Relaxed);
             block.cache_block_bytes.store(block_bytes, Relaxed);
             block.cache_bytes.store(cache.bytes, Relaxed);
@@ -277,28 +280,8 @@ impl Control {
     }
 }
 
-impl Drop for Control {
-    fn drop(&mut self) {
-        // SAFETY: `map` created the mapping with this length, and no reference outlives `self`.
-        unsafe { libc::munmap(self.block.as_ptr().cast(), CONTROL_BYTES) };
-    }
-}
-
 fn nanos(latency: Duration) -> u64 {
     u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX / 4)
-}
-
-fn map(file: &File) -> io::Result<NonNull<ControlBlock>> {
-    // SAFETY: a fresh shared mapping of an open file of CONTROL_BYTES. It is page-aligned, hence
-    // aligned for the block, and both outlive the call.
-    let address = unsafe {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(std::ptr::null_mut(), CONTROL_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
-    };
-    if address == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    NonNull::new(address.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ mod curve;
 mod tests;
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -110,23 +110,11 @@ impl Fit {
         parse(&bytes).map_err(|reason| FitError::NotAFit { path: path.to_owned(), reason })
     }
 
-    /// Writes the file atomically.
+    /// Writes the file atomically and durably.
     pub fn write(&self, path: &Path) -> Result<(), FitError> {
         let failed = |source| FitError::Write { path: path.to_owned(), source };
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))? + "\n";
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}", std::process::id()));
-        let beside = PathBuf::from(beside);
-        let written = (|| {
-            let mut file = File::create(&beside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&beside, path)
-        })();
-        written.map_err(|source| {
-            let _ = fs::remove_file(&beside);
-            failed(source)
-        })
+        durable::write(path, text).map_err(failed)
     }
 
     /// Fits a polynomial of `degree`, or of a lower degree if there are too few different speeds.

@@ -129,6 +129,12 @@ impl Ground {
     }
 }
 
+/// Returns the bytes that an unprivileged process may still write to the file system of `dir`.
+pub fn free_bytes(dir: &Path) -> io::Result<u64> {
+    let answer = rustix::fs::statvfs(dir)?;
+    Ok(answer.f_bavail.saturating_mul(answer.f_frsize))
+}
+
 impl std::fmt::Display for Ground {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.device {

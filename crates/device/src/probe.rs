@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Profile, DEVICE_ENV};
+use crate::{free_bytes, Profile, DEVICE_ENV};
 use own::{Bounds, Test};
 
 const BLOCK: u64 = 8 << 20;
@@ -142,7 +142,7 @@ pub fn probe(dir: &Path, options: &Options) -> Result<Measured, ProbeError> {
 }
 
 fn file_blocks(dir: &Path, options: &Options) -> Result<u64, ProbeError> {
-    let free_bytes = own::free_bytes(dir).map_err(|source| ProbeError::Io { dir: dir.to_owned(), source })?;
+    let free_bytes = free_bytes(dir).map_err(|source| ProbeError::Io { dir: dir.to_owned(), source })?;
     match free_bytes / ROOM_SHARE / BLOCK {
         0 => Err(ProbeError::NoRoom { dir: dir.to_owned(), free_bytes }),
         room => Ok(options.file_bytes.div_ceil(BLOCK).clamp(1, room)),

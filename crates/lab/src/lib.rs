@@ -10,6 +10,7 @@ pub mod freeze;
 pub mod limit;
 pub mod load;
 pub mod measure;
+mod page;
 pub mod peers;
 pub mod scenario;
 mod svg;

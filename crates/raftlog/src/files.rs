@@ -180,10 +180,6 @@ fn name_of_mark(mark: MarkFile) -> &'static str {
     }
 }
 
-fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
-}
-
 /// Creates the files of a new log. The identity comes last, so that an interrupted creation leaves
 /// no log.
 fn found(dir: &Path) -> io::Result<()> {
@@ -191,23 +187,13 @@ fn found(dir: &Path) -> io::Result<()> {
     getrandom::fill(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
     let secret = u64::from_be_bytes(secret);
     for mark in [MarkFile::Synced, MarkFile::First] {
-        write_whole(&dir.join(name_of_mark(mark)), &Mark::blank(Secret(secret)))?;
+        durable::write(&dir.join(name_of_mark(mark)), Mark::blank(Secret(secret)))?;
     }
-    sync_dir(dir)?;
     let mut bytes = vec![0; COPY_OFFSETS[1] + COPY_LEN];
     for offset in COPY_OFFSETS {
         bytes[offset..offset + COPY_LEN].copy_from_slice(&encode_identity(secret));
     }
-    let unfinished = dir.join(IDENTITY).with_extension(UNFINISHED);
-    write_whole(&unfinished, &bytes)?;
-    fs::rename(&unfinished, dir.join(IDENTITY))?;
-    sync_dir(dir)
-}
-
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
+    durable::write(&dir.join(IDENTITY), bytes)
 }
 
 fn encode_identity(secret: u64) -> [u8; COPY_LEN] {
@@ -262,7 +248,7 @@ impl Disk for Files {
             }
             file.sync_all()?;
             fs::rename(&unfinished, &path)?;
-            sync_dir(&self.0.dir)?;
+            durable::sync_dir(&self.0.dir)?;
             Ok(file)
         };
         let file = made().inspect_err(|_| {

@@ -65,8 +65,3 @@ fn data_range(descriptor: &RegionDescriptor) -> Option<(Bytes, Bytes)> {
 fn at(path: &Path) -> impl FnOnce(io::Error) -> SnapshotError + '_ {
     move |source| SnapshotError::Io { path: path.to_path_buf(), source }
 }
-
-/// Makes the directory's entries durable.
-fn sync_directory(dir: &Path) -> Result<(), SnapshotError> {
-    std::fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
-}

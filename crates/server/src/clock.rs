@@ -3,25 +3,29 @@
 
 use std::time::Duration;
 
+use rustix::time::{clock_gettime, ClockId};
 use types::{BootNanos, UnixMillis};
 
 /// Returns CLOCK_BOOTTIME in nanoseconds. It is monotonic and continues while the machine is
 /// suspended, which leases rely on.
 pub fn boot_nanos() -> BootNanos {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a valid timespec that the call fills.
-    let status = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
-    assert_eq!(status, 0, "CLOCK_BOOTTIME is not readable");
+    let now = clock_gettime(ClockId::Boottime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Returns the CPU time that the calling thread has used. It does not advance while other threads
 /// have the CPU.
 pub fn thread_cpu_time() -> Duration {
-    let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `used` is a valid timespec that the call fills.
-    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut used) };
-    assert_eq!(status, 0, "CLOCK_THREAD_CPUTIME_ID is not readable");
+    duration(ClockId::ThreadCPUTime)
+}
+
+/// Returns the CPU time that this process has used in all threads.
+pub fn process_cpu_time() -> Duration {
+    duration(ClockId::ProcessCPUTime)
+}
+
+fn duration(clock: ClockId) -> Duration {
+    let used = clock_gettime(clock);
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 

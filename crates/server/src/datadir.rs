@@ -13,11 +13,11 @@
 //! ```
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use device::free_bytes;
+use rustix::fs::{flock, FlockOperation};
 use serde::{Deserialize, Serialize};
 use types::{StoreId, Version, NEWEST_VERSION, OLDEST_VERSION};
 
@@ -153,16 +153,14 @@ impl DataDir {
             .write(true)
             .open(&lock_path)
             .map_err(at(&lock_path))?;
-        // SAFETY: the descriptor is open for as long as `lock` lives.
-        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            return Err(DataDirError::InUse(path.to_path_buf()));
-        }
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| DataDirError::InUse(path.to_path_buf()))?;
         // The lock is held, so the files found from here on are not the unfinished work of another
         // first start.
         if is_foreign(path).map_err(at(path))? {
             return Err(DataDirError::Foreign { dir: path.to_path_buf() });
         }
-        let free = free_space(path).map_err(at(path))?;
+        let free = free_bytes(path).map_err(at(path))?;
         if free < START_BYTES_MIN {
             return Err(DataDirError::NoRoom { dir: path.to_path_buf(), free });
         }
@@ -274,8 +272,8 @@ impl DataDir {
 
     pub fn keep_members(&self, members: &AgreedMembers) -> Result<(), DataDirError> {
         let text = serde_json::to_string_pretty(members).expect("plain data");
-        write_durably(&self.path, MEMBERS, &text)
-            .map_err(|source| DataDirError::Io { path: self.path.join(MEMBERS), source })
+        let path = self.path.join(MEMBERS);
+        durable::write(&path, text).map_err(|source| DataDirError::Io { path, source })
     }
 
     /// Records that the log has begun: see `Identity::initialised`. Must be called once it has.
@@ -326,7 +324,7 @@ impl Identity {
     }
 
     fn write(&self, dir: &Path) -> io::Result<()> {
-        write_with_mode(dir, IDENTITY, &toml::to_string(self).expect("plain data"), 0o600)
+        durable::write_with_mode(&dir.join(IDENTITY), toml::to_string(self).expect("plain data"), 0o600)
     }
 }
 
@@ -351,49 +349,16 @@ fn read_identity(dir: &Path, file: &Path) -> Result<Identity, DataDirError> {
 /// Returns true if there are files but no identity. An interrupted first start leaves only the
 /// lock, and perhaps an identity under its temporary name.
 fn is_foreign(dir: &Path) -> io::Result<bool> {
-    let unnamed = temporary_name(IDENTITY);
+    let unnamed = durable::temporary(Path::new(IDENTITY));
     let mut others = false;
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         if name == IDENTITY {
             return Ok(false);
         }
-        others |= name != LOCK && name.to_str() != Some(&unnamed);
+        others |= name != LOCK && name != unnamed.as_os_str();
     }
     Ok(others)
-}
-
-fn temporary_name(name: &str) -> String {
-    format!(".{name}.new")
-}
-
-/// Writes a small file atomically and durably.
-pub fn write_durably(dir: &Path, name: &str, text: &str) -> io::Result<()> {
-    write_with_mode(dir, name, text, 0o666)
-}
-
-/// Does the same with the given file mode.
-fn write_with_mode(dir: &Path, name: &str, text: &str, mode: u32) -> io::Result<()> {
-    let temporary = dir.join(temporary_name(name));
-    // A file that a crash left behind may have another mode.
-    let _ = fs::remove_file(&temporary);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&temporary, dir.join(name))?;
-    File::open(dir)?.sync_all()
-}
-
-/// Returns the bytes that an unprivileged process may still write on the directory's device.
-pub fn free_space(dir: &Path) -> io::Result<u64> {
-    let path = std::ffi::CString::new(dir.as_os_str().as_encoded_bytes())?;
-    // SAFETY: an all-zero statvfs is a valid value of that plain C struct.
-    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `path` is a C string and `stat` a valid place for the answer.
-    if unsafe { libc::statvfs(path.as_ptr(), &mut stat) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 #[cfg(test)]
@@ -514,8 +479,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         // The other start has the lock and some files, but no identity yet.
         let lock = File::create(dir.path().join("LOCK")).unwrap();
-        // SAFETY: the descriptor is open for as long as `lock` lives.
-        assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0);
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
         fs::write(dir.path().join("unfinished"), "").unwrap();
         let second = claim(dir.path(), 0, "one").err().unwrap();
         assert!(matches!(second, DataDirError::InUse(_)), "{second}");

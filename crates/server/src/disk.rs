@@ -13,8 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::datadir;
-
 pub struct Disk {
     dir: PathBuf,
     reserve: u64,
@@ -80,7 +78,7 @@ impl Disk {
 
     /// Asks the file system for the free space. This may take time.
     pub fn look(&self) {
-        match datadir::free_space(&self.dir) {
+        match device::free_bytes(&self.dir) {
             Ok(free) => {
                 self.free.store(free, Ordering::Relaxed);
                 self.judge(self.less_what_is_to_come(free));
@@ -91,7 +89,7 @@ impl Disk {
 
     /// Returns true if the device has room for `bytes` now, or if the free space is unknown.
     pub fn takes(&self, bytes: u64) -> bool {
-        datadir::free_space(&self.dir).map_or(true, |free| free >= bytes.saturating_add(ROOM_BYTES_MIN))
+        device::free_bytes(&self.dir).map_or(true, |free| free >= bytes.saturating_add(ROOM_BYTES_MIN))
     }
 
     /// Returns the bytes that may be written before the device is down to its reserve.
@@ -170,7 +168,7 @@ mod tests {
     #[test]
     fn rows_that_are_not_on_the_device_yet_count() {
         let dir = tempfile::tempdir().unwrap();
-        let free = datadir::free_space(dir.path()).unwrap();
+        let free = device::free_bytes(dir.path()).unwrap();
         let disk = Disk::new(dir.path().to_path_buf(), free / 2);
         assert!(!disk.is_full());
         disk.will_grow(free / 4 * 3);

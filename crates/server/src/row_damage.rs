@@ -5,7 +5,7 @@
 //! with them, and the cluster replaces these peers. Other peers keep their rows.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -18,7 +18,6 @@ use storage::rows::{prefix_end, region_descriptor_row, region_state_row, SPACE_R
 use storage::{Counted, DbCounts, Reader, RegionState, StorageError, Txn};
 use types::{RegionDescriptor, RegionId, SlotRange, StoreId};
 
-use crate::datadir::write_durably;
 use crate::recovery;
 
 const FILE: &str = "DAMAGED";
@@ -27,7 +26,7 @@ const RANGES_SHOWN: usize = 8;
 
 /// Notes durably that rows cannot be read, so that the next start looks for the damage.
 pub fn note(dir: &Path, error: &str) -> io::Result<()> {
-    write_durably(dir, FILE, error)
+    durable::write(&dir.join(FILE), error)
 }
 
 /// Opens the rows in `path`, and cuts damaged files out of them first if there are any. `dir` is
@@ -65,7 +64,7 @@ fn noted(dir: &Path) -> io::Result<Option<String>> {
 fn forget(dir: &Path) -> io::Result<()> {
     match fs::remove_file(dir.join(FILE)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => File::open(dir)?.sync_all(),
+        _ => durable::sync_dir(dir),
     }
 }
 

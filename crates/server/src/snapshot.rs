@@ -28,7 +28,6 @@ mod wire;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -40,6 +39,7 @@ use parking_lot::Mutex;
 use raft::eraftpb;
 use rocks::snapshot::{Files, SnapshotError, TokenBucket};
 use rocks::Keyspace;
+use rustix::fs::{fadvise, Advice};
 use storage::StorageError;
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
 
@@ -429,9 +429,7 @@ impl Drop for Connection {
 /// Tells the kernel that the file's pages are no longer needed, so that it keeps pages of rows
 /// instead.
 fn read_no_more(file: &std::fs::File) {
-    // SAFETY: the descriptor is open for as long as `file` lives; the call touches no memory of
-    // ours.
-    let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    let _ = fadvise(file, 0, None, Advice::DontNeed);
 }
 
 /// Parses the numbers in a directory's name: `7-500` or `7-500-3`.

@@ -20,7 +20,6 @@ use replica::{Input, LogStore, PeerSeed, Unclean};
 use types::{LogIndex, PeerId, RegionId, UnixMillis};
 
 use crate::config::{Config, Fsync};
-use crate::datadir::write_durably;
 use crate::loops::WorkerSender;
 use crate::transport::keys;
 
@@ -495,7 +494,7 @@ fn read(dir: &Path) -> io::Result<Mark> {
 }
 
 fn write(dir: &Path, mark: &Mark) -> io::Result<()> {
-    write_durably(dir, FILE, &serde_json::to_string_pretty(mark).expect("plain data"))
+    durable::write(&dir.join(FILE), serde_json::to_string_pretty(mark).expect("plain data"))
 }
 
 /// Returns the present boot of the machine. If the machine has no such file, every start counts as

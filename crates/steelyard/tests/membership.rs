@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use client::admin::{RegionRow, StatusQuery, StoreRequest, StoresQuery};
 use stores::ledger::{Load, Shape};
-use stores::wire::Wire;
 use stores::{alone, ctl, within, Plan, Stores};
 
 /// Maximum time to wait. Data is copied between stores, with many processes on few CPUs.
@@ -280,9 +279,7 @@ fn a_store_that_was_away_for_more_merges_than_descriptors_name_gives_its_old_pee
         ..Plan::default()
     });
     let held = |stores: &Stores, at: usize| -> Option<u64> {
-        let info = Wire::ask(stores.all[at].client, &[&["INFO", "replication"]])?.remove(0);
-        let info = String::from_utf8(client::connection::text(&info)?.to_vec()).ok()?;
-        info.lines().find_map(|line| line.strip_prefix("regions:")?.trim().parse().ok())
+        stores.all[at].info("replication", "regions")?.parse().ok()
     };
     // The record of merged regions came with version 2.
     eventually("the version of the cluster has risen", || {

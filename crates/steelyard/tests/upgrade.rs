@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stores::ledger::{Load, Shape};
-use stores::wire::Wire;
 use stores::{alone, ctl, eventually, within, Plan, Stores};
 use types::NEWEST_VERSION;
 
@@ -22,9 +21,7 @@ fn three() -> Plan<'static> {
 }
 
 fn version_of(store: &stores::Store) -> Option<u32> {
-    let info = Wire::ask(store.client, &[&["INFO", "server"]])?.remove(0);
-    let info = String::from_utf8(client::connection::text(&info)?.to_vec()).ok()?;
-    info.lines().find_map(|line| line.strip_prefix("cluster_version:")?.trim().parse().ok())
+    store.info("server", "cluster_version")?.parse().ok()
 }
 
 fn await_version(stores: &Stores, version: u32) {

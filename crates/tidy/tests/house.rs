@@ -12,6 +12,7 @@ use steelyard_tidy::source::{production_lines, submodule, test_modules};
 const EDGES: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("resp", &[]),
+    ("durable", &[]),
     ("storage", &["types"]),
     ("command", &["types", "resp", "storage"]),
     ("placement", &["types"]),
@@ -20,15 +21,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("replica", &["types"]),
     ("wal", &["types", "replica"]),
     ("node", &["types", "resp", "storage", "command", "cluster", "replica", "wal"]),
-    ("rocks", &["types", "storage"]),
-    ("raftlog", &["types", "replica", "wal"]),
-    ("device", &["types"]),
+    ("rocks", &["durable", "types", "storage"]),
+    ("raftlog", &["durable", "types", "replica", "wal"]),
+    ("device", &["durable", "types"]),
     ("devshim", &["device"]),
     ("allocator", &[]),
     (
         "server",
         &[
             "allocator",
+            "durable",
             "types",
             "resp",
             "storage",
@@ -47,9 +49,34 @@ const EDGES: &[(&str, &[&str])] = &[
     ("sim", &["types", "resp", "storage", "command", "replica", "node", "wal", "cluster", "placement"]),
     (
         "steelyard",
-        &["allocator", "types", "resp", "server", "client", "device", "placement", "predict", "raftlog"],
+        &[
+            "allocator",
+            "durable",
+            "types",
+            "resp",
+            "server",
+            "client",
+            "device",
+            "placement",
+            "predict",
+            "raftlog",
+        ],
     ),
-    ("lab", &["types", "resp", "rocks", "server", "placement", "predict", "device", "client", "steelyard"]),
+    (
+        "lab",
+        &[
+            "durable",
+            "types",
+            "resp",
+            "rocks",
+            "server",
+            "placement",
+            "predict",
+            "device",
+            "client",
+            "steelyard",
+        ],
+    ),
     ("tidy", &[]),
 ];
 
@@ -86,8 +113,8 @@ const PURE_EXTERNAL: &[&str] = &[
 const OWNED: &[(&str, &[&str])] =
     &[("raft", &["replica", "wal", "raftlog", "server"]), ("rocksdb", &["rocks"])];
 
-/// Crates that may contain unsafe code. `device` and `devshim` intercept file calls, `server` asks
-/// the kernel for locks, free space and clocks, and `client` asks the kernel to signal its child
+/// Crates that may contain unsafe code. `device` maps control blocks, `devshim` intercepts file
+/// calls, `server` ends without exit handlers, and `client` asks the kernel to signal its child
 /// processes when it ends.
 const UNSAFE_ALLOWED: &[&str] = &["allocator", "client", "device", "devshim", "server"];
 const BANNED_MODULES: &[&str] = &["utils", "util", "helpers", "common", "misc", "manager"];

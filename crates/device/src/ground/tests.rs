@@ -144,3 +144,10 @@ fn another_disk_is_another_device_and_another_boot_or_number_is_not() {
         emulated("a").is_another_device(&on("x", &[&a])) && !emulated("a").is_another_device(&emulated("a"))
     );
 }
+
+#[test]
+fn there_is_room_where_tests_write() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(free_bytes(dir.path()).unwrap() > 0);
+    assert!(free_bytes(&dir.path().join("absent")).is_err());
+}

@@ -7,9 +7,9 @@
 use std::fs::File;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::mapping::{Mapping, Shared};
 
 /// The unit of the ranges.
 pub const PAGE_BYTES: u64 = 4096;
@@ -82,42 +82,21 @@ fn unpack(range: u64) -> (u64, u64, u64) {
     (range >> 40, range >> 16 & PAGE_MAX, range & 0xffff)
 }
 
-/// A mapping of the table.
-pub struct DirtyTable {
-    slots: NonNull<[Slot; SLOTS]>,
-}
+// SAFETY: each slot is two atomics.
+unsafe impl Shared for [Slot; SLOTS] {}
 
-// SAFETY: contains only atomics, which stay mapped until the value is dropped.
-unsafe impl Send for DirtyTable {}
-// SAFETY: as above.
-unsafe impl Sync for DirtyTable {}
+/// A mapping of the table.
+pub struct DirtyTable(Mapping<[Slot; SLOTS]>);
 
 impl DirtyTable {
     pub fn map(file: &File) -> io::Result<DirtyTable> {
-        if file.metadata()?.len() != TABLE_BYTES as u64 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a table of dirty pages"));
-        }
-        // SAFETY: a fresh shared mapping of an open file of this length, page-aligned.
-        let address = unsafe {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(std::ptr::null_mut(), TABLE_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let slots = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(DirtyTable { slots })
-    }
-
-    fn slots(&self) -> &[Slot; SLOTS] {
-        // SAFETY: mapped until drop. Any bytes are valid atomics.
-        unsafe { self.slots.as_ref() }
+        Mapping::of(file).map(DirtyTable)
     }
 
     /// Returns the slots in the order in which a file is searched for.
     fn probe(&self, inode: u64) -> impl Iterator<Item = &Slot> {
         let start = (inode.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % SLOTS;
-        self.slots()[start..].iter().chain(&self.slots()[..start])
+        self.0[start..].iter().chain(&self.0[..start])
     }
 
     pub fn find(&self, inode: u64) -> Option<&Slot> {
@@ -151,12 +130,5 @@ impl DirtyTable {
         if let Some(slot) = self.find(inode) {
             slot.inode.store(GONE, Ordering::Release);
         }
-    }
-}
-
-impl Drop for DirtyTable {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length; no reference outlives `self`.
-        unsafe { libc::munmap(self.slots.as_ptr().cast(), TABLE_BYTES) };
     }
 }

@@ -1,15 +1,15 @@
 //! The probe's own test of a device, by ordinary file calls.
 
-use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
+
+use rustix::fs::{fadvise, Advice};
 
 use super::{next, BLOCK, PAGE};
 
@@ -91,13 +91,11 @@ impl Test {
             }
             Err(error) => return Err(error),
         };
-        // SAFETY: system calls without pointers, on an open descriptor. If the file system does not
-        // support preallocation, blocks are allocated during the writes, which costs some
+        // SAFETY: a system call without pointers, on an open descriptor. If the file system does
+        // not support preallocation, blocks are allocated during the writes, which costs some
         // precision.
-        unsafe {
-            libc::posix_fallocate(file.as_raw_fd(), 0, (blocks * BLOCK) as libc::off_t);
-            libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM);
-        }
+        unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, (blocks * BLOCK) as libc::off_t) };
+        let _ = fadvise(&file, 0, None, Advice::Random);
         let mut pool = Pages::new(BLOCK as usize + POOL_JOBS * PAGE);
         let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for word in pool.all_mut().chunks_exact_mut(8) {
@@ -182,9 +180,8 @@ impl Test {
     }
 
     pub fn read_latency(&self, extents: &[(u64, u64)], time: Duration) -> io::Result<Duration> {
-        // SAFETY: a system call without pointers, on an open descriptor. If the writes went through
-        // the page cache, the reads must not find their data there.
-        unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        // If the writes went through the page cache, the reads must not find their data there.
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
         let mut buffer = Pages::new(PAGE);
         let mut random = self.seed.wrapping_mul(5) | 1;
         mean(READS_MAX, time, || {
@@ -216,16 +213,4 @@ fn mean(most: u32, time: Duration, mut sample: impl FnMut() -> io::Result<Durati
         count += 1;
     }
     Ok(total / count)
-}
-
-/// Returns the free bytes of the file system of `dir`.
-pub fn free_bytes(dir: &Path) -> io::Result<u64> {
-    let dir = CString::new(dir.as_os_str().as_bytes())?;
-    // SAFETY: all-zero is a valid value of this plain C structure.
-    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path is NUL-terminated and the structure outlives the call.
-    match unsafe { libc::statvfs(dir.as_ptr(), &mut answer) } {
-        0 => Ok(answer.f_bavail.saturating_mul(answer.f_frsize)),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

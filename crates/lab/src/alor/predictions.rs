@@ -1,9 +1,8 @@
 //! The predictions that were made before measuring, beside the measurements.
 
-use std::fmt::Write as _;
-
 use super::figures::Metric;
 use super::statistics::{Bar, Chart};
+use crate::page::Page;
 use crate::ycsb::Workload;
 use client::table::{Align, Table};
 
@@ -47,8 +46,8 @@ fn over(chart: &Chart, bar: &Bar) -> Option<&'static str> {
     Some(comparison.baseline_mix(group.mix))
 }
 
-/// Returns a section of the report. It is empty if no measured value was predicted.
-pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
+/// Adds a section to the report if a measured value was predicted.
+pub fn section(page: &mut Page, charts: &[Chart], predictions: &[Prediction]) {
     use Align::{Left, Right};
     let mut table = Table::new([
         ("figure", Left),
@@ -96,18 +95,16 @@ pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
             ]);
         }
     }
-    let mut text = String::new();
     if !table.is_empty() {
-        let _ = writeln!(
-            text,
-            "## Predicted and measured\n\n{close} of {all} ratios are within {:.0}%; {in_order} of {pairs} pairs of policies \
-             that differ by more than {:.0}% are in the order that was predicted.\n\n{}",
+        page.section("Predicted and measured");
+        page.paragraph(format!(
+            "{close} of {all} ratios are within {:.0}%; {in_order} of {pairs} pairs of policies \
+             that differ by more than {:.0}% are in the order that was predicted.",
             100.0 * CLOSE,
-            100.0 * TIE,
-            table.markdown()
-        );
+            100.0 * TIE
+        ));
+        page.table(&table);
     }
-    text
 }
 
 #[cfg(test)]
@@ -136,15 +133,21 @@ mod tests {
             prediction("alor", Workload::Load, 1.55),
             prediction("leader-only", Workload::A, 0.9),
         ];
-        let text = section(&charts, &predictions);
+        let text = text(&charts, &predictions);
         // Load: even below both is right, alor above leader-only is wrong. A: too close to have an
         // order.
         assert!(text.contains("2 of 3 ratios are within 25%; 2 of 3 pairs"), "{text}");
         assert!(text.contains("| 5 | throughput | 1N2H3P | Load | alor | 1.55 | 2.00 | -22% |"), "{text}");
     }
 
+    fn text(charts: &[Chart], predictions: &[Prediction]) -> String {
+        let mut page = Page::default();
+        section(&mut page, charts, predictions);
+        page.into_text()
+    }
+
     fn judged(figure: &str, runs: &[Run], predictions: &[Prediction]) -> String {
-        section(&charts(&select(&[figure.to_owned()]).unwrap(), runs), predictions)
+        text(&charts(&select(&[figure.to_owned()]).unwrap(), runs), predictions)
     }
 
     #[test]
@@ -177,6 +180,6 @@ mod tests {
     fn without_predictions_there_is_no_section() {
         let runs = [run("1N2H3P", "even", 1, 100.0, 100.0), run("1N2H3P", "alor", 1, 150.0, 102.0)];
         let charts = charts(&select(&["5".to_owned()]).unwrap(), &runs);
-        assert_eq!(section(&charts, &[]), "");
+        assert_eq!(text(&charts, &[]), "");
     }
 }

@@ -2,7 +2,6 @@
 //! and what bounded the good runs.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use super::evidence::Evidence;
 use super::figures::{Comparison, Figure, Metric, BASELINE};
@@ -12,6 +11,7 @@ use super::predictions::{self, Prediction};
 use super::runs::{Account, Phase, Rest, Run, Setup};
 use super::statistics::{chart, Chart};
 use crate::measure::median;
+use crate::page::Page;
 use crate::ycsb::Workload;
 use client::table::{bytes, count, micros, Align, Table};
 use predict::alor::REQUEST_TIMEOUT_MS;
@@ -33,33 +33,28 @@ pub fn report(
     account: &Account,
     predictions: &[Prediction],
 ) -> String {
-    let mut text = String::from("# ALOR's evaluation, made again\n\n");
-    text += &settings(setup);
-    text += &summary(charts, runs);
-    for chart in charts {
-        text += &section(chart);
-    }
-    text += &predictions::section(charts, predictions);
-    text += &moves(runs);
-    text += &void(runs);
-    text += &absent(account);
-    text += &evidence(runs);
-    text
+    let mut page = Page::new("ALOR's evaluation, made again");
+    settings(&mut page, setup);
+    summary(&mut page, charts, runs);
+    charts.iter().for_each(|chart| section(&mut page, chart));
+    predictions::section(&mut page, charts, predictions);
+    moves(&mut page, runs);
+    void(&mut page, runs);
+    absent(&mut page, account);
+    evidence(&mut page, runs);
+    page.into_text()
 }
 
-fn settings(setup: &Setup) -> String {
+fn settings(page: &mut Page, setup: &Setup) {
     let scale = &setup.scale;
-    let mut text = String::new();
     if !scale.makes_claims() {
-        let _ = writeln!(
-            text,
-            "**Scale `{}`: {} run per point. It shows that everything runs. It makes no claim.**\n",
+        page.paragraph(format!(
+            "**Scale `{}`: {} run per point. It shows that everything runs. It makes no claim.**",
             scale.name, scale.runs
-        );
+        ));
     }
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "- {name}: {value}");
-    };
+    let mut lines = Vec::new();
+    let mut line = |name: &str, value: String| lines.push(format!("{name}: {value}"));
     line(
         "scale",
         format!(
@@ -125,13 +120,12 @@ fn settings(setup: &Setup) -> String {
             setup.cpus, setup.file_system, setup.program
         ),
     );
-    text.push('\n');
-    text
+    page.list(lines);
 }
 
-/// Returns the paper's means over the workloads of its main cluster, if a figure compares
+/// Adds the paper's means over the workloads of its main cluster, if a figure compares
 /// workloads.
-fn summary(charts: &[Chart], runs: &[Run]) -> String {
+fn summary(page: &mut Page, charts: &[Chart], runs: &[Run]) {
     use Align::{Left, Right};
     let mut table = Table::new([
         ("mean over workloads", Left),
@@ -142,9 +136,7 @@ fn summary(charts: &[Chart], runs: &[Run]) -> String {
         ("paper", Right),
     ]);
     let comparison = |chart: &&Chart| chart.figure.comparison == Comparison::Workloads;
-    let Some(Chart { figure, .. }) = charts.iter().find(comparison) else {
-        return String::new();
-    };
+    let Some(Chart { figure, .. }) = charts.iter().find(comparison) else { return };
     for metric in [Metric::Throughput, Metric::MeanLatency, Metric::TailLatency] {
         let chart = chart(*figure, metric, runs);
         let mut policies: Vec<&str> = Vec::new();
@@ -167,14 +159,14 @@ fn summary(charts: &[Chart], runs: &[Run]) -> String {
             ]);
         }
     }
-    if table.is_empty() {
-        return String::new();
+    if !table.is_empty() {
+        page.section("Over all workloads");
+        page.paragraph(
+            "Latencies here are of all operations. The paper's mean of throughput is over Load, A, B \
+             and C; it does not say which operations and workloads its means of latency are over.",
+        );
+        page.table(&table);
     }
-    format!(
-        "## Over all workloads\n\nLatencies here are of all operations. The paper's mean of throughput is over Load, A, B \
-         and C; it does not say which operations and workloads its means of latency are over.\n\n{}\n",
-        table.markdown()
-    )
 }
 
 /// Formats a ratio as a change, such as `+36.89%`.
@@ -182,25 +174,24 @@ fn change(ratio: f64) -> String {
     format!("{:+.2}%", 100.0 * (ratio - 1.0))
 }
 
-fn section(chart: &Chart) -> String {
+fn section(page: &mut Page, chart: &Chart) {
     let number = match chart.figure.is_the_papers() {
         true => format!("{}: ", chart.figure.heading()),
         false => String::new(),
     };
-    let mut text = format!("## {number}{}", chart.figure.title);
-    if chart.figure.metrics.len() > 1 {
-        let _ = write!(text, ", {}", chart.metric.name());
-    }
-    text.push_str("\n\n");
+    let metric = match chart.figure.metrics.len() {
+        0 | 1 => String::new(),
+        _ => format!(", {}", chart.metric.name()),
+    };
+    page.section(&format!("{number}{}{metric}", chart.figure.title));
     if chart.is_empty() {
-        text += "Nothing was measured.\n\n";
-        return text;
+        return page.paragraph("Nothing was measured.");
     }
     let note = chart.figure.comparison.note();
     if !note.is_empty() {
-        let _ = writeln!(text, "{note}\n");
+        page.paragraph(note);
     }
-    let _ = writeln!(text, "![{}]({})\n", chart.figure.title, file_name(chart));
+    page.figure(chart.figure.title, &file_name(chart));
     use Align::{Left, Right};
     let unit = if chart.metric == Metric::Throughput { "ops/s" } else { chart.metric.name() };
     let mut table = Table::new([
@@ -231,14 +222,13 @@ fn section(chart: &Chart) -> String {
             },
         ]);
     }
-    let _ = writeln!(text, "{}", table.markdown());
-    text
+    page.table(&table);
 }
 
-/// Returns a table of the operators that each policy began, before the load and after it began.
+/// Adds a table of the operators that each policy began, before the load and after it began.
 /// Those before the load move the leaders that elections happened to choose. On equal stores a
 /// policy should move no more than the baseline.
-fn moves(runs: &[Run]) -> String {
+fn moves(page: &mut Page, runs: &[Run]) {
     use Align::{Left, Right};
     let mut table = Table::new([
         ("stores", Left),
@@ -272,10 +262,9 @@ fn moves(runs: &[Run]) -> String {
             rests().filter(|rest| rest.seconds.is_none()).count().to_string(),
         ]);
     }
-    if table.is_empty() {
-        String::new()
-    } else {
-        format!("## Moves\n\n{}\n", table.markdown())
+    if !table.is_empty() {
+        page.section("Moves");
+        page.table(&table);
     }
 }
 
@@ -293,42 +282,27 @@ fn phases(runs: &[Run]) -> impl Iterator<Item = (&Run, &Phase)> {
     runs.iter().flat_map(|run| run.phases.iter().map(move |phase| (run, phase)))
 }
 
-fn void(runs: &[Run]) -> String {
+fn void(page: &mut Page, runs: &[Run]) {
     let total = phases(runs).count();
     let void: Vec<_> = phases(runs).filter(|(_, phase)| !phase.void.is_empty()).collect();
-    let mut text = format!("## Void measurements\n\n{} of {total}.\n\n", void.len());
-    for (run, phase) in &void {
-        let _ = writeln!(
-            text,
-            "- {} {} ({} ops/s): {}",
-            run.case.name(),
-            phase.workload().name(),
-            count(phase.summary.per_second()),
-            phase.void.join("; ")
-        );
-    }
-    if !void.is_empty() {
-        text.push('\n');
-    }
-    text
+    page.section("Void measurements");
+    page.paragraph(format!("{} of {total}.", void.len()));
+    page.list(void.iter().map(|(run, phase)| {
+        let (run, workload) = (run.case.name(), phase.workload().name());
+        format!("{run} {workload} ({} ops/s): {}", count(phase.summary.per_second()), phase.void.join("; "))
+    }));
 }
 
-fn absent(account: &Account) -> String {
+fn absent(page: &mut Page, account: &Account) {
     if account.refused.is_empty() && account.failed.is_empty() {
-        return String::new();
+        return;
     }
-    let mut text = String::from("## Not measured\n\n");
-    for why in &account.refused {
-        let _ = writeln!(text, "- {why}");
-    }
-    for (case, why) in &account.failed {
-        let _ = writeln!(text, "- {} failed: {why}", case.name());
-    }
-    text.push('\n');
-    text
+    page.section("Not measured");
+    let failed = account.failed.iter().map(|(case, why)| format!("{} failed: {why}", case.name()));
+    page.list(account.refused.iter().cloned().chain(failed));
 }
 
-fn evidence(runs: &[Run]) -> String {
+fn evidence(page: &mut Page, runs: &[Run]) {
     use Align::{Left, Right};
     let mut table = Table::new([
         ("run", Left),
@@ -368,11 +342,12 @@ fn evidence(runs: &[Run]) -> String {
             count(evidence.worst_lag as f64),
         ]);
     }
-    format!(
-        "## What the measurements leaned on\n\nCPU is of all CPUs, the client's share of its threads. Moves are operators \
-         begun in the phase; the lag is in log entries at its end, of the peer that lags most.\n\n{}",
-        table.markdown()
-    )
+    page.section("What the measurements leaned on");
+    page.paragraph(
+        "CPU is of all CPUs, the client's share of its threads. Moves are operators \
+         begun in the phase; the lag is in log entries at its end, of the peer that lags most.",
+    );
+    page.table(&table);
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //! saved in a file of its own, so that an interrupted reproduction can continue.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure, Context};
@@ -204,18 +203,11 @@ impl Runs {
         self.dir.join(format!("{name}.json"))
     }
 
-    /// Saves a run atomically, by renaming a finished file. An interrupted run leaves no file that
-    /// could be taken for a run.
+    /// Saves a run atomically. An interrupted run leaves no file that could be taken for a run.
     pub fn keep(&mut self, run: Run) -> anyhow::Result<()> {
         let path = self.path(&run.case.name());
-        let staged = path.with_extension("part");
-        let write = || -> std::io::Result<()> {
-            let mut file = std::fs::File::create(&staged)?;
-            file.write_all((serde_json::to_string_pretty(&run)? + "\n").as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&staged, &path)
-        };
-        write().with_context(|| format!("{} cannot be written", path.display()))?;
+        durable::write(&path, serde_json::to_string_pretty(&run)? + "\n")
+            .with_context(|| format!("{} cannot be written", path.display()))?;
         self.done.retain(|known| known.case != run.case);
         self.done.push(run);
         Ok(())
@@ -425,7 +417,7 @@ pub mod tests {
         assert_eq!(account.refused.iter().collect::<Vec<_>>(), ["this program has no policy 'adaptive'"]);
 
         // The partial file of an interrupted run does not count as a run.
-        std::fs::write(dir.path().join("runs/1N2H3P-even-2.part"), "{").unwrap();
+        std::fs::write(dir.path().join("runs/.1N2H3P-even-2.json.new"), "{").unwrap();
         let mut runs = Runs::open(dir.path(), setup()).unwrap();
         assert_eq!(runs.done().len(), 2);
         let mut laboratory = counting();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Measured, QUANTILES, STEPS};
+use crate::page::Page;
 use client::table::{count, micros, Align, Table};
 
 pub struct Report {
@@ -23,11 +24,10 @@ pub fn report(report: &Report) -> String {
     let load = first.load;
     let sync = report.sync_us.map(|[median, p99]| format!("{} (p50), {} (p99)", micros(median), micros(p99)));
     let [load_before, load_after] = &report.load_average;
-    format!(
-        "# How frozen rows reach flash\n\nValues of {} bytes over {} keys, {} s each, {} reads/s meanwhile.\n\
-         {} ({}); fdatasync of 4 KiB {} before, {} after. Load average {load_before} before, {load_after} after.\n\n\
-         Reads count from when they were due.\n\n{}\n\
-         Reads by the step of the writer; the time of the call alone.\n\n{}",
+    let mut page = Page::new("How frozen rows reach flash");
+    page.paragraph(format!(
+        "Values of {} bytes over {} keys, {} s each, {} reads/s meanwhile.\n\
+         {} ({}); fdatasync of 4 KiB {} before, {} after. Load average {load_before} before, {load_after} after.",
         load.value_bytes,
         count(load.keys as f64),
         load.seconds,
@@ -36,9 +36,12 @@ pub fn report(report: &Report) -> String {
         report.file_system,
         sync[0],
         sync[1],
-        variants(&report.measured).markdown(),
-        steps(&report.measured).markdown(),
-    )
+    ));
+    page.paragraph("Reads count from when they were due.");
+    page.table(&variants(&report.measured));
+    page.paragraph("Reads by the step of the writer; the time of the call alone.");
+    page.table(&steps(&report.measured));
+    page.into_text()
 }
 
 fn asked(one: &Measured) -> String {

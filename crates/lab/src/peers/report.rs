@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{Comparison, Plan, Sample, SyncTime};
 use crate::measure::median;
+use crate::page::Page;
 use client::table::{count, micros, Align, Table};
 
 #[derive(Clone, Debug, Serialize)]
@@ -97,12 +98,13 @@ impl Report {
     }
 
     pub fn markdown(&self) -> String {
+        let mut page = Page::default();
         let table = self.table();
-        let table = if table.is_empty() { String::new() } else { table.markdown() + "\n" };
-        format!(
-            "{table}{}\n",
-            self.notes().iter().map(|note| format!("- {note}")).collect::<Vec<_>>().join("\n")
-        )
+        if !table.is_empty() {
+            page.table(&table);
+        }
+        page.list(self.notes());
+        page.into_text()
     }
 }
 

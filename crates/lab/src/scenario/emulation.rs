@@ -2,13 +2,12 @@
 //! real disk, and the same cluster on emulated devices with the numbers that a probe measured in
 //! both places. The policies must change throughput in the same direction on both sides.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 
 use super::verdict::{verdicts, Verdict};
 use super::Machine;
 use crate::alor::BASELINE;
+use crate::page::Page;
 use crate::ycsb::Workload;
 use client::table::{bytes, count, micros, Align, Table};
 
@@ -130,24 +129,25 @@ impl Check {
     }
 
     pub fn report(&self) -> String {
-        let mut text = String::from("# The emulation, checked\n\n");
-        let _ = writeln!(
-            text,
+        let mut page = Page::new("The emulation, checked");
+        page.paragraph(format!(
             "No device is emulated on the real side. The emulated side has the same stores on devices with the numbers that \
              the probe found. Reads of real files come from the page cache, so the emulated devices read at the speed of \
-             RAM. Closer to 1 than {:.0}% a ratio has no sign. {} records, {} closed-loop threads; {}.\n",
+             RAM. Closer to 1 than {:.0}% a ratio has no sign. {} records, {} closed-loop threads; {}.",
             100.0 * NOISE,
             count(self.records as f64),
             self.threads,
             self.machine.text()
-        );
-        text += &self.places();
-        text += &verdicts(&self.judge());
-        text += &self.table();
-        text
+        ));
+        page.table(&self.places());
+        page.section("What it shows");
+        page.table(&verdicts(&self.judge()));
+        page.section("Runs");
+        page.table(&self.table());
+        page.into_text()
     }
 
-    fn places(&self) -> String {
+    fn places(&self) -> Table {
         use Align::{Left, Right};
         let mut table = Table::new([
             ("place", Left),
@@ -167,10 +167,10 @@ impl Check {
                 format!("`{}`", place.emulated_as),
             ]);
         }
-        format!("{}\n", table.markdown())
+        table
     }
 
-    fn table(&self) -> String {
+    fn table(&self) -> Table {
         use Align::{Left, Right};
         let mut table = Table::new([
             ("devices", Left),
@@ -201,7 +201,7 @@ impl Check {
                 if row.doubts.is_empty() { "-".to_owned() } else { row.doubts.join("; ") },
             ]);
         }
-        format!("## Runs\n\n{}\n", table.markdown())
+        table
     }
 }
 

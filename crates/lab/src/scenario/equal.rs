@@ -2,7 +2,6 @@
 //!
 //! The same cluster is started many times, because a measurement may go wrong once in ten starts.
 
-use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use super::moves::{Move, Span};
 use super::verdict::{verdicts, Verdict};
 use super::{Look, Machine};
 use crate::measure::median;
+use crate::page::Page;
 use client::table::{bytes, count, Align, Table};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -161,11 +161,10 @@ impl EqualStores {
 
     pub fn report(&self) -> String {
         let setup = &self.setup;
-        let mut text = String::from("# Equal stores that measure themselves\n\n");
-        let _ = writeln!(
-            text,
+        let mut page = Page::new("Equal stores that measure themselves");
+        page.paragraph(format!(
             "{} stores with {}, {} regions of {} copies, each start anew: {:.0} s to measure and to place, {:.0} s of \
-             load (YCSB A on records of 1 KiB, as fast as answers come), {:.0} s at rest; {}.\n",
+             load (YCSB A on records of 1 KiB, as fast as answers come), {:.0} s at rest; {}.",
             setup.stores,
             setup.device.as_deref().unwrap_or("one disk for all"),
             setup.regions,
@@ -174,16 +173,15 @@ impl EqualStores {
             setup.load_s,
             setup.calm_s,
             setup.machine.text()
-        );
+        ));
         for policy in self.policies() {
-            let _ = writeln!(text, "### {policy}\n");
-            text += &verdicts(&self.judge(policy)).replace("## What it shows\n\n", "");
-            text += "\n";
-            text += &self.table(policy).markdown();
+            page.subsection(policy);
+            page.table(&verdicts(&self.judge(policy)));
+            page.table(&self.table(policy));
             let rates: Vec<f64> = self.of(policy).map(|start| start.operations_per_s).collect();
-            let _ = writeln!(text, "\nUnder load {} operations/s in the median.\n", count(median(&rates)));
+            page.paragraph(format!("Under load {} operations/s in the median.", count(median(&rates))));
         }
-        text
+        page.into_text()
     }
 
     fn table(&self, policy: &str) -> Table {

@@ -6,7 +6,6 @@
 //! inserted. Therefore insertion pauses once, while there is room left, until shedding is at rest.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +16,7 @@ use super::shedding::{at_rest, came_back, needless, relieved, sheds, Bounds, Loo
 use super::verdict::{verdicts, Verdict};
 use super::Machine;
 use crate::alor::Scale;
+use crate::page::Page;
 use client::table::{bytes, count, Align, Table};
 
 pub const VERSION: u32 = 5;
@@ -277,13 +277,12 @@ impl FullStore {
 
     pub fn report(&self) -> String {
         let setup = &self.setup;
-        let mut text = String::from("# Stores that fill\n\n");
-        let _ = writeln!(
-            text,
+        let mut page = Page::new("Stores that fill");
+        page.paragraph(format!(
             "Stores {} of {} each{}, policy `{}`, {} regions. {} threads insert {} records of 1 KiB a second at most; as often they \
              read and overwrite records of three quarters of the slots, in bands of unequal heat, and the last quarter \
              is written once. When the stores hold {}% of all their capacity, insertion pauses until shedding has come to \
-             rest; then it goes on until all are full. Devices at {} of their speed; {}.\n",
+             rest; then it goes on until all are full. Devices at {} of their speed; {}.",
             setup.stores,
             bytes(setup.capacity_bytes as f64),
             setup.device_bytes.map_or(String::new(), |size| {
@@ -296,17 +295,19 @@ impl FullStore {
             setup.pause_at_percent,
             setup.scale.device_speed,
             setup.machine.text()
-        );
-        text += &verdicts(&self.judge());
-        text += "![used](full-store-used.svg)\n\n![throughput](full-store-throughput.svg)\n\n";
-        text += &self.stores();
-        text += &self.rest();
-        text += &self.end();
-        text += &self.shed_table();
-        text
+        ));
+        page.section("What it shows");
+        page.table(&verdicts(&self.judge()));
+        page.figure("used", "full-store-used.svg");
+        page.figure("throughput", "full-store-throughput.svg");
+        self.stores(&mut page);
+        self.rest(&mut page);
+        self.end(&mut page);
+        self.shed_table(&mut page);
+        page.into_text()
     }
 
-    fn stores(&self) -> String {
+    fn stores(&self, page: &mut Page) {
         use Align::{Left, Right};
         let mut table = Table::new([
             ("store", Right),
@@ -330,21 +331,18 @@ impl FullStore {
                 format!("{} times", self.relieved(*store).len()),
             ]);
         }
-        format!("## Stores\n\n{}\n", table.markdown())
+        page.section("Stores");
+        page.table(&table);
     }
 
     /// Describes the shedding while nothing was inserted.
-    fn rest(&self) -> String {
+    fn rest(&self, page: &mut Page) {
         use Align::{Left, Right};
         let setup = &self.setup;
-        let mut text = String::from("## While insertion paused\n\n");
+        page.section("While insertion paused");
         let Some(pause) = self.pause else {
-            let _ = writeln!(
-                text,
-                "The stores never held {}% of their capacity together.\n",
-                setup.pause_at_percent
-            );
-            return text;
+            let percent = setup.pause_at_percent;
+            return page.paragraph(format!("The stores never held {percent}% of their capacity together."));
         };
         let to_s = pause.to_s.unwrap_or(self.ended_s);
         let span = Span::new("pause", pause.from_s, to_s);
@@ -357,11 +355,10 @@ impl FullStore {
             Pause { to_s: Some(_), .. } => "it was **not**, and insertion went on all the same",
             Pause { to_s: None, .. } => "it was **not** when the run was over",
         };
-        let _ = writeln!(
-            text,
+        page.paragraph(format!(
             "After {:.0} s the stores held {} of all their capacity. For {:.0} s nothing was inserted, and what was there was \
              read and overwritten, {} ops/s; {} operators were begun. Shedding is at rest when no store is above {}% and \
-             for {:.0} s no operator was in flight: {came_to}.\n",
+             for {:.0} s no operator was in flight: {came_to}.",
             pause.from_s,
             first.map_or("-".to_owned(), |(look, _)| percent(look.share_of_all())),
             seconds,
@@ -369,7 +366,7 @@ impl FullStore {
             span.moves_text(&self.moves),
             setup.full_percent,
             setup.rest_s
-        );
+        ));
         let mut table = Table::new([
             ("store", Right),
             ("device", Left),
@@ -391,42 +388,38 @@ impl FullStore {
                 moment(self.relieved(*store).into_iter().find(|at_s| *at_s <= to_s)),
             ]);
         }
-        let _ = writeln!(text, "{}", table.markdown());
-        text
+        page.table(&table);
     }
 
     /// Describes the time after no store had room left.
-    fn end(&self) -> String {
+    fn end(&self, page: &mut Page) {
         let (_, before) = self.while_room();
         let last = self.last();
-        let mut text = String::from("## When all are full\n\n");
+        page.section("When all are full");
         let Some(at_s) = self.all_full_at() else {
-            let _ = writeln!(text, "In {:.0} s the stores did not all fill.\n", self.ended_s);
-            return text;
+            return page.paragraph(format!("In {:.0} s the stores did not all fill.", self.ended_s));
         };
         let after = Span::new("after", at_s, f64::INFINITY);
         let seconds = (self.ended_s - at_s).max(1e-9);
         let since = |field: fn(&Written) -> u64| field(&last).saturating_sub(field(&before));
         let rate = |operations: u64, seconds: f64| count(operations as f64 / seconds);
         let pause = self.pause.map_or("", |_| ", the pause included,");
-        let _ = writeln!(
-            text,
+        page.paragraph(format!(
             "After {at_s:.0} s every store was above {}%: weights are the usual ones again, and writes go on. Until then{pause} \
              {} ops/s were acknowledged, in the {seconds:.0} s that followed {} ops/s; {} writes were refused for lack \
-             of space, {} operators begun.\n",
+             of space, {} operators begun.",
             self.setup.full_percent,
             rate(before.operations(), at_s.max(1e-9)),
             rate(since(Written::operations), seconds),
             count(since(|written| written.refused) as f64),
             after.moves_text(&self.moves)
-        );
+        ));
         if let Some(error) = &last.last_error {
-            let _ = writeln!(text, "Another error of a store: {error}\n");
+            page.paragraph(format!("Another error of a store: {error}"));
         }
-        text
     }
 
-    fn shed_table(&self) -> String {
+    fn shed_table(&self, page: &mut Page) {
         use Align::Right;
         let mut table = Table::new([
             ("after", Right),
@@ -453,14 +446,15 @@ impl FullStore {
             ]);
         }
         if table.is_empty() {
-            return "Nothing was shed.\n".to_owned();
+            return page.paragraph("Nothing was shed.");
         }
-        format!(
-            "## What was shed\n\n1 is the coldest. A region can go when no operator is in flight for it, all its peers \
+        page.section("What was shed");
+        page.paragraph(
+            "1 is the coldest. A region can go when no operator is in flight for it, all its peers \
              answer, another of them is near enough to lead if its store does, and a store without one has room and is \
-             not busy with copies.\n\n{}\n",
-            table.markdown()
-        )
+             not busy with copies.",
+        );
+        page.table(&table);
     }
 }
 

@@ -4,8 +4,6 @@
 //! with that store slow and known to be slow from the beginning, so that the layout suits it.
 //! Recovery is judged against its steady throughput.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 
 use super::moves::{reversals, Move, Span};
@@ -14,6 +12,7 @@ use super::series::{mean_between, recovery, Recovery, WINDOW_S};
 use super::verdict::{verdicts, Verdict};
 use super::Machine;
 use crate::alor::Scale;
+use crate::page::Page;
 use crate::ycsb::{Second, Workload};
 use client::table::{bytes, count, Align, Table};
 
@@ -284,14 +283,13 @@ impl Slowdown {
 
     pub fn report(&self) -> String {
         let setup = &self.setup;
-        let mut text = String::from("# A store that slows and recovers\n\n");
-        let _ = writeln!(
-            text,
+        let mut page = Page::new("A store that slows and recovers");
+        page.paragraph(format!(
             "Stores {}, {} over {} records, {}; after {:.0} s one store became {} times slower, \
              after {:.0} s more as fast as before, and {:.0} s later the run ended. Recovered: the mean of {WINDOW_S:.0} s \
              and that of all that is left until the store is restored are at {:.0}% of the best possible, which is \
              the steady rate of the same cluster started anew with that store slow from the beginning, and known \
-             to be, under the best of the policies.\n",
+             to be, under the best of the policies.",
             setup.stores,
             setup.workload.name(),
             count(setup.records as f64),
@@ -304,31 +302,28 @@ impl Slowdown {
             setup.slowed_s,
             setup.restored_s,
             100.0 * RECOVERED_SHARE
-        );
-        let _ = writeln!(
-            text,
-            "Devices at {} of their speed; {}.\n",
-            setup.scale.device_speed,
-            setup.machine.text()
-        );
+        ));
+        let speed = setup.scale.device_speed;
+        page.paragraph(format!("Devices at {speed} of their speed; {}.", setup.machine.text()));
         for subject in self.subjects.iter().filter(|subject| subject.policy != crate::alor::BASELINE) {
             if self.subjects.len() > 1 {
-                let _ = writeln!(text, "### {}\n", subject.policy);
+                page.subsection(&subject.policy);
             }
-            text += &verdicts(&self.judge(subject));
+            page.section("What it shows");
+            page.table(&verdicts(&self.judge(subject)));
         }
-        text += &self.table();
-        text += "![throughput](slowdown-throughput.svg)\n\n";
-        text += &self.stores_text();
+        page.section("Throughput and moves");
+        page.table(&self.table());
+        page.figure("throughput", "slowdown-throughput.svg");
+        page.list(self.subjects.iter().map(store_text));
         let faults = self.subjects.iter().map(|one| (&one.policy, &one.faults));
         let faults = faults.chain(self.references.iter().map(|one| (&one.policy, &one.faults)));
-        for (policy, faults) in faults.filter(|(_, faults)| !faults.is_empty()) {
-            let _ = writeln!(text, "- {policy}: {}", faults.join("; "));
-        }
-        text
+        let faults = faults.filter(|(_, faults)| !faults.is_empty());
+        page.list(faults.map(|(policy, faults)| format!("{policy}: {}", faults.join("; "))));
+        page.into_text()
     }
 
-    fn table(&self) -> String {
+    fn table(&self) -> Table {
         use Align::{Left, Right};
         let [steady, slowed, restored, calm] = self.setup.spans();
         let mut table = Table::new([
@@ -361,39 +356,26 @@ impl Slowdown {
                 calm.moves_text(&subject.moves),
             ]);
         }
-        format!("## Throughput and moves\n\n{}\n", table.markdown())
+        table
     }
+}
 
-    fn stores_text(&self) -> String {
-        let mut text = String::new();
-        for subject in &self.subjects {
-            let look = |at_s: f64| subject.looks.iter().rfind(|look| look.at_s <= at_s);
-            let shown = |at_s: f64| {
-                look(at_s).map_or("unknown".to_owned(), |look| {
-                    format!(
-                        "{}/s, {} leaders, {} regions",
-                        bytes(look.capability_bytes_per_s),
-                        look.leaders,
-                        look.regions
-                    )
-                })
-            };
-            let _ = writeln!(
-                text,
-                "- Store {} ({}) under {}: {} before, {} when it was restored, {} at the end\n  \
-                 ([over time](slowdown-{}-store.svg)).",
-                subject.store,
-                subject.device,
-                subject.policy,
-                shown(subject.slowed_at_s),
-                shown(subject.restored_at_s),
-                shown(f64::INFINITY),
-                subject.policy
-            );
-        }
-        text.push('\n');
-        text
-    }
+fn store_text(subject: &Subject) -> String {
+    let Subject { store, device, policy, .. } = subject;
+    let shown = |at_s: f64| {
+        let look = subject.looks.iter().rfind(|look| look.at_s <= at_s);
+        look.map_or("unknown".to_owned(), |look| {
+            let StoreLook { leaders, regions, .. } = look;
+            format!("{}/s, {leaders} leaders, {regions} regions", bytes(look.capability_bytes_per_s))
+        })
+    };
+    format!(
+        "Store {store} ({device}) under {policy}: {} before, {} when it was restored, {} at the end\n  \
+         ([over time](slowdown-{policy}-store.svg)).",
+        shown(subject.slowed_at_s),
+        shown(subject.restored_at_s),
+        shown(f64::INFINITY),
+    )
 }
 
 /// Returns the store's capability at the end, as seen by the cluster, as a part of that before the

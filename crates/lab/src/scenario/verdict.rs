@@ -18,12 +18,12 @@ impl Verdict {
     }
 }
 
-/// Formats verdicts as a section of a report.
-pub fn verdicts(all: &[Verdict]) -> String {
+/// Returns the table of the verdicts in a report.
+pub fn verdicts(all: &[Verdict]) -> Table {
     let mut table = Table::new([("claim", Align::Left), ("", Align::Left), ("numbers", Align::Left)]);
     for verdict in all {
         let word = if verdict.passed { "holds" } else { "**does not hold**" };
         table.row([verdict.claim.clone(), word.to_owned(), verdict.because.clone()]);
     }
-    format!("## What it shows\n\n{}\n", table.markdown())
+    table
 }

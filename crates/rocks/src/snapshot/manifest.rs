@@ -11,8 +11,7 @@
 //! no names, so a manifest from another store cannot name a file outside of its directory. The last
 //! file has the region's own rows.
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -20,7 +19,7 @@ use types::{LogIndex, RegionDescriptor, RegionId, Term};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::checksum::damaged;
-use super::{at, sync_directory, SnapshotError};
+use super::{at, SnapshotError};
 
 /// The manifest's file name.
 pub const MANIFEST: &str = "MANIFEST";
@@ -155,15 +154,8 @@ impl Manifest {
     /// Writes the manifest into `dir` and makes it and the directory's entries durable. After a
     /// crash the file is either complete or absent.
     pub fn write(&self, dir: &Path) -> Result<(), SnapshotError> {
-        let unnamed = dir.join("MANIFEST.new");
-        let written = || {
-            let mut file = File::create(&unnamed)?;
-            file.write_all(&self.encode())?;
-            file.sync_all()?;
-            fs::rename(&unnamed, dir.join(MANIFEST))
-        };
-        written().map_err(at(&unnamed))?;
-        sync_directory(dir)
+        let path = dir.join(MANIFEST);
+        durable::write(&path, self.encode()).map_err(at(&path))
     }
 
     /// Reads every file of the snapshot in `dir` and compares it with its checksum.

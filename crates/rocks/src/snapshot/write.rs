@@ -12,7 +12,7 @@ use super::manifest::{Manifest, SnapshotFile};
 use storage::extent;
 use storage::rows::region_descriptor_row;
 
-use super::{at, data_range, sync_directory, SnapshotError};
+use super::{at, data_range, SnapshotError};
 use crate::error::classify;
 use crate::keyspace::{Keyspace, View};
 
@@ -46,7 +46,7 @@ impl Keyspace {
         let made = self.write_files(region, &unfinished, file_bytes, pace).and_then(|manifest| {
             manifest.write(&unfinished)?;
             fs::rename(&unfinished, dir).map_err(at(dir))?;
-            sync_directory(dir.parent().unwrap_or(Path::new(".")))?;
+            durable::sync_dir(durable::dir_of(dir)).map_err(at(dir))?;
             Ok(manifest)
         });
         if made.is_err() {

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rounds::{self, DeviceSpread, Result, Round};
 use super::schedule::Sitting;
-use crate::{clock, datadir};
+use crate::clock;
 
 const NAME: &str = "CAPABILITY";
 const VERSION: u32 = 2;
@@ -118,8 +118,8 @@ impl Kept {
     /// Writes the file atomically and durably.
     pub fn write(&self, dir: &Path) -> std::result::Result<(), KeptError> {
         let text = serde_json::to_string_pretty(self).expect("plain data") + "\n";
-        datadir::write_durably(dir, NAME, &text)
-            .map_err(|source| KeptError::Io { path: dir.join(NAME), source })
+        let path = dir.join(NAME);
+        durable::write(&path, text).map_err(|source| KeptError::Io { path, source })
     }
 }
 

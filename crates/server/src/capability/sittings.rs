@@ -7,8 +7,8 @@ use super::account::Written;
 use super::schedule::Sitting;
 use super::watcher::{watch_device, SERVING_OPS_PER_S};
 use super::{keep, probe, read_ground, read_kept, rounds, Measurer, Probe};
+use crate::clock;
 use crate::config::Config;
-use crate::{clock, datadir};
 
 /// Maximum wait before the first probe until the store serves and its device is at rest. Other
 /// stores may not have started yet, and a store's own start still writes after the store is ready.
@@ -85,7 +85,7 @@ pub fn look_first(config: &Config) {
         return;
     }
     let options = Probe::Brief.options();
-    let room = datadir::free_space(&config.dir).unwrap_or(0);
+    let room = device::free_bytes(&config.dir).unwrap_or(0);
     if room < config.reserve_bytes.saturating_add(options.file_bytes) {
         return;
     }

@@ -43,7 +43,7 @@ impl Source {
         let status = text("self/status")?;
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
         let (allowed, used, available) = ticks(&text("stat")?, &cpus(allowed.trim())?)?;
-        let own_nanos = own_nanos()?;
+        let own_nanos = own_nanos();
         // Without a boot id two machines could not be distinguished, so the machine stays unnamed.
         let boot = text("sys/kernel/random/boot_id").unwrap_or_default();
         let named = |place: String| {
@@ -108,13 +108,8 @@ fn has_quota_unread(groups: &str, allowed: usize) -> bool {
 }
 
 /// Returns the CPU time that this process has used in all threads.
-fn own_nanos() -> Option<u64> {
-    // SAFETY: all-zero bytes are a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is a valid rusage that the call fills.
-    let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
-    let nanos = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-    (status == 0).then(|| nanos(usage.ru_utime) + nanos(usage.ru_stime))
+fn own_nanos() -> u64 {
+    crate::clock::process_cpu_time().as_nanos() as u64
 }
 
 /// Parses a list like `0-3,8`.
@@ -275,7 +270,7 @@ mod tests {
     fn this_machine_tells() {
         let source = Source::of_this_process();
         let (one, mut sum) = (source.read().expect("Linux tells"), 0u64);
-        while own_nanos().unwrap() < one.own_nanos + 20_000_000 {
+        while own_nanos() < one.own_nanos + 20_000_000 {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(1));
         }
         let other = source.read().unwrap();

@@ -88,7 +88,7 @@ impl Received {
         // Syncs the directory, its parent for all snapshots, and the parent's entry in the store's
         // directory.
         for dir in dir.ancestors().take(3).filter(|dir| !dir.as_os_str().is_empty()) {
-            sync_directory(dir)?;
+            durable::sync_dir(dir)?;
         }
         let mut found = BTreeMap::new();
         for (name, path) in entries(&dir)? {
@@ -111,7 +111,7 @@ impl Received {
 
     /// Makes the directories of snapshots durable, as entries.
     pub fn sync(&self) -> io::Result<()> {
-        sync_directory(&self.dir)
+        durable::sync_dir(&self.dir)
     }
 
     pub fn dir(&self, key: Key) -> PathBuf {
@@ -243,10 +243,6 @@ impl Received {
     pub fn keys(&self) -> Vec<Key> {
         self.table.entries.lock().keys().copied().collect()
     }
-}
-
-fn sync_directory(dir: &Path) -> io::Result<()> {
-    std::fs::File::open(dir)?.sync_all()
 }
 
 impl Claim {

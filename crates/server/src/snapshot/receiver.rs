@@ -164,7 +164,7 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
     let offered = dir.join(OFFER);
     if fs::read(&offered).ok().as_deref() != Some(&offer.encoded[..]) {
         claim.clear(&dir).map_err(here(&dir))?;
-        write_durably(&offered, &offer.encoded).map_err(here(&offered))?;
+        durable::write(&offered, &offer.encoded).map_err(here(&offered))?;
     }
     let manifest = &offer.manifest;
     let mut files = Incomplete { dir: &dir, manifest, at: Place::default(), open: None };
@@ -233,13 +233,6 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
     // Of files that were here before this connection only the lengths are known.
     claim.complete(!is_resumed);
     Ok(())
-}
-
-fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let unnamed = path.with_extension("new");
-    fs::write(&unnamed, bytes)?;
-    File::open(&unnamed)?.sync_all()?;
-    fs::rename(&unnamed, path)
 }
 
 /// The files of a snapshot, as far as they have arrived. A file is named `.part` until it was

@@ -271,7 +271,7 @@ pub fn choose_place(dir: Option<&Path>, emulated: bool) -> anyhow::Result<(Place
         return Ok((Place::Kept(dir.to_owned()), format!("data in {}{note}", dir.display())));
     }
     let shm = Path::new("/dev/shm");
-    if emulated && client::place::free_bytes(shm).is_some_and(|free| free >= ROOM) {
+    if emulated && device::free_bytes(shm).is_ok_and(|free| free >= ROOM) {
         let temp = tempfile::Builder::new().prefix("steelyard-").tempdir_in(shm)?;
         let note = format!("data in {} (RAM; removed at the end)", temp.path().display());
         return Ok((Place::Temporary(temp), note));

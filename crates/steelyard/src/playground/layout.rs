@@ -96,7 +96,7 @@ impl Layout {
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let text = serde_json::to_string_pretty(self)? + "\n";
-                std::fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))
+                durable::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))
             }
             Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
         }

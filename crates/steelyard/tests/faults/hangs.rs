@@ -19,13 +19,12 @@ fn state(asked: &Store, of: usize) -> Option<String> {
 
 /// Returns true if the store reports in `INFO` and in `/metrics` that its device hangs.
 fn says_that_it_hangs(store: &Store) -> bool {
-    let info = Wire::ask(store.client, &[&["INFO", "server"]]).expect("it answers").remove(0);
-    let info = String::from_utf8(client::connection::text(&info).expect("a text").to_vec()).expect("UTF-8");
+    let info = store.info("server", "device_hanging").expect("it answers");
     let mut admin = TcpStream::connect(store.admin().address()).expect("the admin port is open");
     admin.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it is asked");
     let mut metrics = String::new();
     admin.read_to_string(&mut metrics).expect("it tells its metrics");
-    info.contains("device_hanging:1") && metrics.contains("\nsteelyard_device_hanging 1")
+    info == "1" && metrics.contains("\nsteelyard_device_hanging 1")
 }
 
 fn a_leader_whose_device_hangs_is_relieved(name: &str, hang: Hang, waits: &str) {

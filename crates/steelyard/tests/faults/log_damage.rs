@@ -104,9 +104,7 @@ pub fn await_replaced(stores: &Stores, store: usize, region: u64, before: u64) -
 
 /// Returns a field of INFO.
 pub fn info(store: &Store, name: &str) -> String {
-    let text = Wire::open(store.client).text(&["INFO", "persistence"]).expect("a text");
-    let field = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
-    field.unwrap_or_else(|| panic!("INFO has no {name}")).trim().to_owned()
+    store.info("persistence", name).unwrap_or_else(|| panic!("INFO has no {name}"))
 }
 
 /// Waits until all replicas are equal.

@@ -348,6 +348,15 @@ impl Store {
         self.child.as_ref().expect("the store was started").pid()
     }
 
+    /// Returns a field of a section of INFO. `None` if the store does not answer or has no such
+    /// field.
+    pub fn info(&self, section: &str, field: &str) -> Option<String> {
+        let reply = wire::Wire::ask(self.client, &[&["INFO", section]])?.remove(0);
+        let text = String::from_utf8(client::connection::text(&reply)?.to_vec()).ok()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.map(|value| value.trim().to_owned())
+    }
+
     /// Returns the maximum memory in bytes that the process has held since it started.
     pub fn peak_rss(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a process");
