@@ -311,10 +311,13 @@ impl Store {
     }
 }
 
-/// Bytes of log entries that a store holds in memory, and the maximum together with what it
-/// receives at once.
+/// Bytes of log entries that a store holds in memory.
 const ENTRY_MEMORY_BYTES: u64 = 1024;
-pub(super) const ENTRIES_HELD_MAX: u64 = 6 * ENTRY_MEMORY_BYTES;
+/// Bytes of proposals that a leader has not committed, without the one that exceeds them.
+const UNCOMMITTED_BYTES: u64 = 4096;
+/// The maximum of entries in memory: the budget, what a leader proposes beyond it, and two entries
+/// that exceed either.
+pub(super) const ENTRIES_HELD_MAX: u64 = ENTRY_MEMORY_BYTES + UNCOMMITTED_BYTES + 2 * 1024;
 
 /// Maximum number of bytes that wait to be executed. Above it, no more entries are handed out.
 const EXECUTION_BYTES: u64 = 1500;
@@ -323,7 +326,7 @@ fn config(store: StoreId, seed: u64) -> Config {
     Config {
         max_message_bytes: 512,
         max_inflight_messages: 8,
-        max_uncommitted_bytes: 4096,
+        max_uncommitted_bytes: UNCOMMITTED_BYTES,
         max_apply_bytes: 1024,
         hibernate_ticks: HIBERNATE_TICKS[(seed % 3) as usize],
         entry_memory_bytes: ENTRY_MEMORY_BYTES,
