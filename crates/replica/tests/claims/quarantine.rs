@@ -74,13 +74,17 @@ fn a_peer_that_waits_for_its_split_is_quarantined_once_it_is_made() {
     let mut alone = Trio::new(1);
     let status = |alone: &Trio, region| alone.nodes[0].worker.status(region, alone.now);
     let tick_until_led = |alone: &mut Trio, region| {
-        while status(alone, region).is_none_or(|status| status.role != Role::Leader) {
+        for _ in 0..100 {
+            if status(alone, region).is_some_and(|status| status.role == Role::Leader) {
+                return;
+            }
             alone.tick(0, 1);
         }
+        panic!("region {region} is not led: {:?}", status(alone, region));
     };
     tick_until_led(&mut alone, REGION);
     let before = status(&alone, REGION).unwrap();
-    let change = RegionChange::Split { at: 8192, new_region: CHILD };
+    let change = RegionChange::Split { at: 1500, new_region: CHILD };
     alone.step(0, Input::ChangeRegion { region: REGION, token: 1, expect: before.descriptor.epoch, change });
     tick_until_led(&mut alone, CHILD);
     let child = status(&alone, CHILD).unwrap();
@@ -97,8 +101,8 @@ fn a_peer_that_waits_for_its_split_is_quarantined_once_it_is_made() {
     let disk = alone.nodes[0].disk.clone();
     alone.nodes[0].worker = Worker::new(config(0, 5), disk, seeds, BTreeMap::new(), alone.now).unwrap();
     alone.nodes[0].seen.clear();
-    alone.step(0, Input::Quarantine { region: CHILD, index: held, may_lead: true });
     assert!(status(&alone, CHILD).is_none(), "it waits");
+    alone.step(0, Input::Quarantine { region: CHILD, index: held, may_lead: true });
     tick_until_led(&mut alone, CHILD);
     assert!(status(&alone, CHILD).unwrap().is_quarantined);
     let executed = |alone: &Trio| {
