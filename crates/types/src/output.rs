@@ -35,15 +35,18 @@ pub struct Output {
 }
 
 impl Output {
+    #[inline]
     pub fn len(&self) -> usize {
         self.parts_bytes + self.buffer.len()
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Returns the buffer that is written last. The caller may only append to it.
+    #[inline]
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
@@ -60,11 +63,13 @@ impl Output {
     }
 
     /// Returns the bytes to write first; none if the output is empty.
+    #[inline]
     pub fn front(&self) -> &[u8] {
         self.parts.front().map_or(&self.buffer, |part| part)
     }
 
     /// Removes the first `bytes` of the front.
+    #[inline]
     pub fn advance(&mut self, bytes: usize) {
         match self.parts.front_mut() {
             Some(part) => {
