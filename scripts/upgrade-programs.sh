@@ -9,8 +9,8 @@ mkdir -p "$dir"
 tree=$(mktemp -d)
 trap 'git worktree remove --force "$tree" >/dev/null 2>&1 || rm -rf "$tree"' EXIT
 git worktree add --detach --force "$tree" "$from" >&2
-# Cargo tells the crates of two work trees apart by the time of their files only. So the older
-# program has a target directory of its own.
+# In one target directory cargo took crates of one work tree for those of the other. So the older
+# program has a directory of its own.
 older="$CARGO_TARGET_DIR/older"
 (cd "$tree" && CARGO_TARGET_DIR="$older" cargo build --release --workspace --bin steelyard)
 cp "$older/release/steelyard" "$dir/older"

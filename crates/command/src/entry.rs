@@ -368,7 +368,6 @@ fn has_keys_outside(spec: &'static CommandSpec, args: &[Bytes], slots: SlotRange
 mod tests {
     use proptest::prelude::*;
     use storage::MemoryKeyspace;
-
     use types::PIECE_BYTES;
 
     use super::*;

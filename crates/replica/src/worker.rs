@@ -60,16 +60,19 @@ struct BatchInFlight {
     regions: Vec<RegionId>,
 }
 
+/// A peer that can be opened only after its parent has applied the split again.
+struct WaitingPeer {
+    seed: PeerSeed,
+    /// The peer's quarantine: the first entry that is not applied, and whether the peer may lead.
+    quarantine: Option<(LogIndex, bool)>,
+}
+
 pub struct Worker<L: LogStore> {
     ctx: Context,
     logs: Logs<L>,
     logger: slog::Logger,
     peers: BTreeMap<RegionId, Peer<L>>,
-    /// Peers that can be opened only after their parent has applied the split again.
-    waiting: BTreeMap<RegionId, PeerSeed>,
-    /// The quarantines of waiting peers: the first entry that is not applied, and whether the peer
-    /// may lead.
-    waiting_quarantined: BTreeMap<RegionId, (LogIndex, bool)>,
+    waiting: BTreeMap<RegionId, WaitingPeer>,
     /// Regions whose peers were unclean when this store started or became so later. The peers say
     /// whether they still are.
     unclean: BTreeSet<RegionId>,
@@ -162,7 +165,7 @@ impl<L: LogStore> Worker<L> {
             let region = seed.descriptor.id;
             let is_waiting = seed.applied.is_none() && seed.parent.is_some();
             let is_new = if is_waiting {
-                waiting.insert(region, seed).is_none()
+                waiting.insert(region, WaitingPeer { seed, quarantine: None }).is_none()
             } else {
                 let known = committed.get(&region).copied().unwrap_or(0);
                 let mut peer = Peer::open(&ctx, &logs, seed, known, &logger)?;
@@ -173,7 +176,7 @@ impl<L: LogStore> Worker<L> {
                 return Err(Fatal::NotAPeer { region });
             }
         }
-        if let Some((&region, _)) = waiting.iter().find(|(_, seed)| {
+        if let Some((&region, _)) = waiting.iter().find(|(_, WaitingPeer { seed, .. })| {
             seed.parent
                 .is_none_or(|(parent, _)| !peers.contains_key(&parent) && !waiting.contains_key(&parent))
         }) {
@@ -187,7 +190,6 @@ impl<L: LogStore> Worker<L> {
             logger,
             peers,
             waiting,
-            waiting_quarantined: BTreeMap::new(),
             unclean,
             tombstones,
             destroying: BTreeMap::new(),
@@ -267,8 +269,8 @@ impl<L: LogStore> Worker<L> {
                 self.with_woken_peer(region, |peer, ctx| peer.propose(ctx, token, payload));
             }
             Input::Quarantine { region, index, may_lead } => {
-                if self.waiting.contains_key(&region) {
-                    self.waiting_quarantined.insert(region, (index, may_lead));
+                if let Some(waiting) = self.waiting.get_mut(&region) {
+                    waiting.quarantine = Some((index, may_lead));
                 }
                 self.with_peer(region, |peer, ctx| {
                     peer.confine(ctx, index, may_lead);
@@ -276,7 +278,9 @@ impl<L: LogStore> Worker<L> {
                 });
             }
             Input::Release { region } => {
-                self.waiting_quarantined.remove(&region);
+                if let Some(waiting) = self.waiting.get_mut(&region) {
+                    waiting.quarantine = None;
+                }
                 self.with_peer(region, |peer, ctx| peer.set_free(&mut ctx.out));
             }
             Input::AdmitSnapshot { region } => self.with_peer(region, |peer, _| {
@@ -338,8 +342,8 @@ impl<L: LogStore> Worker<L> {
                 if let Some(peer) = self.peers.get_mut(&region) {
                     peer.accept_loss(&self.ctx);
                 }
-                if let Some(seed) = self.waiting.get_mut(&region) {
-                    seed.unclean = Unclean::No;
+                if let Some(waiting) = self.waiting.get_mut(&region) {
+                    waiting.seed.unclean = Unclean::No;
                 }
             }
             Input::DamageFound(error) => {
@@ -487,7 +491,7 @@ impl<L: LogStore> Worker<L> {
     pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
         let number = |region: &RegionId| match (self.peers.get(region), self.waiting.get(region)) {
             (Some(peer), _) => peer.is_unclean().then_some(peer.id()),
-            (None, Some(seed)) if seed.unclean != Unclean::No => {
+            (None, Some(WaitingPeer { seed, .. })) if seed.unclean != Unclean::No => {
                 seed.descriptor.peer_on(self.ctx.config.store).map(|peer| peer.id)
             }
             (None, _) => None,
@@ -592,7 +596,7 @@ impl<L: LogStore> Worker<L> {
     }
 
     fn has_waiting_child(&self, region: RegionId) -> bool {
-        self.waiting.values().any(|seed| seed.parent.is_some_and(|(parent, _)| parent == region))
+        self.waiting.values().any(|waiting| waiting.seed.parent.is_some_and(|(parent, _)| parent == region))
     }
 
     /// Returns true if another region on this store has slots of the region.
@@ -606,7 +610,7 @@ impl<L: LogStore> Worker<L> {
             other.is_some_and(|other| other.first <= slots.last && slots.first <= other.last)
         };
         let peers = self.peers.values().filter(|peer| !peer.is_blank()).map(Peer::descriptor);
-        let waiting = self.waiting.values().map(|seed| &seed.descriptor);
+        let waiting = self.waiting.values().map(|waiting| &waiting.seed.descriptor);
         peers
             .chain(waiting)
             .filter(|other| other.id != descriptor.id && !yielding.contains(&other.id))
@@ -710,7 +714,6 @@ impl<L: LogStore> Worker<L> {
     ) -> Result<(), Fatal> {
         let region = descriptor.id;
         let waited = self.waiting.remove(&region);
-        let quarantined = self.waiting_quarantined.remove(&region);
         let is_known = self.peers.get(&region).is_some_and(|peer| !peer.is_blank());
         let id = descriptor.peer_on(self.ctx.config.store).map(|peer| peer.id);
         if is_known {
@@ -724,8 +727,12 @@ impl<L: LogStore> Worker<L> {
             self.ctx.out.later.push(Action::Destroy { region, peer });
             return Ok(());
         }
+        let mut quarantine = None;
         let mut peer = match waited {
-            Some(seed) => Peer::open(&self.ctx, &self.logs, seed, 0, &self.logger)?,
+            Some(waited) => {
+                quarantine = waited.quarantine;
+                Peer::open(&self.ctx, &self.logs, waited.seed, 0, &self.logger)?
+            }
             None => {
                 let promise = match self.peers.get(&region) {
                     Some(blank) => blank.promise(),
@@ -735,7 +742,7 @@ impl<L: LogStore> Worker<L> {
             }
         };
         peer.yields = self.yields();
-        if let Some((index, may_lead)) = quarantined {
+        if let Some((index, may_lead)) = quarantine {
             peer.confine(&mut self.ctx, index, may_lead);
         }
         if led {

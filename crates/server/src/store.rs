@@ -241,16 +241,19 @@ impl Store {
 
     /// Returns the destination of a command: by its slot, or every region if it has no keys.
     pub fn route(&self, item: &Item) -> Result<Route, Reply> {
-        let slot = match (item.spec.spanning(), item.slot) {
-            (_, ItemSlot::One(slot)) if self.config.cluster_enabled => slot,
-            (_, ItemSlot::Several) if self.config.cluster_enabled => {
+        let is_clustered = self.config.cluster_enabled;
+        let slot = match item.slot {
+            ItemSlot::One(slot) if is_clustered => slot,
+            ItemSlot::Several if is_clustered => {
                 return Err(Reply::error("CROSSSLOT Keys in request don't hash to the same slot"))
             }
-            (Some(spanning), _) if self.config.cluster_enabled || spanning == Spanning::Cursor => {
-                return Ok(Route::Every(spanning))
-            }
-            // One region holds every key, so a command without keys is about that region, too.
-            _ => 0,
+            ItemSlot::Any | ItemSlot::One(_) | ItemSlot::Several => match item.spec.spanning() {
+                Some(spanning) if is_clustered || spanning == Spanning::Cursor => {
+                    return Ok(Route::Every(spanning))
+                }
+                // Without slots one region has every key.
+                _ => 0,
+            },
         };
         Ok(self.regions.of_slot(slot).map_or(Route::Unknown(slot), Route::Region))
     }

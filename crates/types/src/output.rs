@@ -120,6 +120,7 @@ mod tests {
         let (mut written, mut shared) = (Vec::new(), 0);
         while !output.is_empty() {
             shared += usize::from(output.front().as_ptr() == large.as_ptr());
+            assert_ne!(output.front().as_ptr(), small.as_ptr());
             let bytes = output.front().len().min(100_000);
             written.extend_from_slice(&output.front()[..bytes]);
             output.advance(bytes);

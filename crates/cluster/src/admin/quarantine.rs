@@ -48,7 +48,7 @@ pub enum QuarantineRequest {
     Retry { on: Option<u64> },
     /// Decides whether the rows are served to connections that sent READONLY.
     ReadOnly { read_only: bool },
-    /// The peer on this store is removed, and made anew by a snapshot.
+    /// Removes the peer on this store. A snapshot makes a new one.
     Refill { from: u64 },
 }
 

@@ -273,7 +273,7 @@ static OBJECT: [CommandSpec; 5] = [
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
         .about("generic", "2.2.3", "O(1)", "Always 1 for a key that exists.", "key"),
-    CommandSpec::new("object|help", 2, flags::LOADING | flags::STALE, Handler::Table(introspect::help))
+    CommandSpec::new("object|help", 2, flags::ANYTIME, Handler::Table(introspect::help))
         .categories(&["@keyspace"])
         .about("generic", "6.2.0", "O(1)", "Lists the subcommands.", ""),
 ];
@@ -288,6 +288,11 @@ static MEMORY: [CommandSpec; 2] = [
             "Estimates the bytes that a key and its value take.",
             "key [SAMPLES count]",
         ),
-    CommandSpec::new("memory|help", 2, flags::LOADING | flags::STALE, Handler::Table(introspect::help))
-        .about("server", "4.0.0", "O(1)", "Lists the subcommands.", ""),
+    CommandSpec::new("memory|help", 2, flags::ANYTIME, Handler::Table(introspect::help)).about(
+        "server",
+        "4.0.0",
+        "O(1)",
+        "Lists the subcommands.",
+        "",
+    ),
 ];

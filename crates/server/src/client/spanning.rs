@@ -25,7 +25,7 @@ const REGIONS_POLL: Duration = Duration::from_millis(25);
 /// A run of slots and the region that owns them.
 type Run = (SlotRange, Option<Arc<RegionShared>>);
 
-/// Combines replies of which none is an error.
+/// Combines the replies of all regions. The caller has dealt with errors.
 type Join = fn(Vec<Reply>) -> Reply;
 
 pub async fn run(

@@ -35,7 +35,7 @@ pub type Outcomes = Vec<(Asker, Outcome)>;
 pub type Reader = oneshot::Sender<Result<(), Refusal>>;
 
 pub enum ToWorker {
-    /// An input for the shard.
+    /// An input for the shard. It holds no token, because the shard assigns tokens.
     Shard(Input<Asker, Reader>),
     /// Prove that this store leads the region, for reads that begin now.
     ReadIndex { region: RegionId, reply: Reader },

@@ -18,7 +18,7 @@ use types::{Output, RegionId, StoreId};
 use super::frame::{self, Frame, Hello, Lane, Proof, Refusal, RefusalReason, FRAME_BYTES_MAX};
 use super::handshake::{self, Greeted, Introduced};
 use super::identity::{Identity, NOBODY};
-use super::output;
+use super::output::{self, WRITE_BYTES};
 use super::socket;
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
@@ -63,8 +63,6 @@ pub trait Inbound: Send + Sync + 'static {
 /// Minimum weight of a request in bytes, which covers its processing. The weight is at most the
 /// connection's limit.
 const REQUEST_WEIGHT_MIN: usize = 4 << 10;
-/// Bytes that are encoded before they are written to the socket.
-const WRITE_BYTES: usize = 1 << 20;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const REFUSAL_LINGER: Duration = Duration::from_secs(1);
 /// Limits for a caller that is not a store yet: the bytes of its only request, its time, and the

@@ -20,7 +20,7 @@ use types::{Output, RegionId, StoreId};
 use super::frame::{self, Frame, Lane, Refusal};
 use super::handshake::Caller;
 use super::identity::Identity;
-use super::output;
+use super::output::{self, WRITE_BYTES};
 use super::raft_frames::RaftFrameWriter;
 use super::socket::Standing;
 use super::{append, LaneBytes};
@@ -31,8 +31,6 @@ const RECONNECT_LAST: Duration = Duration::from_millis(500);
 const STOOD: Duration = Duration::from_secs(1);
 /// Maximum bytes read from the other end, more than the longest refusal.
 const HEARD_BYTES_MAX: usize = 4096;
-/// Bytes that are encoded before they are written to the socket.
-const WRITE_BYTES: usize = 1 << 20;
 
 enum Outgoing {
     Raft(Vec<(RegionId, eraftpb::Message)>, usize),

@@ -5,6 +5,8 @@ use std::io;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use types::{Output, PIECE_BYTES};
 
+/// Bytes that are encoded before they are written to the socket.
+pub const WRITE_BYTES: usize = 1 << 20;
 /// Maximum memory that an empty output keeps, in bytes.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 

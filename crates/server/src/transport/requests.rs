@@ -24,14 +24,12 @@ use super::frame::{self, Frame, Lane, Refusal};
 use super::handshake::Caller;
 use super::identity::{Identity, NOBODY};
 use super::link::{connect, Backoff};
-use super::output;
+use super::output::{self, WRITE_BYTES};
 use super::socket::{make_room, Standing};
 
 /// Maximum bytes of requests that wait for the connection. They also count against their clients'
 /// memory, which is the effective limit.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
-/// Bytes that are encoded before they are written to the socket.
-const WRITE_BYTES: usize = 1 << 20;
 
 /// The reason why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
