@@ -35,14 +35,12 @@ use node::merged::MergedWatch;
 use node::reads::{Local, Proof};
 use node::unsynced::Mark;
 use node::{ApplyEffect, ApplyQueue, Backlog, Execution, Input, Leadership, Shard, Silence};
-use replica::{Config, EntryMemory, Truncation, Worker};
+use replica::{Config, EntryMemory, PeerSeed, Truncation, Worker};
 use resp::Reply;
 use storage::RegionState;
 use types::{
     BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis,
 };
-
-use wal::PeerLifecycle;
 
 use crate::client::ConnectionId;
 use crate::clock::{Clock, MILLISECOND, SECOND};
@@ -380,19 +378,21 @@ impl World {
         let boot = store.clock.boot(now);
         // The next process syncs the writes of a killed one.
         store.durable.disk.sync();
-        // An accepted snapshot has ended a quarantine, and the start finishes the work that the
-        // crash interrupted.
-        let is_replaced = |(region, life): (RegionId, PeerLifecycle)| {
-            matches!(life, PeerLifecycle::Applying { .. }).then_some(region)
-        };
-        let replaced: Vec<RegionId> =
-            store.durable.disk.lives().into_iter().filter_map(is_replaced).collect();
         let known = store.mark.damaged.clone();
         let Recovered { mut seeds, tombstones, marks, damages } = match store.durable.recover(id, &known) {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
-        for region in replaced {
+        // A quarantine is over once that is recorded or a snapshot has replaced the rows. The store may
+        // have crashed before it said so.
+        let disk = &store.durable.disk;
+        let is_over = |seed: &&PeerSeed| {
+            let applied = seed.applied.map_or(0, |(index, _)| index);
+            let held = disk.mark(seed.descriptor.id).and_then(|mark| mark.held);
+            held.is_none_or(|held| held.index <= applied)
+        };
+        let over: Vec<RegionId> = seeds.iter().filter(is_over).map(|seed| seed.descriptor.id).collect();
+        for region in over {
             self.observe(&Observation::Released { store: id, region });
         }
         let store = self.store_mut(id);
