@@ -383,8 +383,8 @@ impl World {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
-        // A quarantine is over once that is recorded or a snapshot has replaced the rows. The store may
-        // have crashed before it said so.
+        // A quarantine is over once that is recorded or a snapshot has replaced the rows. The store
+        // may have crashed before it said so.
         let disk = &store.durable.disk;
         let is_over = |seed: &&PeerSeed| {
             let applied = seed.applied.map_or(0, |(index, _)| index);
