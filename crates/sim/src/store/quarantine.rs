@@ -311,17 +311,18 @@ impl World {
         self.stores.values().any(has_change)
     }
 
-    /// Returns true if the order to skip an entry, which no voter has executed, is in no log and
-    /// can no longer come into one.
+    /// Returns true if the order to skip an entry is in no log and can no longer come into one. A log
+    /// that is truncated beyond the entry may have held the order, which was executed then.
     fn is_skip_lost(&self, region: RegionId, index: LogIndex) -> bool {
         let skips = |entry: &Entry| {
             let order = Order::decode(&entry.data);
             matches!(order, Ok(Some(Order::Skip(of))) if of == index)
         };
-        let is_in_log =
-            |store: &super::Store| store.durable.disk.with(region, |log| log.entries.values().any(skips));
+        let may_be_there = |store: &super::Store| {
+            store.durable.disk.with(region, |log| log.truncated.0 >= index || log.entries.values().any(skips))
+        };
         let asked_at = self.skips_asked.get(&(region, index));
-        asked_at.is_some_and(|at| self.now > at + PATIENCE) && !self.stores.values().any(is_in_log)
+        asked_at.is_some_and(|at| self.now > at + PATIENCE) && !self.stores.values().any(may_be_there)
     }
 
     fn order_skip(&mut self, descriptor: &RegionDescriptor, index: LogIndex) {
