@@ -7,7 +7,7 @@
 //! Every error is answered with its HTTP status and `{"error": "..."}`.
 
 mod quarantine;
-mod recovery;
+mod quorum_loss;
 mod region;
 mod settings;
 mod store;
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::Serialize;
 
 pub use quarantine::{FailRequest, QuarantineQuery, QuarantineRequest, QuarantineRow};
-pub use recovery::{FailedRegion, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryRow, StruckStore};
+pub use quorum_loss::{FailedRegion, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryRow, StruckStore};
 pub use region::{
     CheckRequest, CheckRow, CheckedRow, ExplainQuery, ExplainRow, LeaderRequest, LeaderRow, PeerRow,
     RegionRequest, RegionRow, RegionsQuery,
@@ -32,7 +32,7 @@ pub use store::{
     ProbeRow, StageRow, StatusQuery, StoreRequest, StoreRow, StoreStatus, StoresQuery,
 };
 
-pub use crate::recovery::{RecoveryPlan, RefusedRegion, RegionPlan, Survivor};
+pub use crate::quorum_loss::{RecoveryPlan, RefusedRegion, RegionPlan, Survivor};
 
 /// An operation of the admin endpoint. Its fields are the query of a question, or the JSON body of
 /// a change.

@@ -8,10 +8,10 @@ use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term};
 use crate::{LeadReport, MetaState, Quarantine, StoreHeartbeat};
 
 mod followed;
-mod former;
+mod previous_leader;
 mod slots;
 
-pub use former::Load;
+pub use previous_leader::Load;
 pub use slots::{Learned, SlotMap};
 
 /// A region's leader, as of a term.
@@ -108,7 +108,7 @@ pub struct Ledger {
     /// The newest descriptor of each region that still owns a slot.
     descriptors: BTreeMap<RegionId, RegionDescriptor>,
     slots: SlotMap,
-    former: former::Former,
+    previous_leaders: previous_leader::PreviousLeaders,
     followed: followed::Followed,
     descriptors_learned: u64,
 }
@@ -123,7 +123,7 @@ impl Ledger {
             routes: Routes::default(),
             descriptors: BTreeMap::new(),
             slots: SlotMap::default(),
-            former: former::Former::default(),
+            previous_leaders: previous_leader::PreviousLeaders::default(),
             followed: followed::Followed::default(),
             descriptors_learned: 0,
         }
@@ -175,7 +175,7 @@ impl Ledger {
             self.learn_descriptor(&lead.descriptor);
             let StoreHeartbeat { store, incarnation, .. } = heartbeat;
             if self.descriptors.contains_key(&lead.region())
-                && self.former.told(store, incarnation, &lead, now)
+                && self.previous_leaders.told(store, incarnation, &lead, now)
             {
                 self.followed.leads(store, lead.region());
             }
@@ -209,7 +209,7 @@ impl Ledger {
         for gone in displaced {
             self.descriptors.remove(&gone);
             self.routes.by_region.remove(&gone);
-            self.former.forget(gone);
+            self.previous_leaders.forget(gone);
             self.followed.forget(gone);
         }
         if !owns && region.slots.is_some() {
@@ -336,13 +336,13 @@ impl Ledger {
 
     /// Returns the live user bytes of one copy, as last reported by a leader.
     pub fn bytes(&self, region: RegionId) -> u64 {
-        self.former.bytes(region)
+        self.previous_leaders.bytes(region)
     }
 
     /// Returns a region's load, including the load under previous leaders. Its heat includes the
     /// reads that followers answered.
     pub fn load(&self, region: RegionId, now: BootNanos) -> Load {
-        let load = self.former.load(region, now);
+        let load = self.previous_leaders.load(region, now);
         Load { heat: load.heat + self.followed.heat(region, now), ..load }
     }
 

@@ -32,7 +32,7 @@ mod ledger;
 mod order;
 mod place;
 mod quarantine;
-pub mod recovery;
+pub mod quorum_loss;
 mod rows;
 mod state;
 mod turn;

@@ -3,8 +3,8 @@
 //! Field rows are ordered by the hash of the field's name, as keys are. This gives `HSCAN` a
 //! stateless 64-bit cursor, and lets `HRANDFIELD` jump into a large hash.
 
+pub(crate) mod hscan;
 pub(crate) mod numbers;
-pub(crate) mod walk;
 
 use std::ops::ControlFlow;
 

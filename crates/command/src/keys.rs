@@ -3,7 +3,7 @@
 pub(crate) mod expiry;
 pub(crate) mod object;
 pub(crate) mod rename;
-pub(crate) mod walk;
+pub(crate) mod scan;
 
 use bytes::Bytes;
 use resp::Reply;

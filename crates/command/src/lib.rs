@@ -32,7 +32,7 @@ pub use error_messages::{unknown_command, unknown_subcommand, wrong_arity};
 pub use exec::{execute, CommandError, CommandResult, Exec, Limits, Mode, Outcome};
 pub use glob::matches as glob_matches;
 pub use introspect::help;
-pub use keys::walk::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
+pub use keys::scan::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
 pub use maintenance::{earliest_due, find_due, has_garbage, keys_in_slot};
 pub use number::database_index;
 pub use server_command::{ClientCommand, ClusterCommand, ConfigCommand, ServerCommand};

@@ -13,7 +13,7 @@ use storage::{KeyRef, Meta, Reader, StorageError};
 use types::{Slot, SlotRange, UnixMillis};
 
 use crate::exec::{CommandResult, Exec};
-use crate::keys::walk::visit_keys;
+use crate::keys::scan::visit_keys;
 
 /// Deletes up to `limit` expired keys of a slot. Replies with the number of index rows handled. If
 /// that is `limit`, there may be more.

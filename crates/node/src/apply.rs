@@ -15,7 +15,7 @@ use types::{
     Changed, LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term, UnixMillis, META_REGION,
 };
 
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 use crate::queue::Waiting;
 use crate::work::Outcome;
 use failure::{failure_of, panic_text, Failed, Failure, Progress};
@@ -452,7 +452,7 @@ impl Execution {
                     born.push((child.id, state));
                     done.slots.push((child.id, child.slots.unwrap_or(SlotRange::ALL)));
                 }
-                if !planted::is(Bug::SlotsOfTheTurn) {
+                if !Failpoint::SlotsOfTheTurn.is_on() {
                     slots = changed.region.slots.unwrap_or(SlotRange::ALL);
                 }
                 watch.changed(region, changed, entry.token);
@@ -465,7 +465,7 @@ impl Execution {
             state.applied_term = entry.term;
         }
         let (mut writes, state) = txn.finish();
-        if planted::is(Bug::RowDiffers) && self.store == 1 && state.applied_index % 4 == 0 {
+        if Failpoint::RowDiffers.is_on() && self.store == 1 && state.applied_index % 4 == 0 {
             spoil(&mut writes);
         }
         done.writes = writes;
@@ -499,7 +499,7 @@ impl Execution {
                 None => effects.extend(waiting.clients().map(|client| answer((client, Outcome::Unknown)))),
             }
         }
-        if planted::is(Bug::AnswerBeforeWrite) {
+        if Failpoint::AnswerBeforeWrite.is_on() {
             effects.rotate_left(1);
         }
         effects

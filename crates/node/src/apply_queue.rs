@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 use types::{LogIndex, RegionDescriptor, RegionId};
 
 use crate::apply::ToApply;
+use crate::failpoints::Failpoint;
 use crate::lifecycle;
-use crate::planted::{self, Bug};
 
 /// Maximum number of hand-outs that go to the apply thread without an attempt. Each attempt that
 /// misses a row doubles the number.
@@ -109,13 +109,13 @@ impl<C> ApplyQueue<C> {
                 return;
             }
         }
-        let is_away = self.away.contains_key(&region) && !planted::is(Bug::ExecuteBeforeReload);
+        let is_away = self.away.contains_key(&region) && !Failpoint::ExecuteBeforeReload.is_on();
         if self.skipped > 0 || is_away {
             self.skipped = self.skipped.saturating_sub(1);
             self.bytes += bytes_of(&entries);
             return self.send(region, entries, executor);
         }
-        if self.sent.contains_key(&region) && !planted::is(Bug::ExecuteAhead) {
+        if self.sent.contains_key(&region) && !Failpoint::ExecuteAhead.is_on() {
             self.bytes += bytes_of(&entries);
             self.held.entry(region).or_default().extend(entries);
             return;

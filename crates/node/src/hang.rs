@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use types::{BootNanos, RegionId, StoreId};
 
+use crate::failpoints::Failpoint;
 use crate::hand_over::{HandOver, Led};
-use crate::planted::{self, Bug};
 
 /// The limits of the watch, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,7 @@ impl HangRelief {
     /// of a region whose other voters cannot elect: otherwise the region would have no leader, and
     /// its reads would get no answer.
     pub fn step(&mut self, led: &[Led], patience_nanos: u64, now: BootNanos) -> ReliefStep {
-        if planted::is(Bug::LeadsWhileHanging) {
+        if Failpoint::LeadsWhileHanging.is_on() {
             return ReliefStep::default();
         }
         let movable: Vec<Led> = led.iter().filter(|led| led.can_elect).cloned().collect();

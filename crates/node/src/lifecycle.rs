@@ -18,7 +18,7 @@ use cluster::Mark;
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term};
 use wal::PeerLifecycle;
 
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 
 /// A change in a peer's lifecycle. The caller unloads the region ([`crate::Execution::unload`])
 /// before the job begins, so that none of its entries is executed meanwhile.
@@ -97,7 +97,7 @@ impl Job {
                     Step::Load(descriptor),
                     Step::TellApplied,
                 ];
-                if planted::is(Bug::ExistsBeforeRows) {
+                if Failpoint::ExistsBeforeRows.is_on() {
                     steps.swap(1, 2);
                 }
                 steps
@@ -116,7 +116,7 @@ impl Job {
                     Step::DestroyLog { peer },
                     Step::TellDestroyed,
                 ];
-                if planted::is(Bug::TombstoneAfterRows) {
+                if Failpoint::TombstoneAfterRows.is_on() {
                     steps[2..5].rotate_left(1);
                 }
                 steps

@@ -11,7 +11,7 @@ use cluster::MetaState;
 use replica::Input;
 use types::{BootNanos, RegionDescriptor, RegionId, SlotRange, StoreId};
 
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 
 const SECOND: BootNanos = 1_000_000_000;
 /// The time between two looks at all regions.
@@ -67,7 +67,7 @@ pub type Merged = (RegionId, Vec<RegionDescriptor>);
 /// when the asking store last heard of it.
 pub fn answer(meta: &MetaState, asked: &[(RegionId, SlotRange)]) -> Vec<Merged> {
     let merged = |&(region, slots): &(RegionId, SlotRange)| {
-        if planted::is(Bug::LivingIsMerged) && meta.regions.contains_key(&region) {
+        if Failpoint::LivingIsMerged.is_on() && meta.regions.contains_key(&region) {
             let others = meta.regions.values().filter(|other| other.id != region && other.slots.is_some());
             return Some((region, others.cloned().collect()));
         }

@@ -8,7 +8,7 @@ use command::order::Order;
 use resp::Reply;
 use types::{BootNanos, LogIndex, RegionId, UnixMillis, Version};
 
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 use crate::work::{Outcome, Refusal, Submit, Work};
 
 /// Maximum bytes of commands in one Raft entry; a single command may be larger. Entries are
@@ -197,7 +197,7 @@ impl<C> Queue<C> {
         let mut ended = Vec::new();
         self.proposed.retain(|token, waiting| {
             let late = waiting.clients.iter_mut().filter(|client| client.deadline <= now);
-            let outcome = match planted::is(Bug::RefuseWhatIsLate) {
+            let outcome = match Failpoint::RefuseWhatIsLate.is_on() {
                 true => Outcome::Refused(Refusal::TooLate),
                 false => Outcome::Unknown,
             };

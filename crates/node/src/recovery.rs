@@ -13,7 +13,7 @@ use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Te
 use wal::{Loss, PeerLifecycle, Record};
 
 use crate::damage::{self, Damages, Verdict, EVERY_PEER};
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 use crate::unsynced::Damaged;
 
 /// A region's own rows: its state, and its descriptor as of that state.
@@ -24,9 +24,9 @@ pub trait Kept {
     type Error;
 
     /// Returns the lifecycle state of every region that has or had a peer on this store.
-    fn lives(&self) -> Vec<(RegionId, PeerLifecycle)>;
+    fn lifecycles(&self) -> Vec<(RegionId, PeerLifecycle)>;
 
-    fn set_lives(&mut self, lives: &[(RegionId, PeerLifecycle)]) -> Result<(), Self::Error>;
+    fn set_lifecycles(&mut self, lifecycles: &[(RegionId, PeerLifecycle)]) -> Result<(), Self::Error>;
 
     /// Creates the logs of peers as those of a cluster's first regions.
     fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), Self::Error>;
@@ -97,28 +97,28 @@ pub fn recover<K: Kept>(
 ) -> Result<Recovered, K::Error> {
     let losses = kept.losses();
     adopt_orphans(store, kept, &losses)?;
-    for (region, life) in kept.lives() {
+    for (region, life) in kept.lifecycles() {
         let is_known = losses.get(&region).is_none_or(|loss| !loss.life);
         if let PeerLifecycle::Applying { descriptor, index, term } = life {
             if !is_known {
                 continue;
             }
-            if !planted::is(Bug::SnapshotNotFinished) {
+            if !Failpoint::SnapshotNotFinished.is_on() {
                 kept.replace_rows(&descriptor, index, term)?;
             }
-            kept.set_lives(&[(region, PeerLifecycle::Exists { descriptor, parent: None })])?;
+            kept.set_lifecycles(&[(region, PeerLifecycle::Exists { descriptor, parent: None })])?;
         }
     }
     let mut recovered = Recovered::default();
-    let lives = readable_lives(store, kept, &losses, &mut recovered)?;
+    let lifecycles = readable_lifecycles(store, kept, &losses, &mut recovered)?;
     let mut described = BTreeMap::new();
-    for &region in lives.keys() {
+    for &region in lifecycles.keys() {
         if let Some((_, Some(descriptor))) = kept.own_rows(region)? {
             described.insert(region, descriptor);
         }
     }
     let mut ended = Vec::new();
-    for (region, life) in lives {
+    for (region, life) in lifecycles {
         let (made, parent) = match life {
             PeerLifecycle::Exists { descriptor, parent } => (descriptor, parent),
             PeerLifecycle::Applying { descriptor, .. } => (descriptor, None),
@@ -130,14 +130,14 @@ pub fn recover<K: Kept>(
         let newest = described.get(&region).unwrap_or(&made);
         let has_merged = described.values().any(|other| other.supersedes(newest));
         match made.peer_on(store).map(|peer| peer.id) {
-            Some(peer) if (has_merged || !newest.has_peer_on(store)) && !planted::is(Bug::EndForgotten) => {
+            Some(peer) if (has_merged || !newest.has_peer_on(store)) && !Failpoint::EndForgotten.is_on() => {
                 // The entry that removes the peer is applied, but the removal was not finished.
                 ended.push((region, PeerLifecycle::Tombstone { peer }));
                 recovered.tombstones.insert(region, peer);
             }
             _ => {
                 let seed = seed(kept, made, parent)?;
-                let mark = kept.mark(region)?.filter(|_| !planted::is(Bug::QuarantineForgotten));
+                let mark = kept.mark(region)?.filter(|_| !Failpoint::QuarantineForgotten.is_on());
                 let applied = seed.applied.map_or(0, |(index, _)| index);
                 // A snapshot that replaced the rows has ended an earlier quarantine.
                 let mark =
@@ -150,7 +150,7 @@ pub fn recover<K: Kept>(
     if !ended.is_empty() {
         // All tombstones are written together, because the rows of a removed region may be the only
         // evidence that other regions merged into it.
-        kept.set_lives(&ended)?;
+        kept.set_lifecycles(&ended)?;
     }
     for (region, _) in recovered.tombstones.iter().filter(|(_, peer)| **peer == EVERY_PEER) {
         let place = || "found at an earlier start".to_owned();
@@ -168,16 +168,16 @@ pub fn recover<K: Kept>(
 /// Returns the lifecycles of the store's peers. If the log's record is damaged, the descriptor in
 /// the rows describes the peer. Without such rows the peer's number is unknown. The number of a
 /// blank peer whose vote is damaged is unknown, too. A region with an unknown number is barred.
-fn readable_lives<K: Kept>(
+fn readable_lifecycles<K: Kept>(
     store: StoreId,
     kept: &K,
     losses: &BTreeMap<RegionId, Loss>,
     recovered: &mut Recovered,
 ) -> Result<BTreeMap<RegionId, PeerLifecycle>, K::Error> {
-    let mut lives: BTreeMap<RegionId, PeerLifecycle> = kept.lives().into_iter().collect();
+    let mut lifecycles: BTreeMap<RegionId, PeerLifecycle> = kept.lifecycles().into_iter().collect();
     let begun = kept.logs();
     for (&region, loss) in losses {
-        let is_buried = matches!(lives.get(&region), None | Some(PeerLifecycle::Tombstone { .. }));
+        let is_buried = matches!(lifecycles.get(&region), None | Some(PeerLifecycle::Tombstone { .. }));
         let is_blank = is_buried && loss.promise && !begun.contains(&region);
         if !loss.life && !is_blank {
             continue;
@@ -187,16 +187,16 @@ fn readable_lives<K: Kept>(
             Some(descriptor) => {
                 let life = damage::life_of_rows(&descriptor);
                 recovered.damages.repairs.push((region, vec![Record::Life(life.clone())]));
-                lives.insert(region, life);
+                lifecycles.insert(region, life);
             }
             None => {
                 recovered.damages.barred.insert(region, loss.place.clone());
                 recovered.damages.repairs.push((region, damage::buried(EVERY_PEER)));
-                lives.insert(region, PeerLifecycle::Tombstone { peer: EVERY_PEER });
+                lifecycles.insert(region, PeerLifecycle::Tombstone { peer: EVERY_PEER });
             }
         }
     }
-    Ok(lives)
+    Ok(lifecycles)
 }
 
 /// Decides which peers are unclean by damage, and how their logs become consistent.
@@ -273,7 +273,7 @@ fn adopt_orphans<K: Kept>(
     kept: &mut K,
     losses: &BTreeMap<RegionId, Loss>,
 ) -> Result<(), K::Error> {
-    let mut known: BTreeSet<RegionId> = kept.lives().into_iter().map(|(region, _)| region).collect();
+    let mut known: BTreeSet<RegionId> = kept.lifecycles().into_iter().map(|(region, _)| region).collect();
     known.extend(losses.keys());
     let mut orphans = Vec::new();
     for region in kept.regions()?.into_iter().filter(|region| !known.contains(region)) {

@@ -29,8 +29,8 @@ use resp::{Decoder, Limits, Protocol, Reply};
 use types::{Output, PIECE_BYTES};
 
 use crate::answer::Answer;
+use crate::failpoints::Failpoint;
 use crate::item::{Item, ItemSlot};
-use crate::planted::{self, Bug};
 
 use gather::Group;
 pub use gather::Kind;
@@ -40,8 +40,8 @@ const BATCH_COMMANDS_MAX: usize = 512;
 /// Maximum size of commands taken from the input before the earlier ones are answered, in bytes. A
 /// single larger command is allowed.
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Size of the output, in bytes, at which no further reply is encoded and no further command is
-/// taken.
+/// The output buffer of one client, in bytes, beyond which no further reply is encoded and no
+/// further command is taken.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// Number of one region's reads that are asked for first. The size of their replies determines how
 /// many follow.
@@ -463,7 +463,7 @@ impl<R: Clone + PartialEq> Session<R> {
                 buffer.reserve(bytes.min(RESERVED_BYTES_MAX));
             }
         }
-        if planted::is(Bug::RepliesTurned) && self.due.iter().all(|due| due.answer.is_some()) {
+        if Failpoint::RepliesTurned.is_on() && self.due.iter().all(|due| due.answer.is_some()) {
             self.due.make_contiguous().reverse();
         }
         while self.due.front().is_some_and(|due| due.answer.is_some()) && !self.is_output_full() {
@@ -571,7 +571,7 @@ impl<R: Clone + PartialEq> Session<R> {
         let position = self.given + self.due.len();
         match self.gathered.iter_mut().find(|group| group.region == region) {
             Some(group) if group.takes(&item, weak) => group.push(item, position),
-            Some(_) if !planted::is(Bug::Overtake) => return Admitted::Stalled(item.args),
+            Some(_) if !Failpoint::Overtake.is_on() => return Admitted::Stalled(item.args),
             _ => self.gathered.push(Group::new(region, weak, item, position)),
         }
         self.push_due(None);

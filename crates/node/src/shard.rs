@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::recovery::{PeerReport, RecoveryStep, Unfit};
+use cluster::quorum_loss::{PeerReport, RecoveryStep, Unfit};
 use cluster::{Cause, Mark, Quarantine};
 use command::order::Order;
 use replica::eraftpb::Message;
@@ -23,9 +23,9 @@ use types::{
 };
 
 use crate::apply::{ToApply, Watch};
+use crate::failpoints::Failpoint;
 use crate::leadership::Leadership;
 use crate::lifecycle::Job;
-use crate::planted::{self, Bug};
 use crate::queue::{May, Queue, Waiting};
 use crate::work::{Outcome, Refusal, Submit};
 
@@ -293,7 +293,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                 let is_meant =
                     |mark: &&mut Mark| mark.held.as_ref().is_some_and(|held| held.cause != Cause::Rows);
                 if let Some(mark) = self.marks.get_mut(&region).filter(is_meant) {
-                    if let Some(held) = mark.held.take().filter(|_| planted::is(Bug::SkipAlone)) {
+                    if let Some(held) = mark.held.take().filter(|_| Failpoint::SkipAlone.is_on()) {
                         *mark = mark.skipping(held.index);
                     }
                     self.pending.push(Effect::Life(Job::Release { region, mark: mark.clone() }));

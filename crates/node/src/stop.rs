@@ -19,8 +19,8 @@
 
 use types::{BootNanos, RegionId, StoreId};
 
+use crate::failpoints::Failpoint;
 use crate::hand_over::{HandOver, Led};
-use crate::planted::{self, Bug};
 
 /// The times of a planned stop's phases, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +159,7 @@ impl PlannedStop {
             }
             StopPhase::Closing => {
                 let is_answered = view.connections == 0 && view.answering == 0;
-                let is_over = is_answered || planted::is(Bug::StopUnanswered);
+                let is_over = is_answered || Failpoint::StopUnanswered.is_on();
                 (is_over || !lasts(times.close_nanos)).then_some(StopPhase::Done)
             }
             StopPhase::Done => None,

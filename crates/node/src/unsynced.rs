@@ -29,7 +29,7 @@ use replica::{PeerSeed, Unclean};
 use serde::{Deserialize, Serialize};
 use types::{LogIndex, PeerId, RegionId, StoreId, UnixMillis, META_REGION};
 
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 
 /// Number of accepted losses that a mark records; the oldest are dropped.
 const ACCEPTED_MAX: usize = 1024;
@@ -87,7 +87,7 @@ impl Mark {
             let is_listed = number.is_some() && number == self.unclean.get(&region).copied();
             let is_damaged = number.is_some() && number == self.damaged.get(&region).map(|of| of.peer);
             seed.unclean = match () {
-                () if planted::is(Bug::DamageForgotten) && is_damaged => Unclean::No,
+                () if Failpoint::DamageForgotten.is_on() && is_damaged => Unclean::No,
                 () if is_damaged => Unclean::Damage,
                 () if (is_listed || has_crashed) && region != META_REGION => Unclean::Crash,
                 () => Unclean::No,

@@ -33,7 +33,7 @@ use crate::{Operator, Policy, Reason, StoreState};
 /// The order in which repairs begin.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Urgency {
-    ail: Ail,
+    ailment: Ailment,
     /// The number of voters that may still fail before the majority is lost.
     spare: u16,
     busy: Reverse<u64>,
@@ -42,7 +42,7 @@ struct Urgency {
 
 /// The ailments of a region, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Ail {
+enum Ailment {
     Unclean,
     Spoilt,
     TooFewVoters,
@@ -57,20 +57,20 @@ pub(crate) fn plan(round: &mut Round<'_>) {
     let mut urgent: Vec<Urgency> = Vec::new();
     for at in 0..round.ailing.len() {
         let region = round.ailing[at];
-        let Some(ail) = diagnose(round, region).filter(|_| round.can_repair(region)) else { continue };
+        let Some(ailment) = diagnose(round, region).filter(|_| round.can_repair(region)) else { continue };
         let cell = &round.cells[region as usize];
         let spare = cell.live_voters - (cell.voters / 2 + 1);
-        urgent.push(Urgency { ail, spare, busy: Reverse(round.region(region).rate()), region });
+        urgent.push(Urgency { ailment, spare, busy: Reverse(round.region(region).rate()), region });
     }
     urgent.sort_unstable();
-    for Urgency { ail, region, .. } in urgent {
+    for Urgency { ailment, region, .. } in urgent {
         if round.room() == 0 {
             break;
         }
         // A repair that needs a copy may have to wait; moving the leader needs none.
         let is_free = round.cells[region as usize].free;
-        let lead = || (is_free && leader_must_go(round, region)).then_some(Ail::LeaderMustGo);
-        let operator = treat(round, region, ail).or_else(|| treat(round, region, lead()?));
+        let lead = || (is_free && leader_must_go(round, region)).then_some(Ailment::LeaderMustGo);
+        let operator = treat(round, region, ailment).or_else(|| treat(round, region, lead()?));
         let Some(operator) = operator else { continue };
         round.begin(region, operator);
     }
@@ -85,41 +85,41 @@ pub(crate) fn kept_voters(round: &Round<'_>, region: u32) -> usize {
         .count()
 }
 
-fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
+fn diagnose(round: &Round<'_>, region: u32) -> Option<Ailment> {
     let (seats, wanted) = (round.seats(region), round.wanted(region));
     let kept = kept_voters(round, region);
     let is = |state| move |at: StoreIndex| round.state(at) == state;
     if unclean(round, region).is_some() {
-        return Some(Ail::Unclean);
+        return Some(Ailment::Unclean);
     }
     if spoilt(round, region).is_some() {
-        return Some(Ail::Spoilt);
+        return Some(Ailment::Spoilt);
     }
     if kept < wanted {
         // If no store can take another voter, the other ailments of the region are treated.
         let place =
             round.peers_may_move() && round.stores().any(|at| round.is_up(at) && may_add(round, region, at));
         if place {
-            return Some(Ail::TooFewVoters);
+            return Some(Ailment::TooFewVoters);
         }
     }
     if round.cells[region as usize].held {
         return None;
     }
     if kept >= wanted && seats.iter().any(|seat| seat.voter && is(StoreState::Lost)(seat.store)) {
-        return Some(Ail::LostVoter);
+        return Some(Ailment::LostVoter);
     }
     // If no other peer can lead, the other ailments of the region are treated.
     if leader_must_go(round, region) {
-        return Some(Ail::LeaderMustGo);
+        return Some(Ailment::LeaderMustGo);
     }
     if kept > wanted || seats.iter().any(|seat| !seat.voter && kept >= wanted) {
-        return Some(Ail::Superfluous);
+        return Some(Ailment::Superfluous);
     }
     if seats.iter().any(|seat| is(StoreState::Draining)(seat.store)) {
-        return Some(Ail::PeerDrains);
+        return Some(Ailment::PeerDrains);
     }
-    round.domains.can_spread(seats).then_some(Ail::SharedDomain)
+    round.domains.can_spread(seats).then_some(Ailment::SharedDomain)
 }
 
 /// Returns the store of a peer that may have forgotten what it acknowledged.
@@ -161,23 +161,23 @@ fn may_add(round: &Round<'_>, region: u32, at: StoreIndex) -> bool {
     !round.seats(region).iter().any(|seat| seat.store == at && seat.voter)
 }
 
-fn treat(round: &Round<'_>, region: u32, ail: Ail) -> Option<Operator> {
+fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
     let id = round.region(region).id;
     let seats = round.seats(region);
     let (voters, wanted) = (kept_voters(round, region) as u32, round.wanted(region) as u32);
-    if ail != Ail::LeaderMustGo && !round.peers_may_move() {
+    if ailment != Ailment::LeaderMustGo && !round.peers_may_move() {
         return None;
     }
-    match ail {
-        Ail::Unclean => {
+    match ailment {
+        Ailment::Unclean => {
             let store = round.id(unclean(round, region)?);
             Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Unclean { store } })
         }
-        Ail::Spoilt => {
+        Ailment::Spoilt => {
             let store = round.id(spoilt(round, region)?);
             Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Spoilt { store } })
         }
-        Ail::TooFewVoters => {
+        Ailment::TooFewVoters => {
             if !round.has_data_room() {
                 return None;
             }
@@ -188,14 +188,14 @@ fn treat(round: &Round<'_>, region: u32, ail: Ail) -> Option<Operator> {
             let reason = Reason::TooFewVoters { voters, wanted };
             Some(Operator::AddPeer { region: id, to: round.id(to), reason })
         }
-        Ail::LostVoter => {
+        Ailment::LostVoter => {
             let lost = |at: &usize| seats[*at].voter && round.state(seats[*at].store) == StoreState::Lost;
             // Positions follow the view's peers. A store that is not in the view has its id only
             // there.
             let store = round.region(region).peers[(0..seats.len()).find(lost)?].store;
             Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Lost { store } })
         }
-        Ail::LeaderMustGo => {
+        Ailment::LeaderMustGo => {
             let leader = round.cells[region as usize].leader;
             let to = heir(round, region)?;
             let store = round.id(leader);
@@ -206,7 +206,7 @@ fn treat(round: &Round<'_>, region: u32, ail: Ail) -> Option<Operator> {
             };
             Some(Operator::TransferLeader { region: id, from: store, to: round.id(to), reason })
         }
-        Ail::PeerDrains => {
+        Ailment::PeerDrains => {
             if !round.has_data_room() {
                 return None;
             }
@@ -220,7 +220,7 @@ fn treat(round: &Round<'_>, region: u32, ail: Ail) -> Option<Operator> {
             let reason = Reason::Draining { store: round.id(from) };
             Some(Operator::MovePeer { region: id, from: round.id(from), to: round.id(to), reason })
         }
-        Ail::Superfluous => {
+        Ailment::Superfluous => {
             if let Some(at) = seats.iter().position(|seat| !seat.voter) {
                 let from = round.region(region).peers[at].store;
                 return Some(Operator::RemovePeer { region: id, from, reason: Reason::StrayLearner });
@@ -237,7 +237,7 @@ fn treat(round: &Round<'_>, region: u32, ail: Ail) -> Option<Operator> {
             let reason = Reason::TooManyVoters { voters, wanted };
             Some(Operator::RemovePeer { region: id, from: round.id(from), reason })
         }
-        Ail::SharedDomain => {
+        Ailment::SharedDomain => {
             if !round.has_data_room() {
                 return None;
             }

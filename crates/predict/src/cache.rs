@@ -1,7 +1,7 @@
-//! The row cache of a store. It is the clock that the store uses ([`storage::clock`]), over records
+//! The row cache of a store: the cache that the store uses ([`storage::clock_cache`]), over records
 //! instead of rows.
 
-use storage::clock::{Clock, Entry};
+use storage::clock_cache::{Clock, Entry};
 
 #[derive(Clone, Copy, Debug)]
 struct Row {

@@ -108,7 +108,7 @@ fn write_outcome(recovered: &Recovered, out: &mut impl Write) -> io::Result<()> 
         };
         writeln!(out, "region {region}: entries {}..={}, {state}", bounds.first, bounds.last)?;
     }
-    for (region, life) in recovered.index.lives() {
+    for (region, life) in recovered.index.lifecycles() {
         writeln!(out, "peer of region {region}: {life:?}")?;
     }
     for (region, loss) in &recovered.losses {

@@ -230,7 +230,7 @@ impl RaftLog {
 
     /// Returns all peers that this store has or had, ascending by region.
     pub fn peers(&self) -> Vec<(RegionId, PeerLifecycle)> {
-        self.shared.index.with(|index| index.lives())
+        self.shared.index.with(|index| index.lifecycles())
     }
 
     /// Stores a value for the store as a whole, synced.

@@ -21,7 +21,7 @@ use types::{
     ChangeError, Changed, LogIndex, PeerChange, Recovery, RegionChange, RegionDescriptor, RegionEpoch,
 };
 
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 
 const VERSION: u8 = 1;
 
@@ -40,7 +40,7 @@ impl EntryChange {
     pub fn apply(&self, before: &RegionDescriptor, index: LogIndex) -> Option<Changed> {
         let changed: Result<Changed, ChangeError> = match self {
             EntryChange::Proposed { expect, .. }
-                if *expect != before.epoch && !planted::is(Bug::EpochIgnored) =>
+                if *expect != before.epoch && !Failpoint::EpochIgnored.is_on() =>
             {
                 return None;
             }

@@ -10,14 +10,15 @@ pub const DRIFT_BOUND_PPM: u64 = 1000;
 
 const MILLISECOND: u64 = 1_000_000;
 const TICK_NANOS: u64 = 100 * MILLISECOND;
-const ELECTION_TICKS: u32 = 10;
+const DEFAULT_ELECTION_TICKS: u32 = 10;
 const HEARTBEAT_TICKS: u32 = 2;
-const LEASE_NANOS: u64 = 700 * MILLISECOND;
+const DEFAULT_LEASE_NANOS: u64 = 700 * MILLISECOND;
 const MESSAGE_BYTES: u64 = 1 << 20;
 const UNCOMMITTED_BYTES: u64 = 64 << 20;
 
-const _: () = assert!(lease_is_covered(LEASE_NANOS, TICK_NANOS * (ELECTION_TICKS as u64 - 2)));
-const _: () = assert!(HEARTBEAT_TICKS < ELECTION_TICKS - 2);
+const _: () =
+    assert!(lease_is_covered(DEFAULT_LEASE_NANOS, TICK_NANOS * (DEFAULT_ELECTION_TICKS as u64 - 2)));
+const _: () = assert!(HEARTBEAT_TICKS < DEFAULT_ELECTION_TICKS - 2);
 const _: () = assert!(MESSAGE_BYTES <= UNCOMMITTED_BYTES);
 
 /// Returns whether a lease timed by the slowest allowed clock ends before a vote hold timed by the
@@ -65,9 +66,9 @@ impl Config {
             store,
             seed,
             tick_nanos: TICK_NANOS,
-            election_ticks: ELECTION_TICKS,
+            election_ticks: DEFAULT_ELECTION_TICKS,
             heartbeat_ticks: HEARTBEAT_TICKS,
-            lease_nanos: LEASE_NANOS,
+            lease_nanos: DEFAULT_LEASE_NANOS,
             lease_demand_nanos: 1000 * MILLISECOND,
             max_message_bytes: MESSAGE_BYTES,
             max_inflight_messages: 256,

@@ -25,7 +25,7 @@
 //!   store learns from announcements which peers it has or has lost, and never brings back a peer
 //!   that was removed (`worker`).
 //! - A region whose majority is lost for good stays without a leader. Only an operator's order lets
-//!   it continue from the log of one survivor, to which all survivors agree (`peer::recovery`).
+//!   it continue from the log of one survivor, to which all survivors agree (`peer::quorum_loss`).
 
 #![forbid(unsafe_code)]
 
@@ -33,6 +33,7 @@ mod action;
 mod change_entry;
 mod conf;
 mod config;
+pub mod failpoints;
 mod lease;
 mod log_reads;
 mod log_store;
@@ -40,7 +41,6 @@ mod log_view;
 mod memory;
 mod message;
 mod peer;
-pub mod planted;
 mod proposals;
 mod reads;
 mod stickiness;

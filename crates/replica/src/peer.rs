@@ -22,11 +22,11 @@ use crate::action::{
 };
 use crate::conf::conf_state_of;
 use crate::config::Config;
+use crate::failpoints::Failpoint;
 use crate::lease::Lease;
 use crate::log_store::{HardState, LogError, LogStore};
 use crate::log_view::{LogView, Logs};
 use crate::message::{is_transfer_vote, lane};
-use crate::planted::{self, Bug};
 use crate::proposals::Proposals;
 use crate::reads::Reads;
 use crate::stickiness::{Promise, Stickiness};
@@ -44,7 +44,7 @@ mod hibernation;
 pub(crate) mod inspect;
 mod merge;
 mod quarantine;
-mod recovery;
+mod quorum_loss;
 mod snapshots;
 mod turn;
 mod yielding;
@@ -260,7 +260,7 @@ impl<L: LogStore> Peer<L> {
             && seed.descriptor.voters().eq([ctx.config.store])
             && !changes_peers(log, region, applied + 1, bounds.last)?;
         let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
-        let votes_at_once = is_alone || is_new || planted::is(Bug::NoStickinessAfterRestart);
+        let votes_at_once = is_alone || is_new || Failpoint::NoStickinessAfterRestart.is_on();
         let restarted_at = (!votes_at_once).then_some(ctx.now);
         let mut peer = Peer::with_view(ctx, seed.descriptor, id, view, applied, restarted_at, logger)?;
         peer.is_unclean = match seed.unclean {
@@ -283,7 +283,7 @@ impl<L: LogStore> Peer<L> {
     ) -> Result<Peer<L>, Fatal> {
         let region = descriptor.id;
         let id = descriptor.peer_on(ctx.config.store).ok_or(Fatal::NotAPeer { region })?.id;
-        let recorded = Some(promise.hard_state).filter(|_| !planted::is(Bug::BirthForgetsVote));
+        let recorded = Some(promise.hard_state).filter(|_| !Failpoint::BirthForgetsVote.is_on());
         let hard_state = HardState::begun(recorded);
         let initial = RaftState::new(to_raft(hard_state), conf_state_of(&descriptor));
         let begin = (FIRST_INDEX, FIRST_TERM);
@@ -492,7 +492,7 @@ impl<L: LogStore> Peer<L> {
     fn ignores(&self, message: &Message) -> bool {
         let asks_for_vote =
             matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
-        self.is_unclean && !(asks_for_vote && planted::is(Bug::UncleanVotes))
+        self.is_unclean && !(asks_for_vote && Failpoint::UncleanVotes.is_on())
     }
 
     pub fn is_unclean(&self) -> bool {
@@ -704,7 +704,7 @@ impl<L: LogStore> Peer<L> {
         };
         self.transfer = Some(to);
         self.lease.fence(to, self.raw.raft.raft_log.last_index());
-        if !planted::is(Bug::LeaseInTransfer) {
+        if !Failpoint::LeaseInTransfer.is_on() {
             self.suspend_lease(ctx);
         }
         self.drive(ctx, |raw| raw.transfer_leader(target));
@@ -811,7 +811,7 @@ impl<L: LogStore> Peer<L> {
             out.first.push(Action::TransferDone { region, to });
         }
         let leader = self.leader();
-        if planted::is(Bug::RefuseWhatWasProposed) {
+        if Failpoint::RefuseWhatWasProposed.is_on() {
             let (reason, tokens) = (Refusal::NotLeader { leader }, self.proposals.take_all());
             self.refuse(out, reason, |_| tokens);
         }
@@ -853,7 +853,7 @@ impl<L: LogStore> Peer<L> {
         let Ok(number) = <[u8; 8]>::try_from(number).map(u64::from_be_bytes) else { return };
         if self.is_leader() && term == self.raw.raft.term.to_be_bytes() {
             if let Some(sent) = self.reads.confirm(number, index) {
-                let late = planted::is(Bug::LeaseFromConfirmation);
+                let late = Failpoint::LeaseFromConfirmation.is_on();
                 self.lease.confirm(if late { now } else { sent });
             }
         }
@@ -883,7 +883,7 @@ impl<L: LogStore> Peer<L> {
             };
             self.lease.clear_fences(matched);
         }
-        let is_current = raft.apply_to_current_term() || planted::is(Bug::LeaseBeforeOwnTerm);
+        let is_current = raft.apply_to_current_term() || Failpoint::LeaseBeforeOwnTerm.is_on();
         let is_sealed = self.descriptor.merging.is_some();
         let may_serve = !is_sealed && self.confined.is_none();
         if is_current && may_serve && raft.raft_log.applied >= self.lease_needs {
@@ -922,7 +922,7 @@ impl<L: LogStore> Peer<L> {
         let (raft, view) = (&self.raw.raft, self.raw.store());
         let log = LogUse {
             first: view.first(),
-            flushed: if planted::is(Bug::TruncatePastFlush) { raft.raft_log.applied } else { self.flushed },
+            flushed: if Failpoint::TruncatePastFlush.is_on() { raft.raft_log.applied } else { self.flushed },
             applied: raft.raft_log.applied,
             held_by_all: released.max(self.held_by_all_hint),
             entry_bytes: view.entry_bytes(),

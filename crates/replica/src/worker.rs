@@ -11,17 +11,17 @@ use types::{BootNanos, LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, 
 
 use crate::action::{Action, DropReason, Fatal, Input, LogBatch, PeerSeed, Refusal, RegionStatus, Unclean};
 use crate::config::Config;
+use crate::failpoints::Failpoint;
 use crate::log_reads::{Range, LOG_READS_MAX};
 use crate::log_store::LogStore;
 use crate::log_view::Logs;
 use crate::memory::{EntryMemory, Trim};
 use crate::peer::inspect;
 use crate::peer::{Context, Outbox, Peer, Turned, Turnover};
-use crate::planted::{self, Bug};
 use crate::stickiness::{Promise, Stickiness};
 
 mod merges;
-mod recovery;
+mod quorum_loss;
 
 /// Maximum number of vote requests that are kept for peers that a split has not made here yet. The
 /// latest ones are kept.
@@ -574,7 +574,7 @@ impl<L: LogStore> Worker<L> {
         if self.logs.memory.is_over() && !self.is_trimmed {
             self.trim_caches(Trim::All);
         }
-        !self.logs.memory.is_over() || planted::is(Bug::FullIgnored)
+        !self.logs.memory.is_over() || Failpoint::FullIgnored.is_on()
     }
 
     /// Drops written entries from memory, the older half of each region's, region by region.
@@ -623,7 +623,7 @@ impl<L: LogStore> Worker<L> {
         if let Err(reason) = inspect::announcement(from, &descriptor) {
             return self.drop_message(region, from, reason);
         }
-        self.bury_the_merged(&descriptor);
+        self.remove_merged_peers(&descriptor);
         if let Some(peer) = self.peers.get_mut(&region) {
             // The announcement may be a request to wake. Only a leader wakes: a follower that woke
             // alone would campaign against its hibernating leader.
@@ -668,7 +668,7 @@ impl<L: LogStore> Worker<L> {
     /// is synced.
     fn recorded_promise(&self, region: RegionId) -> Result<Promise, Fatal> {
         let recorded = self.logs.store.hard_state(region).map_err(Fatal::Log)?;
-        let recorded = recorded.filter(|_| !planted::is(Bug::BlankForgetsVote));
+        let recorded = recorded.filter(|_| !Failpoint::BlankForgetsVote.is_on());
         let length = self.ctx.config.stickiness_nanos();
         let hold = Stickiness::new(length, recorded.is_some().then_some(self.started_at));
         Ok(Promise { hard_state: recorded.unwrap_or_default(), hold })
@@ -688,7 +688,7 @@ impl<L: LogStore> Worker<L> {
         for turnover in std::mem::take(&mut self.ctx.out.turnover) {
             let made = match turnover {
                 Turnover::Born { descriptor, parent, at, led } => {
-                    self.give_birth(descriptor, (parent, at), led)
+                    self.create_peer(descriptor, (parent, at), led)
                 }
                 Turnover::Gone { descriptor } => {
                     self.bury(descriptor);
@@ -706,7 +706,7 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    fn give_birth(
+    fn create_peer(
         &mut self,
         descriptor: RegionDescriptor,
         (parent, at): (RegionId, u64),

@@ -921,5 +921,5 @@ mod damage;
 mod merged_away;
 #[path = "claims/quarantine.rs"]
 mod quarantine;
-#[path = "claims/recovery.rs"]
-mod recovery;
+#[path = "claims/quorum_loss.rs"]
+mod quorum_loss;

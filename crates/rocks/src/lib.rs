@@ -11,9 +11,11 @@ pub mod repair;
 mod size;
 pub mod snapshot;
 mod stats;
+mod token_bucket;
 mod under_way;
 
 pub use keyspace::{InRam, Keyspace, RamUse, View};
 pub use options::{Compression, OptionError, Options};
 pub use stats::Stats;
+pub use token_bucket::TokenBucket;
 pub use under_way::ReadsUnderWay;

@@ -16,7 +16,6 @@
 mod checksum;
 mod ingest;
 mod manifest;
-mod pace;
 mod write;
 
 use std::io;
@@ -28,7 +27,6 @@ use types::{RegionDescriptor, RegionId};
 
 pub use ingest::{Files, IngestStep};
 pub use manifest::{Manifest, ManifestError, SnapshotFile, MANIFEST};
-pub use pace::TokenBucket;
 pub use write::{Pace, FILE_BYTES};
 
 #[derive(Debug, thiserror::Error)]

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 
 use cluster::StoreFacts;
 
+use crate::admin_error::{refuse, AdminError};
 use crate::cluster_state::ClusterState;
 use crate::membership::Membership;
-use crate::refusal::{refuse, AdminError};
 use crate::transport::Remote;
 
 /// Maximum bytes of encoded facts, more than valid facts need.

@@ -9,11 +9,11 @@
 //! makes a short measurement that is used for nothing else.
 
 mod account;
+mod measurements;
 mod measurer;
 mod persisted;
 mod rounds;
 mod schedule;
-mod sittings;
 mod touch;
 mod turn;
 pub mod watch;
@@ -38,8 +38,8 @@ use schedule::Sitting;
 use turn::OwnTurn;
 use watch::{Reference, Watch};
 
+pub use measurements::{look_first, run};
 pub use measurer::Measurer;
-pub use sittings::{look_first, run};
 
 /// The spread that a correction adds, because a ratio of times is less exact than a measurement.
 const SPREAD_OF_CORRECTION: f64 = 1.2;

@@ -59,7 +59,7 @@ mod tests {
         "heartbeat.rs",
         "capability/persisted.rs",
         "capability.rs",
-        "capability/sittings.rs",
+        "capability/measurements.rs",
         "capability/turn.rs",
     ];
 

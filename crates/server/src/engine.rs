@@ -223,7 +223,7 @@ impl Engine {
 
     /// Returns the slot, not the first, that divides a range into halves of about equal bytes;
     /// `None` for a single slot.
-    pub fn slot_in_the_middle(&self, slots: SlotRange) -> Option<Slot> {
+    pub fn split_slot(&self, slots: SlotRange) -> Option<Slot> {
         if slots.len() < 2 {
             return None;
         }

@@ -19,13 +19,13 @@ use replica::Input;
 use tokio::task::JoinSet;
 use types::{PeerId, RegionId, StoreId, Term};
 
-use crate::announcing::MembershipKeeper;
 use crate::clock;
 use crate::cluster_state::bootstrap_command;
 use crate::config::{Config, Fsync};
 use crate::cpu::CpuKeeper;
-use crate::hanging::HangKeeper;
+use crate::device_hang::HangKeeper;
 use crate::loops::ToWorker;
+use crate::membership_keeper::MembershipKeeper;
 use crate::merged_away::MergedKeeper;
 use crate::orders;
 use crate::pauses::PauseKeeper;
@@ -75,8 +75,8 @@ pub async fn run(store: Arc<Store>) {
         let heartbeat = reporter.report(&store);
         store.transport.send_heartbeat(&heartbeat.encode(store.membership.version.get()));
         store.cluster.hear(heartbeat);
-        forget_the_dead(&store, &mut silent);
-        wake_what_the_silent_led(&store, &mut quiet);
+        forget_leaders_on_silent_stores(&store, &mut silent);
+        wake_regions_of_silent_stores(&store, &mut quiet);
         store.unsynced.look(|region| store.cluster.has_live_leader(region));
         let plans = store.regions.leads_meta();
         if plans {
@@ -134,7 +134,7 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     store.cluster.hear(heartbeat);
 }
 
-fn forget_the_dead(store: &Store, silent: &mut Silence) {
+fn forget_leaders_on_silent_stores(store: &Store, silent: &mut Silence) {
     let members = store.membership.members();
     let stores = members.list.iter().map(|member| (member.id, store.cluster.is_heard(member.id)));
     if !silent.look(stores).is_empty() {
@@ -142,7 +142,7 @@ fn forget_the_dead(store: &Store, silent: &mut Silence) {
     }
 }
 
-fn wake_what_the_silent_led(store: &Store, quiet: &mut Silence) {
+fn wake_regions_of_silent_stores(store: &Store, quiet: &mut Silence) {
     let now = clock::boot_nanos();
     let is_heard = |id: StoreId| {
         let heard = store.cluster.heard_at(id).is_some_and(|at| now.saturating_sub(at) < QUIET_NANOS);

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use types::{StoreId, Version, NEWEST_VERSION, OLDEST_VERSION};
 
 use crate::admin;
+use crate::admin_error::{encode_error, read_error, refuse, AdminError};
 use crate::admission::read_facts;
 use crate::config::{facts_of, Config};
 use crate::datadir::{DataDir, Joined};
 use crate::members::AgreedMembers;
-use crate::refusal::{encode_error, read_error, refuse, AdminError};
 use crate::start_error::StartError;
 use crate::store::Store;
 use crate::transport::kinds::{JOIN_FIRST, REQUEST_JOIN, REQUEST_JOIN_AS, STATUS_DONE, STATUS_ERROR};

@@ -22,18 +22,18 @@ use crate::snapshot;
 use crate::wall_clock::WallClock;
 
 /// One step of a command's way through the store, timed in microseconds.
-pub struct Stage {
+pub struct LatencyHistogram {
     name: &'static str,
     exported: Histogram,
     all: Mutex<Quantiles<u64>>,
 }
 
-impl Stage {
-    fn new(registry: &mut Registry, name: &'static str, help: &'static str) -> Stage {
+impl LatencyHistogram {
+    fn new(registry: &mut Registry, name: &'static str, help: &'static str) -> LatencyHistogram {
         // From 20 microseconds to about 20 s.
         let exported = Histogram::new(exponential_buckets(20e-6, 2.0, 20));
         registry.register_with_unit(name, help, Unit::Seconds, exported.clone());
-        Stage { name, exported, all: Mutex::new(quantiles()) }
+        LatencyHistogram { name, exported, all: Mutex::new(quantiles()) }
     }
 
     pub fn record(&self, took: Duration) {
@@ -87,10 +87,10 @@ impl Recent {
 
 pub struct Metrics {
     registry: Registry,
-    pub log_sync: Stage,
-    pub apply: Stage,
-    pub command: Stage,
-    pub groups_turn: Stage,
+    pub log_sync: LatencyHistogram,
+    pub apply: LatencyHistogram,
+    pub command: LatencyHistogram,
+    pub groups_turn: LatencyHistogram,
     pub commands: Counter,
     pub log_syncs: Counter,
     pub log_batches: Counter,
@@ -349,11 +349,23 @@ impl Metrics {
     pub fn new() -> Metrics {
         let mut registry = Registry::with_prefix("steelyard");
         let r = &mut registry;
-        let log_sync = Stage::new(r, "log_sync", "Appending one batch to the Raft log and syncing it");
-        let apply = Stage::new(r, "apply", "Executing one turn's committed entries and writing their rows");
-        let command = Stage::new(r, "command", "From a request's last byte to its reply, one pipeline batch");
-        let groups_turn =
-            Stage::new(r, "groups_turn", "CPU time of the Raft groups' thread from one wait to the next");
+        let log_sync =
+            LatencyHistogram::new(r, "log_sync", "Appending one batch to the Raft log and syncing it");
+        let apply = LatencyHistogram::new(
+            r,
+            "apply",
+            "Executing one turn's committed entries and writing their rows",
+        );
+        let command = LatencyHistogram::new(
+            r,
+            "command",
+            "From a request's last byte to its reply, one pipeline batch",
+        );
+        let groups_turn = LatencyHistogram::new(
+            r,
+            "groups_turn",
+            "CPU time of the Raft groups' thread from one wait to the next",
+        );
         let mut counter = |name: &'static str, help: &'static str| {
             let counter = Counter::default();
             r.register(name, help, counter.clone());
@@ -532,7 +544,7 @@ impl Metrics {
     }
 
     pub fn stages(&self) -> Vec<StageRow> {
-        [&self.log_sync, &self.apply, &self.command, &self.groups_turn].map(Stage::row).to_vec()
+        [&self.log_sync, &self.apply, &self.command, &self.groups_turn].map(LatencyHistogram::row).to_vec()
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {

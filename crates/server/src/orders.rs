@@ -57,7 +57,7 @@ fn split(store: &Store, region: RegionId, expect: RegionEpoch, new_region: Regio
     let Some(shared) = store.regions.get(region) else { return };
     let Some(slots) = shared.slots().filter(|_| shared.leader() == Some(store.id)) else { return };
     let (engine, worker) = (store.engine.clone(), store.worker.clone());
-    tokio::task::spawn_blocking(move || match engine.slot_in_the_middle(slots) {
+    tokio::task::spawn_blocking(move || match engine.split_slot(slots) {
         Some(at) => {
             let change = RegionChange::Split { at, new_region };
             let _ = worker.step(Input::ChangeRegion { region, expect, change });

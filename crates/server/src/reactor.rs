@@ -141,7 +141,7 @@ impl Loop {
             self.store.metrics.record_commands(&mut self.answered);
             if self.now >= self.next_look {
                 self.next_look = self.now + LOOK_PERIOD;
-                self.end_those_in_the_way();
+                self.close_stalled_clients();
             }
         }
     }
@@ -306,21 +306,21 @@ impl Loop {
         }
     }
 
-    /// Ends clients that neither send nor read while they hold memory that others wait for.
-    fn end_those_in_the_way(&mut self) {
+    /// Closes clients that neither send nor read while they hold memory that others wait for.
+    fn close_stalled_clients(&mut self) {
         if !self.store.client_memory.is_short() {
             return;
         }
         let patience = self.store.config.request_timeout;
         let now = self.now;
-        let in_the_way: Vec<ConnectionId> = self
+        let stalled: Vec<ConnectionId> = self
             .slots
             .iter()
             .filter_map(|slot| slot.connection.as_deref())
-            .filter(|connection| connection.is_in_the_way(now, patience))
+            .filter(|connection| connection.is_stalled(now, patience))
             .map(|connection| connection.id)
             .collect();
-        for id in in_the_way {
+        for id in stalled {
             let client = self.connection(id).map(|connection| connection.seat.entry.id);
             tracing::warn!(
                 client,

@@ -124,12 +124,12 @@ fn text(error: impl std::fmt::Display) -> String {
 impl Kept for OnDisk<'_> {
     type Error = String;
 
-    fn lives(&self) -> Vec<(RegionId, PeerLifecycle)> {
+    fn lifecycles(&self) -> Vec<(RegionId, PeerLifecycle)> {
         self.log.peers()
     }
 
-    fn set_lives(&mut self, lives: &[(RegionId, PeerLifecycle)]) -> Result<(), String> {
-        self.log.set_peers(lives).map_err(text)
+    fn set_lifecycles(&mut self, lifecycles: &[(RegionId, PeerLifecycle)]) -> Result<(), String> {
+        self.log.set_peers(lifecycles).map_err(text)
     }
 
     fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), String> {

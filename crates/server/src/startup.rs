@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::executor::apply::Applier;
 use crate::executor::batches;
 use crate::executor::flusher;
-use crate::executor::lifecycle::Lives;
+use crate::executor::lifecycle::LifecycleThread;
 use crate::executor::log_keeper;
 use crate::executor::log_reader;
 use crate::executor::log_writer::LogWriter;
@@ -35,8 +35,8 @@ use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
 use crate::{
-    admin, capability, checking, clock, expiry, heartbeat, inbound, joining, membership, recovery, resident,
-    row_damage, stopping, unsynced,
+    admin, capability, check_schedule, clock, expiry, heartbeat, inbound, joining, membership, planned_stop,
+    recovery, resident, row_damage, unsynced,
 };
 
 /// The time for answers to reach other stores at the end.
@@ -154,7 +154,7 @@ pub async fn run(
     };
     let (life_sender, life_jobs) = crossbeam_channel::unbounded();
     let (applier, apply_queue, apply_jobs) = Applier::new(parts.clone(), life_sender, &marks);
-    let lives = Lives {
+    let lifecycle = LifecycleThread {
         parts: parts.clone(),
         snapshots: snapshots.clone(),
         log: log.clone(),
@@ -182,7 +182,7 @@ pub async fn run(
         spawn("log", Box::new(move || log_writer.run())),
         spawn("log-reader", Box::new(move || log_reader::run(read_sender, read_log, wanted))),
         spawn("apply", Box::new(move || applier.run())),
-        spawn("lives", Box::new(move || lives.run())),
+        spawn("lifecycle", Box::new(move || lifecycle.run())),
         spawn("flusher", Box::new(move || flusher::run(flush_parts, flush_log))),
         spawn("log-keeper", Box::new(move || log_keeper::run(keep_parts, keep_log))),
     ];
@@ -197,7 +197,7 @@ pub async fn run(
     let listening = listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(expiry::run(store.expirer()));
-    tasks.spawn(checking::run(store.checking()));
+    tasks.spawn(check_schedule::run(store.check_schedule()));
     tasks.spawn(watch_disk(store.clone()));
     tasks.spawn(resident::guard(store.config.maxmemory));
     tasks.spawn(capability::run(store.measurer()));
@@ -221,7 +221,7 @@ pub async fn run(
         }
     };
     tracing::info!("shutting down");
-    stopping::stop(&store, listening, hurried).await;
+    planned_stop::stop(&store, listening, hurried).await;
     if store.ends.is_mending() {
         // The threads that met the damage do not end. The log also holds the contents of the
         // memtables.

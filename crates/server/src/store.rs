@@ -9,12 +9,12 @@ use types::{RegionDescriptor, Slot, StoreId};
 
 use crate::budget::Budget;
 use crate::capability::{Measurer, OwnCapability};
-use crate::checking::Checking;
-use crate::checks::Checks;
+use crate::check_schedule::CheckSchedule;
 use crate::cluster_state::ClusterState;
 use crate::config::Config;
 use crate::connections::memory::ClientMemory;
 use crate::connections::Clients;
+use crate::consistency_checks::Checks;
 use crate::datadir::DataDir;
 use crate::device_waits::Hanging;
 use crate::disk::Disk;
@@ -201,8 +201,8 @@ impl Store {
     }
 
     /// Returns the parts that ordering checks needs.
-    pub fn checking(&self) -> Checking {
-        Checking {
+    pub fn check_schedule(&self) -> CheckSchedule {
+        CheckSchedule {
             this: self.id,
             config: self.config.clone(),
             regions: self.regions.clone(),

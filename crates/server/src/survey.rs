@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::recovery::{RecoveryStep, Survey};
+use cluster::quorum_loss::{RecoveryStep, Survey};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 

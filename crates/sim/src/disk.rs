@@ -145,7 +145,7 @@ impl Disk {
         self.0.borrow().current.marks.get(&region).cloned()
     }
 
-    pub fn lives(&self) -> Vec<(RegionId, PeerLifecycle)> {
+    pub fn lifecycles(&self) -> Vec<(RegionId, PeerLifecycle)> {
         self.0.borrow().current.lives.iter().map(|(&region, life)| (region, life.clone())).collect()
     }
 

@@ -123,12 +123,12 @@ impl Durable {
 impl Kept for Durable {
     type Error = String;
 
-    fn lives(&self) -> Vec<(RegionId, PeerLifecycle)> {
-        self.disk.lives()
+    fn lifecycles(&self) -> Vec<(RegionId, PeerLifecycle)> {
+        self.disk.lifecycles()
     }
 
-    fn set_lives(&mut self, lives: &[(RegionId, PeerLifecycle)]) -> Result<(), String> {
-        lives.iter().for_each(|(region, life)| self.disk.set_life(*region, life.clone()));
+    fn set_lifecycles(&mut self, lifecycles: &[(RegionId, PeerLifecycle)]) -> Result<(), String> {
+        lifecycles.iter().for_each(|(region, life)| self.disk.set_life(*region, life.clone()));
         Ok(())
     }
 

@@ -23,7 +23,7 @@ pub mod invariants;
 pub mod model;
 pub mod network;
 pub mod observation;
-mod recovery;
+mod quorum_loss;
 pub mod rng;
 pub mod rows;
 pub mod run;

@@ -27,10 +27,10 @@ struct Arguments {
     /// Print what happens.
     #[arg(long)]
     trace: bool,
-    /// Plant a bug, by its name.
-    #[cfg(feature = "planted")]
+    /// Enable a failpoint, by its name.
+    #[cfg(feature = "failpoints")]
     #[arg(long)]
-    bug: Option<String>,
+    failpoint: Option<String>,
 }
 
 fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
@@ -58,8 +58,11 @@ fn main() -> ExitCode {
         let options = Options {
             steps: arguments.steps,
             is_tracing: arguments.trace,
-            #[cfg(feature = "planted")]
-            bug: arguments.bug.as_deref().map(|name| sim::run::Bug::named(name).expect("a bug's name")),
+            #[cfg(feature = "failpoints")]
+            failpoint: arguments
+                .failpoint
+                .as_deref()
+                .map(|name| sim::run::Failpoint::named(name).expect("a failpoint's name")),
             ..Options::of(seed)
         };
         let Report { tally, violation, digest } = run(options);

@@ -36,45 +36,45 @@ pub struct Options {
     pub is_tracing: bool,
     /// The only invariant to check. `None` for all.
     pub only: Option<&'static str>,
-    /// The bug to plant.
-    #[cfg(feature = "planted")]
-    pub bug: Option<Bug>,
+    /// The failpoint to enable.
+    #[cfg(feature = "failpoints")]
+    pub failpoint: Option<Failpoint>,
 }
 
-/// A planted bug in one of the simulated machines.
-#[cfg(feature = "planted")]
+/// A failpoint of one of the simulated machines.
+#[cfg(feature = "failpoints")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    Replica(replica::planted::Bug),
-    Node(node::planted::Bug),
-    Storage(storage::planted::Bug),
+pub enum Failpoint {
+    Replica(replica::failpoints::Failpoint),
+    Node(node::failpoints::Failpoint),
+    Storage(storage::failpoints::Failpoint),
 }
 
-#[cfg(feature = "planted")]
-impl Bug {
-    pub fn all() -> impl Iterator<Item = Bug> {
-        let replica = replica::planted::BUGS.into_iter().map(Bug::Replica);
-        let storage = storage::planted::BUGS.into_iter().map(Bug::Storage);
-        replica.chain(node::planted::BUGS.into_iter().map(Bug::Node)).chain(storage)
+#[cfg(feature = "failpoints")]
+impl Failpoint {
+    pub fn all() -> impl Iterator<Item = Failpoint> {
+        let replica = replica::failpoints::Failpoint::ALL.iter().copied().map(Failpoint::Replica);
+        let storage = storage::failpoints::Failpoint::ALL.iter().copied().map(Failpoint::Storage);
+        replica.chain(node::failpoints::Failpoint::ALL.iter().copied().map(Failpoint::Node)).chain(storage)
     }
 
-    pub fn named(name: &str) -> Option<Bug> {
-        Bug::all().find(|bug| format!("{bug:?}").contains(&format!("({name})")))
+    pub fn named(name: &str) -> Option<Failpoint> {
+        Failpoint::all().find(|failpoint| format!("{failpoint:?}").contains(&format!("({name})")))
     }
 }
 
-#[cfg(feature = "planted")]
-fn plant(bug: Option<Bug>) {
-    replica::planted::set(match bug {
-        Some(Bug::Replica(bug)) => Some(bug),
+#[cfg(feature = "failpoints")]
+fn enable(failpoint: Option<Failpoint>) {
+    replica::failpoints::Failpoint::enable(match failpoint {
+        Some(Failpoint::Replica(failpoint)) => Some(failpoint),
         _ => None,
     });
-    storage::planted::set(match bug {
-        Some(Bug::Storage(bug)) => Some(bug),
+    storage::failpoints::Failpoint::enable(match failpoint {
+        Some(Failpoint::Storage(failpoint)) => Some(failpoint),
         _ => None,
     });
-    node::planted::set(match bug {
-        Some(Bug::Node(bug)) => Some(bug),
+    node::failpoints::Failpoint::enable(match failpoint {
+        Some(Failpoint::Node(failpoint)) => Some(failpoint),
         _ => None,
     });
 }
@@ -86,8 +86,8 @@ impl Options {
             steps: 160,
             is_tracing: false,
             only: None,
-            #[cfg(feature = "planted")]
-            bug: None,
+            #[cfg(feature = "failpoints")]
+            failpoint: None,
         }
     }
 }
@@ -102,8 +102,8 @@ pub struct Report {
 
 /// Runs a seed. A panic in the code under test is a violation, too.
 pub fn run(options: Options) -> Report {
-    #[cfg(feature = "planted")]
-    plant(options.bug);
+    #[cfg(feature = "failpoints")]
+    enable(options.failpoint);
     let mut world = begin(options);
     let outcome = catch_unwind(AssertUnwindSafe(|| drive(&mut world, options)));
     if let Err(panic) = outcome {
@@ -344,7 +344,7 @@ fn left_behind(world: &World, process: &Process) -> (Vec<RegionId>, bool) {
 /// Returns true if damage has hidden which peer of the region the store had. The store takes no new
 /// peer of the region until an operator empties it.
 fn is_barred(store: &Store, region: RegionId) -> bool {
-    let lives = store.durable.disk.lives();
+    let lives = store.durable.disk.lifecycles();
     lives.contains(&(region, PeerLifecycle::Tombstone { peer: EVERY_PEER }))
 }
 
@@ -376,7 +376,7 @@ fn unsettled(world: &World) -> Option<String> {
                 (false, Some(_)) => return Some(format!("store {id} has a peer of region {region}")),
                 (true, None) if is_barred(store, region) => {}
                 (true, None) => {
-                    let life = store.durable.disk.lives().into_iter().find(|(of, _)| *of == region);
+                    let life = store.durable.disk.lifecycles().into_iter().find(|(of, _)| *of == region);
                     return Some(format!("store {id} has no peer of region {region}, {life:?}"));
                 }
                 (true, Some(status)) if status.is_quarantined => {

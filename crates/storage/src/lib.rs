@@ -8,13 +8,13 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
-pub mod clock;
+pub mod clock_cache;
 mod count;
 pub mod extent;
+pub mod failpoints;
 mod memory;
 mod merge;
 pub mod meta;
-pub mod planted;
 pub mod rows;
 mod state;
 pub mod tier;

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 use crate::{Result, Visit, WriteSet};
 pub use memtable::Memtable;
 use row_cache::RowCache;
@@ -119,7 +119,7 @@ impl RamTier {
     }
 
     fn in_memtables(&self, row: &[u8]) -> Option<Option<Bytes>> {
-        if planted::is(Bug::OldestFirst) {
+        if Failpoint::OldestFirst.is_on() {
             let tables = self.frozen.iter().map(|table| &**table);
             return memtable::get(tables.chain([&self.active]), row);
         }
@@ -139,7 +139,7 @@ impl RamTier {
     /// Caches a value read from flash in the given epoch, if it is certain to be current. Returns
     /// true if it was cached.
     pub fn fill(&mut self, row: &Bytes, value: &Option<Bytes>, epoch: u64) -> bool {
-        let is_of_now = epoch == self.epoch || planted::is(Bug::StaleFill);
+        let is_of_now = epoch == self.epoch || Failpoint::StaleFill.is_on();
         let holds = is_of_now && self.in_memtables(row).is_none();
         if holds {
             self.cache.put(row, value);
@@ -175,7 +175,7 @@ impl RamTier {
         }
         let mut last = None;
         for (count, (row, value)) in oldest.rows_behind(self.settled.row.as_ref()).enumerate() {
-            if count == rows_max && !planted::is(Bug::DroppedUnsettled) {
+            if count == rows_max && !Failpoint::DroppedUnsettled.is_on() {
                 self.settled.row = last;
                 return false;
             }
@@ -201,7 +201,7 @@ impl RamTier {
         for (from, to) in ranges {
             let is_free = self.tables().all(|table| !table.speaks_of(from, to));
             assert!(is_free, "rows are replaced on flash that are also in RAM");
-            if !planted::is(Bug::ReplacedStays) {
+            if !Failpoint::ReplacedStays.is_on() {
                 self.cache.remove_range((from, to), 0, usize::MAX);
             }
         }

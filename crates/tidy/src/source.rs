@@ -465,7 +465,7 @@ mod tests {
     #[test]
     fn what_is_also_in_the_program_is_production() {
         let lines =
-            texts("#[cfg(any(test, feature = \"planted\"))]\nfn a() {}\n#[cfg(not(test))]\nfn b() {}\n");
+            texts("#[cfg(any(test, feature = \"failpoints\"))]\nfn a() {}\n#[cfg(not(test))]\nfn b() {}\n");
         assert!(lines.contains(&"fn a() {}".to_owned()) && lines.contains(&"fn b() {}".to_owned()));
         assert_eq!(texts("#[cfg(all(test, unix))]\nfn a() {}\nfn b() {}\n"), ["fn b() {}"]);
         let negated = "#[cfg(all(not(test), unix))]\nfn a() {}\n";

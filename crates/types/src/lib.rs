@@ -8,6 +8,7 @@
 
 pub mod device_time;
 mod draw;
+mod failpoints;
 mod output;
 mod region;
 mod size;

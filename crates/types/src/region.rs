@@ -5,11 +5,11 @@ use crate::{LogIndex, RegionId, Slot, SlotRange, StoreId};
 
 mod change;
 mod codec;
-mod recovery;
+mod quorum_loss;
 
 pub use change::{ChangeError, Changed, PeerChange, RegionChange};
 pub use codec::DescriptorError;
-pub use recovery::{Recovery, RECOVERIES_MAX, RECOVERY_LEAP};
+pub use quorum_loss::{Recovery, RECOVERIES_MAX, RECOVERY_LEAP};
 
 /// The number of a peer of a region, which is also its id in Raft. Numbers begin at 1, and a region
 /// never uses one twice. A store that lost its peer and received another one later is therefore not

@@ -18,10 +18,10 @@ use types::{LogIndex, RegionId};
 use crate::block::{Block, Finished, Group};
 use crate::disk::{Disk, DiskError, SegmentId};
 use crate::error::Result;
+use crate::failpoints::Failpoint;
 use crate::index::{Needed, SharedIndex};
 use crate::layout::{Position, Secret};
 use crate::mark::Mark;
-use crate::planted::{self, Bug};
 use crate::reader::{read_section, unreadable};
 use crate::records::{decode_entries, encode_entries, LogState, PeerLifecycle, Record};
 use crate::recovery::{Recovered, Segment};
@@ -106,7 +106,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             disk.read(position.segment, position.offset, &mut bytes)?;
             disk.write(position.segment, position.offset, &bytes)?;
         }
-        for segment in log.in_use.iter().filter(|_| !planted::is(Bug::StartNotSynced)) {
+        for segment in log.in_use.iter().filter(|_| !Failpoint::StartNotSynced.is_on()) {
             disk.sync(segment.id)?;
         }
         let used = log.in_use.iter().map(|segment| segment.id);
@@ -134,7 +134,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         appender.synced_mark.write(&appender.disk, appender.synced)?;
         let records =
             log.corrected.into_iter().map(|(region, state)| (region, vec![Record::HardState(state)]));
-        if !planted::is(Bug::CorrectionNotWritten) {
+        if !Failpoint::CorrectionNotWritten.is_on() {
             appender.record(records.collect(), true)?;
         }
         Ok((appender, first_mark))
@@ -207,8 +207,8 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         }
         let newest = self.unsynced.last().copied();
         for segment in &self.unsynced {
-            let is_skipped = planted::is(Bug::AcknowledgeBeforeSync)
-                || planted::is(Bug::OlderSegmentNotSynced) && newest != Some(*segment);
+            let is_skipped = Failpoint::AcknowledgeBeforeSync.is_on()
+                || Failpoint::OlderSegmentNotSynced.is_on() && newest != Some(*segment);
             if !is_skipped {
                 self.disk.sync(*segment)?;
             }
@@ -336,7 +336,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             regions.dedup();
             return Ok(Release::Pinned(regions));
         }
-        if !planted::is(Bug::NotCarried) {
+        if !Failpoint::NotCarried.is_on() {
             self.carry(needed)?;
         }
         self.released.extend(self.in_use.pop_front());
@@ -356,10 +356,10 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             groups.push(Group { region, carried: Some(content), ..Group::default() });
         }
         // The segment may be unneeded only because of truncations that no block holds yet.
-        if !planted::is(Bug::TruncationsNotCarried) {
+        if !Failpoint::TruncationsNotCarried.is_on() {
             groups.extend(self.truncations(usize::MAX));
         }
-        self.write(groups, !planted::is(Bug::CarryNotSynced))?;
+        self.write(groups, !Failpoint::CarryNotSynced.is_on())?;
         Ok(())
     }
 
@@ -404,7 +404,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
 /// [`Appender::reuse_below`].
 pub fn settle(disk: &impl Disk, mark: &mut Mark, first: u64) -> std::result::Result<(), DiskError> {
     mark.write(disk, first)?;
-    if planted::is(Bug::MarkNotSynced) {
+    if Failpoint::MarkNotSynced.is_on() {
         return Ok(());
     }
     mark.sync(disk)
@@ -416,7 +416,7 @@ pub fn settle(disk: &impl Disk, mark: &mut Mark, first: u64) -> std::result::Res
 fn hard_states(write: &RegionWrite) -> (Option<HardState>, Option<HardState>) {
     let Some(state) = write.hard_state else { return (None, None) };
     match write.entries.first() {
-        Some(first) if first.index <= state.commit && !planted::is(Bug::CommitBeforeEntries) => {
+        Some(first) if first.index <= state.commit && !Failpoint::CommitBeforeEntries.is_on() => {
             let early = HardState { commit: first.index.saturating_sub(1), ..state };
             (Some(early), Some(state))
         }

@@ -126,7 +126,7 @@ pub struct Needed {
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     regions: BTreeMap<RegionId, RegionIndex>,
-    lives: BTreeMap<RegionId, (PeerLifecycle, u64)>,
+    lifecycles: BTreeMap<RegionId, (PeerLifecycle, u64)>,
     values: BTreeMap<Vec<u8>, (Bytes, u64)>,
     /// Regions with a truncation that no block holds yet.
     pending: BTreeSet<RegionId>,
@@ -202,7 +202,7 @@ impl Index {
             }
             Record::Life(life) => {
                 self.damaged_lives.remove(&region);
-                self.lives.insert(region, (life.clone(), sequence));
+                self.lifecycles.insert(region, (life.clone(), sequence));
             }
             Record::Value { name, value } => {
                 self.values.insert(name.clone(), (value.clone(), sequence));
@@ -290,8 +290,8 @@ impl Index {
     }
 
     /// Returns the lifecycles of all peers that this store has or had, ascending by region.
-    pub fn lives(&self) -> Vec<(RegionId, PeerLifecycle)> {
-        self.lives.iter().map(|(region, (life, _))| (*region, life.clone())).collect()
+    pub fn lifecycles(&self) -> Vec<(RegionId, PeerLifecycle)> {
+        self.lifecycles.iter().map(|(region, (life, _))| (*region, life.clone())).collect()
     }
 
     pub fn value(&self, name: &[u8]) -> Option<Bytes> {
@@ -318,7 +318,7 @@ impl Index {
                 needed.entry_bytes += u64::from(run.place.length);
             }
         }
-        for (region, (life, at)) in &self.lives {
+        for (region, (life, at)) in &self.lifecycles {
             if *at <= sequence {
                 needed.records.push((*region, vec![Record::Life(life.clone())]));
             }

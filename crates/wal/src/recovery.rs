@@ -18,10 +18,10 @@ use types::RegionId;
 
 use crate::disk::{Disk, MarkFile, SegmentId};
 use crate::error::{LogError, Result};
+use crate::failpoints::Failpoint;
 use crate::index::{Index, Loss};
 use crate::layout::{block_len, Position, Secret, HEADER_LEN};
 use crate::mark::Mark;
-use crate::planted::{self, Bug};
 use crate::scan::{scan, Found};
 
 /// A segment that holds needed blocks.
@@ -154,7 +154,7 @@ fn chain(found: &[Found], first: u64, synced: u64) -> Vec<usize> {
     for sequence in first.. {
         let follows = |at: &&usize| {
             previous.is_none_or(|name| found[**at].header.previous == name)
-                || planted::is(Bug::StaleBlockFollowed)
+                || Failpoint::StaleBlockFollowed.is_on()
         };
         // Two blocks of one sequence come from two starts. The later start found the other block
         // lost.

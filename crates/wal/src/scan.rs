@@ -4,10 +4,10 @@ use types::RegionId;
 
 use crate::block::{Place, Update};
 use crate::disk::{Disk, DiskError, SegmentId};
+use crate::failpoints::Failpoint;
 use crate::layout::{
     block_len, BodyChecksum, Head, Header, Kind, Position, Secret, ALIGNMENT, HEADER_LEN, HEAD_LEN,
 };
-use crate::planted::{self, Bug};
 use crate::records::{decode_entries_head, Record};
 
 /// Number of bytes of a segment read at once.
@@ -111,7 +111,7 @@ fn read_body(header: &Header, rest: &[u8], secret: Secret) -> Option<Vec<Update>
             length: head.length,
             sequence: header.sequence,
         };
-        let is_whole = head.matches(content, header.sequence, secret) || planted::is(Bug::TornBlockTaken);
+        let is_whole = head.matches(content, header.sequence, secret) || Failpoint::TornBlockTaken.is_on();
         updates.push(match is_whole {
             true => update_of(head.kind, head.region, content, place)?,
             false => Update::Damaged { region: head.region, kind: head.kind, place },

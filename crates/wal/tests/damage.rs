@@ -156,7 +156,7 @@ type All = (Vec<Entry>, u64, Option<HardState>, Option<PeerLifecycle>);
 
 fn all_of(log: &Log, region: RegionId) -> All {
     let (last, hard_state, life) = log.index.with(|index| {
-        let life = index.lives().into_iter().find(|(of, _)| *of == region).map(|(_, life)| life);
+        let life = index.lifecycles().into_iter().find(|(of, _)| *of == region).map(|(_, life)| life);
         (index.bounds(region).last, index.hard_state(region), life)
     });
     (log.held(region), last, hard_state, life)
@@ -505,5 +505,5 @@ fn on_a_full_disk_a_segment_that_holds_only_records_is_let_go_of() {
         log.keep();
     }
     assert_eq!(disk.ids().len(), 3);
-    assert_eq!(Log::open(&disk).unwrap().index.with(|of| of.lives()), [(9, tombstone)]);
+    assert_eq!(Log::open(&disk).unwrap().index.with(|of| of.lifecycles()), [(9, tombstone)]);
 }

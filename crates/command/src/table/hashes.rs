@@ -1,6 +1,6 @@
 //! Table entries of the hash commands.
 
-use crate::hashes::{self, numbers as hash_numbers, walk as hash_walk};
+use crate::hashes::{self, hscan as hash_walk, numbers as hash_numbers};
 use crate::spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec};
 
 pub(super) static COMMANDS: [CommandSpec; 16] = [

@@ -1,7 +1,7 @@
 //! Table entries of the commands on keys of every type, and on the whole keyspace.
 
 use crate::introspect;
-use crate::keys::{self, expiry, object, rename, walk};
+use crate::keys::{self, expiry, object, rename, scan};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec, Spanning};
 
 pub(super) static COMMANDS: [CommandSpec; 26] = [
@@ -134,7 +134,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
         .categories(&["@keyspace"])
         .about("generic", "2.2.0", "O(1)", "Removes the expiry time of a key.", "key"),
-    CommandSpec::new("keys", 2, flags::READONLY, Handler::Spanning(Spanning::Concatenate, walk::keys))
+    CommandSpec::new("keys", 2, flags::READONLY, Handler::Spanning(Spanning::Concatenate, scan::keys))
         .categories(&["@dangerous", "@keyspace"])
         .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
         .about(
@@ -144,7 +144,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
             "Lists the keys that match a pattern.",
             "pattern",
         ),
-    CommandSpec::new("scan", -2, flags::READONLY, Handler::Spanning(Spanning::Cursor, walk::scan))
+    CommandSpec::new("scan", -2, flags::READONLY, Handler::Spanning(Spanning::Cursor, scan::scan))
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output", "request_policy:special"])
         .about(
@@ -158,7 +158,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
         "randomkey",
         1,
         flags::READONLY,
-        Handler::Spanning(Spanning::FirstFound, walk::randomkey),
+        Handler::Spanning(Spanning::FirstFound, scan::randomkey),
     )
     .categories(&["@keyspace"])
     .tips(&["request_policy:all_shards", "nondeterministic_output"])
@@ -205,12 +205,12 @@ nested items",
         "dbsize",
         1,
         flags::READONLY | flags::FAST,
-        Handler::Spanning(Spanning::Sum, walk::dbsize),
+        Handler::Spanning(Spanning::Sum, scan::dbsize),
     )
     .categories(&["@keyspace"])
     .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
     .about("server", "1.0.0", "O(1)", "Counts the keys of the database.", ""),
-    CommandSpec::new("flushall", -1, flags::WRITE, Handler::Spanning(Spanning::AllOk, walk::flushall))
+    CommandSpec::new("flushall", -1, flags::WRITE, Handler::Spanning(Spanning::AllOk, scan::flushall))
         .categories(&["@dangerous", "@keyspace"])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .about(
@@ -220,7 +220,7 @@ nested items",
             "Deletes every key of every database.",
             "[ASYNC | SYNC]",
         ),
-    CommandSpec::new("flushdb", -1, flags::WRITE, Handler::Spanning(Spanning::AllOk, walk::flushdb))
+    CommandSpec::new("flushdb", -1, flags::WRITE, Handler::Spanning(Spanning::AllOk, scan::flushdb))
         .categories(&["@dangerous", "@keyspace"])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .about(

@@ -7,7 +7,7 @@
 use super::*;
 use crate::change_entry;
 use crate::conf::conf_change_of;
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 use raft::eraftpb::ConfChangeType;
 use types::{PeerChange, PeerRole, RegionChange, RegionEpoch};
 
@@ -113,7 +113,7 @@ impl<L: LogStore> Peer<L> {
         if self.raw.raft.raft_log.applied < self.last_change || self.raw.raft.has_pending_conf() {
             return Err(Refusal::Changing);
         }
-        if expect != epoch && !planted::is(Bug::EpochIgnored) {
+        if expect != epoch && !Failpoint::EpochIgnored.is_on() {
             return Err(Refusal::StaleEpoch { epoch });
         }
         let after = self.descriptor.after(change).map_err(Refusal::Invalid)?.region;
@@ -272,9 +272,9 @@ impl<L: LogStore> Peer<L> {
     }
 }
 
-/// Returns whether a planted bug hides a change from the consensus code. It hides one that makes a
+/// Returns whether a failpoint hides a change from the consensus code. It hides one that makes a
 /// learner a voter.
 fn loses(change: &ConfChangeV2) -> bool {
     let gives = |kind| change.get_changes().len() == 1 && change.get_changes()[0].get_change_type() == kind;
-    planted::is(Bug::PromotionLost) && gives(ConfChangeType::AddNode)
+    Failpoint::PromotionLost.is_on() && gives(ConfChangeType::AddNode)
 }

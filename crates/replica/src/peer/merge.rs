@@ -20,7 +20,7 @@
 
 use super::*;
 use crate::change_entry::{self, EntryChange};
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 use raft::GetEntriesContext;
 use types::{PeerRole, RegionChange};
 
@@ -35,7 +35,7 @@ impl<L: LogStore> Peer<L> {
     /// here and is not applied yet.
     pub(super) fn is_sealed(&self) -> bool {
         let is_sealed = self.descriptor.merging.is_some() || self.raw.raft.raft_log.applied < self.sealing;
-        is_sealed && !planted::is(Bug::SealIgnored)
+        is_sealed && !Failpoint::SealIgnored.is_on()
     }
 
     /// Checks the conditions of a merge's commit that do not follow from the target's descriptor.
@@ -67,7 +67,7 @@ impl<L: LogStore> Peer<L> {
             return;
         }
         let end = match self.takeovers.front() {
-            Some(takeover) if !planted::is(Bug::MergeNotAwaited) => {
+            Some(takeover) if !Failpoint::MergeNotAwaited.is_on() => {
                 self.held.partition_point(|entry| entry.index < takeover.index)
             }
             _ => self.held.len(),

@@ -4,7 +4,7 @@
 //! pass through it, in a message that the receiving peer gets once the data has arrived.
 
 use super::*;
-use crate::planted::{self, Bug};
+use crate::failpoints::Failpoint;
 use raft::eraftpb::Snapshot;
 use raft::SnapshotStatus;
 
@@ -23,7 +23,7 @@ impl<L: LogStore> Peer<L> {
         if !self.may_send_rows() {
             return;
         }
-        let present = planted::is(Bug::SnapshotOfThePresent).then(|| self.descriptor.clone());
+        let present = Failpoint::SnapshotOfThePresent.is_on().then(|| self.descriptor.clone());
         let descriptor = present.as_ref().unwrap_or(descriptor);
         let mut snapshot = Snapshot::default();
         snapshot.mut_metadata().index = index;
@@ -80,7 +80,7 @@ impl<L: LogStore> Peer<L> {
         self.applying = Some(index);
         self.is_blank = false;
         self.confined = None;
-        if planted::is(Bug::SnapshotNotRecorded) {
+        if Failpoint::SnapshotNotRecorded.is_on() {
             let region = self.region;
             out.later.push(Action::ApplySnapshot {
                 region,
@@ -97,7 +97,7 @@ impl<L: LogStore> Peer<L> {
     pub(super) fn snapshot_is_recorded(&mut self, ctx: &mut Context, snapshot: Restart) {
         let Restart { index, term, descriptor, .. } = snapshot;
         self.drive(ctx, |raw| raw.advance_apply_to(index));
-        if planted::is(Bug::SnapshotNotRecorded) {
+        if Failpoint::SnapshotNotRecorded.is_on() {
             return;
         }
         ctx.out.later.push(Action::ApplySnapshot { region: self.region, index, term, descriptor });

@@ -3,11 +3,11 @@
 use super::*;
 use crate::change_entry::{self, EntryChange};
 use crate::conf::{conf_change_of, recovery_conf_changes};
+use crate::failpoints::Failpoint;
 use crate::log_reads::Range;
 use crate::log_store::LogError;
 use crate::log_view::{size_of, Handing};
 use crate::memory::Trim;
-use crate::planted::{self, Bug};
 use raft::eraftpb::Entry;
 use types::META_REGION;
 
@@ -102,7 +102,7 @@ impl<L: LogStore> Peer<L> {
                 vote: (state.vote != 0).then_some(state.vote),
                 commit: state.commit,
             });
-            if planted::is(Bug::VoteNotSaved) {
+            if Failpoint::VoteNotSaved.is_on() {
                 self.unsaved.hard_state = None;
             }
             let is_vote = self.given_vote != (state.term, state.vote);
@@ -130,7 +130,7 @@ impl<L: LogStore> Peer<L> {
         let (prompt, later): (Vec<Message>, _) = vouching.into_iter().partition(vouches_for_saved);
         vouching = later;
         self.send(prompt, &mut ctx.out);
-        if planted::is(Bug::AcknowledgeBeforeSync) {
+        if Failpoint::AcknowledgeBeforeSync.is_on() {
             self.send(std::mem::take(&mut vouching), &mut ctx.out);
         }
         let region = self.region;
@@ -162,7 +162,7 @@ impl<L: LogStore> Peer<L> {
             self.hand_out(entries, &mut ctx.out);
         }
         if self.is_leader() {
-            let all = planted::is(Bug::ReadBeforeApplied).then_some(LogIndex::MAX);
+            let all = Failpoint::ReadBeforeApplied.is_on().then_some(LogIndex::MAX);
             let ready = self.reads.take_ready(all.unwrap_or(self.raw.raft.raft_log.applied));
             ctx.out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
             self.settle_lease(ctx);
@@ -176,7 +176,7 @@ impl<L: LogStore> Peer<L> {
             self.lose(vec![lost], out);
             None
         });
-        let is_sealed = self.handed_descriptor.merging.is_some() && !planted::is(Bug::SealIgnored);
+        let is_sealed = self.handed_descriptor.merging.is_some() && !Failpoint::SealIgnored.is_on();
         if entry.context.is_empty() && is_sealed {
             // The entry lies behind the seal. Every peer sees this and none executes it, so the
             // client may retry at the merge's target.
@@ -199,7 +199,7 @@ impl<L: LogStore> Peer<L> {
                 EntryChange::Proposed { change, .. } => {
                     conf_change_of(change, before, &changed.region).into_iter().collect()
                 }
-                EntryChange::Recover(_) if planted::is(Bug::RecoveryNotTold) => Vec::new(),
+                EntryChange::Recover(_) if Failpoint::RecoveryNotTold.is_on() => Vec::new(),
                 EntryChange::Recover(_) => recovery_conf_changes(before, &changed.region),
             };
             let recovers = matches!(change, EntryChange::Recover(_));
@@ -248,7 +248,7 @@ impl<L: LogStore> Peer<L> {
     }
 
     fn send(&self, messages: Vec<Message>, out: &mut Outbox) {
-        if self.is_unclean && !planted::is(Bug::UncleanVotes) {
+        if self.is_unclean && !Failpoint::UncleanVotes.is_on() {
             // Messages that were under way when the damage was found no longer vouch for anything.
             return;
         }

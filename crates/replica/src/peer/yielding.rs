@@ -6,7 +6,7 @@ impl<L: LogStore> Peer<L> {
     /// Returns true if this peer must not become leader, and the region has another voter that can.
     pub(super) fn leaves_leading(&self) -> bool {
         let yields = self.yields || self.misses_committed();
-        yields && self.has_other_voters() && !planted::is(Bug::LeadsWhileStopping)
+        yields && self.has_other_voters() && !Failpoint::LeadsWhileStopping.is_on()
     }
 
     /// Gives up the lead; see `Input::StepDown`. Entries of this leader may still be committed by

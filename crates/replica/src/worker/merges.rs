@@ -70,7 +70,7 @@ impl<L: LogStore> Worker<L> {
     }
 
     /// Removes peers whose regions have merged away without this store taking part in the merge.
-    pub(super) fn bury_the_merged(&mut self, heard: &RegionDescriptor) {
+    pub(super) fn remove_merged_peers(&mut self, heard: &RegionDescriptor) {
         if self.peers.get(&heard.id).is_some_and(|peer| !peer.is_blank()) {
             // The peer of the surviving region has their rows, or will take them over.
             return;
@@ -96,7 +96,7 @@ impl<L: LogStore> Worker<L> {
             return;
         }
         self.merged_away.insert(region, heirs.iter().map(|heir| heir.id).collect());
-        heirs.iter().for_each(|heir| self.bury_the_merged(heir));
+        heirs.iter().for_each(|heir| self.remove_merged_peers(heir));
         let peers = &self.peers;
         self.merged_away.retain(|region, _| peers.contains_key(region));
     }
@@ -121,7 +121,7 @@ impl<L: LogStore> Worker<L> {
             *heir != later.id && is_here
         };
         peer.is_blank()
-            || planted::is(Bug::HeirNotAwaited)
+            || Failpoint::HeirNotAwaited.is_on()
             || !peer.possible_heirs().iter().any(may_take_over)
     }
 

@@ -157,23 +157,23 @@ fn where_every_voter_is_quarantined_one_leads_for_orders_and_for_nothing_else() 
 
 #[test]
 fn no_region_is_recovered_from_a_quarantined_peer_and_one_that_survives_follows() {
-    let mut trio = recovery::two_of_five(0);
+    let mut trio = quorum_loss::two_of_five(0);
     let held = trio.last_and_term(0).0 + 1;
     trio.step(0, Input::Quarantine { region: REGION, index: held, may_lead: true });
-    let (quarantined, kept) = (recovery::report(&mut trio, 0), recovery::report(&mut trio, 1));
+    let (quarantined, kept) = (quorum_loss::report(&mut trio, 0), quorum_loss::report(&mut trio, 1));
     assert_eq!(quarantined.unfit, Some(Unfit::Quarantined { index: held }));
     assert_eq!((kept.unfit, quarantined.ends_as), (None, kept.ends_as.clone()));
     let term = kept.term.max(quarantined.term) + 9;
-    let own = recovery::recovery(0, &[2, 3, 4], kept.commit, kept.last);
-    recovery::promise(&mut trio, 0, term, 1).unwrap();
+    let own = quorum_loss::recovery(0, &[2, 3, 4], kept.commit, kept.last);
+    quorum_loss::promise(&mut trio, 0, term, 1).unwrap();
     let refused = Err(RecoveryRefusal::Unfit(Unfit::Quarantined { index: held }));
-    assert_eq!(recovery::recover(&mut trio, 0, term, &own), refused);
+    assert_eq!(quorum_loss::recover(&mut trio, 0, term, &own), refused);
     // It promises itself to a sound keeper, and follows that one's log.
     for store in [0, 1] {
-        recovery::promise(&mut trio, store, term + 9, 2).unwrap();
+        quorum_loss::promise(&mut trio, store, term + 9, 2).unwrap();
     }
-    let order = recovery::recovery(1, &[2, 3, 4], kept.commit, kept.last);
-    recovery::recover(&mut trio, 1, term + 9, &order).unwrap();
+    let order = quorum_loss::recovery(1, &[2, 3, 4], kept.commit, kept.last);
+    quorum_loss::recover(&mut trio, 1, term + 9, &order).unwrap();
     for _ in 0..20 {
         trio.tick(1, 1);
         trio.settle_only(|to, _| to < 2);
@@ -184,13 +184,13 @@ fn no_region_is_recovered_from_a_quarantined_peer_and_one_that_survives_follows(
     assert_eq!((follower.commit, follower.leader), (leader.commit, Some(1)));
     assert!(follower.is_quarantined && follower.applied < held, "{follower:?}");
     // The recovery counts in what its log ends as, although nothing of it is executed.
-    assert_eq!(recovery::report(&mut trio, 0).ends_as.recoveries, std::slice::from_ref(&order));
+    assert_eq!(quorum_loss::report(&mut trio, 0).ends_as.recoveries, std::slice::from_ref(&order));
 }
 
 #[test]
 fn a_region_is_not_recovered_from_rows_that_differ() {
-    let mut trio = recovery::two_of_five(0);
+    let mut trio = quorum_loss::two_of_five(0);
     let index = trio.last_and_term(0).0 + 1;
     trio.step(0, Input::Quarantine { region: REGION, index, may_lead: false });
-    assert_eq!(recovery::report(&mut trio, 0).unfit, Some(Unfit::RowsDiffer));
+    assert_eq!(quorum_loss::report(&mut trio, 0).unfit, Some(Unfit::RowsDiffer));
 }

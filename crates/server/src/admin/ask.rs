@@ -17,10 +17,10 @@ use types::{StoreId, Version, META_REGION, OLDEST_VERSION};
 
 use super::merged::{self, AskedRegion};
 use super::{check, quarantine, rows, versions};
+use crate::admin_error::{encode_error, read_error, refuse, AdminError};
 use crate::admission;
 use crate::members::AgreedMembers;
 use crate::proposals::NotDone;
-use crate::refusal::{encode_error, read_error, refuse, AdminError};
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};

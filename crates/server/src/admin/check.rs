@@ -10,9 +10,9 @@ use types::RegionId;
 
 use super::ask::{ask_leader, read, Ask, NotAnswered};
 use super::operations::Served;
-use crate::checking::NotChecked;
-use crate::checks::{self, BYTES_PER_SECOND};
-use crate::refusal::{refuse, AdminError};
+use crate::admin_error::{refuse, AdminError};
+use crate::check_schedule::NotChecked;
+use crate::consistency_checks::{self, BYTES_PER_SECOND};
 use crate::store::Store;
 
 /// Time that the leader's answer may take in addition to the time of reading the rows.
@@ -35,7 +35,7 @@ pub async fn answer(store: &Store, region: RegionId) -> Result<Value, NotAnswere
     let Some(shared) = store.regions.get(region).filter(|region| store.regions.leads(region)) else {
         return Err(NotAnswered::NotLeader);
     };
-    let comparison = match store.checking().check(&shared).await {
+    let comparison = match store.check_schedule().check(&shared).await {
         Ok(comparison) => comparison,
         Err(NotChecked::NotLeader) => return Err(NotAnswered::NotLeader),
         Err(NotChecked::Error(error)) => return Err(refuse(503, error).into()),
@@ -70,6 +70,6 @@ fn row(comparison: &Comparison, peers: &[u64]) -> CheckRow {
         verdict: verdict.to_owned(),
         differing,
         stores: stores.into_iter().map(checked).collect(),
-        note: checks::in_words(comparison),
+        note: consistency_checks::in_words(comparison),
     }
 }

@@ -25,7 +25,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::operations::Served;
-use crate::refusal::AdminError;
+use crate::admin_error::AdminError;
 use crate::store::Store;
 
 /// Maximum bytes of a request's body. Real bodies have a few dozen bytes.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use types::{RegionDescriptor, RegionId, Slot, SlotRange};
 
 use super::ask::{ask_for, Ask};
-use crate::refusal::{refuse, AdminError};
+use crate::admin_error::{refuse, AdminError};
 use crate::store::Store;
 
 /// A region, and the slots that it had when the store last heard of it.

@@ -15,8 +15,8 @@ use types::{RegionId, StoreId};
 
 use super::ask::{ask, ask_for, Ask};
 use super::{quarantine, rows};
+use crate::admin_error::{refuse, AdminError};
 use crate::capability::{self, NotProbed, Probe};
-use crate::refusal::{refuse, AdminError};
 use crate::store::Store;
 use crate::unsynced::{NotTaken, Taken};
 

@@ -16,8 +16,8 @@ use types::{LogIndex, RegionId, StoreId, SECOND_VERSION};
 
 use super::ask::{answer, ask, ask_leader, begin, Ask, NotAnswered};
 use super::operations::Served;
+use crate::admin_error::{read_error, refuse, AdminError};
 use crate::proposals::NotDone;
-use crate::refusal::{read_error, refuse, AdminError};
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE};

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use cluster::admin::{
     FailedRegion, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryRow, StoreRequest, StruckStore,
 };
-use cluster::recovery::{plan, OrderError, RecoveryPlan, RecoveryStep, RegionPlan, Situation, Survey};
+use cluster::quorum_loss::{plan, OrderError, RecoveryPlan, RecoveryStep, RegionPlan, Situation, Survey};
 use cluster::{StoreRecord, StoreState};
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ use types::{RegionDescriptor, RegionId, StoreId, META_REGION};
 
 use super::ask::{ask, Ask};
 use super::operations::Served;
-use crate::refusal::{refuse, AdminError};
+use crate::admin_error::{refuse, AdminError};
 use crate::store::Store;
 use crate::survey::{self, AskSurvivor, RefusedSteps};
 use crate::transport::keys;

@@ -10,7 +10,7 @@ use types::{StoreId, Version, NEWEST_VERSION};
 
 use super::ask::{ask_for, Ask};
 use super::operations::Served;
-use crate::refusal::AdminError;
+use crate::admin_error::AdminError;
 use crate::store::Store;
 use crate::upgrade;
 

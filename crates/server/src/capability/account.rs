@@ -18,7 +18,7 @@ use types::BootNanos;
 use crate::clock;
 
 /// Name prefixes of the threads that write to the data directory and nowhere else.
-const WRITERS: [&str; 6] = [LOG, "lives", "flusher", "snap-make", "snap-receive", "rocksdb"];
+const WRITERS: [&str; 6] = [LOG, "lifecycle", "flusher", "snap-make", "snap-receive", "rocksdb"];
 
 const LOG: &str = "log";
 

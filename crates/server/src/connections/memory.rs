@@ -5,6 +5,10 @@
 //! arrive. Therefore one connection at a time, in the order in which they began to wait, continues
 //! without room until there is room for all. Only replies are counted without a reservation,
 //! because their size is unknown before they exist.
+//!
+//! A client that neither sends nor reads for `request-timeout` while others wait for memory is
+//! closed (`close_stalled_clients` in `reactor`). This replaces Redis's
+//! `client-output-buffer-limit`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -132,7 +136,7 @@ impl Held {
     }
 
     /// Returns true if others wait, and this connection holds memory that they could use.
-    pub fn is_in_the_way(&self) -> bool {
+    pub fn holds_contended_memory(&self) -> bool {
         self.bytes > 0 && self.memory.is_short()
     }
 

@@ -11,7 +11,7 @@
 //! time (`turn`).
 //!
 //! A split or a merge changes the owner of rows here, in the batch of its entry. Snapshots and
-//! removals of peers pass through here on their way to the thread that executes them (`lives`).
+//! removals of peers pass through here on their way to the thread that executes them (`lifecycle`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use types::{RegionDescriptor, RegionId, META_REGION};
 use super::in_ram::ApplyHandle;
 use super::parts::Parts;
 use super::turn::Turn;
-use crate::checks::Order;
+use crate::consistency_checks::Order;
 use crate::loops::{Asker, Outcomes, ToWorker};
 
 /// Maximum payload bytes of one write set; a single entry may be larger. The limit lets clients of
@@ -55,7 +55,7 @@ pub struct Applier {
     jobs: Receiver<ToApplier>,
     backlog: Backlog<Asker>,
     is_stopping: bool,
-    lives: Sender<lifecycle::Job>,
+    lifecycle: Sender<lifecycle::Job>,
     /// Remaining turns in which rows are prefetched.
     ahead: u32,
 }
@@ -65,7 +65,7 @@ impl Applier {
     /// replaces rows. `marks` are the marks of peers that are quarantined or skip entries.
     pub fn new(
         parts: Parts,
-        lives: Sender<lifecycle::Job>,
+        lifecycle: Sender<lifecycle::Job>,
         marks: &BTreeMap<RegionId, Mark>,
     ) -> (Applier, ApplyHandle, Sender<ToApplier>) {
         let mut execution = Execution::new(parts.config.store, parts.config.enable_debug_command);
@@ -88,7 +88,7 @@ impl Applier {
         let execution = Arc::new(Mutex::new(execution));
         let handle = ApplyHandle::new(parts.clone(), execution.clone(), sender.clone());
         let backlog = Backlog::default();
-        (Applier { parts, execution, jobs, backlog, is_stopping: false, lives, ahead: 0 }, handle, sender)
+        (Applier { parts, execution, jobs, backlog, is_stopping: false, lifecycle, ahead: 0 }, handle, sender)
     }
 
     /// Runs until the worker has ended and everything it sent is applied.
@@ -144,7 +144,7 @@ impl Applier {
         if let lifecycle::Job::Hold { region, mark } = &job {
             self.parts.quarantines.publish(*region, mark.held.clone());
         }
-        let _ = self.lives.send(job);
+        let _ = self.lifecycle.send(job);
     }
 
     fn apply(&mut self, by_region: BTreeMap<RegionId, Vec<ToApply>>) -> bool {

@@ -24,7 +24,7 @@ use crate::snapshot::SnapshotService;
 
 const RETRY: Duration = Duration::from_millis(200);
 
-pub struct Lives {
+pub struct LifecycleThread {
     pub parts: Parts,
     pub snapshots: Arc<SnapshotService>,
     pub log: RaftLog,
@@ -35,7 +35,7 @@ pub struct Lives {
 /// The error of a step that the stop of the store interrupted. The next start continues with it.
 struct Stopping;
 
-impl Lives {
+impl LifecycleThread {
     /// Runs until the apply thread has ended.
     pub fn run(self) {
         while let Ok(job) = self.jobs.recv() {
@@ -233,10 +233,11 @@ mod tests {
         let host = Arc::new(Host::new(&store.executor()));
         let service = Arc::new(SnapshotService::start(&snapshots, Limits::default(), host).unwrap());
         let log = RaftLog::open(&store.config.dir.join("log"), &raftlog::Options::default()).unwrap();
-        let (to_lives, jobs) = crossbeam_channel::unbounded();
+        let (to_lifecycle, jobs) = crossbeam_channel::unbounded();
         let (apply, applied) = crossbeam_channel::unbounded();
-        let lives = Lives { parts: store.executor(), snapshots: service.clone(), log, jobs, apply };
-        let thread = std::thread::spawn(move || lives.run());
+        let lifecycle =
+            LifecycleThread { parts: store.executor(), snapshots: service.clone(), log, jobs, apply };
+        let thread = std::thread::spawn(move || lifecycle.run());
 
         let (mut refused, mut served, mut strange) = (0, 0, Vec::new());
         for round in 1..=5 {
@@ -246,7 +247,7 @@ mod tests {
             let pace = &mut |_| ControlFlow::Continue(());
             store.engine.rows().write_snapshot(1, &dir, 1 << 20, pace).unwrap();
             fill(&fixture, &descriptor, before);
-            to_lives
+            to_lifecycle
                 .send(lifecycle::Job::Replace { descriptor: descriptor.clone(), index: after, term: TERM })
                 .unwrap();
             let mut key = 0;
@@ -271,7 +272,7 @@ mod tests {
                 strange.push((round, value.unwrap_or(resp::Reply::Nil)));
             }
         }
-        drop(to_lives);
+        drop(to_lifecycle);
         thread.join().unwrap();
         service.stop();
         assert!(

@@ -7,9 +7,9 @@ use replica::EntryMemory;
 
 use crate::budget::Budget;
 use crate::capability::LogClock;
-use crate::checks::Checks;
 use crate::cluster_state::ClusterState;
 use crate::config::Config;
+use crate::consistency_checks::Checks;
 use crate::disk::Disk;
 use crate::ends::Ends;
 use crate::engine::Engine;

@@ -1,6 +1,6 @@
 //! The messages to the region worker: one closed enum, one queue.
 
-use cluster::recovery::{PeerReport, RecoveryStep};
+use cluster::quorum_loss::{PeerReport, RecoveryStep};
 use node::{Input, Messages, Outcome, Refusal};
 use tokio::sync::oneshot;
 use types::{LogIndex, RegionId, StoreId};

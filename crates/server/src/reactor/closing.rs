@@ -35,7 +35,7 @@ impl Loop {
     /// Closes a connection whose requests are all answered and whose replies are all written, if
     /// the last reply was written just now (`has_written`) or the client is quiet.
     pub(super) fn close_if_due(&mut self, connection: &mut Connection, has_written: bool) -> Option<Then> {
-        let is_quiet = self.now.saturating_duration_since(connection.stands_since) >= QUIET;
+        let is_quiet = self.now.saturating_duration_since(connection.last_progress) >= QUIET;
         if !connection.session.output().is_empty() || !(has_written || is_quiet) {
             return None;
         }

@@ -53,7 +53,7 @@ pub struct Connection {
     /// The time at which the session took the commands that are being answered.
     pub began: Option<Instant>,
     /// The time at which the client last sent or received something.
-    pub(super) stands_since: Instant,
+    pub(super) last_progress: Instant,
     /// True if the socket may have input: since the last event no read has found it empty.
     pub is_readable: bool,
     /// True if the socket may take output: since the last event no write has found it full.
@@ -110,7 +110,7 @@ impl Connection {
             expected: 0,
             tasks: Vec::new(),
             began: None,
-            stands_since: now,
+            last_progress: now,
             is_readable: false,
             is_writable: true,
             is_end_near: false,
@@ -150,7 +150,7 @@ impl Connection {
                 Ok(bytes) => {
                     // Input after a short read causes another event.
                     self.is_readable = bytes == most || self.is_end_near;
-                    self.stands_since = now;
+                    self.last_progress = now;
                     store.metrics.client_bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
                     self.session.received(&shared[..bytes]);
                     return Ok(ReadOutcome::Bytes);
@@ -181,7 +181,7 @@ impl Connection {
             match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => {
-                    self.stands_since = now;
+                    self.last_progress = now;
                     store.metrics.client_bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
                     self.session.written(bytes);
                     room -= bytes;
@@ -267,11 +267,11 @@ impl Connection {
 
     /// Returns true if the client has been idle for `patience` while it holds memory that others
     /// wait for.
-    pub fn is_in_the_way(&self, now: Instant, patience: Duration) -> bool {
+    pub fn is_stalled(&self, now: Instant, patience: Duration) -> bool {
         !self.session.is_waiting()
             && !self.in_line
-            && now.saturating_duration_since(self.stands_since) >= patience
-            && self.held.is_in_the_way()
+            && now.saturating_duration_since(self.last_progress) >= patience
+            && self.held.holds_contended_memory()
     }
 }
 

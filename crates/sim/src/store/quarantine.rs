@@ -311,8 +311,8 @@ impl World {
         self.stores.values().any(has_change)
     }
 
-    /// Returns true if the order to skip an entry is in no log and can no longer come into one. A log
-    /// that is truncated beyond the entry may have held the order, which was executed then.
+    /// Returns true if the order to skip an entry is in no log and can no longer come into one. A
+    /// log that is truncated beyond the entry may have held the order, which was executed then.
     fn is_skip_lost(&self, region: RegionId, index: LogIndex) -> bool {
         let skips = |entry: &Entry| {
             let order = Order::decode(&entry.data);

@@ -11,6 +11,18 @@ use tokio::runtime::Runtime;
 /// a hang and fails the test.
 const HANG: Duration = Duration::from_secs(15);
 
+/// Maximum number of bytes of a request's word in a message.
+const WORD_BYTES_SHOWN: usize = 80;
+
+/// Returns the words of a request, each cut to what a person reads.
+fn brief(words: &[&str]) -> String {
+    let cut = |word: &&str| match word.get(..WORD_BYTES_SHOWN) {
+        Some(start) if word.len() > WORD_BYTES_SHOWN => format!("{start}... ({} bytes)", word.len()),
+        _ => word.to_string(),
+    };
+    words.iter().map(cut).collect::<Vec<_>>().join(" ")
+}
+
 pub struct Wire {
     runtime: Runtime,
     connection: Connection,
@@ -46,8 +58,8 @@ impl Wire {
         let asked = async { tokio::time::timeout(HANG, self.connection.call(words)).await };
         match self.runtime.block_on(asked) {
             Ok(Ok(reply)) => reply,
-            Ok(Err(error)) => panic!("{} broke off at {words:?}: {error}", self.address),
-            Err(_) => panic!("{} does not answer {words:?}", self.address),
+            Ok(Err(error)) => panic!("{} broke off at {}: {error}", self.address, brief(words)),
+            Err(_) => panic!("{} does not answer {}", self.address, brief(words)),
         }
     }
 

@@ -5,8 +5,8 @@ use std::iter::Peekable;
 use bytes::Bytes;
 
 use super::row_map::RowMap;
+use crate::failpoints::Failpoint;
 use crate::merge::{merge, Written};
-use crate::planted::{self, Bug};
 use crate::{Result, Visit, WriteSet};
 
 /// Estimated bytes that a row takes beside its key and value: its entries in the map and two
@@ -108,7 +108,7 @@ impl Memtable {
     /// memtable does not determine it.
     pub(super) fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
         match self.rows.get(row) {
-            Some(None) if planted::is(Bug::NoTombstones) => None,
+            Some(None) if Failpoint::NoTombstones.is_on() => None,
             Some(value) => Some(value.clone()),
             None => self.is_range_deleted(row).then_some(None),
         }

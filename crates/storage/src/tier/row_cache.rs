@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::clock::{self, Clock};
+use crate::clock_cache::{self, Clock};
 
 /// Estimated bytes that an entry takes beside its key and value.
 pub const CACHE_ENTRY_OVERHEAD_BYTES: u64 = 192;
@@ -25,7 +25,7 @@ pub(super) struct RowCache {
     clock: Clock<Entry>,
 }
 
-impl clock::Entry for Entry {
+impl clock_cache::Entry for Entry {
     fn bytes(&self) -> u64 {
         bytes_of(&self.row, &self.value)
     }

@@ -109,7 +109,7 @@ impl Life {
             let terms = entries.iter().map(|entry| (entry.index, entry.term)).collect();
             model.regions.insert(region, Held { truncated, terms, hard_state });
         }
-        model.lives = self.index.with(|index| index.lives()).into_iter().collect();
+        model.lives = self.index.with(|index| index.lifecycles()).into_iter().collect();
         for name in 0..5u8 {
             if let Some(value) = self.index.with(|index| index.value(&[name])) {
                 model.values.insert(vec![name], value.to_vec());

@@ -14,10 +14,10 @@ use node::{Answer, Work};
 use resp::Reply;
 use types::{RegionId, StoreId};
 
-use crate::checks::{self, Checks, Order};
 use crate::clock;
 use crate::cluster_state::ClusterState;
 use crate::config::Config;
+use crate::consistency_checks::{self, Checks, Order};
 use crate::engine::Engine;
 use crate::proposals::{NotDone, Proposals};
 use crate::regions::{RegionShared, Regions};
@@ -33,7 +33,7 @@ const SILENCE_LOOK: Duration = Duration::from_millis(500);
 
 /// The parts of a store that ordering checks needs.
 #[derive(Clone)]
-pub struct Checking {
+pub struct CheckSchedule {
     pub this: StoreId,
     pub config: Arc<Config>,
     pub regions: Arc<Regions>,
@@ -51,8 +51,8 @@ pub enum NotChecked {
 }
 
 /// Runs until the task is dropped.
-pub async fn run(checking: Checking) {
-    let interval = checking.config.check_interval;
+pub async fn run(schedule: CheckSchedule) {
+    let interval = schedule.config.check_interval;
     if interval.is_zero() {
         return;
     }
@@ -60,11 +60,11 @@ pub async fn run(checking: Checking) {
     loop {
         tokio::time::sleep(LOOK_PERIOD.min(interval)).await;
         failed.retain(|_, at| at.elapsed() < RETRY.min(interval));
-        let Some(region) = checking.due(interval, &failed) else { continue };
-        match checking.check(&region).await {
+        let Some(region) = schedule.due(interval, &failed) else { continue };
+        match schedule.check(&region).await {
             Ok(comparison) => {
                 if let Verdict::Incomplete { .. } | Verdict::NoMajority = comparison.verdict {
-                    tracing::warn!(region = region.id(), "{}", checks::in_words(&comparison));
+                    tracing::warn!(region = region.id(), "{}", consistency_checks::in_words(&comparison));
                 }
             }
             Err(NotChecked::NotLeader) => {}
@@ -80,7 +80,7 @@ pub async fn run(checking: Checking) {
     }
 }
 
-impl Checking {
+impl CheckSchedule {
     /// Returns the region led by this store whose check is longest overdue.
     fn due(&self, interval: Duration, failed: &BTreeMap<RegionId, Instant>) -> Option<Arc<RegionShared>> {
         let mut regions = self.regions.all();
@@ -115,7 +115,7 @@ impl Checking {
         let order = Order { region: region.id(), index, number };
         // Every peer reads about as many bytes as this one.
         let bytes = self.engine.bytes_in_region(region.id());
-        let reading = Duration::from_secs(3 * bytes / checks::BYTES_PER_SECOND);
+        let reading = Duration::from_secs(3 * bytes / consistency_checks::BYTES_PER_SECOND);
         let until = Instant::now() + PATIENCE + reading;
         loop {
             let changed = self.checks.news.notified();

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::recovery::{plan, RecoveryPlan, RecoveryStep, RegionPlan, Situation, Survey};
+use cluster::quorum_loss::{plan, RecoveryPlan, RecoveryStep, RegionPlan, Situation, Survey};
 use replica::Input as RaftInput;
 use types::{RegionDescriptor, StoreId};
 

@@ -17,7 +17,7 @@ use super::type_name;
 use crate::error_messages;
 use crate::exec::{fail, CommandError, CommandResult, Exec, Mode};
 use crate::glob;
-use crate::hashes::walk::{scan_count, scan_reply};
+use crate::hashes::hscan::{scan_count, scan_reply};
 
 const HASH_BITS: u32 = 50;
 const HASH_DROPPED: u32 = 64 - HASH_BITS;

@@ -12,7 +12,7 @@ use super::{all_fields, syntax, visit_fields};
 use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec, HashValue};
 use crate::glob;
-use crate::keys::walk::ScanOptions;
+use crate::keys::scan::ScanOptions;
 use crate::number::{integer, integer_or};
 
 /// Maximum number of fields of a hash that is read whole for a random pick, which makes the pick
@@ -20,7 +20,7 @@ use crate::number::{integer, integer_or};
 const READ_WHOLE: u64 = 1024;
 
 pub(crate) fn hscan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let cursor = crate::keys::walk::parse_cursor(&args[2])?;
+    let cursor = crate::keys::scan::parse_cursor(&args[2])?;
     let key = exec.key(&args[1]);
     let Some(hash) = exec.find_hash(&key)? else { return Ok(scan_reply(0, Vec::new())) };
     let options = ScanOptions::parse(&args[3..], false)?;

@@ -1,11 +1,6 @@
-//! Bugs that the simulator must find, each a line or two away from the code that it breaks.
-//!
-//! Without the feature `planted` none of this exists: [`is`] is a constant `false`. With it, one
-//! build holds all of them, and each thread chooses at most one.
+//! Failpoints of consensus: defects that the simulator must detect.
 
-/// A defect that the simulator must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Bug {
+types::failpoints! {
     /// A follower acknowledges entries before its log has synced them.
     AcknowledgeBeforeSync,
     /// Term and vote are not written.
@@ -51,59 +46,4 @@ pub enum Bug {
     HeirNotAwaited,
     /// The consensus code is never told that a recovery forced the lost voters out.
     RecoveryNotTold,
-}
-
-pub const BUGS: [Bug; 22] = [
-    Bug::AcknowledgeBeforeSync,
-    Bug::VoteNotSaved,
-    Bug::LeaseFromConfirmation,
-    Bug::LeaseBeforeOwnTerm,
-    Bug::LeaseInTransfer,
-    Bug::NoStickinessAfterRestart,
-    Bug::RefuseWhatWasProposed,
-    Bug::TruncatePastFlush,
-    Bug::ReadBeforeApplied,
-    Bug::EpochIgnored,
-    Bug::PromotionLost,
-    Bug::SnapshotOfThePresent,
-    Bug::SnapshotNotRecorded,
-    Bug::SealIgnored,
-    Bug::MergeNotAwaited,
-    Bug::FullIgnored,
-    Bug::BirthForgetsVote,
-    Bug::BlankForgetsVote,
-    Bug::LeadsWhileStopping,
-    Bug::UncleanVotes,
-    Bug::HeirNotAwaited,
-    Bug::RecoveryNotTold,
-];
-
-#[cfg(feature = "planted")]
-mod chosen {
-    use std::cell::Cell;
-
-    use super::Bug;
-
-    thread_local! {
-        static CHOSEN: Cell<Option<Bug>> = const { Cell::new(None) };
-    }
-
-    /// Gives this thread this bug and no other.
-    pub fn set(bug: Option<Bug>) {
-        CHOSEN.with(|chosen| chosen.set(bug));
-    }
-
-    pub(crate) fn is(bug: Bug) -> bool {
-        CHOSEN.with(Cell::get) == Some(bug)
-    }
-}
-
-#[cfg(feature = "planted")]
-pub(crate) use chosen::is;
-#[cfg(feature = "planted")]
-pub use chosen::set;
-
-#[cfg(not(feature = "planted"))]
-pub(crate) const fn is(_: Bug) -> bool {
-    false
 }

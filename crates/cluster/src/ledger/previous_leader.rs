@@ -34,7 +34,7 @@ pub struct Load {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Former {
+pub(super) struct PreviousLeaders {
     regions: BTreeMap<RegionId, Known>,
 }
 
@@ -51,7 +51,7 @@ struct Known {
     before_at: BootNanos,
 }
 
-impl Former {
+impl PreviousLeaders {
     /// Records a leader's report. Returns false if a leader of a later term has reported already.
     pub fn told(&mut self, store: StoreId, incarnation: u64, lead: &LeadReport, now: BootNanos) -> bool {
         let (by, told) = ((store, incarnation), Load::of(lead));

@@ -1,11 +1,6 @@
-//! Bugs that the simulator must find. Each is a line or two away from the code that it breaks.
-//!
-//! Without the feature `planted`, [`is`] is a constant `false`, so none of the bugs is compiled in.
-//! With it, one build contains all of them, and each thread chooses at most one.
+//! Failpoints of the order of steps: defects that the simulator must detect.
 
-/// The bugs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Bug {
+types::failpoints! {
     /// Clients are answered, and the groups are told, before the rows are written.
     AnswerBeforeWrite,
     /// A proposal whose client has waited too long is refused, although it may still be applied.
@@ -46,55 +41,4 @@ pub enum Bug {
     LivingIsMerged,
     /// A peer whose log is damaged takes part with what is left of it.
     DamageForgotten,
-}
-
-pub const BUGS: [Bug; 18] = [
-    Bug::AnswerBeforeWrite,
-    Bug::RefuseWhatIsLate,
-    Bug::SlotsOfTheTurn,
-    Bug::SnapshotNotFinished,
-    Bug::EndForgotten,
-    Bug::ExistsBeforeRows,
-    Bug::TombstoneAfterRows,
-    Bug::ExecuteAhead,
-    Bug::ExecuteBeforeReload,
-    Bug::Overtake,
-    Bug::RepliesTurned,
-    Bug::StopUnanswered,
-    Bug::LeadsWhileHanging,
-    Bug::RowDiffers,
-    Bug::QuarantineForgotten,
-    Bug::SkipAlone,
-    Bug::LivingIsMerged,
-    Bug::DamageForgotten,
-];
-
-#[cfg(feature = "planted")]
-mod chosen {
-    use std::cell::Cell;
-
-    use super::Bug;
-
-    thread_local! {
-        static CHOSEN: Cell<Option<Bug>> = const { Cell::new(None) };
-    }
-
-    /// Chooses this thread's bug.
-    pub fn set(bug: Option<Bug>) {
-        CHOSEN.with(|chosen| chosen.set(bug));
-    }
-
-    pub(crate) fn is(bug: Bug) -> bool {
-        CHOSEN.with(Cell::get) == Some(bug)
-    }
-}
-
-#[cfg(feature = "planted")]
-pub(crate) use chosen::is;
-#[cfg(feature = "planted")]
-pub use chosen::set;
-
-#[cfg(not(feature = "planted"))]
-pub(crate) const fn is(_: Bug) -> bool {
-    false
 }

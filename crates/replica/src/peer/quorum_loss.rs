@@ -13,7 +13,7 @@
 //! keeper leads.
 //!
 //! The entry is forced, because no majority can acknowledge it. The right to force it is decided
-//! outside of this crate (`cluster::recovery`): the operator says which stores are lost, and the
+//! outside of this crate (`cluster::quorum_loss`): the operator says which stores are lost, and the
 //! keeper is a survivor whose log holds every entry that any survivor knows to be committed.
 
 use super::*;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{CheckBook, CheckOutcome, CheckReport, Comparison, Verdict};
 use parking_lot::Mutex;
-use rocks::snapshot::TokenBucket;
+use rocks::TokenBucket;
 use storage::StorageError;
 use tokio::sync::Notify;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId};

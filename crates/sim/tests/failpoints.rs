@@ -1,0 +1,108 @@
+//! Failpoints of `replica`, `node` and `storage`. The simulator finds each of them, and finds
+//! nothing in the same seeds without them.
+
+#![cfg(feature = "failpoints")]
+
+use std::sync::Mutex;
+
+use sim::invariants::Violation;
+use sim::run::{run, Failpoint, Options};
+
+/// Maximum number of seeds within which a failpoint must be found.
+const SEEDS: u64 = 3000;
+
+/// Failpoints that take many seeds, and a seed shortly before one that detects them at present, at
+/// which the search begins.
+const RARE: [(&str, u64); 3] =
+    [("NoStickinessAfterRestart", 5800), ("SealIgnored", 700), ("MergeNotAwaited", 500)];
+
+/// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
+fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
+    let name = format!("{failpoint:?}");
+    let from = RARE.iter().find(|(rare, _)| name.contains(rare)).map_or(0, |(_, from)| *from);
+    let from = std::env::var("STEELYARD_FROM").map_or(from, |from| from.parse().expect("a seed"));
+    from..from + SEEDS
+}
+
+fn first_violation(
+    failpoint: Option<Failpoint>,
+    mut seeds: impl Iterator<Item = u64>,
+) -> Option<(u64, Violation)> {
+    seeds.find_map(|seed| {
+        let report = run(Options { failpoint, ..Options::of(seed) });
+        Some((seed, report.violation?))
+    })
+}
+
+/// Returns the first seed in which the simulator finds `failpoint`, and the violation; `None` if it
+/// misses the failpoint.
+fn found(failpoint: Failpoint) -> Option<(u64, Violation)> {
+    let found = first_violation(Some(failpoint), seeds_of(failpoint))?;
+    let clean = first_violation(None, found.0..found.0 + 1);
+    assert_eq!(clean, None, "{failpoint:?}: seed {} is broken without it", found.0);
+    Some(found)
+}
+
+#[test]
+fn every_failpoint_is_detected_and_its_seed_is_clean_without_it() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let only = std::env::var("STEELYARD_FAILPOINT").ok();
+    let is_chosen = |failpoint: &Failpoint| {
+        only.as_ref().is_none_or(|only| format!("{failpoint:?}").contains(only.as_str()))
+    };
+    // The threads share the failpoints out; each thread enables one at a time.
+    let failpoints = Mutex::new(Failpoint::all().filter(is_chosen));
+    let search = || {
+        let mut missed = Vec::new();
+        loop {
+            let Some(failpoint) = failpoints.lock().expect("no search panics with it").next() else {
+                return missed;
+            };
+            match found(failpoint) {
+                Some((seed, violation)) => {
+                    println!("{failpoint:?}: seed {seed}, {}: {}", violation.invariant, violation.what);
+                }
+                None => missed.push(failpoint),
+            }
+        }
+    };
+    let missed = std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let searches: Vec<_> = (0..threads).map(|_| scope.spawn(search)).collect();
+        searches.into_iter().flat_map(|search| search.join().expect("its seed is clean")).collect::<Vec<_>>()
+    });
+    assert_eq!(missed, [], "not found within {SEEDS} seeds");
+}
+
+/// Clients and the comparison of rows after each entry would detect the failpoint, too. They are
+/// switched off here.
+#[test]
+fn a_row_that_one_store_writes_differently_is_found_by_the_stores_own_checks() {
+    const SHORT: u64 = 120;
+    let failpoint = Some(Failpoint::Node(node::failpoints::Failpoint::RowDiffers));
+    let of = |seed, failpoint| Options { failpoint, only: Some("equal-replicas"), ..Options::of(seed) };
+    let found = (0..SHORT).filter_map(|seed| run(of(seed, failpoint)).violation);
+    let found: Vec<_> = found.filter(|violation| violation.invariant == "equal-replicas").collect();
+    // The reports of two of three stores are no majority yet.
+    let named = found.iter().filter(|violation| violation.what.contains("differ on [1]")).count();
+    println!("found in {} of {SHORT} seeds, store 1 named in {named}: {:?}", found.len(), found.first());
+    assert!(found.len() >= 30 && named > 0, "{found:?}");
+    assert!((0..SHORT).all(|seed| run(of(seed, None)).violation.is_none()));
+}
+
+/// The failpoint stays enabled for the peer that is made anew, so the end of such a run is not
+/// judged.
+#[test]
+fn a_peer_whose_rows_differ_is_quarantined_and_made_anew() {
+    let failpoint = Some(Failpoint::Node(node::failpoints::Failpoint::RowDiffers));
+    let (mut quarantined, mut refilled) = (0, 0);
+    for seed in 0..40 {
+        let report = run(Options { failpoint, only: Some("quarantined"), ..Options::of(seed) });
+        let broken = report.violation.filter(|violation| violation.invariant == "quarantined");
+        assert_eq!(broken, None, "seed {seed}");
+        quarantined += u64::from(report.tally.quarantined > 0);
+        refilled += u64::from(report.tally.refills > 0);
+    }
+    println!("quarantined in {quarantined} of 40 seeds, refills asked for in {refilled}");
+    assert!(quarantined >= 10 && refilled >= 5);
+}
