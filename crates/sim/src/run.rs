@@ -396,15 +396,16 @@ fn unsettled(world: &World) -> Option<String> {
 
 impl World {
     /// Returns true if a region can have no leader any more, or needs an operator to get one: half
-    /// of its voters or more are lost with their disks or unclean, or no live voter has its rows. A
-    /// voter whose store took the parent's snapshot from after a split has no rows of the split-off
-    /// region. It can vote, but it cannot lead.
+    /// of its voters or more are lost with their disks or unclean, or no live, clean voter has its
+    /// rows. A voter whose store took the parent's snapshot from after a split has no rows of the
+    /// split-off region. It can vote, but it cannot lead.
     pub(crate) fn is_doomed(&self) -> bool {
         newest(self).values().any(|region| {
             let votes = |peer: &&Peer| peer.role != PeerRole::Learner;
             let has_rows = |peer: &Peer| {
                 let store = self.stores.get(&peer.store).filter(|store| !store.is_lost);
-                store.is_some_and(|store| store.has_rows_of(region.id))
+                let has_rows = store.is_some_and(|store| store.has_rows_of(region.id));
+                has_rows && !self.is_unclean(region, peer.store)
             };
             !self.has_majority(region, |_| false) || !region.peers.iter().filter(votes).any(has_rows)
         })

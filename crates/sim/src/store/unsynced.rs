@@ -112,7 +112,7 @@ impl World {
     }
 
     /// Returns true if the store's peer of the region is unclean.
-    pub(super) fn is_unclean(&self, region: &RegionDescriptor, id: StoreId) -> bool {
+    pub(crate) fn is_unclean(&self, region: &RegionDescriptor, id: StoreId) -> bool {
         let (Some(store), Some(peer)) = (self.stores.get(&id), region.peer_on(id)) else { return false };
         let is_listed = store.mark.damaged.get(&region.id).is_some_and(|damaged| damaged.peer == peer.id);
         let is_silent = |process: &Process| process.shard.unclean().get(&region.id).copied() == Some(peer.id);
