@@ -68,11 +68,16 @@ impl World {
     }
 
     /// Returns true if a region waits for an operator, who may restart stores, or for the
-    /// replacement of a peer whose log was damaged. Until then the region may serve no client.
+    /// replacement of an unclean peer whose log was damaged or whose region is merging. Until then
+    /// the region may serve no client: a merge is committed or taken back only after the stores are
+    /// heard, and every peer of the source must be able to take part in it.
     pub(crate) fn awaits_repair(&self) -> bool {
         let is_down = |store: &Store| store.process.is_none() && !store.is_lost && !store.is_removed;
-        let is_unclean = |region: &RegionDescriptor| region.voters().any(|id| self.is_unclean(region, id));
-        let awaits_others = || self.damaging.is_on() && newest(self).values().any(is_unclean);
+        let is_unclean = |region: &RegionDescriptor| {
+            let may_serve = !self.damaging.is_on() && region.merging.is_none();
+            !may_serve && region.voters().any(|id| self.is_unclean(region, id))
+        };
+        let awaits_others = || newest(self).values().any(is_unclean);
         self.stores.values().any(is_down) || self.has_quarantined() || awaits_others()
     }
 
