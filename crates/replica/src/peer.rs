@@ -966,8 +966,8 @@ fn seen<L: LogStore>(raw: &RawNode<LogView<L>>) -> Seen {
 }
 
 /// Returns true if a blank peer accepts the message. It accepts vote requests from candidates, and
-/// heartbeats and a snapshot from a leader. It accepts no append: one from the beginning of the log
-/// would create a log without the rows with which the region was founded.
+/// heartbeats and a snapshot from a leader. It refuses an append from the very beginning of the
+/// log, which would create a log without the rows with which the region was founded.
 fn fits_blank(message: &Message) -> bool {
     match message.get_msg_type() {
         MessageType::MsgHeartbeat | MessageType::MsgSnapshot => true,

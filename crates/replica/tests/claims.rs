@@ -227,7 +227,7 @@ fn who_answers_is_active_at_every_moment_and_who_falls_silent_is_not_for_long() 
     }
     let not_all = |to| to != 2;
     let ticks = (1..=2 * timeout).find(|_| tick(&mut trio, not_all) == [true, true, false]);
-    assert!(ticks.expect("the region hibernates") >= timeout);
+    assert!(ticks.expect("store 2 falls silent") >= timeout);
     for _ in 0..3 * timeout {
         assert_eq!(tick(&mut trio, not_all), [true, true, false]);
     }

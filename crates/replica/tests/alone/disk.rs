@@ -59,7 +59,7 @@ impl Disk {
             }
             if let Some(state) = write.hard_state {
                 if let Some(old) = log.hard_state {
-                    assert!(old.term <= state.term && old.commit <= state.commit, "a hard state went backwards");
+                    assert!(old.term <= state.term && old.commit <= state.commit, "a hard state regressed");
                 }
                 assert!(state.commit <= log.last(), "committed beyond the log");
                 log.hard_state = Some(state);
