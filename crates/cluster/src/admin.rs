@@ -1,8 +1,8 @@
 //! The operations of a store's admin endpoint: requests and their answers, as plain data.
 //!
-//! An operation is one type. The store that carries it out and the clients that ask for it share
-//! the type, so its path and its JSON are written once. The names of questions end in `Query`, and
-//! those of changes in `Request`. Every store answers for the whole cluster.
+//! Each operation has one type, which the stores and their clients share. So its path and its JSON
+//! are defined once. The names of queries end in `Query`, and those of changes in `Request`. Every
+//! store answers for the whole cluster.
 //!
 //! Every error is answered with its HTTP status and `{"error": "..."}`.
 
@@ -34,8 +34,8 @@ pub use store::{
 
 pub use crate::quorum_loss::{RecoveryPlan, RefusedRegion, RegionPlan, Survivor};
 
-/// An operation of the admin endpoint. Its fields are the query of a question, or the JSON body of
-/// a change.
+/// An operation of the admin endpoint. Its fields are the query parameters of a query, or the JSON
+/// body of a change.
 pub trait Operation: Debug + Serialize + DeserializeOwned + Send + 'static {
     const METHOD: Method;
     /// The path. `{id}` in it stands for a region's or a store's number.

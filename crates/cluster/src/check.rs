@@ -2,8 +2,8 @@
 //!
 //! An entry of the region's log orders a checksum (`command::order`). Every peer computes it at the
 //! index of that entry. Its store repeats the report in heartbeats for [`TOLD_NANOS`], so that a
-//! lost heartbeat does not lose the report. A store that has heard a majority of the reports can
-//! judge, and equal reports give every store the same verdict.
+//! lost heartbeat does not lose the report. A store can judge once it has received reports from a
+//! majority. Equal reports give every store the same verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,7 +76,7 @@ impl CheckReport {
 pub enum Verdict {
     /// Every peer has the same rows.
     Equal,
-    /// A majority of the voters has the same rows. The peers on these stores have other rows, or
+    /// A majority of the voters has the same rows. The peers on these stores have different rows or
     /// cannot read theirs.
     Minority { stores: Vec<StoreId> },
     /// Peers differ, and no majority of the voters has the same rows. The correct rows are unknown.
@@ -139,20 +139,21 @@ pub fn judge(descriptor: &RegionDescriptor, reports: &BTreeMap<StoreId, CheckOut
     }
 }
 
-/// The newest reports that a store has made and heard, by region.
+/// The newest reports that a store has made and received, by region.
 #[derive(Debug, Default)]
 pub struct CheckBook {
     /// This store's own reports, each with the descriptor as of its index and the time until which
     /// heartbeats repeat it.
     own: BTreeMap<RegionId, (CheckReport, RegionDescriptor, BootNanos)>,
     heard: BTreeMap<RegionId, BTreeMap<StoreId, CheckReport>>,
-    /// The index of the region's newest check, and the time at which this store first heard of it.
+    /// The index of the region's newest check, and the time at which this store first learned of
+    /// it.
     last: BTreeMap<RegionId, (LogIndex, BootNanos)>,
 }
 
 impl CheckBook {
-    /// Adds the report of this store's own peer. `descriptor` is the region's as of the report's
-    /// index.
+    /// Adds the report of this store's own peer. `descriptor` is the region's descriptor as of the
+    /// report's index.
     pub fn report(
         &mut self,
         this: StoreId,
@@ -197,7 +198,7 @@ impl CheckBook {
         }
     }
 
-    /// Returns the time at which this store first heard of the region's newest check.
+    /// Returns the time at which this store first learned of the region's newest check.
     pub fn last(&self, region: RegionId) -> Option<BootNanos> {
         self.last.get(&region).map(|(_, at)| *at)
     }

@@ -1,30 +1,30 @@
 //! Compares the stores' wall clocks, as one store sees them, and limits the time that this store
 //! may use.
 //!
-//! A leader's wall clock decides when keys expire, so a clock that is a day ahead would delete
-//! everything due within a day. No store knows the right time, but most clocks agree. So a store
-//! compares its clock with the *median* of the clocks that it heard lately, its own included.
+//! A leader's wall clock decides when keys expire. So a clock that is a day ahead would delete
+//! every key that expires within a day. No store knows the right time, but most clocks agree. So a
+//! store compares its clock with the *median* of the clocks in recent heartbeats and its own clock.
 //!
-//! Heartbeats carry their sender's wall clock. A store keeps each clock's *epoch*: the time that
-//! the heartbeat carried, less this store's CLOCK_BOOTTIME when it arrived. An epoch stays the same
-//! until a clock jumps, and this store's own wall clock plays no part in the others' epochs, so its
-//! own jump shows at once.
+//! Heartbeats carry their sender's wall clock. A store computes each clock's *epoch*: the time in
+//! the heartbeat minus this store's CLOCK_BOOTTIME on arrival. An epoch stays the same until a
+//! clock jumps. The other stores' epochs do not depend on this store's wall clock, so its own jump
+//! shows at once.
 //!
 //! - A heartbeat's delay makes its sender's clock look older, never newer. So the newest epoch of
-//!   the last [`RECENT_NANOS`] counts. The error that remains is the least delay among those
-//!   heartbeats, and counts as offset.
-//! - With an even number of clocks the median is the lower of the two in the middle: when half of
+//!   the last [`RECENT_NANOS`] counts. The remaining error is the smallest delay among those
+//!   heartbeats, and appears as offset.
+//! - With an even number of clocks the median is the lower of the two in the middle. So if half of
 //!   the clocks are ahead, they delete nothing.
 //! - A clock is *off* when it is further than the allowed offset from the median, ahead or behind.
 //!   It stays off until it has been within half of the offset for [`STEADY_NANOS`], so a clock that
-//!   jumps back and forth does not move leads back and forth.
-//! - Fewer than three clocks cannot tell which one is wrong. The last median that was found then
-//!   counts as one more clock, because CLOCK_BOOTTIME continues from it. Without this the restart
-//!   of one store of three would let a wrong clock count. A store that hears no other store uses
-//!   that median for a limited time. Without a known median no clock is off, and the store only
-//!   reports a difference.
-//! - A store that was paused reads heartbeats that waited in its sockets, and their epochs look
-//!   old. So while a median is known, another store's clock counts only after that store was heard
+//!   jumps back and forth does not move leaders back and forth.
+//! - Fewer than three clocks cannot show which one is wrong. The last known median then counts as
+//!   one more clock, because CLOCK_BOOTTIME continues from it. Without it, the restart of one store
+//!   of three would let a wrong clock count. A store that receives no heartbeats uses that median
+//!   for a limited time. Without a known median no clock is off, and the store only reports a
+//!   difference.
+//! - A store that was paused reads old heartbeats from its sockets, and their epochs look old. So
+//!   while a median is known, another store's clock counts only after its heartbeats have arrived
 //!   without a gap for [`SETTLE_NANOS`].
 
 use std::collections::{BTreeMap, VecDeque};
@@ -33,35 +33,35 @@ use types::{BootNanos, StoreId, UnixMillis};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The age at which the clock in a heartbeat no longer counts.
+/// Age in nanoseconds at which the clock in a heartbeat no longer counts.
 pub const RECENT_NANOS: u64 = 3 * SECOND;
-/// The gap in nanoseconds after which the next heartbeats of a store may be old ones. Also the time
-/// in nanoseconds after which new ones have arrived.
+/// Gap in nanoseconds after which the next heartbeats of a store may be old ones. Also the time in
+/// nanoseconds after which only new heartbeats arrive.
 pub const SETTLE_NANOS: u64 = SECOND;
 /// The time in nanoseconds for which a clock that was off must stay near the median before it
 /// counts as right.
 pub const STEADY_NANOS: u64 = 5 * SECOND;
-/// The time for which a median is used without being found again, in multiples of the allowed
-/// offset. In that time a CLOCK_BOOTTIME that runs 1000 ppm fast or slow, the most that leases
-/// allow, drifts by half of the offset.
+/// Time for which the last median is used without a new one, in multiples of the allowed offset. In
+/// that time a CLOCK_BOOTTIME that runs 1000 ppm fast or slow, the maximum that leases allow,
+/// drifts by half of the offset.
 const MEDIAN_STANDS_OFFSETS: u64 = 500;
-/// The minimum number of clocks with which a median can tell which clock is wrong.
+/// Minimum number of clocks whose median shows which clock is wrong.
 const CLOCKS_MIN: usize = 3;
 
 /// The time that a wall clock showed when CLOCK_BOOTTIME was 0, in Unix milliseconds.
 type Epoch = i64;
 
-/// The limit on the time that a store stamps writes with and reads at. It is the store's own wall
-/// clock, unless that clock is too far ahead.
+/// The limit on the time that a store uses to stamp writes and to read. The time is the store's own
+/// wall clock, unless that clock is too far ahead.
 ///
 /// The result is never later than the own clock, so a limit never makes a store delete anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockLimit {
     /// The latest epoch of the own clock that is used as it is.
     pub latest: Epoch,
-    /// The epoch that replaces a later one: the median. If it were `latest`, the next leader, whose
-    /// clock is right, would find the region's time ahead by the allowed offset, and keys set there
-    /// would live that much longer.
+    /// The epoch that replaces a later one: the median. With `latest` in its place, the next
+    /// leader, whose clock is right, would find the region's time ahead by the allowed offset. Keys
+    /// set there would then live longer by that offset.
     pub instead: Epoch,
 }
 
@@ -87,11 +87,11 @@ pub struct ClockLook {
     /// The own clock minus the median, in milliseconds; `None` if there is no other clock to
     /// compare with.
     pub offset_ms: Option<i64>,
-    /// True if the own clock is further from the median than allowed, or was lately. The store
+    /// True if the own clock is further from the median than allowed, or was recently. The store
     /// should not lead.
     pub is_off: bool,
-    /// The only other store heard, and the own clock minus that store's, in milliseconds. Set only
-    /// if the two differ by more than allowed and no median is known.
+    /// The only other store whose heartbeats arrive, and the own clock minus that store's, in
+    /// milliseconds. Set only if the two differ by more than allowed and no median is known.
     pub differs: Option<(StoreId, i64)>,
     /// The jump of the own wall clock since the last look, in milliseconds, if it exceeds the
     /// allowed offset.
@@ -101,7 +101,7 @@ pub struct ClockLook {
 
 #[derive(Clone, Debug)]
 struct Heard {
-    /// Start of the period in which the store was heard without a gap.
+    /// Start of the period in which the store's heartbeats arrived without a gap.
     since: BootNanos,
     /// Ascending by time and descending by epoch. A new epoch removes all earlier ones that are not
     /// larger, because they can never be the newest again.
@@ -113,7 +113,7 @@ struct Heard {
 pub struct Clocks {
     max_offset_ms: i64,
     others: BTreeMap<StoreId, Heard>,
-    /// The last median found, and the time at which it was found.
+    /// The last computed median, and the time of its computation.
     median: Option<(Epoch, BootNanos)>,
     /// The epoch from which offsets are measured: the median, or the lower one of two clocks.
     base: Option<Epoch>,
@@ -229,7 +229,7 @@ impl Clocks {
     }
 
     /// Returns another store's wall clock minus the median of the last look, in milliseconds.
-    /// Returns `None` if the store was not heard lately or no offset can be measured.
+    /// Returns `None` if no recent heartbeat of the store arrived or no offset can be measured.
     pub fn offset_of(&self, store: StoreId) -> Option<i64> {
         Some(self.others.get(&store)?.epoch()?.saturating_sub(self.base?))
     }

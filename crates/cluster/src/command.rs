@@ -30,7 +30,7 @@ const REPLY_FORMAT: u8 = 1;
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MetaCommand {
     /// The first command of a cluster. Every leader of region 0 that finds no state may propose it.
-    /// The first proposal wins, and the others get [`MetaReply::AlreadyBootstrapped`].
+    /// The first proposal takes effect, and the others get [`MetaReply::AlreadyBootstrapped`].
     Bootstrap {
         cluster_id: u64,
         stores: Vec<StoreRecord>,
@@ -48,8 +48,8 @@ pub enum MetaCommand {
     /// Makes a process with an empty disk a member. A repeated command with the same key gets the
     /// same store id, and its facts replace the earlier ones.
     ///
-    /// `newest` is the newest version that its program supports. It is sent once the cluster has
-    /// left the oldest version, whose programs do not know it.
+    /// `newest` is the newest version that its program supports. It is sent only after the cluster
+    /// has left the oldest version, because the programs of that version do not know it.
     Join {
         facts: StoreFacts,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,8 +75,8 @@ pub enum MetaCommand {
     RemoveStore {
         store: StoreId,
     },
-    /// Reports of region leaders about their regions. Reports that are newer than the state and fit
-    /// it are taken.
+    /// Reports of region leaders about their regions. Reports that are newer than the state and
+    /// consistent with it are accepted.
     ReportRegions {
         #[serde(with = "descriptors")]
         regions: Vec<RegionDescriptor>,
@@ -90,8 +90,8 @@ pub enum MetaCommand {
     TakeOver {
         term: Term,
     },
-    /// Begins an operator. The proposer chooses `id`, which is larger than all ids before it, so an
-    /// operator that is proposed twice begins once.
+    /// Begins an operator. The proposer chooses `id`, which is larger than all earlier ids. So an
+    /// operator that is proposed twice begins only once.
     BeginOperator {
         id: OperatorId,
         operator: Operator,
@@ -106,8 +106,8 @@ pub enum MetaCommand {
         id: OperatorId,
         outcome: Outcome,
     },
-    /// Raises the cluster's version if the list of stores still has this version. All stores of
-    /// that list are prepared.
+    /// Raises the cluster's version if the version of the list of stores is unchanged. All stores
+    /// of that list are prepared.
     RaiseVersion {
         version: Version,
         members_version: u64,
@@ -134,11 +134,11 @@ pub enum MetaReply {
         store: StoreId,
         cluster_id: u64,
     },
-    /// Answers a report. Reports without news are in neither list.
+    /// Answers a report. Reports that change nothing are in neither list.
     Reported {
         taken: Vec<RegionId>,
-        /// Regions whose reports were not taken. Taking them would leave a slot without a region or
-        /// with two regions, or they name a store or an id that was never given out.
+        /// Regions whose reports were refused. They would leave a slot without a region or with two
+        /// regions, or they name a store or an id that was never allocated.
         ignored: Vec<RegionId>,
     },
     Allocated {

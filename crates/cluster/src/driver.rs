@@ -1,10 +1,10 @@
 //! Drives operators from their beginning to their end.
 //!
 //! The driver runs only on the leader of region 0. The operators in flight and their phases are
-//! replicated ([`MetaState::operators`]). The progress of an operator is read from the region's own
+//! replicated ([`MetaState::operators`]). The progress of an operator follows from the region's own
 //! descriptor, as its leader last reported it. So the driver of the next leader continues without a
-//! message from this one. Only timers belong to the driver: a new driver gives every operator its
-//! full time again.
+//! message from this one. Only timers are local to the driver: a new driver gives every operator
+//! its full time again.
 //!
 //! Each round returns [`Order`]s for leaders of regions and [`MetaCommand`]s to propose in region
 //! 0. Orders may be lost, late or repeated, because each names the epoch for which it is meant.
@@ -24,7 +24,7 @@ mod steps;
 pub use requests::{may_drain, DrainError, StartError};
 use steps::Next;
 
-/// Maximum number of doublings of a region's pause. The pause doubles with each failure in a row.
+/// Maximum number of times that a region's pause doubles. It doubles with each failure in a row.
 const COOLDOWN_DOUBLINGS_MAX: u32 = 5;
 
 /// Maximum number of region reports in one command.
@@ -40,15 +40,15 @@ pub struct DriverConfig {
     pub data_bytes_per_s: u64,
     /// The time in nanoseconds after which an order without effect is repeated.
     pub repeat_nanos: u64,
-    /// The time in nanoseconds after which a proposal without a visible result is given up.
+    /// The time in nanoseconds after which a proposal without a visible result is abandoned.
     pub proposal_nanos: u64,
     /// The pause in nanoseconds of a region after its first failed operator.
     pub cooldown_nanos: u64,
     /// Maximum lag, in log entries, of a learner that is promoted and of a peer that becomes the
     /// leader.
     pub caught_up_entries: u64,
-    /// The maximum interval in nanoseconds between surveys, which look at every region. A survey
-    /// also follows every change of its inputs (`Seen`).
+    /// Maximum interval in nanoseconds between surveys, which look at every region. A survey also
+    /// follows every change of its inputs (`Seen`).
     pub survey_nanos: u64,
 }
 
@@ -68,7 +68,7 @@ impl Default for DriverConfig {
     }
 }
 
-/// The work that a round asks for.
+/// The work that a round requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     /// Orders, each with the store that leads the order's region.
@@ -108,7 +108,7 @@ pub struct Driver {
     watches: BTreeMap<OperatorId, Watch>,
     /// Operators that were proposed and are not yet in flight. Placement counts them as in flight.
     beginning: BTreeMap<OperatorId, (Operator, BootNanos)>,
-    /// Other recent proposals, so that rounds do not repeat them.
+    /// Other recent proposals, kept so that rounds do not repeat them.
     proposed: Vec<(MetaCommand, BootNanos)>,
     cooldowns: BTreeMap<RegionId, Cooldown>,
     /// Stores above their threshold that have not yet fallen below the lower end of the band.
@@ -121,7 +121,7 @@ pub struct Driver {
     surveyed: Option<(BootNanos, Seen)>,
 }
 
-/// The inputs of a survey other than rates.
+/// The inputs of a survey, except rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     descriptors: u64,
@@ -218,7 +218,7 @@ impl Driver {
         self.let_go(meta, ledger, now, step);
     }
 
-    /// Handles a refusal: the region's leader gave an order up or cannot carry it out. Leaders do
+    /// Handles a refusal: the region's leader abandoned an order or cannot carry it out. Leaders do
     /// not report an order for another epoch or another leader, because the driver repeats those.
     pub fn aborted(&mut self, meta: &MetaState, region: RegionId, now: BootNanos) -> Option<MetaCommand> {
         let flight = meta.operator_on(region)?;
@@ -261,8 +261,8 @@ impl Driver {
     fn forget_old_proposals(&mut self, meta: &MetaState, now: BootNanos) {
         let age_max = self.config.proposal_nanos;
         let is_young = |at: BootNanos| now.saturating_sub(at) <= age_max;
-        // The operator began, was refused, or was overtaken by one with a larger id. It cannot
-        // begin any more.
+        // The operator began, was refused, or was superseded by one with a larger id. It can no
+        // longer begin.
         self.beginning.retain(|&id, (_, at)| id >= meta.next_operator && is_young(*at));
         self.proposed.retain(|(_, at)| is_young(*at));
         self.watches.retain(|id, _| meta.operators.contains_key(id));
@@ -325,7 +325,7 @@ impl Driver {
         let next = match (scene.next(), flight.phase) {
             (Next::Wait | Next::Order(_), Phase::Going) if is_late => Next::Fail(Outcome::TimedOut),
             // An operator that cannot be undone in time is finished, and planning repairs the
-            // region. The exception is a region that takes no commands until its merge is rolled
+            // region. The exception is a region that accepts no commands until its merge is rolled
             // back.
             (Next::Wait | Next::Order(_), Phase::Undoing { because }) if is_late && !scene.is_frozen() => {
                 Next::Done(because)
@@ -355,7 +355,7 @@ impl Driver {
         }
     }
 
-    /// Sends an order to the region's leader, unless that leader got it a moment ago.
+    /// Sends an order to the region's leader, unless that leader received it recently.
     fn order(&mut self, id: OperatorId, order: Order, ledger: &Ledger, now: BootNanos, step: &mut Step) {
         let Some(route) = ledger.routes().get(order.region()) else { return };
         let watch = self.watches.get_mut(&id).expect("it is being driven");
@@ -375,7 +375,8 @@ impl Driver {
         let operator = &scene.flight.operator;
         if !operator.moves_data() {
             // A removal takes up to four steps, each as long as a transfer. A merge takes several
-            // steps, too, but gets no more time because its source takes no writes meanwhile.
+            // steps, too, but gets no more time because its source accepts no writes until the
+            // merge ends.
             let steps = match operator {
                 Operator::RemovePeer { .. } => 4,
                 _ => 1,
@@ -393,9 +394,9 @@ impl Driver {
         self.cooldowns.insert(region, Cooldown { until: now.saturating_add(pause), failures: failures + 1 });
     }
 
-    /// Begins an operator that frees a region which takes no commands although no operator holds
-    /// it. This happens when the order to prepare a merge arrives after the merge was given up. The
-    /// operator waits for no other region because it needs none.
+    /// Begins an operator that frees a region which accepts no commands although no operator holds
+    /// it. This happens when the order to prepare a merge arrives after the merge was abandoned.
+    /// The operator waits for no other region because it needs none.
     fn unseal(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
         for region in meta.regions.keys() {
             let Some(into) = ledger.lead(*region).and_then(|lead| lead.merging_into()) else { continue };
@@ -451,7 +452,7 @@ impl Driver {
 fn fail(flight: &InFlight, because: Outcome) -> MetaCommand {
     let id = flight.id;
     match flight.operator {
-        // These operators leave nothing half done.
+        // These operators leave no partial change.
         Operator::TransferLeader { .. } | Operator::Split { .. } => {
             MetaCommand::FinishOperator { id, outcome: because }
         }

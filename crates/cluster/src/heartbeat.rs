@@ -34,10 +34,10 @@
 //!
 //! A heartbeat is *full* if `since` is its own `seq`. Otherwise it is a delta: it carries
 //! everything that changed since the full heartbeat with the number `since`, not only since the
-//! previous one. So a lost delta costs nothing once the next one arrives. A lost full heartbeat
-//! leaves gaps until the next full one. Ten thousand idle regions therefore cost no more than an
-//! occasional full heartbeat. [`DeltaTracker`] tracks the changes. Only full heartbeats carry the
-//! heat of followers, because heat decays over minutes.
+//! previous one. So a lost delta has no effect once the next one arrives. A lost full heartbeat
+//! leaves gaps until the next full one. Idle regions appear only in full heartbeats, so ten
+//! thousand of them cost little. [`DeltaTracker`] tracks the changes. Only full heartbeats carry
+//! the heat of followers, because heat decays over minutes.
 
 use bytes::Bytes;
 use placement::{Capability, Cpu, Spread};
@@ -58,17 +58,18 @@ pub use book::{DeltaTracker, Leads};
 const FORMAT: u8 = 11;
 const FORMAT_WITHOUT_QUARANTINES: u8 = 10;
 
-/// The window in seconds of the decaying averages of rates. A leader keeps them from its election,
-/// or from its first answer as a follower.
+/// Window of the decaying averages of rates, in seconds. A leader starts them at its election, or
+/// at its first answer as a follower.
 pub const RATE_WINDOW_S: f64 = 5.0;
-/// The window in seconds of the decaying average of heat.
+/// Window of the decaying average of heat, in seconds.
 pub const HEAT_WINDOW_S: f64 = 600.0;
 
-/// The window in seconds of the decaying average of a store's CPU load, so that a burst of a few
-/// seconds moves no leaders.
+/// Window of the decaying average of a store's CPU load, in seconds. It is long enough that a burst
+/// of a few seconds moves no leaders.
 pub const CPU_WINDOW_S: f64 = 10.0;
 
-/// Minimum bytes of an encoded list item. A descriptor without peers is 60 bytes and its length.
+/// Minimum size of an encoded list item, in bytes. A descriptor without peers has 60 bytes and its
+/// length.
 const LEAD_BYTES_MIN: usize = 61 + 6 + 5 * 8 + 2;
 const PEER_BYTES_MIN: usize = 3;
 const FOLLOWED_BYTES_MIN: usize = 1 + 8;
@@ -76,7 +77,7 @@ const GRANT_BYTES_MIN: usize = 2;
 
 const UNCLEAN_BYTES_MIN: usize = 2;
 
-/// Maximum number of unclean peers that a heartbeat names. Later heartbeats name the others, once
+/// Maximum number of unclean peers in a heartbeat. Later heartbeats name the remaining ones, once
 /// these are replaced.
 pub const UNCLEAN_MAX: usize = 256;
 
@@ -95,11 +96,12 @@ pub struct StoreHeartbeat {
     pub cluster_id: u64,
     /// The version of the store's list of members.
     pub members_version: u64,
-    /// A number that rises with every start of the process, for example its start time in Unix ms.
+    /// A number that increases with every start of the process, for example its start time in Unix
+    /// ms.
     pub incarnation: u64,
-    /// A number that rises with every heartbeat of an incarnation.
+    /// A number that increases with every heartbeat of an incarnation.
     pub seq: u64,
-    /// The store's wall clock when this is sent, in Unix ms. It may be wrong.
+    /// The store's wall clock when the heartbeat is sent, in Unix ms. It may be wrong.
     pub wall_ms: UnixMillis,
     /// The configured or measured capability, multiplied by the correction.
     pub capability: Capability,
@@ -115,7 +117,7 @@ pub struct StoreHeartbeat {
     /// The live user bytes that the store may hold, and those that it holds.
     pub capacity_bytes: u64,
     pub used_bytes: u64,
-    /// Commands answered per second lately, and the 99th percentile of their latency.
+    /// Recent rate of answered commands per second, and the 99th percentile of their latency.
     pub load_ops_per_s: f64,
     pub p99_us: u64,
     /// Snapshots that the store is receiving and sending.
@@ -123,16 +125,17 @@ pub struct StoreHeartbeat {
     pub snapshots_out: u64,
     /// Bytes of entries that are committed and not yet applied here.
     pub unapplied_bytes: u64,
-    /// True if the store is handing over its leaders before it stops. It takes no new peers, and
-    /// its own peers are expected back.
+    /// True if the store is transferring its leaders before it stops. It accepts no new peers, and
+    /// its own peers are expected to return.
     pub stopping: bool,
-    /// True if the device has only its reserve left, so the store proposes nothing that adds data.
+    /// True if the device has only its reserve left, so the store proposes no entries that add
+    /// data.
     pub out_of_room: bool,
-    /// True if the store's wall clock is too far from the median of the clocks that it heard
+    /// True if the store's wall clock is too far from the median of the clocks in recent heartbeats
     /// ([`Clocks`](crate::Clocks)).
     pub clock_off: bool,
-    /// True if the store's device does not answer. The store hands over its leads, and neither
-    /// leads nor peers may move to it.
+    /// True if the store's device does not answer. The store transfers its leaders to other stores,
+    /// and neither leaders nor peers may move to it.
     pub hanging: bool,
     /// The CPU of its machine; `None` if unknown.
     pub cpu: Option<Cpu>,
@@ -141,7 +144,7 @@ pub struct StoreHeartbeat {
     pub told: bool,
     /// The state of the store's turn to measure its device.
     pub turn: Turn,
-    /// The turns that the leader of the meta region has granted and that are not yet taken,
+    /// Turns that the leader of the meta region has granted and that no store has taken yet,
     /// ascending by store. Empty for other stores.
     pub grants: Vec<TurnGrant>,
     pub leads: Leads,
@@ -150,7 +153,7 @@ pub struct StoreHeartbeat {
     pub followed: Vec<(RegionId, f64)>,
     /// Recent checksums of the store's peers, by region, ascending, without duplicates.
     pub checks: Vec<CheckReport>,
-    /// The regions and numbers of the store's peers that may have forgotten entries that they
+    /// The regions and numbers of the store's peers that may have lost entries that they
     /// acknowledged, ascending by region, without duplicates, at most [`UNCLEAN_MAX`].
     pub unclean: Vec<(RegionId, PeerId)>,
     /// The store's quarantined peers, by region, ascending, without duplicates. Only the first few
@@ -180,8 +183,8 @@ pub struct LeadReport {
     pub write_bytes_rate: f64,
     /// Operations per second, averaged over [`HEAT_WINDOW_S`].
     pub heat: f64,
-    /// The index through which the log may be truncated. Every peer holds everything through it, or
-    /// is too far behind to be waited for.
+    /// The index through which the log may be truncated. Every peer holds all entries through it,
+    /// or is too far behind to wait for.
     pub truncate_to: LogIndex,
     /// The replication progress of each peer, ascending by store, without duplicates.
     pub peers: Vec<PeerProgress>,
@@ -191,7 +194,7 @@ pub struct LeadReport {
 pub struct PeerProgress {
     pub store: StoreId,
     pub matched: LogIndex,
-    /// True if the peer has answered lately.
+    /// True if the peer has answered recently.
     pub active: bool,
     /// True if the log no longer holds the entries that the peer lacks.
     pub needs_snapshot: bool,
@@ -223,7 +226,7 @@ impl StoreHeartbeat {
         );
         assert!(is_ascending(self.checks.iter().map(|check| check.region)), "regions ascend");
         assert!(is_ascending(self.unclean.iter().map(|(region, _)| *region)), "regions ascend");
-        assert!(self.unclean.len() <= UNCLEAN_MAX, "more are named later");
+        assert!(self.unclean.len() <= UNCLEAN_MAX, "later heartbeats name the others");
         assert!(is_ascending(self.quarantined.iter().map(|(region, _)| *region)), "regions ascend");
         let mut out = Writer::default();
         let names_quarantines = version >= SECOND_VERSION;
@@ -450,7 +453,7 @@ impl LeadReport {
         self.descriptor.epoch
     }
 
-    /// Returns the target of the merge for which the region is prepared. Such a region takes no
+    /// Returns the target of the merge for which the region is prepared. Such a region accepts no
     /// commands.
     pub fn merging_into(&self) -> Option<RegionId> {
         self.descriptor.merging.map(|merging| merging.into)
@@ -462,10 +465,10 @@ impl LeadReport {
     }
 
     /// Returns the number of committed log entries that the peer on `store` lacks. Returns `None`
-    /// if it cannot be known when the peer will have them: the peer was not reported, has not
-    /// answered lately, waits for a snapshot, or is not known to hold anything. A learner that was
-    /// just added is such a peer. Every log begins above 0, so even for a short log the peer first
-    /// needs a snapshot.
+    /// if the peer was not reported, has not answered recently, waits for a snapshot, or is not
+    /// known to hold any entry: then it is unknown when the peer will have the entries. A newly
+    /// added learner is such a peer. Every log begins above 0, so even for a short log the learner
+    /// first needs a snapshot.
     pub fn lag_of(&self, store: StoreId) -> Option<u64> {
         let is_known = |peer: &&PeerProgress| peer.active && !peer.needs_snapshot && peer.matched > 0;
         let peer = self.peer(store).filter(is_known)?;
@@ -525,8 +528,8 @@ impl LeadReport {
     }
 }
 
-/// Replaces values that are not rates by 0, because a division by a zero interval must not silence
-/// a store.
+/// Replaces values that are not valid rates with 0, because a division by a zero interval must not
+/// silence a store.
 fn rate(value: f64) -> f64 {
     if value.is_finite() && value > 0.0 {
         value

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use placement::{ClusterView, Operator, PeerView, PlanLimits, Policy, RegionView, StoreView};
 use types::{PeerRole, RegionDescriptor, RegionId, SlotRange, StoreId, META_REGION};
 
-/// Number of peers of the meta region at bootstrap. Three survive the loss of one store, and more
-/// would slow its commits.
+/// Number of peers of the meta region at bootstrap. Three survive the loss of one store; more would
+/// slow its commits.
 const META_REPLICAS: usize = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub struct Layout {
 }
 
 /// Returns region 0 on the first three stores, then the user regions in the order of their slots.
-/// The stores' numbers of peers differ by at most one. The numbers of regions that any two stores
-/// share are nearly equal, so when a store fails, all others take an equal part of its work.
+/// The numbers of peers per store differ by at most one. The numbers of regions that any two stores
+/// share are nearly equal. So when a store fails, all others take an equal part of its work.
 ///
 /// # Panics
 /// If there are no stores, they are not sorted, or `regions` or `replicas` is 0.
@@ -47,16 +47,16 @@ fn descriptor(id: RegionId, slots: Option<SlotRange>, mut stores: Vec<StoreId>) 
 }
 
 /// Maximum number of following regions with which a region is compared when shared regions are
-/// evened out.
+/// balanced.
 const WINDOW: usize = 64;
 const PASSES_MAX: usize = 16;
 
 /// Returns, for each region, the positions of its peers' stores.
 ///
-/// The first pass fills one region after the other. This evens the numbers of peers but leaves some
-/// pairs of stores together too often. Later passes let two regions exchange a store each, which
-/// keeps every store's number of peers, as long as that lowers the sum of squares of the shared
-/// regions.
+/// The first pass fills one region after the other. It balances the numbers of peers but leaves
+/// some pairs of stores together too often. Later passes let two regions exchange a store each, as
+/// long as this lowers the sum of squares of the shared regions. An exchange does not change any
+/// store's number of peers.
 fn spread_peers(stores: usize, regions: usize, replicas: usize) -> Vec<Vec<usize>> {
     let mut spread = Spread { peers: vec![0; stores], together: vec![vec![0; stores]; stores] };
     let mut chosen: Vec<Vec<usize>> = (0..regions).map(|_| spread.choose(replicas)).collect();
@@ -82,7 +82,7 @@ struct Spread {
 }
 
 /// The order in which stores take the next peer: fewest peers first, then fewest regions shared
-/// with the stores chosen already, then the position.
+/// with the stores that are already chosen, then the position.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     peers: u32,
@@ -151,8 +151,8 @@ impl Spread {
     }
 }
 
-/// Returns the store that should campaign first for each user region, so that leaders begin evenly
-/// spread. The meta region's first leader may be any.
+/// Returns the store that should campaign first for each user region, so that leaders start evenly
+/// distributed. The meta region's first leader is arbitrary.
 pub fn first_leaders(plan: &[RegionDescriptor]) -> BTreeMap<RegionId, StoreId> {
     let mut stores: Vec<StoreId> = plan.iter().flat_map(|region| region.voters()).collect();
     stores.sort_unstable();

@@ -22,7 +22,7 @@ pub struct Route {
 }
 
 /// The routing table. A term has at most one leader, so the larger term is the newer information,
-/// whatever the order of arrival. Merging is commutative and idempotent.
+/// whatever the order of arrival. Updates are commutative and idempotent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Routes {
     by_region: BTreeMap<RegionId, Route>,
@@ -83,8 +83,8 @@ pub struct Heard {
     pub at: BootNanos,
     /// The time since which its heartbeats report a hanging device; `None` while they do not.
     pub hanging_since: Option<BootNanos>,
-    /// The heartbeat without its reports about regions. [`Ledger::lead`] returns its leads, and
-    /// [`Ledger::load`] includes the rest.
+    /// The heartbeat without its reports about regions. [`Ledger::lead`] returns those about
+    /// regions that the store leads, and [`Ledger::load`] includes the rest.
     pub heartbeat: StoreHeartbeat,
     leads: BTreeMap<RegionId, LeadReport>,
 }
@@ -134,10 +134,10 @@ impl Ledger {
     }
 
     /// Records a heartbeat. Returns false if a later one of that store is known, because
-    /// connections may overtake each other. A store that restarts begins a new incarnation. An
-    /// incarnation is the wall clock at the start, so a store whose clock was set back before a
-    /// restart has a lower one than before. Such a heartbeat is accepted once the former
-    /// incarnation has been silent for long enough to be down.
+    /// connections may reorder them. A store that restarts begins a new incarnation, which is its
+    /// wall clock at the start. So a store whose clock was set back before a restart has a lower
+    /// incarnation than before. Such a heartbeat is accepted once the former incarnation has been
+    /// silent for long enough to be down.
     pub fn hear(&mut self, mut heartbeat: StoreHeartbeat, now: BootNanos) -> bool {
         let order = |heartbeat: &StoreHeartbeat| (heartbeat.incarnation, heartbeat.seq);
         let before = self.heard.get_mut(&heartbeat.store);
@@ -156,18 +156,18 @@ impl Ledger {
             before.as_ref().is_some_and(|last| last.heartbeat.incarnation != heartbeat.incarnation);
         let mut leads = match before {
             Some(before) if !heartbeat.is_full() && !restarted => std::mem::take(&mut before.leads),
-            // A full heartbeat lists all regions. A delta on a full heartbeat that was never heard
+            // A full heartbeat lists all regions. A delta on a full heartbeat that never arrived
             // says nothing about the regions that it leaves out.
             _ => BTreeMap::new(),
         };
         // Each delta carries all changes since the last full heartbeat, so it does not matter which
         // deltas arrived before. If that full heartbeat was lost, the regions that changed in it
-        // keep the reports of the full one before, until the next.
+        // keep their older reports until the next full one.
         for region in std::mem::take(&mut heartbeat.leads.gone) {
             leads.remove(&region);
         }
         if restarted {
-            // A restarted store begins with no heat of reads as a follower.
+            // A restarted store starts with no heat of reads as a follower.
             self.followed.told(heartbeat.store, &[], now);
         }
         for lead in std::mem::take(&mut heartbeat.leads.reports) {
@@ -185,8 +185,8 @@ impl Ledger {
             self.followed.told(heartbeat.store, &std::mem::take(&mut heartbeat.followed), now);
         }
         if now.saturating_sub(self.last) > self.config.down_after_nanos {
-            // Nothing was heard, not even from this store, so this store itself was not running.
-            // That says nothing about the others.
+            // No heartbeat was received, not even from this store, so this store itself was not
+            // running. That says nothing about the other stores.
             self.since = now;
         }
         self.last = self.last.max(now);
@@ -224,8 +224,8 @@ impl Ledger {
         &self.routes
     }
 
-    /// Returns the newest known descriptor of a region. Returns `None` also for a region whose
-    /// slots all belong to other regions by now.
+    /// Returns the newest known descriptor of a region. Also returns `None` for a region whose
+    /// slots all belong to other regions now.
     pub fn descriptor(&self, region: RegionId) -> Option<&RegionDescriptor> {
         self.descriptors.get(&region)
     }
@@ -287,8 +287,8 @@ impl Ledger {
         regions.into_iter().filter(|region| !is_led(region)).collect()
     }
 
-    /// Returns true if leads and peers may move to the store. They may not move to a store that is
-    /// about to stop or whose device hangs, although it is up.
+    /// Returns true if leaders and peers may move to the store. They may not move to a store that
+    /// is about to stop or whose device hangs, even if it is up.
     pub fn takes_on(&self, store: StoreId, now: BootNanos) -> bool {
         let is_able = |heard: &Heard| !heard.heartbeat.stopping && !heard.heartbeat.hanging;
         self.is_up(store, now) && self.heard.get(&store).is_none_or(is_able)
@@ -301,15 +301,15 @@ impl Ledger {
         since.is_some_and(|since| now.saturating_sub(since) > self.config.replace_after_nanos)
     }
 
-    /// Returns true if a store may become the leader of a region: it takes new peers, its device
+    /// Returns true if a store may become the leader of a region: it accepts new peers, its device
     /// has room, and its wall clock is not off.
     pub fn may_lead(&self, store: StoreId, now: BootNanos) -> bool {
         let is_able = |heard: &Heard| !heard.heartbeat.out_of_room && !heard.heartbeat.clock_off;
         self.takes_on(store, now) && self.heard.get(&store).is_some_and(is_able)
     }
 
-    /// Returns true if the store reports that its peer of the region may have forgotten entries
-    /// that it acknowledged.
+    /// Returns true if the store reports that its peer of the region may have lost entries that it
+    /// acknowledged.
     pub fn is_unclean(&self, region: &RegionDescriptor, store: StoreId) -> bool {
         let Some(heard) = self.heard.get(&store) else { return false };
         let unclean = &heard.heartbeat.unclean;
@@ -346,8 +346,9 @@ impl Ledger {
         Load { heat: load.heat + self.followed.heat(region, now), ..load }
     }
 
-    /// Returns true if enough is known to plan: every member was heard or has had the time to send
-    /// a heartbeat. Planning earlier would treat stores as dead that have only not reported yet.
+    /// Returns true if enough is known to plan: every member has sent a heartbeat or has had the
+    /// time to send one. Earlier planning would treat stores as dead that have only not reported
+    /// yet.
     pub fn is_settled(&self, meta: &MetaState, now: BootNanos) -> bool {
         now.saturating_sub(self.since) > self.config.down_after_nanos
             || meta.members().all(|store| self.heard.contains_key(&store.id))

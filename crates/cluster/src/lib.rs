@@ -3,13 +3,13 @@
 //! - [`MetaState`] is the state machine of the meta region: [`MetaCommand`]s applied in log order,
 //!   stored as rows under `b'm'` ([`apply_entry`], [`MetaState::load`]).
 //! - [`bootstrap_plan`] returns the initial layout of a cluster.
-//! - [`StoreHeartbeat`]s carry what changes too fast for a log, as deltas ([`DeltaTracker`]). The
-//!   [`Ledger`] keeps the last heartbeat of each store, [`Routes`] the leaders and [`SlotMap`] the
-//!   slots. [`view`] combines them into the input of `placement`.
+//! - [`StoreHeartbeat`]s carry state that changes too fast for a log, as deltas ([`DeltaTracker`]).
+//!   The [`Ledger`] keeps the last heartbeat of each store, [`Routes`] the leaders and [`SlotMap`]
+//!   the slots. [`view`] combines them into the input of `placement`.
 //! - [`Clocks`] compares the wall clocks that heartbeats carry, and [`CheckBook`] the checksums of
 //!   a region's peers.
 //! - [`Quarantine`] is the state of a peer that does not execute its log any further, and [`Mark`]
-//!   is what its store remembers of it.
+//!   is its store's durable record of it.
 //! - [`Place`] identifies a store's host and device, and [`Standing`] is the store's share of them.
 //!   [`Turns`] lets the stores of one host measure their devices one after the other.
 //! - [`Upgrade`] decides when the cluster's version rises.
@@ -17,7 +17,7 @@
 //!   leaders of regions and commands for the meta region.
 //! - [`admin`] has the operations of the admin endpoint, which stores and their clients share.
 //!
-//! Everything is pure: time comes in as an argument, and bytes, states, orders and views go out.
+//! Everything is pure: time is an argument, and the results are bytes, states, orders and views.
 
 #![forbid(unsafe_code)]
 

@@ -19,7 +19,7 @@
 //!
 //! Integers are unsigned LEB128; no byte may follow. `term` is the term of region 0 in which the
 //! sender leads it. A store that knows a later term ignores the order, because the sender may not
-//! know what was agreed since.
+//! know the decisions of that term.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! The hosts and devices of stores, and the shares of stores on the same device.
 //!
-//! Stores whose directories are on one disk each measured that disk alone, one after the other. So
-//! they measured the same disk and pool their estimates, but none of them has the disk for itself.
+//! Stores whose directories are on one disk measured that disk one after the other, each without
+//! load from the others. So they measured the same disk and pool their estimates, but none of them
+//! has the disk for itself.
 //!
 //! ```text
 //! capability = median of the sharers' measurements · their lowest correction / number of sharers
@@ -63,7 +64,7 @@ pub struct Standing {
 pub struct Neighbours {
     /// Number of stores on the device, this one included.
     pub sharers: usize,
-    /// True if another store measures the device.
+    /// True if another store is measuring the device.
     pub sitting: bool,
     /// Commands per second that the other stores answer.
     pub load_ops_per_s: f64,
@@ -178,8 +179,8 @@ fn pool(mut estimates: Vec<(f64, f64)>) -> Option<(f64, f64)> {
     Some((value, spread))
 }
 
-/// Returns true if the store measures now. A store that measures for too long has a device that
-/// hangs, and no other store waits for it.
+/// Returns true if the store is measuring now. A store that measures for too long has a hanging
+/// device, and no other store waits for it.
 fn is_sitting(turn: &Turn) -> bool {
     turn.state == TurnState::Sits && turn.millis <= SITTING_MAX_NANOS / 1_000_000
 }

@@ -1,5 +1,5 @@
-//! Peers that are quarantined: they do not execute their region's log any further until an operator
-//! says how to go on.
+//! Quarantined peers: they do not execute their region's log any further until an operator decides
+//! how to continue.
 //!
 //! ```text
 //! quarantine: index, cause u8 (0 entry, 1 change, 2 rows, 3 damage), read_only u8 (0 or 1),
@@ -15,10 +15,10 @@ use crate::wire::{Reader, Writer};
 use crate::WireError;
 
 const MARK_VERSION: u8 = 1;
-/// Maximum bytes of the texts of a quarantine. Longer ones are cut.
+/// Maximum length of a text of a quarantine, in bytes. Longer texts are truncated.
 const WHAT_BYTES_MAX: usize = 160;
 const ERROR_BYTES_MAX: usize = 320;
-/// Maximum number of skipped entries that a mark names. The rows already cover older ones.
+/// Maximum number of skipped entries in a mark. The rows already cover older ones.
 const SKIPS_MAX: usize = 64;
 /// Maximum number of quarantines whose texts a heartbeat carries.
 const TEXTS_MAX: usize = 16;
@@ -40,7 +40,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns its name as operators see it.
+    /// Returns the name that operators see.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Entry => "entry",
@@ -50,8 +50,8 @@ impl Cause {
         }
     }
 
-    /// Returns true if the rows before the entry are those that the log produces. If they are not,
-    /// the peer must not lead, and no other store may get its rows.
+    /// Returns true if the rows before the entry are those that the log produces. Otherwise the
+    /// peer must not lead, and no other store may get its rows.
     pub fn leaves_rows_sound(self) -> bool {
         match self {
             Cause::Entry | Cause::Change => true,
@@ -75,7 +75,7 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// Creates a quarantine. The texts are cut where they are too long, and control characters are
+    /// Creates a quarantine. Texts that are too long are truncated, and control characters are
     /// replaced.
     pub fn new(index: LogIndex, cause: Cause, what: &str, error: &str) -> Quarantine {
         let read_only = false;
@@ -118,16 +118,17 @@ impl Quarantine {
     }
 }
 
-/// A store's durable record of a peer that is quarantined or skips entries. It ends with the peer.
+/// A store's durable record of a peer that is quarantined or skips entries. It is deleted with the
+/// peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Entries that are not executed, by the region's orders. Ascending.
+    /// Entries that the region's orders skip. Ascending.
     pub skips: Vec<LogIndex>,
     pub held: Option<Quarantine>,
 }
 
 impl Mark {
-    /// Returns the mark as it is after the entry at which the peer is quarantined was skipped.
+    /// Returns the mark after the entry at which the peer is quarantined was skipped.
     pub fn skipping(&self, index: LogIndex) -> Mark {
         let mut mark = Mark { held: None, ..self.clone() };
         mark.skips.retain(|&other| other != index);
@@ -157,7 +158,7 @@ impl Mark {
     }
 
     /// # Errors
-    /// [`WireError`] for bytes that are no mark of this version.
+    /// [`WireError`] if the bytes are not a mark of this version.
     pub fn decode(bytes: &[u8]) -> Result<Mark, WireError> {
         let mut from = Reader(bytes);
         from.version(MARK_VERSION)?;
@@ -199,7 +200,7 @@ pub(crate) fn decode_all(from: &mut Reader<'_>) -> Result<Vec<(RegionId, Quarant
     Ok(quarantines)
 }
 
-/// Cuts a text to at most `max` bytes.
+/// Truncates a text to at most `max` bytes.
 fn shown(text: &str, max: usize) -> String {
     let mut out = String::new();
     for character in text.chars() {

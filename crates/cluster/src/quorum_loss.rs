@@ -8,14 +8,14 @@
 //! ```
 //!
 //! No step needs the meta region, because it may be one of the regions that lost their majority.
-//! The store that carries an order out asks the other stores directly. A region is recovered only
+//! The store that carries out an order asks the other stores directly. A region is recovered only
 //! if every store that has a peer of it and is not named as lost has answered.
 //!
 //! **The keeper's log.** The keeper's log must hold every entry that any survivor knows to be
 //! committed. Among the survivors with such logs the keeper is the one with the largest (last term,
 //! last index), as in an election. The second condition does not imply the first if the survivors
-//! are a minority: one survivor may have an entry of a later term that was never committed, and its
-//! log may lack an entry that another survivor knows to be committed.
+//! are a minority. One survivor may have an entry of a later term that was never committed, while
+//! its log lacks an entry that another survivor knows to be committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub use plan::{plan, Situation};
 #[serde(deny_unknown_fields)]
 pub struct Survey {
     pub store: StoreId,
-    /// The other stores that it heard from lately.
+    /// The other stores whose heartbeats arrived recently.
     pub hears: Vec<StoreId>,
     /// The version of its list of stores, and the members on it.
     pub members_version: u64,
@@ -68,11 +68,11 @@ pub struct PeerReport {
     pub runs: Vec<(LogIndex, Term)>,
 }
 
-/// The reason why a region cannot go on from a peer's log.
+/// The reason why a region cannot continue from a peer's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unfit {
-    /// It holds no log and no rows.
+    /// It holds neither a log nor rows.
     Blank,
     /// Its region has merged into another one.
     Merged,
@@ -89,14 +89,14 @@ impl PeerReport {
         within.map(|(_, term)| *term)
     }
 
-    /// Returns true if the log holds the committed entry. The log holds every entry up to its own
+    /// Returns true if the log holds the committed entry. A log holds every entry up to its own
     /// commit index.
     fn holds(&self, index: LogIndex, term: Term) -> bool {
         index <= self.commit || self.term_at(index) == Some(term)
     }
 
     /// Returns the number of entries at the end of the log that the other log lacks, as far as the
-    /// reports tell. Logs that share an entry of one index and term are equal up to it.
+    /// reports show. Logs that share an entry of one index and term are equal up to it.
     fn beyond(&self, other: &PeerReport) -> u64 {
         let mut end = self.last;
         for (first, term) in &self.runs {
@@ -115,7 +115,7 @@ impl PeerReport {
     }
 }
 
-/// A step of an order that a store is told to take.
+/// A step of an order that a store must take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RecoveryStep {
@@ -168,12 +168,13 @@ pub struct RegionPlan {
     pub lost: Vec<StoreId>,
     /// The survivors that have data, the keeper included.
     pub survivors: Vec<Survivor>,
-    /// The last entry that a survivor knows to be committed, and the last of the keeper's log. The
-    /// entries between them count as committed, although they may never have been acknowledged.
+    /// The last entry that a survivor knows to be committed, and the last entry of the keeper's
+    /// log. The entries between them count as committed, although they may never have been
+    /// acknowledged.
     pub committed: LogIndex,
     pub last: LogIndex,
-    /// The last entry that a leader reported as committed to the store that plans. Entries that
-    /// were committed later and are lost cannot be counted.
+    /// The last entry that a leader reported as committed to the planning store. Entries that were
+    /// committed later and are lost cannot be counted.
     pub told: Option<LogIndex>,
 }
 
@@ -184,7 +185,7 @@ pub struct Survivor {
     pub last: LogIndex,
     pub commit: LogIndex,
     pub applied: LogIndex,
-    /// The reason why its log cannot count.
+    /// The reason why the survivor's log cannot be used.
     pub unfit: Option<String>,
     /// The number of entries of its log that the keeper's log lacks. They are dropped.
     pub dropped: u64,
@@ -196,14 +197,14 @@ impl RegionPlan {
         self.told.map_or(0, |told| told.saturating_sub(self.last))
     }
 
-    /// Returns the promise that each survivor has to make.
+    /// Returns the promise that each survivor must make.
     pub fn promises(&self) -> Vec<(StoreId, RecoveryStep)> {
         let (region, term, keeper) = (self.region, self.term, self.keeper_peer);
         let promise = |survivor: &Survivor| (survivor.store, RecoveryStep::Promise { region, term, keeper });
         self.survivors.iter().map(promise).collect()
     }
 
-    /// Returns true if every survivor has promised its vote, durably, and no log has moved since
+    /// Returns true if every survivor has durably promised its vote and no log has changed since
     /// the plan was made.
     pub fn is_promised(&self, surveys: &[Survey]) -> bool {
         let reports = reports_of(surveys);
@@ -230,9 +231,9 @@ impl RegionPlan {
         (self.keeper, RecoveryStep::Recover { region: self.region, term: self.term, recovery })
     }
 
-    /// Returns true if the keeper has carried the order out and leads the region, or if the region
-    /// has merged away there: a merge that was under way may be committed by the recovery of the
-    /// region that takes it over.
+    /// Returns true if the keeper has carried out the order and leads the region. Also returns true
+    /// if the region has merged away there: the recovery of the target region may commit a merge
+    /// that was in progress.
     pub fn is_done(&self, surveys: &[Survey], order: u64) -> bool {
         let reports = reports_of(surveys);
         let leads = reports.get(&(self.region, self.keeper)).is_some_and(|report| {

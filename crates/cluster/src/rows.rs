@@ -71,7 +71,7 @@ struct CountersRow {
 }
 
 /// Applies an entry of the meta region to `state` and to the rows of `txn`. The outer error stops
-/// the store; the inner result is the proposer's answer. `state` must equal the rows of `txn`.
+/// the store; the inner result is the answer to the proposer. `state` must equal the rows of `txn`.
 pub fn apply_entry(
     entry: &[u8],
     state: &mut MetaState,

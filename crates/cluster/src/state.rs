@@ -25,19 +25,19 @@ pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX}
 pub use settings::{Setting, SettingError};
 pub use stores::{StoreRecord, StoreState, STORES_MAX};
 
-/// Names of the configuration values that the crate itself reads.
+/// Names of the configuration values that this crate reads.
 pub const CONFIG_REPLICAS: &str = "replicas";
 pub const CONFIG_META_REPLICAS: &str = "meta-replicas";
-/// The label whose equal values mark stores that fail together. If it is absent, no stores fail
-/// together.
+/// The label whose equal values mark stores that fail together. Without it, no stores are assumed
+/// to fail together.
 pub const CONFIG_DOMAIN_LABEL: &str = "domain-label";
 /// The way in which leaders prove that reads are current.
 pub const CONFIG_STRONG_READS: &str = "strong-reads";
 /// Maximum distance of a store's wall clock from the median of all.
 pub const CONFIG_MAX_CLOCK_OFFSET: &str = "max-clock-offset";
 
-/// Either `yes` or `no`. With `yes` the cluster's version rises by itself once all stores support a
-/// newer one.
+/// Either `yes` or `no`. With `yes` the cluster's version rises automatically once all stores
+/// support a newer one.
 pub const CONFIG_FINISH_UPGRADES: &str = "finish-upgrades";
 
 /// Seconds of silence after which a store's peers are replaced on other stores.
@@ -58,7 +58,7 @@ pub struct MetaState {
     pub created_ms: UnixMillis,
     /// The version that all stores write; see [`crate::upgrade`]. It never falls.
     pub version: Version,
-    /// A number that rises with every change of a [`StoreRecord`] or of an [`AgreedSettings`].
+    /// A number that increases with every change of a [`StoreRecord`] or of an [`AgreedSettings`].
     pub members_version: u64,
     /// The ids that the next store, region and operator get. Smaller ids are never used again.
     pub next_store: StoreId,
@@ -121,7 +121,7 @@ impl MetaState {
         self.config.get(CONFIG_DOMAIN_LABEL).map(String::as_str)
     }
 
-    /// Returns true if the cluster's version rises by itself.
+    /// Returns true if the cluster's version rises automatically.
     pub fn finishes_upgrades(&self) -> bool {
         self.config.get(CONFIG_FINISH_UPGRADES).is_none_or(|value| value == YES)
     }
@@ -140,7 +140,7 @@ impl MetaState {
         self.config.get(name).and_then(|value| parse_replicas(value)).unwrap_or(otherwise)
     }
 
-    /// Returns the reports that [`MetaCommand::ReportRegions`] would take now.
+    /// Returns the reports that [`MetaCommand::ReportRegions`] would accept now.
     pub fn news<'a>(
         &self,
         reports: impl IntoIterator<Item = &'a RegionDescriptor>,
@@ -304,7 +304,7 @@ impl MetaState {
         reply
     }
 
-    /// Returns true if the region can exist: its id was given out, and so were the ids of its
+    /// Returns true if the region can exist: its id was allocated, and so were the ids of its
     /// peers' stores.
     fn is_plausible(&self, region: &RegionDescriptor) -> bool {
         region.id < self.next_region
@@ -326,8 +326,8 @@ fn changed_or_not(changed: &[Object]) -> MetaReply {
     }
 }
 
-/// Notes a changed store. The version of the list of stores is in a row of its own, which changes
-/// too.
+/// Records a changed store. Its change also changes the version of the list of stores, which is in
+/// a row of its own.
 fn note_store(object: Option<Object>, changed: &mut Vec<Object>) {
     if let Some(object) = object {
         changed.extend([Object::Counters, object]);
@@ -339,7 +339,7 @@ fn parse_replicas(value: &str) -> Option<usize> {
 }
 
 /// Parses seconds of silence. The minimum is 5 because a store that is silent for a few seconds is
-/// expected back.
+/// expected to return.
 fn parse_seconds(value: &str) -> Option<u64> {
     value.parse().ok().filter(|&seconds| seconds >= 5)
 }

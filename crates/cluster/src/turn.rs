@@ -1,9 +1,9 @@
-//! Turns for measuring devices. Stores that measure at the same time on one host would measure each
-//! other. A measurement is called a *sitting*.
+//! Turns for measuring devices. Stores that measure at the same time on one host would disturb each
+//! other's measurement. A measurement is called a *sitting*.
 //!
-//! Before a sitting a store reports in its heartbeats that it waits for the turn, and for how long
-//! it has waited. The leader of the meta region names in its heartbeats the stores that have a
-//! turn. Such a store then reports that it sits, and after the sitting that it is idle.
+//! Before a sitting a store reports in its heartbeats that it waits for its turn, and how long it
+//! has waited. The leader of the meta region names in its heartbeats the stores that have a turn.
+//! Such a store then reports that it measures, and after the sitting that it is idle.
 //!
 //! ```text
 //!        waits, number n            the leader's heartbeat names n           the probe ends
@@ -13,17 +13,18 @@
 //! Only current heartbeats carry this state. A lost heartbeat therefore costs only time, and
 //! nothing is agreed on or stored.
 //!
-//! - A store that reports that it sits has the turn, granted or not. So a new leader knows which
-//!   stores have turns once it has heard every live store. Until then it grants none
+//! - A store that reports a sitting has the turn, granted or not. So a new leader knows which
+//!   stores have turns once it has a heartbeat from every live store. Until then it grants none
 //!   ([`SETTLE_NANOS`]).
-//! - A sitting ends when its store reports its end, is down, or has sat for [`SITTING_MAX_NANOS`].
-//! - A store that does not take a granted turn within [`TAKE_MAX_NANOS`] goes behind all others
-//!   that wait.
-//! - Stores of one host sit one after the other, longest wait first. Stores of different hosts do
-//!   not disturb each other and sit at the same time. A store with an unknown host counts as on
-//!   every host.
-//! - A store that hears no leader for a while sits without a grant ([`Waiting`]), because a
-//!   disturbed measurement is better than none.
+//! - A sitting ends when its store reports its end, is down, or has measured for
+//!   [`SITTING_MAX_NANOS`].
+//! - A store that does not take a granted turn within [`TAKE_MAX_NANOS`] goes to the end of the
+//!   queue.
+//! - Stores of one host measure one after the other, longest wait first. Stores of different hosts
+//!   do not disturb each other and may measure at the same time. A store with an unknown host
+//!   counts as on every host.
+//! - A store that receives no heartbeat from a leader for a while measures without a grant
+//!   ([`Waiting`]), because a disturbed measurement is better than none.
 //!
 //! A request has a number that its store never used before, and a grant names that number. So a
 //! late grant cannot count for another request.
@@ -35,15 +36,15 @@ use types::{BootNanos, StoreId};
 use crate::{Ledger, Place};
 
 const SECOND: u64 = 1_000_000_000;
-/// The time in nanoseconds for which a new leader grants nothing. A store that was not heard in
+/// Time in nanoseconds for which a new leader grants nothing. A store that has sent no heartbeat in
 /// this time is down.
 pub const SETTLE_NANOS: u64 = 3 * SECOND;
-/// Maximum time in nanoseconds between a grant and the beginning of the sitting. After it the grant
-/// is withdrawn.
+/// Maximum time in nanoseconds between a grant and the beginning of the sitting. Later the grant is
+/// withdrawn.
 pub const TAKE_MAX_NANOS: u64 = 3 * SECOND;
 /// Maximum time in nanoseconds of a sitting. A device that hangs must not delay other stores.
 pub const SITTING_MAX_NANOS: u64 = 120 * SECOND;
-/// The time in nanoseconds after which a waiting store that hears no leader sits without a grant.
+/// Time in nanoseconds after which a waiting store without a leader measures without a grant.
 pub const LEADERLESS_MAX_NANOS: u64 = 20 * SECOND;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub struct Turn {
     pub state: TurnState,
     /// The request's number; 0 when idle.
     pub number: u64,
-    /// The time in milliseconds for which the store has waited or sat.
+    /// The time in milliseconds for which the store has waited or measured.
     pub millis: u64,
 }
 
@@ -71,13 +72,13 @@ pub struct TurnGrant {
     pub number: u64,
 }
 
-/// A live store that waits or sits.
+/// A live store that waits or measures.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     store: StoreId,
     place: Place,
     number: u64,
-    /// Nanoseconds for which it has waited or sat.
+    /// Time in nanoseconds for which it has waited or measured.
     age: u64,
 }
 
@@ -87,7 +88,8 @@ pub struct Turns {
     leads_since: Option<BootNanos>,
     /// The granted requests, by store: the number, and the time of the grant.
     granted: BTreeMap<StoreId, (u64, BootNanos)>,
-    /// The requests whose grants were not taken, by store: the number, and how often.
+    /// The requests whose grants were not taken, by store: the number, and the count of missed
+    /// grants.
     missed: BTreeMap<StoreId, (u64, u32)>,
 }
 
@@ -105,7 +107,7 @@ impl Turns {
         };
         self.missed.retain(|store, (number, _)| is_waiting(store, *number));
         let missed = &mut self.missed;
-        // Removes grants that were taken, given up or too old.
+        // Removes grants that were taken, abandoned or are too old.
         self.granted.retain(|store, (number, at)| {
             let in_time = now.saturating_sub(*at) <= TAKE_MAX_NANOS;
             if is_waiting(store, *number) && !in_time {
@@ -133,14 +135,14 @@ impl Turns {
             if before.iter().all(|other| !disturb(&claim.place, other)) {
                 self.granted.insert(claim.store, (claim.number, now));
             }
-            // The claim also blocks later ones if it was not granted: a store must not overtake one
-            // that has waited longer and would disturb it.
+            // The claim also blocks later ones if it was not granted: a store must not overtake
+            // another one on its host that has waited longer.
             before.push(claim.place);
         }
     }
 }
 
-/// Returns the claims of live stores that wait, and of those that sit.
+/// Returns the claims of live stores that wait, and of those that measure.
 fn claims(ledger: &Ledger, now: BootNanos) -> (Vec<Claim>, Vec<Claim>) {
     let (mut waiting, mut sitting) = (Vec::new(), Vec::new());
     for heard in ledger.all_heard() {
@@ -164,15 +166,15 @@ fn disturb(one: &Place, other: &Place) -> bool {
     one.host == 0 || other.host == 0 || one.host == other.host
 }
 
-/// A store's own decision when to sit.
+/// A store's own decision when to measure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waiting {
     unheard_since: Option<BootNanos>,
 }
 
 impl Waiting {
-    /// Returns true if the store may sit now. `leader_heard` is true if the leader of the meta
-    /// region is known and was heard lately.
+    /// Returns true if the store may measure now. `leader_heard` is true if the leader of the meta
+    /// region is known and has sent a recent heartbeat.
     pub fn may_sit(&mut self, granted: bool, leader_heard: bool, now: BootNanos) -> bool {
         if leader_heard {
             self.unheard_since = None;

@@ -15,7 +15,7 @@
 //! refuses such a directory. So every store that reads the new version supports it, even if its
 //! program is replaced by an older one at that moment.
 //!
-//! A store that joins meanwhile changes the list of stores, and the rise is refused
+//! A store that joins during these steps changes the list of stores, and the rise is refused
 //! ([`MetaError::MembersChanged`]). A store that joins later must support the version.
 //!
 //! [`MetaError::MembersChanged`]: crate::MetaError::MembersChanged
@@ -27,8 +27,8 @@ use types::{BootNanos, StoreId, Version, OLDEST_VERSION};
 
 use crate::MetaState;
 
-/// Time for which an answer counts, in nanoseconds. A store that was asked longer ago may run
-/// another program by now, or may be gone.
+/// Time for which an answer counts, in nanoseconds. A store that answered longer ago may run
+/// another program now, or may be gone.
 const ANSWER_COUNTS_NANOS: u64 = 10_000_000_000;
 
 /// The versions of a store.
@@ -42,7 +42,7 @@ pub struct StoreVersions {
 }
 
 impl StoreVersions {
-    /// The versions of a store whose program does not know the question.
+    /// The versions of a store whose program does not support the query.
     pub const BEFORE_QUESTIONS: StoreVersions =
         StoreVersions { newest: OLDEST_VERSION, prepared: OLDEST_VERSION };
 }

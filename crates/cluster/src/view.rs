@@ -15,12 +15,12 @@ use crate::{Driver, Ledger, MetaState};
 /// device counts with its share of it ([`Ledger::standing`]).
 ///
 /// The bytes that a store holds are the sum over its peers' regions, not the store's own report,
-/// which would be older than the descriptors. With the report, a store that has just given a region
-/// away would still count as full and would shed once more. A store that is being filled would
-/// count as empty and get too much. A learner counts from the moment at which it exists.
+/// which would be older than the descriptors. With the report, a store that has just moved a region
+/// away would still count as full and would shed another. A store that is being filled would count
+/// as empty and get too much. A learner counts as soon as it exists.
 ///
-/// A region whose size was not measured since a split or merge is left alone. With the old size its
-/// halves would be merged again, or it would be split once more.
+/// A region whose size was not measured since a split or merge is not touched. With the old size
+/// its halves would be merged again, or it would be split again.
 ///
 /// A region with a quarantined peer is held, because a person must decide about that peer's rows.
 /// If the leader itself is quarantined, it cannot apply any change.
@@ -143,9 +143,9 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
     }
 }
 
-/// Returns true if a person has to decide about a quarantined peer of the region. Peers that are
-/// lost, those that lost rows, and those that may have forgotten what they acknowledged, are
-/// replaced in any case.
+/// Returns true if an operator must decide about a quarantined peer of the region. Three kinds of
+/// peers are replaced in any case: lost peers, peers that lost rows, and peers that may have lost
+/// entries that they acknowledged.
 fn awaits_decision(region: &RegionDescriptor, ledger: &Ledger, now: BootNanos) -> bool {
     ledger.quarantined(region.id).any(|(store, held)| {
         let is_lost = ledger.liveness(store, now) == Liveness::Lost || ledger.is_lost_to_a_hang(store, now);

@@ -5,7 +5,7 @@
 
 use types::{RegionDescriptor, RegionEpoch};
 
-/// The reason why bytes are not a message of this version.
+/// The reason why bytes cannot be decoded as a message of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("a message is cut short")]

@@ -52,7 +52,7 @@ fn a_peer_that_its_store_names_as_unclean_is_made_anew_under_another_number() {
     assert!(after.id > before.id && after.role == types::PeerRole::Voter, "{after:?}");
     world.events.clear();
     world.run(60);
-    assert_eq!(world.events, [""; 0], "the number that is named is nobody's any more");
+    assert_eq!(world.events, [""; 0], "the named number is no longer in use");
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn a_failed_region_is_left_alone_for_a_pause_that_grows_until_it_succeeds() {
         world.tick(lose_orders);
     }
     world.events.retain(|event| event.contains("region 1 "));
-    // An operator is overdue after more than 5 s. Agreeing on that takes a second. Then comes the
-    // pause, and up to a second until the next survey.
+    // An operator is overdue after more than 5 s. Agreement takes another second. Then follow the
+    // pause and up to a second until the next survey.
     let pauses: Vec<u64> = begins(&world).windows(2).map(|pair| pair[1] - pair[0] - 6).collect();
     assert_eq!(pauses.len(), 4);
     assert!(pauses.iter().zip([2, 4, 8, 16]).all(|(pause, least)| pause - least <= 1), "{pauses:?}");
@@ -149,7 +149,7 @@ fn a_store_whose_cpu_was_too_busy_is_brought_leads_only_up_to_the_lower_mark() {
 fn a_store_whose_cpu_has_been_calm_for_ten_minutes_is_brought_leads_up_to_the_limit() {
     let mut world = planning(World::new(3, 6, 3));
     world.speeds.insert(2, 9e6);
-    // Leaders stay where they are until then.
+    // Leaders do not move until then.
     world.limits.in_flight_max = 0;
     world.apply(&MetaCommand::SetPolicy { policy: Policy::LeaderOnly }).unwrap();
     let cpu = |busy| Cpu { cores: 4.0, busy, own: 0.2, machine: 0 };
@@ -163,7 +163,7 @@ fn a_store_whose_cpu_has_been_calm_for_ten_minutes_is_brought_leads_up_to_the_li
             world.cpus.insert(2, cpu(0.5));
         }
         world.run(calm_s);
-        // The load is no longer below the lower mark, and far from the limit.
+        // The load is now above the lower mark, but far from the limit.
         world.cpus.insert(2, cpu(0.65));
         world.limits.in_flight_max = 32;
         world.run(5);
@@ -213,7 +213,7 @@ fn a_proposal_is_not_repeated_while_it_may_be_under_way() {
         world.now += SECOND / 2;
         proposed.push(step(&mut world).commands.contains(&report));
     }
-    // Each second the driver checks whether a repetition is due, which is after more than two
+    // The driver checks each second whether a repetition is due. It is due after more than two
     // seconds.
     let once_in_a_while = [true, false, false, false, false, false, true, false, false, false];
     assert_eq!(proposed, once_in_a_while);
@@ -278,7 +278,7 @@ fn a_store_may_not_drain_where_its_regions_would_lose_their_quorum() {
     let may = |world: &World, store| may_drain(&world.meta, &world.ledger, store, world.now);
     assert_eq!(may(&world, 0), Ok(()));
     assert_eq!(may(&world, 9), Err(DrainError::Refused(MetaError::UnknownStore(9))));
-    // The meta region is on stores 0, 1 and 2: without 1, it needs both others.
+    // The meta region is on stores 0, 1 and 2. Without store 1 it needs both others.
     world.dead.insert(1);
     world.run(5);
     assert_eq!(may(&world, 0), Err(DrainError::NoQuorum { store: 0, region: 0 }));
@@ -376,8 +376,8 @@ fn peers_are_spread_over_the_values_of_a_label_once_it_is_set() {
     assert_eq!(view(&world).domain_label, None);
 }
 
-/// The halves of a split report no size until they have been measured. With the old size one would
-/// be split again and the other merged back.
+/// The halves of a split report no size until they have been measured. With the old size, one half
+/// would be split again and the other merged back.
 #[test]
 fn what_was_split_is_left_alone_until_it_has_been_measured() {
     const MB: u64 = 1 << 20;
@@ -426,7 +426,7 @@ fn a_merge_is_given_up_while_a_peer_of_either_region_is_quarantined() {
         world.quarantined.clear();
         world.run(10);
     }
-    // Quarantined between the seal and the binding.
+    // The peer is quarantined between the seal and the binding.
     world.request(merge()).unwrap();
     while world.regions[&1].descriptor.merging.is_none() {
         world.tick(|_| Fate::Arrives);
@@ -457,11 +457,12 @@ fn stores_that_counted_as_different_do_so_until_they_are_closer() {
     world.run(20);
     assert_eq!(leads(&world), [0, 0, 6]);
     world.events.clear();
-    // Certainly 1.17 times as fast as the others: not close enough to join their class again.
+    // The store is certainly 1.17 times as fast as the others: not close enough to rejoin their
+    // class.
     world.speeds.insert(2, 1.42e6);
     world.run(20);
     assert_eq!(begins(&world), [0; 0]);
-    // A driver without a memory of classes puts the store into the others' class.
+    // A driver without recorded classes puts the store into the others' class.
     world.new_driver();
     world.run(40);
     assert_eq!(leads(&world), [2; 3]);

@@ -1,5 +1,5 @@
-//! Stores that fill up under a growing load (ALOR §3.2), with copies that take time and heartbeats
-//! with a delay. A store above the threshold sheds its coldest regions and stops below the band. No
+//! Stores that fill up under a growing load (ALOR §3.2), with copies that take time and delayed
+//! heartbeats. A store above the threshold sheds its coldest regions and stops below the band. No
 //! store runs out of space while another has some.
 
 mod support;
@@ -47,7 +47,7 @@ struct Watch {
     moves: usize,
     copied: u64,
     shed_by: BTreeMap<StoreId, usize>,
-    /// The operators in flight at the end of the last moment. An operator that ends in a moment
+    /// The operators in flight at the end of the last moment. An operator that ends during a moment
     /// still counts in that moment's plan.
     before: Vec<Operator>,
 }
@@ -73,7 +73,7 @@ impl Watch {
         self.seen = world.meta.operators.keys().next_back().copied().unwrap_or(0).max(self.seen);
     }
 
-    /// Checks that the store could give away nothing colder.
+    /// Checks that the store had no colder region to shed.
     fn check_coldest(&self, world: &World, region: RegionId, from: StoreId) {
         let is_busy = |id: RegionId| self.before.iter().any(|operator| operator.region() == id);
         let has_moves_left = |store: StoreId| {
@@ -112,7 +112,7 @@ fn grow(world: &mut World, watch: &mut Watch, percent: u64, step: u64) {
         watch.look(world);
         let held: Vec<u64> = (0..STORES).map(|store| world.held_bytes(store)).collect();
         let most = held.iter().max().unwrap();
-        assert!(most * 100 <= CAPACITY * 98, "into the reserve: {held:?}, of {percent}% in all");
+        assert!(most * 100 <= CAPACITY * 98, "a store used its reserve: {held:?}, of {percent}% in all");
     }
 }
 
@@ -147,7 +147,7 @@ fn fast_stores_fill_first_and_shed_their_coldest_until_below_the_band() {
     }
 }
 
-/// One store fills up by the growth of its own regions, once. It sheds from 95% to below 90% and no
+/// One store fills up once, by the growth of its own regions. It sheds from 95% to below 90% and no
 /// further, although each move is reported only at its end, and copies take longer than rounds.
 #[test]
 fn one_store_at_95_percent_sheds_what_is_too_much_and_no_more() {
@@ -157,7 +157,7 @@ fn one_store_at_95_percent_sheds_what_is_too_much_and_no_more() {
     let on_it: Vec<RegionId> =
         world.regions.values().filter(|r| r.descriptor.has_peer_on(0)).map(|r| r.descriptor.id).collect();
     let on_it: Vec<RegionId> = on_it.into_iter().filter(|id| *id != 0).collect();
-    // This store's regions grow to 96%. The others stay small, so that there is room everywhere.
+    // This store's regions grow to 96%. The others stay small, so that every other store has room.
     let each = CAPACITY * 96 / 100 / on_it.len() as u64;
     world.limits.data_gap_percent_min = 1000;
     for id in &on_it {
@@ -172,7 +172,7 @@ fn one_store_at_95_percent_sheds_what_is_too_much_and_no_more() {
     assert_eq!(watch.moves - before, needed);
 }
 
-/// Above the threshold of all stores, no store is full while another has room.
+/// All stores are above the threshold. No store gets full while another has room.
 #[test]
 fn in_a_crowd_stores_fill_up_together() {
     let mut world = filling(Policy::Alor, 96);
@@ -188,8 +188,8 @@ fn in_a_crowd_stores_fill_up_together() {
 }
 
 /// Regions with equal load fill faster than copies can move, as when a cluster is filled for the
-/// first time. Noise decides which of them are shed, but none may end without a fast store, because
-/// its clients would wait longest.
+/// first time. Noise decides which of them are shed. None may end without a fast store, because its
+/// clients would wait longest.
 #[test]
 fn no_region_is_left_on_slow_stores_only() {
     let mut overfull = 0;
@@ -222,5 +222,5 @@ fn no_region_is_left_on_slow_stores_only() {
         }
         assert!((0..STORES).all(|store| world.held_bytes(store) * 100 <= CAPACITY * 95));
     }
-    assert!(overfull > 40, "loaded faster than it can be shed, {overfull} times");
+    assert!(overfull > 40, "regions must fill faster than they are shed, {overfull} times");
 }

@@ -1,5 +1,5 @@
 //! Random events in random order. [`World`] checks its invariants after every moment. Once all
-//! faults have ended, every operator that was begun ends.
+//! faults have ended, every operator that began must end.
 
 mod support;
 
@@ -57,7 +57,7 @@ fn happen(world: &mut World, happening: Happening) {
                 "split" => vec![region],
                 _ => vec![region, from],
             };
-            // Most requests make no sense and are refused.
+            // Most requests are invalid and are refused.
             let _ = world.request(operator(kind, &numbers).expect("a known kind"));
         }
         Happening::Run(moments) => (0..moments).for_each(|_| world.tick(|_| Fate::Arrives)),
@@ -72,7 +72,7 @@ fn happen(world: &mut World, happening: Happening) {
                 });
             }
         }
-        // At most one store is dead at a time, or the later events would mean nothing.
+        // At most one store is dead at a time. Otherwise the later events would have no effect.
         Happening::Kill(store) if world.dead.is_empty() => drop(world.dead.insert(store % stores)),
         Happening::Kill(_) => {}
         Happening::Revive => world.dead.clear(),
@@ -131,7 +131,7 @@ proptest! {
         for happening in happenings {
             happen(&mut world, happening);
         }
-        // A new driver compares the rows once more.
+        // A new driver compares the rows again.
         world.new_driver();
         world.dead.clear();
         world.stuck.clear();
@@ -145,8 +145,8 @@ proptest! {
         prop_assert!(world.is_at_rest(), "{:?}\n{}", world.meta.operators, world.events.join("\n"));
     }
 
-    /// When stores came and went and the cluster is left alone, it reaches the layout that
-    /// placement wants and stays there.
+    /// After stores joined and left and the events stop, the cluster reaches the layout that
+    /// placement wants and keeps it.
     #[test]
     fn placement_comes_to_rest(
         stores in 4..7u64,

@@ -1,4 +1,4 @@
-//! Lifecycles of operators as golden scripts, in `tests/scripts`. `UPDATE_GOLDENFILES=1` renews
+//! Lifecycles of operators as golden scripts, in `tests/scripts`. `UPDATE_GOLDENFILES=1` rewrites
 //! them.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! A short description of a log entry, for an operator who has to decide about it.
+//! A short description of a log entry, for an operator who must decide about it.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use crate::table::{keys_of, leaf, lookup};
 const KEY_BYTES_MAX: usize = 32;
 
 /// Returns the command of the entry's item number `nth`, from 0, with the beginning of its first
-/// key; or what the entry orders.
+/// key. For an order, returns the order.
 pub fn entry_item(payload: &Bytes, nth: usize) -> String {
     match Order::decode(payload) {
         Ok(Some(order)) => return order.name().to_owned(),

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The format follows from the cluster's version (`types::Version`), which the leader stamps. It
-//! decides how every replica executes the entry, whatever the cluster's version is by then. Format
-//! 2 belongs to the orders (`order`).
+//! decides how every replica executes the entry, even if the cluster's version is different by
+//! then. Format 2 belongs to the orders (`order`).
 //!
 //! Integers are big-endian. An entry that cannot be decoded, or that names a command unknown to
 //! this program, is treated as corruption of this store. Skipping it would let replicas diverge.
@@ -31,7 +31,7 @@ use crate::spec::CommandSpec;
 use crate::table::{check_arity, keys_of, lookup};
 
 const FORMAT: u8 = 1;
-/// The format of entries since version 3 of the cluster, of the programs that support it.
+/// The format of entries since version 3 of the cluster. Programs that support that version use it.
 const NEXT_FORMAT: u8 = 3;
 const NEXT_FORMAT_SINCE: Version = 3;
 const HEADER_LEN: usize = 1 + 8 + 8;
@@ -82,11 +82,11 @@ impl Builder {
         }
     }
 
-    /// Does the same, and pauses whenever a certain number of bytes is copied, so that a very large
-    /// command holds up nothing else for long.
+    /// Appends a client's command, and pauses whenever a certain number of bytes is copied. So a
+    /// very large command does not delay other work for long.
     ///
     /// # Panics
-    /// As [`push`](Builder::push).
+    /// See [`push`](Builder::push).
     pub async fn push_in_pieces<P: Future<Output = ()>>(
         &mut self,
         (db, resp3): (u16, bool),
@@ -100,7 +100,7 @@ impl Builder {
         }
     }
 
-    /// Appends the items of another builder. Copies nothing if there are none before.
+    /// Appends the items of another builder. Copies nothing if this builder is empty.
     pub fn append(&mut self, other: Builder) {
         if self.is_empty() {
             return *self = other;
@@ -153,7 +153,8 @@ impl Builder {
         self.buffer.len()
     }
 
-    /// Returns where the entry's bytes are. A test sees by it that they are not copied.
+    /// Returns the address range of the entry's bytes. A test uses it to show that they are not
+    /// copied.
     #[doc(hidden)]
     pub fn as_ptr_range(&self) -> std::ops::Range<*const u8> {
         self.buffer.as_ptr_range()
@@ -299,9 +300,9 @@ pub fn apply(payload: &Bytes, txn: &mut Txn<'_>, slots: SlotRange) -> storage::R
     apply_told(payload, txn, slots, &mut |_| {})
 }
 
-/// Same as [`apply`], but calls `coming` before each item with the rest of the entry, that item
-/// included. `coming` may prefetch rows ([`crate::prefetch`]). It has no influence on the
-/// execution or the replies.
+/// Same as [`apply`], but calls `coming` before each item with the remaining items, this item
+/// included. `coming` may prefetch rows ([`crate::prefetch`]). It does not affect the execution or
+/// the replies.
 ///
 /// # Errors
 /// Those of [`apply`].
@@ -358,7 +359,7 @@ pub fn apply_told(
 
 fn has_keys_outside(spec: &'static CommandSpec, args: &[Bytes], slots: SlotRange) -> bool {
     slots != SlotRange::ALL
-        // The command checks its arguments itself later. With too few arguments there are no keys
+        // The command itself checks its arguments later. With too few arguments there are no keys
         // to check.
         && check_arity(spec, args).is_ok()
         && keys_of(spec, args).any(|(key, _)| !slots.contains(slot_of_key(key)))

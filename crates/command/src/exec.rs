@@ -1,8 +1,8 @@
 //! The execution of a command against one region's rows. Time and randomness are inputs.
 //!
-//! An error reply leaves no partial effects: handlers check first and write afterwards. The one
-//! write that may precede an error is the deletion of an expired key, which every command that
-//! finds such a key performs.
+//! An error reply leaves no partial effects: handlers check first and write afterwards. The only
+//! write that may precede an error is the deletion of an expired key, which every command performs
+//! on finding one.
 
 use std::borrow::Cow;
 
@@ -29,8 +29,8 @@ pub enum Mode {
 pub enum Outcome {
     Reply(Reply),
     /// The read found an expired key. The caller must propose the read as a log entry, so that the
-    /// deletion is committed before the reply is sent. Then no later leader with a slower clock can
-    /// return the key again.
+    /// deletion is committed before the reply is sent. After that, no later leader with a slower
+    /// clock can return the key again.
     NeedsApply,
 }
 
@@ -46,8 +46,8 @@ pub struct Limits {
     pub max_reply_elements: u64,
 }
 
-/// Maximum bytes of a value: the most that one command can carry, which also bounds `APPEND` and
-/// `SETRANGE`. A value is one row, which is written, kept in RAM and sent as a whole.
+/// Maximum size of a value in bytes: the maximum that one command can carry. It also limits
+/// `APPEND` and `SETRANGE`. A value is one row, which is written, kept in RAM and sent as a whole.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 
 impl Default for Limits {
@@ -67,7 +67,7 @@ pub struct Exec<'t, 'r> {
     /// All slots of the region.
     pub slots: SlotRange,
     pub limits: Limits,
-    /// True if the client speaks RESP3, in which some replies have another form.
+    /// True if the client uses RESP3, in which some replies have another form.
     pub resp3: bool,
 }
 
@@ -121,8 +121,8 @@ pub(crate) fn outcome(step: CommandResult) -> Result<Outcome, StorageError> {
     }
 }
 
-/// Maximum number of elements that are deleted together with their collection. A larger collection
-/// is left to the sweep.
+/// Maximum number of elements that are deleted together with their collection. The sweep deletes
+/// the elements of larger collections.
 pub(crate) const DELETED_AT_ONCE: u64 = 128;
 
 /// A string value and its key's expiry time.

@@ -4,8 +4,8 @@
 //! pattern x text steps, whereas plain recursion takes exponentially many.
 
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    // Redis accepts `*` alone without matching. Otherwise it does not examine the pattern for an
-    // empty text, so `**` does not match one.
+    // Redis accepts `*` alone without matching. For any other pattern and an empty text it does not
+    // examine the pattern, so `**` does not match an empty text.
     if text.is_empty() {
         return pattern.is_empty() || pattern == b"*";
     }

@@ -207,7 +207,7 @@ pub(crate) fn hdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     }
     match (old.len - new.len, new.len) {
         (0, _) => {}
-        // Its elements are deleted already.
+        // Its elements are already deleted.
         (_, 0) => exec.remove(&key, &new.meta())?,
         _ => exec.put_hash(&key, Some(old), new),
     }

@@ -118,7 +118,7 @@ pub(crate) fn list(args: &[Bytes]) -> Reply {
         [] => listed(&|spec| !spec.name.contains('|')),
         [by, kind, value] if by.eq_ignore_ascii_case(b"FILTERBY") => {
             match kind.to_ascii_uppercase().as_slice() {
-                // There are no modules.
+                // Modules do not exist.
                 b"MODULE" => Reply::Array(Vec::new()),
                 b"ACLCAT" => listed(&|spec| {
                     spec.acl_categories().iter().any(|name| name.as_bytes()[1..].eq_ignore_ascii_case(value))

@@ -2,7 +2,7 @@
 //! sweep of elements of deleted collections.
 //!
 //! The leader examines a view of the rows, slot by slot, and proposes bounded steps. Every replica
-//! executes them from the entry's stamp and the rows alone.
+//! executes them using only the entry's stamp and the rows.
 
 use std::ops::ControlFlow;
 
@@ -83,8 +83,7 @@ pub fn find_due(reader: &dyn Reader, slots: SlotRange, now_ms: UnixMillis) -> st
     while slot <= slots.last {
         let Some(row) = first_row(reader, &table_range(slot, TABLE_EXPIRY).0, &end)? else { break };
         let (met, its_table) = rows::table_of(&row)?;
-        // A row before the expiry table of its slot means that no slot before that one has an
-        // expired key.
+        // A row before the expiry table of its slot means that no earlier slot has an expired key.
         slot = match its_table.cmp(&TABLE_EXPIRY) {
             std::cmp::Ordering::Less => met,
             std::cmp::Ordering::Greater => met + 1,

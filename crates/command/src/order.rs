@@ -1,4 +1,4 @@
-//! Entries that order something of a region as of their index, and that are not commands of
+//! Entries that order an action on a region as of their index, and that are not commands of
 //! clients.
 //!
 //! ```text
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! An order is the only item of its entry. A checksum changes only the region's applied index, so
-//! all peers have the same rows at that index. A skip says that an earlier entry of this log, at
-//! which peers are quarantined, has no effect; a peer that executed that entry has other rows, and
-//! stops at the skip. A fail makes execution fail, for tests: on the named stores, or on all where
-//! none is named, if they have `enable-debug-command`.
+//! all peers have the same rows at that index. A skip declares that an earlier entry of this log,
+//! at which peers are quarantined, has no effect. A peer that executed that entry has different
+//! rows and is quarantined at the skip. A fail makes execution fail, for tests. It applies to the
+//! named stores, or to all stores if none is named, as long as they have `enable-debug-command`.
 //!
 //! Entries of commands and of the meta region have version 1. A program that does not know an order
 //! reports it as unreadable and executes nothing of it.
@@ -32,9 +32,9 @@ pub const FAIL_STORES_MAX: usize = 64;
 pub enum Order {
     /// Every peer computes a checksum of its rows. The number distinguishes the checks of a region.
     Checksum(u64),
-    /// The entry at this index, which lies before the order, is not executed by any peer.
+    /// No peer executes the entry at this index, which precedes the order.
     Skip(LogIndex),
-    /// Execution of this entry fails on these stores; on all if there are none.
+    /// Execution of this entry fails on these stores, or on all stores if the list is empty.
     Fail { by_panic: bool, stores: Vec<StoreId> },
 }
 
@@ -98,7 +98,7 @@ impl Order {
         Ok(Some(order))
     }
 
-    /// Returns its name as operators see it.
+    /// Returns the name that operators see.
     pub fn name(&self) -> &'static str {
         match self {
             Order::Checksum(_) => "order checksum",

@@ -1,9 +1,9 @@
-//! Prefetch hints: the rows that a command will read, as far as its arguments tell.
+//! Prefetch hints: the rows that a command will read, as far as its arguments show.
 //!
-//! The result is only a hint. A command reads rows that were not announced when it executes, and
-//! announced rows that turn out wrong do no harm. A command reads the meta row of each of its keys.
-//! A command that names fields of a hash next reads their rows, whose keys depend on the meta row.
-//! An expiry step reads the meta rows of the expired keys. Ranges are not announced.
+//! The result is only a hint. A command reads missing rows when it executes, and unneeded rows do
+//! no harm. A command reads the meta row of each of its keys. A command that names fields of a hash
+//! then reads their rows, whose keys depend on the meta row. An expiry step reads the meta rows of
+//! the expired keys. The hints include no ranges.
 
 use std::ops::ControlFlow;
 
@@ -31,7 +31,8 @@ impl Wanted {
         KeyRef::new(self.db, &self.key).meta_row()
     }
 
-    /// Returns the rows of the fields, given the key's meta row. Empty if that is not of a hash.
+    /// Returns the rows of the fields, given the key's meta row. Empty if that row is not of a
+    /// hash.
     pub fn field_rows(&self, meta: &Bytes) -> Vec<Bytes> {
         match Meta::decode(meta) {
             Ok(Meta { value: Value::Hash { generation, .. }, .. }) => {
@@ -45,7 +46,7 @@ impl Wanted {
 
 /// Visits the keys and fields that an item of an entry with this time will look up. `reader`
 /// supplies the expired keys. Errors of the reader are ignored here, because the execution of the
-/// item meets them again.
+/// item gets them again.
 pub fn of_item(item: &Item, stamp_ms: UnixMillis, reader: &dyn Reader, visit: &mut dyn FnMut(Wanted)) {
     match item {
         Item::Command { db, args, .. } => {

@@ -1,4 +1,4 @@
-//! The facts of a command. All code that needs to know something about a command reads it here.
+//! The facts of a command. All code that needs information about a command reads it here.
 
 use bytes::Bytes;
 use resp::Reply;
@@ -43,7 +43,7 @@ pub mod flags {
 #[derive(Debug)]
 pub struct KeySpec {
     pub first: usize,
-    /// If 0 or more, relative to `first`. If negative, counted from the end: -1 is the last
+    /// If at least 0, relative to `first`. If negative, counted from the end: -1 is the last
     /// argument.
     pub last: isize,
     pub step: usize,
@@ -82,20 +82,20 @@ pub enum Handler {
     Table(TableFn),
     /// Executed by the server: connections, configuration, the cluster.
     Server(ServerCommand),
-    /// Needs a subcommand, which its arity demands.
+    /// Requires a subcommand, as its arity states.
     Container,
 }
 
 /// The execution of a command about the whole keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spanning {
-    /// Every region executes it. The integers that they reply are added.
+    /// Every region executes it. The sum of their integer replies is returned.
     Sum,
-    /// Every region executes it. The arrays that they reply are joined.
+    /// Every region executes it. Their array replies are concatenated.
     Concatenate,
-    /// Every region executes it. The reply is OK if none replies an error.
+    /// Every region executes it. The reply is OK if no region replies an error.
     AllOk,
-    /// One region after the other executes it, until one replies something other than nil.
+    /// The regions execute it one after the other, until one replies with something other than nil.
     FirstFound,
     /// The region of the slot in the cursor, which is argument 1, executes it.
     Cursor,
@@ -112,7 +112,7 @@ pub struct CommandSpec {
     pub keys: &'static [KeySpec],
     /// The fields that the command looks up in its key, which must be a hash.
     pub fields: Option<FieldSpec>,
-    /// True if each argument makes it read at most a few rows, however large its data is.
+    /// True if each argument makes the command read at most a few rows, however large its data is.
     pub reads_few_rows: bool,
     /// The ACL categories that do not follow from the flags.
     categories: &'static [&'static str],
@@ -246,8 +246,8 @@ impl CommandSpec {
         categories
     }
 
-    /// Returns first key, last key and step, as `COMMAND INFO` gives them in its fields that
-    /// predate key specifications.
+    /// Returns first key, last key and step, as in the fields of `COMMAND INFO` that predate key
+    /// specifications.
     pub fn key_positions(&self) -> (usize, isize, usize) {
         let Some(first) = self.keys.iter().map(|spec| spec.first).min() else { return (0, 0, 0) };
         let absolute = |spec: &KeySpec| match spec.last {

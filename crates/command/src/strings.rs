@@ -114,7 +114,7 @@ pub(crate) fn setrange(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
     let mut value = BytesMut::with_capacity(end.max(before.len()));
     value.extend_from_slice(before);
     value.resize(end.max(before.len()), 0);
-    // The end was checked, so the smaller offset fits too.
+    // The end was checked, so the smaller offset fits, too.
     value[offset as usize..end].copy_from_slice(&args[3]);
     exec.update_string(&key, old.as_ref(), &value);
     Ok(Reply::Int(value.len() as i64))

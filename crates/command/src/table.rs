@@ -81,7 +81,7 @@ pub(crate) fn subcommand(spec: &'static CommandSpec, name: &[u8]) -> Option<&'st
     spec.subcommands.iter().find(|sub| subname(sub).as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Returns the part of the name after that of the container.
+/// Returns the part of the name that follows the container's name.
 pub(crate) fn subname(sub: &CommandSpec) -> &'static str {
     sub.name.split_once('|').map_or(sub.name, |(_, name)| name)
 }

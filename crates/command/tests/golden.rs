@@ -1,8 +1,9 @@
 //! Commands and their replies, as scripts beside the code.
 //!
-//! The scripts in `golden/scripts` also hold for Redis: another test plays them to `redis-server`.
-//! Those in `golden/time` cover effects of the clock, and details of this implementation.
-//! `UPDATE_GOLDENFILES=1` rewrites the replies, and the difference is then reviewed.
+//! The scripts in `golden/scripts` also hold for Redis: another test runs them against
+//! `redis-server`. Those in `golden/time` cover effects of the clock, and details of this
+//! implementation. `UPDATE_GOLDENFILES=1` rewrites the replies; the difference must then be
+//! reviewed.
 
 #[path = "golden/render.rs"]
 mod render;
@@ -19,7 +20,8 @@ use storage::{MemoryKeyspace, Txn};
 use types::SlotRange;
 
 const REGION: u64 = 1;
-/// September 2001: earlier than all future times in the scripts, and later than all past ones.
+/// A time in September 2001: earlier than all future times in the scripts, and later than all past
+/// ones.
 const START_MS: u64 = 1_000_000_000_000;
 
 /// One region's keyspace, a clock that moves only by `advance MS`, and a client's database and

@@ -1,5 +1,5 @@
-//! No command makes a value longer than 64 MiB, the most that a command can carry. Redis's limit
-//! differs.
+//! No command creates a value longer than 64 MiB, the maximum that a command can carry. Redis's
+//! limit differs.
 
 use bytes::Bytes;
 use resp::Reply;

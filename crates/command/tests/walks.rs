@@ -103,7 +103,7 @@ proptest! {
         prop_assert!(met.is_subset(&names(&ever)));
     }
 
-    /// The same for fields, in hashes of every size.
+    /// The same property for fields, in hashes of every size.
     #[test]
     fn hscan_misses_no_field_that_stays(
         there in proptest::collection::btree_set(0..400u16, 1..200), count in 1..20u8, changes in changes()
@@ -194,7 +194,7 @@ fn picked(keyspace: &mut Keyspace, count: i64) -> Vec<Bytes> {
         .collect()
 }
 
-/// Sizes on both sides of the limit between reading a hash whole and jumping into it.
+/// The sizes are on both sides of the limit between a complete read and a random position.
 #[test]
 fn hrandfield_gives_as_many_different_fields_as_asked() {
     for size in [1, 2, 100, 1024, 1025, 3000] {

@@ -18,8 +18,8 @@ impl Answer {
         }
     }
 
-    /// Returns the approximate size of the answer in bytes: its strings, and a little for each
-    /// reply.
+    /// Returns the approximate size of the answer in bytes: its strings plus a small overhead for
+    /// each reply.
     pub fn bytes(&self) -> usize {
         match self {
             Answer::Reply(reply) => reply.bytes(),

@@ -35,7 +35,7 @@ impl<C> ToApply<C> {
         self.entry.payload.len()
     }
 
-    /// Returns true if the entry orders something of the region as of its index. Later entries of
+    /// Returns true if the entry orders an action on the region as of its index. Later entries of
     /// the region must then be executed in another batch.
     pub fn ends_batch(&self) -> bool {
         command::order::is_order(&self.entry.payload)
@@ -60,12 +60,12 @@ impl<F: FnMut(&Bytes, &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>>> Meta
     }
 }
 
-/// The present rows, with announcements of the reads to come.
+/// Read access to the present rows, with notices of the reads that follow.
 pub trait Rows: Reader {
-    /// Announces that a payload of commands is executed next.
+    /// Gives notice that a payload of commands is executed next.
     fn begin_payload(&self) {}
 
-    /// Announces the rest of that payload. The first of these items is executed next.
+    /// Gives notice of the remaining items of that payload. The first of them is executed next.
     fn coming(&self, _items: &Items) {}
 }
 
@@ -92,9 +92,8 @@ pub trait Watch<C> {
 
     fn executed(&mut self, _executed: Executed<'_>) {}
 
-    /// Observes that a later entry of the region failed, so that everything this call has executed
-    /// and changed of the region has no effect. The entries before the failed one are executed once
-    /// more.
+    /// Observes that a later entry of the region failed. Everything that this call has executed and
+    /// changed in the region has no effect. The entries before the failed one are executed again.
     fn withdrawn(&mut self, _region: RegionId) {}
 
     /// Observes that an entry changed the region. The token belongs to the local proposer, if any.
@@ -104,14 +103,13 @@ pub trait Watch<C> {
 /// Observes nothing.
 impl<C> Watch<C> for () {}
 
-/// The next steps after an execution. Their order matters. Rows are written before anything can
-/// show them. A region's new range is published before the groups continue. Clients are answered
-/// last.
+/// The next steps after an execution, in order. Rows are written before they can be read. A
+/// region's new range is published before the groups continue. Clients are answered last.
 pub enum ApplyEffect<C> {
-    /// Write everything as one set, and wait for room if there is none.
+    /// Write everything as one set. Wait for room if there is none.
     Write(WriteSet),
     /// Publish the new descriptors of regions with a peer here, in the order in which they were
-    /// made. These regions have no lease until the groups are told.
+    /// created. These regions have no lease until the groups are told.
     Describe(Vec<RegionDescriptor>),
     /// The region has merged into another, which counts its keys now.
     Absorbed {
@@ -123,13 +121,13 @@ pub enum ApplyEffect<C> {
         state: RegionState,
     },
     /// The region's peer is quarantined. Carry out the steps of `Job::Hold`, in parallel with
-    /// execution. From now on nothing more of the region is read or executed here.
+    /// execution. From now on the region is neither read nor executed here.
     Hold {
         region: RegionId,
         mark: Mark,
     },
-    /// Compute a checksum of the region's rows. The view must be taken before anything else of the
-    /// region is executed. The rest of the work runs independently.
+    /// Compute a checksum of the region's rows. Take the view before any other entry of the region
+    /// is executed. The rest of the work runs independently.
     Check {
         region: RegionId,
         index: LogIndex,
@@ -152,7 +150,7 @@ pub struct Execution {
     slots: BTreeMap<RegionId, SlotRange>,
     /// Peers that are quarantined or skip entries.
     marks: BTreeMap<RegionId, Mark>,
-    /// True if entries that order a failure fail here.
+    /// True if entries that order a failure fail on this store.
     fails_by_order: bool,
 }
 
@@ -194,7 +192,7 @@ impl<C> Batch<C> {
         self.answers.extend(entries.into_iter().zip(replies).filter_map(answer));
     }
 
-    /// Answers entries that are committed and not executed, and that may be executed later.
+    /// Answers entries that are committed but not executed, and that may be executed later.
     fn leave(&mut self, entries: Vec<ToApply<C>>) {
         let replies = entries.iter().map(|_| None).collect();
         self.answer(entries, replies);
@@ -228,7 +226,7 @@ struct Done {
     replies: Vec<Replies>,
 }
 
-/// The result of an execution that must not wait.
+/// The result of an execution that must not wait for a device.
 pub enum InRamOutcome<C> {
     Executed(Vec<ApplyEffect<C>>),
     NotExecuted(Vec<ToApply<C>>),
@@ -241,13 +239,13 @@ impl Execution {
         Execution { store, fails_by_order, ..Execution::default() }
     }
 
-    /// Loads a region's state: at a start, or after a snapshot has replaced its rows.
+    /// Loads a region's state at start, or after a snapshot has replaced its rows.
     pub fn load(&mut self, region: RegionId, state: RegionState, slots: Option<SlotRange>) {
         self.states.insert(region, state);
         self.slots.insert(region, slots.unwrap_or(SlotRange::ALL));
     }
 
-    /// Unloads a region. No entry of it may come until it is loaded again.
+    /// Unloads a region. No entry of the region may arrive until it is loaded again.
     fn unload(&mut self, region: RegionId) {
         self.states.remove(&region);
         self.slots.remove(&region);
@@ -264,8 +262,8 @@ impl Execution {
 
     /// Executes entries, each region's in the order of its log. `meta` applies an entry of the meta
     /// region. If an entry fails, its region's peer is quarantined: the entries before it are
-    /// executed, and neither it nor any entry after it is. An error comes from the rows' device:
-    /// the store must stop, and no effect may be carried out.
+    /// executed, but not it or any later entry. An error comes from the rows' device. The store
+    /// must then stop, and no effect may be carried out.
     ///
     /// # Panics
     ///
@@ -341,7 +339,7 @@ impl Execution {
         }
     }
 
-    /// Adds what was executed of a region to the batch.
+    /// Adds the executed part of a region to the batch.
     fn take<C>(&mut self, done: Done, batch: &mut Batch<C>) -> Vec<Replies> {
         for region in &done.absorbed {
             self.unload(*region);
@@ -351,8 +349,7 @@ impl Execution {
         batch.add(done)
     }
 
-    /// Executes entries of one region. A panic is a failure like any other: its effects are
-    /// dropped.
+    /// Executes entries of one region. A panic counts as a failure: its effects are dropped.
     fn attempt<C, R: Rows>(
         &self,
         region: RegionId,
@@ -532,8 +529,8 @@ fn spoil(writes: &mut WriteSet) {
     }
 }
 
-/// Takes over a region's keys. Their rows stay where they are, and the rows about the region itself
-/// are deleted.
+/// Absorbs a region's keys. Their rows stay in place, and the rows about the region itself are
+/// deleted.
 fn absorb(txn: &mut Txn<'_>, source: RegionId, state: &RegionState) {
     txn.state_mut().absorb(state);
     txn.delete(region_state_row(source));

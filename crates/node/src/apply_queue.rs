@@ -19,10 +19,10 @@ use crate::apply::ToApply;
 use crate::failpoints::Failpoint;
 use crate::lifecycle;
 
-/// Maximum number of hand-outs that go to the apply thread without an attempt. Each attempt that
-/// misses a row doubles the number.
+/// Maximum number of `Apply` effects that go to the apply thread without an attempt. The number
+/// doubles with each attempt that misses a row.
 const SKIPPED_MAX: u32 = 63;
-/// Maximum bytes of entries that the worker's thread executes at a time.
+/// Maximum bytes of entries that one attempt of the worker's thread executes.
 const ATTEMPT_BYTES_MAX: u64 = 1 << 20;
 
 /// The jobs of the apply thread, in order.
@@ -32,8 +32,8 @@ pub enum ApplyJob<C> {
         region: RegionId,
         entries: Vec<ToApply<C>>,
     },
-    /// Begin a job of a peer's lifecycle. No entry of a region whose rows are being replaced comes
-    /// before they are replaced. No entry of a peer that ends ever comes again.
+    /// Begin a job of a peer's lifecycle. No entry of a region whose rows are being replaced
+    /// arrives before the replacement is complete. No entry of a removed peer ever arrives again.
     Life(lifecycle::Job),
     /// Load the region, whose rows were replaced by a snapshot.
     Reload(RegionDescriptor),
@@ -45,11 +45,12 @@ pub enum Attempt<C> {
     Executed,
     /// The apply thread is executing, or there is no room for rows.
     Busy(Vec<ToApply<C>>),
-    /// RAM lacks a row that the entries need, or they are more than commands. They had no effect.
+    /// A row that the entries need is not in RAM, or they do more than execute commands. They had
+    /// no effect.
     NotInRam(Vec<ToApply<C>>),
 }
 
-/// The threads for which an [`ApplyQueue`] decides.
+/// The threads that an [`ApplyQueue`] directs.
 pub trait Executor<C> {
     /// Executes the entries over rows in RAM and carries out the effects, or returns the entries
     /// unchanged.
@@ -58,29 +59,29 @@ pub trait Executor<C> {
     /// Appends a job to the apply thread's backlog.
     fn send(&mut self, job: ApplyJob<C>);
 
-    /// Takes entries that are not executed while their region's peer is quarantined, and tells
-    /// their clients that the outcome is unknown.
+    /// Takes entries that are not executed because their region's peer is quarantined. Tells their
+    /// clients that the outcome is unknown.
     fn withheld(&mut self, entries: Vec<ToApply<C>>);
 }
 
 /// The worker's end of the queue.
 #[derive(Debug)]
 pub struct ApplyQueue<C> {
-    /// The entries of each region that were sent to the apply thread and not reported as applied:
-    /// index and bytes.
+    /// The entries of each region that were sent to the apply thread and are not reported as
+    /// applied, as index and bytes.
     sent: BTreeMap<RegionId, VecDeque<(LogIndex, u64)>>,
-    /// Entries that arrived since. They are attempted once the apply thread has applied those
-    /// before them.
+    /// Entries that arrived after them. They are attempted once the apply thread has applied the
+    /// entries before them.
     held: BTreeMap<RegionId, Vec<ToApply<C>>>,
     /// Regions whose rows are being replaced or removed. Only the apply thread knows when they may
-    /// be executed again. So all their entries go to it, until it has applied one that was sent
-    /// since. The value is the first such entry, once there is one.
+    /// be executed again. So all their entries go to it until it has applied one that was sent
+    /// during the replacement. The value is the first such entry, once there is one.
     away: BTreeMap<RegionId, Option<LogIndex>>,
-    /// Quarantined regions, and the first entry of each that is not executed.
+    /// Quarantined regions, with the first entry of each that is not executed.
     stopped: BTreeMap<RegionId, LogIndex>,
     /// Bytes of all entries in `sent` and `held`.
     bytes: u64,
-    /// Number of hand-outs that go to the apply thread next without an attempt.
+    /// Number of further `Apply` effects that go to the apply thread without an attempt.
     skipped: u32,
     /// The value of `skipped` after the next attempt that misses a row.
     skipped_next: u32,
@@ -154,7 +155,7 @@ impl<C> ApplyQueue<C> {
     }
 
     /// Stops the region because its peer is quarantined: the entry at `index` and later ones are
-    /// not executed. The apply thread knows this already and reports none of them as applied.
+    /// not executed. The apply thread has already stopped and reports none of them as applied.
     pub fn stop(&mut self, region: RegionId, index: LogIndex, executor: &mut impl Executor<C>) {
         self.stopped.insert(region, index);
         self.away.insert(region, None);
@@ -172,12 +173,12 @@ impl<C> ApplyQueue<C> {
         }
     }
 
-    /// Ends the stop. The groups hand out the entries again that were not executed.
+    /// Ends the stop. The groups hand out again the entries that were not executed.
     pub fn go_on(&mut self, region: RegionId) {
         self.stopped.remove(&region);
     }
 
-    /// Sends everything that is held, because no attempt follows.
+    /// Sends all held entries to the apply thread, because no attempt follows.
     pub fn close(&mut self, executor: &mut impl Executor<C>) {
         let held: Vec<RegionId> = self.held.keys().copied().collect();
         held.into_iter().for_each(|region| self.send(region, Vec::new(), executor));
@@ -218,7 +219,7 @@ impl<C> ApplyQueue<C> {
         entries
     }
 
-    /// Sends the region's held entries, and `entries` behind them. All of them must be counted in
+    /// Sends the region's held entries, followed by `entries`. All of them must be counted in
     /// `bytes`.
     fn send(&mut self, region: RegionId, entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
         let mut all = self.held.remove(&region).unwrap_or_default();
@@ -241,10 +242,10 @@ fn bytes_of<C>(entries: &[ToApply<C>]) -> u64 {
 #[derive(Debug)]
 pub struct Backlog<C> {
     entries: VecDeque<(RegionId, ToApply<C>)>,
-    /// Jobs behind `entries`. The first of them is not a job of entries.
+    /// Jobs after `entries`. The first of them is not a job of entries.
     jobs: VecDeque<ApplyJob<C>>,
-    /// Regions whose rows are being replaced, so that a `Reload` will come. The value is false if
-    /// the peer was removed since: its rows may be gone then, and must not be loaded.
+    /// Regions whose rows are being replaced, so that a `Reload` will follow. The value is false if
+    /// the peer was removed in the meantime: its rows may be gone and must not be loaded.
     reloads: BTreeMap<RegionId, bool>,
 }
 
@@ -253,8 +254,8 @@ pub struct Backlog<C> {
 pub enum Next<C> {
     /// Execute these entries in one write set.
     Entries { by_region: BTreeMap<RegionId, Vec<ToApply<C>>> },
-    /// Let execution begin the job ([`crate::Execution::begin`]). Then carry out the job's steps,
-    /// in parallel with execution.
+    /// Pass the job to execution first ([`crate::Execution::begin`]). Then carry out the job's
+    /// steps, in parallel with execution.
     Life(lifecycle::Job),
     /// Load the region from its rows.
     Reload(RegionDescriptor),
@@ -278,7 +279,7 @@ impl<C> Backlog<C> {
 
     /// Returns the next work of the apply thread. Entries have at most `bytes_max` bytes together,
     /// or are a single larger one. An entry that [ends its batch](ToApply::ends_batch) is the last
-    /// one.
+    /// of its batch.
     pub fn next(&mut self, bytes_max: usize) -> Option<Next<C>> {
         let (mut by_region, mut bytes) = (BTreeMap::<_, Vec<_>>::new(), 0);
         while self.entries.front().is_some_and(|(_, apply)| bytes == 0 || bytes + apply.bytes() <= bytes_max)

@@ -1,11 +1,11 @@
 //! The steps of a start for peers whose log is damaged.
 //!
-//! A damaged section of the log names its region. Only that region's peer is touched. If the rows
-//! hold all missing entries and every later entry is whole, the peer lost nothing that it promised,
-//! and its log begins again after the entries in the rows. Otherwise the peer is *unclean*: it may
-//! have forgotten entries, a term or a vote that it had acknowledged, and it takes part again only
-//! under another number ([`crate::unsynced`]). Its log is made consistent so that it can be opened:
-//! it ends before the first missing entry, or begins again after the rows.
+//! A damaged section of the log names its region. Only that region's peer is affected. If the rows
+//! hold all missing entries and every later entry is intact, the peer lost nothing that it
+//! promised, and its log restarts after the entries in the rows. Otherwise the peer is *unclean*:
+//! it may have lost entries, a term or a vote that it had acknowledged, and it takes part again
+//! only under another number ([`crate::unsynced`]). Its log is made consistent so that it can be
+//! opened: it ends before the first missing entry, or restarts after the rows.
 //!
 //! ```text
 //!  recover (reads) ─▶ the mark names the unclean peers (synced) ─▶ the log is repaired (synced)
@@ -21,28 +21,28 @@ use wal::{LogState, Loss, PeerLifecycle, Record, Span};
 
 use crate::unsynced::Damaged;
 
-/// The number of a peer larger than all others. Its tombstone keeps a region from ever having a
-/// peer on this store again.
+/// A peer number larger than all others. A tombstone with this number prevents the region from ever
+/// having a peer on this store again.
 pub const EVERY_PEER: PeerId = PeerId::MAX;
 
-/// The damage that a start found, and its consequences.
+/// The damage that was found at start, and its consequences.
 #[derive(Clone, Debug, Default)]
 pub struct Damages {
     /// The peers that are unclean from now on. This must be durable before `repairs` are written.
     pub unclean: BTreeMap<RegionId, Damaged>,
-    /// The regions whose damaged entries are all in the rows, and the places of the damage. Nothing
-    /// is lost.
+    /// The regions whose damaged entries are all in the rows, with the locations of the damage.
+    /// Nothing is lost.
     pub harmless: BTreeMap<RegionId, String>,
-    /// The regions whose peer's number is unknown, and the places of the damage. The store has no
-    /// peer of these regions any more and takes none.
+    /// The regions whose peer's number is unknown, with the locations of the damage. The store no
+    /// longer has peers of these regions and accepts none.
     pub barred: BTreeMap<RegionId, String>,
-    /// The regions that a split made, and whose rows are lost with the split's entry.
+    /// The regions that were created by a split, and whose rows are lost with the split's entry.
     pub unborn: Vec<RegionId>,
     /// The records that make the log consistent, in order.
     pub repairs: Vec<(RegionId, Vec<Record>)>,
 }
 
-/// The answer to the loss of one peer with rows.
+/// The consequence of damage for one peer with rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Harmless(Vec<Record>),
@@ -60,8 +60,8 @@ fn term_at(spans: &[Span], index: LogIndex) -> Option<Term> {
 /// Judges the loss of a peer whose rows hold every entry through `applied`.
 ///
 /// `is_alone` is true if the cluster has no other store. In that case the rest of the log is
-/// executed. Otherwise no entry beyond the rows is executed: the rest of the log may hold entries
-/// that were not committed and whose places other entries have taken.
+/// executed. Otherwise no entry after the rows is executed: the rest of the log may hold entries
+/// that were never committed and that other entries have replaced.
 pub(crate) fn judge(loss: &Loss, applied: (LogIndex, Term), is_alone: bool) -> Verdict {
     let (index, term) = applied;
     let begins = LogState { truncated_index: index, truncated_term: term };
@@ -88,8 +88,8 @@ pub(crate) fn judge(loss: &Loss, applied: (LogIndex, Term), is_alone: bool) -> V
         false => index,
     };
     let known = loss.hard_state.unwrap_or_default();
-    // The term of an unclean peer is no longer a promise. Raft requires it to be at least that of
-    // every entry.
+    // The term of an unclean peer is no longer a promise. Raft requires it to be at least the term
+    // of every entry.
     let spans = loss.before.iter().chain(loss.after.iter().flatten());
     let newest = spans.map(|span| span.term).max().unwrap_or(0).max(term).max(known.term);
     let vote = known.vote.filter(|_| newest == known.term);
@@ -106,13 +106,13 @@ pub(crate) fn judge(loss: &Loss, applied: (LogIndex, Term), is_alone: bool) -> V
     Verdict::Unclean { first, records }
 }
 
-/// Returns the records that delete everything that the log has of a region, and that keep peers up
-/// to number `peer` from coming back.
+/// Returns the records that delete all log data of a region, and that prevent peers up to number
+/// `peer` from returning.
 pub(crate) fn buried(peer: PeerId) -> Vec<Record> {
     vec![Record::Forgotten, Record::Life(PeerLifecycle::Tombstone { peer })]
 }
 
-/// Returns the records for a peer that was known to be unclean before, if its log ends below its
+/// Returns the records for a peer that was already known to be unclean, if its log ends before its
 /// rows.
 pub(crate) fn begin_after_rows((index, term): (LogIndex, Term), known: Option<HardState>) -> Vec<Record> {
     let known = known.unwrap_or_default();
@@ -122,7 +122,7 @@ pub(crate) fn begin_after_rows((index, term): (LogIndex, Term), known: Option<Ha
     vec![Record::Begun(begins), Record::HardState(hard_state)]
 }
 
-/// Returns the lifecycle of a peer whose record is damaged, from its rows' descriptor.
+/// Returns the lifecycle state of a peer whose record is damaged, from its rows' descriptor.
 pub(crate) fn life_of_rows(descriptor: &RegionDescriptor) -> PeerLifecycle {
     PeerLifecycle::Exists { descriptor: descriptor.clone(), parent: None }
 }
@@ -179,7 +179,7 @@ mod tests {
         let unclean = |first, records| Verdict::Unclean { first, records };
         let cut = |commit| vec![Record::Cut(20), hard_state(4, Some(1), commit)];
         assert_eq!(judge(&loss(None), (12, 3), false), unclean(21, cut(12)));
-        assert_eq!(judge(&loss(None), (12, 3), true), unclean(21, cut(20)), "nobody has other entries");
+        assert_eq!(judge(&loss(None), (12, 3), true), unclean(21, cut(20)), "no store has other entries");
         assert_eq!(judge(&loss(None), (5, 2), false), unclean(21, cut(5)));
         let begun = vec![Record::Begun(state(25, 3)), hard_state(4, Some(1), 25)];
         assert_eq!(judge(&loss(None), (25, 3), true), unclean(26, begun));

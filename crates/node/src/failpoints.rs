@@ -5,7 +5,7 @@ types::failpoints! {
     AnswerBeforeWrite,
     /// A proposal whose client has waited too long is refused, although it may still be applied.
     RefuseWhatIsLate,
-    /// A command for a slot that an earlier entry of the same turn gave away is executed.
+    /// A command is executed although an earlier entry of the same turn gave its slot away.
     SlotsOfTheTurn,
     /// A start treats a snapshot that was only accepted as applied.
     SnapshotNotFinished,
@@ -21,24 +21,23 @@ types::failpoints! {
     /// The worker's thread executes entries before the apply thread knows that a snapshot replaced
     /// the rows.
     ExecuteBeforeReload,
-    /// A connection's commands for a region are requested before earlier ones that must come first
-    /// are done.
+    /// A connection's commands for a region are requested before earlier commands that must finish
+    /// first.
     Overtake,
     /// The replies to a pipeline are sent in reverse order.
     RepliesTurned,
     /// A planned stop ends before the requests of the store's clients are answered.
     StopUnanswered,
-    /// A store whose device hangs goes on leading.
+    /// A store whose device hangs continues to lead.
     LeadsWhileHanging,
-    /// Store 1 now and then writes a string with another last byte than its peers.
+    /// Store 1 occasionally writes a string whose last byte differs from that of its peers.
     RowDiffers,
     /// A start does not read which peers are quarantined.
     QuarantineForgotten,
-    /// A peer that is to retry an entry skips it, alone.
+    /// A peer that must retry an entry skips it, while its peers do not.
     SkipAlone,
-    /// The meta region's leader answers for regions that live as if the others had merged with
-    /// them.
+    /// The meta region's leader answers for live regions as if the others had absorbed them.
     LivingIsMerged,
-    /// A peer whose log is damaged takes part with what is left of it.
+    /// A peer whose log is damaged takes part with the rest of its log.
     DamageForgotten,
 }

@@ -1,24 +1,25 @@
-//! The choice of the stores that take over the leads of a store that must lead nothing.
+//! The choice of the stores that take over the regions of a store that must not lead.
 
 use std::collections::BTreeMap;
 
 use replica::RegionStatus;
 use types::{BootNanos, PeerRole, RegionDescriptor, RegionId, StoreId};
 
-/// Maximum number of entries that an up-to-date voter may lack. It gets them before it takes over.
+/// Maximum number of entries that an up-to-date voter may lack. It receives them before it takes
+/// over.
 const LAG_MAX: u64 = 1024;
 
-/// A region that this store leads, and the stores that could take it over.
+/// A region that this store leads, and the stores that could take over its leadership.
 #[derive(Clone, Debug)]
 pub struct Led {
     pub region: RegionId,
     pub(crate) heirs: Vec<Heir>,
-    /// True if the other voters that take leads are enough to elect a leader without this store,
-    /// and one of them can be that leader.
+    /// True if the other voters on stores that accept leadership can elect a leader without this
+    /// store, and one of them can be that leader.
     pub(crate) can_elect: bool,
 }
 
-/// Another voter, on a store that takes leads.
+/// Another voter, on a store that accepts leadership.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heir {
     pub store: StoreId,
@@ -28,8 +29,8 @@ pub(crate) struct Heir {
 
 impl Led {
     /// Creates the view of a region from its leader's status. `takes_leads` returns true for a
-    /// store that is up and may be handed a lead, and `is_quarantined` for one whose peer of this
-    /// region is quarantined.
+    /// store that is up and may become leader. `is_quarantined` returns true for a store whose peer
+    /// of this region is quarantined.
     pub fn of(
         status: &RegionStatus,
         this: StoreId,
@@ -42,7 +43,7 @@ impl Led {
             let is_able = progress.is_some_and(|progress| progress.is_active && !progress.needs_snapshot);
             Heir { store, lag, is_up_to_date: is_able && lag <= LAG_MAX }
         });
-        // A quarantined voter takes the lead only if no sound voter is left. It serves as little as
+        // A quarantined voter takes over only if no sound voter is left. It can serve as little as
         // this quarantined leader, but its device answers.
         led.can_elect &= led.has_heirs() || status.is_quarantined;
         led
@@ -69,7 +70,7 @@ impl Led {
         heir: impl Fn(StoreId) -> Heir,
     ) -> Led {
         let takes = |store: StoreId| store != this && takes_leads(store);
-        // A quarantined peer votes, and does not take over a lead that it is offered.
+        // A quarantined peer votes, but does not accept an offered leadership.
         let inherits = |store: &StoreId| takes(*store) && !is_quarantined(*store);
         Led {
             region: descriptor.id,
@@ -78,13 +79,13 @@ impl Led {
         }
     }
 
-    /// Returns true if another voter that is not quarantined is on a store that takes leads.
+    /// Returns true if another voter that is not quarantined is on a store that accepts leadership.
     pub fn has_heirs(&self) -> bool {
         !self.heirs.is_empty()
     }
 
-    /// Returns true if the other voters that take leads are enough to elect a leader without this
-    /// store, and one of them can be that leader.
+    /// Returns true if the other voters on stores that accept leadership can elect a leader without
+    /// this store, and one of them can be that leader.
     pub fn can_elect(&self) -> bool {
         self.can_elect
     }
@@ -94,8 +95,8 @@ impl Led {
     }
 }
 
-/// Returns true if the voters on stores for which `counts` holds are a majority, of both sets of
-/// voters in a joint configuration.
+/// Returns true if the voters on stores for which `counts` holds are a majority. In a joint
+/// configuration they must be a majority of both sets of voters.
 fn can_elect(descriptor: &RegionDescriptor, counts: impl Fn(StoreId) -> bool) -> bool {
     let is_majority = |other: PeerRole| {
         let of_set =
@@ -117,13 +118,13 @@ struct Attempts {
 #[derive(Clone, Debug, Default)]
 pub struct HandOver {
     attempts: BTreeMap<RegionId, Attempts>,
-    /// Number of leads offered to each store so far.
+    /// Number of transfers offered to each store so far.
     given: BTreeMap<StoreId, u32>,
 }
 
 impl HandOver {
-    /// Returns the leads to transfer now, each to the voter with the fewest attempts, then the
-    /// smallest lag, then the fewest leads offered to its store. A lead that was not taken up
+    /// Returns the transfers to start now. Each goes to the voter with the fewest attempts, then
+    /// the smallest lag, then the fewest offers to its store. A transfer that did not complete
     /// within `retry_nanos` is offered again.
     pub fn transfers(&mut self, led: &[Led], retry_nanos: u64, now: BootNanos) -> Vec<(RegionId, StoreId)> {
         let mut transfers = Vec::new();

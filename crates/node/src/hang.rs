@@ -1,10 +1,11 @@
 //! A store whose device hangs: an operation returns neither success nor an error.
 //!
-//! [`HangWatch`] decides from the oldest operation under way whether the device hangs. While the
-//! device hangs, the store's peers neither campaign nor take over leads
+//! [`HangWatch`] decides from the oldest pending operation whether the device hangs. While the
+//! device hangs, the store's peers neither campaign nor take over leadership
 //! (`replica::Input::DeviceHangs`), the store's heartbeats report the hang, and [`HangRelief`]
-//! moves its leads. A lead moves by a transfer to an up-to-date voter, which needs no log write of
-//! this store. If that fails, the leader steps down, and the other voters elect.
+//! moves the leadership of its regions to other stores. It transfers each region to an up-to-date
+//! voter, which needs no log write of this store. If that fails, the leader steps down, and the
+//! other voters elect a new one.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +14,23 @@ use types::{BootNanos, RegionId, StoreId};
 use crate::failpoints::Failpoint;
 use crate::hand_over::{HandOver, Led};
 
-/// The limits of the watch, in nanoseconds.
+/// Limits of the watch, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct HangTimes {
     /// Time without an answer after which the device counts as hanging, for an operation of no
     /// bytes.
     pub after_nanos: u64,
-    /// Bytes per second that every healthy device writes at least. An operation may take longer by
+    /// Minimum write rate of a healthy device, in bytes per second. An operation may take longer by
     /// the time that its bytes take at this rate.
     pub bytes_per_s: u64,
     /// Time during which the device must answer before it no longer counts as hanging.
     pub healthy_nanos: u64,
-    /// Maximum time that one look adds to the time waited. If two looks are further apart, the
-    /// process stood still in between, and did not wait for its device.
+    /// Maximum time that one look adds to the waiting time. If two looks are further apart, the
+    /// process was suspended in between and did not wait for its device.
     pub look_nanos_max: u64,
 }
 
-/// An operation under way.
+/// A pending operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
     pub began: BootNanos,
@@ -42,11 +43,11 @@ pub struct Pending {
 pub struct HangWatch {
     times: HangTimes,
     looked_at: Option<BootNanos>,
-    /// The beginning of the operation that was the oldest at the last look.
+    /// The start of the operation that was the oldest at the last look.
     began: Option<BootNanos>,
     waited_nanos: u64,
     is_hanging: bool,
-    /// The last look at which an operation had waited for a notable time.
+    /// The time of the last look at which an operation had waited for a notable time.
     slow_at: BootNanos,
 }
 
@@ -55,7 +56,7 @@ impl HangWatch {
         HangWatch { times, looked_at: None, began: None, waited_nanos: 0, is_hanging: false, slow_at: 0 }
     }
 
-    /// Looks at the oldest operation under way. Returns true while the device hangs.
+    /// Looks at the oldest pending operation. Returns true while the device hangs.
     pub fn look(&mut self, pending: Option<Pending>, now: BootNanos) -> bool {
         let since_look = now.saturating_sub(self.looked_at.unwrap_or(now)).min(self.times.look_nanos_max);
         self.looked_at = Some(now);
@@ -93,25 +94,26 @@ impl HangWatch {
 /// The next actions of a store whose device hangs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReliefStep {
-    /// Leads to transfer.
+    /// Transfers to start, as region and target store.
     pub transfers: Vec<(RegionId, StoreId)>,
-    /// Leads to give up without a successor.
+    /// Regions whose leadership this store gives up without naming a successor.
     pub step_downs: Vec<RegionId>,
 }
 
-/// Moves the leads of a store whose device hangs. Each hang uses a new value.
+/// Moves the leadership of regions away from a store whose device hangs. Each hang uses a new
+/// value.
 #[derive(Debug, Default)]
 pub struct HangRelief {
     hand_over: HandOver,
-    /// The time since which each region could have been led by another store.
+    /// The time since which another store could have led each region.
     led_since: BTreeMap<RegionId, BootNanos>,
 }
 
 impl HangRelief {
-    /// Returns the next actions. Every lead is offered once to an up-to-date voter. If no voter has
-    /// taken the lead over within `patience_nanos`, the store steps down. The store keeps the lead
-    /// of a region whose other voters cannot elect: otherwise the region would have no leader, and
-    /// its reads would get no answer.
+    /// Returns the next actions. Each region is offered once to an up-to-date voter. If no voter
+    /// has taken over within `patience_nanos`, the store steps down. It continues to lead a region
+    /// whose other voters cannot elect a leader: otherwise the region would have no leader, and its
+    /// reads would get no answer.
     pub fn step(&mut self, led: &[Led], patience_nanos: u64, now: BootNanos) -> ReliefStep {
         if Failpoint::LeadsWhileHanging.is_on() {
             return ReliefStep::default();

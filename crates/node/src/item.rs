@@ -17,7 +17,7 @@ pub struct Item {
     pub spec: &'static CommandSpec,
     pub args: Vec<Bytes>,
     pub db: u16,
-    /// True if the client uses RESP3, in which some replies have another form.
+    /// True if the client uses RESP3, in which some replies have another encoding.
     pub resp3: bool,
     pub slot: ItemSlot,
 }
@@ -25,7 +25,7 @@ pub struct Item {
 /// The slot of a command's keys, which determines its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemSlot {
-    /// The command has no keys, or one region has all slots and the slot does not matter.
+    /// The command has no keys, or one region has all slots, so the slot does not matter.
     Any,
     One(Slot),
     Several,
@@ -56,7 +56,7 @@ impl Item {
         self.spec.is_write()
     }
 
-    /// Returns whether the command reads only a few rows, however large its data is. Such a read
+    /// Returns true if the command reads only a few rows, however large its data is. Such a read
     /// may be part of a log entry, which every replica applies before it continues.
     pub fn is_bounded_read(&self) -> bool {
         self.spec.reads_few_rows && self.args.len() <= BOUNDED_READ_ARGUMENTS_MAX
@@ -69,8 +69,8 @@ impl Item {
         Item::new(args, self.db, self.resp3)
     }
 
-    /// Returns the error for a command that is too large to replicate. Must be checked before
-    /// anything is proposed.
+    /// Returns the error for a command that is too large to replicate. The caller must check this
+    /// before it proposes anything.
     pub fn too_large(&self) -> Option<Reply> {
         let bytes = self.bytes();
         (bytes > REQUEST_BYTES_MAX).then(|| {

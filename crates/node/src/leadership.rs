@@ -9,13 +9,13 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Returns whether a report of this store's own peer replaces this one. It does if it differs,
+    /// Returns true if a report of this store's own peer replaces this one. It does if it differs,
     /// unless a later term is known.
     pub fn yields_to(&self, own: Leadership) -> bool {
         own.term >= self.term && *self != own
     }
 
-    /// Returns whether another store's report of its own leadership replaces this one. It does if
+    /// Returns true if another store's report of its own leadership replaces this one. It does if
     /// its term is later, or if no leader of its term is known yet.
     pub fn yields_to_hearsay(&self, term: Term) -> bool {
         term > self.term || (term == self.term && self.leader.is_none())

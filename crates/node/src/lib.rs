@@ -1,8 +1,7 @@
-//! The order of steps in a store, written once: pure state machines that get inputs and return
-//! effects.
+//! The order of steps in a store, as pure state machines that take inputs and return effects.
 //!
-//! The server drives them with threads and devices, and the simulator with a seed. Neither makes
-//! decisions. Each executes the effects in order and reports the results.
+//! Two executors drive them: the server with threads and devices, and the simulator with a seed.
+//! Neither makes decisions. Each executes the effects in order and reports the results.
 //!
 //! ```text
 //!  submissions ─▶ Shard::step ─▶ Shard::turn ─▶ Effect: send, persist, apply, answer, publish
@@ -19,17 +18,18 @@
 //! - [`ApplyQueue`] decides which thread executes: the worker's if RAM holds all rows, else the
 //!   apply thread.
 //! - [`recovery`] builds the peers from the log and the rows at a start.
-//! - [`lifecycle`] defines the steps that replace a region's rows by a snapshot, or remove a peer.
+//! - [`lifecycle`] defines the steps that replace a region's rows with a snapshot, or remove a
+//!   peer.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
-//! - [`Silence`] tells which stores have fallen silent, so that the regions they led wake.
-//! - [`merged`] tells a store which regions merged away while it was absent.
-//! - [`hand_over`] chooses the stores that take over the leads of a store that must lead nothing.
+//! - [`Silence`] detects silent stores, so that the regions they led wake.
+//! - [`merged`] informs a store of regions that merged away while it was absent.
+//! - [`hand_over`] chooses the stores that take over the regions of a store that must not lead.
 //! - [`stop`] decides when a stopping store may end.
-//! - [`hang`] decides whether the store's device hangs, and moves its leads while it does.
+//! - [`hang`] decides whether the store's device hangs, and moves leadership away while it does.
 //! - [`Leadership`] is a store's knowledge of a region's leader.
 //!
 //! Invariant: nothing here reads a clock, a file, a socket or ambient randomness, and nothing
-//! waits.
+//! blocks.
 
 #![forbid(unsafe_code)]
 

@@ -2,10 +2,10 @@
 //! is removed.
 //!
 //! Both wait for flushes and may take seconds, so they run in parallel with the execution of other
-//! regions. A store runs its jobs one after another, and the steps of a job in order. A step's
-//! write to the log is synced before the next step begins. Its writes to the rows are durable after
-//! the next [`Step::Flush`], except for a snapshot, which is durable at once. After a crash between
-//! two steps, the next start finishes the job by what the log says ([`crate::recovery`]):
+//! regions. A store runs one job at a time, and the steps of a job in order. A step's write to the
+//! log is synced before the next step begins. Its writes to the rows are durable after the next
+//! [`Step::Flush`]. A snapshot is an exception: it is durable at once. After a crash between two
+//! steps, the next start uses the log to finish the job ([`crate::recovery`]):
 //!
 //! ```text
 //!  replace   log: Applying (synced by the batch that accepted it) ─▶ rows replaced ─▶ log: Exists
@@ -21,17 +21,17 @@ use wal::PeerLifecycle;
 use crate::failpoints::Failpoint;
 
 /// A change in a peer's lifecycle. The caller unloads the region ([`crate::Execution::unload`])
-/// before the job begins, so that none of its entries is executed meanwhile.
+/// before the job begins, so that none of its entries is executed during the job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Job {
-    /// Replaces the region's rows by a snapshot that this store has received completely.
+    /// Replaces the region's rows with a snapshot that this store has received completely.
     Replace { descriptor: RegionDescriptor, index: LogIndex, term: Term },
     /// Removes the peer: see `replica::Action::Destroy`.
     End { region: RegionId, peer: PeerId },
-    /// Quarantines the peer because its rows differ from those of the majority in the check at this
-    /// index. It becomes a [`Job::Hold`] when execution comes to it.
+    /// Quarantines the peer because the check at this index found that its rows differ from those
+    /// of the majority. It becomes a [`Job::Hold`] when execution reaches it.
     Differ { region: RegionId, checked: LogIndex },
-    /// Quarantines the peer, or changes its quarantine. Execution obeys the mark already.
+    /// Quarantines the peer, or changes its quarantine. Execution already follows the mark.
     Hold { region: RegionId, mark: Mark },
     /// Ends the peer's quarantine.
     Release { region: RegionId, mark: Mark },
@@ -40,9 +40,9 @@ pub enum Job {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Makes the region's rows unreadable until they are loaded: they have no token, and the next
-    /// token differs.
+    /// token will differ.
     HideRows,
-    /// Replaces the rows by the snapshot's, durably. The step may be repeated after a crash.
+    /// Replaces the rows with the snapshot's, durably. The step may be repeated after a crash.
     ReplaceRows { descriptor: RegionDescriptor, index: LogIndex, term: Term },
     /// Writes the peer's state to the log and syncs it.
     Record(PeerLifecycle),
@@ -50,8 +50,7 @@ pub enum Step {
     Load(RegionDescriptor),
     /// Tells the Raft groups: `Input::SnapshotApplied`.
     TellApplied,
-    /// Hides the peer, so that neither readers nor look-ups of the region's leader find it on this
-    /// store.
+    /// Hides the peer: neither readers nor look-ups of the region's leader find it on this store.
     RemovePeer,
     /// Makes all rows written so far durable.
     Flush,
@@ -92,8 +91,8 @@ impl Job {
                     Step::ReplaceRows { descriptor: descriptor.clone(), index, term },
                     Step::Record(exists),
                     Step::ForgetMark,
-                    // The rows are loaded before the groups are told, because then the groups hand
-                    // out entries that follow the snapshot.
+                    // The rows are loaded before the groups are told, because the groups then hand
+                    // out the entries after the snapshot.
                     Step::Load(descriptor),
                     Step::TellApplied,
                 ];
@@ -105,9 +104,8 @@ impl Job {
             Job::End { peer, .. } => {
                 let mut steps = vec![
                     Step::RemovePeer,
-                    // The flush is for the regions that were split off from this one and for the
-                    // one that it merged into. Until it returns, their rows can only be restored
-                    // from this log.
+                    // The flush protects the regions that were split off from this one and the one
+                    // that it merged into. Until it returns, only this log can restore their rows.
                     Step::Flush,
                     Step::Record(PeerLifecycle::Tombstone { peer }),
                     Step::DeleteRows,

@@ -1,9 +1,9 @@
-//! Regions that may have merged away while their store was absent, and the rules by which a store
-//! learns of it.
+//! Regions that may have merged away while their store was absent, and the rules by which the store
+//! is informed.
 //!
-//! A region's descriptor names the latest regions that it took over. A store that hears such a
-//! descriptor, or one without its own peer, tells its groups. A store that was away for more merges
-//! than a descriptor names asks the meta region, which records all of them.
+//! A region's descriptor lists the regions that it absorbed last. A store that receives a
+//! descriptor that concerns it tells its groups. A store may have been away for more merges than a
+//! descriptor lists. It then asks the meta region, which records all of them.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,15 @@ use types::{BootNanos, RegionDescriptor, RegionId, SlotRange, StoreId};
 use crate::failpoints::Failpoint;
 
 const SECOND: BootNanos = 1_000_000_000;
-/// The time between two looks at all regions.
+/// Interval between two looks at all regions.
 pub const LOOK_AGAIN: BootNanos = SECOND;
-/// The time without a leader after which the meta region is asked, and between two questions.
+/// Time without a leader after which the meta region is asked, and interval between two questions.
 pub const ASK_AFTER: BootNanos = 5 * SECOND;
-/// Maximum number of regions of one question.
+/// Maximum number of regions in one question.
 pub const ASKED_MAX: usize = 64;
 
-/// The regions with a peer here that have no leader, and the time since which they have had none.
+/// The regions with a peer here that have no leader, each with the time since which it has had
+/// none.
 #[derive(Debug, Default)]
 pub struct MergedWatch {
     silent: BTreeMap<RegionId, BootNanos>,
@@ -35,9 +36,9 @@ impl MergedWatch {
         self.looked.is_none_or(|at| now.saturating_sub(at) >= LOOK_AGAIN)
     }
 
-    /// Takes all regions with a peer here that have no leader, without the meta region. Returns
-    /// those about which the meta region's leader is to be asked now. `is_asking` is true while a
-    /// question is under way.
+    /// Takes all regions with a peer here that have no leader, except the meta region. Returns
+    /// those about which the meta region's leader must be asked now. `is_asking` is true while a
+    /// question is pending.
     pub fn look(
         &mut self,
         without_leader: impl IntoIterator<Item = RegionId>,
@@ -63,8 +64,8 @@ impl MergedWatch {
 /// A region that merged away, and the regions that have its slots now.
 pub type Merged = (RegionId, Vec<RegionDescriptor>);
 
-/// Returns the answer of the meta region's leader. Each region comes with the slots that it had
-/// when the asking store last heard of it.
+/// Returns the answer of the meta region's leader. Each region comes with the slots that the asking
+/// store last knew it to have.
 pub fn answer(meta: &MetaState, asked: &[(RegionId, SlotRange)]) -> Vec<Merged> {
     let merged = |&(region, slots): &(RegionId, SlotRange)| {
         if Failpoint::LivingIsMerged.is_on() && meta.regions.contains_key(&region) {
@@ -76,17 +77,17 @@ pub fn answer(meta: &MetaState, asked: &[(RegionId, SlotRange)]) -> Vec<Merged> 
     asked.iter().filter_map(merged).collect()
 }
 
-/// Returns what an answer of the meta region's leader tells the groups. The answer names the
-/// regions that have merged away, each with the regions that have its slots now. A region that it
-/// does not name may be a new one, so nothing follows for it.
+/// Returns the inputs for the groups that follow from an answer of the meta region's leader. The
+/// answer lists the regions that have merged away, each with the regions that have its slots now. A
+/// region that it does not list may be a new one, so no input follows for it.
 pub fn conclude(asked: &[RegionId], answer: Vec<Merged>) -> Vec<Input> {
     let of_asked = answer.into_iter().filter(|(region, _)| asked.contains(region));
     of_asked.map(|(region, heirs)| Input::MergedAway { region, heirs }).collect()
 }
 
-/// Returns true if the groups of `store` must hear of this descriptor from a heartbeat: its region
-/// took over a region that has a peer here, or the region's own peer here was removed, perhaps
-/// while this store was absent.
+/// Returns true if the groups of `store` must be told of this descriptor from a heartbeat. This is
+/// the case if its region absorbed a region that has a peer here, or if the region's own peer here
+/// was removed, perhaps while this store was absent.
 pub fn concerns(
     descriptor: &RegionDescriptor,
     store: StoreId,

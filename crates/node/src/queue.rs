@@ -12,7 +12,7 @@ use crate::failpoints::Failpoint;
 use crate::work::{Outcome, Refusal, Submit, Work};
 
 /// Maximum bytes of commands in one Raft entry; a single command may be larger. Entries are
-/// executed one by one, so the clients of the first entry are answered before the last one begins.
+/// executed one by one, so the clients of an entry are answered before the next one begins.
 const ENTRY_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of keys or rows that one maintenance step of a slot deletes.
 const MAINTENANCE_STEP: u32 = 256;
@@ -27,7 +27,7 @@ pub struct Waiting<C> {
 
 #[derive(Debug)]
 struct Client<C> {
-    /// The client; `None` if it was answered before its entry was.
+    /// The client; `None` if it was answered before its entry was executed.
     to: Option<C>,
     commands: usize,
     deadline: BootNanos,
@@ -67,7 +67,7 @@ pub(crate) struct Proposal {
     pub is_skip: bool,
 }
 
-/// The proposals that a region takes at the moment.
+/// The proposals that a region accepts at the moment.
 pub(crate) enum May {
     /// Everything but a skip. This store leads the region.
     Propose,
@@ -89,7 +89,7 @@ impl May {
         }
     }
 
-    /// Returns the submissions that the region takes, and adds the clients of the others to
+    /// Returns the submissions that the region accepts, and adds the clients of the others to
     /// `refused`.
     fn split_off<C>(&self, queue: VecDeque<Submit<C>>, refused: &mut Vec<C>) -> VecDeque<Submit<C>> {
         let takes = |submit: &Submit<C>| self.takes(&submit.work);
@@ -122,11 +122,12 @@ impl<C> Queue<C> {
         self.queues.is_empty()
     }
 
-    /// Builds one entry for each region from what waits for it, or more if one would be too large,
-    /// in the cluster's `version` and stamped with `stamp`. `may` decides whether a region can take
-    /// proposals now. If this store does not lead the region, its clients are returned in
-    /// `refused`. If the region cannot take proposals for a while, they keep waiting. `token`
-    /// returns a number that no other entry has. The entry's seed is derived from it and `seed`.
+    /// Builds one entry for each region from its waiting submissions, or more if one would be too
+    /// large. Entries are written in the cluster's `version` and carry the timestamp `stamp`. `may`
+    /// decides whether a region accepts proposals now. If this store does not lead the region, its
+    /// clients are returned in `refused`. If the region accepts no proposals for a while, they keep
+    /// waiting. `token` returns a number that no other entry has. The entry's seed is derived from
+    /// it and `seed`.
     pub fn build(
         &mut self,
         (version, stamp, seed): (Version, UnixMillis, u64),
@@ -163,7 +164,7 @@ impl<C> Queue<C> {
         made
     }
 
-    /// Moves the clients whose commands wait for regions that do not take them to `refused`.
+    /// Moves the clients whose region does not accept their commands to `refused`.
     pub fn refuse(&mut self, may: impl Fn(RegionId) -> May, refused: &mut Vec<C>) {
         for (region, queue) in &mut self.queues {
             *queue = may(*region).split_off(std::mem::take(queue), refused);
@@ -212,7 +213,7 @@ impl<C> Queue<C> {
     }
 }
 
-/// Merges the first submission, and as many behind it as fit, into one entry.
+/// Merges the first submission, and as many of the following ones as fit, into one entry.
 fn merge<C>(
     first: Submit<C>,
     queue: &mut VecDeque<Submit<C>>,
@@ -245,8 +246,8 @@ fn merge<C>(
     (builder.finish_as(version, stamp, seed), clients)
 }
 
-/// Returns the approximate bytes of the entry that begins with the first submission. It is never
-/// too small for that submission alone, unless that is encoded already.
+/// Returns the approximate bytes of the entry that begins with the first submission. The estimate
+/// is never too small for that submission alone, unless the submission is already encoded.
 fn likely_bytes<C>(first: &Submit<C>, behind: &VecDeque<Submit<C>>) -> usize {
     if let Work::Encoded(_) = first.work {
         return 0;

@@ -1,11 +1,11 @@
 //! Conditions under which a read of this store's rows may be answered. There are three kinds of
 //! reads: by the leader under its lease, by the leader after a round of heartbeats or an applied
-//! entry has proved its leadership, and weak reads, by any store.
+//! entry has confirmed its leadership, and weak reads, by any store.
 //!
-//! Each read takes a view of the rows first, and then checks here whether the view may be shown.
+//! Each read first takes a view of the rows and then checks here whether the view may be returned.
 //! The rows must have been present and complete the whole time, and the slots must belong to the
-//! region. Without another proof, the lease must still hold by a clock that is read after the view,
-//! so that it held when the view was taken.
+//! region. Without another proof, the lease must still be valid by a clock that is read after the
+//! view. So the lease was valid when the view was taken.
 
 use types::{BootNanos, SlotRange};
 
@@ -14,7 +14,7 @@ use crate::item::ItemSlot;
 /// The proof that a read is as fresh as required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The leader's lease, which must hold after the view was taken.
+    /// The leader's lease, which must still be valid after the view was taken.
     Lease,
     /// A round of heartbeats or an applied entry, before the view is taken. A weak read needs no
     /// proof.
@@ -26,7 +26,7 @@ pub trait Local {
     type Token: Copy + PartialEq;
 
     /// Returns a token of the rows, or `None` while they are absent. The token changes whenever the
-    /// rows come or go other than by entries.
+    /// rows are replaced, removed or added by anything but entries.
     fn rows(&self) -> Option<Self::Token>;
 
     fn lease_holds(&self, now: BootNanos) -> bool;
@@ -50,15 +50,15 @@ impl<T: Copy + PartialEq> Read<T> {
         self.proof
     }
 
-    /// Begins a read. Must be called before the view is taken. Returns `None` if the rows are
-    /// absent.
+    /// Begins a read. The caller must call this before it takes the view. Returns `None` if the
+    /// rows are absent.
     pub fn begin<L: Local<Token = T>>(region: &L, proof: Proof) -> Option<Read<T>> {
         Some(Read { proof, rows: region.rows()? })
     }
 
-    /// Returns whether the result of the view may be sent to the client. Must be called after the
-    /// view is taken; `clock` is read during the call. The commands are for `slots`, by a
-    /// descriptor of `version`.
+    /// Returns true if the result of the view may be sent to the client. The caller must call this
+    /// after it has taken the view; `clock` is read during the call. The commands are for `slots`,
+    /// according to a descriptor of `version`.
     pub fn may_be_answered<L: Local<Token = T>>(
         &self,
         region: &L,
@@ -74,9 +74,9 @@ impl<T: Copy + PartialEq> Read<T> {
     }
 }
 
-/// Returns whether the region, as applied on this store, has the slots of all commands. A command
-/// without keys concerns all slots of a region: it needs exactly the range that the sender knows,
-/// which is that of `version`.
+/// Returns true if the region, as applied on this store, has the slots of all commands. A command
+/// without keys concerns all slots of a region. It needs exactly the range that the sender knows,
+/// which is the range of `version`.
 pub fn lie_in<L: Local>(slots: impl IntoIterator<Item = ItemSlot>, region: &L, version: u64) -> bool {
     let here = region.slots_here();
     let lies_in = |slot: ItemSlot| match slot {

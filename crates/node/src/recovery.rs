@@ -1,6 +1,6 @@
 //! Recovery of a store's peers from its log and rows at start.
 //!
-//! A peer's lifecycle state is synced to the log before anything else of the peer is written. The
+//! A peer's lifecycle state is synced to the log before any other data of the peer is written. The
 //! rows are as old as the last flush. The log has all later entries, and the Raft groups hand them
 //! out again.
 
@@ -19,7 +19,8 @@ use crate::unsynced::Damaged;
 /// A region's own rows: its state, and its descriptor as of that state.
 pub type OwnRows = (RegionState, Option<RegionDescriptor>);
 
-/// A store's log and rows before the store runs. Except where stated, writes are durable on return.
+/// The log and rows of a store that is not running yet. Unless stated otherwise, writes are durable
+/// on return.
 pub trait Kept {
     type Error;
 
@@ -28,11 +29,11 @@ pub trait Kept {
 
     fn set_lifecycles(&mut self, lifecycles: &[(RegionId, PeerLifecycle)]) -> Result<(), Self::Error>;
 
-    /// Creates the logs of peers as those of a cluster's first regions.
+    /// Creates the logs of peers of a new cluster's first regions.
     fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), Self::Error>;
 
     /// Returns the regions whose logs have begun, with or without entries. A blank peer's log has
-    /// not: it holds a term and a vote alone.
+    /// not begun: it holds only a term and a vote.
     fn logs(&self) -> Vec<RegionId>;
 
     /// Deletes the peer's log except for its tombstone.
@@ -41,7 +42,7 @@ pub trait Kept {
     /// Returns the mark of the region's peer, if there is one.
     fn mark(&self, region: RegionId) -> Result<Option<Mark>, Self::Error>;
 
-    /// Returns the losses in damaged sections of the log.
+    /// Returns the losses caused by damaged sections of the log.
     fn losses(&self) -> BTreeMap<RegionId, Loss>;
 
     /// Returns the last index of the region's log, and its hard state.
@@ -58,8 +59,8 @@ pub trait Kept {
     /// Writes a region's own rows. A crash may lose them.
     fn set_own_rows(&mut self, region: &RegionDescriptor, state: &RegionState) -> Result<(), Self::Error>;
 
-    /// Replaces the region's rows by those of the snapshot, which this store has completely. Does
-    /// nothing if they are the snapshot's rows already.
+    /// Replaces the region's rows with those of the snapshot, which this store has received
+    /// completely. Does nothing if they are already the snapshot's rows.
     fn replace_rows(
         &mut self,
         region: &RegionDescriptor,
@@ -84,10 +85,10 @@ pub struct Recovered {
 }
 
 /// Finishes the lifecycle changes that were in progress when the store stopped, and returns its
-/// peers. `known` are peers that damage was known to have made unclean before this start.
-/// `is_alone` is true if the cluster has no other store.
+/// peers. `known` are peers that were unclean by damage before this start. `is_alone` is true if
+/// the cluster has no other store.
 ///
-/// The damages are returned and not written. See [`crate::damage`] for the writes that the caller
+/// The damages are returned, not written. [`crate::damage`] describes the writes that the caller
 /// must make, and their order.
 pub fn recover<K: Kept>(
     store: StoreId,
@@ -160,7 +161,7 @@ pub fn recover<K: Kept>(
         bury(region, peer, kept)?;
     }
     judge_losses(store, kept, &losses, (known, is_alone), &mut recovered);
-    // Terms and votes of blank peers stay in the log: their numbers may be those of voters, which
+    // Terms and votes of blank peers stay in the log: their numbers may belong to voters, which
     // must not vote twice in a term.
     Ok(recovered)
 }
@@ -199,7 +200,7 @@ fn readable_lifecycles<K: Kept>(
     Ok(lifecycles)
 }
 
-/// Decides which peers are unclean by damage, and how their logs become consistent.
+/// Decides which peers are unclean by damage, and how to make their logs consistent.
 fn judge_losses<K: Kept>(
     store: StoreId,
     kept: &K,
@@ -209,7 +210,7 @@ fn judge_losses<K: Kept>(
 ) {
     let Recovered { seeds, tombstones, damages, .. } = recovered;
     let number = |seed: &PeerSeed| seed.descriptor.peer_on(store).map_or(0, |peer| peer.id);
-    // The peers that hand out no entries beyond their rows, and so create no other peers.
+    // These peers hand out no entries after their rows, and so create no other peers.
     let mut silent: BTreeMap<RegionId, LogIndex> = BTreeMap::new();
     let mut unborn: Vec<RegionId> = Vec::new();
     for seed in seeds.iter() {
@@ -264,10 +265,10 @@ fn judge_losses<K: Kept>(
     damages.unborn = unborn;
 }
 
-/// Begins the logs of peers that have rows but no lifecycle record. The rows of a region that a
-/// split made may be flushed before the log knows of its peer, and then the parent does not apply
-/// the split again. Such a peer has acknowledged no entry. Its term and vote, if it was blank
-/// before, stay.
+/// Begins the logs of peers that have rows but no lifecycle record. The rows of a split-off region
+/// may be flushed before the log knows of its peer. In that case the parent does not apply the
+/// split again. Such a peer has acknowledged no entry. If it was blank before, its term and vote
+/// stay.
 fn adopt_orphans<K: Kept>(
     store: StoreId,
     kept: &mut K,
@@ -289,7 +290,7 @@ fn adopt_orphans<K: Kept>(
     }
 }
 
-/// Deletes the rest of a peer whose tombstone is written.
+/// Deletes the remaining data of a peer whose tombstone is written.
 fn bury<K: Kept>(region: RegionId, peer: PeerId, kept: &mut K) -> Result<(), K::Error> {
     if let Some((_, descriptor)) = kept.own_rows(region)? {
         let slots: Vec<SlotRange> = descriptor.and_then(|descriptor| descriptor.slots).into_iter().collect();

@@ -3,7 +3,7 @@
 //! An executor passes in the bytes that it read ([`Session::received`]) and lets the session
 //! continue ([`Session::advance`]). The session answers commands that need no rows, gathers the
 //! other commands by region, and asks the executor to execute each gathered part ([`Ask`]). It
-//! takes no further command before all parts are answered ([`Session::answered`]). The encoded
+//! accepts no further command until all parts are answered ([`Session::answered`]). The encoded
 //! replies are in [`Session::output`], in the order of the commands.
 //!
 //! ```text
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Commands of one region keep their order. Reads are gathered until a write to the same region
-//! follows, which waits for them. Once a write is gathered, later reads of a few rows follow it in
-//! the same log entry, and longer reads wait for it. Parts for different regions are executed
+//! follows; the write waits for them. Once a write is gathered, later reads of a few rows follow it
+//! in the same log entry, and longer reads wait for it. Parts for different regions are executed
 //! concurrently.
 
 mod gather;
@@ -43,13 +43,13 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 /// The output buffer of one client, in bytes, beyond which no further reply is encoded and no
 /// further command is taken.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// Number of one region's reads that are asked for first. The size of their replies determines how
-/// many follow.
+/// Number of reads in the first part of one region's reads. The size of their replies determines
+/// the number of reads in later parts.
 pub const READS_FIRST: usize = 16;
 /// Target size of the replies to one part of reads, in bytes, estimated from the replies before it.
 const REPLY_BYTES_MAX: usize = 4 << 20;
 
-/// Minimum number of bytes that frame a reply.
+/// Minimum number of bytes in the frame of a reply.
 const REPLY_FRAME_BYTES: usize = 16;
 /// Maximum capacity reserved for output at once, in bytes.
 const RESERVED_BYTES_MAX: usize = 64 << 10;
@@ -64,7 +64,7 @@ pub struct Context {
     pub authenticated: bool,
     /// Set by `READONLY`: this store's own copy may answer reads.
     pub read_only: bool,
-    /// The connection is closed after the replies so far.
+    /// True if the connection is closed after the replies so far.
     pub closing: bool,
 }
 
@@ -75,10 +75,10 @@ pub enum Route<R> {
     /// To this store's own copy of the region, if no other command of this connection to the region
     /// is unanswered; otherwise to the leader.
     Weak(R),
-    /// To no region: the answer is known.
+    /// To no region, because the answer is already known.
     Answered(Reply),
-    /// To no single region that is known at present. The command is executed alone, after all
-    /// commands before it.
+    /// To no single region, because none is known at present. The command is executed alone, after
+    /// all commands before it.
     Alone,
 }
 
@@ -94,7 +94,7 @@ pub trait Host {
     /// A handle of a region. Equal handles denote the same region.
     type Region: Clone + PartialEq;
 
-    /// Returns whether keys have slots. Without cluster mode, one region has all of them.
+    /// Returns true if keys have slots. Without cluster mode, one region has all of them.
     fn has_slots(&self) -> bool;
 
     fn route(&mut self, context: &Context, item: &Item) -> Route<Self::Region>;
@@ -109,7 +109,7 @@ pub trait Host {
     ) -> Own;
 }
 
-/// A part of the session that the executor executes and answers under the same number.
+/// A part of the session. The executor executes it and answers under the same number.
 pub struct Ask<R> {
     pub number: usize,
     pub part: Part<R>,
@@ -142,28 +142,28 @@ pub struct Session<R> {
     limits: Limits,
     decoder: Decoder,
     input: BytesMut,
-    /// A larger buffer, to which the input is being copied. Nothing is received meanwhile.
+    /// A larger buffer, to which the input is being copied. Nothing is received during the copy.
     larger_input: Option<BytesMut>,
     output: Output,
     /// Commands that are decoded but not taken yet.
     decoded: VecDeque<Vec<Bytes>>,
-    /// The decoder's error on the input after them. The connection ends with it.
+    /// The decoder's error on the input after these commands. The connection ends with this error.
     refused: Option<Reply>,
     /// Replies to the commands taken so far, in order. The first belongs to command number `given`.
     due: VecDeque<Due>,
     /// Number of replies encoded.
     given: usize,
-    /// Parts that are not asked for yet.
+    /// Parts that are not requested yet.
     gathered: Vec<Group<R>>,
-    /// Parts that were asked for, by number. `None` marks an answered part.
+    /// Parts that were requested, by number. `None` marks an answered part.
     asked: Vec<Option<Asked<R>>>,
-    /// Number of parts that are asked for and not answered.
+    /// Number of parts that are requested and not answered.
     open: usize,
     /// A command that waits until all commands before it are answered.
     stalled: Option<Vec<Bytes>>,
-    /// Size of the commands that were last decoded together, in bytes.
+    /// Size of the last batch of decoded commands, in bytes.
     decoded_bytes: usize,
-    /// Replies given since the session last had nothing due.
+    /// Replies given since the session last had no reply due.
     replied: ReplySizes,
     /// Commands answered since [`Session::take_answered`] was last called.
     answered: u64,
@@ -186,7 +186,7 @@ enum Admitted {
 }
 
 impl<R: Clone + PartialEq> Session<R> {
-    /// `limits` apply once the client is authenticated.
+    /// Creates a session. `limits` apply once the client is authenticated.
     pub fn new(limits: Limits, needs_password: bool) -> Session<R> {
         let context = Context {
             protocol: Protocol::Resp2,
@@ -231,16 +231,16 @@ impl<R: Clone + PartialEq> Session<R> {
     pub fn input_bytes_with(&self, bytes: usize) -> usize {
         let (length, capacity) = (self.input.len(), self.input.capacity());
         match length < PIECE_BYTES {
-            // A buffer that must grow doubles.
+            // A growing buffer doubles its capacity.
             true if capacity - length < bytes => 2 * capacity.max(bytes),
             false if capacity - length < 2 * bytes => capacity + self.larger_capacity(bytes),
             _ => capacity,
         }
     }
 
-    /// Makes room for `bytes` more of input. Returns false if it has copied a part of a very large
-    /// input and must be called again before anything is received: to copy all of it would hold up
-    /// everything else that the thread does.
+    /// Makes room for `bytes` more of input. Returns false if it has copied only a part of a very
+    /// large input; the caller must then call it again before it receives anything. Copying all of
+    /// the input at once would delay all other work of the thread.
     pub fn make_room(&mut self, bytes: usize) -> bool {
         let (length, capacity) = (self.input.len(), self.input.capacity());
         // With twice the room, the decoder need not enlarge the buffer either.
@@ -258,8 +258,8 @@ impl<R: Clone + PartialEq> Session<R> {
         true
     }
 
-    /// Returns the capacity of the next larger buffer for the input: at most twice as much as has
-    /// been received, and no more than the argument in progress needs.
+    /// Returns the capacity of the next larger input buffer: at most twice the received bytes, and
+    /// no more than the argument in progress needs.
     fn larger_capacity(&self, bytes: usize) -> usize {
         let length = self.input.len();
         let missing = self.decoder.missing(length).unwrap_or(length);
@@ -270,8 +270,8 @@ impl<R: Clone + PartialEq> Session<R> {
         self.input.len()
     }
 
-    /// Returns the encoded replies that are to be written next; none if all are written. Others may
-    /// follow once these are written.
+    /// Returns the encoded replies to write next; empty if all are written. More may follow once
+    /// these are written.
     pub fn output(&self) -> &[u8] {
         self.output.front()
     }
@@ -305,28 +305,28 @@ impl<R: Clone + PartialEq> Session<R> {
         self.gathered.shrink_to(IDLE_ROOM);
     }
 
-    /// Returns whether a part that was asked for is unanswered.
+    /// Returns true if a requested part is unanswered.
     pub fn is_waiting(&self) -> bool {
         self.open > 0
     }
 
-    /// Returns whether every decoded command is answered and its reply encoded.
+    /// Returns true if every decoded command is answered and its reply encoded.
     pub fn is_idle(&self) -> bool {
         self.due.is_empty() && self.decoded.is_empty() && self.stalled.is_none() && self.refused.is_none()
     }
 
-    /// Returns whether [`advance`](Self::advance) has work to do.
+    /// Returns true if [`advance`](Self::advance) has work to do.
     pub fn can_advance(&self) -> bool {
         !self.is_idle() && !self.is_waiting() && !self.is_output_full()
     }
 
-    /// Returns whether the output is so large that the session does not continue before some of it
+    /// Returns true if the output is so large that the session does not continue before some of it
     /// is written.
     pub fn is_output_full(&self) -> bool {
         self.output.len() >= OUTPUT_BYTES_MAX
     }
 
-    /// Returns whether the connection ends: it is closing, and every reply that is due is encoded.
+    /// Returns true if the connection ends: it is closing, and every reply that is due is encoded.
     pub fn has_ended(&self) -> bool {
         self.context.closing && self.is_idle()
     }
@@ -341,13 +341,13 @@ impl<R: Clone + PartialEq> Session<R> {
         self.last_command.take()
     }
 
-    /// Returns the replies given since the session last had nothing due.
+    /// Returns the replies given since the session last had no reply due.
     pub fn replied(&self) -> ReplySizes {
         self.replied
     }
 
     /// Decodes commands from the input if all commands decoded before are answered. Returns the
-    /// maximum number of commands that [`advance`](Self::advance) takes next.
+    /// maximum number of commands that the next [`advance`](Self::advance) takes.
     pub fn decode(&mut self) -> usize {
         if !self.is_idle() || self.context.closing {
             return self.decoded.len();
@@ -358,7 +358,7 @@ impl<R: Clone + PartialEq> Session<R> {
                 Ok(Some(request)) => {
                     self.decoded_bytes += request.args.iter().map(Bytes::len).sum::<usize>();
                     self.decoded.push_back(request.args);
-                    // The input after AUTH is decoded under other limits.
+                    // The input after AUTH is decoded with other limits.
                     if !self.context.authenticated {
                         break;
                     }
@@ -378,14 +378,14 @@ impl<R: Clone + PartialEq> Session<R> {
         self.decoded.len()
     }
 
-    /// Takes decoded commands until none is left or one has to wait. Parts to be executed are
-    /// appended to `asks`.
+    /// Takes decoded commands until none is left or one must wait. Appends the parts to execute to
+    /// `asks`.
     pub fn advance<H: Host<Region = R>>(&mut self, host: &mut H, asks: &mut Vec<Ask<R>>) {
         self.give();
         if !self.can_advance() {
             return;
         }
-        // Reads that were deferred come before commands that are not taken yet.
+        // Deferred reads are requested before commands that are not taken yet.
         if self.gathered.is_empty() {
             self.take_commands(host, asks);
         }
@@ -418,7 +418,7 @@ impl<R: Clone + PartialEq> Session<R> {
         }
     }
 
-    /// Takes the answers to a part, in the order of its commands. Unanswered reads are asked for
+    /// Takes the answers to a part, in the order of its commands. Unanswered reads are requested
     /// again if at least one read was answered. In other parts every command must be answered.
     pub fn answered(&mut self, number: usize, answers: Vec<Answer>) {
         let Some(asked) = self.asked.get_mut(number).and_then(Option::take) else { return };
@@ -612,8 +612,8 @@ impl<R: Clone + PartialEq> Session<R> {
         }
     }
 
-    /// Returns the error for an unknown command. A client that is not authenticated learns nothing
-    /// about commands.
+    /// Returns the error for an unknown command. A client that is not authenticated gets no
+    /// information about commands.
     fn refuse_unknown(&self, args: &[Bytes]) -> Reply {
         match self.context.authenticated {
             true => command::unknown_command(args),

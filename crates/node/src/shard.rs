@@ -2,7 +2,7 @@
 //!
 //! An executor passes events to the shard ([`Shard::step`]) and has it take turns until there is
 //! nothing to do ([`Shard::turn`]). Each turn returns effects, to be executed in order. The shard
-//! waits for none of them: the results of a log write, of committed entries or of a snapshot return
+//! waits for none of them: the result of a log write, of committed entries or of a snapshot returns
 //! as an [`Input`].
 
 use std::collections::BTreeMap;
@@ -36,10 +36,10 @@ pub type Messages = Vec<(RegionId, Message)>;
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub boot: BootNanos,
-    /// Timestamp of proposed entries. `None` means that the wall clock cannot be trusted; then
-    /// nothing is proposed.
+    /// Timestamp of proposed entries. `None` means that the wall clock cannot be trusted; nothing
+    /// is then proposed.
     pub stamp: Option<UnixMillis>,
-    /// The cluster's version, as this store knows it. Proposed entries are written in it.
+    /// The cluster's version as known to this store. Proposed entries are written in it.
     pub version: Version,
     /// Source of the entries' seeds; it must differ in each turn.
     pub seed: u64,
@@ -61,8 +61,8 @@ pub enum Input<C, R> {
         deadline: BootNanos,
         reader: R,
     },
-    /// Changes the region by order of the meta region's leader, if it has this epoch and is led by
-    /// this store.
+    /// Changes the region by order of the meta region's leader, if the region has this epoch and
+    /// this store leads it.
     ChangeRegion {
         region: RegionId,
         expect: RegionEpoch,
@@ -72,24 +72,24 @@ pub enum Input<C, R> {
     SnapshotApplied {
         region: RegionId,
     },
-    /// The region's peer is quarantined, and its mark is written. Also given at a start, for each
-    /// mark that was found.
+    /// The region's peer is quarantined, and its mark is written. At start the shard gets this
+    /// input for each mark that was found.
     Held {
         region: RegionId,
         mark: Mark,
     },
-    /// The quarantine has ended, and that is written.
+    /// The quarantine has ended, and its end is written.
     Released {
         region: RegionId,
         mark: Mark,
     },
-    /// Executes the entry at which the peer is quarantined again, by order of an operator. Does
+    /// By order of an operator, executes again the entry at which the peer is quarantined. Does
     /// nothing if the peer's rows differ.
     Retry {
         region: RegionId,
     },
-    /// Serves a quarantined peer's rows to readers that accept old data, or no longer, by order of
-    /// an operator.
+    /// By order of an operator, starts or stops serving a quarantined peer's rows to readers that
+    /// accept old data.
     ReadOnly {
         region: RegionId,
         read_only: bool,
@@ -101,9 +101,9 @@ pub enum Input<C, R> {
     },
 }
 
-/// An effect to execute. The order matters: a lease ends before the message that lets another store
-/// lead, and entries are sent to other stores before this store's log is written, so that the
-/// writes overlap.
+/// An effect to execute, in order. The order matters in two cases. A lease ends before the message
+/// that lets another store lead. Entries are sent to other stores before this store's log is
+/// written, so that the writes overlap.
 pub enum Effect<C, R> {
     /// The region's leader, as reported by its own peer.
     Leadership {
@@ -123,8 +123,8 @@ pub enum Effect<C, R> {
         lane: Lane,
         messages: Messages,
     },
-    /// Keeps the snapshot, which this store has completely, until it has replaced the region's
-    /// rows.
+    /// Keeps the snapshot, which this store has received completely, until it has replaced the
+    /// region's rows.
     AcceptSnapshot {
         region: RegionId,
         index: LogIndex,
@@ -132,12 +132,12 @@ pub enum Effect<C, R> {
     },
     /// One log write and one sync. Afterwards the groups are told that it is `Persisted`.
     Persist(LogBatch),
-    /// Entries to execute after everything of the region that was handed out before.
+    /// Entries to execute after everything that was handed out for the region before.
     Apply {
         region: RegionId,
         entries: Vec<ToApply<C>>,
     },
-    /// A job to begin after everything of the region that was handed out before, and after earlier
+    /// A job to begin after everything that was handed out for the region before, and after earlier
     /// jobs.
     Life(Job),
     /// Allows the log to drop the entries through `index`.
@@ -150,13 +150,13 @@ pub enum Effect<C, R> {
         client: C,
         outcome: Outcome,
     },
-    /// An entry that was not proposed (`Refused`), or whose outcome this store will not learn
+    /// An entry that was not proposed (`Refused`), or whose outcome remains unknown to this store
     /// (`Unknown`).
     NotApplied {
         waiting: Waiting<C>,
         outcome: Outcome,
     },
-    /// The result of a proof that a reader asked for.
+    /// The result of a proof that a reader requested.
     Read {
         region: RegionId,
         reader: R,
@@ -222,7 +222,7 @@ fn skippable(marks: &BTreeMap<RegionId, Mark>, region: RegionId) -> Option<LogIn
     (held.cause == Cause::Entry).then_some(held.index)
 }
 
-/// Returns what the region takes at the moment.
+/// Returns the proposals that the region accepts at the moment.
 fn may<L: LogStore>(raft: &replica::Worker<L>, marks: &BTreeMap<RegionId, Mark>, region: RegionId) -> May {
     match raft.can_propose(region) {
         Ok(()) => May::Propose,
@@ -277,8 +277,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
             }
             Input::SnapshotApplied { region } => {
                 self.raft.step(replica::Input::SnapshotApplied { region }, now);
-                // The peer may be new on this store. Then its leader was reported before it could
-                // be recorded.
+                // The peer may be new on this store. In that case its leader was reported before it
+                // could be recorded.
                 if let Some(status) = self.raft.status(region, now) {
                     let leadership = Leadership { term: status.term, leader: status.leader };
                     self.pending.push(Effect::Leadership { region, leadership, is_self: false });
@@ -321,8 +321,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         self.marks.insert(region, mark);
     }
 
-    /// Looks for the order that lets a quarantined peer go on, among committed entries that it does
-    /// not execute.
+    /// Searches the committed entries that a quarantined peer does not execute for the order that
+    /// releases it.
     fn look_for_skip(&mut self, region: RegionId, entries: Vec<(LogIndex, Bytes)>) -> Option<Job> {
         let index = skippable(&self.marks, region)?;
         let is_skip = |(at, payload): &(LogIndex, Bytes)| {
@@ -375,7 +375,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         self.raft.entry_memory()
     }
 
-    /// Returns the bytes of committed entries that are not handed out for lack of room.
+    /// Returns the bytes of committed entries that are withheld for lack of room.
     pub fn withheld_bytes(&self) -> u64 {
         self.raft.withheld_bytes()
     }
@@ -393,13 +393,13 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         self.raft.regions()
     }
 
-    /// Returns the peers that take no part since their machine crashed, by region.
+    /// Returns the peers that take no part in consensus since a machine crash, by region.
     pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
         self.raft.unclean()
     }
 
-    /// Takes part in the recovery of regions by order of an operator. Everything that this causes
-    /// is returned by the next turns; the caller sees in later reports what is durable.
+    /// Takes part in the recovery of regions by order of an operator. The next turns return all
+    /// effects. Later reports show the caller what is durable.
     pub fn recovery(&mut self, step: &RecoveryStep, now: BootNanos) -> Result<(), RecoveryRefusal> {
         match step {
             RecoveryStep::Promise { region, term, keeper } => {
@@ -411,7 +411,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         }
     }
 
-    /// Reports this store's peers to an order that recovers regions.
+    /// Reports this store's peers for an order that recovers regions.
     pub fn recovery_reports(&mut self, now: BootNanos) -> Vec<PeerReport> {
         self.raft.reports(now).into_iter().map(told).collect()
     }
@@ -421,16 +421,16 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         self.last_token
     }
 
-    /// Builds entries from the waiting submissions, unless a log batch is in flight: then commands
-    /// are collected for the next entry.
+    /// Builds entries from the waiting submissions. While a log batch is in flight, commands are
+    /// collected for the next entry instead.
     fn propose(&mut self, now: Moment, watch: &mut impl Watch<C>) {
         let Some(stamp) = now.stamp else { return };
         if self.queue.is_empty() {
             return;
         }
         if self.raft.persist_in_flight() || now.room == 0 {
-            // Commands must not wait for a log write that does not return if other stores lead
-            // their regions by now.
+            // Commands must not wait for a log write that does not return, because other stores may
+            // lead their regions by now.
             if self.raft.is_hanging() {
                 let mut refused = Vec::new();
                 self.queue.refuse(|region| may(&self.raft, &self.marks, region), &mut refused);
@@ -474,8 +474,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                     first.push(Effect::Leadership { region, leadership, is_self });
                 }
                 Action::Lease { region, term, until } => {
-                    // A lease that ended in this turn does not return in it, whatever the order of
-                    // the actions.
+                    // A lease that ended in this turn is not renewed in this turn, whatever the
+                    // order of the actions.
                     if until.is_none() {
                         ended_leases.push(region);
                     }

@@ -1,5 +1,5 @@
-//! Detection of stores that have fallen silent. A sleeping region gets no messages from its leader,
-//! so the heartbeats of the leader's store decide for all regions that it leads.
+//! Detection of stores that have fallen silent. A hibernating region gets no messages from its
+//! leader, so the heartbeats of the leader's store decide for all regions that it leads.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,9 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Takes all stores, each with whether it is heard from. Returns the stores that are silent and
-    /// were not silent at the last look, including those unknown then.
+    /// Takes all stores, each with a flag that is true if its heartbeats arrive. Returns the stores
+    /// that are silent now and were not silent at the last look. A store that is silent now and was
+    /// unknown at the last look is included.
     pub fn look(&mut self, stores: impl IntoIterator<Item = (StoreId, bool)>) -> Vec<StoreId> {
         let silent = stores.into_iter().filter(|(_, is_heard)| !is_heard).map(|(store, _)| store).collect();
         let before = std::mem::replace(&mut self.silent, silent);

@@ -1,43 +1,43 @@
 //! The decisions of a planned stop: when a stopping store may end, and which stores take over its
-//! leads.
+//! regions.
 //!
 //! ```text
 //!  Telling ─▶ HandingOver ─▶ Redirecting ─▶ Closing ─▶ Done
 //! ```
 //!
-//! - *Telling*: heartbeats announce the stop, so that placement returns no lead to the store.
-//! - *HandingOver*: the store transfers the lead of every region to an up-to-date voter on a store
-//!   that takes leads.
+//! - *Telling*: heartbeats announce the stop, so that placement moves no leadership to the store.
+//! - *HandingOver*: the store transfers the leadership of every region to an up-to-date voter on a
+//!   store that accepts leadership.
 //! - *Redirecting*: the store continues to serve until other stores have stopped sending it
 //!   commands.
 //! - *Closing*: the store accepts no connections, and closes each client's connection once its
 //!   requests are answered.
 //!
 //! At the beginning the executor sends `replica::Input::StopLeading`, after which the store's peers
-//! take no new leads. Then it calls [`PlannedStop::step`] repeatedly. Every phase has a time limit,
-//! so a stop ends. [`Left`] lists what was not done in time.
+//! no longer become leaders. Then it calls [`PlannedStop::step`] repeatedly. Every phase has a time
+//! limit, so every stop ends. [`Left`] lists the work that was not done in time.
 
 use types::{BootNanos, RegionId, StoreId};
 
 use crate::failpoints::Failpoint;
 use crate::hand_over::{HandOver, Led};
 
-/// The times of a planned stop's phases, in nanoseconds.
+/// Time limits of a planned stop's phases, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct StopTimes {
-    /// Time from the first heartbeat that announces the stop until other stores have heard it.
+    /// Time from the first heartbeat that announces the stop until all other stores know of it.
     pub told_nanos: u64,
-    /// Time limit of handing over, for all regions together.
+    /// Time limit of the phase *HandingOver*, for all regions together.
     pub hand_over_nanos: u64,
     /// Time after which an unfinished transfer is tried again. It is longer than an election
     /// timeout.
     pub retry_nanos: u64,
-    /// Time without a command from another store after which the other stores are taken to know the
-    /// new leaders.
+    /// Time without a command from another store after which the other stores are assumed to know
+    /// the new leaders.
     pub quiet_nanos: u64,
-    /// Time limit of redirecting.
+    /// Time limit of the phase *Redirecting*.
     pub redirect_nanos: u64,
-    /// Time limit of closing. It is longer than a request may take.
+    /// Time limit of the phase *Closing*. It is longer than a request may take.
     pub close_nanos: u64,
 }
 
@@ -64,7 +64,7 @@ pub enum StopPhase {
     Done,
 }
 
-/// The work that a planned stop has left undone, so far or in the end.
+/// The work that a planned stop has not completed, so far or at its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     /// Regions that this store still leads.
@@ -79,7 +79,7 @@ pub struct Left {
 #[derive(Debug, PartialEq, Eq)]
 pub struct StopStep {
     pub phase: StopPhase,
-    /// Leads to transfer.
+    /// Transfers to start, as region and target store.
     pub transfers: Vec<(RegionId, StoreId)>,
 }
 
@@ -107,12 +107,12 @@ impl PlannedStop {
         }
     }
 
-    /// Ends the waiting, so that the next step is the last.
+    /// Ends all waiting, so that the next step is the last.
     pub fn hurry(&mut self) {
         self.phase = StopPhase::Done;
     }
 
-    /// Returns what is not done so far.
+    /// Returns the work that is not done so far.
     pub fn left(&self) -> &Left {
         &self.left
     }

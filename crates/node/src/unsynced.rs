@@ -1,8 +1,8 @@
-//! The entries that a store acknowledged before it started, and may have forgotten since.
+//! Entries that a store acknowledged before it started and may have lost since.
 //!
 //! Under `fsync = everysec` and `no` a store acknowledges entries before it syncs them. A crash of
 //! the process loses none of them, because the kernel holds them; a crash of the machine may. A
-//! [`Mark`] in the store's directory tells the two apart. It names the boot of the machine under
+//! [`Mark`] in the store's directory distinguishes the two. It names the boot of the machine during
 //! which the store acknowledges without a sync:
 //!
 //! ```text
@@ -15,13 +15,13 @@
 //! peers remove its number, and the store gets a new peer, which a snapshot fills. The lost entries
 //! were acknowledged under the old number, which no majority counts any more.
 //!
-//! Damage to the log makes peers unclean in any mode, and is noted in the same mark (see
+//! Damage to the log makes peers unclean in any mode, and is recorded in the same mark (see
 //! [`crate::damage`]).
 //!
 //! The meta region's entries, terms, votes, beginnings of logs and changes of regions are synced in
 //! every mode. So a crash never makes the peers of the meta region unclean, and a peer that is
-//! unclean by a crash still knows whether it is its region's only voter. Damage may take any entry,
-//! so a damaged peer cannot know.
+//! unclean after a crash still knows whether it is its region's only voter. Damage may affect any
+//! entry, so a damaged peer cannot know that.
 
 use std::collections::BTreeMap;
 
@@ -31,20 +31,20 @@ use types::{LogIndex, PeerId, RegionId, StoreId, UnixMillis, META_REGION};
 
 use crate::failpoints::Failpoint;
 
-/// Number of accepted losses that a mark records; the oldest are dropped.
+/// Maximum number of accepted losses that a mark records; the oldest are dropped.
 const ACCEPTED_MAX: usize = 1024;
 
 /// The record in a store's directory of acknowledgements without a sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The boot of the machine under which the store acknowledges without a sync. `None` if
+    /// The boot of the machine during which the store acknowledges without a sync. `None` if
     /// everything that the store acknowledged is synced.
     pub boot: Option<String>,
-    /// The peers that may have forgotten entries that they acknowledged. A later peer of the same
-    /// region has another number and is not unclean.
+    /// The peers that may have lost entries that they acknowledged. A later peer of the same region
+    /// has another number and is not unclean.
     pub unclean: BTreeMap<RegionId, PeerId>,
-    /// The losses of those peers that are unclean because the log is damaged. The others are
-    /// unclean since a crash of the machine.
+    /// The losses of the peers that are unclean because of damage to the log. The other peers are
+    /// unclean because of a machine crash.
     #[serde(default)]
     pub damaged: BTreeMap<RegionId, Damaged>,
     /// The losses that an operator has accepted, oldest first.
@@ -57,11 +57,11 @@ pub struct Damaged {
     pub peer: PeerId,
     /// The first index that cannot be read or may be missing.
     pub first: LogIndex,
-    /// The place of the damage in the log, for people.
+    /// The location of the damage in the log, for human readers.
     pub place: String,
 }
 
-/// A peer that takes part again although it may have forgotten entries that it acknowledged.
+/// A peer that takes part again although it may have lost entries that it acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
     pub region: RegionId,
@@ -72,13 +72,13 @@ pub struct Accepted {
 }
 
 impl Mark {
-    /// Returns whether the machine has crashed since the store acknowledged without a sync. `boot`
+    /// Returns true if the machine has crashed since the store acknowledged without a sync. `boot`
     /// is the present boot.
     pub fn has_crashed(&self, boot: &str) -> bool {
         self.boot.as_deref().is_some_and(|marked| marked != boot)
     }
 
-    /// Tells each seed of `store` whether its peer is unclean.
+    /// Marks in each seed of `store` whether its peer is unclean.
     pub fn judge(&self, boot: &str, store: StoreId, seeds: &mut [PeerSeed]) {
         let has_crashed = self.has_crashed(boot);
         for seed in seeds {
@@ -105,7 +105,7 @@ impl Mark {
 
     /// Returns the mark that must be durable before the store acknowledges anything. `boot` is the
     /// present boot, or `None` if the store syncs before it acknowledges. `unclean` are the peers
-    /// that take no part, and `tombstones` the largest numbers of removed peers.
+    /// that take no part in consensus, and `tombstones` the largest numbers of removed peers.
     ///
     /// A damaged peer that could not be opened has a tombstone. It stays in the mark, because the
     /// region's other peers do not know yet that it takes no part.
@@ -125,8 +125,9 @@ impl Mark {
         Mark { boot: boot.map(str::to_owned), unclean, damaged, accepted: self.accepted.clone() }
     }
 
-    /// Returns the peers that others should replace: those that take no part, and damaged ones that
-    /// could not be opened. The others ignore a number that the region no longer has.
+    /// Returns the peers that others should replace: those that take no part in consensus, and
+    /// damaged peers that could not be opened. The others ignore a number that the region no longer
+    /// has.
     pub fn reported(&self, mut unclean: BTreeMap<RegionId, PeerId>) -> BTreeMap<RegionId, PeerId> {
         for (region, damaged) in &self.damaged {
             unclean.entry(*region).or_insert(damaged.peer);
@@ -139,7 +140,7 @@ impl Mark {
         Mark { boot: None, ..self.clone() }
     }
 
-    /// Removes a peer from the unclean ones, and records that its loss was accepted.
+    /// Removes a peer from the unclean peers, and records that its loss was accepted.
     pub fn accept(&mut self, accepted: Accepted) {
         self.unclean.remove(&accepted.region);
         self.damaged.remove(&accepted.region);

@@ -10,15 +10,15 @@ use types::{BootNanos, RegionId, Slot};
 
 use crate::item::Item;
 
-/// Maximum bytes of commands that the thread of the groups should copy into an entry.
+/// Maximum bytes of commands that the groups' thread should copy into an entry.
 pub const COPIED_BYTES_MAX: usize = 1 << 20;
 
 /// The contents of one Raft entry: commands, or a change of the cluster's own state.
 #[derive(Clone)]
 pub enum Work {
     Commands(Arc<Vec<Item>>),
-    /// Commands that are encoded already, so that the thread of the groups copies none of their
-    /// bytes. For those of more than [`COPIED_BYTES_MAX`].
+    /// Commands that are already encoded, so that the groups' thread copies none of their bytes.
+    /// Used for commands of more than [`COPIED_BYTES_MAX`].
     Encoded(Builder),
     /// An encoded `cluster::MetaCommand`, for the meta region.
     Meta(Bytes),
@@ -66,7 +66,7 @@ impl Work {
 pub struct Submit<C> {
     pub region: RegionId,
     pub work: Work,
-    /// The time by which the client is answered in any case.
+    /// The latest time at which the client is answered.
     pub deadline: BootNanos,
     pub client: C,
 }
@@ -75,7 +75,7 @@ pub struct Submit<C> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// One reply for each command. `None` means that the command was not executed, because the
-    /// region had given its slot away.
+    /// region no longer had its slot.
     Applied(Vec<Option<Reply>>),
     /// Nothing was proposed.
     Refused(Refusal),

@@ -1,4 +1,4 @@
-//! How a store learns that regions merged away while it was absent.
+//! Ways in which a store is informed of regions that merged away while it was absent.
 
 use node::merged::{concerns, conclude, MergedWatch, ASKED_MAX, ASK_AFTER, LOOK_AGAIN};
 use replica::Input;
@@ -13,7 +13,7 @@ fn a_region_is_asked_about_when_it_has_long_had_no_leader_and_not_again_at_once(
     // Region 1 has a leader meanwhile.
     assert!(watch.look([2], false, LOOK_AGAIN).is_empty());
     assert!(watch.look([1, 2], false, ASK_AFTER - 1).is_empty());
-    assert!(watch.look([1, 2], true, ASK_AFTER).is_empty(), "a question is under way");
+    assert!(watch.look([1, 2], true, ASK_AFTER).is_empty(), "a question is pending");
     assert_eq!(watch.look([1, 2], false, ASK_AFTER), [2]);
     assert!(watch.look([1, 2], false, 2 * ASK_AFTER - 1).is_empty());
     assert_eq!(watch.look([1, 2], false, 2 * ASK_AFTER), [1, 2]);

@@ -2,24 +2,26 @@
 //! unevenness.
 //!
 //! It compares layouts by three objectives, in this order:
+//! It compares layouts by three objectives, in this order:
 //!
-//! 1. **How busy the busiest stores are.** A store among the busiest gives a leader, or else a
+//! 1. **The load of the busiest stores.** A store among the busiest gives a leader, or otherwise a
 //!    peer, to a store that stays less busy by a margin even after the move. If no single move
 //!    helps, two moves together may ([`exchange`]).
-//! 2. **How long a region's writes wait** for the logs of a majority and for the leader to apply
-//!    them. A leader goes to a faster peer, and for regions that are written much a follower goes
-//!    to a faster store, as long as that store stays clear of the busiest. If the fast stores have
-//!    no room, two peers change places ([`change_places`]). A fast store that is a bottleneck for
-//!    reads therefore does not lead the region.
-//! 3. **Evenness:** data in proportion to write speeds (Eq. 1, as `alor`), leaders even among
-//!    stores of equal speed. Such a move must make neither of the first two objectives worse.
+//! 2. **The time that a region's writes wait** for the logs of a majority and for the leader to
+//!    apply them. A leader moves to a faster peer. For regions with many writes a follower moves to
+//!    a faster store, as long as that store's load stays well below that of the busiest. If the
+//!    fast stores have no room, two peers change places ([`change_places`]). So a fast store that
+//!    is a bottleneck for reads does not lead the region.
+//! 3. **Evenness:** data in proportion to write speeds (Eq. 1, as `alor`), and equal numbers of
+//!    leaders on stores of equal speed. Such a move must not worsen either of the first two
+//!    objectives.
 //!
 //! A move for one objective never worsens an earlier one. Each move either strictly improves its
-//! own objective, or gives a region without a fast peer one that another region can spare. Under a
-//! constant load planning therefore ends. ALOR's threshold and reserve are constraints
+//! own objective, or gives a fast peer to a region without one, taken from a region that has
+//! another. So planning ends under a constant load. ALOR's threshold and reserve are constraints
 //! ([`crate::fill`]).
 //!
-//! Copies cost work. A peer is moved for the sake of load only if the gain within
+//! Copies cost work. A peer is moved because of load only if the gain within
 //! [`PlanLimits::repay_seconds`](crate::PlanLimits) exceeds the cost of the copy, both in seconds
 //! of device time.
 
@@ -39,7 +41,8 @@ mod waiting;
 
 /// Maximum number of target stores tried per region, least busy first.
 const TARGETS_TRIED: usize = 32;
-/// Maximum number of these, among those where the region fits, that are compared with each other.
+/// Maximum number of target stores that are compared with each other, among those with room for the
+/// region.
 const TARGETS_WEIGHED: usize = 8;
 
 pub(crate) fn plan(round: &mut Round<'_>) {
@@ -76,9 +79,9 @@ impl Allow for FromFull {
 
 /// Allows moves that worsen neither the load nor any region's wait.
 ///
-/// For the sake of evenness a store may get busier if it stays clear of the busiest, or stays less
-/// busy than the source by the margin. Without the margin, measurement noise would let this step
-/// and [`Planner::relieve`] move the same region back and forth.
+/// A move for evenness may increase a store's load if the store stays well below the busiest, or
+/// stays less busy than the source by the margin. Without the margin, measurement noise would let
+/// this step and [`Planner::relieve`] move the same region back and forth.
 struct NoWorse {
     loads: Loads,
     ceiling: f64,
@@ -100,17 +103,17 @@ impl Allow for NoWorse {
         }
         let now = round.wait(region, leader, None);
         match change {
-            // No client waits for the region, so its leader may go to any store where writes would
-            // wait no longer.
+            // No client waits for the region, so its leader may move to any store where writes
+            // would not wait longer.
             None if loads.rests(round, region) => round.wait(region, to, None) <= now,
-            // The wait must be as short as under the best candidate, or the leader would be moved
-            // again.
+            // The wait must be as short as under the best candidate. Otherwise the leader would be
+            // moved again.
             None => {
                 let other = round.candidates(region).map(|at| round.wait(region, at, None));
                 round.wait(region, to, None) <= other.fold(now, f64::min)
             }
-            // Any peer may lead after the leader's peer has gone: each must bear it, and writes
-            // must not wait longer.
+            // Any peer may lead after the leader's peer has left. Each must be able to bear the
+            // load, and writes must not wait longer.
             Some(_) if leader == from => heirs(round, region, from).all(|heir| {
                 let cost = loads.lead_cost(region, heir.store);
                 (cost <= 0.0 || loads.busy(heir.store) + cost <= bearable)
@@ -139,10 +142,10 @@ struct Planner<'r, 'a> {
     gap: f64,
 }
 
-/// The order among ways to relieve a store.
+/// The ranking of ways to relieve a store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Relief {
-    /// Writes of the region wait longer afterwards.
+    /// True if the region's writes wait longer afterwards.
     slows: bool,
     copies: bool,
     /// The loads of the two stores afterwards, the larger first.
@@ -151,7 +154,7 @@ struct Relief {
     to: StoreIndex,
 }
 
-/// Returns the voters that may lead after the leader's peer on `leaving` has gone. Voters on stores
+/// Returns the voters that may lead after the leader's peer on `leaving` has left. Voters on stores
 /// that should not lead are included only if there are no others.
 fn heirs<'a>(
     round: &'a Round<'_>,
@@ -168,8 +171,8 @@ fn in_order(one: f64, other: f64) -> (Ordered, Ordered) {
 }
 
 impl Planner<'_, '_> {
-    /// Objective 1. Sources are all stores within the margin of the busiest: those slightly behind
-    /// it may have to give something away before it can give anything to them.
+    /// Objective 1. Sources are all stores within the margin of the busiest: a store slightly
+    /// behind the busiest may have to give up some load before the busiest can give it any.
     fn relieve(&mut self) {
         let mut exhausted = vec![false; self.round.view.stores.len()];
         let mut exchanges = 0;
@@ -183,7 +186,8 @@ impl Planner<'_, '_> {
                 .filter(|&at| self.loads.busy(at) > 0.0 && self.loads.busy(at) >= least)
                 .min_by_key(|&at| (Reverse(Ordered::new(self.loads.busy(at))), at));
             let Some(source) = source else { break };
-            // Checked before the regions are visited: some store must be less busy by the margin.
+            // This is checked before the regions are visited: some store must be less busy by the
+            // margin.
             let low = self.loads.busy(source) * (1.0 - self.gap);
             if !self.round.stores().any(|at| self.round.is_up(at) && self.loads.busy(at) < low) {
                 break;
@@ -291,7 +295,7 @@ impl Planner<'_, '_> {
     }
 
     /// Returns true if every possible successor could bear the leadership. When a leader's peer
-    /// moves, the driver chooses which peer leads next.
+    /// moves, the driver chooses the next leader.
     fn any_heir_will_do(&self, region: u32, source: StoreIndex, low: f64) -> bool {
         let Planner { round, loads, .. } = self;
         heirs(round, region, source).all(|heir| {
@@ -335,9 +339,9 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Returns the load up to which a store may be filled for the sake of waits: twice the margin
-    /// below the busiest, so that objective 1 does not undo objective 2. If the busiest store needs
-    /// no relief, the load at which relief begins takes its place.
+    /// Returns the load up to which a store may be filled to shorten waits: twice the margin below
+    /// the busiest, so that objective 1 does not undo objective 2. If the busiest store needs no
+    /// relief, the load at which relief begins replaces the busiest store's load.
     fn ceiling(&self) -> f64 {
         let round = &*self.round;
         self.loads.peak(round).max(at_ease(round.limits)) * (1.0 - 2.0 * self.gap)

@@ -1,6 +1,6 @@
 //! Classes of stores that count as equal.
 //!
-//! A measured capability is an estimate: measuring the same device twice gives two numbers. Each
+//! A measured capability is an estimate: two measurements of the same device give two numbers. Each
 //! estimate therefore has a *spread*, a factor: the true value lies within `value / spread ..=
 //! value * spread`. Two stores are *apart* in a quantity if
 //!
@@ -14,22 +14,21 @@
 //!
 //! "Not apart" is not transitive: of 100, 140 and 190, each within 20%, the first and the last are
 //! apart, but no neighbours are. A class is a group of stores that are neighbours by their
-//! estimates and **no two of which are apart**. Of the possible groupings, the one is taken in
-//! which the closest neighbours join first. It follows that:
+//! estimates and **no two of which are apart**. Of the possible groupings, the one in which the
+//! closest neighbours join first is used. It follows that:
 //!
 //! - If no two stores are apart there is one class, whatever their estimates.
-//! - Stores are of different classes only because some two stores are apart, never because of the
+//! - Stores are in different classes only because some two stores are apart, never because of the
 //!   order of their ids.
 //! - A chain of overlapping estimates is cut at its widest gaps.
-//! - A store with an imprecise measurement joins the class nearest to it, and the others stay as
-//!   they are.
+//! - A store with an imprecise measurement joins the nearest class, and the others do not change.
 //!
-//! A class counts for the configured number of one of its members if there is one, and otherwise
-//! for the median of its estimates. A store of which nothing is known counts as much as the slowest
-//! class.
+//! The number of a class is the configured number of one of its members if there is one, and
+//! otherwise the median of its estimates. A store without known numbers counts as much as the
+//! slowest class.
 //!
-//! Bytes written, reads and syncs have separate classes: two devices may be alike in one and differ
-//! in another.
+//! Bytes written, reads and syncs have separate classes, because two devices may be equal in one
+//! and differ in another.
 
 use serde::{Deserialize, Serialize};
 use types::StoreId;
@@ -79,7 +78,7 @@ pub struct Classes {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rating {
     pub capability: Capability,
-    /// 0: unknown.
+    /// The sync time in nanoseconds; 0 if unknown.
     pub sync_ns: u64,
     /// To be passed back in the next view ([`StoreView::former`]).
     pub classes: Classes,
@@ -154,8 +153,8 @@ fn form(stores: &[StoreView], estimates: &[Estimate]) -> Vec<Counted> {
         estimates[a].value.total_cmp(&estimates[b].value).then(stores[a].id.cmp(&stores[b].id))
     });
     let value = |place: usize| estimates[ranked[place]].value;
-    // The closest neighbours join first. Two groups that cannot be joined cannot be joined after
-    // they have grown either.
+    // The closest neighbours join first. Two groups that cannot be joined now cannot be joined
+    // after they have grown either.
     let gap = |place: &usize| match (value(*place), value(*place + 1)) {
         (low, high) if low == high => 1.0,
         (low, high) => high / low,
@@ -196,8 +195,8 @@ fn form(stores: &[StoreView], estimates: &[Estimate]) -> Vec<Counted> {
     counted
 }
 
-/// Returns the number that a class counts for. `members` ascend by value, and all exact ones have
-/// the same value.
+/// Returns the number of a class. `members` ascend by value, and all exact ones have the same
+/// value.
 fn counts_for(members: &[usize], estimates: &[Estimate]) -> f64 {
     let told = members.iter().find(|&&at| estimates[at].is_exact());
     let (lower, upper) = match told {

@@ -1,10 +1,10 @@
 //! CPU as a resource of stores: the cost of leading a region, and the work that a machine can still
-//! bear.
+//! take.
 //!
 //! A store reports how many cores its machine has, which share of them is busy, and how many of the
-//! busy ones its own process uses. The rest is used by other processes and stays when leaders move.
-//! Work is counted in units, so that the cost of leading a region follows from the CPU that the
-//! store's process was measured to use:
+//! busy ones its own process uses. Other processes use the rest, which does not change when leaders
+//! move. Work is counted in units. So the cost of leading a region follows from the measured CPU
+//! use of the store's process:
 //!
 //! ```text
 //! writes            = writes/s + bytes written/s ÷ 4 KiB
@@ -15,13 +15,12 @@
 //!
 //! A follower does not serve the client, but it writes the log and applies like the leader. A read
 //! costs a quarter of a write (docs/PERFORMANCE.md: 12 us and 51 us on one store, of which 32 us
-//! are for log, Raft and apply). A store that uses too little CPU for a measurement counts as the
-//! mean of the others. No store counts as more than four times that mean or less than a quarter of
-//! it: forwarding or compaction may cost more than the work of leading.
+//! are for log, Raft and apply). If a store uses too little CPU for a measurement, the mean of the
+//! others is used. The cost of a unit on any store is limited to between a quarter of that mean and
+//! four times that mean, because forwarding or compaction may cost more than the work of leading.
 //!
-//! Units change as soon as a leader moves, measured CPU only some seconds later. The mean of units
-//! is therefore taken over the same number of seconds ([`CpuMemory`]). The expected use of a
-//! machine is
+//! Units change as soon as a leader moves, but measured CPU only some seconds later. So the mean of
+//! units is taken over the same number of seconds ([`CpuMemory`]). The expected use of a machine is
 //!
 //! ```text
 //! expected = measured + Σ over its stores (units now − mean units) · cores per unit
@@ -49,13 +48,13 @@ const CORES_MAX: f64 = 1e6;
 /// The costs of a write at a follower and of a read, as parts of the cost of a leader's write.
 const FOLLOWER: f64 = 0.625;
 const READ: f64 = 0.25;
-/// The number of bytes written that cost as much as one more write.
+/// Number of bytes written that cost as much as one more write.
 const BYTES_PER_WRITE: f64 = 4096.0;
 /// Maximum factor by which the cost of a unit on one store may differ from the mean.
 const COST_FACTOR_MAX: f64 = 4.0;
 /// Minimum time in seconds for which a store that exceeded the limit counts as busy.
 const HIGH_FOR_S: f64 = 600.0;
-/// Minimum part of the machine's cores that leading a region must cost for its leader to move
+/// Minimum cost of leading a region, as a part of the machine's cores, for its leader to move
 /// because of CPU.
 const RELIEF_MIN: f64 = 0.001;
 
@@ -68,7 +67,7 @@ struct Units {
 }
 
 fn units(region: &RegionView) -> Units {
-    // Rates that make no sense count as no load.
+    // Invalid rates count as no load.
     let sane = |rate: f64| if rate.is_finite() { rate.max(0.0) } else { 0.0 };
     let writes = sane(region.write_rate) + sane(region.write_bytes_rate) / BYTES_PER_WRITE;
     Units { lead: writes * (1.0 - FOLLOWER) + sane(region.read_rate) * READ, peer: writes * FOLLOWER }
@@ -96,7 +95,7 @@ fn is_above(store: &StoreView, percent: u32) -> bool {
     store.known_cpu().is_some_and(|cpu| cpu.busy * 100.0 > f64::from(percent))
 }
 
-/// The CPU load of stores in earlier rounds, as the caller that makes views remembers it.
+/// The CPU load of stores in earlier rounds, stored by the caller that creates views.
 #[derive(Clone, Debug, Default)]
 pub struct CpuMemory {
     stores: BTreeMap<StoreId, Remembered>,
@@ -106,7 +105,7 @@ pub struct CpuMemory {
 struct Remembered {
     mean_units: f64,
     high: bool,
-    /// Seconds since the share was above the limit.
+    /// Seconds since the share was last above the limit.
     calm_s: f64,
 }
 
@@ -146,7 +145,7 @@ impl CpuMemory {
         }
     }
 
-    /// Returns a store's mean units and whether its CPU was above the limit lately, as last
+    /// Returns a store's mean units and whether its CPU was above the limit recently, as last
     /// recorded.
     pub fn of(&self, store: StoreId) -> Option<(f64, bool)> {
         self.stores.get(&store).map(|remembered| (remembered.mean_units, remembered.high))
@@ -171,13 +170,13 @@ fn units_by_store(view: &ClusterView) -> Vec<f64> {
 
 /// The CPUs of a round.
 pub(crate) struct Cpus {
-    /// By store: its machine. `None`: its CPU is unknown.
+    /// The machine of each store. `None`: its CPU is unknown.
     machine_of: Vec<Option<u32>>,
     machines: Vec<Machine>,
     /// Cores per unit of work, by store.
     per_unit: Vec<f64>,
-    /// The share above which leaders move away, and the share up to which leaders move to a machine
-    /// that was above `limit` lately.
+    /// The share above which leaders move away. `low` is the share up to which leaders move to a
+    /// machine that was recently above `limit`.
     limit: f64,
     low: f64,
 }
@@ -189,7 +188,7 @@ struct Machine {
     measured: f64,
     others: f64,
     expected: f64,
-    /// True if one of its stores was above the limit lately.
+    /// True if one of its stores was recently above the limit.
     high: bool,
 }
 
@@ -316,11 +315,11 @@ fn per_unit(view: &ClusterView, mean_units: impl Fn(usize) -> f64) -> Vec<f64> {
 }
 
 impl Round<'_> {
-    /// Returns true if the CPU of `to` has room for leading the region, or if the present leader is
-    /// on the same machine. An unknown CPU has room.
+    /// Returns true if the CPU of `to` has room to lead the region, or if the present leader is on
+    /// the same machine. A store with unknown CPU counts as having room.
     pub fn cpu_fits(&self, region: u32, to: StoreIndex) -> bool {
         let Some(machine) = self.cpus.machine(to) else {
-            // A store that was too busy lately and has restarted has reported nothing yet.
+            // A store that was recently too busy and has restarted has reported nothing yet.
             return !self.view.stores[to as usize].cpu_high;
         };
         let leader = self.cells[region as usize].leader;
@@ -328,8 +327,9 @@ impl Round<'_> {
         self.cpus.shares_machine(leader, to) || after <= self.cpus.bound(machine)
     }
 
-    /// Returns true if a policy may move the region's leader to `to`. Either its CPU has room, or
-    /// no voter's has and the machine would be no busier than the leader's is at present.
+    /// Returns true if a policy may move the region's leader to `to`. Either the CPU of `to` has
+    /// room, or no voter's CPU has room and the machine would be no busier than the leader's is at
+    /// present.
     pub fn cpu_allows(&self, region: u32, to: StoreIndex) -> bool {
         if self.cpu_fits(region, to) {
             return true;
@@ -347,10 +347,10 @@ impl Round<'_> {
 /// Moves leaders from machines whose CPU is above the limit to voters whose machines have room,
 /// until the former are below it.
 ///
-/// A machine gives up leaders only if both its measured and its expected use are above the limit. A
-/// burst that has just begun shows only in the expected use, and a move that has just been made is
-/// missing only from the measured use; both are waited for. A machine that other processes keep
-/// above the limit is left alone, since its leaders are not the cause.
+/// A machine gives up leaders only if both its measured and its expected use are above the limit.
+/// The measured use does not show a burst that has just begun, and the expected use alone shows a
+/// recent move. Both differences disappear with time. A machine that other processes keep above the
+/// limit keeps its leaders, because they are not the cause.
 pub(crate) fn relieve(round: &mut Round<'_>) {
     let limit = round.cpus.limit;
     let is_over = |machine: &Machine| {
@@ -385,7 +385,7 @@ pub(crate) fn relieve(round: &mut Round<'_>) {
         while round.room() > 0 && is_over(&round.cpus.machines[at as usize]) {
             let machine = round.cpus.machines[at as usize];
             let excess = Ordered::new(machine.expected - limit * machine.cores);
-            // The cheapest leader that suffices, or else the costliest.
+            // Choose the cheapest sufficient leader, or otherwise the costliest.
             let enough = led.partition_point(|(cost, _)| *cost < excess);
             let order = (enough..led.len()).chain((0..enough).rev());
             let found = order
@@ -398,10 +398,11 @@ pub(crate) fn relieve(round: &mut Round<'_>) {
     }
 }
 
-/// The order among stores that may take a leader because of CPU.
+/// The ranking of stores that may take a leader because of CPU.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fitness {
-    /// True if, under `adaptive`, its device would become so busy that it had to be relieved.
+    /// True if, under `adaptive`, the store's device would become so busy that it had to be
+    /// relieved.
     busy: bool,
     speed: Reverse<u64>,
     leaders: u32,
@@ -409,8 +410,7 @@ struct Fitness {
     store: StoreIndex,
 }
 
-/// Returns the voter that the policy prefers among those on other machines that are known to have
-/// room.
+/// Returns the voter that the policy prefers among those on other machines with known room.
 fn heir(round: &Round<'_>, loads: Option<&Loads>, region: u32) -> Option<StoreIndex> {
     let leader = round.cells[region as usize].leader;
     let takes = |at: &StoreIndex| {

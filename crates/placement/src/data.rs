@@ -2,22 +2,22 @@
 //! `alor` with weights by the stores' speeds (ALOR §3.2).
 //!
 //! A region of size S_M moves from A to B only if (S_A − S_M) / W_A ≥ (S_B + S_M) / W_B: afterwards
-//! A is still no emptier than B, so nothing moves back. Each such move lowers the sum of S² / W
+//! A is still no emptier than B, so no region moves back. Each such move lowers the sum of S² / W
 //! over all stores, so planning ends. (The paper's Eq. 1 has > instead of ≥. Regions are often of
-//! equal size, and then equal levels after a move are common; > would leave two stores a region
-//! further apart than necessary.) Levels that differ by little are left alone.
+//! equal size, and equal levels after a move are then common. With > two stores would stay one
+//! region further apart than necessary.) Small differences between levels are ignored.
 //!
-//! The fullest store that has a region to give goes first, to the emptiest store that may take it.
-//! A region is not touched while one of its peers is missing or being replaced. No peer comes to
-//! share its failure domain with more of the region's peers than before.
+//! The fullest store that has a region to give is the first source, and the emptiest store that may
+//! take the region is the target. A region is not moved while one of its peers is missing or being
+//! replaced. A peer never moves to a failure domain that has more of the region's other peers.
 //!
-//! A store above its threshold sheds the coldest region that can go anywhere, to any store that
-//! takes it. Regions that differ by little count as equally cold. Among these, the store sheds the
-//! region whose writes wait least with the remaining peers ([`crate::wait`]), except under `even`,
-//! which does not distinguish stores by speed. If many regions are equally cold and the fast stores
-//! are full, chance would otherwise leave some of them on slow stores only. For the same reason a
-//! store that is below its threshold again gives away no region whose writes would wait longer than
-//! those of an equally cold region that cannot be moved yet.
+//! A store above its threshold sheds the coldest region that can move anywhere, to any store that
+//! takes it. Regions that differ little in heat count as equally cold. Among these, the store sheds
+//! the region whose writes wait least with the remaining peers ([`crate::wait`]), except under
+//! `even`, which does not distinguish stores by speed. Otherwise, if many regions are equally cold
+//! and the fast stores are full, chance would leave some of them only on slow stores. For the same
+//! reason a store that is below its threshold again gives away no region whose writes would wait
+//! longer than those of an equally cold region that cannot be moved yet.
 
 use crate::fill::{Ordered, Room, WEIGHT_MIN};
 use crate::round::{Round, StoreIndex, NOWHERE};
@@ -26,11 +26,11 @@ use search::{Key, Offer, Search, Targets};
 
 mod search;
 
-/// The order in which a store's regions are considered for leaving it.
+/// The order in which a store's regions are considered for a move away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Regions that the store does not lead come first, and among these the least busy, because
-    /// clients notice their moves least.
+    /// Regions that the store does not lead come first. Among these, the least busy come first,
+    /// because clients notice their moves least.
     Calm,
     /// The region with the least heat per byte (ALOR §3.2: cold data moves).
     Cold,
@@ -39,13 +39,13 @@ pub(crate) enum Order {
     Shed,
 }
 
-/// Divisor of a shedding store's excess. A region with fewer bytes than the quotient does not help
-/// the store.
+/// Divisor of a shedding store's excess. Moving a region with fewer bytes than the quotient does
+/// not help the store.
 const HELPLESS_PART: u64 = 256;
 
 /// Further conditions that a policy puts on moves.
 pub(crate) trait Allow {
-    /// Returns true if this store may give anything.
+    /// Returns true if this store may give away any region.
     fn gives(&self, _round: &Round<'_>, _from: StoreIndex) -> bool {
         true
     }
@@ -90,8 +90,8 @@ pub(crate) fn plan(round: &mut Round<'_>, order: Order, allow: &mut impl Allow) 
     }
 }
 
-/// Returns the fullest store that is fuller than the emptiest target by enough. Among equals,
-/// returns the lowest id.
+/// Returns the fullest store that exceeds the emptiest target by enough. Among equals, returns the
+/// store with the lowest id.
 fn next_source(
     round: &Round<'_>,
     allow: &impl Allow,
@@ -99,7 +99,7 @@ fn next_source(
     exhausted: &[bool],
 ) -> Option<StoreIndex> {
     let lowest = targets.levels.iter().copied().fold(f64::INFINITY, f64::min);
-    // If there is room only within the band, only stores that shed give.
+    // If there is room only within the band, only shedding stores give regions away.
     let worth = |at: StoreIndex| {
         round.is_gap(round.level(at), lowest) || (round.is_full(at) && lowest == f64::INFINITY)
     };
@@ -165,7 +165,7 @@ fn best_to_shed(search: &Search<'_, impl Allow>, regions: &[u32]) -> Option<Offe
     (!holds_off).then_some(offer)
 }
 
-/// Returns the bytes that a store has to shed.
+/// Returns the bytes that a store must shed.
 fn excess(round: &Round<'_>, source: StoreIndex) -> u64 {
     let Some(percent) = round.sheds_to(source) else { return 0 };
     let capacity = u128::from(round.view.stores[source as usize].capacity_bytes);

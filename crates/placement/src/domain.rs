@@ -1,7 +1,7 @@
 //! Failure domains: stores with equal values of one label fail together.
 //!
-//! The fewer pairs of a region's peers share a domain, the better the layout. Peers are moved to
-//! lower that number, not only to avoid shared domains: five copies over two zones are best as
+//! A layout is better if fewer pairs of a region's peers share a domain. Peers are moved to lower
+//! that number, not only to avoid shared domains: five copies over two zones are best placed as
 //! three and two.
 
 use std::collections::BTreeMap;
@@ -52,9 +52,9 @@ impl Domains {
         self.of.get(store as usize).copied()
     }
 
-    /// Returns true if a peer could move to a domain with at least two peers fewer than its own
-    /// has. Exactly then fewer pairs share a domain afterwards. Does not check whether a store
-    /// there has room.
+    /// Returns true if a peer could move to a domain with at least two peers fewer than its present
+    /// domain. This is exactly the case in which fewer pairs share a domain afterwards. Does not
+    /// check whether a store there has room.
     pub fn can_spread(&self, seats: &[Replica]) -> bool {
         if !self.labelled {
             return false;
@@ -65,14 +65,14 @@ impl Domains {
         if most < 2 {
             return false;
         }
-        // A domain in use that has another store …
+        // This is a domain in use that has another store.
         if used
             .iter()
             .any(|&domain| peers_in(domain) + 2 <= most && self.up[domain as usize] > peers_in(domain))
         {
             return true;
         }
-        // … or a domain that is not in use.
+        // This is a domain that is not in use.
         used.sort_unstable();
         used.dedup();
         used.iter().filter(|domain| self.up[**domain as usize] > 0).count() < self.up_count

@@ -1,7 +1,7 @@
 //! Computes one number, and its uncertainty, from several measurements of it.
 //!
 //! It is designed for this noise: each measurement is off by a factor, as often by half as by
-//! double, and some are far off because something else used the device at the time. The estimate is
+//! double, and some are far off because other work used the device at the time. The estimate is
 //! therefore robust and works on ratios:
 //!
 //! ```text
@@ -10,11 +10,11 @@
 //!          M/2 ± 1.35 · √(n (n + 1) (2 n + 1) / 24)
 //! ```
 //!
-//! with n measurements and M sorted pairs. The spread is the distribution-free interval that
-//! belongs to this estimate (Wilcoxon's signed ranks). The estimate is about nine tenths as
-//! efficient as a mean, and a quarter of the measurements may be arbitrarily wrong. No interval
-//! shows an error that all measurements of one sitting have in common. A spread therefore has a
-//! lower bound, which is smaller if there was a second sitting.
+//! with n measurements and M sorted pairs. The spread is the distribution-free interval of this
+//! estimate (Wilcoxon's signed ranks). The estimate is about nine tenths as efficient as a mean,
+//! and a quarter of the measurements may be arbitrarily wrong. No interval shows an error that all
+//! measurements of one sitting have in common. A spread therefore has a lower bound, which is
+//! smaller after a second sitting.
 
 /// Minimum number of measurements for which an interval is computed.
 const MEASUREMENTS_MIN: usize = 5;

@@ -1,13 +1,13 @@
 //! Leaders under `even` (ED, the usual scheme; ALOR §3.1, §4.1): every live store leads as many
-//! user regions as any other. Data is evened out in [`crate::data`].
+//! user regions as any other. [`crate::data`] balances data.
 //!
 //! A leader can only move to one of its region's peers. A direct move from a store that leads many
-//! regions to one that leads few may therefore be impossible, although handing over through a third
-//! store is possible. The leaders form a semi-matching between regions and stores. Such a matching
-//! is as even as the peers allow exactly if no chain of moves leads from a store to another with at
-//! least two leaders fewer (Harvey, Ladner, Lovász, Tamir: *Semi-matchings for bipartite graphs and
-//! load balancing*). The planner therefore repeatedly finds the shortest such chain from the store
-//! that leads most and begins its moves. Each chain lowers the sum of squared counts, so this ends.
+//! regions to one that leads few may therefore be impossible, although a move through a third store
+//! is possible. The leaders form a semi-matching between regions and stores. Such a matching is as
+//! even as the peers allow exactly if no chain of moves leads from a store to another with at least
+//! two leaders fewer (Harvey, Ladner, Lovász, Tamir: *Semi-matchings for bipartite graphs and load
+//! balancing*). The planner repeatedly finds the shortest such chain from the store that leads most
+//! and begins its moves. Each chain lowers the sum of squared counts, so this ends.
 //!
 //! The meta region's leader is neither counted nor moved.
 
@@ -19,8 +19,8 @@ use crate::data::Allow;
 use crate::round::{Round, StoreIndex};
 use crate::Reason;
 
-/// The order among regions that could move: the least busy first, since fewest clients notice, then
-/// the id.
+/// The ranking of regions that could move: the least busy first, because fewest clients notice,
+/// then the id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pick {
     rate: u64,
@@ -43,7 +43,7 @@ struct Led {
     /// Position in `Movable::candidates`.
     first: u32,
     count: u32,
-    /// An operator of this round moves the region.
+    /// True if an operator of this round moves the region.
     taken: bool,
 }
 
@@ -71,8 +71,8 @@ pub(crate) fn plan(round: &mut Round<'_>, allow: &mut impl Allow) {
             if round.room() < round.limits.in_flight_max {
                 break;
             }
-            // The chain is longer than the budget of a whole round. Beginning at its far end leaves
-            // a shorter chain for the next round.
+            // The chain is longer than the budget of a whole round. If it begins at its far end, a
+            // shorter chain remains for the next round.
             chain.drain(..chain.len() - round.room());
         }
         for (step, &Step { from, to, led }) in (steps - chain.len() as u32 + 1..).zip(&chain) {
@@ -146,12 +146,12 @@ impl Movable {
 /// A breadth-first search for chains that remembers exhausted stores.
 struct Search {
     /// For each store, true if no store with two leaders fewer can be reached from it. This stays
-    /// true within a round, for three reasons. Everything reachable from an exhausted store is
+    /// true within a round, for three reasons. Every store reachable from an exhausted store is
     /// exhausted too and leads at most one region fewer. Chains do not pass through exhausted
     /// stores. Budgets only shrink. (The CPU of a store that gives up a leader may get room for
-    /// another, which only the next round sees.)
+    /// another, but only the next round sees that.)
     exhausted: Vec<bool>,
-    /// By store: the step by which the current search reached it.
+    /// The step by which the current search reached each store.
     reached_by: Vec<Option<Step>>,
     queue: VecDeque<StoreIndex>,
     visited: Vec<StoreIndex>,

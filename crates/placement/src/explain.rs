@@ -1,4 +1,4 @@
-//! Explains why a region's leader is where it is, and what will be done about it.
+//! Explains the store of a region's leader, and the changes that are planned.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use crate::round::{position, Eligibility, Round, StoreIndex, NOWHERE};
 use crate::units::{permille, Bytes, BytesPerSecond, Cores, Nanos, Percent};
 use crate::{ClusterView, Operator, PlanLimits, Policy, RegionView};
 
-/// One peer of the region, with the numbers that decide.
+/// One peer of the region, with the numbers that decide its placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
     pub store: StoreId,
     pub speed_bytes_per_s: u64,
-    /// Duration of one sync on the otherwise idle device, in nanoseconds. 0: unknown.
+    /// Duration of one sync on the otherwise idle device, in nanoseconds; 0 if unknown.
     pub sync_ns: u64,
     /// User regions that the store leads, with moves in flight counted as done.
     pub leaders: u32,
@@ -25,13 +25,13 @@ pub struct Candidate {
     pub used_bytes: u64,
     /// The store's load by measured rates, in thousandths of its capability.
     pub busy_permille: u64,
-    /// The CPU of the store's machine. `None`: unknown.
+    /// The CPU of the store's machine; `None` if unknown.
     #[serde(default)]
     pub cpu: Option<CpuShare>,
     /// Log entries behind the leader's commit index.
     pub lag: Option<u64>,
-    /// Other stores with peers of the region that have the same rated write speed, because none is
-    /// certainly faster.
+    /// Other stores with peers of the region and the same rated write speed, because none of them
+    /// is certainly faster.
     #[serde(default)]
     pub equals: Vec<StoreId>,
     pub standing: Standing,
@@ -57,7 +57,7 @@ impl fmt::Display for CpuShare {
     }
 }
 
-/// A peer's relation to the lead of its region.
+/// A peer's role for the leadership of its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
@@ -85,10 +85,10 @@ pub enum Verdict {
     },
     /// The membership of the region is changing.
     Changing,
-    /// A move failed lately.
+    /// A move failed recently.
     Cooldown,
     Held,
-    /// Too few of its voters answer for Raft to commit anything.
+    /// Too few of its voters answer, so Raft can commit nothing.
     NoMajority {
         answering: u32,
         voters: u32,
@@ -98,7 +98,7 @@ pub enum Verdict {
         voters: u32,
         wanted: u32,
     },
-    /// An operator for the region is among the next to begin.
+    /// An operator for the region is among the next operators to begin.
     Planned {
         operator: Operator,
     },
@@ -106,7 +106,8 @@ pub enum Verdict {
     Waits,
     /// `even` does not place the meta region's leader.
     NotPlaced,
-    /// `even`: moving it would not make the counts more even, or other regions are moved for that.
+    /// `even`: moving it would not make the counts more even, or other regions are moved for that
+    /// purpose.
     CountsAllow,
     /// `leader-only` and `alor`: no eligible peer is on a store that is faster by enough.
     MostCapable,
@@ -126,7 +127,7 @@ pub struct Explanation {
     /// Recent operations per second.
     pub writes: u64,
     pub reads: u64,
-    /// The part of the reads that RAM does not answer.
+    /// The part of the reads that miss RAM.
     pub misses: u64,
     /// In the order of the region's peers.
     pub candidates: Vec<Candidate>,

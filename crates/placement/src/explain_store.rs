@@ -1,4 +1,4 @@
-//! Explains what a store holds, leads and bears, what it should, and what is being done about it.
+//! Explains the data, leaders and load of a store, their targets, and the changes that are planned.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct StoreExplanation {
     pub policy: Policy,
     pub state: StoreState,
     pub used_bytes: u64,
-    /// 0: unknown.
+    /// Live user bytes that the store may hold; 0 if unknown.
     pub capacity_bytes: u64,
     pub out_of_room: bool,
     pub clock_off: bool,
@@ -29,23 +29,23 @@ pub struct StoreExplanation {
     /// The reported capability.
     pub bytes_per_s: u64,
     pub ops_per_s: u64,
-    /// Duration of one sync on the otherwise idle device, in nanoseconds. 0: unknown.
+    /// Duration of one sync on the otherwise idle device, in nanoseconds; 0 if unknown.
     pub sync_ns: u64,
-    /// The spread of `bytes_per_s`, in thousandths. 1000: exact, because it was configured. 0:
-    /// unknown.
+    /// The spread of `bytes_per_s`, in thousandths. 1000 means exact, because it was configured; 0
+    /// means unknown.
     pub spread_permille: u64,
     /// The rated speed and sync time, by the classes of the store.
     pub counts_bytes_per_s: u64,
     pub counts_sync_ns: u64,
     /// Other stores of the same write class, ascending by id.
     pub equals: Vec<StoreId>,
-    /// The CPU of the store's machine. `None`: unknown.
+    /// The CPU of the store's machine; `None` if unknown.
     #[serde(default)]
     pub cpu: Option<CpuShare>,
     /// Measured CPU of the store's own process, in thousandths of a core.
     #[serde(default)]
     pub cpu_own_millicores: u64,
-    /// Set if the CPU was above the limit lately: leaders move to the store only up to this
+    /// Set if the CPU was recently above the limit: leaders move to the store only up to this
     /// percentage.
     #[serde(default)]
     pub cpu_up_to_percent: Option<u32>,
@@ -61,7 +61,7 @@ pub struct StoreExplanation {
     pub share_bytes: u64,
     /// The store's load by measured rates, in thousandths of its capability.
     pub busy_permille: u64,
-    /// `None`: no load has been measured.
+    /// The busiest store; `None` if no load has been measured.
     pub busiest: Option<Busiest>,
     pub in_flight: Vec<Operator>,
     pub planned: Vec<Operator>,
@@ -150,8 +150,8 @@ impl fmt::Display for StoreState {
 }
 
 impl StoreExplanation {
-    /// Writes which stores count as equal and why, unless the store simply counts for its
-    /// configured numbers.
+    /// Writes which stores count as equal and why. Writes nothing if the store's configured numbers
+    /// apply unchanged.
     fn write_class(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const TOLD: u64 = 1000;
         let counts = BytesPerSecond(self.counts_bytes_per_s);

@@ -1,7 +1,7 @@
 //! The amount of data that a store should hold: weights, the threshold above which it sheds data,
 //! and the reserve that no move fills (ALOR §3.2).
 //!
-//! The *level* of a store is the data it holds divided by its weight. Data flows from high levels
+//! The *level* of a store is the data it holds divided by its weight. Data moves from high levels
 //! to low ones.
 
 use crate::round::{Replica, Round, StoreIndex, NOWHERE};
@@ -13,7 +13,7 @@ pub(crate) const WEIGHT_MIN: f64 = 1e-6;
 /// The distribution of data in a round.
 #[derive(Default)]
 pub(crate) struct Fill {
-    /// By store, relative to the most capable one, whose weight is 1.
+    /// The weight of each store, relative to the most capable one, whose weight is 1.
     weights: Vec<f64>,
     /// For each store, true if it is above its threshold. If all stores are above it, true if the
     /// store is within the reserve.
@@ -56,7 +56,7 @@ struct Place {
     store: StoreIndex,
 }
 
-/// A number from 0 up with a total order. NaN ranks last.
+/// A non-negative number with a total order. NaN ranks last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ordered(u64);
 
@@ -77,16 +77,16 @@ impl Ordered {
 }
 
 impl Round<'_> {
-    /// Determines again which stores are full.
+    /// Recomputes which stores are full.
     pub fn refresh_fill(&mut self) {
         for at in self.stores() {
             let store = &self.view.stores[at as usize];
             let used = self.totals.used[at as usize];
             self.fill.full[at as usize] = sheds_at(used, store, self.limits);
         }
-        // If every store is full there is nowhere to shed to. Weights are then normal again, and
-        // writes go on up to the reserve. A store within the reserve still sheds: writes must not
-        // fail for lack of space while another store has some.
+        // If every store is full there is no target to shed to. Weights are then normal again, and
+        // writes continue up to the reserve. A store within the reserve still sheds: writes must
+        // not fail for lack of space while another store has some.
         self.fill.crowded = self.stores().filter(|&at| self.is_up(at)).all(|at| self.is_full(at));
         if self.fill.crowded {
             for at in self.stores() {
@@ -103,7 +103,7 @@ impl Round<'_> {
     }
 
     /// Returns true if a shedding store is below the limit that made it shed and has room for
-    /// writes. It may then take its time.
+    /// writes. Such a store may shed without haste.
     pub fn has_time(&self, at: StoreIndex) -> bool {
         let PlanLimits { full_percent, reserve_percent, .. } = *self.limits;
         let percent = if self.fill.crowded { reserve_percent } else { full_percent };
@@ -145,20 +145,20 @@ impl Round<'_> {
     }
 
     /// Returns true if the store may take data at all: neither its capacity nor its device is
-    /// exhausted. The device may be filled by something other than data.
+    /// exhausted. Other data than the store's may also fill the device.
     fn takes_any(&self, at: StoreIndex) -> bool {
         !self.is_full(at) && !self.is_out_of_room(at)
     }
 
-    /// Returns true if a store may take a region of this many bytes that has no need to come. It
-    /// must stay well below the lower end of the band, so that a store takes back nothing that it
-    /// has shed.
+    /// Returns true if a store may take a region of this many bytes that need not move. It must
+    /// stay well below the lower end of the band, so that a store takes back no region that it has
+    /// shed.
     pub fn admits(&self, at: StoreIndex, bytes: u64) -> bool {
         let percent = if self.fill.crowded { self.limits.reserve_percent } else { self.limits.fill_percent };
         self.takes_any(at) && self.stays_below(at, bytes, percent)
     }
 
-    /// Returns true if a region of `comes` bytes may come to the store in exchange for one of
+    /// Returns true if a region of `comes` bytes may move to the store in exchange for one of
     /// `goes` bytes. While it holds both it must not begin to shed. Afterwards it must be no fuller
     /// than before, or, if it does not shed, still in the lower half of the band.
     pub fn admits_for_another(&self, at: StoreIndex, comes: u64, goes: u64) -> bool {
@@ -171,9 +171,9 @@ impl Round<'_> {
     }
 
     /// Returns true if a region may move from one store to another to even out levels or because it
-    /// is shed. `Room::Band` is for regions that must be shed and fit nowhere below the band. In
-    /// that case, and if all stores are full, the target must not end up fuller than the source.
-    /// Each such move lowers the sum of squared fills, so they end.
+    /// is shed. `Room::Band` is for regions that must be shed and fit on no store below the band.
+    /// In that case, and if all stores are full, the target must not end up fuller than the source.
+    /// Each such move lowers the sum of squared fills, so these moves end.
     pub fn admits_from(&self, from: StoreIndex, at: StoreIndex, bytes: u64, room: Room) -> bool {
         let percent = match room {
             _ if self.fill.crowded => self.limits.reserve_percent,
@@ -191,15 +191,15 @@ impl Round<'_> {
         }
     }
 
-    /// Returns true if a region that must go somewhere may come here: the store stays below the
-    /// reserve limit.
+    /// Returns true if a region that must move to some store may move to this one: the store stays
+    /// below the reserve limit.
     pub fn admits_at_need(&self, at: StoreIndex, bytes: u64) -> bool {
         !self.is_out_of_room(at) && self.stays_below(at, bytes, self.limits.reserve_percent)
     }
 
     /// Returns the store for a new peer of the region. The new peer replaces the one on `leaving`,
-    /// or none if that is `NOWHERE`. Prefers the fewest companions in the failure domain, then a
-    /// store below the fill limit, then the lowest level.
+    /// or none if that is `NOWHERE`. The ranking is: fewest companions in the failure domain, then
+    /// below the fill limit, then the lowest level.
     pub fn place(&self, region: u32, leaving: StoreIndex) -> Option<StoreIndex> {
         let bytes = self.region(region).bytes;
         let size = self.cells[region as usize].size;
@@ -256,7 +256,7 @@ fn own_weight(round: &Round<'_>, at: StoreIndex) -> f64 {
         Policy::Even | Policy::LeaderOnly => 1.0,
         Policy::Alor | Policy::Adaptive => {
             let weight = round.data_speed(at);
-            // NaN counts as no weight.
+            // NaN counts as a missing weight.
             if weight > 0.0 {
                 weight.min(f64::MAX)
             } else {
@@ -273,8 +273,8 @@ fn sheds_at(used: u64, store: &StoreView, limits: &PlanLimits) -> bool {
 }
 
 /// Returns true if a store should shed data: it is above its threshold, or it was and is not yet
-/// below the lower end of the band. The caller that makes views asks before each round and stores
-/// the answer in [`StoreView::shedding`].
+/// below the lower end of the band. The caller that creates views calls this before each round and
+/// stores the result in [`StoreView::shedding`].
 pub fn sheds(store: &StoreView, limits: &PlanLimits) -> bool {
     sheds_at(store.used_bytes, store, limits)
 }

@@ -1,8 +1,8 @@
 //! Leaders under `leader-only` and `alor`: LMO, ALOR's leader migration (ALOR §3.1).
 //!
-//! A leader executes every request of its region and answers only when its own device is done. Each
-//! region is therefore led by the most capable of its live, caught-up voters. Among equally capable
-//! stores leaders are evened out as under `even`. The moves that gain most go first.
+//! A leader executes every request of its region and answers only when its own device is done. So
+//! each region is led by the most capable of its live, caught-up voters. Among equally capable
+//! stores, leaders are balanced as under `even`. The moves with the largest gain come first.
 
 use std::cmp::Reverse;
 
@@ -78,8 +78,9 @@ impl Allow for AsCapable {
     }
 }
 
-/// Returns the best of the fastest candidates, or `None` if all of these have as many moves towards
-/// them as they may. A slower store is not taken instead: the leader would move twice.
+/// Returns the best of the fastest candidates, or `None` if all of these have their maximum of
+/// moves in flight towards them. A slower store is not used instead, because the leader would move
+/// twice.
 fn target(round: &Round<'_>, region: u32, speeds: &[u64]) -> Option<StoreIndex> {
     let fastest = round.candidates(region).map(|at| speeds[at as usize]).max()?;
     round

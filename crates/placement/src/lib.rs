@@ -2,22 +2,23 @@
 //!
 //! [`plan`] maps a plain-data [`ClusterView`] and a [`Policy`] to a bounded list of [`Operator`]s,
 //! each with a reason. It is deterministic and pure: it reads no clock, keeps no state between
-//! rounds and knows nothing of Raft or storage. The running cluster, the simulator and what-if
-//! questions therefore share it. Everything that must be remembered (operators in flight, regions
-//! whose last operator failed) comes back in the next view.
+//! rounds and knows nothing of Raft or storage. So the running cluster, the simulator and what-if
+//! questions share it. The caller passes all remembered state (operators in flight, regions whose
+//! last operator failed) in the next view.
 //!
-//! Every policy goes through the same steps, and each step counts the operators of the steps before
-//! it as done: [`repair`], [`split`] of regions that are too large or too busy, relief of busy CPUs
-//! ([`cpu`]), leaders, data, and merges. Policies differ in which peer should lead ([`even`],
-//! [`leader_only`], [`adaptive`]) and in how much data a store should hold ([`fill`]).
+//! Every policy goes through the same steps, and each step counts the operators of the earlier
+//! steps as done: [`repair`], [`split`] of regions that are too large or too busy, relief of busy
+//! CPUs ([`cpu`]), leaders, data, and merges. Policies differ in the choice of leaders ([`even`],
+//! [`leader_only`], [`adaptive`]) and in the amount of data that a store should hold ([`fill`]).
 //!
 //! These invariants hold under every policy:
 //!
 //! - An operator names a region that has a live leader and a majority of voters that answers.
-//! - A leader goes only to a live, caught-up voter.
-//! - A peer goes only to a live store that has room for the region and no peer of it. There it
-//!   shares its failure domain with no more of the region's peers than before.
-//! - A region has at most one operator at a time, and limits count what is in flight.
+//! - A leader moves only to a live, caught-up voter.
+//! - A peer moves only to a live store that has room for the region and no peer of it. In the
+//!   failure domain of that store there are no more of the region's other peers than in the peer's
+//!   present domain.
+//! - A region has at most one operator at a time, and limits count the operators in flight.
 //! - Planning, executing the plan and planning again ends in a view for which nothing is planned.
 
 #![forbid(unsafe_code)]

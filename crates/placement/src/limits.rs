@@ -13,21 +13,21 @@ pub struct PlanLimits {
     /// Maximum number of these from or towards one store. Peers change places only if it is at
     /// least 2.
     pub data_moves_per_store_max: usize,
-    /// Maximum number of log entries that a peer may be behind the commit index and still become
-    /// leader. A transfer waits for the peer to catch up, and writes wait for the transfer.
+    /// Maximum number of log entries that a peer may be behind the commit index to become leader. A
+    /// transfer waits for the peer to catch up, and writes wait for the transfer.
     pub lag_entries_max: u64,
-    /// Maximum time in milliseconds that a store may need to apply what it has and still get
+    /// Maximum time in milliseconds that a store may need to apply its backlog and still get
     /// leaders. A new leader does not serve its region before it has applied everything.
     pub unapplied_ms_max: u32,
     /// Minimum gain in percent for which a leader moves to a faster store, and for which load moves
-    /// to a less busy one. A capability or load that is measured again and differs a little must
-    /// not move anything.
+    /// to a less busy one. A slightly different measurement of a capability or load must not move
+    /// anything.
     pub gain_percent_min: u32,
     /// Minimum difference between the levels of two stores, in percent of the mean level, for which
     /// data moves between them.
     pub data_gap_percent_min: u32,
-    /// Minimum number of live bytes that a region counts for when data is placed. The cost of a
-    /// small region is not in its bytes, so evening out those bytes helps no client.
+    /// Minimum size in live bytes with which a region counts when data is placed. The cost of a
+    /// small region is not in its bytes, so balancing those bytes helps no client.
     pub region_bytes_min: u64,
     /// Minimum load in percent at which a store is relieved. Below it clients do not wait for the
     /// store yet, and they would wait longer for a slower one.
@@ -36,9 +36,9 @@ pub struct PlanLimits {
     pub full_percent: u32,
     /// A store that sheds data stops when it holds less than this percentage of its capacity.
     pub full_percent_low: u32,
-    /// Maximum CPU use of a machine, in percent, up to which a policy brings leaders to its stores.
-    /// It is exceeded only if no voter's machine has room. A machine above it hands over leaders to
-    /// voters on machines with room.
+    /// CPU use of a machine, in percent, up to which a policy moves leaders to its stores. It is
+    /// exceeded only if no voter's machine has room. Leaders move from a machine above it to voters
+    /// on machines with room.
     pub cpu_percent_max: u32,
     /// The same maximum for a machine that was above `cpu_percent_max`. It applies for at least ten
     /// minutes, and until the machine has been below it.
@@ -47,20 +47,21 @@ pub struct PlanLimits {
     /// this percentage. Of these, the region whose other peers are the fastest is shed first,
     /// except under `even`. Heat is a measured average and differs each time it is measured.
     pub heat_gap_percent: u32,
-    /// Maximum fill in percent up to which a store is filled to even out data or load. Peers that
-    /// change places are exempt. It is far enough below `full_percent_low` that a store that shed a
-    /// little too much takes nothing back.
+    /// Maximum fill in percent up to which a store is filled to balance data or load. Peers that
+    /// change places are exempt. It is so far below `full_percent_low` that a store that shed
+    /// slightly too much takes nothing back.
     pub fill_percent: u32,
     /// Maximum fill in percent. Nothing moves to a store that would hold more.
     pub reserve_percent: u32,
     /// Time in seconds within which a copy made for the sake of load must gain more than it costs.
     pub repay_seconds: u32,
-    /// A region of more live bytes is split. 0: no region is split for its size.
+    /// Size in live bytes above which a region is split. 0: no region is split because of its size.
     pub split_bytes: u64,
-    /// A region of more operations per second is split. 0: no region is split for its load.
+    /// Load in operations per second above which a region is split. 0: no region is split because
+    /// of its load.
     pub split_ops: u64,
-    /// Neighbours that together have fewer live bytes are merged. 0: none are. At most half of
-    /// `split_bytes` counts.
+    /// Size in live bytes below which two neighbours together are merged. 0: no regions are merged.
+    /// At most half of `split_bytes` is used.
     pub merge_bytes: u64,
     /// Merging stops at this number of user regions per store that is up. With fewer regions there
     /// would be nothing left to balance.

@@ -1,8 +1,8 @@
 //! The load of stores: the model of `adaptive`.
 //!
 //! The load of a store is the part of each second for which its work keeps the device busy. Every
-//! peer of a region writes what the clients write. Only the leader reads, and reads that RAM
-//! answers do not count. For a store s:
+//! peer of a region writes the data that clients write. Only the leader reads, and only reads that
+//! miss RAM count. For a store s:
 //!
 //! ```text
 //! busy(s) = Σ over its peers  bytes written per second / bytes that s writes per second
@@ -23,7 +23,7 @@ pub(crate) struct Demand {
 
 pub(crate) struct Loads {
     demands: Vec<Demand>,
-    /// By store: seconds per byte written, and per operation.
+    /// For each store: seconds per byte written, and per operation.
     per_byte: Vec<f64>,
     per_op: Vec<f64>,
     busy: Vec<f64>,
@@ -74,7 +74,7 @@ impl Loads {
     /// Returns true if the region holds data and is idle, and the speed of at least one of its
     /// stores is measured rather than configured. Idle means less than one operation within
     /// `repay_seconds`. Moving its leader gains nothing, and the measurement may be wrong. An empty
-    /// region is placed for the load to come, and a configured speed is acted on at once.
+    /// region is placed for its future load, and a configured speed takes effect immediately.
     pub fn rests(&self, round: &Round<'_>, region: u32) -> bool {
         let Demand { write_bytes, writes, .. } = self.demands[region as usize];
         let view = round.region(region);
@@ -121,7 +121,7 @@ impl Loads {
         self.busy[to as usize] += self.lead_cost(region, to);
     }
 
-    /// Subtracts the read load of a leader whose peer goes.
+    /// Subtracts the read load of a leader whose peer leaves.
     pub fn shed(&mut self, from: StoreIndex, read: f64) {
         self.busy[from as usize] -= read;
     }
@@ -139,7 +139,7 @@ impl Loads {
 }
 
 fn demand(region: &crate::RegionView) -> Demand {
-    // Rates that make no sense count as no load.
+    // Invalid rates count as no load.
     let sane = |rate: f64| if rate.is_finite() { rate.max(0.0) } else { 0.0 };
     Demand {
         write_bytes: sane(region.write_bytes_rate),
@@ -160,7 +160,7 @@ pub(crate) fn at_ease(limits: &PlanLimits) -> f64 {
     f64::from(limits.busy_percent_min) / 100.0
 }
 
-/// Returns the margin: the least part of a store's load that counts as a difference.
+/// Returns the margin: the smallest part of a store's load that counts as a difference.
 pub(crate) fn gap(limits: &PlanLimits) -> f64 {
     f64::from(limits.gain_percent_min.clamp(1, 40)) / 100.0
 }

@@ -1,4 +1,4 @@
-//! The operators: the changes that a policy can ask for.
+//! The operators: the changes that a policy can request.
 
 use std::fmt;
 
@@ -49,8 +49,8 @@ pub enum Operator {
         into: RegionId,
         reason: Reason,
     },
-    /// Lets `region` take commands again. It has refused them since it was sealed for a merge that
-    /// was given up.
+    /// Lets `region` accept commands again. It has refused them since it was sealed for a merge
+    /// that was abandoned.
     Unseal {
         region: RegionId,
         reason: Reason,
@@ -70,7 +70,7 @@ impl Operator {
         }
     }
 
-    /// Returns the second region that takes part. No other operator may touch it meanwhile.
+    /// Returns the second region that takes part. No other operator may affect it at the same time.
     pub fn into_region(&self) -> Option<RegionId> {
         match self {
             Operator::Merge { into, .. } => Some(*into),
@@ -90,7 +90,7 @@ impl Operator {
         }
     }
 
-    /// Returns the store that has less to do afterwards, if there is one.
+    /// Returns the store whose load decreases, if there is one.
     pub fn from(&self) -> Option<StoreId> {
         match self {
             Operator::TransferLeader { from, .. }
@@ -103,7 +103,7 @@ impl Operator {
         }
     }
 
-    /// Returns the store that has more to do afterwards, if there is one.
+    /// Returns the store whose load increases, if there is one.
     pub fn to(&self) -> Option<StoreId> {
         match self {
             Operator::TransferLeader { to, .. }

@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The policy by which a cluster is laid out.
+/// The policy that decides the layout of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// ALOR's baseline ED: every live store holds as much data, and leads as many user regions, as
-    /// any other.
+    /// ALOR's baseline ED: every live store holds the same amount of data and leads the same number
+    /// of user regions.
     #[default]
     Even,
     /// ALOR's LMO: each region is led by its most capable live peer. Data is placed as under

@@ -22,7 +22,7 @@ pub enum Reason {
     Lost {
         store: StoreId,
     },
-    /// Repair: the peer may have forgotten what it acknowledged when its machine crashed.
+    /// Repair: the peer may have lost state that it acknowledged when its machine crashed.
     Unclean {
         store: StoreId,
     },
@@ -54,8 +54,8 @@ pub enum Reason {
         companions: u32,
         companions_after: u32,
     },
-    /// Data moves to a store that holds less for its weight (ALOR §3.2, Eq. 1). Weights are in
-    /// millionths of the largest.
+    /// Data moves to a store that holds less relative to its weight (ALOR §3.2, Eq. 1). Weights are
+    /// in millionths of the largest.
     DataLevels {
         region_bytes: u64,
         from_bytes: u64,
@@ -69,8 +69,8 @@ pub enum Reason {
         capacity_bytes: u64,
         heat_per_gb: u64,
     },
-    /// `even`. If no region of `most` has an eligible peer on `least`, leadership is handed on from
-    /// store to store, one region per step; `steps` is then above 1.
+    /// `even`. If no region of `most` has an eligible peer on `least`, leaders move along a chain
+    /// of stores, one region per step; `steps` is then above 1.
     LeaderCounts {
         most: StoreId,
         most_leaders: u32,
@@ -93,8 +93,8 @@ pub enum Reason {
         from_after_permille: u64,
         to_after_permille: u64,
     },
-    /// `adaptive`: only together with another region's move does this one relieve the busiest of
-    /// the stores that take part.
+    /// `adaptive`: this move relieves the busiest of the stores that take part only together with
+    /// another region's move.
     Together {
         with: RegionId,
         busiest_permille: u64,
@@ -114,7 +114,7 @@ pub enum Reason {
         with: RegionId,
         waits_permille: u64,
     },
-    /// Too much CPU of the leader's machine is busy, and the target's machine has room. Busy shares
+    /// The CPU of the leader's machine is too busy, and the target's machine has room. Busy shares
     /// are in thousandths, cores in thousandths of a core.
     CpuBusy {
         from_permille: u64,
@@ -138,7 +138,7 @@ pub enum Reason {
         bytes: u64,
         bytes_max: u64,
     },
-    /// The order to prepare the region's merge arrived after the merge had been given up.
+    /// The order to prepare the region's merge arrived after the merge was abandoned.
     MergeGivenUp {
         into: RegionId,
     },
@@ -152,7 +152,7 @@ pub struct Waited {
     /// True if the slowest log needed is a follower's, false if it is the leader's own.
     pub log_of_follower: bool,
     pub log_bytes_per_s: u64,
-    /// 0: unknown.
+    /// Sync time of that log in nanoseconds; 0 if unknown.
     pub log_sync_ns: u64,
     pub leader_bytes_per_s: u64,
 }
@@ -258,7 +258,7 @@ impl fmt::Display for Reason {
             ),
             Reason::ChangePlaces { with, waits_permille } => {
                 write!(f, "it changes places with a peer of region {with}, ")?;
-                // A pair gains at least a tenth, unless a region that had no fast peer got one.
+                // A pair gains at least a tenth, unless a region without a fast peer got one.
                 if *waits_permille > 900 {
                     f.write_str("so that each of the two has one that is fast, ")?;
                 }

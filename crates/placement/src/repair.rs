@@ -1,27 +1,26 @@
 //! Repair: gives every region the voters it should have, on stores that stay, in as many failure
-//! domains as there are. It comes before any policy.
+//! domains as possible. It precedes every policy.
 //!
 //! A region is changed only while it has a leader and a majority of its voters answers; otherwise
-//! Raft could not commit the change. One change is made at a time. For one region they come in this
-//! order:
+//! Raft could not commit the change. A region gets one change at a time, in this order:
 //!
-//! 1. A peer that may have forgotten what it acknowledged is removed. It neither votes nor
-//!    acknowledges, so its removal makes no majority harder to reach. A peer with another number
-//!    takes its place by the next step.
+//! 1. A peer that may have lost state that it acknowledged is removed. It neither votes nor
+//!    acknowledges, so its removal makes no majority harder to reach. The next step adds a peer
+//!    with another number.
 //! 2. A peer that lost rows with a damaged file is removed if a majority of the other voters
-//!    answers. Its votes and acknowledgements are sound, but it is no copy.
+//!    answers. Its votes and acknowledgements are sound, but it is not a complete copy.
 //! 3. If there are too few voters, not counting those on lost stores, one is added on the best
 //!    store.
 //! 4. If there are enough voters without a peer on a lost store, that peer is removed. The new
-//!    voter comes first, so that at no time fewer voters answer than before.
+//!    voter comes first, so that the number of answering voters never decreases.
 //! 5. The leader leaves a store that drains, whose device is out of room or whose clock is off. It
 //!    also does so if the third step has to wait for room.
-//! 6. Learners without an operator, and voters that are too many, are removed.
+//! 6. Learners without an operator, and surplus voters, are removed.
 //! 7. A peer leaves a store that drains.
 //! 8. A peer moves to a failure domain with at least two fewer of the region's other peers than its
 //!    own. (With one fewer, as many pairs would share a domain afterwards.)
 //!
-//! The region with the most urgent ailment is repaired first (see [`Urgency`]).
+//! The region with the most urgent defect is repaired first (see [`Urgency`]).
 
 use std::cmp::Reverse;
 
@@ -40,7 +39,7 @@ struct Urgency {
     region: u32,
 }
 
-/// The ailments of a region, most urgent first.
+/// The defects of a region, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ailment {
     Unclean,
@@ -67,7 +66,7 @@ pub(crate) fn plan(round: &mut Round<'_>) {
         if round.room() == 0 {
             break;
         }
-        // A repair that needs a copy may have to wait; moving the leader needs none.
+        // A repair that needs a copy may have to wait; a leader's move needs none.
         let is_free = round.cells[region as usize].free;
         let lead = || (is_free && leader_must_go(round, region)).then_some(Ailment::LeaderMustGo);
         let operator = treat(round, region, ailment).or_else(|| treat(round, region, lead()?));
@@ -96,7 +95,7 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ailment> {
         return Some(Ailment::Spoilt);
     }
     if kept < wanted {
-        // If no store can take another voter, the other ailments of the region are treated.
+        // If no store can take another voter, the other defects of the region are repaired.
         let place =
             round.peers_may_move() && round.stores().any(|at| round.is_up(at) && may_add(round, region, at));
         if place {
@@ -109,7 +108,7 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ailment> {
     if kept >= wanted && seats.iter().any(|seat| seat.voter && is(StoreState::Lost)(seat.store)) {
         return Some(Ailment::LostVoter);
     }
-    // If no other peer can lead, the other ailments of the region are treated.
+    // If no other peer can lead, the other defects of the region are repaired.
     if leader_must_go(round, region) {
         return Some(Ailment::LeaderMustGo);
     }
@@ -122,7 +121,7 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ailment> {
     round.domains.can_spread(seats).then_some(Ailment::SharedDomain)
 }
 
-/// Returns the store of a peer that may have forgotten what it acknowledged.
+/// Returns the store of a peer that may have lost state that it acknowledged.
 fn unclean(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
     let seats = round.seats(region).iter();
     let leader = round.cells[region as usize].leader;
@@ -132,7 +131,7 @@ fn unclean(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
         .next()
 }
 
-/// Returns the store of a peer that lost rows and that the other voters can do without.
+/// Returns the store of a peer that lost rows, if the other voters suffice without it.
 fn spoilt(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
     let leader = round.cells[region as usize].leader;
     let mut seats = round
@@ -142,7 +141,7 @@ fn spoilt(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
     seats.find(|seat| !seat.voter || can_do_without(round, region, seat.store)).map(|seat| seat.store)
 }
 
-/// Returns whether a majority of the other voters answers.
+/// Returns true if a majority of the other voters answers.
 fn can_do_without(round: &Round<'_>, region: u32, at: StoreIndex) -> bool {
     let cell = &round.cells[region as usize];
     let answers = matches!(round.state(at), StoreState::Up | StoreState::Draining);
@@ -181,7 +180,7 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
             if !round.has_data_room() {
                 return None;
             }
-            // A learner that exists already needs the least work.
+            // An existing learner needs the least work.
             let begun = seats.iter().filter(|seat| !seat.voter && round.is_up(seat.store));
             let begun = begun.map(|seat| seat.store).find(|&at| round.has_data_room_at(at));
             let to = begun.or_else(|| round.place(region, NOWHERE))?;
@@ -190,8 +189,8 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
         }
         Ailment::LostVoter => {
             let lost = |at: &usize| seats[*at].voter && round.state(seats[*at].store) == StoreState::Lost;
-            // Positions follow the view's peers. A store that is not in the view has its id only
-            // there.
+            // Positions follow the view's peers. A store that is not in the view is identified only
+            // by its id there.
             let store = round.region(region).peers[(0..seats.len()).find(lost)?].store;
             Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Lost { store } })
         }
@@ -257,8 +256,8 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
     }
 }
 
-/// Returns the peer that takes over from a leader that must go. It is the one that the policy
-/// prefers, among those whose CPU has room if there are any.
+/// Returns the peer that takes over from a leader that must move. It is the policy's preferred peer
+/// among those whose CPU has room, or among all if no CPU has room.
 fn heir(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
     let speed = |at: StoreIndex| match round.policy {
         Policy::Even => 0,

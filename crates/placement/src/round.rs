@@ -30,11 +30,11 @@ pub(crate) struct Round<'a> {
     pub limits: &'a PlanLimits,
     pub domains: Domains,
     table: Table,
-    /// By store. `NOWHERE` has no entry and counts as lost.
+    /// The state of each store. `NOWHERE` has no entry and counts as lost.
     states: Vec<StoreState>,
     /// The rated capability of each store, by its classes.
     pub ratings: Vec<Rating>,
-    /// For each store, true if it has too much left to apply to take over leaders.
+    /// For each store, true if its backlog of entries to apply is too large to take over leaders.
     behind: Vec<bool>,
     /// By position in `ClusterView::regions`.
     pub cells: Vec<RegionRow>,
@@ -71,8 +71,8 @@ pub(crate) struct RegionRow {
     /// True if the region is free, all its peers are voters on stores that are up, there are as
     /// many as wanted, and its leader has reported the lag of each.
     pub healthy: bool,
-    /// The size of the region for data placement. Equal to its bytes, unless these are so few that
-    /// they do not reflect the cost of the region.
+    /// The size of the region for data placement. It equals the region's bytes, unless these are
+    /// too few to reflect the cost of the region.
     pub size: u64,
 }
 
@@ -103,7 +103,7 @@ pub(crate) enum Table {
     Sorted(Vec<StoreId>),
 }
 
-/// The answer to the question whether a peer may become the leader.
+/// The result of the check whether a peer may become the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eligibility {
     Eligible,
@@ -117,8 +117,8 @@ pub(crate) enum Eligibility {
     Behind,
 }
 
-/// Divisor of the mean region size that gives the least size of a region. A small region has a log,
-/// heartbeats and a share of the load from the start, so it must not count as almost nothing.
+/// Divisor of the mean region size that gives the minimum size of a region. A small region has a
+/// log, heartbeats and a share of the load from the start, so it must not count as almost nothing.
 const SIZE_FLOOR_PART: u64 = 8;
 
 impl<'a> Round<'a> {
@@ -320,8 +320,8 @@ impl<'a> Round<'a> {
     }
 
     /// Returns true if the peer on `from` may be removed or moved. If it leads, another peer must
-    /// be able to take over, except for a single voter, which hands over to the peer that replaces
-    /// it.
+    /// be able to take over. A single voter is an exception: it transfers its leadership to the
+    /// peer that replaces it.
     pub fn can_leave(&self, region: u32, from: StoreIndex) -> bool {
         let cell = &self.cells[region as usize];
         cell.leader != from || cell.voters == 1 || self.able(region).next().is_some()
@@ -421,7 +421,7 @@ impl<'a> Round<'a> {
         self.limits.data_moves_max > 0
     }
 
-    /// Adds an operator to this round: takes it out of the budget and counts it as done.
+    /// Adds an operator to this round: subtracts it from the budget and counts it as done.
     pub fn begin(&mut self, region: u32, operator: Operator) {
         self.room -= 1;
         if operator.moves_data() {
@@ -467,7 +467,8 @@ impl<'a> Round<'a> {
         };
         let user = operator.region() != META_REGION;
         let leader = self.cells[region].leader;
-        // A leader's peer hands over leadership before it goes. The driver chooses the successor.
+        // A leader's peer transfers its leadership before it leaves. The driver chooses the
+        // successor.
         let unseats = matches!(operator, Operator::TransferLeader { .. })
             || !matches!(operator, Operator::AddPeer { .. }) && leader == from;
         if unseats {

@@ -1,8 +1,8 @@
-//! Splits regions that hold or serve too much, and merges small neighbours.
+//! Splits regions that are too large or too busy, and merges small neighbours.
 //!
-//! Splits and merges do not undo each other: two neighbours are merged only if together they have
-//! less than half of what is split, in bytes and in operations, and the halves of a split together
-//! have more than all of it.
+//! Splits and merges do not undo each other. Two neighbours are merged only if together they have
+//! less than half of the split limit, in bytes and in operations. The halves of a split together
+//! exceed the whole limit.
 
 use std::cmp::Reverse;
 
@@ -96,7 +96,7 @@ pub(crate) fn plan_merges(round: &mut Round<'_>) {
         if !round.cells[one as usize].free || !round.cells[other as usize].free {
             continue;
         }
-        // The larger region stays.
+        // The larger region remains.
         let swap = round.region(one).bytes < round.region(other).bytes;
         let (into, region) = if swap { (other, one) } else { (one, other) };
         let reason = Reason::Small { bytes, bytes_max };

@@ -13,7 +13,7 @@ pub(crate) struct BytesPerSecond(pub u64);
 
 pub(crate) struct Nanos(pub u64);
 
-/// In thousandths.
+/// A share in thousandths.
 pub(crate) struct Percent(pub u64);
 
 impl fmt::Display for Bytes {
@@ -42,7 +42,7 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// In thousandths of a core.
+/// An amount of CPU in thousandths of a core.
 pub(crate) struct Cores(pub u64);
 
 impl fmt::Display for Cores {

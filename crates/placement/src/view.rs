@@ -7,19 +7,19 @@ use types::{RegionId, StoreId};
 
 use crate::{Classes, Operator, PlanLimits, Spread};
 
-/// The capability of a store. All stores of a view state it in the same unit.
+/// The capability of a store. All stores of a view use the same unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capability {
     /// Bytes of keys and values written per second.
     #[serde(serialize_with = "finite")]
     pub kv_bytes_per_s: f64,
-    /// Reads per second that RAM does not answer.
+    /// Reads per second that miss RAM.
     #[serde(serialize_with = "finite")]
     pub ops_per_s: f64,
 }
 
-/// Serializes a finite number. JSON has no infinity and no NaN, and what is written must be
-/// readable.
+/// Serializes a finite number. JSON has neither infinity nor NaN, and the output must be readable
+/// again.
 fn finite<S: serde::Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(if value.is_nan() { 0.0 } else { value.clamp(f64::MIN, f64::MAX) })
 }
@@ -47,10 +47,10 @@ impl Default for Capability {
 pub enum StoreState {
     #[default]
     Up,
-    /// Silent for seconds. The store is neither source nor target of anything; its peers are
-    /// expected back.
+    /// Silent for seconds. The store is neither source nor target of any operator; its peers are
+    /// expected to return.
     Down,
-    /// Live and asked to leave. Its leaders and peers move away, and nothing moves to it.
+    /// Live and asked to leave. Its leaders and peers move away, and none move to it.
     Draining,
     /// Silent for so long that its peers are replaced on other stores.
     Lost,
@@ -65,8 +65,8 @@ pub struct Cpu {
     pub busy: f64,
     /// Cores that the store's own process uses.
     pub own: f64,
-    /// Identifies the machine. Stores with the same number share its cores. 0: unknown, and shared
-    /// with no other store.
+    /// Number that identifies the machine. Stores with the same number share its cores. 0: unknown,
+    /// and shared with no other store.
     pub machine: u64,
 }
 
@@ -89,17 +89,17 @@ pub struct StoreView {
     /// only after it has applied them.
     pub unapplied_bytes: u64,
     /// True if the free space of its device is down to the reserve. The leaders on this store then
-    /// refuse commands that add data, whatever room the other peers have.
+    /// refuse commands that add data, even if the other peers have room.
     pub out_of_room: bool,
     /// True if its wall clock, which decides when keys expire in the regions it leads, is too far
     /// from the clocks of the other stores.
     pub clock_off: bool,
-    /// The store exceeded its fill threshold and has not been below the lower end of the band
-    /// since. The value of [`sheds`](crate::sheds) in the previous round.
+    /// True if the store exceeded its fill threshold and has not been below the lower end of the
+    /// band since. The value of [`sheds`](crate::sheds) in the previous round.
     pub shedding: bool,
-    /// `None`: unknown, and then CPU decides nothing.
+    /// The CPU of the store's machine. `None`: unknown, so that CPU affects no decision.
     pub cpu: Option<Cpu>,
-    /// Set if the CPU was above the limit lately. See [`CpuMemory`](crate::CpuMemory) for this
+    /// Set if the CPU was recently above the limit. See [`CpuMemory`](crate::CpuMemory) for this
     /// field and the next.
     pub cpu_high: bool,
     pub cpu_units: Option<f64>,
@@ -119,11 +119,11 @@ pub struct PeerView {
     /// Log entries between this peer and the leader's commit index. `None`: the leader has not
     /// reported it.
     pub lag: Option<u64>,
-    /// Its machine crashed and may have forgotten what the peer had acknowledged. It takes no part
-    /// until it is removed and added under another number.
+    /// True if its machine crashed and the peer may have lost state that it acknowledged. It takes
+    /// no part in consensus until it is removed and added under another number.
     pub unclean: bool,
-    /// It lost rows with a damaged file. It votes and cannot lead until it is removed and added
-    /// under another number.
+    /// True if it lost rows with a damaged file. It votes but cannot lead until it is removed and
+    /// added under another number.
     pub spoilt: bool,
 }
 
@@ -140,23 +140,23 @@ pub struct RegionView {
     /// Recent operations per second.
     pub write_rate: f64,
     pub read_rate: f64,
-    /// The part of the reads that RAM does not answer. This is the cost of leading for the device.
+    /// The part of the reads that miss RAM. They are the cost of leading for the device.
     pub miss_rate: f64,
     /// Recent bytes of keys and values written per second.
     pub write_bytes_rate: f64,
     /// Operations per second, averaged over a long time, including reads answered by followers.
     /// Distinguishes cold data from data that is idle for a moment.
     pub heat: f64,
-    /// `None` if no leader is known.
+    /// The leader's store; `None` if no leader is known.
     pub leader: Option<StoreId>,
     pub peers: Vec<PeerView>,
-    /// A membership change is in progress. Such a region gets no operator.
+    /// True if a membership change is in progress. Such a region gets no operator.
     pub joint: bool,
-    /// The region gets no operator: one failed a short while ago, or the region was split and its
+    /// True if the region gets no operator: one failed recently, or the region was split and its
     /// size has not been measured since.
     pub cooldown: bool,
-    /// True while a person must decide about a peer whose rows are kept. Until then unclean peers
-    /// are removed and missing voters added, and nothing else is done.
+    /// True while an operator must decide about a peer whose rows are kept. Until then unclean
+    /// peers are removed and missing voters added, and no other change is made.
     pub held: bool,
 }
 
@@ -167,8 +167,8 @@ pub(crate) enum Bar {
     ClockOff,
 }
 
-/// A store with fewer bytes to apply never counts as behind: it applies them before a client
-/// notices.
+/// Minimum backlog of a store that counts as behind, in bytes. A smaller one is applied before a
+/// client notices.
 const UNAPPLIED_BYTES_MIN: u64 = 1 << 20;
 
 /// Returns true if applying this many bytes takes the store longer than

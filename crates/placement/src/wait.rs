@@ -1,8 +1,9 @@
 //! The store that a write waits for, and the length of the wait.
 //!
-//! A write waits until a majority has it in its logs: the leader and the fastest followers, of
-//! which the slowest counts. Then it waits for the leader, which applies it before it answers. For
-//! each byte written, with the KV bytes per second of the stores and the duration of their syncs:
+//! A write waits until a majority has it in its logs: the leader and the fastest followers. The
+//! slowest of these logs decides. Then it waits for the leader, which applies it before it answers.
+//! For each byte written, with the KV bytes per second of the stores and the duration of their
+//! syncs:
 //!
 //! ```text
 //! wait     = max(5/4 · log(leader), log(slowest follower needed)) + apply(leader)
@@ -11,14 +12,14 @@
 //! ```
 //!
 //! The device writes about seven bytes per byte of user data. One of them is the log's. Flushes and
-//! compactions write the others, and apply waits for these when they fall behind. Under load about
-//! 64 KiB share a sync. The leader's log counts a quarter more: a slow sync of one follower can be
-//! made up by another follower, but no store stands in for the leader.
+//! compactions write the others, and apply waits for them when they fall behind. Under load about
+//! 64 KiB share a sync. The leader's log counts a quarter more: another follower can make up for a
+//! slow sync of one follower, but no store can replace the leader.
 //!
 //! Stores are grouped more coarsely here than elsewhere. In addition to the classes by measured
 //! uncertainty ([`crate::class`]), speeds that differ by little count as one, and so do syncs that
-//! differ by less than a factor of two. A store that is measured again and differs a little then
-//! moves nothing.
+//! differ by less than a factor of two. So a slightly different measurement of a store causes no
+//! move.
 
 use std::cmp::Reverse;
 
@@ -26,16 +27,16 @@ use crate::fill::Ordered;
 use crate::leader_only::is_worth_it;
 use crate::round::{Replica, Round, StoreIndex};
 
-/// The log's part of the bytes that a device writes is one in this many.
+/// Number of bytes that a device writes for each byte of the log.
 const LOG_PART: f64 = 7.0;
 const BYTES_PER_SYNC: f64 = 65_536.0;
 /// The weight of the leader's log; that of a follower's is 1.
 const OWN_LOG: f64 = 1.25;
 
-/// Minimum ratio at which two sync durations are of different classes. Measuring syncs for a second
-/// or two gives scattered results.
+/// Minimum ratio at which two sync durations are of different classes. Sync measurements of a
+/// second or two scatter widely.
 const SYNC_CLASS: f64 = 2.0;
-/// All shorter syncs are of one class.
+/// Minimum sync duration in nanoseconds that is distinguished. All shorter syncs are of one class.
 const SYNC_NS_MIN: f64 = 50_000.0;
 
 /// Seconds per byte of the slowest store in each store's class. Infinite for stores that are not
@@ -69,7 +70,7 @@ impl Waits {
 
 impl Round<'_> {
     /// Returns the store whose log completes the majority: the slowest of `leader` and the fastest
-    /// others needed. `change` replaces the store of one peer by another.
+    /// others needed. `change` replaces the store of one peer with another.
     pub fn slowest_needed(
         &self,
         region: u32,
@@ -96,7 +97,7 @@ impl Round<'_> {
         }
     }
 
-    /// Returns the seconds per byte that the region's writes wait.
+    /// Returns the time that the region's writes wait, in seconds per byte.
     pub fn wait(&self, region: u32, leader: StoreIndex, change: Option<(StoreIndex, StoreIndex)>) -> f64 {
         let slowest = self.slowest_needed(region, leader, change);
         let leader = moved(leader, change);
@@ -120,7 +121,7 @@ impl Round<'_> {
         OWN_LOG * least(&|at| self.log_wait(at)) + least(&|at| self.apply_wait(at))
     }
 
-    /// Returns the seconds per byte until a store has a write in its log.
+    /// Returns the time until a store has a write in its log, in seconds per byte.
     pub fn log_wait(&self, at: StoreIndex) -> f64 {
         self.waits.log.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
@@ -152,8 +153,9 @@ fn sync_ns(round: &Round<'_>, at: StoreIndex) -> f64 {
 /// Groups the stores into classes, and returns for each store the value of the slowest store of its
 /// class. A store that is not in `among` gets infinity.
 ///
-/// A class begins with its slowest store. It ends before the first store that is `faster` than that
-/// one. Stores that are down belong to classes, too, so that a restart changes no class.
+/// A class begins with its slowest store. It ends before the first store for which `faster` holds
+/// relative to that one. Stores that are down belong to classes, too, so that a restart changes no
+/// class.
 fn by_class(
     round: &Round<'_>,
     among: impl Iterator<Item = StoreIndex>,

@@ -65,7 +65,7 @@ fn each(mut check: impl FnMut(&str, &dyn Fn(f64) -> ClusterView, &ClusterView)) 
 }
 
 /// Begins with an even layout, in which every store has as many peers as any other. The load is a
-/// multiple of what `alor`'s layout bears, from less than 1 to more.
+/// multiple of the load that `alor`'s layout bears, from less than 1 to more.
 #[test]
 fn from_an_even_layout_it_ends_no_busier_than_alor() {
     let limits = PlanLimits::default();
@@ -94,7 +94,7 @@ fn from_an_even_layout_it_ends_no_busier_than_alor() {
     ratios.sort_by(f64::total_cmp);
     let [.., second, longest] = ratios[..] else { unreachable!("there are two at least") };
     println!("where alor's busiest store is at ease, writes wait at most {longest:.3} times as long, then {second:.3}");
-    // In one cluster the fast stores end as busy as they may be.
+    // In one cluster the fast stores end at their maximum load.
     assert!(
         longest <= 1.6 && second <= 1.25,
         "{longest}: some leaders stay where they were brought for the load at first"

@@ -1,4 +1,4 @@
-//! `adaptive` acts on measurements, which differ each time. A small difference must move nothing,
+//! `adaptive` acts on measurements, which differ each time. A small difference must cause no move,
 //! and a lasting change must be followed once.
 
 mod support;
@@ -58,7 +58,7 @@ fn moves_under_noise(view: &ClusterView, noise: f64, rounds: usize) -> usize {
             let Capability { kv_bytes_per_s, ops_per_s } = calm.capability;
             store.capability =
                 Capability { kv_bytes_per_s: kv_bytes_per_s * factor, ops_per_s: ops_per_s * factor };
-            // Sync times measured for a second scatter more.
+            // Sync times measured for one second scatter more.
             store.sync_ns = (calm.sync_ns as f64 * (1.0 + 10.0 * noise * swing(&mut draw))) as u64;
         }
         let operators = steelyard_placement::plan(&view, Policy::Adaptive, &PlanLimits::default());
@@ -98,7 +98,7 @@ fn noise_moves_next_to_nothing() {
 fn on_full_stores_noise_moves_next_to_nothing() {
     for (name, speeds, skew) in CASES {
         for regions in [48, 480] {
-            // A small part of the load, so that no store needs relief.
+            // The load is so small that no store needs relief.
             let mut view = loaded(&speeds, regions, skew);
             let part = 4.8 / regions as f64;
             for region in &mut view.regions {

@@ -26,7 +26,7 @@ fn all_seats(stores: u64) -> Vec<Seats> {
     all
 }
 
-/// Returns the load of the busiest store in the layout in which that is lowest.
+/// Returns the load of the busiest store in the layout that minimizes it.
 fn best_by_force(view: &ClusterView) -> f64 {
     let costs: Vec<Vec<[f64; STORES as usize]>> = view
         .regions
@@ -105,7 +105,7 @@ fn random_cluster(dice: &mut Dice, equal: bool, stores: u64, regions: u64) -> Cl
         let first = dice.below(stores);
         let mut peers = vec![first, (first + 1) % stores, (first + 2) % stores];
         peers.sort_unstable();
-        // From idle to hot, some mostly read and some mostly written.
+        // The load ranges from idle to hot, some mostly reads and some mostly writes.
         let write_rate = (dice.below(1000) * dice.below(30)) as f64;
         let read_rate = (dice.below(1000) * dice.below(30)) as f64;
         let leader = peers[dice.below(3) as usize];
@@ -183,7 +183,7 @@ fn on_equal_stores_the_busiest_is_near_the_best_there_can_be() {
 }
 
 /// Both are local searches, and `even` ends with counts that ignore load. If `even` ends better by
-/// chance, it is by less than an average region adds to a store.
+/// chance, the difference is less than the load that an average region adds to a store.
 #[test]
 fn adaptive_is_never_worse_than_even_by_as_much_as_a_region() {
     let mut dice = Dice(11);
@@ -213,7 +213,7 @@ fn grain(view: &ClusterView) -> f64 {
     load / view.regions.len() as f64 / speed
 }
 
-/// The second objective on its own: no store is busy enough for the first to apply.
+/// The second objective alone: no store is busy enough for the first to apply.
 #[test]
 fn where_no_store_gets_busy_writes_wait_as_in_the_best_layout() {
     let limits = PlanLimits::default();
@@ -241,8 +241,8 @@ fn where_no_store_gets_busy_writes_wait_as_in_the_best_layout() {
     assert!(percentile(&even, 50) > percentile(&adaptive, 90), "even is far off, or this shows nothing");
 }
 
-/// Returns the view with its stores filled so far that none takes a copy unless another one leaves.
-/// The filling is data without load, which stays.
+/// Returns the view with its stores filled so far that a copy fits only if another one leaves. The
+/// added data has no load and does not move.
 fn filled(mut view: ClusterView) -> ClusterView {
     for (region, id) in view.regions.iter_mut().zip(1..) {
         (region.id, region.bytes) = (id, 1_100_000);
@@ -305,7 +305,7 @@ fn on_full_stores_writes_wait_nearly_as_in_the_best_layout_with_as_much_on_each(
             store.sync_ns = SYNCS[class.unwrap()];
         }
         for region in &mut view.regions {
-            // Rates of one order of magnitude, high enough to repay a copy soon.
+            // The rates are of one order of magnitude, high enough to repay a copy soon.
             region.write_bytes_rate = 2e6 + 100.0 * region.write_bytes_rate;
             region.miss_rate = 0.0;
         }
@@ -325,11 +325,11 @@ fn on_full_stores_writes_wait_nearly_as_in_the_best_layout_with_as_much_on_each(
     say_waits("full stores, adaptive", &mut adaptive);
     say_waits("full stores, with leaders moved only", &mut before);
     assert!(percentile(&adaptive, 90) <= 1.25);
-    assert!(percentile(&before, 90) > percentile(&adaptive, 90), "there was something to gain");
+    assert!(percentile(&before, 90) > percentile(&adaptive, 90), "a gain was possible");
 }
 
-/// By default a store that is not busy is not relieved, so that its clients are not sent to a
-/// slower one.
+/// By default a store that is not busy is not relieved, so that its clients do not move to a slower
+/// one.
 #[test]
 fn where_no_store_is_busy_adaptive_is_not_worse_by_more_than_that() {
     let limits = PlanLimits::default();
@@ -346,5 +346,5 @@ fn where_no_store_is_busy_adaptive_is_not_worse_by_more_than_that() {
         assert!(busiest(&adaptive) <= allowed, "{round}: {} {}", busiest(&adaptive), busiest(&even));
         bound += u32::from(busiest(&even) > at_ease);
     }
-    assert!((50..450).contains(&bound), "both sides are seen: {bound}");
+    assert!((50..450).contains(&bound), "both cases occur: {bound}");
 }

@@ -48,7 +48,7 @@ fn performance_of_3_3_2_2_1_1_gives_data_in_about_that_ratio() {
 }
 
 /// §4.5 scales from 4 to 6 stores. A store whose share would exceed a third of the data has one
-/// peer of every region, which is exactly a third; the rest is in proportion.
+/// peer of every region, which is exactly a third. The other data is in proportion.
 #[test]
 fn at_4_5_and_6_stores_data_is_in_proportion_as_far_as_three_peers_allow() {
     for speeds in [
@@ -60,7 +60,8 @@ fn at_4_5_and_6_stores_data_is_in_proportion_as_far_as_three_peers_allow() {
         settle(&mut view, Policy::Alor, &limits(), 5000);
         let mut expected: Vec<f64> = vec![0.0; speeds.len()];
         let mut capped = vec![false; speeds.len()];
-        // Stores above a third are limited to it one by one, and the rest is distributed again.
+        // Stores above a third are limited to it one by one, and the remaining data is distributed
+        // again.
         loop {
             let left = 1.0 - capped.iter().filter(|capped| **capped).count() as f64 / 3.0;
             let weights: u64 =
@@ -91,7 +92,7 @@ fn data_moves_only_by_equation_1() {
     }
     fill_up(&mut view);
     let mut moved = 0;
-    // One operator at a time, so that the view is the one for which it was planned.
+    // The test executes one operator at a time, so that each is planned for the present view.
     let one = PlanLimits { in_flight_max: 1, ..limits() };
     loop {
         let operators = plan(&view, Policy::Alor, &one);
@@ -165,8 +166,8 @@ fn above_its_threshold_a_store_sheds_the_coldest_until_below_the_band_and_then_s
 }
 
 /// The paper's cluster, full, with regions under equal load, so that noise decides which is the
-/// coldest. All regions were on three fast stores, each of which has to shed half. No region may
-/// end up on slow stores only.
+/// coldest. All regions were on three fast stores, each of which must shed half of them. No region
+/// may end up only on slow stores.
 #[test]
 fn of_regions_as_cold_none_is_left_without_a_fast_store() {
     for seed in 0..50 {
@@ -184,7 +185,7 @@ fn of_regions_as_cold_none_is_left_without_a_fast_store() {
         settle(&mut view, Policy::Alor, &limits(), 200);
         for region in &view.regions {
             let fast = region.peers.iter().filter(|peer| peer.store < 3).count();
-            assert!(fast > 0, "seed {seed}: region {} is on slow stores only", region.id);
+            assert!(fast > 0, "seed {seed}: region {} is only on slow stores", region.id);
         }
         let held = data(&view);
         assert!((0..3).all(|store| held[&store] <= 140 * MB), "seed {seed}: {held:?}");
@@ -194,7 +195,7 @@ fn of_regions_as_cold_none_is_left_without_a_fast_store() {
 #[test]
 fn a_store_at_its_threshold_sheds_nothing() {
     let mut view = full_store();
-    // 95 MB, exactly the threshold.
+    // This is 95 MB, exactly the threshold.
     view.regions.truncate(31);
     view.regions[0].bytes = 5 * MB;
     fill_up(&mut view);
@@ -225,7 +226,7 @@ fn as_data_grows_fast_stores_fill_first_and_none_overflows_while_one_has_room() 
         store.capacity_bytes = 5_000 * MB;
     }
     let mut fastest_was_ahead = false;
-    // Up to 90% of the total capacity. Beyond that no store is below the band.
+    // The data grows up to 90% of the total capacity. Beyond that no store is below the band.
     while data(&view).values().sum::<u64>() < 27_000 * MB {
         for region in &mut view.regions {
             region.bytes += MB / 2;
@@ -238,5 +239,5 @@ fn as_data_grows_fast_stores_fill_first_and_none_overflows_while_one_has_room() 
     }
     assert!(fastest_was_ahead);
     let data = data(&view);
-    assert!(data.values().all(|bytes| *bytes > 4_000 * MB), "in the end all are about as full: {data:?}");
+    assert!(data.values().all(|bytes| *bytes > 4_000 * MB), "all stores end about equally full: {data:?}");
 }

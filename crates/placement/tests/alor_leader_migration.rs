@@ -9,7 +9,7 @@ const NVM: u64 = 625_000_000;
 const HIGH: u64 = 250_000_000;
 const PLAIN: u64 = 62_500_000;
 
-/// Peers stay: these tests are about leaders alone.
+/// Limits under which peers do not move, because these tests concern only leaders.
 fn limits() -> PlanLimits {
     PlanLimits { data_moves_max: 0, ..PlanLimits::default() }
 }

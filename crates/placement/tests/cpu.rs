@@ -233,7 +233,7 @@ fn leads_come_back_when_the_load_has_fallen() {
 #[test]
 fn equal_machines_that_are_all_too_busy_move_nothing() {
     for policy in Policy::ALL {
-        // Eight leaders and sixteen followers on each of three machines with two cores: 90%.
+        // Eight leaders and sixteen followers on each of three machines with two cores use 90%.
         let mut machines = Machines::new(&[250 * MB; 3], &[2.0; 3], regions(24, 1600.0, 3500.0));
         machines.run(policy, 600);
         assert!(machines.share(0) > 0.85, "{}", machines.share(0));
@@ -245,7 +245,8 @@ fn equal_machines_that_are_all_too_busy_move_nothing() {
 #[test]
 fn machines_about_the_limit_do_not_pass_leads_to_and_fro() {
     for policy in Policy::ALL {
-        // 73% each, so that by measurement different machines exceed the limit at different times.
+        // Each machine uses 73%, so that in measurements different machines exceed the limit at
+        // different times.
         let mut machines = Machines::new(&[250 * MB; 3], &[2.0; 3], regions(24, 1300.0, 2800.0));
         machines.run(policy, 120);
         machines.run(policy, 1200);
@@ -365,5 +366,5 @@ fn a_store_that_was_too_busy_and_starts_again_is_brought_no_lead_before_its_cpu_
     view.stores[0].cpu = None;
     assert_eq!(planned(&mut view, 1.0), 0, "it has just started again");
     assert_eq!(planned(&mut view, 500.0), 0);
-    assert!(planned(&mut view, 100.0) > 0, "whose CPU stays unknown has no limit");
+    assert!(planned(&mut view, 100.0) > 0, "a store whose CPU stays unknown has no limit");
 }

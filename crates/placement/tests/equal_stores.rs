@@ -67,7 +67,7 @@ fn syncs_that_were_measured_unequal_make_no_store_another() {
 
 #[test]
 fn unequal_stores_that_are_measured_lie_as_those_that_were_told() {
-    // 1N2H3P, with a probe that is off by up to 15%.
+    // The cluster is 1N2H3P, with a probe that is off by up to 15%.
     let told = [765.0, 312.0, 312.0, 68.0, 68.0, 68.0];
     let probed = [700.0, 340.0, 290.0, 61.0, 75.0, 68.0];
     for policy in BY_SPEED {
@@ -80,7 +80,7 @@ fn unequal_stores_that_are_measured_lie_as_those_that_were_told() {
         let layouts = [&told, &probed].map(|view| (leads(view), peers(view)));
         let off = |a: &[u32], b: &[u32]| a.iter().zip(b).map(|(a, b)| a.abs_diff(*b)).max();
         assert!(off(&layouts[0].0, &layouts[1].0) <= Some(1), "{policy}: {layouts:?}");
-        // If a class counts for a tenth more or less, its share of the data changes.
+        // If the number of a class changes by a tenth, its share of the data changes.
         assert!(off(&layouts[0].1, &layouts[1].1) <= Some(5), "{policy}: {layouts:?}");
         for class in [&peers(&probed)[1..3], &peers(&probed)[3..6]] {
             assert!(class.iter().max().unwrap() - class.iter().min().unwrap() <= 1, "{policy}: {class:?}");
@@ -150,7 +150,8 @@ fn capability_alone_moves_no_leader_of_an_idle_cluster() {
             view.regions.iter().map(|region| region.leader).collect()
         };
         let before = leaders(&view);
-        // Moving peers is disabled: data follows the weights, and a leader's peer may move with it.
+        // Peers do not move: otherwise data would follow the weights, and a leader's peer might
+        // move with it.
         let limits = PlanLimits { data_moves_max: 0, ..PlanLimits::default() };
         settle(&mut view, Policy::Adaptive, &limits, 100);
         assert_eq!(leaders(&view), before, "{speeds:?}");
@@ -163,7 +164,7 @@ fn capability_alone_moves_no_leader_of_an_idle_cluster() {
             view.stores[store].capability = able;
             view.stores[store].sync_ns = 0;
         }
-        // Regions under load are led from where their writes wait least.
+        // Regions under load are led from the store with the shortest wait for their writes.
         for region in &mut view.regions {
             (region.write_rate, region.write_bytes_rate) = (10.0, 10_000.0);
         }
@@ -213,5 +214,5 @@ fn an_explanation_says_which_stores_count_as_equal_and_why() {
         said(&view, 0).unwrap(),
         "  not measured yet: counts for 512.0 MB/s, as the slowest of those that are known"
     );
-    assert_eq!(said(&measured(&[100.0; 4], 1.0, 16), 0), None, "what was told needs no explanation");
+    assert_eq!(said(&measured(&[100.0; 4], 1.0, 16), 0), None, "a configured number needs no explanation");
 }

@@ -90,7 +90,7 @@ fn would_fit(view: &ClusterView, without: StoreId) -> bool {
     left.len() >= 4 && room >= 3 * total
 }
 
-/// Elects another leader where the leader's store has gone, as Raft does.
+/// Elects another leader if the leader's store has gone, as Raft does.
 fn elect(view: &mut ClusterView) {
     let up = live(view);
     for region in &mut view.regions {
@@ -231,7 +231,7 @@ proptest! {
     }
 }
 
-/// More zones than are searched zone by zone. Every fifth store is new and empty.
+/// There are more zones than the search groups by zone. Every fifth store is new and empty.
 #[test]
 fn among_many_zones_no_two_peers_of_a_region_come_to_share_one() {
     let stores = 40u64;

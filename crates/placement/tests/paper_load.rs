@@ -1,5 +1,5 @@
-//! A model of the paper's load on the paper's cluster (ALOR §4.2) that counts what each policy
-//! copies meanwhile. Six stores of equal capacity have a quarter of headroom. There are three
+//! A model of the paper's load on the paper's cluster (ALOR §4.2) that counts the copies of each
+//! policy during the load. Six stores of equal capacity have a quarter of headroom. There are three
 //! copies, and the data grows evenly in all regions. Copies take a bounded part of the time in
 //! which data is loaded.
 

@@ -141,7 +141,7 @@ fn healthy_view(equal: bool) -> impl Strategy<Value = ClusterView> {
 }
 
 /// Generates stores of three speeds, each with matching or unrelated sync times, so full that none
-/// takes a copy. The regions are placed randomly and written so little that no store is busy.
+/// takes a copy. The regions are placed randomly and have so few writes that no store is busy.
 fn full_view() -> impl Strategy<Value = ClusterView> {
     let class = || prop::sample::select(vec![(625_000, 50_000u64), (250_000, 200_000), (62_000, 20_000_000)]);
     (4..8u64).prop_flat_map(move |stores| {
@@ -200,8 +200,8 @@ fn shared_zones(view: &ClusterView, stores: &[u64]) -> usize {
     pairs.filter(|(one, other)| zone(one) == zone(other)).count()
 }
 
-/// Checks the invariants of the crate's documentation for one operator. `used` is what the stores
-/// hold after all operators before it.
+/// Checks the invariants of the crate's documentation for one operator. `used` is the number of
+/// bytes on each store after all earlier operators.
 fn check(
     view: &ClusterView,
     operator: &Operator,
@@ -260,7 +260,7 @@ fn check(
             }
         }
         Operator::Split { .. } => prop_assert!(region.slots > 1),
-        Operator::Unseal { .. } => prop_assert!(false, "the driver alone asks for it"),
+        Operator::Unseal { .. } => prop_assert!(false, "only the driver requests it"),
         Operator::Merge { into, .. } => {
             let into = view.region(into).unwrap();
             prop_assert!(!into.cooldown && !into.joint && into.leader.is_some_and(answers));
@@ -351,8 +351,7 @@ proptest! {
             region.miss_rate = floats[next() % 8];
         }
         let planned = plan(&view, policy, &limits);
-        // The operators in flight may contain duplicates, unknown regions and moves that are done
-        // already.
+        // The operators in flight may contain duplicates, unknown regions and completed moves.
         view.in_flight.extend(planned.iter().cloned().chain(planned.iter().cloned()));
         view.in_flight.push(Operator::AddPeer { region: 1 << 40, to: 1 << 41, reason: Reason::Requested });
         view.in_flight.push(Operator::Merge { region: 1, into: 1 << 40, reason: Reason::Requested });
@@ -411,7 +410,7 @@ proptest! {
     #[test]
     fn lost_operators_do_not_oscillate(mut view in any_view(), policy in any_policy(), executed in any::<u64>()) {
         // In each round any subset of the operators is executed and the others are lost. Planning
-        // must end all the same.
+        // must end nevertheless.
         view.in_flight.clear();
         for round in 0..400u32 {
             let operators = plan(&view, policy, &keen());
@@ -424,7 +423,7 @@ proptest! {
                 }
             }
         }
-        prop_assert!(false, "not quiet after 400 rounds");
+        prop_assert!(false, "planning did not end within 400 rounds");
     }
 
     #[test]
@@ -442,7 +441,7 @@ proptest! {
         let limits =
             PlanLimits { region_bytes_min: 1, data_moves_per_store_max, ..PlanLimits::default() };
         for round in 0.. {
-            prop_assert!(round < 300, "it does not end");
+            prop_assert!(round < 300, "planning does not end");
             remember_shedding(&mut view, &limits);
             let operators = plan(&view, Policy::Adaptive, &limits);
             if operators.is_empty() {
@@ -461,7 +460,7 @@ proptest! {
                     let (to, bytes) = (operator.to().unwrap(), view.region(operator.region()).unwrap().bytes);
                     let store = view.store(to).unwrap();
                     let most = store.capacity_bytes * u64::from(limits.full_percent);
-                    prop_assert!((store.used_bytes + bytes) * 100 <= most, "not even for a while");
+                    prop_assert!((store.used_bytes + bytes) * 100 <= most, "not even temporarily");
                 }
             }
             for store in &view.stores {
@@ -493,7 +492,7 @@ proptest! {
         };
         prop_assert_eq!(spread(&other), spread(&even));
         prop_assert_eq!(range(&other), range(&even));
-        prop_assert_eq!(plan(&even, policy, &keen()), vec![], "no move more than under even");
+        prop_assert_eq!(plan(&even, policy, &keen()), vec![], "no more moves than under even");
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn time(name: &str, view: &ClusterView, policy: Policy, limits: &PlanLimits) {
 fn one_round_at_full_size() {
     let lowest = large(|_, peers| peers[0]);
     let spread_out = large(|id, peers| peers[id as usize % peers.len()]);
-    // As under `leader-only`: the slow third of the stores leads almost nothing.
+    // As under `leader-only`, the slow third of the stores leads almost nothing.
     let fastest = large(|_, peers| *peers.iter().min_by_key(|&&store| store % 3).unwrap());
     // Ten stores are lost, ten drain and ten are empty.
     let mut troubled = spread_out.clone();
@@ -72,7 +72,7 @@ fn one_round_at_full_size() {
         troubled.stores[at + 10].state = StoreState::Draining;
         troubled.stores.push(StoreView { id: STORES + at as u64, ..troubled.stores[at + 20].clone() });
     }
-    // Stores of equal capability without load: almost nothing is to be done, but everything is
+    // The stores have equal capability and no load: almost nothing must be done, but everything is
     // examined.
     let mut calm = spread_out.clone();
     calm.stores.iter_mut().for_each(|store| store.capability = Capability::UNKNOWN);
@@ -86,8 +86,8 @@ fn one_round_at_full_size() {
         let percent = if store.id % 3 == 0 { 84 } else { 92 };
         (store.capacity_bytes, store.shedding) = (store.used_bytes / percent * 100, percent > 90);
     }
-    // No store has room for a copy, not even for one that replaces another: pairs are weighed
-    // without result.
+    // No store has room for a copy, even one that replaces another: pairs are weighed without
+    // result.
     let mut tight = fastest.clone();
     for store in &mut tight.stores {
         store.capacity_bytes = store.used_bytes / 95 * 100 + 1000;

@@ -48,7 +48,7 @@ impl Script {
         Script::new(PlanLimits::default())
     }
 
-    /// A script in which peers stay where they are.
+    /// A script in which peers do not move.
     fn of_leaders() -> Script {
         Script::new(PlanLimits { data_moves_max: 0, ..PlanLimits::default() })
     }

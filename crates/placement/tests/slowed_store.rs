@@ -1,6 +1,7 @@
-//! A store under load whose device becomes ten times slower for a while. Leaders move away at once
-//! and cost nothing to move; copies follow where they repay. The store recovers in steps, as its
-//! capability is measured again, and the cluster returns without moving anything back and forth.
+//! A store under load whose device becomes ten times slower for a while. Leaders move away at once,
+//! because their moves cost nothing. Copies follow if they repay their cost. The store recovers in
+//! steps, as its capability is measured again, and the cluster returns to its layout without moving
+//! anything back and forth.
 
 mod support;
 
@@ -96,7 +97,7 @@ fn leaders_leave_a_slowed_store_before_data_does() {
             rounds += 1;
         }
         assert!(rounds <= 8, "{policy}: {rounds} rounds");
-        // The leaders that stay have no faster peer.
+        // The remaining leaders have no faster peer.
         let speed = |store: u64| view.stores[store as usize].capability.speed();
         for region in view.regions.iter().filter(|region| region.leader == Some(0)) {
             assert!(region.peers.iter().all(|peer| speed(peer.store) <= speed(0)), "{policy}: {}", region.id);
@@ -246,8 +247,8 @@ fn of_full_stores_a_slowed_one_leads_nothing_that_a_fast_one_could() {
     assert!(leaders <= 24 && copies <= 4, "{leaders} leaders and {copies} copies");
 }
 
-/// A slowed store whose syncs are shorter than those of slow stores keeps its leaders, however
-/// little it can write.
+/// A slowed store whose syncs are shorter than those of slow stores keeps its leaders, however low
+/// its write bandwidth is.
 #[test]
 fn a_slowed_store_is_not_left_for_one_that_syncs_more_slowly() {
     for percent in [8.0, 9.0, 10.0, 11.0] {

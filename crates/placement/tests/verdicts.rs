@@ -1,11 +1,11 @@
-//! Measures how often stores are classed wrongly: noisy probes of clusters whose true speeds are
-//! known.
+//! Measures how often stores are classified wrongly: noisy probes of clusters with known true
+//! speeds.
 //!
 //! With noise of n hundredths, a round of a probe is off by a factor whose logarithm is normal with
 //! a deviation of ln(1 + n / 100). One round in ten is in a burst and takes three times as long.
 //! The error that all rounds of a probe have in common has a sixth of that deviation. A cluster is
-//! classed correctly if no class has stores of both kinds, and, if all stores are equal, if there
-//! is only one class.
+//! classified correctly under two conditions: no class has stores of both kinds, and there is only
+//! one class if all stores are equal.
 //!
 //! `cargo test --release -p steelyard-placement --test verdicts -- --ignored --nocapture` prints
 //! the table of docs/CAPABILITY.md.
@@ -35,8 +35,8 @@ impl Dice {
     }
 }
 
-/// Returns, after each of `probes` probes, whether a cluster is classed correctly of which every
-/// second store is faster by the factor `difference`.
+/// Returns, after each of `probes` probes, true if a cluster is classified correctly. In that
+/// cluster every second store is faster by the factor `difference`.
 fn judge(dice: &mut Dice, stores: usize, difference: f64, noise: f64, probes: usize) -> Vec<bool> {
     let truth = |store: usize| if store % 2 == 0 { 1e8 } else { 1e8 * difference };
     let mut rounds = vec![Vec::new(); stores];
@@ -64,7 +64,7 @@ fn judge(dice: &mut Dice, stores: usize, difference: f64, noise: f64, probes: us
     right
 }
 
-/// Returns the percentage of clusters that are classed wrongly after one probe and after two.
+/// Returns the percentage of clusters that are classified wrongly after one probe and after two.
 fn wrong(stores: usize, difference: f64, noise: f64, clusters: usize) -> [f64; 2] {
     let mut dice = Dice(Draw::new(7));
     let mut wrong = [0usize; 2];

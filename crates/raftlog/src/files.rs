@@ -129,8 +129,8 @@ fn open(dir: &Path, access: Access) -> io::Result<(Files, Secret)> {
             ErrorKind::NotFound => damaged(format!("{} is missing", path.display())),
             _ => error,
         })?;
-        // The mark is trusted from here on, so sync it: a killed process may have left it in the
-        // page cache.
+        // The mark is used from here on, so it must be synced: a killed process may have left it in
+        // the page cache.
         if access == Access::Write {
             file.sync_data()?;
         }
@@ -168,7 +168,7 @@ fn number_of(path: &Path) -> io::Result<SegmentId> {
     number.filter(has_name).ok_or_else(|| damaged(format!("{} is not the name of a segment", path.display())))
 }
 
-/// An exceeded quota counts as a full disk: once an operator raises it, the store goes on.
+/// An exceeded quota counts as a full disk: once an operator raises it, the store continues.
 fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
@@ -224,9 +224,9 @@ fn told(error: io::Error) -> DiskError {
     }
 }
 
-/// Aborts the process after a failed sync. The kernel may have dropped the pages it could not
-/// write, and reports that only once. So a retry proves nothing, and the process must not
-/// acknowledge anything further.
+/// Aborts the process after a failed sync. The kernel may have dropped the pages that it could not
+/// write, and reports that only once. So a retry proves nothing, and the process must acknowledge
+/// nothing more.
 fn end(error: &io::Error) -> ! {
     tracing::error!(%error, "a sync of the log failed; the process ends");
     std::process::abort();

@@ -101,9 +101,9 @@ impl RaftLog {
 
     /// Writes the batch. With `sync`, returns only when the whole batch is durable.
     ///
-    /// A large batch takes several blocks, and a crash may leave only the first of them. That is
-    /// safe: a region's blocks are written in order, and no part of a batch is announced to anyone
-    /// before all of it is durable.
+    /// A large batch takes several blocks, and a crash may keep only the first of them. That is
+    /// safe: a region's blocks are written in order, and no part of a batch is reported as
+    /// persisted before all of it is durable.
     ///
     /// After [`LogError::NoSpace`] the same batch may be appended again. A failed sync aborts the
     /// process.
@@ -116,9 +116,9 @@ impl RaftLog {
         self.write(|writer| writer.sync().map(|()| 0))
     }
 
-    /// Drops the region's entries through `index` in memory. The `term` of the entry at `index`
-    /// stays known. A later batch records the truncation on disk. If a crash loses it, the log is
-    /// only longer than needed.
+    /// Drops the region's entries through `index` in memory. The `term` of the entry at `index` is
+    /// kept. A later batch records the truncation on disk. If a crash loses it, the log is only
+    /// longer than needed.
     pub fn truncate(&self, region: RegionId, index: LogIndex, term: Term) {
         let state = LogState { truncated_index: index, truncated_term: term };
         self.shared.index.with(|index| index.truncate(region, state));
@@ -173,14 +173,13 @@ impl RaftLog {
         self.shared.work.notify_all();
     }
 
-    /// Makes the mark of the synced sequence survive a loss of power. The store calls it when the
-    /// log is idle.
+    /// Makes the mark of the synced sequence durable. The store calls this when the log is idle.
     pub fn sync_mark(&self) -> Result<()> {
         self.shared.writer.lock().sync_mark().map_err(|error| self.failed(error))
     }
 
-    /// Starts the logs of regions that have rows and no log, and records their peers, in one synced
-    /// write. A term and a vote that a blank peer of the region recorded stay.
+    /// Starts the logs of regions that have rows but no log, and records their peers, in one synced
+    /// write. A term and a vote that a blank peer of the region recorded are preserved.
     pub fn found(&self, descriptors: &[RegionDescriptor]) -> Result<()> {
         let begin = |descriptor: &RegionDescriptor| {
             let life = PeerLifecycle::Exists { descriptor: descriptor.clone(), parent: None };
@@ -193,14 +192,15 @@ impl RaftLog {
         self.record(descriptors.iter().map(begin).collect(), true)
     }
 
-    /// Returns what damaged sections took, by region, until [`RaftLog::repair`]. The logs of these
-    /// regions must not be used before.
+    /// Returns the losses by damaged sections, by region, until [`RaftLog::repair`]. The logs of
+    /// these regions must not be used before that.
     pub fn losses(&self) -> BTreeMap<RegionId, Loss> {
         self.shared.losses.lock().clone()
     }
 
-    /// Writes, synced, the records that make the logs of damaged regions consistent again. The next
-    /// start finds no damage, so the caller has recorded durably which peers it concerns.
+    /// Writes and syncs the records that make the logs of damaged regions consistent again. The
+    /// next start finds no damage, so the caller must have recorded durably which peers it
+    /// concerns.
     pub fn repair(&self, records: Vec<(RegionId, Vec<Record>)>) -> Result<()> {
         if !records.is_empty() {
             self.write(|writer| writer.repair(records))?;
@@ -209,8 +209,9 @@ impl RaftLog {
         Ok(())
     }
 
-    /// Drops a region's entries from a damaged one at `first` on, and takes no more writes of the
-    /// region until its log begins again. The region's peer must be silent, durably and for good.
+    /// Drops a region's entries from a damaged one at `first` on, and accepts no more writes of the
+    /// region until its log restarts. The region's peer must be recorded durably as permanently
+    /// silent.
     pub fn give_up(&self, region: RegionId, first: LogIndex) -> Result<()> {
         self.write(|writer| writer.give_up(region, first)).map(|_| ())
     }
@@ -222,7 +223,7 @@ impl RaftLog {
     }
 
     /// Deletes a peer's log and leaves a tombstone, in one synced write. Must be called only after
-    /// a flush covers the row changes that made the log unneeded.
+    /// a flush covers the row changes that make the log unnecessary.
     pub fn destroy(&self, region: RegionId, peer: PeerId) -> Result<()> {
         let tombstone = Record::Life(PeerLifecycle::Tombstone { peer });
         self.record(vec![(region, vec![Record::Forgotten, tombstone])], true)

@@ -77,13 +77,14 @@ fn an_append_is_two_writes_and_one_sync() {
     let steady = text.lines().skip_while(|line| !line.contains("\"/steady\"")).skip(1);
     let lines: Vec<&str> = steady.take_while(|line| !line.contains("\"/end\"")).collect();
     let count = |call: &str| lines.iter().filter(|line| line.contains(call)).count() as u64;
-    // Two writes per append: a block and the mark. All appends together fill about four segments.
+    // An append makes two writes: a block and the mark. All appends together fill about four
+    // segments.
     assert_eq!(count("pwrite64("), 2 * APPENDS);
     assert!((APPENDS..APPENDS + 8).contains(&count("fdatasync(")), "{} syncs", count("fdatasync("));
     let others: Vec<_> = lines
         .iter()
         .filter(|line| !line.contains("pwrite64(") && !line.contains("fdatasync("))
-        // Calls that make segments, because the log is not recycled meanwhile.
+        // These calls create segments, because the log is not recycled in the meantime.
         .collect();
     assert!(others.len() < 200, "{} other calls: {:?}", others.len(), &others[..20]);
 }
@@ -147,7 +148,7 @@ fn an_append_commits_nothing_to_a_journal() {
     drop(log);
     // The kernel commits file times every few seconds. Making a segment costs a commit or two.
     assert!(commits < APPENDS / 8, "{commits} commits for {APPENDS} appends");
-    // The converse, which shows that commits are counted: each append to a growing file commits.
+    // The converse shows that commits are counted: each append to a growing file commits.
     let grown = fs::File::create(journaled.point().join("grown")).unwrap();
     let before = journaled.commits().unwrap();
     for _ in 0..50 {

@@ -25,7 +25,8 @@ fn batch(index: LogIndex) -> LogBatch {
     LogBatch { number: index, writes: vec![write], must_sync: true }
 }
 
-/// The process with the injected fault. It appends until it is refused, and reports the errors.
+/// The process with the injected fault. It appends until an append is refused, and reports the
+/// errors.
 #[test]
 #[ignore = "started by the other tests under strace"]
 fn append_until_refused() {
@@ -92,7 +93,7 @@ fn a_failed_write_stops_the_log_for_good() {
     assert!(text.contains("refused Device("), "{text}");
     assert!(
         text.contains("then Stopped") && text.contains("and Stopped"),
-        "one failure, yet it went on: {text}"
+        "one failure, but it continued: {text}"
     );
     let log = RaftLog::open(dir.path(), &small()).unwrap();
     assert!(log.bounds(1).unwrap().last >= acknowledged(&output));
@@ -135,7 +136,7 @@ fn a_full_device_refuses_batches_whole_and_takes_them_when_there_is_room() {
             Ok(_) => last += 1,
             Err(error) => break error,
         }
-        assert!(last < 1000, "6 MiB take no more than that");
+        assert!(last < 1000, "6 MiB need no more appends");
     };
     assert!(matches!(refusal, LogError::NoSpace(_)), "{refusal:?}");
     for _ in 0..20 {
@@ -177,7 +178,7 @@ fn a_full_device_is_waited_out_without_reopening() {
     while log.append(&batch(last + 1), true).is_ok() {
         last += 1;
     }
-    // Leaves not a single free page: another file can be created, but no data can be written to it.
+    // Leaves no free page: another file can be created, but no data can be written to it.
     let filler = device.0.path().join("filler");
     let mut file = std::fs::File::create(&filler).unwrap();
     while file.write_all(&[1; 4096]).is_ok() {}
@@ -193,7 +194,7 @@ fn a_full_device_is_waited_out_without_reopening() {
     std::fs::remove_file(&filler).unwrap();
     for index in last + 1..=last + 20 {
         log.append(&batch(index), true).unwrap();
-        // A copy of the files as a process killed now leaves them.
+        // A copy of the files as they are if the process is killed now.
         let copy = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(device.0.path().join("log")).unwrap() {
             let path = entry.unwrap().path();

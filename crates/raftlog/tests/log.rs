@@ -1,5 +1,5 @@
-//! The log over real files: what it persists, what a crash may lose, and which damage it refuses or
-//! names.
+//! The log over real files: the data that it persists, the losses that a crash may cause, and the
+//! damage that it refuses or reports.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -186,7 +186,7 @@ fn a_batch_larger_than_segments_is_many_blocks_and_may_be_written_again() {
     let written = log.append(&large, true).unwrap();
     assert!(written.bytes > 800_000, "{written:?}");
     assert!(log.sequence() >= before + 12, "{} blocks", log.sequence() - before);
-    // A repetition, as after a full device that may have taken the first blocks.
+    // The batch is repeated, as after a full device that may have taken the first blocks.
     log.append(&large, true).unwrap();
     drop(log);
     let log = open(dir.path());
@@ -238,7 +238,8 @@ fn more_than_two_gibibytes_of_log_are_read_at_a_start() {
         }
         log.sync().unwrap();
         drop(log);
-        // Written out, so that the log can be dropped from the page cache where that is permitted.
+        // The data is written out, so that the log can be dropped from the page cache if that is
+        // permitted.
         rustix::fs::sync();
         let is_cold = fs::write("/proc/sys/vm/drop_caches", "3").is_ok();
         for cold in [is_cold, false] {
@@ -296,7 +297,7 @@ fn a_tail_torn_at_any_byte_falls_back_to_the_batch_before_when_it_was_not_synced
         let log = open(copy.path());
         let last = log.bounds(1).unwrap().last;
         assert_eq!(log.entries(1, 1, 4, u64::MAX).unwrap(), entries(1, 1..=3, b"kept"), "cut at {cut}");
-        // Atomic: the whole batch or nothing.
+        // The batch is atomic: all of it or nothing.
         assert_eq!((last, log.bounds(2).unwrap().last), (3, 0), "cut at {cut}");
     }
     fs::write(&path, &whole[..after]).unwrap();
@@ -564,8 +565,8 @@ fn founded_regions_begin_after_what_no_log_holds() {
     assert_eq!(log.peers().len(), 2);
 }
 
-/// A restart by a snapshot: one write drops the old entries and may add new ones, whichever files
-/// hold the old ones.
+/// A restart by a snapshot: one write drops the old entries and may add new ones, in whichever
+/// files the old ones are.
 #[test]
 fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_recycling() {
     let dir = tempfile::tempdir().unwrap();
@@ -578,7 +579,7 @@ fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_recycli
     }
     let restart = |index, cause| Restart { index, term: 9, descriptor: founded(1), cause };
     let state = HardState { term: 9, vote: Some(2), commit: 50 };
-    // Before, within and after the range it held.
+    // The index lies before, within and after the range of the old log.
     for (number, index) in [(50, 50), (51, 300), (52, 260)] {
         let write = RegionWrite {
             region: 1,

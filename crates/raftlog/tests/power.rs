@@ -1,5 +1,5 @@
 //! Loss of power while files of the log are created and deleted, on an emulated device that keeps
-//! all that was synced and a seeded part of the rest.
+//! all synced data and a seeded part of the rest.
 //!
 //! A child process writes, truncates and recycles by a seed, and exits without closing anything.
 //! Then the device loses power. The reopened log must hold the state after the last synced write,
@@ -148,7 +148,8 @@ fn write_until_the_power_goes() {
             Op::Recycle => drop(log.recycle().unwrap()),
         }
     }
-    // The worst case that a disk allows: names are current, contents are as last synced.
+    // This is the worst case that a disk allows: names are current, and contents are as last
+    // synced.
     File::open(dir).and_then(|dir| dir.sync_all()).unwrap();
     std::process::exit(77);
 }
@@ -170,7 +171,7 @@ fn found(log: &RaftLog) -> Model {
 }
 
 /// Returns true if `found` is a valid outcome of `model`. A truncation may be lost, or may be
-/// present although a write before it is not.
+/// present although an earlier write is lost.
 fn is_as(model: &Model, found: &Model, latest: &Model) -> bool {
     let blank = Held::default();
     let of = |model: &Model, region: RegionId| model.get(&region).unwrap_or(&blank).clone();

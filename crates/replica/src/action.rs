@@ -20,29 +20,29 @@ pub struct PeerSeed {
     pub descriptor: RegionDescriptor,
     /// Index and term of the last entry that the engine holds durably.
     ///
-    /// `None` means that a split made the peer and the engine lost that with its memtable. The peer
-    /// waits until its parent has applied the split again.
+    /// `None` means that a split created the peer, and that the engine lost the peer's rows with
+    /// its memtable. The peer waits until its parent has applied the split again.
     pub applied: Option<(LogIndex, Term)>,
-    /// The region whose split made this one, and the entry of the split. That entry is known to be
-    /// committed.
+    /// The region whose split created this one, and the index of the split's entry, which is known
+    /// to be committed.
     pub parent: Option<(RegionId, LogIndex)>,
-    /// The reason why the peer may have forgotten entries, a term or a vote that it had
-    /// acknowledged. An unclean peer takes no part in consensus until its number is removed from
-    /// the region or `Input::AcceptLoss` arrives.
+    /// The reason why the peer may have lost entries, a term or a vote that it had acknowledged. An
+    /// unclean peer takes no part in consensus until its number is removed from the region or
+    /// `Input::AcceptLoss` arrives.
     pub unclean: Unclean,
 }
 
-/// The reason why a peer may have forgotten what it had acknowledged.
+/// The reason why a peer may have lost state that it had acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unclean {
     #[default]
     No,
-    /// The machine crashed while the log was acknowledged without a sync. The only voter of a
-    /// region takes part all the same, because no other store has the lost entries. It knows that
-    /// it is the only voter, because changes of a region are always synced.
+    /// The machine crashed while log writes were acknowledged without a sync. The only voter of a
+    /// region still takes part, because no other store has the lost entries. It knows that it is
+    /// the only voter, because changes of a region are always synced.
     Crash,
-    /// The log is damaged. Any change of the region may be among what is lost, so the peer cannot
-    /// know whether it is the only voter.
+    /// The log is damaged. The lost entries may include any change of the region, so the peer
+    /// cannot know whether it is the only voter.
     Damage,
 }
 
@@ -62,8 +62,9 @@ pub enum Input {
         token: u64,
         payload: Bytes,
     },
-    /// Requests a strong read. `ReadReady` answers it once a round that was sent after this input
-    /// is confirmed and everything committed before is applied. Otherwise `Refused` answers it.
+    /// Requests a strong read. `ReadReady` answers it once two conditions hold: a round that was
+    /// sent after this input is confirmed, and everything committed before is applied. Otherwise
+    /// `Refused` answers it.
     ReadIndex {
         region: RegionId,
         token: u64,
@@ -73,8 +74,8 @@ pub enum Input {
     WantLease {
         region: RegionId,
     },
-    /// The batch of this number, and every batch before it, is written (and synced if it required
-    /// that).
+    /// The batch of this number, and every batch before it, is written. It is also synced if it
+    /// required a sync.
     Persisted {
         batch: u64,
     },
@@ -97,15 +98,15 @@ pub enum Input {
         to: StoreId,
     },
     /// The store is about to stop. Its peers no longer campaign or take over leadership. They still
-    /// vote, and a leader leads until its leadership is transferred. The only voter of a region is
+    /// vote. A leader leads until its leadership is transferred. The only voter of a region is
     /// exempt.
     StopLeading,
     /// The region's peer applies neither the entry at `index` nor any later one until `Release`. It
-    /// hands its lead to another voter. It still appends and votes, because its log is sound and
-    /// the majority needs it.
+    /// transfers its leadership to another voter. It still appends and votes, because its log is
+    /// sound and the majority needs it.
     ///
-    /// With `may_lead`, the peer leads if no other voter has led for long, so that orders can be
-    /// committed. It then takes no commands and gives no proof for reads.
+    /// With `may_lead`, the peer leads if no other voter has led for a long time, so that orders
+    /// can be committed. It then accepts no commands and confirms no reads.
     Quarantine {
         region: RegionId,
         index: LogIndex,
@@ -115,8 +116,8 @@ pub enum Input {
     Release {
         region: RegionId,
     },
-    /// A quarantined peer takes a snapshot, which ends its quarantine, if the leader has one for
-    /// it.
+    /// Allows a quarantined peer to accept a snapshot from the leader. The snapshot ends the
+    /// quarantine.
     AdmitSnapshot {
         region: RegionId,
     },
@@ -126,24 +127,25 @@ pub enum Input {
         token: u64,
         payload: Bytes,
     },
-    /// The store's device has stopped answering (`hangs`), or answers again. While it hangs, the
-    /// store's peers neither campaign nor take over a lead, except the only voter of a region. A
-    /// leader leads until its lead is transferred or it steps down.
+    /// The store's device has stopped answering (`hangs`), or answers again. While the device
+    /// hangs, the store's peers neither campaign nor take over leadership, except the only voter of
+    /// a region. A leader leads until its leadership is transferred or it steps down.
     DeviceHangs {
         hangs: bool,
     },
-    /// The leader gives up its lead and names no successor: its lease ends, it sends no more
-    /// heartbeats, and the other voters elect. The only voter of a region goes on leading.
+    /// The leader steps down without naming a successor: its lease ends, it sends no more
+    /// heartbeats, and the other voters elect a leader. The only voter of a region continues to
+    /// lead.
     StepDown {
         region: RegionId,
     },
     /// Proposes a change of the region. The answer is `Refused`, `Lost`, or the `Committed` that
-    /// carries the token. Its `change` is the result; `None` means that the change came too late.
-    /// The leader leaves a joint configuration by itself.
+    /// carries the token. The `change` of `Committed` is the result; `None` means that the change
+    /// came too late. The leader leaves a joint configuration without a further request.
     ChangeRegion {
         region: RegionId,
         token: u64,
-        /// The only epoch for which the change is meant.
+        /// The epoch for which the change is meant. It has no effect in any other epoch.
         expect: RegionEpoch,
         change: RegionChange,
     },
@@ -152,14 +154,14 @@ pub enum Input {
         from: StoreId,
         descriptor: RegionDescriptor,
     },
-    /// The meta region records that the region has merged away. `heirs` are the regions that have
-    /// its slots now. Their descriptors may no longer name it among the regions that they took
-    /// over.
+    /// The meta region records that the region has merged into another. `heirs` are the regions
+    /// that have its slots now. Their descriptors may no longer list it among the regions that they
+    /// absorbed.
     MergedAway {
         region: RegionId,
         heirs: Vec<RegionDescriptor>,
     },
-    /// `MakeSnapshot` is done: a view of the rows as of this entry is ready to be sent.
+    /// `MakeSnapshot` is done: a view of the rows as of this entry is ready to send.
     SnapshotMade {
         region: RegionId,
         index: LogIndex,
@@ -169,18 +171,18 @@ pub enum Input {
     SnapshotFailed {
         region: RegionId,
     },
-    /// `SendSnapshot` ended: the message was delivered to the other store's worker, or was given
-    /// up.
+    /// `SendSnapshot` ended: the message was delivered to the other store's worker, or the transfer
+    /// was abandoned.
     SnapshotSent {
         region: RegionId,
         to: StoreId,
         delivered: bool,
     },
-    /// `ApplySnapshot` is done, durably.
+    /// `ApplySnapshot` is done, and its result is durable.
     SnapshotApplied {
         region: RegionId,
     },
-    /// `Destroy` is done: no rows and no log of the peer are left.
+    /// `Destroy` is done: neither rows nor log of the peer are left.
     Destroyed {
         region: RegionId,
     },
@@ -189,29 +191,29 @@ pub enum Input {
     LogPinned {
         regions: Vec<RegionId>,
     },
-    /// `ReadLog` is done. Every request is answered once.
+    /// `ReadLog` is done. Every request is answered exactly once.
     LogRead {
         region: RegionId,
         number: u64,
         entries: Result<Vec<Entry>, LogError>,
     },
-    /// The store was silent for a while, so the regions that it led must wake.
+    /// The store has sent no heartbeat for a while, so the regions that it led must wake.
     StoreSilent {
         store: StoreId,
     },
-    /// An operator accepts the loss of the entries that an unclean peer may have forgotten: the
-    /// peer takes part again.
+    /// An operator accepts the loss of the entries that an unclean peer may have lost. The peer
+    /// takes part again.
     AcceptLoss {
         region: RegionId,
     },
     /// Another reader of the log found entries of the region's log that fail their checksum.
     DamageFound(LogError),
-    /// It is recorded durably that the region's peer is unclean, because entries of its log fail
-    /// their checksum. A leader hands over first.
+    /// The damage of the region's peer is recorded durably: the peer is unclean, because entries of
+    /// its log fail their checksum. A leader transfers its leadership first.
     Damaged {
         region: RegionId,
     },
-    /// Messages that were sent to this store lately may be lost.
+    /// Messages that were sent to this store recently may be lost.
     StoreUnreachable {
         store: StoreId,
     },
@@ -232,8 +234,8 @@ pub enum Action {
         region: RegionId,
         entries: Vec<Committed>,
     },
-    /// Committed entries that a quarantined peer does not apply: index and payload, each once, in
-    /// the log's order. Entries that change the region are left out.
+    /// Committed entries that a quarantined peer does not apply, as pairs of index and payload.
+    /// Each entry is listed once, in log order. Entries that change the region are omitted.
     Withheld {
         region: RegionId,
         entries: Vec<(LogIndex, Bytes)>,
@@ -244,8 +246,8 @@ pub enum Action {
         token: u64,
         reason: Refusal,
     },
-    /// The entry was proposed, but its outcome is unknown here: another leader's entry replaced it
-    /// in the log, or the log was restarted or removed.
+    /// The entry was proposed, but its outcome is unknown to this store. Either another leader's
+    /// entry replaced it in the log, or the log was restarted or removed.
     Lost {
         region: RegionId,
         token: u64,
@@ -261,17 +263,16 @@ pub enum Action {
         is_self: bool,
     },
     /// Local reads are current while the clock, read *after* the snapshot was taken, is below
-    /// `until`. `None` ends the lease at once.
+    /// `until`. `None` ends the lease immediately.
     Lease {
         region: RegionId,
         term: Term,
         until: Option<BootNanos>,
     },
-    /// A flush is worth its cost soon, because truncating a log or installing a snapshot waits for
-    /// it.
+    /// A flush should run soon, because a log truncation or a snapshot installation waits for it.
     FlushSoon,
-    /// Drop the entries through `index` and remember `term`, the term of that entry. This may be
-    /// done late or be lost in a crash, but must not be reordered before an earlier `Persist`.
+    /// Drop the entries through `index` and remember `term`, the term of the entry at `index`. The
+    /// truncation may be late or be lost in a crash, but it must not overtake an earlier `Persist`.
     Truncate {
         region: RegionId,
         index: LogIndex,
@@ -283,10 +284,10 @@ pub enum Action {
         to: StoreId,
         descriptor: RegionDescriptor,
     },
-    /// Read entries of `low..high` for a lagging follower or for execution: from `low` on as many
-    /// as fit in `max_bytes`, but at least one. The read may wait for a device, and other actions
-    /// need not wait for it. If an entry was dropped from the log before it was read, the result is
-    /// an error.
+    /// Read the entries of `low..high` for a lagging follower or for execution. The result holds as
+    /// many entries from `low` on as fit in `max_bytes`, and at least one. The read may wait for a
+    /// device; other actions need not wait for it. If an entry was dropped from the log before it
+    /// was read, the result is an error.
     ReadLog {
         region: RegionId,
         number: u64,
@@ -298,36 +299,37 @@ pub enum Action {
     MakeSnapshot {
         region: RegionId,
     },
-    /// Send the snapshot that was made at the message's index, then the message. The other store's
-    /// worker must get the message only when every file is there, checked and durable.
+    /// Send the snapshot that was made at the message's index, then the message. The receiving
+    /// store's worker must get the message only when every file of the snapshot is present, checked
+    /// and durable.
     SendSnapshot {
         region: RegionId,
         to: StoreId,
         message: Message,
     },
-    /// Replace the region's rows by the snapshot that was received before the message. The log
-    /// already records that this is in progress, and begins after `index`. The region's older
-    /// entries were handed out before, and later ones follow `SnapshotApplied`.
+    /// Replace the region's rows with the snapshot that was received before the message. The log
+    /// already begins after `index` and records that the replacement is in progress. Earlier
+    /// entries of the region were handed out before. Later ones follow `SnapshotApplied`.
     ApplySnapshot {
         region: RegionId,
         index: LogIndex,
         term: Term,
         descriptor: RegionDescriptor,
     },
-    /// Remove the peer. A flush comes first, because the rows of a region that a split made may
-    /// still depend on this peer's log. Then its tombstone is written and synced. Then its rows are
-    /// deleted and, once a flush covers that, its log. A store that finds rows whose descriptor has
-    /// no peer here does the same at its start.
+    /// Remove the peer in these steps. First flush, because the rows of a region that a split
+    /// created may still depend on this peer's log. Then write and sync the tombstone. Then delete
+    /// the rows and, once a flush covers the deletion, the log. A store that finds at its start
+    /// rows whose descriptor has no peer here does the same.
     ///
-    /// The same happens when the region has merged into another. Rows in slots that now belong to
-    /// another region, by the descriptors here, stay.
+    /// Do the same when the region has merged into another. Rows in slots that now belong to
+    /// another region, according to the descriptors here, stay.
     Destroy {
         region: RegionId,
         peer: PeerId,
     },
     /// Entries of the region's log fail their checksum. If they are `executed`, a flush of the rows
-    /// makes them unneeded, and nothing is lost. Otherwise it must be recorded durably that the
-    /// peer is unclean, and then `Input::Damaged` follows.
+    /// makes them unnecessary, and nothing is lost. Otherwise the caller must record durably that
+    /// the peer is unclean and then send `Input::Damaged`.
     Damaged {
         region: RegionId,
         peer: PeerId,
@@ -335,14 +337,14 @@ pub enum Action {
         executed: bool,
         reason: String,
     },
-    /// The log drops the region's entries from `first` on, which are damaged, and takes no more of
-    /// them: the peer is unclean and silent. To be done before any later action.
+    /// Drop the region's log entries from `first` on, which are damaged, and append no more of
+    /// them. The peer is unclean and sends nothing. This must be done before any later action.
     GiveUpLog {
         region: RegionId,
         first: LogIndex,
     },
-    /// A store sent a message that a correct store never sends. The message was dropped, and must
-    /// be counted and logged.
+    /// A store sent a message that a correct store never sends. The message was dropped. The caller
+    /// must count and log it.
     Dropped {
         region: RegionId,
         from: StoreId,
@@ -371,10 +373,11 @@ pub enum Lane {
 pub struct LogBatch {
     /// The batch's number, from 1 without gaps.
     pub number: u64,
-    /// The writes, sorted by region, without duplicates.
+    /// The writes, sorted by region, at most one for each region.
     pub writes: Vec<RegionWrite>,
-    /// True if the batch must be synced under `fsync = everysec` and `no`, too, because it holds a
-    /// term, a vote, the beginning of a log, a change of a region, or an entry of the meta region.
+    /// True if the batch must be synced even under `fsync = everysec` and `no`. Such a batch holds
+    /// a term, a vote, the beginning of a log, a change of a region, or an entry of the meta
+    /// region.
     pub must_sync: bool,
 }
 
@@ -389,10 +392,10 @@ impl LogBatch {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegionWrite {
     pub region: RegionId,
-    /// Executed before the rest of this write: drops everything that the log holds of the region
-    /// and restarts the region's log.
+    /// Executed before the rest of this write: drops all log data of the region and restarts the
+    /// region's log.
     pub restart: Option<Restart>,
-    /// Contiguous entries. They replace everything in the log from the first one's index on.
+    /// Contiguous entries. They replace all log entries from the first one's index on.
     pub entries: Vec<Entry>,
     pub hard_state: Option<HardState>,
 }
@@ -410,7 +413,7 @@ pub struct Restart {
 pub enum RestartCause {
     /// The entry `at` of region `parent` split this region off.
     Split { parent: RegionId, at: LogIndex },
-    /// A snapshot was accepted and must be applied, also after a crash.
+    /// A snapshot was accepted and must be applied, even after a crash.
     Snapshot,
 }
 
@@ -436,9 +439,10 @@ pub enum Refusal {
     Transferring,
     /// The leader is quarantined: it takes orders only.
     Quarantined,
-    /// Too many proposed bytes are not committed yet.
+    /// The proposed bytes that are not committed yet exceed their limit.
     Backpressure,
-    /// A read whose proof of leadership, or whose turn in applying, did not come in time.
+    /// The confirmation of leadership for a read, or the read's turn in applying, did not come in
+    /// time.
     Unproven,
     /// The region's epoch is not the one for which the change is meant.
     StaleEpoch {
@@ -446,12 +450,13 @@ pub enum Refusal {
     },
     /// Another change of the region is in progress.
     Changing,
-    /// The region is about to merge into another. Later this region takes commands again, or the
-    /// other one does.
+    /// The region is about to merge into another. Commands are accepted again later, by this region
+    /// or by the other one.
     Merging,
-    /// A leader does not remove its own vote. It must transfer its leadership first.
+    /// The change would remove the leader's own vote. The leader must transfer its leadership
+    /// first.
     IsLeader,
-    /// It is not known that the learner holds the log, so it cannot vote yet.
+    /// The learner is not known to hold the log, so it cannot vote yet.
     Behind {
         store: StoreId,
     },
@@ -486,12 +491,12 @@ pub struct RegionStatus {
     pub is_quarantined: bool,
 }
 
-/// A leader's knowledge of a peer.
+/// The leader's view of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerProgress {
     /// The index through which the peer holds the log.
     pub matched: LogIndex,
-    /// True if the peer was heard within the last election timeout or two.
+    /// True if a message from the peer arrived within the last one or two election timeouts.
     pub is_active: bool,
     /// True if the log no longer holds the entries that the peer needs next, so that it waits for a
     /// snapshot.
@@ -519,8 +524,8 @@ pub struct PeerReport {
     pub commit_term: Term,
     pub applied: LogIndex,
     pub last: LogIndex,
-    /// The first index and the term of each run of entries of one term, newest first. Runs that are
-    /// old are left out. The oldest run may begin with the last entry that the log has dropped.
+    /// The first index and the term of each run of entries of one term, newest first. Old runs are
+    /// left out. The oldest run may begin with the last entry that the log has dropped.
     pub runs: Vec<(LogIndex, Term)>,
 }
 
@@ -564,7 +569,7 @@ pub enum RecoveryRefusal {
     Unfit(Unfit),
 }
 
-/// The store must stop: going on could break a promise.
+/// An error after which the store must stop, because continuing could break a promise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fatal {
     #[error("configuration: {0}")]

@@ -30,8 +30,8 @@ const VERSION: u8 = 1;
 pub(crate) enum EntryChange {
     /// Proposed by a leader for one epoch. It has no effect in any other epoch.
     Proposed { expect: RegionEpoch, change: RegionChange },
-    /// Forced into the log by order of an operator. Earlier entries in the log may have changed the
-    /// epoch in the meantime, so it takes effect in every epoch.
+    /// Forced into the log by an operator's order. It takes effect in every epoch, because earlier
+    /// entries of the log may have changed the epoch in the meantime.
     Recover(Recovery),
 }
 
@@ -59,7 +59,7 @@ fn begun(expect: RegionEpoch) -> BytesMut {
     out
 }
 
-/// Encodes a recovery. `epoch` is that of the descriptor before it, for a person to read.
+/// Encodes a recovery. `epoch` is the epoch of the previous descriptor; it is only informative.
 pub(crate) fn encode_recovery(epoch: RegionEpoch, recovery: &Recovery) -> Bytes {
     let mut out = begun(epoch);
     out.put_u8(7);
@@ -97,7 +97,7 @@ pub(crate) fn encode(expect: RegionEpoch, change: &RegionChange) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a change. Returns `None` for bytes that encode none.
+/// Decodes a change. Returns `None` if the bytes are not a valid encoding.
 pub(crate) fn decode(mut bytes: &[u8]) -> Option<EntryChange> {
     if bytes.len() < 18 || bytes.get_u8() != VERSION {
         return None;

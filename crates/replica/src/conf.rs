@@ -53,8 +53,8 @@ pub(crate) fn conf_change_of(
     Some(conf_change)
 }
 
-/// Returns the changes that force a configuration upon the library, to be made one after the other:
-/// it leaves a joint configuration, then goes through one to the new roles.
+/// Returns the changes that force a configuration on the library, to be applied in this order: the
+/// library leaves a joint configuration, then enters and leaves another one to reach the new roles.
 pub(crate) fn recovery_conf_changes(
     before: &RegionDescriptor,
     after: &RegionDescriptor,

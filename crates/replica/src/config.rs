@@ -47,11 +47,11 @@ pub struct Config {
     pub max_inflight_messages: usize,
     /// Maximum size of a region's uncommitted proposals, in bytes. Further proposals are refused.
     pub max_uncommitted_bytes: u64,
-    /// Maximum payload of one `Apply`, in bytes. A single larger entry is still handed out.
+    /// Maximum payload of one `Apply`, in bytes. A larger single entry is still handed out alone.
     pub max_apply_bytes: u64,
-    /// Memory budget for the entries of all regions, in bytes. Entries are kept in memory so that
-    /// followers and apply seldom read the log. While more than this waits for its log write,
-    /// appends of other stores are refused.
+    /// Memory budget for the entries of all regions, in bytes. Entries stay in memory so that
+    /// followers and apply rarely read the log. If the entries that wait for their log write exceed
+    /// this budget, appends from other stores are refused.
     pub entry_memory_bytes: u64,
     pub truncation: Truncation,
     /// If true, followers learn of a commit only with the next entries or heartbeat.
@@ -81,12 +81,12 @@ impl Config {
         }
     }
 
-    /// Returns the vote hold: the time for which a voter that heard from a leader grants no vote
-    /// and does not campaign.
+    /// Returns the vote hold: the time for which a voter that received a message from a leader
+    /// grants no vote and does not campaign.
     ///
     /// It is two ticks shorter than the election timeout. Of `k` counted ticks, the first may come
-    /// at once and the second directly after a late first one (see `Worker`'s `TickGate`). So `k`
-    /// ticks prove that `k - 2` tick lengths have passed.
+    /// at once, and the second may directly follow a late first one (see `Worker`'s `TickGate`). So
+    /// `k` ticks prove that `k - 2` tick lengths have passed.
     pub fn stickiness_nanos(&self) -> BootNanos {
         self.tick_nanos.saturating_mul(u64::from(self.election_ticks.saturating_sub(2)))
     }

@@ -9,15 +9,15 @@ types::failpoints! {
     LeaseFromConfirmation,
     /// A lease begins before an entry of the leader's own term is applied.
     LeaseBeforeOwnTerm,
-    /// The lease is neither ended nor fenced when leadership is handed over.
+    /// The lease is neither ended nor fenced when leadership is transferred.
     LeaseInTransfer,
     /// A restarted voter votes at once.
     NoStickinessAfterRestart,
-    /// Proposals of a leader that lost its leadership are refused, though they are in logs.
+    /// Proposals of a former leader are refused, though they are in logs.
     RefuseWhatWasProposed,
-    /// The log is cut by what is applied, not by what a flush covers.
+    /// The log is truncated by the applied index, not by the flushed index.
     TruncatePastFlush,
-    /// A proven read is answered before what it must see is applied.
+    /// A confirmed read is answered before its read index is applied.
     ReadBeforeApplied,
     /// A change takes effect in every epoch, not only in the one it was meant for.
     EpochIgnored,
@@ -25,25 +25,26 @@ types::failpoints! {
     PromotionLost,
     /// A snapshot's message names the leader's present configuration, not that of the rows.
     SnapshotOfThePresent,
-    /// A snapshot is applied before the log says that it will be.
+    /// A snapshot is applied before the log records it.
     SnapshotNotRecorded,
-    /// An entry behind the seal of a merge is executed.
+    /// An entry after the seal of a merge is executed.
     SealIgnored,
-    /// A merge's target goes on before its source has come to its end on this store.
+    /// A merge's target continues before its source is complete on this store.
     MergeNotAwaited,
     /// Appends are accepted regardless of the bytes that wait for the log.
     FullIgnored,
-    /// A peer that a split makes forgets the vote of the blank peer whose place it takes.
+    /// The peer of a split-off region forgets the vote of the blank peer that it replaces.
     BirthForgetsVote,
-    /// A blank peer that is announced after a restart does not look for an earlier one's vote.
+    /// A blank peer that is announced after a restart does not read the vote of an earlier blank
+    /// peer.
     BlankForgetsVote,
-    /// The peers of a store that is about to stop stand for election and take leads over.
+    /// The peers of a store that is about to stop campaign and take over leadership.
     LeadsWhileStopping,
-    /// A peer that may have forgotten what it acknowledged votes at once.
+    /// A peer that may have lost state that it acknowledged votes at once.
     UncleanVotes,
-    /// A peer of a region that has merged away goes although another peer here has yet to take its
-    /// rows over.
+    /// The peer of a merged region is removed although another peer here has yet to take over its
+    /// rows.
     HeirNotAwaited,
-    /// The consensus code is never told that a recovery forced the lost voters out.
+    /// The consensus code is never told that a recovery removed the lost voters.
     RecoveryNotTold,
 }

@@ -7,13 +7,13 @@
 //!
 //! A leader transfer breaks the voters' half on purpose: votes for the transfer target ignore the
 //! hold. So the lease ends before the target is told to take over (`MsgTimeoutNow`), and no lease
-//! may begin while that message may still be under way. There is no bound on that time: the target
-//! may be stopped with the message unread. Hence a *fence*: the message names the last index of the
-//! leader's log, and the target obeys only while its own log ends there. When the leader gives up
-//! the transfer, it appends an entry. Once the target has acknowledged an entry beyond the fence,
-//! an old message is harmless, because the target's log never again ends at that index in this
-//! term. A lease may begin only then, and only after the full vote hold. `ReadIndex` serves reads
-//! meanwhile.
+//! may begin while that message may still be in transit. That time is unbounded: the target may be
+//! stopped before it reads the message. A *fence* solves this: the message names the last index of
+//! the leader's log, and the target obeys only while its own log ends at that index. When the
+//! leader gives up the transfer, it appends an entry. Once the target has acknowledged an entry
+//! beyond the fence, an old message is harmless, because the target's log never again ends at that
+//! index in this term. A lease may begin only after that acknowledgement and a full vote hold.
+//! Meanwhile `ReadIndex` serves reads.
 
 use types::{BootNanos, LogIndex, StoreId};
 

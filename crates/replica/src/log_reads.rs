@@ -1,9 +1,9 @@
-//! Log reads of entries that are no longer in memory: for followers that lack them, and of very
-//! large ones for execution.
+//! Log reads of entries that are no longer in memory: entries that followers lack, and very large
+//! entries to execute.
 //!
 //! Such a read waits for a device or copies a very large entry, so the worker does not perform it.
 //! The consensus code asks for the entries, is told that they come later, and continues. When they
-//! have been read, it asks again and receives them. The entries are not kept after that.
+//! have been read, it asks again and receives them. They are not cached after that.
 
 use raft::eraftpb::Entry;
 use raft::GetEntriesContext;
@@ -13,12 +13,12 @@ use types::LogIndex;
 /// reads wait.
 pub(crate) const LOG_READS_MAX: usize = 16;
 
-/// Maximum number of requests that one read remembers. The library repeats any other request after
-/// the next heartbeat response.
+/// Maximum number of waiting requests that one read records. The library repeats any other request
+/// after the next heartbeat response.
 const ASKERS_MAX: usize = 16;
 
-/// A request for the entries of `low..high` that fit in `max_bytes`, in order from `low`, and at
-/// least one.
+/// A request for the entries of `low..high` that fit in `max_bytes`, from `low` on, and at least
+/// one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub low: LogIndex,
@@ -115,7 +115,8 @@ impl LogReads {
     /// entries.
     pub fn finish(&mut self, number: u64, entries: Vec<Entry>) -> Vec<GetEntriesContext> {
         if matches!(self.for_execution, ForExecution::Open { number: own, .. } if own == number) {
-            // If the entries were truncated meanwhile, there are none. The next request decides.
+            // If the entries were truncated in the meantime, the result is empty. The next request
+            // decides.
             self.for_execution = ForExecution::Done(entries);
             return Vec::new();
         }
@@ -135,7 +136,7 @@ impl LogReads {
         self.fetched = Vec::new();
     }
 
-    /// Forgets all reads because the log was replaced: they may return entries that it does not
+    /// Cancels all reads because the log was replaced: they may return entries that it does not
     /// hold.
     pub fn clear(&mut self) {
         *self = LogReads::default();

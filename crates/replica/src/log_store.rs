@@ -13,8 +13,8 @@ pub struct HardState {
 }
 
 impl HardState {
-    /// Returns the hard state with which a region's log begins. A term and a vote that a blank peer
-    /// of the region recorded before stay.
+    /// Returns the initial hard state of a region's log. It preserves a term and a vote that a
+    /// blank peer of the region recorded before.
     pub fn begun(recorded: Option<HardState>) -> HardState {
         let first = HardState { term: FIRST_TERM, ..HardState::default() };
         let kept = recorded.filter(|recorded| recorded.term >= FIRST_TERM).unwrap_or(first);
@@ -42,7 +42,7 @@ pub struct LogError {
 }
 
 /// A store's log as the worker reads it: synchronous, local, and cheap to clone, because each peer
-/// holds a clone. The worker asks only for entries whose batch was reported as `Persisted` and that
+/// holds a clone. The worker requests only entries whose batch was reported as `Persisted` and that
 /// no later batch replaces.
 pub trait LogStore: Clone {
     fn hard_state(&self, region: RegionId) -> Result<Option<HardState>, LogError>;
@@ -53,8 +53,8 @@ pub trait LogStore: Clone {
     /// the last truncated entry is kept durably beside the log.
     fn term(&self, region: RegionId, index: LogIndex) -> Result<Term, LogError>;
 
-    /// Returns the entries of `low..high` that fit in `max_bytes`, in order from `low`, and at
-    /// least one.
+    /// Returns the entries of `low..high` that fit in `max_bytes`, from `low` on, and at least one
+    /// of them.
     fn entries(
         &self,
         region: RegionId,

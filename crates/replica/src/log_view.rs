@@ -18,7 +18,7 @@ use crate::log_reads::{LogReads, Range};
 use crate::log_store::{LogError, LogStore};
 use crate::memory::{EntryMemory, Trim};
 
-/// The parts of their logs that all peers of a store share.
+/// The state that all peers of a store share for their logs.
 #[derive(Clone)]
 pub(crate) struct Logs<L> {
     pub store: L,
@@ -46,13 +46,13 @@ pub(crate) struct LogView<L> {
     cache: VecDeque<Entry>,
     cache_bytes: u64,
     memory: Arc<EntryMemory>,
-    /// Written entries that were dropped from memory before they were handed out, and that are too
-    /// large to be read at once. Ascending.
+    /// Written entries that were evicted before they were handed out and that are too large to be
+    /// read directly. Ascending.
     large: VecDeque<LogIndex>,
-    /// The size in bytes above which an entry is too large to be read at once.
+    /// The size in bytes above which an entry is too large to be read directly.
     large_bytes: u64,
-    /// The answer to requests for entries to execute. `None` while the consensus code wants entries
-    /// for anything else.
+    /// The answer to requests for entries to execute. `None` while the consensus code requests
+    /// entries for another purpose.
     handing: Option<Handing>,
     /// Typical size of an entry in bytes, as a moving average.
     entry_bytes: u64,
@@ -60,14 +60,13 @@ pub(crate) struct LogView<L> {
     /// the error here and returns a result that the consensus code survives. Unless the entries are
     /// damaged, the worker then stops before any output of that turn is used.
     failure: RefCell<Option<LogError>>,
-    /// The last entry that was found damaged; 0 if none was. Followers that lack entries up to it
-    /// need a snapshot.
+    /// The index of the last entry that was found damaged; 0 if none was. Followers that lack
+    /// entries up to it need a snapshot.
     damaged_through: Cell<LogIndex>,
     reads: RefCell<LogReads>,
     /// The snapshot to send to a peer that needs truncated entries.
     offer: Option<Snapshot>,
-    /// True if a peer needs a snapshot and no offered snapshot is followed by the entries of this
-    /// log.
+    /// True if a peer needs a snapshot, and the log does not continue from any offered snapshot.
     snapshot_wanted: Cell<bool>,
 }
 
@@ -128,8 +127,8 @@ impl<L: LogStore> LogView<L> {
         }
     }
 
-    /// Replaces the log by an empty one that begins after this entry. The engine's entries are not
-    /// read after this: a batch that deletes them is under way.
+    /// Replaces the log with an empty one that begins after this entry. The engine's entries are
+    /// not read after this call: a batch that deletes them is in flight.
     pub fn restart(&mut self, index: LogIndex, term: Term) {
         (self.first, self.last, self.stable) = (index + 1, index, index);
         (self.truncated_term, self.last_term) = (term, term);
@@ -140,7 +139,7 @@ impl<L: LogStore> LogView<L> {
         self.offer = None;
     }
 
-    /// Sets the snapshot to offer; `None` if none is of use.
+    /// Sets the snapshot to offer; `None` if no usable snapshot exists.
     pub fn set_offer(&mut self, offer: Option<Snapshot>) {
         self.offer = offer;
     }
@@ -149,7 +148,7 @@ impl<L: LogStore> LogView<L> {
         self.offer.as_ref().map(|snapshot| snapshot.get_metadata().index)
     }
 
-    /// Returns whether a snapshot was requested and none could be offered since the last call.
+    /// Returns true if a snapshot was requested since the last call and none could be offered.
     pub fn take_snapshot_wanted(&self) -> bool {
         self.snapshot_wanted.take()
     }
@@ -191,15 +190,15 @@ impl<L: LogStore> LogView<L> {
         }
     }
 
-    /// Records that a batch is written whose last entry for this region is this one. Has no effect
-    /// if the entry was replaced meanwhile: then a later batch is pending.
+    /// Records that a batch was written whose last entry for this region is this one. Has no effect
+    /// if the entry was replaced in the meantime, because then a later batch is pending.
     pub fn persisted(&mut self, index: LogIndex, term: Term) {
         if index > self.stable && self.cached(index).is_some_and(|entry| entry.term == term) {
             self.stable = index;
         }
     }
 
-    /// Forgets the entries through `index` and returns its term.
+    /// Drops the entries through `index` and returns the term of the entry at `index`.
     pub fn truncate(&mut self, index: LogIndex) -> Option<Term> {
         assert!(self.first <= index && index <= self.stable, "only what is written is truncated");
         let term = self.term(index).ok()?;
@@ -219,7 +218,7 @@ impl<L: LogStore> LogView<L> {
         self.term(index).ok()
     }
 
-    /// Evicts the older half of the cached bytes, as far as they are written. Returns false if
+    /// Evicts the older half of the cached bytes, limited to written entries. Returns false if
     /// nothing was evicted. Entries through `handed` were handed out for execution. With
     /// `Trim::NotNext` the log's last entry stays if it was not handed out.
     pub fn evict(&mut self, trim: Trim, handed: LogIndex) -> bool {
@@ -239,13 +238,13 @@ impl<L: LogStore> LogView<L> {
         self.cache_bytes < before
     }
 
-    /// Sets the answer to requests for entries to execute. It holds as long as the consensus code
-    /// makes no other requests.
+    /// Sets the answer to requests for entries to execute. It holds until the consensus code
+    /// requests entries for another purpose.
     pub fn hand(&mut self, handing: Option<Handing>) {
         self.handing = handing;
     }
 
-    /// Sets the size in bytes above which an entry that is no longer in memory is read by others.
+    /// Sets the size in bytes above which entries outside of memory are read asynchronously.
     pub fn set_large_bytes(&mut self, bytes: u64) {
         self.large_bytes = bytes;
     }
@@ -275,7 +274,7 @@ impl<L: LogStore> LogView<L> {
         self.cache.get(usize::try_from(index.checked_sub(front)?).ok()?)
     }
 
-    /// Returns the first index from which on followers can be given entries.
+    /// Returns the lowest index from which followers can be sent entries.
     fn first_given(&self) -> LogIndex {
         self.first.max(self.damaged_through.get() + 1)
     }
@@ -287,13 +286,13 @@ impl<L: LogStore> LogView<L> {
         self.failure.borrow_mut().get_or_insert(error);
     }
 
-    /// Reads the part of `low..high` that is in the log engine only.
+    /// Reads the part of `low..high` that only the log engine holds.
     fn read(&self, low: LogIndex, high: LogIndex, max_bytes: u64) -> Vec<Entry> {
         let read = self.store.entries(self.region, low, high, max_bytes);
         self.checked(Range { low, high, max_bytes }, read)
     }
 
-    /// Returns the entries if they match the requested range. Otherwise stores a failure, so that
+    /// Returns the entries if they match the requested range. Otherwise records a failure, so that
     /// the worker stops, and returns no entries.
     fn checked(&self, range: Range, read: Result<Vec<Entry>, LogError>) -> Vec<Entry> {
         let Range { low, high, .. } = range;
@@ -369,10 +368,10 @@ impl<L: LogStore> Storage for LogView<L> {
             let has_large = || self.large.iter().any(|large| (low..stop).contains(large));
             if handing == Some(Handing::Out) && has_large() {
                 if low < self.first_given() {
-                    // Damaged entries are not read again and again.
+                    // Damaged entries are not read repeatedly.
                     return Ok(Vec::new());
                 }
-                // They are followed by others in the next turn.
+                // The next turn hands out the rest.
                 let range = Range { low, high: stop, max_bytes };
                 return Ok(self.reads.borrow_mut().take_for_execution(range));
             }
@@ -432,7 +431,8 @@ impl<L: LogStore> Storage for LogView<L> {
     }
 
     fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        // The log must continue from the snapshot. Otherwise its receiver would need another one.
+        // The log must continue from the snapshot. Otherwise the receiver would need another
+        // snapshot.
         let follows = |offer: &&Snapshot| {
             let index = offer.get_metadata().index;
             index + 1 >= self.first_given() && index >= request_index
@@ -568,7 +568,7 @@ mod tests {
             assert_eq!(view.snapshot(0, 1).is_ok(), is_offered);
         }
         assert!(matches!(ask(&view, 7), Err(Error::Store(StorageError::LogTemporarilyUnavailable))));
-        assert_eq!(ids(&view, 4, 6, u64::MAX), [(4, 1), (5, 1)], "the peer itself reads what it can");
+        assert_eq!(ids(&view, 4, 6, u64::MAX), [(4, 1), (5, 1)], "the peer itself still reads them");
     }
 
     #[test]
@@ -589,7 +589,7 @@ mod tests {
         assert_eq!(view.term(13).unwrap(), 3);
         view.append(&[entry(14, 3), entry(15, 3)]);
         view.persisted(15, 3);
-        assert!(view.evict(Trim::NotNext, 14) && !view.evict(Trim::NotNext, 14), "the last one is needed");
+        assert!(view.evict(Trim::NotNext, 14) && !view.evict(Trim::NotNext, 14), "the last entry stays");
         view.truncate(14);
         assert_eq!(memory.held(), 164);
         drop(view);
@@ -608,7 +608,7 @@ mod tests {
         assert_eq!(store.reads.get(), 1);
     }
 
-    /// A view with the written entries 11 and 12, the second of which is large, and not in memory.
+    /// A view with the written entries 11 and 12, neither in memory. Entry 12 is large.
     fn view_without_a_large_one() -> (Ten, LogView<Ten>) {
         let (store, mut view) = view();
         view.set_large_bytes(200);
@@ -626,10 +626,10 @@ mod tests {
         assert_eq!(
             (ids(&view, 9, 12, 164), store.reads.get()),
             (vec![(9, 1)], 1),
-            "small ones are read here"
+            "small entries are read directly"
         );
-        // Repeated requests cause one read. The entries that a follower lacks at the same time
-        // cause another.
+        // Repeated requests cause one read. A concurrent request for a follower's missing entries
+        // causes another.
         assert_eq!((ids(&view, 12, 14, 164), ids(&view, 12, 14, 164)), (vec![], vec![]));
         let follower = view.entries(12, 14, 164, GetEntriesContext::empty(true));
         assert!(follower.is_err() && view.awaits_execution());
@@ -641,7 +641,7 @@ mod tests {
         view.forget_fetched();
         assert_eq!(ids(&view, 12, 14, 164), [(12, 1)], "kept until it is handed out");
         assert_eq!((ids(&view, 13, 14, 164), store.reads.get()), (vec![(13, 1)], 1), "in memory");
-        // A log that begins again holds none of the entries.
+        // A restarted log holds none of the entries.
         assert_eq!(ids(&view, 12, 14, 164), []);
         assert_eq!(view.take_up_reads(&mut last), [(3, range)]);
         view.restart(40, 2);
@@ -656,7 +656,7 @@ mod tests {
         view.append(&[Entry { data: vec![0; 137].into(), ..entry(12, 2) }]);
         assert!(view.large.is_empty());
         view.persisted(12, 2);
-        assert!(view.evict(Trim::All, 12) && view.large.is_empty(), "handed out before");
+        assert!(view.evict(Trim::All, 12) && view.large.is_empty(), "the entry was handed out before");
         let (_, mut view) = view_without_a_large_one();
         view.persisted(13, 1);
         view.truncate(12);

@@ -3,11 +3,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A choice of written entries to drop from memory.
+/// A rule that selects the written entries to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trim {
     /// All written entries, except the last entry of a log if it has not been handed out for
-    /// execution. Otherwise an entry larger than the budget would be dropped and at once read back.
+    /// execution. Otherwise an entry larger than the budget would be evicted and immediately read
+    /// back.
     NotNext,
     All,
 }
@@ -25,14 +26,14 @@ impl EntryMemory {
         EntryMemory { budget, held: AtomicU64::new(0), refused: AtomicU64::new(0) }
     }
 
-    /// Returns the bytes of entries held. They exceed the budget only while the entries above it
-    /// wait for their log write.
+    /// Returns the memory held by entries, in bytes. It exceeds the budget only while the excess
+    /// entries wait for their log write.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of appends from other stores that were refused because the entries that
-    /// wait for their log write exceeded the budget. Their leaders send them again.
+    /// Returns the number of appends from other stores that were refused because the entries
+    /// waiting for their log write exceeded the budget. Their leaders send them again.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

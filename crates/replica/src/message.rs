@@ -12,9 +12,8 @@ pub(crate) fn lane(message: &Message) -> Lane {
     }
 }
 
-/// Returns true if a vote is requested because the leader told the candidate to take over. Such a
-/// vote need not wait until the leader has been silent. The consensus library sets this context
-/// itself.
+/// Returns true if the vote is requested because the leader told the candidate to take over. Such a
+/// vote need not wait for the leader to fall silent. The consensus library sets this context.
 pub(crate) fn is_transfer_vote(message: &Message) -> bool {
     message.get_context() == b"CampaignTransfer"
 }

@@ -1,4 +1,4 @@
-//! One region's peer on this store: the raft crate's node and its surroundings.
+//! One region's peer on this store: the raft crate's node and the state around it.
 //!
 //! Every call into the raft crate goes through `drive`. It detects a change of term, role or leader
 //! afterwards. It also replaces the election timeout, which the crate draws from the thread's own
@@ -49,11 +49,11 @@ mod snapshots;
 mod turn;
 mod yielding;
 
-/// The multiple of one hand-out's bytes. A peer with more committed bytes to execute does not
-/// campaign.
+/// Backlog of committed bytes above which a peer does not campaign, as a multiple of the bytes of
+/// one `Apply`.
 const BEHIND_APPLIES: u64 = 16;
 
-/// Maximum bytes of entries that are read at a time to look for changes.
+/// Maximum bytes of entries that one read scans for changes.
 const CHANGES_READ_BYTES: u64 = 1 << 20;
 
 /// Returns true if an entry of `first..=last` changes the set of peers.
@@ -73,7 +73,7 @@ fn changes_peers<L: LogStore>(
     Ok(false)
 }
 
-/// The worker's part in each call of a peer.
+/// The worker's state that a peer uses during a call.
 pub(crate) struct Context {
     pub config: Config,
     /// The time of the present input or turn.
@@ -84,8 +84,8 @@ pub(crate) struct Context {
 /// A turn's actions, grouped by the time at which they must happen.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// Ends of leases, changes of leadership and refusals, which come before anything leaves the
-    /// store.
+    /// Ends of leases, changes of leadership and refusals, which come before anything that is sent
+    /// to other stores.
     pub first: Vec<Action>,
     pub sends: Vec<Action>,
     pub later: Vec<Action>,
@@ -103,12 +103,12 @@ impl Outbox {
 pub(crate) enum Turned {
     Done,
     HasMore,
-    /// Committed entries are left, because there was no room for them.
+    /// Committed entries remain, because there was no room for them.
     Withheld,
 }
 
 pub(crate) enum Turnover {
-    /// A split made the region. `led` is true if this store leads the parent, so that this peer
+    /// A split created the region. `led` is true if this store leads the parent; this peer then
     /// campaigns at once.
     Born { descriptor: RegionDescriptor, parent: RegionId, at: LogIndex, led: bool },
     /// The region no longer has a peer here.
@@ -127,7 +127,7 @@ struct Seen {
 /// A committed change. It takes effect in the raft crate when it is applied.
 struct PendingChange {
     index: LogIndex,
-    /// To be told one after the other. There are several if a configuration is forced.
+    /// Passed to the library one after the other. There are several if a configuration is forced.
     conf_changes: Vec<ConfChangeV2>,
     changed: Changed,
     recovers: bool,
@@ -147,17 +147,17 @@ pub(crate) struct Peer<L: LogStore> {
     /// While leading: the index that must be applied before a change may be proposed.
     last_change: LogIndex,
     /// While leading: the index that must be applied before a lease may begin. The new region of a
-    /// split may have a leader elsewhere as soon as any store has applied the split, and this store
-    /// must then no longer read its slots.
+    /// split may have a leader elsewhere as soon as any store has applied the split. From then on
+    /// this store must not read the new region's slots.
     lease_needs: LogIndex,
     /// The last split that was applied. The new region's rows depend on this log until a flush
     /// covers them.
     last_split: LogIndex,
-    /// Peers that the descriptor does not know: the latest one on each store.
+    /// The latest peer on each store that the descriptor does not list.
     strangers: BTreeMap<StoreId, PeerId>,
-    /// The term whose leader counts on entries that are not in the log. Either it lies, or entries
-    /// that this peer acknowledged are lost. This peer neither votes nor campaigns until a later
-    /// leader has filled the log.
+    /// The term whose leader relies on entries that are not in the log. Either the leader is wrong,
+    /// or entries that this peer acknowledged are lost. This peer neither votes nor campaigns until
+    /// a later leader has filled the log.
     missing_since: Option<Term>,
     /// True if the peer holds no log and no rows, and waits for a snapshot. It has acknowledged no
     /// entry, so it votes like any voter with an empty log. It never campaigns, because it knows no
@@ -170,18 +170,19 @@ pub(crate) struct Peer<L: LogStore> {
     held: Vec<Committed>,
     /// The merges among the held entries.
     takeovers: VecDeque<Takeover>,
-    /// True if the region has merged away and everything in its log is applied. Nothing is handed
-    /// out any more.
+    /// True if the region has merged into another and all entries of its log are applied. Nothing
+    /// more is handed out.
     is_taken: bool,
     /// The index at which this peer, as the leader, proposed to seal the region.
     sealing: LogIndex,
-    /// True after `MakeSnapshot` until its answer.
+    /// True while a `MakeSnapshot` is unanswered.
     making: bool,
-    /// Term and vote, as last given to the log.
+    /// Term and vote that were last handed to the log.
     given_vote: (Term, u64),
     /// The term that the log holds durably.
     saved_term: Term,
-    /// True if this peer leads in a term that is not saved yet, and has not reported its lead.
+    /// True if this peer leads in a term that is not saved yet, and its leadership is not reported
+    /// yet.
     owes_leadership: bool,
     election_timeout: usize,
     /// Number of election timeouts drawn so far.
@@ -193,9 +194,9 @@ pub(crate) struct Peer<L: LogStore> {
     transfer: Option<StoreId>,
     /// True if the store is about to stop or its device hangs: this peer must not become leader.
     pub yields: bool,
-    /// True if this peer may have forgotten what it acknowledged: see `PeerSeed::unclean`.
+    /// True if this peer may have lost state that it acknowledged: see `PeerSeed::unclean`.
     is_unclean: bool,
-    /// Entries of the log that were found damaged while the peer ran.
+    /// Entries of the log that were found damaged at runtime.
     damage: Option<Damage>,
     /// See `Input::Quarantine`.
     confined: Option<Confined>,
@@ -205,23 +206,24 @@ pub(crate) struct Peer<L: LogStore> {
     handed: LogIndex,
     flushed: LogIndex,
     held_by_all_hint: LogIndex,
-    /// The time at which a leader was last heard, or at which this peer was opened.
+    /// The time of the last message from a leader, or the time at which this peer was opened.
     heard_at: BootNanos,
     /// The time at which this peer last asked the others whether it is still a member.
     asked_at: BootNanos,
     ticks: u32,
-    /// While leading in that term: the peers heard in the previous election timeout.
+    /// While leading in that term: the peers whose messages arrived in the previous election
+    /// timeout.
     heard_before: (Term, BTreeSet<PeerId>),
-    /// While leading: the ticks without activity, and the peers that accepted the offer to
-    /// hibernate.
+    /// While leading: the number of ticks without activity, and the peers that accepted the offer
+    /// to hibernate.
     quiet_ticks: u32,
     sleepers: BTreeSet<PeerId>,
     is_asleep: bool,
 }
 
 impl<L: LogStore> Peer<L> {
-    /// Opens a peer whose log and rows exist. `committed` is an index that is known from elsewhere
-    /// to be committed.
+    /// Opens a peer whose log and rows exist. `committed` is an index that another source proves to
+    /// be committed.
     pub fn open(
         ctx: &Context,
         logs: &Logs<L>,
@@ -255,7 +257,7 @@ impl<L: LogStore> Peer<L> {
             let in_log = in_log.unwrap_or(0);
             return Err(Fatal::Diverged { region, index: applied, in_log, in_engine: applied_term });
         }
-        // The descriptor is as old as the last flush. The log may have added voters since.
+        // The descriptor is as old as the last flush. Later log entries may have added voters.
         let is_alone = !seed.descriptor.is_joint()
             && seed.descriptor.voters().eq([ctx.config.store])
             && !changes_peers(log, region, applied + 1, bounds.last)?;
@@ -271,8 +273,9 @@ impl<L: LogStore> Peer<L> {
         Ok(peer)
     }
 
-    /// Creates the peer of a region that a split has just made. Nothing of it is written yet; the
-    /// first batch holds its beginning. `promise` is that of the blank peer that it replaces.
+    /// Creates the peer of a region that a split has just created. Nothing of the peer is written
+    /// yet; the first batch holds its beginning. `promise` is the promise of the blank peer that it
+    /// replaces.
     pub fn born(
         ctx: &Context,
         logs: &Logs<L>,
@@ -304,7 +307,8 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Creates a peer that another peer of the region announced, and of which this store holds no
-    /// rows and no entries. `promise` is what an earlier blank peer of the region left in the log.
+    /// rows and no entries. `promise` is the promise that an earlier blank peer of the region left
+    /// in the log.
     pub fn blank(
         ctx: &Context,
         logs: &Logs<L>,
@@ -323,7 +327,7 @@ impl<L: LogStore> Peer<L> {
         Ok(peer)
     }
 
-    /// Returns the promise that a peer in this one's place must keep.
+    /// Returns the promise that a peer that replaces this one must keep.
     pub fn promise(&self) -> Promise {
         let raft = &self.raw.raft;
         let vote = (raft.vote != 0).then_some(raft.vote);
@@ -397,7 +401,7 @@ impl<L: LogStore> Peer<L> {
             unsaved: Unsaved::default(),
             in_flight: None,
             handed: applied,
-            // The engine has no log of its own, so all rows that it shows after opening are
+            // The engine has no log of its own, so all rows that are visible after opening are
             // durable.
             flushed: applied,
             held_by_all_hint: 0,
@@ -421,7 +425,7 @@ impl<L: LogStore> Peer<L> {
         &self.descriptor
     }
 
-    /// Returns true if only this log can restore the rows of a region that was split off.
+    /// Returns true if the rows of a split-off region can be restored from this log only.
     pub fn owes_rows(&self) -> bool {
         self.flushed < self.last_split
     }
@@ -486,9 +490,9 @@ impl<L: LogStore> Peer<L> {
         self.raw.has_ready()
     }
 
-    /// Returns true for every message to an unclean peer. It would vote by a log that may be
-    /// shorter than the one it acknowledged. The leader of the term believes that this peer holds
-    /// the lost entries, and so cannot fill them again.
+    /// Returns true for every message to an unclean peer. Its log may be shorter than the one it
+    /// acknowledged, so it would grant votes wrongly. The leader of the term believes that this
+    /// peer holds the lost entries, and so cannot send them again.
     fn ignores(&self, message: &Message) -> bool {
         let asks_for_vote =
             matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
@@ -502,14 +506,15 @@ impl<L: LogStore> Peer<L> {
     /// Makes an unclean peer take part again; see `Input::AcceptLoss`.
     pub fn accept_loss(&mut self, ctx: &Context) {
         if std::mem::take(&mut self.is_unclean) {
-            // The peer was silent for longer than any lease that it helped to prove, and one more
-            // hold costs nothing.
+            // The peer was silent for longer than any lease that it helped to confirm. One more
+            // vote hold is an extra precaution.
             self.hold = Stickiness::new(ctx.config.stickiness_nanos(), Some(ctx.now));
         }
     }
 
-    /// Returns true if so many committed entries are not executed that the peer could answer no
-    /// client for a while. A campaign would also make the consensus code read all of them at once.
+    /// Returns true if the backlog of committed entries is so large that the peer could answer no
+    /// client for a while. A campaign would also make the consensus code read the whole backlog at
+    /// once.
     fn is_behind(&self, config: &Config) -> bool {
         let log = &self.raw.raft.raft_log;
         let entries = log.committed.saturating_sub(log.applied);
@@ -521,8 +526,8 @@ impl<L: LogStore> Peer<L> {
         log.persisted == log.last_index()
     }
 
-    /// Records which peers were heard, at the tick that ends an election timeout. The raft crate
-    /// then clears its own record.
+    /// Records the peers whose messages arrived, at the tick that ends an election timeout. The
+    /// raft crate then clears its own record.
     fn note_who_was_heard(&mut self) {
         let raft = &self.raw.raft;
         if raft.state != StateRole::Leader || raft.election_elapsed + 1 < raft.election_timeout() {
@@ -538,7 +543,7 @@ impl<L: LogStore> Peer<L> {
         peer == self.id || progress.recent_active || was_heard
     }
 
-    /// Processes a message that has the form of one for this region.
+    /// Processes a message that has a valid form for this region.
     pub fn receive(&mut self, ctx: &mut Context, from: StoreId, message: Message) {
         if self.is_taken || message.to != self.id || self.ignores(&message) {
             return;
@@ -560,13 +565,13 @@ impl<L: LogStore> Peer<L> {
         let kind = message.get_msg_type();
         let (sender, term, commit) = (message.from, message.term, message.commit);
         let is_about_sleep = Self::is_about_sleep(&message);
-        // A leader need not be awake for the answer to a heartbeat.
+        // A hibernating leader handles the response to a heartbeat without waking.
         if !is_about_sleep && kind != MessageType::MsgHeartbeatResponse {
             self.wake(ctx);
         }
         let last = self.raw.raft.raft_log.last_index();
         match kind {
-            // A quarantined peer's rows are kept for a person.
+            // A quarantined peer's rows are preserved for inspection.
             MessageType::MsgSnapshot
                 if self.applying.is_some()
                     || self.refuses_snapshots()
@@ -580,7 +585,7 @@ impl<L: LogStore> Peer<L> {
                     return;
                 }
             }
-            // The request to take over names the end of the log for which it was meant (see
+            // The request to take over names the end of the log for which it is valid (see
             // `lease`).
             MessageType::MsgTimeoutNow => {
                 let is_ready =
@@ -609,8 +614,8 @@ impl<L: LogStore> Peer<L> {
         if is_about_sleep {
             self.consider_sleep(kind, sender, term, commit);
         }
-        // A later leader has every committed entry. Through that leader's first entry this peer has
-        // them, too.
+        // A later leader has every committed entry. Once that leader's first entry is committed
+        // here, this peer has them, too.
         let is_filled = |term| self.raw.raft.term > term && self.raw.raft.commit_to_current_term();
         if self.missing_since.is_some_and(is_filled) {
             self.missing_since = None;
@@ -678,7 +683,7 @@ impl<L: LogStore> Peer<L> {
             self.reads.push(token, ctx.now);
         } else {
             let is_sealed = self.descriptor.merging.is_some();
-            // Leading a sealed region does not prove that no other region has its slots.
+            // Leadership of a sealed region does not prove that no other region has its slots.
             let leader = self.leader().filter(|_| !is_sealed);
             let reason = Refusal::NotLeader { leader };
             ctx.out.first.push(Action::Refused { region: self.region, token, reason });
@@ -838,8 +843,8 @@ impl<L: LogStore> Peer<L> {
         out.first.extend(tokens.into_iter().map(|token| Action::Lost { region, token }));
     }
 
-    /// Sends a ReadIndex round. Until the leader has committed an entry of its own term, the raft
-    /// crate drops rounds silently, so the reads wait here.
+    /// Sends a ReadIndex round. The raft crate silently drops rounds until the leader has committed
+    /// an entry of its own term, so the reads wait here until then.
     fn send_round(&mut self, ctx: &mut Context) {
         if self.raw.raft.commit_to_current_term() {
             let mut context = self.raw.raft.term.to_be_bytes().to_vec();
@@ -909,7 +914,7 @@ impl<L: LogStore> Peer<L> {
             .min()
     }
 
-    /// Returns, on the leader, the index through which entries are no longer kept for any peer.
+    /// Returns the index through which no peer needs entries from this leader.
     fn released(&self, config: &Config) -> LogIndex {
         let (raft, view) = (&self.raw.raft, self.raw.store());
         let slowest = raft.prs().iter().map(|(_, progress)| progress.matched).min().unwrap_or(0);
@@ -933,8 +938,8 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Drops all entries that neither a restart nor the receiver of a snapshot needs, because the
-    /// store's log is too large. It requests no flush: a log full of unflushed entries already
-    /// causes one, and another would flush a memtable too early.
+    /// store's log is too large. Requests no flush: a log full of unflushed entries already causes
+    /// one, and a second one would flush a memtable too early.
     pub fn let_go(&mut self, out: &mut Outbox) {
         let applied = self.raw.raft.raft_log.applied;
         let index = self.flushed.min(applied).min(self.receiving().unwrap_or(LogIndex::MAX));
@@ -960,9 +965,9 @@ fn seen<L: LogStore>(raw: &RawNode<LogView<L>>) -> Seen {
     Seen { term: raw.raft.term, role: raw.raft.state, leader: raw.raft.leader_id }
 }
 
-/// Returns true if a blank peer accepts the message. Candidates ask it for votes, and a leader
-/// sends it heartbeats and a snapshot. An append from the very beginning of the log would give it a
-/// log without the rows with which the region was founded.
+/// Returns true if a blank peer accepts the message. It accepts vote requests from candidates, and
+/// heartbeats and a snapshot from a leader. It refuses an append from the very beginning of the
+/// log, which would create a log without the rows with which the region was founded.
 fn fits_blank(message: &Message) -> bool {
     match message.get_msg_type() {
         MessageType::MsgHeartbeat | MessageType::MsgSnapshot => true,
@@ -972,8 +977,8 @@ fn fits_blank(message: &Message) -> bool {
     }
 }
 
-/// Returns true if a snapshot knows its receiver as the peer on `store`. The snapshot may have been
-/// made before that peer existed.
+/// Returns true if a snapshot's descriptor lists its receiver as the peer on `store`. The snapshot
+/// may have been made before that peer existed.
 fn names_peer(store: StoreId, message: &Message) -> bool {
     let descriptor = RegionDescriptor::decode(message.get_snapshot().get_data());
     descriptor.is_ok_and(|descriptor| descriptor.peer_on(store).is_some_and(|peer| peer.id == message.to))

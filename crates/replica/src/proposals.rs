@@ -1,10 +1,10 @@
 //! This store's pending proposals by log index, so that each is answered at most once.
 //!
 //! The outcome of a proposal is known when an entry is applied at its index. If that entry has the
-//! proposal's term, it is the proposal's own, because within a term one leader writes an index
-//! once. Otherwise it is another leader's entry. The outcome is known earlier if another leader's
-//! entries replace the proposal in this store's log. Losing the leadership decides nothing: the
-//! next leader may still commit the entry, so its token stays.
+//! proposal's term, it is the proposal, because the leader of a term writes each index once.
+//! Otherwise it is another leader's entry. The outcome is known earlier if another leader's entries
+//! replace the proposal in this store's log. The loss of leadership decides nothing: the next
+//! leader may still commit the entry, so its token stays.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ impl Proposals {
         }
     }
 
-    /// Removes and returns all tokens. Used when the log is replaced, so that the outcome of its
-    /// entries is not known here.
+    /// Removes and returns all tokens. Used when the log is replaced, which leaves the outcome of
+    /// its entries unknown here.
     pub fn take_all(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.waiting).into_values().map(|(_, token)| token).collect()
     }
@@ -64,7 +64,7 @@ mod tests {
         for index in 5..9 {
             proposals.insert(index, 2, index * 10);
         }
-        // Entry 6 stays, 7 is replaced, and 8 is cut off.
+        // Entry 6 stays, entry 7 is replaced, and entry 8 is removed.
         let term_of = |index| match index {
             6 => Some(2),
             7 => Some(3),

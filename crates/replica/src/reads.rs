@@ -1,14 +1,14 @@
 //! Strong reads, grouped by the round of heartbeats that confirms them.
 //!
 //! All reads that arrived since the last round was sent share the next one. A read never joins a
-//! round that is already under way, because a round proves leadership only for the moment at which
+//! round that is already in flight, because a round proves leadership only for the moment at which
 //! it was sent. A confirmed round also confirms the rounds that were sent before it.
 
 use std::collections::VecDeque;
 
 use types::{BootNanos, LogIndex};
 
-/// Maximum number of rounds under way. Further reads wait until one of them is confirmed.
+/// Maximum number of rounds in flight. Further reads wait until one of them is confirmed.
 const ROUNDS: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -53,8 +53,8 @@ impl Reads {
         !self.waiting.is_empty() && self.rounds.len() < ROUNDS
     }
 
-    /// Returns whether the last round was sent at least `age` ago, so that the lease that rests on
-    /// it should be renewed, and another round may be sent.
+    /// Returns true if the last round was sent at least `age` ago and another round may be sent.
+    /// The lease that depends on the last round should then be renewed.
     pub fn is_stale(&self, now: BootNanos, age: BootNanos) -> bool {
         self.rounds.len() < ROUNDS && self.last_sent.is_none_or(|sent| now >= sent.saturating_add(age))
     }
@@ -94,8 +94,8 @@ impl Reads {
         ready
     }
 
-    /// Removes and returns the tokens of all reads, when the leadership is lost. Also forgets that
-    /// a lease is wanted.
+    /// Removes and returns the tokens of all reads, when leadership is lost. Also clears the demand
+    /// for a lease.
     pub fn take_all(&mut self) -> Vec<u64> {
         let next_round = self.next_round;
         let Reads { waiting, rounds, proven, .. } = std::mem::take(self);
@@ -107,7 +107,8 @@ impl Reads {
         reads.map(|read| read.token).collect()
     }
 
-    /// Removes and returns the tokens of the reads that arrived before `limit`. Their rounds go on.
+    /// Removes and returns the tokens of the reads that arrived before `limit`. Their rounds
+    /// continue.
     pub fn take_older(&mut self, limit: BootNanos) -> Vec<u64> {
         let mut late = Vec::new();
         let lists = std::iter::once(&mut self.waiting)

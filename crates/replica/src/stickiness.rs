@@ -1,17 +1,18 @@
 //! The voters' half of the lease: the periods in which this store must neither vote nor campaign.
 //!
 //! A leader's lease counts from the sending of heartbeats that a quorum answered. It is sound if no
-//! member of that quorum helps to elect another leader before the lease ends. So a voter that heard
-//! from a leader grants no vote for the length of the vote hold, which outlasts any lease even if
-//! the clocks drift. The consensus library has a check of its own, but that check counts ticks, and
-//! it forgets the leader when any message of a later term arrives. This one does neither.
+//! member of that quorum helps to elect another leader before the lease ends. So a voter that
+//! received a message from a leader grants no vote for the length of the vote hold, which outlasts
+//! any lease even if the clocks drift. The consensus library has a similar check, but it counts
+//! ticks, and it forgets the leader when any message of a later term arrives. This check does
+//! neither.
 //!
 //! A store that restarts does not know which leader it answered, so it starts with a vote hold, as
-//! if it had just heard from a leader. There are two exceptions:
+//! if it had just received a message from a leader. There are two exceptions:
 //! - The only voter of a region, if the configuration is not joint and the log holds no unapplied
 //!   change of peers: no other store could hold a lease.
 //! - A peer whose log and term are still those of a new region: it cannot have answered a
-//!   heartbeat, because an answer is sent only after the term is synced.
+//!   heartbeat, because it sends an answer only after the term is synced.
 
 use types::BootNanos;
 
@@ -24,11 +25,11 @@ pub(crate) struct Stickiness {
     heard: Option<BootNanos>,
 }
 
-/// The promise that a voter must remember as long as its number is in use. It does not depend on
-/// entries: a blank peer votes, and a later peer of the same number takes its place.
+/// The promise that a voter must keep as long as its number is in use. It does not depend on
+/// entries: a blank peer votes, and a later peer of the same number replaces it.
 #[derive(Clone, Copy)]
 pub(crate) struct Promise {
-    /// The term and the vote in it. The commit index means nothing.
+    /// The term and the vote in it. The commit index has no meaning.
     pub hard_state: HardState,
     pub hold: Stickiness,
 }
@@ -46,8 +47,8 @@ impl Stickiness {
         since.is_some_and(|since| now < since.saturating_add(self.length))
     }
 
-    /// Returns true during the vote hold that begins with a restart. In it the store refuses even
-    /// the votes of a leader transfer.
+    /// Returns true during the vote hold that begins with a restart. During it the store refuses
+    /// even the votes of a leader transfer.
     pub fn is_restarting(&self, now: BootNanos) -> bool {
         self.within(self.started, now)
     }

@@ -4,15 +4,15 @@ use types::LogIndex;
 
 /// Limits that control log truncation.
 ///
-/// The log keeps a tail so that a follower that lags a little finds its entries in it, and it is
-/// truncated in steps rather than entry by entry. The byte limits win over the entry limits when
-/// entries are large.
+/// The log keeps a tail so that a follower that lags a little finds its entries there. It is
+/// truncated in steps rather than entry by entry. For large entries, the byte limits take
+/// precedence over the entry limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Truncation {
     pub keep_entries: u64,
     pub keep_bytes: u64,
-    /// Minimum number of entries that a truncation drops. Fewer suffice if they are `step_bytes` in
-    /// size.
+    /// Minimum number of entries that a truncation drops. Fewer entries suffice if their size is at
+    /// least `step_bytes`.
     pub step_entries: u64,
     pub step_bytes: u64,
     /// Maximum number of log bytes that a leader keeps for a lagging peer. A peer that lags by more
@@ -54,8 +54,8 @@ impl Truncation {
     /// Returns the index through which a leader keeps no entries for its peers. The slowest of them
     /// holds the log through `slowest`.
     ///
-    /// `receiving` is the lowest index of the snapshots under way, whose receivers will need the
-    /// entries that follow it. For them the leader keeps up to four times `lag_bytes`.
+    /// `receiving` is the lowest index of the snapshots in transit. Their receivers will need the
+    /// entries after it. For them the leader keeps up to four times `lag_bytes`.
     pub(crate) fn released(
         &self,
         slowest: LogIndex,
@@ -72,8 +72,8 @@ impl Truncation {
     /// Returns the last index that may be dropped, or `None` if truncation is not possible or not
     /// worthwhile yet.
     ///
-    /// `held_by_all` may stem from an earlier leader. A peer that lacks entries released by it gets
-    /// a snapshot.
+    /// `held_by_all` may come from an earlier leader. A peer that lacks entries dropped because of
+    /// it gets a snapshot.
     pub(crate) fn decide(&self, log: &LogUse) -> Option<LogIndex> {
         let per_entry = log.entry_bytes.max(1);
         let keep = self.keep_entries.min(self.keep_bytes / per_entry);

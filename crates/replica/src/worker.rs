@@ -1,4 +1,4 @@
-//! All peers of this store behind one queue and one log.
+//! All peers of this store, with one input queue and one log.
 //!
 //! The cost of a turn depends only on the regions with work: an input marks its region, and a tick
 //! marks the regions in which it caused work.
@@ -23,7 +23,7 @@ use crate::stickiness::{Promise, Stickiness};
 mod merges;
 mod quorum_loss;
 
-/// Maximum number of vote requests that are kept for peers that a split has not made here yet. The
+/// Maximum number of vote requests kept for split-off regions that have no peer here yet. The
 /// latest ones are kept.
 const EARLY_VOTES: usize = 256;
 
@@ -35,8 +35,8 @@ const BLANK_PEERS_MAX: usize = 1024;
 /// silent. Elections of thousands of regions at the same time would disturb each other.
 const WAKE_PER_TICK: usize = 512;
 
-/// The filter of ticks. Each counted tick moves the time before which no tick counts by at least
-/// one tick length, and never behind the present. So missed ticks are not replayed, and `k` counted
+/// A filter of ticks. Each counted tick advances the earliest time of the next one by at least one
+/// tick length, and at least to the present. So missed ticks are not replayed, and `k` counted
 /// ticks take at least `k - 2` tick lengths, however irregular the caller's timer is.
 struct TickGate {
     due: BootNanos,
@@ -53,8 +53,9 @@ impl TickGate {
     }
 }
 
-/// The batch in flight. There is one at a time, and the next one gathers what arrives meanwhile. So
-/// under load the batch size follows the device's latency, and no write waits for a timer.
+/// The batch in flight. There is at most one, and the next one collects the writes that arrive
+/// meanwhile. So under load the batch size follows the device's latency, and no write waits for a
+/// timer.
 struct BatchInFlight {
     number: u64,
     regions: Vec<RegionId>,
@@ -73,8 +74,8 @@ pub struct Worker<L: LogStore> {
     logger: slog::Logger,
     peers: BTreeMap<RegionId, Peer<L>>,
     waiting: BTreeMap<RegionId, WaitingPeer>,
-    /// Regions whose peers were unclean when this store started or became so later. The peers say
-    /// whether they still are.
+    /// Regions whose peers were unclean at the start of this store or became so later. Each peer
+    /// knows whether it still is.
     unclean: BTreeSet<RegionId>,
     /// The largest number of a removed peer, by region. A peer up to this number must not come
     /// back.
@@ -83,11 +84,11 @@ pub struct Worker<L: LogStore> {
     destroying: BTreeMap<RegionId, Option<SlotRange>>,
     /// Regions with a merge whose source is not completely applied here.
     mergers: BTreeSet<RegionId>,
-    /// By the region whose snapshot is being applied over them: peers that have merged away and
-    /// must be destroyed when that is done.
+    /// Peers that have merged away and must be destroyed, by the region whose snapshot is being
+    /// applied over their rows. They are destroyed when it is applied.
     superseded: BTreeMap<RegionId, Vec<Action>>,
-    /// Actions to issue when the batch in flight is written, because it holds entries of the peers
-    /// that they destroy.
+    /// Actions to issue when the batch in flight is written. That batch holds entries of the peers
+    /// that the actions destroy.
     after_batch: Vec<Action>,
     /// Regions that merged away according to the meta region, and the regions that have their slots
     /// now.
@@ -113,7 +114,7 @@ pub struct Worker<L: LogStore> {
     failure: Option<Fatal>,
     /// True if the store is about to stop: see `Input::StopLeading`.
     is_stopping: bool,
-    /// The device does not answer: see `Input::DeviceHangs`.
+    /// True if the device does not answer: see `Input::DeviceHangs`.
     is_hanging: bool,
     /// Bytes of committed entries that may still be handed out, and the regions that have more.
     room: u64,
@@ -125,7 +126,7 @@ pub struct Worker<L: LogStore> {
 }
 
 impl<L: LogStore> Worker<L> {
-    /// Creates a worker. Entries above a region's `applied` that are known to be committed are
+    /// Creates a worker. Entries after a region's `applied` that are known to be committed are
     /// handed out again. `tombstones` holds the largest id of each region's removed peers.
     pub fn new(
         config: Config,
@@ -154,7 +155,7 @@ impl<L: LogStore> Worker<L> {
         let mut waiting = BTreeMap::new();
         let unclean =
             seeds.iter().filter(|seed| seed.unclean != Unclean::No).map(|seed| seed.descriptor.id).collect();
-        // The existence of a split's peer proves that the split was committed.
+        // The existence of a split-off region's peer proves that the split was committed.
         let mut committed = BTreeMap::new();
         for (parent, at) in seeds.iter().filter(|seed| seed.applied.is_none()).filter_map(|seed| seed.parent)
         {
@@ -218,7 +219,7 @@ impl<L: LogStore> Worker<L> {
         })
     }
 
-    /// Processes an input. The next `turn` returns its effects.
+    /// Processes an input. The next `turn` returns the resulting actions.
     pub fn step(&mut self, input: Input, now: BootNanos) {
         self.ctx.now = now;
         match input {
@@ -415,13 +416,13 @@ impl<L: LogStore> Worker<L> {
     }
 
     /// Returns true if another turn would find work without another input. An input for a region
-    /// without a peer leaves its effects in the outbox alone.
+    /// without a peer leaves its effects only in the outbox.
     pub fn has_work(&self) -> bool {
         !self.dirty.is_empty() || !self.ctx.out.is_empty()
     }
 
     /// Sets the bytes of committed entries that may be handed out from now on. The last `Apply` may
-    /// exceed them. The other entries stay in the log, and not in memory, until there is room
+    /// exceed them. The remaining entries stay in the log, outside of memory, until there is room
     /// again.
     pub fn make_room(&mut self, bytes: u64) {
         self.room = bytes;
@@ -440,14 +441,13 @@ impl<L: LogStore> Worker<L> {
         self.logs.memory.clone()
     }
 
-    /// Returns true while a batch is in flight. Waiting commands should then gather into one
-    /// payload, because their entry would wait, too.
+    /// Returns true while a batch is in flight. The caller should then collect waiting commands
+    /// into one payload, because their entry would have to wait, too.
     pub fn persist_in_flight(&self) -> bool {
         self.in_flight.is_some()
     }
 
-    /// Drops a proposal or a read that the caller has answered itself. No action will name it any
-    /// more.
+    /// Drops a proposal or a read that the caller has answered itself. No later action names it.
     pub fn forget(&mut self, region: RegionId, token: u64) {
         if let Some(peer) = self.peers.get_mut(&region) {
             peer.forget(token);
@@ -486,8 +486,9 @@ impl<L: LogStore> Worker<L> {
         self.peers.values_mut().for_each(|peer| peer.yields = yields);
     }
 
-    /// Returns the peers that take no part since their machine crashed or their log was found
-    /// damaged, as pairs of region and number, ascending by region. See `PeerSeed::unclean`.
+    /// Returns the peers that take no part in consensus since their machine crashed or their log
+    /// was found damaged, as pairs of region and number, ascending by region. See
+    /// `PeerSeed::unclean`.
     pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
         let number = |region: &RegionId| match (self.peers.get(region), self.waiting.get(region)) {
             (Some(peer), _) => peer.is_unclean().then_some(peer.id()),
@@ -515,7 +516,7 @@ impl<L: LogStore> Worker<L> {
         self.dirty.insert(region);
     }
 
-    /// Calls `with_peer` for an input that the region must be awake for.
+    /// Wakes the region's peer and calls `with_peer` on it.
     fn with_woken_peer(&mut self, region: RegionId, call: impl FnOnce(&mut Peer<L>, &mut Context)) {
         self.with_peer(region, |peer, ctx| {
             peer.wake(ctx);
@@ -569,7 +570,7 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    /// Returns true if entries that wait for the log leave memory for more.
+    /// Returns true if the entries that wait for their log write leave memory for more.
     fn has_entry_memory(&mut self) -> bool {
         if self.logs.memory.is_over() && !self.is_trimmed {
             self.trim_caches(Trim::All);
@@ -577,7 +578,7 @@ impl<L: LogStore> Worker<L> {
         !self.logs.memory.is_over() || Failpoint::FullIgnored.is_on()
     }
 
-    /// Drops written entries from memory, the older half of each region's, region by region.
+    /// Evicts written entries, the older half of each region's cache, region by region.
     fn trim_caches(&mut self, trim: Trim) {
         let regions = self.peers.range(self.next_trimmed..).chain(self.peers.range(..self.next_trimmed));
         let regions: Vec<RegionId> = regions.map(|(&region, _)| region).collect();
@@ -599,7 +600,7 @@ impl<L: LogStore> Worker<L> {
         self.waiting.values().any(|waiting| waiting.seed.parent.is_some_and(|(parent, _)| parent == region))
     }
 
-    /// Returns true if another region on this store has slots of the region.
+    /// Returns true if another region on this store has some of the descriptor's slots.
     fn overlaps(&self, descriptor: &RegionDescriptor) -> bool {
         self.overlaps_but(descriptor, &[])
     }
@@ -720,8 +721,8 @@ impl<L: LogStore> Worker<L> {
             return Ok(());
         }
         if self.tombstones.get(&region).is_some_and(|&last| id.is_none_or(|id| id <= last)) {
-            // The peer came and was removed before this store lost the split. The split has
-            // restored its rows.
+            // The peer was created and removed before this store lost the split. Applying the split
+            // again has restored its rows.
             self.destroying.insert(region, descriptor.slots);
             let peer = self.tombstones[&region];
             self.ctx.out.later.push(Action::Destroy { region, peer });
@@ -760,7 +761,8 @@ impl<L: LogStore> Worker<L> {
     fn bury(&mut self, descriptor: RegionDescriptor) {
         let region = descriptor.id;
         let slots = self.peers.get(&region).and_then(|peer| peer.descriptor().slots);
-        // While this region's rows exist, they say what became of the others.
+        // The superseded peers are destroyed only now: until this region's rows are gone, its
+        // descriptor records the merges.
         self.ctx.out.later.extend(self.superseded.remove(&region).unwrap_or_default());
         let destroy = self.remove(region);
         if destroy.is_some() {
@@ -786,8 +788,8 @@ impl<L: LogStore> Worker<L> {
         Some(Action::Destroy { region, peer: peer.id() })
     }
 
-    /// Requests reads of entries that are not in memory, up to the maximum at a time. Reads that
-    /// are not needed any more are skipped.
+    /// Requests reads of entries that are not in memory, up to the maximum at a time. Skips reads
+    /// that are no longer needed.
     fn read_log(&mut self) {
         while self.reads_under_way < LOG_READS_MAX {
             let Some((region, number, range)) = self.log_reads.pop_front() else { return };
@@ -871,8 +873,8 @@ mod tests {
     fn counted_ticks_prove_the_time_between_them() {
         let mut gate = TickGate { due: 100, length: 100 };
         assert!(!gate.pass(99));
-        // The first tick is late by most of a tick and the next one is on time, so those two are
-        // close.
+        // The first tick is late by most of a tick length and the next one is on time, so the
+        // interval between them is short.
         let mut counted: Vec<BootNanos> = Vec::new();
         for now in [190, 200, 201, 299, 300, 5000, 5001, 5002, 5099, 5101, 5150, 5200, 5300] {
             if gate.pass(now) {

@@ -20,13 +20,13 @@ const TICK: u64 = 100 * MILLISECOND;
 struct Node {
     worker: Worker<Disk>,
     disk: Disk,
-    /// Batches handed out but not written, while `holds_writes`.
+    /// Batches that were handed out and are not written, while `holds_writes`.
     writing: Vec<LogBatch>,
     holds_writes: bool,
     seen: Vec<Action>,
 }
 
-/// A cluster that applies at once, and writes at once unless told to hold writes.
+/// A cluster that applies immediately. It also writes immediately unless told to hold writes.
 struct Trio {
     now: BootNanos,
     nodes: Vec<Node>,
@@ -83,7 +83,7 @@ impl Trio {
     fn turn(&mut self, store: usize) {
         loop {
             let node = &mut self.nodes[store];
-            for action in node.worker.turn(self.now).expect("no store is lost") {
+            for action in node.worker.turn(self.now).expect("no store fails") {
                 node.seen.push(action.clone());
                 match action {
                     Action::Send { to, message, .. } => self.wire.push((store as u64, to, message)),
@@ -191,7 +191,7 @@ fn a_leader_sends_entries_before_and_beside_its_own_write() {
     let sent = seen.iter().position(|action| matches!(action, Action::Send { .. })).unwrap();
     let written = seen.iter().position(|action| matches!(action, Action::Persist(_))).unwrap();
     assert!(sent < written && trio.sent(MessageType::MsgAppend) == 2);
-    // No second batch starts while one is in flight, and yet the next entry is sent.
+    // No second batch starts while one is in flight. The next entry is sent nevertheless.
     trio.clear();
     assert!(trio.nodes[0].worker.persist_in_flight());
     trio.propose(0, 2, b"two");
@@ -227,7 +227,7 @@ fn who_answers_is_active_at_every_moment_and_who_falls_silent_is_not_for_long() 
     }
     let not_all = |to| to != 2;
     let ticks = (1..=2 * timeout).find(|_| tick(&mut trio, not_all) == [true, true, false]);
-    assert!(ticks.expect("it falls silent") >= timeout);
+    assert!(ticks.expect("store 2 falls silent") >= timeout);
     for _ in 0..3 * timeout {
         assert_eq!(tick(&mut trio, not_all), [true, true, false]);
     }
@@ -290,7 +290,7 @@ fn a_leader_whose_log_hangs_hands_over_without_it_and_takes_no_lead() {
     trio.step(0, Input::TransferLeader { region: REGION, to: 1 });
     trio.settle();
     assert_eq!((trio.role(0), trio.role(1)), (Role::Follower, Role::Leader));
-    // Its own log would allow it by now.
+    // Its own vote hold would allow it now.
     trio.nodes[0].holds_writes = false;
     while !trio.nodes[0].writing.is_empty() {
         trio.finish_write(0);
@@ -298,9 +298,9 @@ fn a_leader_whose_log_hangs_hands_over_without_it_and_takes_no_lead() {
     trio.settle();
     trio.step(1, Input::TransferLeader { region: REGION, to: 0 });
     trio.settle();
-    assert_eq!(trio.role(0), Role::Follower, "it took a lead over");
+    assert_eq!(trio.role(0), Role::Follower, "it took over leadership");
     trio.tick(0, 40);
-    assert_eq!(trio.role(0), Role::Follower, "it stood for election");
+    assert_eq!(trio.role(0), Role::Follower, "it campaigned");
     trio.wire.clear();
     trio.step(0, Input::DeviceHangs { hangs: false });
     // The transfer that was refused may still be open at the leader.
@@ -313,7 +313,7 @@ fn a_leader_whose_log_hangs_hands_over_without_it_and_takes_no_lead() {
             trio.settle();
         }
     }
-    assert_eq!(trio.role(0), Role::Leader, "it takes leads again");
+    assert_eq!(trio.role(0), Role::Leader, "it takes over leadership again");
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_leader_that_steps_down_has_no_lease_and_sends_nothing_and_the_others_elect(
     let mut alone = Trio::new(1);
     alone.tick(0, 1);
     alone.step(0, Input::StepDown { region: REGION });
-    assert_eq!(alone.role(0), Role::Leader, "nobody else could lead");
+    assert_eq!(alone.role(0), Role::Leader, "no other store could lead");
 }
 
 #[test]
@@ -630,8 +630,8 @@ fn a_store_whose_log_holds_a_change_of_peers_holds_back_though_it_was_the_only_v
 }
 
 /// A candidate may ask a learner for its vote if the candidate knows of a promotion that the
-/// learner does not know of, and the learner's responses count for leases. A peer of a joint
-/// configuration may be the only voter of the new one.
+/// learner does not know of. In that case the learner's responses count for leases. A peer of a
+/// joint configuration may be the only voter of the new one.
 #[test]
 fn a_restarted_peer_of_a_region_with_one_voter_holds_back_unless_it_is_that_voter_and_no_other() {
     let granted = |roles: [PeerRole; 3]| {
@@ -685,8 +685,8 @@ fn a_log_that_lost_its_tail_or_its_head_stops_the_store() {
 fn a_store_that_forgot_what_it_acknowledged_helps_nobody_to_lead_until_a_later_leader_has_filled_its_log() {
     let mut trio = Trio::led();
     let (last, term) = trio.last_and_term(1);
-    // The heartbeat commits an entry that this store does not hold, as if it had acknowledged the
-    // entry and lost it.
+    // The heartbeat commits an entry that this store does not hold. This is the state after the
+    // store acknowledged the entry and lost it.
     let heartbeat = Message { commit: last + 1, ..message(0, 1, term, MessageType::MsgHeartbeat) };
     trio.deliver(0, 1, heartbeat);
     let reason = DropReason::CommitBeyondLog;
@@ -715,12 +715,12 @@ fn a_store_that_forgot_what_it_acknowledged_helps_nobody_to_lead_until_a_later_l
         Message { index, log_term, commit, entries: entries.into(), ..append }
     };
     trio.deliver(2, 1, append(last, vec![entry]));
-    assert!(!ask(&mut trio, later), "what was committed before may reach beyond what is committed here");
+    assert!(!ask(&mut trio, later), "earlier leaders may have committed more than is committed here");
     trio.deliver(2, 1, append(last + 1, Vec::new()));
     assert!(ask(&mut trio, later + 1));
 }
 
-/// Starts a store again whose machine has crashed while it acknowledged without a sync.
+/// Restarts a store whose machine crashed while it acknowledged without a sync.
 fn restart_unclean(trio: &mut Trio, store: usize) {
     let mut seeds = seed(trio.nodes.len() as u64);
     seeds[0].unclean = Unclean::Crash;
@@ -740,7 +740,7 @@ fn a_peer_that_may_have_forgotten_takes_no_part_until_an_operator_accepts_the_lo
     assert_eq!(trio.nodes[1].worker.unclean(), BTreeMap::from([(REGION, 2)]));
     let (last, term) = trio.last_and_term(1);
     let ask = |trio: &mut Trio| {
-        // Longer than any vote hold.
+        // This is longer than any vote hold.
         trio.now += 100 * TICK;
         let mut request = vote_request(trio, 2, 1, term + 1, MessageType::MsgRequestVote);
         request.context = Bytes::from_static(b"CampaignTransfer");
@@ -751,7 +751,7 @@ fn a_peer_that_may_have_forgotten_takes_no_part_until_an_operator_accepts_the_lo
     };
     assert!(!ask(&mut trio));
     trio.tick(1, 60);
-    assert_eq!(trio.sent(MessageType::MsgRequestPreVote), 0, "it does not stand for election");
+    assert_eq!(trio.sent(MessageType::MsgRequestPreVote), 0, "it does not campaign");
     trio.clear();
     trio.propose(0, 2, b"two");
     trio.settle();

@@ -18,8 +18,7 @@ use types::{BootNanos, PeerRole, RegionDescriptor, SlotRange, StoreId};
 
 const REGION: u64 = 1;
 const TICK: u64 = 100 * MILLISECOND;
-/// The last log index and the term of a follower that has heard from a leader and received nothing
-/// else.
+/// The last log index and the term of a follower that has received only messages from a leader.
 const LAST: u64 = 5;
 const TERM: u64 = 6;
 
@@ -27,7 +26,7 @@ struct Victim {
     now: BootNanos,
     worker: Worker<Disk>,
     disk: Disk,
-    /// Batches handed out but not written, while `holds_writes`.
+    /// Batches that were handed out and are not written, while `holds_writes`.
     writing: Vec<LogBatch>,
     holds_writes: bool,
     sent: Vec<Message>,
@@ -48,7 +47,7 @@ impl Victim {
         victim
     }
 
-    /// Returns one of three peers, a follower that has heard from a leader on store 0.
+    /// Returns a follower, one of three peers. It has received a message from a leader on store 0.
     fn follower() -> Victim {
         let mut victim = Victim::of(descriptor(REGION, 3));
         victim.hear(0, message(TERM, MessageType::MsgHeartbeat));
@@ -102,7 +101,7 @@ impl Victim {
 
     fn turn(&mut self) {
         while self.worker.has_work() {
-            for action in self.worker.turn(self.now).expect("no message ends a store") {
+            for action in self.worker.turn(self.now).expect("no message stops a store") {
                 self.carry_out(action);
             }
         }
@@ -255,8 +254,8 @@ fn a_snapshot_of_a_region_that_cannot_be_is_not_begun_with() {
     let of_another = RegionDescriptor { id: 9, ..founded.clone() };
     Victim::follower().drops(0, snapshot(50, &of_another), DropReason::Snapshot);
     Victim::follower().drops(0, snapshot(u64::MAX - 1, &founded), DropReason::Index);
-    // The descriptor places the receiver's number on another store. A store that recorded it could
-    // never start again.
+    // The descriptor places the receiver's number on another store. A store that recorded this
+    // could never start again.
     let elsewhere = RegionDescriptor::founded(REGION, founded.slots, &[0, 7, 9]);
     let mut victim = Victim::follower();
     victim.hear(0, snapshot(50, &elsewhere));
@@ -396,17 +395,17 @@ fn what_peers_do_not_send_to_each_other_is_not_taken_from_them() {
 #[test]
 fn a_message_counts_for_the_peer_of_its_sender_alone() {
     let heartbeat = message(TERM + 1, MessageType::MsgHeartbeat);
-    // Store 2 claims to be the peer on store 0, then no peer, then this peer.
+    // Store 2 claims in turn to be the peer on store 0, no peer, and this peer.
     Victim::follower().drops(2, heartbeat.clone(), DropReason::Sender);
     Victim::follower().drops(2, Message { from: 0, ..heartbeat.clone() }, DropReason::Sender);
     Victim::follower().drops(2, Message { from: 2, ..heartbeat.clone() }, DropReason::Sender);
-    // An unknown peer is located on the first store that sends as this peer.
+    // A message from an unknown peer binds that peer to the first store that sends it.
     let mut victim = Victim::follower();
     let newcomer = Message { from: 4, ..heartbeat.clone() };
     victim.hear(7, newcomer.clone());
     assert_eq!((victim.status().leader, victim.dropped.len()), (Some(7), 0));
     victim.drops(8, newcomer, DropReason::Sender);
-    // A message for another peer number on this store is late, not false.
+    // A message for another peer number on this store is late, not incorrect.
     let mut victim = Victim::follower();
     victim.hear(0, Message { to: 9, ..heartbeat });
     assert_eq!((victim.status().term, victim.dropped.len()), (TERM, 0));
@@ -486,7 +485,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     })
 }
 
-/// Entries, and whether to renumber them so that they follow each other.
+/// Entries, and a flag that renumbers them so that they follow each other.
 fn any_entries() -> impl Strategy<Value = (Vec<Entry>, bool)> {
     (prop::collection::vec(any_entry(), 0..4), any::<bool>())
 }
@@ -537,7 +536,7 @@ fn any_message() -> impl Strategy<Value = Message> {
 #[derive(Clone, Debug)]
 enum Event {
     Message(StoreId, Message),
-    /// Sent by the store that holds the peer named as the message's sender.
+    /// A message that is sent by the store of the peer named as its sender.
     Plausible(Message),
     Announced(StoreId, RegionDescriptor),
     Tick,

@@ -3,9 +3,9 @@
 use rocksdb::ErrorKind;
 use storage::StorageError;
 
-/// Converts an error of RocksDB. Its C interface gives only a text, whose first words are the kind.
-/// "No space" is a sub-code of an I/O error that is spelled out after the kind, or a system message
-/// if the file layer reports it.
+/// Converts an error of RocksDB. Its C interface gives only a text that begins with the kind of
+/// error. "No space" is a sub-code of an I/O error that is spelled out after the kind. If the file
+/// layer reports the error, it is a system message.
 pub(crate) fn classify(error: rocksdb::Error) -> StorageError {
     let kind = error.kind();
     let text = error.into_string();

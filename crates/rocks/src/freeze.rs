@@ -55,8 +55,8 @@ pub enum Way {
     },
 }
 
-/// The CPU priority of compaction threads. RocksDB shares them among all databases of the process,
-/// so a lowered priority applies to all of them and stays.
+/// The CPU priority of compaction threads. RocksDB shares these threads among all databases of the
+/// process, so a lowered priority applies to all databases and stays in effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionPriority {
     Normal,

@@ -1,14 +1,14 @@
 //! A store's rows: the RAM tier over one RocksDB with one column family and no WAL.
 //!
-//! The Raft log is the only log. Writes go to the RAM tier's memtable ([`storage::tier`]) only. A
+//! The Raft log is the only log. Writes go only to the RAM tier's memtable ([`storage::tier`]). A
 //! [flush](Keyspace::flush) freezes the memtable and writes the frozen memtables to RocksDB, oldest
 //! first, each as one batch. RocksDB never divides a batch, so a crash always leaves a prefix of
-//! the write sets. Each write set contains its region's applied index, so the surviving rows say
+//! the write sets. Each write set contains its region's applied index, so the surviving rows show
 //! where replay starts.
 //!
-//! RocksDB may flush its own memtable before it is asked to. Then a longer prefix is durable than
-//! [`Keyspace::flush`] has reported. That is harmless, because replay is idempotent by applied
-//! index.
+//! RocksDB may flush its own memtable before it is asked to. In that case a longer prefix is
+//! durable than [`Keyspace::flush`] has reported. That is harmless, because replay is idempotent by
+//! applied index.
 
 use std::ffi::CStr;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -88,8 +88,8 @@ pub struct InRam<'a> {
 }
 
 impl InRam<'_> {
-    /// Returns the row's value. `Some(None)` means that there is no such row, `None` that only
-    /// flash knows.
+    /// Returns the row's value. `Some(None)` means that there is no such row. `None` means that
+    /// only flash can tell.
     pub fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
         match self.tier.get(row) {
             Found::Row(value) => {
@@ -108,7 +108,7 @@ impl Keyspace {
         Keyspace::open_as(dir, options, |_| {})
     }
 
-    /// Opens a keyspace of which files are missing or cannot be read. Nothing of it is compacted.
+    /// Opens a keyspace with missing or unreadable files. Compaction is disabled.
     pub(crate) fn open_damaged(dir: &Path, options: &Options) -> Result<Keyspace> {
         Keyspace::open_as(dir, options, |rocksdb_options| {
             rocksdb_options.create_if_missing(false);
@@ -141,10 +141,10 @@ impl Keyspace {
         })
     }
 
-    /// Sets the action of every flush between freezing the memtable and writing to RocksDB, which
-    /// itself may flush at any time after that. If the action fails, the flush fails and RocksDB
-    /// does not change. The store syncs the Raft log in it: rows that are durable before the
-    /// entries that made them would be ahead of the log after a loss of power.
+    /// Sets the action that every flush performs after it freezes the memtable and before it writes
+    /// to RocksDB, which may flush at any time after that. If the action fails, the flush fails and
+    /// RocksDB does not change. The store uses it to sync the Raft log: otherwise rows could be
+    /// durable before their entries and be ahead of the log after a loss of power.
     pub fn before_flush(&mut self, first: impl Fn() -> Result<()> + Send + Sync + 'static) {
         self.before_flush = Some(Box::new(first));
     }
@@ -204,13 +204,13 @@ impl Keyspace {
         changed.notify_all();
     }
 
-    /// Returns whether the memtables take less than twice a memtable's size, so that more may be
+    /// Returns true if the memtables take less than twice a memtable's size, so that more may be
     /// written.
     pub fn has_room(&self) -> bool {
         self.tier.read().dirty_bytes() < 2 * self.memtable_bytes
     }
 
-    /// Waits for room, at most for `at_most`. Returns whether there is room.
+    /// Waits for room, at most for `at_most`. Returns true if there is room.
     pub fn wait_for_room(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         let mut signals = self.signals.lock();
@@ -238,10 +238,11 @@ impl Keyspace {
     /// Makes all writes before the call durable, and blocks until they are.
     ///
     /// To learn how far its regions' logs may be truncated, a caller reads their applied indexes
-    /// *before* the call: all of those rows are then in memtables that this flush writes to flash.
+    /// *before* the call. The rows as of these indexes are in memtables that this flush writes to
+    /// flash.
     ///
-    /// After [`NoSpace`](storage::StorageError::NoSpace) nothing is lost: the memtables stay as
-    /// they are. RocksDB checks for free space every few seconds and resumes by itself.
+    /// After [`NoSpace`](storage::StorageError::NoSpace) nothing is lost: the memtables do not
+    /// change. RocksDB checks for free space every few seconds and resumes automatically.
     pub fn flush(&self) -> Result<()> {
         self.flush_holding(&mut self.flushing.lock())
     }
@@ -304,7 +305,7 @@ impl Keyspace {
         self.db.write_opt(batch, &options).map_err(classify)
     }
 
-    /// Tells the RAM tier that the rows in these ranges were replaced in RocksDB.
+    /// Informs the RAM tier that the rows in these ranges were replaced in RocksDB.
     pub(crate) fn replaced(&self, ranges: &[(Bytes, Bytes)]) {
         self.tier.write().replaced(ranges);
     }
@@ -350,11 +351,11 @@ impl Keyspace {
     }
 
     /// Reads a row without waiting for a device. Returns `None` if flash has the row or may have
-    /// it. That a row does not exist is known from filters in RAM.
+    /// it. Filters in RAM show that a row does not exist.
     pub fn get_without_io(&self, row: &[u8]) -> Option<Option<Bytes>> {
-        // RocksDB answers from its block cache alone, and says that the row may exist where it
-        // lacks a block. A row that does not exist is usually about to be written, so it gets no
-        // place in the row cache.
+        // RocksDB answers only from its block cache. Without the block it answers that the row may
+        // exist. A row that does not exist is usually about to be written, so it gets no place in
+        // the row cache.
         self.get_if_in_ram(row).or_else(|| (!self.db.key_may_exist(row)).then_some(None))
     }
 

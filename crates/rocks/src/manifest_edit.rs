@@ -1,8 +1,8 @@
 //! Removal of files from RocksDB's manifest while RocksDB is closed.
 //!
-//! RocksDB has no call that drops a file which it cannot read. Its tool `ldb` does this by a record
-//! in the manifest, and so does this module. The manifest is a log in blocks of 32 KiB. A record
-//! that does not fit into the rest of its block goes on in the next one:
+//! RocksDB has no call that drops an unreadable file. Its tool `ldb` does this with a record in the
+//! manifest, and so does this module. The manifest is a log in blocks of 32 KiB. A record that does
+//! not fit into the rest of its block continues in the next one:
 //!
 //! ```text
 //! part: checksum u32 | length u16 | type u8 (1 whole, 2 first, 3 middle, 4 last) | bytes
@@ -24,7 +24,7 @@ const DELETED_FILE: u64 = 6;
 /// durable on return. RocksDB must be closed.
 ///
 /// # Errors
-/// Those of the file system, and [`io::ErrorKind::InvalidData`] if `dir` names no manifest.
+/// Those of the file system, and [`io::ErrorKind::InvalidData`] if `dir` has no manifest.
 pub(crate) fn delete_files(dir: &Path, files: &[(u64, u64)]) -> io::Result<()> {
     let current = fs::read_to_string(dir.join("CURRENT"))?;
     let name = current.trim_end();

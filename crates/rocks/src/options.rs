@@ -8,10 +8,10 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// Number of memtables that the RAM tier has room for: the active one, a frozen one [three
-/// times](COPIES_OF_FROZEN), and as much as one memtable for the row cache.
+/// times](COPIES_OF_FROZEN), and the size of one memtable for the row cache.
 const MEMTABLE_PART: u64 = 1 + COPIES_OF_FROZEN + 1;
 /// Maximum size of a memtable, in bytes. A larger one would collapse no more overwrites, because
-/// the log has no room for them, and it would be a larger batch on its way to flash.
+/// the log has no room for them. It would also be a larger batch when it is flushed.
 const MEMTABLE_BYTES_MAX: u64 = 512 * MIB;
 
 /// Levels of the tree, RocksDB's default.
@@ -64,8 +64,8 @@ pub struct Options {
     pub compression_per_level: Vec<Compression>,
     /// Budget of the row cache in bytes; 0 turns it off. Not an option of RocksDB.
     pub row_cache_bytes: u64,
-    /// Budget of memtables and row cache together, in bytes. The row cache gets what the memtables
-    /// leave. Not an option of RocksDB.
+    /// Budget of memtables and row cache together, in bytes. The row cache gets the part that the
+    /// memtables leave. Not an option of RocksDB.
     pub ram_bytes: u64,
 }
 
@@ -76,7 +76,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// Access to an option's field. Sizes are the options that shrink with the data.
+/// Access to an option's field. The variant for sizes marks the options that shrink with the data.
 enum Access {
     Count { of: fn(&mut Options) -> &mut u64, min: u64, max: u64 },
     Size { of: fn(&mut Options) -> &mut u64, least: u64 },
@@ -203,8 +203,8 @@ impl Options {
                 optimize_filters_for_hits: true,
                 ..default
             }),
-            // For bulk loading: writes are hardly ever slowed down for compaction, and reads are
-            // slow until it catches up.
+            // For bulk loading: writes are rarely slowed down for compaction, and reads are slow
+            // until it catches up.
             "bulk" => Ok(Options {
                 write_buffer_size: 128 * MIB,
                 max_write_buffer_number: 6,

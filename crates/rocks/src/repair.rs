@@ -1,7 +1,7 @@
 //! Removal of row files that cannot be read, with the loss of as few rows as possible.
 //!
 //! If a row of a slot cannot be read, all rows of that slot are lost. All other rows in the range
-//! of the damaged file are read through all levels and written again. Then the file is dropped from
+//! of the damaged file are read through all levels and written again. Then the file is removed from
 //! RocksDB's manifest:
 //!
 //! ```text
@@ -10,9 +10,9 @@
 //!            ─▶ RocksDB is closed ─▶ the files are dropped from the manifest
 //! ```
 //!
-//! Until the last step, every row that can be read keeps its value. So the steps may be repeated
-//! after a crash. The last step changes no row, because newer files cover the whole range of the
-//! dropped files.
+//! Until the last step, every readable row keeps its value. So the steps may be repeated after a
+//! crash. The last step changes no row, because newer files cover the whole range of the removed
+//! files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -29,10 +29,10 @@ use crate::keyspace::{flush_memtables, Keyspace};
 use crate::manifest_edit;
 use crate::options::Options;
 
-/// Bytes of rows that are written anew in one batch. One larger row is one batch.
+/// Size of a batch of rewritten rows, in bytes. A single larger row is one batch.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// The damaged files of a keyspace, and what is lost with them.
+/// The damaged files of a keyspace, and the rows that are lost with them.
 pub struct Damage {
     dir: PathBuf,
     rows: Keyspace,
@@ -48,12 +48,12 @@ type Range = (Bytes, Bytes);
 
 impl Damage {
     /// Finds the damaged files of the keyspace in `dir`, which must not be open. `told` is the text
-    /// of the error that showed the damage. If it names no file, all rows are read. Returns `None`
-    /// if no damage is found.
+    /// of the error that reported the damage. If it names no file, all rows are read. Returns
+    /// `None` if no damage is found.
     ///
     /// # Errors
-    /// Those of a keyspace that cannot be opened at all, those of the device, and damage of which
-    /// RocksDB does not say where it is.
+    /// Those of a keyspace that cannot be opened at all, those of the device, and damage whose
+    /// location RocksDB does not report.
     pub fn look(dir: &Path, options: &Options, told: &str) -> Result<Option<Damage>> {
         let rows = Keyspace::open_damaged(dir, options)?;
         let live = rows.db.live_files().map_err(classify)?;
@@ -86,7 +86,7 @@ impl Damage {
         }
     }
 
-    /// Returns the rows. Those of lost slots cannot be read.
+    /// Returns the rows. Rows of lost slots cannot be read.
     pub fn rows(&self) -> &Keyspace {
         &self.rows
     }
@@ -103,8 +103,8 @@ impl Damage {
         ranges
     }
 
-    /// Returns true if rows outside of slots cannot be read: those that say which regions are here,
-    /// or the cluster's state. The files cannot be cut out then.
+    /// Returns true if rows outside of slots cannot be read: the rows about the local regions, or
+    /// the cluster's state. In that case the files cannot be removed.
     pub fn loses_others(&self) -> bool {
         self.loses_others
     }
@@ -123,8 +123,8 @@ impl Damage {
     /// Everything is durable on return.
     ///
     /// # Errors
-    /// Those of the device, also for want of room: the rows of the files' ranges are written once
-    /// more. The call may be repeated.
+    /// Those of the device, including a lack of space: the rows of the files' ranges are rewritten.
+    /// The call may be repeated.
     ///
     /// # Panics
     /// If rows outside of slots are lost.
@@ -147,7 +147,7 @@ impl Damage {
             .map_err(|error| StorageError::Engine(format!("{}: {error}", dir.display())))
     }
 
-    /// Writes the rows of a range again, so that nothing below them is needed.
+    /// Rewrites the rows of a range, so that no older copy of them is needed.
     fn write_anew(&self, mut from: Bytes, to: &Bytes) -> Result<()> {
         while from < *to {
             let mut batch = WriteBatch::default();
@@ -191,7 +191,7 @@ impl Found<'_> {
         self.look_at_slots((&from, &to), SlotRange { first, last })
     }
 
-    /// Divides slots of which a row cannot be read, down to single ones.
+    /// Divides slots that have an unreadable row, down to single slots.
     fn look_at_slots(&mut self, bounds: (&Bytes, &Bytes), slots: SlotRange) -> Result<()> {
         let (from, to) = slots_range(slots);
         if slots.is_empty() || self.is_whole(bounds.0.max(&from), bounds.1.min(&to))? {
@@ -206,7 +206,7 @@ impl Found<'_> {
         self.look_at_slots(bounds, SlotRange { first: middle, ..slots })
     }
 
-    /// Returns whether all rows of a range can be read.
+    /// Returns true if all rows of a range can be read.
     fn is_whole(&mut self, from: &[u8], to: &[u8]) -> Result<bool> {
         if from >= to {
             return Ok(true);

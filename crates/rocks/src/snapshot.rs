@@ -1,17 +1,17 @@
 //! Snapshots of a region: its rows as SST files that are written from one view and ingested
 //! together.
 //!
-//! A snapshot is a directory with a [`Manifest`] and the files that it names. It exists once the
+//! A snapshot is a directory with a [`Manifest`] and the files that it lists. It exists once the
 //! directory has its final name; everything is synced before. The rows with the region's state and
-//! descriptor are part of it and are read from the same view as the data, so a snapshot itself says
-//! what it contains.
+//! descriptor are part of it and are read from the same view as the data. So a snapshot describes
+//! its own contents.
 //!
 //! An ingest has three steps: it deletes the rows that the snapshot replaces, flushes the deletion,
-//! and ingests all files by one atomic change of RocksDB's manifest. Ingested files are durable at
-//! once and memtables are not. Because of the flush between, no crash brings back a row that the
-//! snapshot does not have. A crash between the steps leaves a region without rows. So the caller's
-//! log must record durably that the region is applying a snapshot *before* the first step, and the
-//! caller repeats the ingest after a crash.
+//! and ingests all files with one atomic change of RocksDB's manifest. Ingested files are durable
+//! immediately, while memtables are not. Because of the flush between them, no crash restores a row
+//! that the snapshot does not have. A crash between the steps leaves a region without rows. So the
+//! caller's log must record durably that the region is applying a snapshot *before* the first step,
+//! and the caller repeats the ingest after a crash.
 
 mod checksum;
 mod ingest;
@@ -45,7 +45,7 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
-    /// Returns whether the operation may succeed once the device has free space.
+    /// Returns true if the operation may succeed once the device has free space.
     pub fn is_no_space(&self) -> bool {
         match self {
             SnapshotError::Storage(StorageError::NoSpace(_)) => true,

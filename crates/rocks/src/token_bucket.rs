@@ -25,9 +25,9 @@ impl TokenBucket {
         self.bytes_per_sec = bytes_per_sec;
     }
 
-    /// Takes `bytes` and returns how long the caller must wait, before or after it moves them. The
-    /// next caller waits for both. In any time `t`, at most `rate * (t + 50 ms)` bytes and one take
-    /// are let through.
+    /// Takes `bytes` and returns the time that the caller must wait, before or after it moves them.
+    /// The next caller waits for both. In any time `t`, at most `rate * (t + 50 ms)` bytes plus one
+    /// call's bytes pass.
     pub fn take(&mut self, bytes: u64, now: Duration) -> Duration {
         if self.bytes_per_sec == 0 {
             return Duration::ZERO;
@@ -61,7 +61,7 @@ mod tests {
             now[taker] += bucket.take(bytes, at);
             taken += bytes;
         }
-        // Each taker may pass the end by the one take that it waits for.
+        // Each caller may exceed the limit by the one call that it waits for.
         assert!(taken <= RATE * 10 + RATE / 20 + 3 * 100_000, "{taken}");
         assert!(taken >= RATE * 10 - 100_000, "{taken}");
     }

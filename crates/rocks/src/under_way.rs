@@ -1,5 +1,5 @@
 //! The reads of single rows that wait for flash at this moment, so that a device that does not
-//! answer is noticed.
+//! answer is detected.
 //!
 //! Threads read concurrently and often, so a read costs one compare-and-swap on a slot that its
 //! thread nearly always finds free. If a thread finds no free slot, its read is not counted,
@@ -9,19 +9,19 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Number of slots. It is larger than the number of threads that read at once.
+/// Number of slots. It exceeds the number of threads that read at once.
 const SLOTS: usize = 64;
 /// Number of slots that a read tries.
 const TRIES: usize = 4;
 
-/// The beginnings of the reads under way, in nanoseconds since `base`.
+/// The start times of the pending reads, in nanoseconds since `base`.
 pub struct ReadsUnderWay {
     base: Instant,
     /// The time at which the read of each slot began; 0 if the slot is free.
     slots: [AtomicU64; SLOTS],
 }
 
-/// A read under way. The read ends when the value is dropped.
+/// A pending read. The read ends when the value is dropped.
 pub(crate) struct OneRead<'a>(Option<&'a AtomicU64>);
 
 thread_local! {
@@ -48,7 +48,7 @@ impl ReadsUnderWay {
         u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns when the oldest read under way began.
+    /// Returns the time at which the oldest pending read began.
     pub fn oldest(&self) -> Option<u64> {
         self.slots.iter().map(|slot| slot.load(Relaxed)).filter(|&began| began > 0).min()
     }

@@ -101,7 +101,7 @@ fn fill(device: &Path) {
                 break error;
             }
         }
-        assert!(written < 100_000, "24 MiB take no more than that");
+        assert!(written < 100_000, "24 MiB need no more writes");
     };
     assert!(matches!(refusal, StorageError::NoSpace(_)), "{refusal:?}");
     assert!(matches!(db.flush(), Err(StorageError::NoSpace(_))));

@@ -45,9 +45,9 @@ fn open_uncompacted(dir: &Path) -> Keyspace {
     Keyspace::open(dir, &Options { disable_auto_compactions: true, ..small() }).unwrap()
 }
 
-/// Copies what a loss of power at this moment would leave: the files without the memtables. The
-/// manifest is copied first, so that every table that it names exists when the tables are copied,
-/// whatever RocksDB flushes meanwhile.
+/// Copies the files that a loss of power would leave now, without the memtables. The manifest is
+/// copied first, so that every table that it lists exists when the tables are copied, even if
+/// RocksDB flushes in the meantime.
 fn crash_copy(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for tables in [false, true] {
@@ -125,7 +125,7 @@ fn a_scan_keeps_its_bounds_its_break_and_its_order_when_it_grows_large() {
 fn a_flush_makes_everything_written_before_it_durable_and_nothing_less() {
     let dir = tempfile::tempdir().unwrap();
     let db = open_uncompacted(dir.path());
-    // More than the intended size of a memtable.
+    // This is more than the intended size of a memtable.
     for i in 0..3000 {
         db.write(&one(&format!("r{i:05}"), &"v".repeat(1000)));
     }
@@ -138,7 +138,7 @@ fn a_flush_makes_everything_written_before_it_durable_and_nothing_less() {
     let copy = crash_copy(dir.path());
     let survived = open(copy.path());
     assert_eq!(scan(&survived, "r", "s").len(), 3000);
-    assert_eq!(get(&survived, "late"), None, "no WAL: what was not flushed is gone");
+    assert_eq!(get(&survived, "late"), None, "no WAL: unflushed rows are lost");
     drop(survived);
     db.flush().unwrap();
     assert_eq!(get(&open(crash_copy(dir.path()).path()), "late").unwrap(), "1");
@@ -151,8 +151,8 @@ fn what_a_crash_leaves_is_a_prefix_of_the_write_sets() {
     const ROUNDS: usize = 10;
     const SETS: usize = 600;
     std::thread::scope(|scope| {
-        // One round may wait while one is written, so that each crash meets writes. A failed
-        // assertion below drops `begin`, which ends the writer.
+        // One round may wait while another is being written, so that each crash happens during
+        // writes. A failed assertion below drops `begin`, which ends the writer.
         let (begin, rounds) = std::sync::mpsc::sync_channel::<()>(1);
         scope.spawn(move || {
             for (round, ()) in rounds.iter().enumerate() {
@@ -175,7 +175,7 @@ fn what_a_crash_leaves_is_a_prefix_of_the_write_sets() {
             assert!(rows >= survivors, "{rows} rows after {survivors}");
             survivors = rows;
         }
-        // All rounds but the two that may be under way were written before the last flush.
+        // All rounds except the two that may be in progress were written before the last flush.
         assert!(survivors >= (ROUNDS - 2) * SETS, "{survivors}");
     });
 }
@@ -206,7 +206,7 @@ fn a_second_opener_is_refused_and_damage_is_told_from_other_errors() {
 fn stats_and_sizes_say_what_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    // Incompressible bytes, so that file sizes correspond to row sizes.
+    // The bytes are incompressible, so that file sizes correspond to row sizes.
     let mut draw = Draw::new(1);
     for i in 0..2000u32 {
         let value: Vec<u8> = (0..1000).map(|_| draw.number() as u8).collect();

@@ -1,5 +1,5 @@
 //! Tests of the RAM tier with several threads over a real RocksDB: no read returns a value older
-//! than a completed write, a reader's values never go back, and rows read at one moment belong
+//! than a completed write, a reader's values never go backwards, and rows read at one moment belong
 //! together.
 
 use std::ops::ControlFlow;

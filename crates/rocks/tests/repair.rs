@@ -36,8 +36,8 @@ fn write(db: &Keyspace, rows: Vec<(Bytes, Option<Bytes>)>) {
     db.flush().unwrap();
 }
 
-/// Fills a keyspace through several levels: every key is written three times, and then every
-/// seventh deleted. Returns the rows that it has at last.
+/// Fills a keyspace through several levels: writes every key three times, and then deletes every
+/// seventh key. Returns the final rows.
 fn fill(dir: &Path, compacted: bool) -> BTreeMap<Bytes, Bytes> {
     let db = Keyspace::open(dir, &Options { disable_auto_compactions: !compacted, ..options() }).unwrap();
     let mut rows = BTreeMap::new();
@@ -76,7 +76,7 @@ fn all_rows(db: &Keyspace) -> Result<BTreeMap<Bytes, Bytes>, StorageError> {
     Ok(rows)
 }
 
-/// Returns the error that a reader of all rows meets, if any.
+/// Returns the error that a reader of all rows gets, if any.
 fn error_of(dir: &Path) -> Option<String> {
     let read = Keyspace::open(dir, &options()).and_then(|db| all_rows(&db).map(drop));
     match read {
@@ -86,8 +86,8 @@ fn error_of(dir: &Path) -> Option<String> {
     }
 }
 
-/// Cuts the damage out, and checks that nothing of `rows` is lost but the slots that are said to
-/// be. Leaves what is left in `rows`, and returns the number of these slots.
+/// Removes the damage, and checks that only rows of the reported slots are lost. Leaves the
+/// remaining rows in `rows`, and returns the number of these slots.
 fn cut_out(dir: &Path, told: &str, rows: &mut BTreeMap<Bytes, Bytes>) -> usize {
     let damage = Damage::look(dir, &options(), told).unwrap().expect("there is damage");
     let lost = damage.lost_slots();
@@ -135,7 +135,7 @@ fn a_damaged_block_costs_the_slots_of_its_rows() {
         let rows = fill(dir.path(), compacted);
         let largest = tables(dir.path()).into_iter().max_by_key(|table| size(table)).unwrap();
         flip(&largest, size(&largest) / 2);
-        let error = error_of(dir.path()).expect("the damage is noticed");
+        let error = error_of(dir.path()).expect("the damage is detected");
         let name = largest.file_name().unwrap().to_str().unwrap();
         assert!(error.contains(name), "{error}");
         let lost = mend(dir.path(), &error, rows);
@@ -163,7 +163,7 @@ fn a_file_of_which_nothing_can_be_read_costs_no_more_than_its_range() {
         let tables = tables(dir.path());
         let smallest = tables.iter().filter(|table| size(table) > 20_000).min_by_key(|table| size(table));
         harm(smallest.unwrap());
-        let error = error_of(dir.path()).expect("the damage is noticed");
+        let error = error_of(dir.path()).expect("the damage is detected");
         let lost = mend(dir.path(), &error, rows);
         assert!(lost > 0 && lost < 16_384, "{lost} slots");
     }
@@ -201,7 +201,7 @@ fn two_damaged_files_are_cut_out_together() {
     flip(&tables[0], size(&tables[0]) / 2);
     flip(&tables[1], size(&tables[1]) / 2);
     cut_out(dir.path(), "no file is named", &mut rows);
-    // Where both lost rows of one slot, the second file is met later.
+    // If both damaged files had rows of one slot, the second file is found later.
     while let Some(error) = error_of(dir.path()) {
         cut_out(dir.path(), &error, &mut rows);
     }

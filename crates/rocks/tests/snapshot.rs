@@ -372,7 +372,7 @@ fn no_value_from_before_the_ingest_is_read_from_ram() {
         keyspace.get(row).unwrap().unwrap();
         assert!(keyspace.get_if_in_ram(row).is_some());
     }
-    // Reads between the steps must leave nothing behind either.
+    // Reads between the steps must leave nothing in the caches either.
     let observe = &mut |step| {
         let found = keyspace.get(&both)?;
         keyspace.get(&gone)?;
@@ -489,7 +489,7 @@ fn what_is_cancelled_or_cut_short_leaves_nothing_that_looks_like_a_snapshot() {
     assert!(matches!(error, SnapshotError::Cancelled));
     assert!(!made.exists() && !unfinished.exists());
 
-    // The directory as a crash would have left it. It does not disturb another attempt.
+    // The directory is as a crash would have left it. It does not disturb another attempt.
     copy_tree(&image, &unfinished);
     assert!(Manifest::read(&unfinished).is_err());
     let manifest = source.write_snapshot(REGION, &made, 256 << 10, &mut unlimited).unwrap();
@@ -542,7 +542,7 @@ fn a_destroyed_region_leaves_no_row_and_takes_none_of_its_neighbours() {
     let keyspace = open(&receiver.rows());
     assert_eq!(all_rows(&keyspace), expected);
     receiver.ingest(&keyspace).unwrap();
-    assert_eq!(all_rows(&keyspace), receiver.expected, "and it can come back");
+    assert_eq!(all_rows(&keyspace), receiver.expected, "the region can be received again");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Errors of admin requests, here and between stores.
+//! Errors of admin requests, on this store and between stores.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

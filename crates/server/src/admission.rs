@@ -1,6 +1,6 @@
 //! Decides whether a store that asks to join may join.
 //!
-//! Any process that reaches a peer port may ask, so the effects are limited: the size of a store's
+//! Any process that reaches a peer port may ask. So four things are limited: the size of a store's
 //! facts (`StoreFacts::check`), the number of members, the joins per minute, and the addresses.
 
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::cluster_state::ClusterState;
 use crate::membership::Membership;
 use crate::transport::Remote;
 
-/// Maximum bytes of encoded facts, more than valid facts need.
+/// Maximum size of encoded facts, in bytes. Valid facts need less.
 const FACTS_BYTES_MAX: usize = 8 << 10;
 
 /// Parses and checks the facts of a store that asks to join.

@@ -1,13 +1,13 @@
-//! The parts of `maxmemory`. The limit covers the whole process: each part limits itself, and none
-//! borrows from another. The resident set stays within five quarters of `maxmemory`.
+//! The parts of `maxmemory`. The limit covers the whole process. Each part limits itself, and no
+//! part borrows from another. The resident set stays within five quarters of `maxmemory`.
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes of code, threads and tables without any data.
+/// Memory of code, threads and tables without any data, in bytes.
 const PROCESS_BYTES: u64 = 36 * MIB;
 
-/// The divisor for memory that is free but not given back: partly filled pages, and pages that are
-/// about to be reused.
+/// Divisor for memory that is free but not returned to the system: partly filled pages, and pages
+/// that will be reused soon.
 const WASTE_PART: u64 = 6;
 
 /// The memory limits of a store's parts, in bytes.
@@ -32,7 +32,7 @@ impl Budget {
     pub const MAXMEMORY_MIN: u64 = 64 * MIB;
 
     /// Divides `maxmemory`. In 32nds: block cache 4, clients 4, entries 2, messages 2, execution 1.
-    /// The rows get the rest, and the bytes that exceed another part's useful size.
+    /// The rows get the rest, and the bytes beyond the useful size of the other parts.
     pub fn of(maxmemory: u64) -> Budget {
         let rest = maxmemory.saturating_sub(PROCESS_BYTES);
         let usable = rest - rest / WASTE_PART;
@@ -46,8 +46,8 @@ impl Budget {
         Budget { rows: usable - others, block_cache, entries, execution, messages, clients }
     }
 
-    /// Returns the maximum bytes of one message of entries. Several are read and sent at a time,
-    /// for each lagging follower.
+    /// Returns the maximum size of one message of entries, in bytes. Several messages are read and
+    /// sent at a time for each lagging follower.
     pub fn message_bytes(&self) -> u64 {
         (self.entries / 32).clamp(64 << 10, MIB)
     }

@@ -2,11 +2,11 @@
 //!
 //! It is configured (`capability`), or measured at the first start and stored beside the data
 //! (`DIR/CAPABILITY`). `ctl probe` measures again. While the store runs, the time that its log
-//! waits for the device is compared with the measurement ([`watch`]). The result is a factor, the
-//! correction, that lowers the configured or measured capability.
+//! waits for the device is compared with the measurement ([`watch`]). The result is the
+//! *correction*, a factor that lowers the configured or measured capability.
 //!
-//! A store with a configured capability still needs a reference for that comparison. It therefore
-//! makes a short measurement that is used for nothing else.
+//! A store with a configured capability still needs a reference for that comparison. It makes a
+//! short measurement, which has no other use.
 
 mod account;
 mod measurements;
@@ -49,9 +49,9 @@ const SPREAD_OF_CORRECTION: f64 = 1.2;
 pub enum Probe {
     /// A short measurement that serves as a reference only.
     Brief,
-    /// The measurement at the first start, while nothing important waits for the device yet.
+    /// The measurement at the first start, before important work uses the device.
     Start,
-    /// The measurement on demand, beside the work of the store.
+    /// The measurement on demand, in parallel with the store's work.
     Full,
 }
 
@@ -87,7 +87,7 @@ impl Probe {
 pub enum NotProbed {
     #[error("a probe is under way")]
     UnderWay,
-    #[error("stores of this host measure their devices one after the other, and this one's turn did not come in time")]
+    #[error("stores of this host measure their devices one after the other, and this store did not get its turn in time")]
     NoTurn,
     #[error("a probe's file would leave less than the reserve: {room} bytes of room")]
     NoRoom { room: u64 },
@@ -140,7 +140,7 @@ struct State {
     kept: Option<Kept>,
     correction: f64,
     ratio: Option<f64>,
-    /// Rises with each new measurement of the device.
+    /// A counter that increases with each new measurement of the device.
     measurements: u64,
 }
 
@@ -211,14 +211,14 @@ impl OwnCapability {
         let state = self.state.lock();
         let kept = state.kept.as_ref().filter(|kept| !kept.brief && !self.is_told())?;
         if state.correction < 1.0 && kept.sittings >= schedule::SITTINGS {
-            // The device has changed, and the watch follows it.
+            // The device has changed, and the watch tracks it.
             return None;
         }
         let spread = rounds::spread_of(&kept.measured, kept.spread, &self.fit).kv_bytes_per_s;
         schedule::rest(kept.sittings, spread, &kept.history, now_unix_ms)
     }
 
-    /// Returns the rounds that a new sitting continues. There are none if the device is corrected,
+    /// Returns the rounds that a new sitting continues. Returns none if the device is corrected,
     /// because its speed has changed since the measurement.
     fn former_rounds(&self, probe: Probe) -> (Vec<Round>, u32) {
         let state = self.state.lock();
@@ -259,15 +259,15 @@ impl OwnCapability {
         (state.measurements, reference)
     }
 
-    /// Returns true if the configured capability is known to be too high. A measurement would not
-    /// replace the configured value, and would only end the correction.
+    /// Returns true if the configured capability is known to be too high. A measurement would end
+    /// the correction without replacing the configured value.
     fn is_told_too_much(&self) -> bool {
         let state = self.state.lock();
         self.is_told() && (state.correction < 1.0 || state.ratio.is_some_and(|ratio| ratio > watch::SLOW))
     }
 
-    /// Stores a new measurement and ends the correction, because the measurement shows the device
-    /// as it is now.
+    /// Stores a new measurement and ends the correction, because the measurement shows the device's
+    /// present speed.
     fn take(&self, kept: Kept) {
         let mut state = self.state.lock();
         state.kept = Some(kept);
@@ -305,7 +305,7 @@ fn read_ground(config: &Config) -> Option<Ground> {
         .ok()
 }
 
-/// Reads the last measurement, if it is of the device that the directory is on now.
+/// Reads the last measurement, if it was made on the directory's present device.
 fn read_kept(config: &Config, ground: Option<&Ground>) -> Option<Kept> {
     let kept = Kept::read(&config.dir).unwrap_or_else(|error| {
         tracing::warn!(%error, "the measurement of the device cannot be read; the device will be measured again");
@@ -320,8 +320,8 @@ fn read_kept(config: &Config, ground: Option<&Ground>) -> Option<Kept> {
             return None;
         }
     }
-    // A new configured capability describes the present device, so the old reference does not fit
-    // it.
+    // A new configured capability describes the present device, so the old reference does not
+    // apply.
     match (kept.told_bytes_per_s, told(config)) {
         (Some(before), Some(told)) if before != told.kv_bytes_per_s => None,
         _ => Some(kept),
@@ -358,8 +358,8 @@ impl Drop for Asked {
 }
 
 /// Measures the device in a thread of its own, when this store has the turn. Stores and logs the
-/// result. Only one probe runs at a time. `patience` is the time limit of the wait for the turn;
-/// `None` waits without a limit.
+/// result. Only one probe runs at a time. `patience` limits the wait for the turn; `None` waits
+/// without a limit.
 pub async fn probe(
     measurer: &Measurer,
     probe: Probe,
@@ -379,7 +379,7 @@ pub async fn probe(
         let outcome = probe_here(&of_thread, probe);
         probing.store(false, Ordering::Release);
         drop((turn, asked));
-        // If the store is stopping, no caller waits any more.
+        // If the store is stopping, no caller is waiting.
         let _ = answer.send(outcome);
     };
     std::thread::Builder::new().name("probe".into()).spawn(body).map_err(|_| NotProbed::NoThread)?;
@@ -415,7 +415,7 @@ fn probe_here(measurer: &Measurer, probe: Probe) -> Result<Probed, NotProbed> {
     Ok(Probed { measured, is_reference })
 }
 
-/// Writes and logs a measurement. The last entry of `history` is the sitting that made it.
+/// Writes and logs a measurement. The last entry of `history` is the sitting that produced it.
 fn keep(
     config: &Config,
     result: rounds::Result,
@@ -448,7 +448,7 @@ fn say_measured(measured: &Measured, spread: DeviceSpread, counts: Capability, i
     match is_told {
         true => tracing::info!("{device}: this is the reference; the configured capability stays in effect"),
         false => tracing::info!(
-            "{device}: the store counts for {} of keys and values, {:.0} operations/s",
+            "{device}: the store's capability is {} of keys and values, {:.0} operations/s",
             rate(counts.kv_bytes_per_s),
             counts.ops_per_s
         ),

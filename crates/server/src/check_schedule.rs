@@ -1,8 +1,8 @@
 //! Orders checks of the regions that this store leads. Each region is checked about once an
 //! interval, and one check runs at a time. `ctl check` orders a check at once.
 //!
-//! Heartbeats tell every store when a region was checked last, so a new leader continues the
-//! schedule. After a start the regions fall due at times spread over the interval, so that a
+//! Heartbeats tell every store when a region was last checked, so a new leader continues the
+//! schedule. After a start the regions become due at times spread over the interval, so that a
 //! restarted cluster does not check all regions at once.
 
 use std::collections::BTreeMap;
@@ -26,12 +26,12 @@ use crate::regions::{RegionShared, Regions};
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Time after a failed check during which no scheduled check of the region is ordered.
 const RETRY: Duration = Duration::from_secs(60);
-/// Time that a check waits for reports in addition to the time of reading the rows.
+/// Time that a check waits for reports in addition to reading the rows.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Interval at which a waiting check tests whether all missing stores are silent.
 const SILENCE_LOOK: Duration = Duration::from_millis(500);
 
-/// The parts of a store that ordering checks needs.
+/// The parts of a store that are needed to order checks.
 #[derive(Clone)]
 pub struct CheckSchedule {
     pub this: StoreId,
@@ -133,8 +133,8 @@ impl CheckSchedule {
     }
 }
 
-/// Returns the assumed age, at the start of this store, of a region's last check that the store has
-/// not heard of.
+/// Returns the assumed age, at the start of this store, of a region's last check that is unknown to
+/// the store.
 fn first_age(region: RegionId, this: StoreId, interval: Duration) -> Duration {
     interval.mul_f64((types::mix(region ^ this.rotate_left(32)) % 1024) as f64 / 1024.0)
 }

@@ -21,7 +21,7 @@ use crate::connections::ClientEntry;
 pub use listener::listen;
 pub use server_commands::{run as run_own, run_later as run_own_later};
 
-/// A connection, as the store's own commands see and change it.
+/// A connection, as seen and changed by the store's own commands.
 pub struct Connected<'a> {
     pub context: &'a mut Context,
     pub entry: &'a Arc<ClientEntry>,

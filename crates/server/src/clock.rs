@@ -1,5 +1,5 @@
-//! The two clocks of a store, as the machine shows them. Lower crates get time as an argument. Code
-//! that stamps, or reads at a time, uses [`WallClock`](crate::wall_clock::WallClock).
+//! The machine's two clocks. Lower crates get time as an argument. Code that stamps, or reads at a
+//! time, uses [`WallClock`](crate::wall_clock::WallClock).
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ fn duration(clock: ClockId) -> Duration {
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 
-/// Returns the value of CLOCK_BOOTTIME at `moment`; for a moment in the past, about the present
-/// value.
+/// Returns the value of CLOCK_BOOTTIME at `moment`. For a moment in the past, returns about the
+/// present value.
 pub fn boot_nanos_at(moment: std::time::Instant) -> BootNanos {
     let left = moment.saturating_duration_since(std::time::Instant::now());
     boot_nanos().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
@@ -51,8 +51,8 @@ pub fn unix_micros() -> u64 {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    /// Files that need the machine's clock itself: for heartbeats, unique numbers and the time of a
-    /// measurement. All other code that stamps or reads at a time uses `WallClock`.
+    /// Files that need the machine's clock directly: for heartbeats, unique numbers and the time of
+    /// a measurement. All other code that stamps or reads at a time uses `WallClock`.
     const USERS: [&str; 7] = [
         "clock.rs",
         "wall_clock.rs",

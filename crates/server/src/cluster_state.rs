@@ -123,8 +123,8 @@ impl ClusterState {
         is_news
     }
 
-    /// Returns true if a store was heard for the first time since the last call. Such a store needs
-    /// a full heartbeat.
+    /// Returns true if the first heartbeat of a store arrived since the last call. Such a store
+    /// needs a full heartbeat.
     pub fn take_newcomers(&self) -> bool {
         self.newcomers.swap(false, Ordering::AcqRel)
     }
@@ -137,7 +137,7 @@ impl ClusterState {
         self.parts.lock().ledger.is_up(store, now)
     }
 
-    /// Returns true if the store was heard lately. This store always counts as heard.
+    /// Returns true if a recent heartbeat of the store arrived. Always true for this store.
     pub fn is_heard(&self, store: StoreId) -> bool {
         store == self.this || self.is_up(store, clock::boot_nanos())
     }
@@ -162,7 +162,7 @@ impl ClusterState {
         parts.ledger.heard(store).map(|heard| (heard.at, heard.heartbeat.clone()))
     }
 
-    /// Returns the store's share of its device; `None` if the store was not heard.
+    /// Returns the store's share of its device; `None` before the store's first heartbeat.
     pub fn standing(&self, store: StoreId) -> Option<Standing> {
         self.parts.lock().ledger.standing(store, clock::boot_nanos())
     }
@@ -211,7 +211,7 @@ impl ClusterState {
         parts.ledger.all_heard().flat_map(of_store).collect()
     }
 
-    /// Returns true if the store reports that its peer of the region may have forgotten writes.
+    /// Returns true if the store reports that its peer of the region may have lost writes.
     pub fn is_unclean(&self, region: &RegionDescriptor, store: StoreId) -> bool {
         self.parts.lock().ledger.is_unclean(region, store)
     }
@@ -232,7 +232,7 @@ impl ClusterState {
     }
 
     /// Returns each region's load and its size in bytes, as placement counts them: the load
-    /// includes the reports of stores that led the region lately.
+    /// includes the reports of stores that recently led the region.
     pub fn loads(&self) -> BTreeMap<RegionId, (cluster::Load, u64)> {
         let now = clock::boot_nanos();
         let parts = self.parts.lock();
@@ -399,7 +399,7 @@ impl ClusterState {
         explanation.ok_or_else(|| parts.meta.member(store).err().unwrap_or(MetaError::UnknownStore(store)))
     }
 
-    /// Returns the operators in flight; with `history`, the ended ones before them.
+    /// Returns the operators in flight, preceded by the ended ones if `history` is true.
     pub fn operators(&self, history: bool) -> Vec<OperatorEntry> {
         let parts = self.parts.lock();
         let ended = parts.meta.history.values().filter(|_| history).map(|finished| OperatorEntry {
@@ -422,7 +422,7 @@ impl ClusterState {
 }
 
 /// Returns an operator that has just begun, if this store leads the meta region. Every peer of that
-/// region applies the entry, perhaps again after a restart, but only the leader logs it.
+/// region applies the entry, possibly again after a restart, but only the leader logs it.
 fn begun<'a>(
     parts: &'a Parts,
     outcome: &Result<MetaReply, MetaError>,

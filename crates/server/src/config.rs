@@ -1,8 +1,8 @@
 //! The configuration of one store at its start. The command line and the configuration file both
-//! fill it.
+//! set its fields.
 //!
-//! Names follow Redis where the meaning is the same. Settings that can change while the store runs
-//! are in `settings`.
+//! Names follow Redis if the meaning is the same. Settings that can change while the store runs are
+//! in `settings`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,8 +14,8 @@ use types::StoreId;
 
 use crate::budget::Budget;
 
-/// The election timeout in ticks. An election follows after 15 to 30 ticks of silence: 0.75 to 1.5
-/// s at 50 ms a tick.
+/// Election timeout in ticks. An election follows after 15 to 30 ticks of silence: 0.75 to 1.5 s at
+/// 50 ms a tick.
 pub const ELECTION_TICKS: u32 = 15;
 
 /// The times at which the Raft log is synced. Term and vote are synced in every mode.
@@ -49,18 +49,19 @@ pub struct Member {
     pub client: SocketAddr,
     pub peer: SocketAddr,
     pub admin: SocketAddr,
-    /// The address at which plain clients are served by forwarding (cluster mode only).
+    /// The address at which plain clients are served, with commands forwarded to the leader
+    /// (cluster mode only).
     pub forward: Option<SocketAddr>,
     /// The configured capability, in the same unit for all stores. `None` means that it is
-    /// measured, and counts as 1 until then.
+    /// measured. It counts as 1 until then.
     pub capability: Option<Capability>,
-    /// The emulated device's profile for display, or empty.
+    /// The emulated device's profile for display; empty without one.
     pub device: String,
     /// The failure domains of the store: `zone` -> `a`.
     pub labels: BTreeMap<String, String>,
 }
 
-/// The way in which a store becomes a member, if its data directory does not say so yet.
+/// The way in which a store becomes a member, if its data directory does not record it yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Beginning {
     /// The store is in the list of stores, or is the only one.
@@ -68,7 +69,7 @@ pub enum Beginning {
     Listed,
     /// The store is the first of a cluster that others will join.
     Bootstrap,
-    /// The store asks these stores, of which any may answer, and gets its number from them.
+    /// The store asks these stores, any of which may answer, and gets its number from the answer.
     Join(Vec<SocketAddr>),
 }
 
@@ -102,7 +103,8 @@ pub struct Config {
     pub cluster_enabled: bool,
     /// Number of user regions at bootstrap; 1 unless `cluster_enabled`.
     pub regions: u16,
-    /// Number of peers that each region should have. At bootstrap the number of stores limits it.
+    /// Number of peers that each region should have. At bootstrap it is limited to the number of
+    /// stores.
     pub replicas: usize,
     /// The silence after which a store is lost and its peers are replaced on other stores.
     pub replace_after: Duration,
@@ -120,25 +122,26 @@ pub struct Config {
     pub fsync: Fsync,
     /// The file that names the present boot of the machine.
     pub boot_id_file: PathBuf,
-    /// The maximum time that a command waits for a leader or a quorum before it is answered by an
+    /// Maximum time that a command waits for a leader or a quorum before it is answered with an
     /// error.
     pub request_timeout: Duration,
     /// The length of a Raft tick. Election timeout and lease are multiples of it.
     pub raft_tick: Duration,
-    /// The free bytes on the data device below which the store is out of room: it proposes nothing
-    /// that adds data.
+    /// Free bytes on the data device below which the store is out of room: it proposes no entries
+    /// that add data.
     pub reserve_bytes: u64,
-    /// The live user bytes that this store may hold. If absent, the bytes that it holds and its
+    /// Maximum live user bytes on this store. If absent, the sum of the bytes that it holds and its
     /// free space.
     pub capacity_bytes: Option<u64>,
-    /// The size of the Raft log's files, in bytes, above which unneeded files are recycled. Rows
-    /// are flushed often enough for that, and a peer that lags by more gets a snapshot.
+    /// Size of the Raft log's files, in bytes, above which unneeded files are recycled. Rows are
+    /// flushed often enough to allow this. A peer that lags by more gets a snapshot.
     pub raft_log_bytes: u64,
-    /// The model that computes a store's capability from its device's.
+    /// The model that computes a store's capability from its device's measurement.
     pub fit: device::Fit,
-    /// True if the store measures its device by itself.
+    /// True if the store measures its device automatically.
     pub probe: bool,
-    /// Maximum bytes per second of outgoing snapshots, and of incoming ones; 0 means no limit.
+    /// Maximum rate of outgoing snapshots, and of incoming ones, in bytes per second; 0 means no
+    /// limit.
     pub snapshot_rate: u64,
     pub rocksdb_profile: String,
     /// RocksDB options by their own names. They override the profile.
@@ -251,7 +254,7 @@ impl Config {
     }
 }
 
-/// Returns a port derived from another: `offset` above it, or below it where the sum would exceed
+/// Returns a port derived from another: `offset` above it, or below it if the sum would exceed
 /// 65535.
 pub fn side_port(port: u16, offset: u16) -> u16 {
     port.checked_add(offset).unwrap_or_else(|| port - offset)

@@ -32,7 +32,7 @@ pub struct ClientEntry {
     pub killed: AtomicBool,
     /// True if the connection was closed by a planned stop after the client's last reply.
     closed: AtomicBool,
-    /// Tells the loop that serves the connection to end it. Set once a loop does.
+    /// Tells the serving loop to end the connection. Set once a loop serves it.
     kill: OnceLock<Box<dyn Fn() + Send + Sync>>,
     description: Mutex<Description>,
 }
@@ -52,7 +52,7 @@ impl ClientEntry {
     /// Returns false if the connection must end at once.
     pub fn served_by(&self, kill: impl Fn() + Send + Sync + 'static) -> bool {
         let _ = self.kill.set(Box::new(kill));
-        // Pairs with the fence in `end`: at least one side sees what the other has done.
+        // Pairs with the fence in `end`: at least one side sees the other side's change.
         fence(Ordering::SeqCst);
         !self.killed.load(Ordering::SeqCst)
     }
@@ -135,8 +135,8 @@ impl Clients {
         self.open.lock().remove(&id);
     }
 
-    /// Returns the connections that continue. A killed one is left out, though its end may take a
-    /// moment.
+    /// Returns the connections that continue. A killed one is left out, although it may take a
+    /// moment to end.
     pub fn all(&self) -> Vec<Arc<ClientEntry>> {
         let open = self.open.lock();
         open.values().filter(|entry| !entry.killed.load(Ordering::Acquire)).cloned().collect()
@@ -163,7 +163,7 @@ impl Clients {
     }
 }
 
-/// A client's place among the `maxclients`. Dropping it gives the place back.
+/// A client's place among the `maxclients`. Dropping it releases the place.
 pub struct Seat {
     clients: Arc<Clients>,
     metrics: Arc<Metrics>,

@@ -1,10 +1,10 @@
 //! Computes checksums of this store's peers, and compares the reports of all stores.
 //!
-//! When the apply thread executes an order of a region's log, it calls [`Checks::begin`], which
-//! takes a view of the rows as of exactly that index. A separate thread reads the view at a bounded
-//! rate, so execution waits only for the view. Heartbeats carry the reports. [`Checks::look`]
-//! compares them: every store reaches the same verdict by itself, so no message has to tell a peer
-//! that it is in the minority.
+//! When the apply thread executes a check order, it calls [`Checks::begin`], which takes a view of
+//! the rows as of exactly that index. A separate thread reads the view at a bounded rate, so
+//! execution waits only for the view. Heartbeats carry the reports. [`Checks::look`] compares them.
+//! Every store reaches the same verdict independently, so no message has to tell a peer that it is
+//! in the minority.
 
 mod words;
 
@@ -30,7 +30,7 @@ use crate::regions::Regions;
 
 pub use words::in_words;
 
-/// Maximum bytes of rows per second that all checks of a store read together.
+/// Maximum rate at which all checks of a store together read rows, in bytes per second.
 pub const BYTES_PER_SECOND: u64 = 32 << 20;
 /// Maximum number of checks in progress on a store. Leaders on several stores order checks
 /// independently of each other. A check beyond the maximum is reported as skipped and ordered again
@@ -46,7 +46,7 @@ pub struct Checks {
     metrics: Arc<Metrics>,
     worker: WorkerSender,
     ends: Arc<Ends>,
-    /// Requests a heartbeat before its time.
+    /// A request for an early heartbeat.
     report_soon: Arc<Notify>,
     state: Mutex<State>,
     pace: Mutex<TokenBucket>,
@@ -85,8 +85,8 @@ struct UnderWay {
     order: Order,
     /// The region's descriptor as of the order's index.
     descriptor: Arc<RegionDescriptor>,
-    /// `State::replaced` of the region when the view was taken. The view is of the peer's rows
-    /// while it is unchanged.
+    /// `State::replaced` of the region when the view was taken. While it is unchanged, the view
+    /// shows the peer's rows.
     replaced: u64,
 }
 
@@ -121,9 +121,9 @@ impl Checks {
         }
     }
 
-    /// Starts the check's thread and returns once it has taken its view of the rows. The executing
-    /// thread must call it right after the order's entry, before it executes any later entry of the
-    /// region.
+    /// Starts the check's thread and returns once that thread has taken its view of the rows. The
+    /// executing thread must call it right after the order's entry, before it executes any later
+    /// entry of the region.
     pub fn begin(self: &Arc<Checks>, order: Order) {
         let Some(region) = self.regions.get(order.region) else { return };
         let descriptor = region.descriptor();
@@ -191,7 +191,7 @@ impl Checks {
         (report.number == order.number).then_some(descriptor)
     }
 
-    /// Returns the time since the region's last check that this store has heard of since it
+    /// Returns the time since the region's last check, if this store has learned of one since it
     /// started.
     pub fn since_last(&self, region: RegionId) -> Option<Duration> {
         let at = self.state.lock().book.last(region)?;

@@ -1,4 +1,4 @@
-//! The CPU load of this store's machine, and this process's part of it.
+//! The CPU load of this store's machine, and this process's share of it.
 //!
 //! The kernel counts time, [`read`] reads its counters, and [`Average`] turns two readings into a
 //! share, averaged over [`CPU_WINDOW_S`]. If the kernel does not report them, the load is unknown.
@@ -12,11 +12,10 @@ mod read;
 
 use read::Source;
 
-/// The interval in seconds at which the counters are read, because `/proc/stat` has a line for each
-/// CPU.
+/// Interval at which the counters are read, in seconds. `/proc/stat` has a line for each CPU, so
+/// reading it is not free.
 const PERIOD_S: f64 = 1.0;
-/// Minimum averaged time, in seconds, before a load is reported, because a starting process is
-/// busy.
+/// Minimum averaged time before a load is reported, in seconds. A starting process is busy.
 const KNOWN_AFTER_S: f64 = 5.0;
 
 /// The kernel's counters at one moment.
@@ -25,8 +24,8 @@ struct Counters {
     /// The counted cores: those that this process may use, and their machine.
     cores: f64,
     machine: u64,
-    /// Nanoseconds since an arbitrary beginning: the time used by any process on those cores, the
-    /// time available on them, and the time used by this process.
+    /// Nanoseconds since an arbitrary origin: the time used by any process on those cores, the time
+    /// available on them, and the time used by this process.
     used_nanos: u64,
     available_nanos: u64,
     own_nanos: u64,
@@ -42,8 +41,8 @@ struct Average {
 }
 
 impl Average {
-    /// Adds a reading made at `at_s`. Starts again if there is no reading, or if other cores are
-    /// counted.
+    /// Adds a reading made at `at_s`. Restarts the average if there is no reading, or if other
+    /// cores are counted.
     fn note(&mut self, at_s: f64, counters: Option<Counters>) {
         let Some(now) = counters else { return *self = Average::default() };
         let is_same = |last: &Counters| (last.cores, last.machine) == (now.cores, now.machine);

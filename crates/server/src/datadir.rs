@@ -24,13 +24,13 @@ use types::{StoreId, Version, NEWEST_VERSION, OLDEST_VERSION};
 use crate::members::AgreedMembers;
 use crate::transport::keys::SecretKey;
 
-/// The format of a directory is this number plus the version of the cluster that the directory
-/// records: the store may have written in that version. A format that this program does not support
-/// is refused.
+/// The format of a directory is this number plus the cluster version that the directory records,
+/// because the store may have written in that version. A program refuses a format that it does not
+/// support.
 const FORMAT_BEFORE: u32 = 4;
 
-/// Minimum free bytes at the start. Opening the engines writes a few small files, and RocksDB 7.8
-/// with assertions aborts if it cannot.
+/// Minimum free bytes at start. Opening the engines writes a few small files, and RocksDB 7.8 with
+/// assertions aborts if it cannot.
 const START_BYTES_MIN: u64 = 2 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -74,29 +74,28 @@ fn format_of(version: Version) -> u32 {
 pub struct Identity {
     /// See [`FORMAT_BEFORE`].
     pub format: u32,
-    /// `None` until a store that asks to join has an answer.
+    /// `None` until a joining store has received its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreId>,
-    /// The cluster's initial stores, regions and replicas, as text; empty as long as `store` is
-    /// `None`.
+    /// The cluster's initial stores, regions and replicas, as text; empty while `store` is `None`.
     #[serde(default)]
     pub layout: String,
     /// The secret key, generated with this directory and stored only here. A store with the same
-    /// number and another key has lost what this store has promised.
+    /// number and another key has lost the promises that this store made.
     pub secret: SecretKey,
     /// The cluster's id; 0 until it is known. It is stored as text because TOML's numbers have 63
     /// bits.
     #[serde(with = "hexadecimal", default)]
     pub cluster_id: u64,
-    /// The cluster's answer to a store that joined. The store needs it before it has heard from any
-    /// other store.
+    /// The cluster's answer to a store that joined. The store needs it before any other store has
+    /// contacted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
     /// True if other stores may join, regardless of the list of stores.
     #[serde(default)]
     pub open: bool,
-    /// True if the log has begun. The store may have voted since, so an empty log would mean a
-    /// loss.
+    /// True if the log has begun. The store may have voted since, so an empty log would mean that
+    /// data was lost.
     #[serde(default)]
     pub initialised: bool,
 }
@@ -155,8 +154,8 @@ impl DataDir {
             .map_err(at(&lock_path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| DataDirError::InUse(path.to_path_buf()))?;
-        // The lock is held, so the files found from here on are not the unfinished work of another
-        // first start.
+        // The lock is held, so the files found from here on are not left over from another
+        // process's first start in progress.
         if is_foreign(path).map_err(at(path))? {
             return Err(DataDirError::Foreign { dir: path.to_path_buf() });
         }
@@ -193,7 +192,7 @@ impl DataDir {
         self.identity.format - FORMAT_BEFORE
     }
 
-    /// Records, durably, that the store may write in this version of the cluster. From then on a
+    /// Records durably that the store may write in this version of the cluster. From then on a
     /// program that does not support it refuses the directory.
     pub fn prepare(&mut self, version: Version) -> Result<(), DataDirError> {
         if version <= self.version() {
@@ -202,7 +201,7 @@ impl DataDir {
         self.change(|identity| identity.format = format_of(version))
     }
 
-    /// Makes this the directory of a store, or checks that it already is.
+    /// Creates the directory's identity as this store, or checks that it already has it.
     pub fn claim(&mut self, store: StoreId, layout: &str, open: bool) -> Result<(), DataDirError> {
         let dir = self.path.clone();
         match self.identity.store {
@@ -276,7 +275,8 @@ impl DataDir {
         durable::write(&path, text).map_err(|source| DataDirError::Io { path, source })
     }
 
-    /// Records that the log has begun: see `Identity::initialised`. Must be called once it has.
+    /// Records that the log has begun: see `Identity::initialised`. Must be called after the log
+    /// has begun.
     pub fn initialised(&mut self) -> Result<(), DataDirError> {
         if self.identity.initialised {
             return Ok(());
@@ -284,7 +284,7 @@ impl DataDir {
         self.change(|identity| identity.initialised = true)
     }
 
-    /// Checks that an empty log is allowed, which is the case only before it is first written.
+    /// Checks that an empty log is allowed. It is allowed only before the log is first written.
     pub fn allow_empty_log(&self) -> Result<(), DataDirError> {
         match self.identity.initialised {
             true => Err(self.lost(LOG)),
@@ -402,7 +402,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
 
         let dir = tempfile::tempdir().unwrap();
-        // A file that an interrupted start may have left, with the mode of other files.
+        // An interrupted start may have left this file, with the mode of other files.
         fs::write(dir.path().join(".IDENTITY.new"), "form").unwrap();
         let mut data = claim(dir.path(), 2, "three").unwrap();
         let mode = |name| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;

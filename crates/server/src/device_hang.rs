@@ -1,5 +1,5 @@
-//! Detects that the device has stopped answering, logs it, and moves the store's leads to other
-//! stores.
+//! Detects that the device has stopped answering, logs it, and moves the leadership of the store's
+//! regions to other stores.
 //!
 //! `node::hang` makes the decisions. The heartbeat's thread calls them, because it waits for no
 //! device, and reports the outcome.
@@ -17,18 +17,18 @@ use crate::device_waits::Hanging;
 use crate::store::Store;
 
 /// Time without an answer after which the device counts as hanging, unless two election timeouts
-/// are longer. Healthy flash answers within tens of milliseconds, and within a second when it
-/// collects garbage or a volume fails over. The time is less than half of `request-timeout`, so
-/// that commands that wait here still have time to be executed on another store.
+/// are longer. Healthy flash answers within tens of milliseconds, and within a second during
+/// garbage collection or the failover of a volume. The time is less than half of `request-timeout`,
+/// so commands that wait here still have time to be executed on another store.
 const AFTER: Duration = Duration::from_secs(2);
 /// Minimum bytes per second that a healthy device writes to the log while other threads also write.
 const BYTES_PER_S: u64 = 4 << 20;
 /// Time during which the device must answer before the store leads again. A device that has hung
-/// often does so again.
+/// once often hangs again.
 const HEALTHY: Duration = Duration::from_secs(10);
-/// Maximum time that one look adds to the time waited. It is twice the heartbeat's period.
+/// Maximum time that one look adds to the waiting time. It is twice the heartbeat's period.
 const LOOK_MAX: Duration = Duration::from_millis(400);
-/// Time after which a hang that lasts is logged again.
+/// Interval at which a lasting hang is logged again.
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 
 fn times(raft_tick: Duration) -> HangTimes {
@@ -48,7 +48,7 @@ pub struct HangKeeper {
     /// `None` unless the device hangs.
     relief: Option<HangRelief>,
     said: Option<Instant>,
-    /// Regions whose other voters cannot elect, as last logged.
+    /// Regions whose other voters cannot elect a leader, as last logged.
     kept: Vec<RegionId>,
 }
 
@@ -122,18 +122,18 @@ impl HangKeeper {
                 None => Led::unseen(&region.descriptor(), store.id, takes_leads, is_quarantined),
             });
         }
-        // A transfer is given up after an election timeout.
+        // A transfer is abandoned after an election timeout.
         let tick = store.config.raft_tick.as_nanos() as u64;
         let patience = tick * u64::from(ELECTION_TICKS) * 5 / 4;
         let step = relief.step(&led, patience, now);
         for (region, to) in step.transfers {
-            tracing::info!(region, to, "the device hangs: the region's lead is handed over");
+            tracing::info!(region, to, "the device hangs: the region's leadership is transferred");
             let _ = store.worker.raft(Input::TransferLeader { region, to });
         }
         for region in step.step_downs {
             tracing::warn!(
                 region,
-                "the device hangs: the region's lead is given up, and the other stores elect"
+                "the device hangs: this store steps down, and the other stores elect a leader"
             );
             let _ = store.worker.raft(Input::StepDown { region });
         }

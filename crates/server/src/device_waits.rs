@@ -1,4 +1,4 @@
-//! The state of the device's answers, and the time for which the store has waited for one.
+//! The state of the device, and the time for which the store has waited for its answers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub struct Hanging {
 }
 
 impl Hanging {
-    /// Takes over the outcome of a look at the device.
+    /// Records the outcome of a look at the device.
     pub fn set(&self, hangs: bool, log_waited_nanos: u64, read_waited_nanos: u64) {
         self.is_hanging.store(hangs, Ordering::Relaxed);
         self.log_waited_nanos.store(log_waited_nanos, Ordering::Relaxed);

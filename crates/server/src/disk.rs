@@ -1,12 +1,12 @@
-//! The room on the data device. Below the reserve, this store proposes nothing that may add data:
-//! such commands wait for a leader elsewhere or are refused. This ends when the free space exceeds
-//! the reserve by a quarter.
+//! The room on the data device. Below the reserve, this store proposes no entries that may add
+//! data: such commands wait for a leader elsewhere or are refused. This ends when the free space
+//! exceeds the reserve by a quarter.
 //!
-//! The file system is asked a few times a second, and earlier after many proposed bytes. Rows in
+//! The file system is queried a few times a second, and earlier after many proposed bytes. Rows in
 //! memtables count as if they were on the device.
 //!
-//! Proposing never waits for the file system. It counts bytes against the last known free space,
-//! which may show that the device is full, and requests the next look.
+//! Proposals never wait for the file system. They count bytes against the last known free space.
+//! This may show that the device is full, and then requests an early look.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,15 +23,15 @@ pub struct Disk {
     unflushed: AtomicU64,
     /// Bytes proposed since then.
     proposed: AtomicU64,
-    /// The notification that requests the next look at once.
+    /// A request for an early look.
     pub look_soon: Notify,
 }
 
-/// Maximum bytes that are proposed between two looks, unless the reserve is smaller still.
+/// Maximum bytes that are proposed between two looks, unless the reserve is even smaller.
 const LOOK_BYTES: u64 = 8 << 20;
 
-/// Minimum free bytes with which a device that refused a write has room again, even if the reserve
-/// is smaller.
+/// Minimum free bytes at which a device that refused a write has room again, even if the reserve is
+/// smaller.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 
 impl Disk {
@@ -76,7 +76,7 @@ impl Disk {
         }
     }
 
-    /// Asks the file system for the free space. This may take time.
+    /// Queries the free space from the file system. This may take time.
     pub fn look(&self) {
         match device::free_bytes(&self.dir) {
             Ok(free) => {
@@ -92,7 +92,7 @@ impl Disk {
         device::free_bytes(&self.dir).map_or(true, |free| free >= bytes.saturating_add(ROOM_BYTES_MIN))
     }
 
-    /// Returns the bytes that may be written before the device is down to its reserve.
+    /// Returns the bytes that may be written before the free space falls to the reserve.
     pub fn room(&self) -> u64 {
         self.less_what_is_to_come(self.free.load(Ordering::Relaxed)).saturating_sub(self.reserve)
     }
@@ -190,7 +190,7 @@ mod tests {
         assert!(!rung());
         disk.will_grow(1);
         assert!(rung());
-        assert!(!rung(), "one notification for each stretch");
+        assert!(!rung(), "one notification for each crossing");
         disk.will_grow(1 << 40);
         assert_eq!(disk.free.load(Ordering::Relaxed), u64::MAX, "no look has happened");
     }

@@ -1,8 +1,8 @@
-//! Executes the commands of one region, wherever the region's leader is.
+//! Executes the commands of one region, whichever store leads the region.
 //!
-//! All of this serves the rule of answers. An error that invites a retry (`MOVED`, `CLUSTERDOWN`,
+//! All of this serves one rule for answers. An error that invites a retry (`MOVED`, `CLUSTERDOWN`,
 //! `MISCONF`) means that nothing was proposed. A command that may have been proposed and whose
-//! outcome is unknown gets `-UNKNOWN`. Nothing retries a write on its own.
+//! outcome is unknown gets `-UNKNOWN`. No code retries a write automatically.
 
 mod at_once;
 pub mod passing;
@@ -62,7 +62,7 @@ impl Store {
         let patience = deadline.saturating_duration_since(Instant::now());
         let body = passing::encode_request(region, version, patience, items).await;
         self.metrics.forwarded.inc_by(items.len() as u64);
-        // The other store answers by the deadline. The extra time covers the way back.
+        // The other store answers by the deadline. The extra time covers the return trip.
         let wait = patience + Duration::from_millis(500);
         let (status, body) = self.transport.call(leader, REQUEST_COMMANDS, body, wait).await?;
         match status {
@@ -143,7 +143,8 @@ impl Store {
         items: Arc<Vec<Item>>,
         deadline: Instant,
     ) -> Result<Answers, NotDone> {
-        // Apply decides. This check only keeps commands out of the log that apply would refuse.
+        // Apply makes the decision. This check only keeps commands out of the log that apply would
+        // refuse.
         if !lie_in(&items, region, version) {
             return Err(NotDone::NotLeader);
         }
@@ -163,8 +164,8 @@ impl Store {
     }
 
     /// Waits for room, for at most half of the remaining time. While this device is full and
-    /// another store has room, the region's leader is about to move there, or shedding makes room
-    /// here. Returns false if commands that may add data must be refused.
+    /// another store has room, the region's leader is about to move there, or shedding will make
+    /// room here. Returns false if commands that may add data must be refused.
     async fn finds_room(&self, region: &RegionShared, bytes: u64, deadline: Instant) -> bool {
         let now = Instant::now();
         let until = now + deadline.saturating_duration_since(now) / 2;

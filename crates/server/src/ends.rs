@@ -1,5 +1,5 @@
-//! The ways in which this store ends: on request, by itself, at once after a failure, or in order
-//! to restart without damaged files.
+//! The ways in which this store ends: on request, by its own decision, immediately after a failure,
+//! or in order to restart without damaged files.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,14 +16,14 @@ pub struct Ends {
     store: StoreId,
     /// The data directory.
     dir: PathBuf,
-    /// True while the store hands over its leaders. Other stores are told, so that no leader comes
+    /// True while the store transfers its leaders. Other stores are told, so that no leader moves
     /// back.
     leaving: AtomicBool,
     /// Cancelled when the store accepts no more clients and serves no more commands of other
     /// stores.
     closing: CancellationToken,
     stopping: AtomicBool,
-    /// The notification that the store must end by itself.
+    /// The notification that the store must end itself.
     ending: Notify,
     /// Cancelled when a planned stop must not wait any longer.
     hurried: CancellationToken,
@@ -82,7 +82,7 @@ impl Ends {
         }
     }
 
-    /// Tells other stores, from the next heartbeat on, that this one is stopping.
+    /// Tells other stores, from the next heartbeat on, that this store is stopping.
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
@@ -114,13 +114,13 @@ impl Ends {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Ends the process as after SIGTERM, because the store has finished what it was asked to do.
+    /// Ends the process as after SIGTERM, because the store has finished its task.
     pub fn end(&self, why: &str) {
         tracing::info!("{why}: the store stops");
         self.ending.notify_one();
     }
 
-    /// Waits until the store must end by itself.
+    /// Waits until the store must end itself.
     pub async fn ending(&self) {
         self.ending.notified().await;
     }
@@ -145,7 +145,7 @@ impl Ends {
         tracing::error!(
             what,
             error = text,
-            "rows are damaged: the store hands over, and starts anew without them"
+            "rows are damaged: the store transfers its leaders and restarts without them"
         );
         if let Err(error) = row_damage::note(&self.dir, text) {
             self.fatal(&format!("{what}: {text}; this cannot be noted: {error}"));

@@ -24,11 +24,11 @@ pub struct Engine {
     counts: Mutex<BTreeMap<RegionId, Counts>>,
 }
 
-/// The times at which a search for maintenance work is worth its reads.
+/// The times at which a search for maintenance work is worthwhile.
 pub struct Upkeep {
-    /// The times at which keys of a slot are due.
+    /// The times at which keys of a slot become due.
     pub expiry: SlotTimes,
-    /// Due at once for slots that may hold elements of deleted collections.
+    /// Due immediately for slots that may hold elements of deleted collections.
     pub sweep: SlotTimes,
 }
 
@@ -119,10 +119,10 @@ impl Engine {
     /// Executes a read over rows of one moment.
     pub fn read(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {
         if item.is_bounded_read() {
-            // Reading this way brings the rows into RAM.
+            // This read method brings the rows into RAM.
             let rows = Counted { rows: &self.rows, read: Cell::new(0) };
             let outcome = run(&rows, region, item, now)?;
-            // A single row is always of one moment.
+            // A single row is always consistent.
             if rows.read.get() <= 1 {
                 return Ok(outcome);
             }
@@ -131,7 +131,7 @@ impl Engine {
             }
         }
         match (item.spec.spanning(), ItemSlot::of(item.spec, &item.args)) {
-            // These results need not be of one moment.
+            // The results of these commands need not show one moment.
             (Some(Spanning::Cursor | Spanning::FirstFound), _) => run(&*self.rows, region, item, now),
             (_, ItemSlot::One(slot)) => {
                 let (from, to) = rows::slots_range(SlotRange { first: slot, last: slot });
@@ -158,7 +158,7 @@ impl Engine {
         &self.upkeep
     }
 
-    /// Records that rows were added to these slots other than by [write](Self::write).
+    /// Records that rows were added to these slots by means other than [write](Self::write).
     pub fn rows_came(&self, slots: SlotRange) {
         self.upkeep.expiry.forget(slots);
         self.upkeep.sweep.forget(slots);
@@ -193,7 +193,7 @@ impl Engine {
     }
 
     /// Returns the bytes of a region's live keys and values, as applied. The number is exact:
-    /// memtables and overwritten values make no difference.
+    /// memtables and overwritten values do not affect it.
     pub fn bytes_in_region(&self, region: RegionId) -> u64 {
         self.counts.lock().get(&region).map_or(0, |counts| counts.bytes)
     }
@@ -230,7 +230,7 @@ impl Engine {
         let mut range = slots;
         let mut before = 0;
         let total: u64 = self.bytes_within(&[slots])[0];
-        // Each round looks closer at the part that contains the middle.
+        // Each round narrows down the part that contains the middle.
         while range.len() > 1 && total > 0 {
             let parts = cut(range);
             let sizes = self.bytes_within(&parts);
@@ -240,7 +240,7 @@ impl Engine {
                 end += **bytes;
                 end >= total / 2
             });
-            // Sizes are estimates, so those of the parts need not add up.
+            // Sizes are estimates, so the sizes of the parts need not add up.
             range = *found.map_or(&parts[parts.len() - 1], |(part, _)| part);
         }
         let middle = match total {
@@ -276,7 +276,7 @@ fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis)
         txn: &mut txn,
         now_ms: now,
         // A read may draw a random key or field (RANDOMKEY, HRANDFIELD). It changes nothing, so any
-        // seed will do.
+        // seed is acceptable.
         seed: types::mix(now ^ reads << 20),
         db: item.db,
         mode: Mode::Read,

@@ -1,9 +1,9 @@
-//! Deletes expired keys, and elements whose collection is deleted, by replicated commands: the
-//! leader finds them and proposes bounded steps.
+//! Deletes expired keys, and elements of deleted collections, by replicated commands: the leader
+//! finds them and proposes bounded steps.
 //!
 //! Looking at a slot costs a seek, which may read a block from the device. So a slot is searched
-//! only when its rows may be due ([`SlotTimes`](crate::slot_times::SlotTimes)), and one round's
-//! seeks are bounded for all regions together.
+//! only when its rows may be due ([`SlotTimes`](crate::slot_times::SlotTimes)), and the seeks of
+//! one round are bounded for all regions together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Maximum seeks of one round, for all regions together.
 const EXPIRY_PROBES: usize = 2000;
 const SWEEP_PROBES: usize = 200;
-/// Maximum time without a search, because the wall clock, which decides what is due, may jump.
+/// Maximum time without a search. The wall clock decides what is due, and it may jump.
 const REST_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of slots in one proposal.
 const SLOTS_MAX: usize = 64;
@@ -44,7 +44,7 @@ pub struct Expirer {
 /// Runs until the task is dropped.
 pub async fn run(expirer: Expirer) {
     let mut keeper = Keeper::default();
-    // Each region has at most one proposal, and none delays another region's.
+    // Each region has at most one proposal, and no proposal delays another region's.
     let mut proposals = JoinSet::new();
     let mut seen = None;
     let mut period = tokio::time::interval(PERIOD);
@@ -66,7 +66,7 @@ pub async fn run(expirer: Expirer) {
         if looks.is_empty() {
             continue;
         }
-        // The result of this round, and the time of the next, are not known yet.
+        // The result of this round and the time of the next are not known yet.
         seen = None;
         let engine = expirer.engine.clone();
         let looked = tokio::task::spawn_blocking(move || look_at_all(&engine, looks)).await;
@@ -86,7 +86,7 @@ pub async fn run(expirer: Expirer) {
 
 async fn propose(expirer: Expirer, region: Arc<RegionShared>, found: Maintenance) {
     let deadline = Instant::now() + expirer.config.request_timeout;
-    // A later round finds again the rows of a proposal that is not executed.
+    // If a proposal is not executed, a later round finds its rows again.
     let _ = expirer.proposals.submit(&region, Work::Maintenance(found), deadline).await;
 }
 
@@ -94,7 +94,8 @@ async fn propose(expirer: Expirer, region: Arc<RegionShared>, found: Maintenance
 #[derive(Default)]
 struct Keeper {
     searches: BTreeMap<RegionId, Searches>,
-    /// The time until which nothing is due unless a region becomes active, as of the last round.
+    /// The time until which nothing becomes due unless a region becomes active, as of the last
+    /// round.
     rests_until: Option<Instant>,
     proposing: BTreeMap<RegionId, AbortHandle>,
 }
@@ -178,7 +179,7 @@ impl Keeper {
     }
 }
 
-/// Divides a round's seeks among its searches. The rest is searched in the next round.
+/// Divides a round's seeks among its searches. The remaining slots are searched in the next round.
 fn share<'a>(probes: usize, looks: impl Iterator<Item = &'a mut Vec<Slot>>) {
     let looks: Vec<_> = looks.filter(|slots| !slots.is_empty()).collect();
     let each = (probes / looks.len().max(1)).max(1);
@@ -194,8 +195,8 @@ fn look_at_all(engine: &Engine, looks: Vec<Look>) -> storage::Result<Vec<LookedA
             (look.region, look.now_ms, due, garbage)
         })
         .collect();
-    // The times were taken before the rows are read, so that the time of a row written meanwhile is
-    // noted again.
+    // The times are taken before the rows are read. So the time of a row that is written during the
+    // search is noted again.
     let rows = engine.rows();
     let due = |slot| command::earliest_due(rows, slot);
     let garbage = |slot| Ok(command::has_garbage(rows, slot)?.then_some(0));

@@ -2,7 +2,7 @@
 //! region's leader.
 //!
 //! The cost of a heartbeat depends only on the changes since the last one: changed regions are on a
-//! list (`Regions::touch`), and only these are looked at and reported. Now and then a full
+//! list (`Regions::touch`), and only these are looked at and reported. At longer intervals a full
 //! heartbeat reports all led regions, and the heat of reads on followers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,16 +40,16 @@ use node::Silence;
 const PERIOD: Duration = Duration::from_millis(200);
 /// Minimum time between two heartbeats when the second was requested early.
 const PERIOD_MIN: Duration = Duration::from_millis(20);
-/// The interval of full heartbeats. One is also sent when a store is heard for the first time.
+/// Interval of full heartbeats. One is also sent after the first heartbeat from a new store.
 const FULL_PERIOD: Duration = Duration::from_secs(10);
-/// The silence after which a store may have left its regions without a leader, in nanoseconds.
+/// Silence in nanoseconds after which a store may have left its regions without a leader.
 const QUIET_NANOS: u64 = 1_000_000_000;
-/// The interval at which the heat of idle regions is updated. Heat decays over minutes.
+/// Interval at which the heat of idle regions is updated. Heat decays over minutes.
 const HEAT_PERIOD: Duration = Duration::from_secs(30);
-/// The time for which a store that ran out of room is reported as such. Space that its log freed is
-/// soon used again, and leaders would otherwise move away and back each time.
+/// Time for which a store that ran out of room is reported as such. Space that its log freed is
+/// soon used again. Otherwise leaders would move away and back each time.
 const OUT_OF_ROOM: Duration = Duration::from_secs(10);
-/// Operations per second below which a rate counts as zero.
+/// Rate below which operations count as zero, in operations per second.
 const RATE_MIN: f64 = 0.05;
 
 /// Runs until the task is dropped. It awaits nothing that may take long, because a store with a
@@ -96,14 +96,14 @@ pub async fn run(store: Arc<Store>) {
 pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     let heartbeat = match StoreHeartbeat::decode(report) {
         Ok(heartbeat) if heartbeat.store == from => heartbeat,
-        Ok(_) => return tracing::warn!(from, "a heartbeat in another store's name"),
+        Ok(_) => return tracing::warn!(from, "a heartbeat names another store as its sender"),
         Err(error) => return tracing::warn!(from, %error, "a heartbeat cannot be read"),
     };
     let own = store.membership.identity.cluster_id();
     if own != 0 && heartbeat.cluster_id != 0 && heartbeat.cluster_id != own {
         return tracing::warn!(from, "a heartbeat is from another cluster");
     }
-    // The clock comes first, because any delay makes it look older.
+    // The clock is recorded first, because any delay makes it look older.
     store.wall.hear(from, heartbeat.wall_ms);
     store.membership.take_cluster_id(heartbeat.cluster_id);
     if heartbeat.members_version > store.membership.members().agreed.version {
@@ -259,7 +259,7 @@ impl Reporter {
         let present = store.capability.present();
         // Space that the log, old row versions or other files take is not available for data. Rows
         // that were moved away do not count, though their space is reclaimed later. Otherwise a
-        // store would keep shedding for them.
+        // store would continue to shed because of them.
         let used_bytes = store.engine.user_bytes();
         let room = store.disk.room().saturating_add(store.to_reclaim());
         let at_most = used_bytes.saturating_add(room).max(1);
@@ -339,7 +339,7 @@ impl Reporter {
                 self.book.put(report);
                 self.rates.entry(id).and_modify(|rates| rates.leads_in = leads_in);
             }
-            // The leader was elected a moment ago, and its worker has not published its status.
+            // The leader was elected recently, and its worker has not published its status.
             None => drop(self.busy.insert(id)),
         }
     }
@@ -397,8 +397,8 @@ impl Rate {
 }
 
 impl Rates {
-    /// Starts at the counters' present values, because operations under another leader are not this
-    /// one's load.
+    /// Starts at the counters' present values, because operations under another leader do not
+    /// belong to this leader's load.
     fn of(region: &RegionShared) -> Rates {
         Rates {
             reads: Rate::of(&region.reads),
@@ -421,8 +421,8 @@ impl Rates {
         self.heat += weight * ((reads + writes) as f64 / since - self.heat);
     }
 
-    /// Rounds very small rates to zero. Returns true if nothing but the heat changes by itself any
-    /// more.
+    /// Rounds very small rates to zero. Returns true if only the heat still changes without
+    /// operations.
     fn rest(&mut self) -> bool {
         let at_rest = self.reads.is_next_to_nothing() && self.writes.is_next_to_nothing();
         if at_rest {
@@ -438,15 +438,14 @@ impl Rates {
 }
 
 /// Returns the unclean peers that other peers should replace, at most [`UNCLEAN_MAX`]. Regions
-/// without a leader are left out: they cannot be changed, and would take the place of regions that
-/// can.
+/// without a leader are left out: they cannot be changed, and would displace regions that can.
 fn unclean(store: &Store) -> Vec<(RegionId, PeerId)> {
     let unclean = store.unsynced.reported().into_iter();
     unclean.filter(|(region, _)| store.cluster.has_live_leader(*region)).take(UNCLEAN_MAX).collect()
 }
 
-/// Returns the time that a write waits for a sync, in nanoseconds. The time is 0 if it is unknown,
-/// and 1 if writes are answered before they are synced.
+/// Returns the time that a write waits for a sync, in nanoseconds. Returns 0 if it is unknown, and
+/// 1 if writes are answered before they are synced.
 fn sync_ns(fsync: Fsync, measured: Option<Duration>) -> u64 {
     match (fsync, measured) {
         (Fsync::Always, Some(sync)) => u64::try_from(sync.as_nanos()).unwrap_or(u64::MAX),

@@ -27,9 +27,9 @@ pub struct FromStores {
 impl Inbound for FromStores {
     fn raft(&self, from: StoreId, mut messages: Vec<(RegionId, eraftpb::Message)>, place: Place) {
         let before = messages.len();
-        // Snapshots come over lanes of their own, which deliver their messages once the files are
-        // here. Without its files a snapshot could never be applied, and the store would stop at
-        // every start.
+        // Snapshots come over lanes of their own, which deliver a message once its files are here.
+        // Without its files a snapshot could never be applied, and the store would stop at every
+        // start.
         messages.retain(|(_, message)| message.get_msg_type() != MessageType::MsgSnapshot);
         if messages.len() < before {
             self.store.metrics.raft_messages_refused.inc_by((before - messages.len()) as u64);
@@ -68,7 +68,7 @@ impl Inbound for FromStores {
     }
 
     fn is_welcome(&self, from: &Remote) -> bool {
-        // A store that is refused learns the reason when it connects again.
+        // A refused store learns the reason when it connects again.
         self.store.membership.is_welcome(from)
     }
 

@@ -1,6 +1,6 @@
-//! Joining: a store asks a member, which has the meta region's leader propose the join.
+//! Joining: a store asks a member, and the meta region's leader then proposes the join.
 //!
-//! Any process that reaches a peer port may ask. So the answer holds nothing that helps to
+//! Any process that reaches a peer port may ask. So the answer contains nothing that helps to
 //! impersonate another store, and the effects of asking are limited (`admission`). If a password is
 //! set, only stores that know it are admitted (`Membership::admit`).
 
@@ -59,8 +59,8 @@ pub async fn join(config: &Config, dir: &mut DataDir, stores: &[SocketAddr]) -> 
                     }
                 },
                 Ok((_, answer)) if request.0 == REQUEST_JOIN_AS && answer == JOIN_FIRST => {
-                    // The program there does not know this kind of request, so the cluster has the
-                    // oldest version.
+                    // The program there does not support this kind of request, so the cluster has
+                    // the oldest version.
                     request = (REQUEST_JOIN, facts.clone());
                 }
                 Ok((_, answer)) => {

@@ -80,7 +80,7 @@ pub use start_error::StartError;
 pub use startup::{run, Ended};
 pub use transport::frame;
 
-/// The functions that fuzz targets call, beside `frame::fuzz`.
+/// The functions for fuzz targets, in addition to `frame::fuzz`.
 #[doc(hidden)]
 pub use admission::fuzz as fuzz_join;
 

@@ -1,4 +1,4 @@
-//! The queues by which other threads reach the loops. A sender wakes a loop only if it sleeps.
+//! The queues through which other threads reach the loops. A sender wakes a loop only if it sleeps.
 
 mod to_worker;
 
@@ -16,10 +16,10 @@ use crate::connections::{ListenerKind, Seat};
 
 pub use to_worker::{Asker, Outcomes, Reader, ToWorker};
 
-/// The token of wake-ups. Connections have smaller ones.
+/// The token of wake-ups. Connections have smaller tokens.
 pub const WAKER: Token = Token(usize::MAX);
 
-/// A connection of one loop. A slot is used again with another generation.
+/// A connection of one loop. A slot is reused with another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionId {
     pub slot: u32,
@@ -52,7 +52,7 @@ pub enum ToLoop {
     /// The outcomes of parts that went through the groups.
     Outcomes(Vec<(PartId, Outcome)>),
     Kill(ConnectionId),
-    /// Connections must be closed, each once its requests are answered.
+    /// Each connection must be closed once its requests are answered.
     Close,
     Stop,
 }
@@ -88,13 +88,13 @@ pub struct LoopInbox {
     pub poll: Poll,
     queue: Receiver<ToLoop>,
     sleeps: Arc<AtomicBool>,
-    /// Keeps the event open. If the last sender closed it before the loop has seen a wake-up, the
-    /// wake-up would be lost.
+    /// Keeps the event open. If the last sender closed the event before the loop has seen a
+    /// wake-up, the wake-up would be lost.
     _waker: Arc<Waker>,
 }
 
 impl LoopInbox {
-    /// Waits for a socket or a message, or until the time is over.
+    /// Waits for a socket or a message, until the timeout at most.
     pub fn wait(&mut self, events: &mut Events, timeout: Duration) -> io::Result<()> {
         let mut timeout = timeout;
         if !timeout.is_zero() {
@@ -133,7 +133,7 @@ pub struct Loops {
 }
 
 impl Loops {
-    /// Creates `count` loops, but at least one.
+    /// Creates `count` loops, and at least one.
     pub fn new(count: usize) -> io::Result<(Loops, Vec<LoopInbox>)> {
         let channels: Vec<_> = (0..count.max(1)).map(|_| channel()).collect::<io::Result<_>>()?;
         let (senders, inboxes) = channels.into_iter().unzip();

@@ -5,8 +5,8 @@
 //! settings that every store uses. The last list is stored beside the data (`DIR/MEMBERS`), so that
 //! a restarting store knows which stores to contact.
 //!
-//! If a store is given a list of stores at its start, the addresses in it take precedence, because
-//! they are the operator's latest statement.
+//! If a store is given a list of stores at its start, the addresses in that list take precedence,
+//! because they are the operator's latest statement.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The list of stores: how this store learns it, and which callers it admits.
+//! The list of stores: how this store receives it, and which callers it admits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -34,11 +34,10 @@ use join_rate::JoinRate;
 use refusals::{Consequence, Own, Refusals};
 
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
-/// The minimum interval, in nanoseconds, at which strangers who claim to be members make this store
-/// ask for the list.
+/// Minimum interval in nanoseconds between two requests for the list that unknown callers cause.
 const ASK_AGAIN_NANOS: u64 = 100_000_000;
 
-/// The parts of the store that a change of the list must reach.
+/// The parts of the store that a change of the list affects.
 pub struct Reach {
     pub config: Arc<Config>,
     pub settings: Arc<RwLock<Settings>>,
@@ -55,7 +54,7 @@ pub struct Membership {
     members: ArcSwap<Members>,
     /// The version in which this store writes.
     pub version: Arc<WrittenVersion>,
-    /// Locked while a thread makes the next list.
+    /// Locked while a thread creates the next list.
     changing: Mutex<()>,
     /// True while another store is being asked for its list.
     fetching: AtomicBool,
@@ -92,7 +91,7 @@ impl Membership {
         self.members.load_full()
     }
 
-    /// Returns the settings that every store uses, as this one last heard them.
+    /// Returns the settings that every store uses, as this store last received them.
     pub fn agreed_settings(&self) -> AgreedSettings {
         self.members.load().agreed.settings
     }
@@ -132,22 +131,23 @@ impl Membership {
         self.keep_soon();
     }
 
-    /// Sets the cluster's id once a store reports it. The first report counts.
+    /// Sets the cluster's id once a store reports it. Later reports are ignored.
     pub fn take_cluster_id(self: &Arc<Self>, cluster_id: u64) {
         if cluster_id != 0 && self.identity.take_cluster_id(cluster_id) {
             self.keep_soon();
         }
     }
 
-    /// Stores what is known of the cluster, in the background because the device may be slow. If
-    /// this fails, the store hears the list again; the next start then begins with the stores that
-    /// it knew before.
+    /// Stores the known facts of the cluster, in the background because the device may be slow. If
+    /// this fails, the store receives the list again later; until then, a restart uses the previous
+    /// list.
     fn keep_soon(self: &Arc<Self>) {
         let membership = self.clone();
         tokio::task::spawn_blocking(move || {
             let mut dir = membership.dir.lock();
             let members = membership.members();
-            // A store was prepared for the version before it rose, unless it joins just now.
+            // A store was prepared for the version before the version rose, unless it is just
+            // joining.
             let version = members.agreed.settings.cluster_version.min(NEWEST_VERSION);
             let kept = dir.prepare(version);
             match kept.and_then(|()| dir.keep(membership.identity.cluster_id(), &members.agreed)) {
@@ -160,7 +160,7 @@ impl Membership {
     }
 
     /// Records that the store may write in this version of the cluster. Returns the version for
-    /// which the directory is prepared. It waits for the device.
+    /// which the directory is prepared. This waits for the device.
     pub fn prepare(&self, version: Version) -> Version {
         let mut dir = self.dir.lock();
         let before = dir.version();
@@ -240,8 +240,8 @@ impl Membership {
             if own == 0 || cluster_id != own {
                 return refuse(RefusalReason::Wrong, format!("store {from} is not known here"));
             }
-            // The join may have been agreed on before this store heard of it. Until then the claim
-            // is unproved.
+            // The join may have been agreed before this store received the new list. Until it has
+            // the list, the claim is unproved.
             self.ask_for_newer();
             return refuse(RefusalReason::NotYetKnown, format!("store {from} is not known here yet"));
         }
@@ -272,8 +272,8 @@ impl Membership {
         joins.lock().take(Instant::now())
     }
 
-    /// Asks the meta region's leader, or else a store that was heard lately, for a list that may be
-    /// newer. One rate limit applies to all callers.
+    /// Asks the meta region's leader for a list that may be newer. If there is none, asks a store
+    /// with a recent heartbeat. One rate limit applies to all callers.
     fn ask_for_newer(self: &Arc<Self>) {
         let Reach { cluster, regions, .. } = &self.reach;
         let leader = regions.meta().leader();
@@ -357,7 +357,7 @@ pub async fn heed_refusals(
     }
 }
 
-/// Renames the store in its own configuration to the number in its directory.
+/// Changes the store's number in its own configuration to the number in its directory.
 pub fn rename(config: &mut Config, store: StoreId) {
     debug_assert!(store != NOBODY);
     let this: Member = Member { id: store, ..config.this().clone() };

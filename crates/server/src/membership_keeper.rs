@@ -1,4 +1,4 @@
-//! Announces this store's facts, until the list of stores has them. The heartbeat's task drives
+//! Announces this store's facts until the list of stores has them. The heartbeat's task drives
 //! this.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::admin;
 use crate::config::facts_of;
 use crate::store::Store;
 
-/// The time after which an announcement that failed is repeated.
+/// Time after which a failed announcement is repeated.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Applies the agreed list of stores, and announces this store's facts until the list has them.
@@ -43,8 +43,8 @@ impl MembershipKeeper {
 async fn announce(store: Arc<Store>, facts: StoreFacts) {
     match admin::set_facts(&store, facts).await {
         Ok(()) => tracing::info!("the cluster knows this store's addresses"),
-        // The cluster has registered this number with another disk, or has removed it.
+        // The cluster has registered this number with another disk, or has removed the store.
         Err(error) if error.status == 409 => store.ends.fatal(&error.message),
-        Err(error) => tracing::debug!(error.message, "this store's addresses did not reach the cluster"),
+        Err(error) => tracing::debug!(error.message, "the cluster could not be told this store's addresses"),
     }
 }

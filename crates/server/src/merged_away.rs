@@ -1,6 +1,6 @@
-//! Asks the meta region about regions that seem to have no leader: a region that merged away while
-//! this store was absent has none. The heartbeat's task drives this, and `node` decides when and
-//! about what.
+//! Asks the meta region about regions without a known leader: a region that merged away while this
+//! store was absent has none. The heartbeat's task drives this, and `node` decides when to ask and
+//! about which regions.
 
 use std::sync::Arc;
 

@@ -59,7 +59,7 @@ fn quantiles() -> Quantiles<u64> {
     Quantiles::new_with_bounds(1, 100_000_000, 2).expect("constant bounds are valid")
 }
 
-/// Rate and latency over the last one to two seconds, from two windows that take turns.
+/// Rate and latency over the last one to two seconds, from two alternating windows.
 struct Recent {
     current: Quantiles<u64>,
     previous: Quantiles<u64>,
@@ -225,8 +225,7 @@ const RECOVERIES: [(&str, &str); 2] = [
 const QUARANTINED_SHOWN: usize = 64;
 
 impl Metrics {
-    /// Sets whether the device hangs, and the times for which the log and a read have waited for
-    /// it.
+    /// Sets whether the device hangs, and the time for which the log and a read have waited for it.
     pub fn set_device(&self, hangs: bool, log_waited: Duration, read_waited: Duration) {
         let values = [f64::from(u8::from(hangs)), log_waited.as_secs_f64(), read_waited.as_secs_f64()];
         for (gauge, value) in self.device.iter().zip(values) {
@@ -319,7 +318,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over what the engine has counted.
+    /// Copies the engine's counters.
     pub fn set_engine(&self, stats: &rocks::Stats) {
         let counts = [
             stats.row_cache_hits,

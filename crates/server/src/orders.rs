@@ -27,7 +27,7 @@ pub fn receive(store: &Store, from: StoreId, order: &Bytes) {
     carry_out(store, order);
 }
 
-/// Returns true if the order is from a previous leader, which may not know what was agreed since.
+/// Returns true if the order is from a previous leader, which may not know later decisions.
 fn is_outdated(term: Term, from: StoreId, known_term: Term, known_leader: Option<StoreId>) -> bool {
     term < known_term || term == known_term && known_leader.is_some_and(|leader| leader != from)
 }
@@ -51,8 +51,8 @@ fn carry_out(store: &Store, order: Order) {
     let _ = store.worker.step(order);
 }
 
-/// Finds the slot that divides the region into halves, off the I/O threads, and has the change
-/// proposed.
+/// Finds the slot that divides the region into halves, outside of the I/O threads, and proposes the
+/// change.
 fn split(store: &Store, region: RegionId, expect: RegionEpoch, new_region: RegionId) {
     let Some(shared) = store.regions.get(region) else { return };
     let Some(slots) = shared.slots().filter(|_| shared.leader() == Some(store.id)) else { return };
@@ -113,7 +113,7 @@ mod tests {
         let ToWorker::Shard(Input::ChangeRegion { region: 1, change, .. }) = told else {
             panic!("another message")
         };
-        // Nothing is stored, so the slots are halved.
+        // No data is stored, so the slots are halved.
         assert_eq!(change, RegionChange::Split { at: 8192, new_region: 9 });
         assert!(fixture.told().next().is_none());
     }

@@ -1,9 +1,9 @@
-//! Detects afterwards that the whole process stood still: it was stopped, its machine was
-//! suspended, or it got no CPU.
+//! Detects afterwards that the whole process was paused: it was stopped, its machine was suspended,
+//! or it got no CPU.
 //!
-//! The store only logs and counts a pause: the other stores have elected by then, and leases have
-//! ended by CLOCK_BOOTTIME. The clock of a virtual machine that is paused from outside does not
-//! count the pause; such a pause shows as a wall clock that is behind.
+//! The store only logs and counts a pause: by then the other stores have elected leaders, and
+//! leases have ended by CLOCK_BOOTTIME. The clock of a virtual machine that is paused from outside
+//! does not count the pause. Such a pause appears as a wall clock that is behind.
 
 use types::BootNanos;
 
@@ -15,14 +15,14 @@ use crate::metrics::Metrics;
 /// the regions.
 const STOOD_STILL_NANOS: u64 = 1_000_000_000;
 
-/// The heartbeat's part.
+/// The part of the heartbeat's task that detects pauses.
 #[derive(Default)]
 pub struct PauseKeeper {
     looked_at: Option<BootNanos>,
 }
 
 impl PauseKeeper {
-    /// To be called with each heartbeat.
+    /// Checks for a pause. Must be called with each heartbeat.
     pub fn look(&mut self, metrics: &Metrics) {
         let Some(nanos) = self.stood_still(clock::boot_nanos()) else { return };
         metrics.pauses.inc();
@@ -33,7 +33,7 @@ impl PauseKeeper {
         );
     }
 
-    /// Returns how long the store stood still since the last look, if it did.
+    /// Returns the length of a pause since the last look, if there was one.
     fn stood_still(&mut self, now: BootNanos) -> Option<u64> {
         let since = now.saturating_sub(self.looked_at.replace(now)?);
         (since >= STOOD_STILL_NANOS).then_some(since)

@@ -15,23 +15,23 @@ use crate::config::{Config, ELECTION_TICKS};
 use crate::loops::ToLoop;
 use crate::store::Store;
 
-/// Time limit of handing over, for all regions together.
+/// Time limit for the transfer of all regions together.
 const HAND_OVER: Duration = Duration::from_secs(5);
-/// Time in which other stores hear that this one is stopping.
+/// Time for other stores to receive the news that this store is stopping.
 const TOLD: Duration = Duration::from_millis(50);
-/// Time without a command from another store after which the other stores know the new leaders. It
-/// is longer than a heartbeat's period.
+/// Time without a command from another store after which the other stores are assumed to know the
+/// new leaders. It is longer than a heartbeat's period.
 const QUIET: Duration = Duration::from_millis(300);
 const REDIRECTING: Duration = Duration::from_secs(2);
-/// Maximum time in addition to `request-timeout` that an answer takes, for a passed-on command that
-/// came late.
+/// Maximum time in addition to `request-timeout` for the answer to a passed-on command that arrived
+/// late.
 const ANSWERS: Duration = Duration::from_secs(2);
 /// Interval between two steps of a stop.
 const POLL: Duration = Duration::from_millis(10);
 
 fn times(config: &Config) -> StopTimes {
     let nanos = |time: Duration| time.as_nanos() as u64;
-    // A transfer is given up after an election timeout.
+    // A transfer is abandoned after an election timeout.
     let retry = nanos(config.raft_tick) * u64::from(ELECTION_TICKS) * 5 / 4;
     StopTimes {
         told_nanos: nanos(TOLD),
@@ -43,7 +43,7 @@ fn times(config: &Config) -> StopTimes {
     }
 }
 
-/// Hands over this store's leaders, continues to serve until other stores know the new leaders, and
+/// Transfers this store's leaders, continues to serve until other stores know the new leaders, and
 /// closes each client's connection once its requests are answered. `listening` accepts clients
 /// until the closing begins. The waiting ends when `hurried` resolves.
 pub async fn stop(store: &Arc<Store>, mut listening: JoinSet<()>, hurried: impl Future<Output = ()>) {
@@ -57,7 +57,7 @@ pub async fn stop(store: &Arc<Store>, mut listening: JoinSet<()>, hurried: impl 
     while phase != StopPhase::Done {
         let step = stop.step(&view(store), clock::boot_nanos());
         for (region, to) in step.transfers {
-            tracing::info!(region, to, "stopping: the region's leader is handed over");
+            tracing::info!(region, to, "stopping: the region's leadership is transferred");
             let _ = store.worker.raft(Input::TransferLeader { region, to });
         }
         if step.phase != phase {
@@ -105,7 +105,7 @@ fn view(store: &Store) -> StopView {
     }
 }
 
-/// Accepts the clients that have connected so far and no others, and has the loops close
+/// Accepts the clients that have already connected, and then no more. Makes the loops close
 /// connections.
 async fn close(store: &Store, listening: &mut JoinSet<()>) {
     store.ends.close();

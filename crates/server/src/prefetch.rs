@@ -59,7 +59,7 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// Adds a row that RAM did not hold a moment ago.
+    /// Adds a row that was not in RAM.
     fn add_missing(&mut self, row: Bytes) {
         if self.rows.len() < ROWS_MAX && self.known.insert(row.clone()) {
             self.rows.push(row);
@@ -67,7 +67,7 @@ impl<'a> Missing<'a> {
     }
 
     /// Reads the rows and then the fields, up to about `bytes_max` bytes of each. `Read::taken`
-    /// counts the rows only.
+    /// counts only the rows.
     pub fn read(self, readers: &Readers, bytes_max: usize) -> Read {
         let mut read = readers.read(self.rows, bytes_max);
         if self.fields.is_empty() {

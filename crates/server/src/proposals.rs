@@ -22,7 +22,7 @@ pub type Answers = Vec<Option<Answer>>;
 
 /// The reason why a group of commands was not executed on this store.
 pub enum NotDone {
-    /// Nothing was proposed. Another store may be asked, or this one again.
+    /// Nothing was proposed. The caller may ask another store, or this one again.
     NotLeader,
     /// The error reply for every command of the group.
     Error(Reply),
@@ -92,8 +92,8 @@ impl Proposals {
     }
 }
 
-/// Encodes commands that are very large, a piece at a time. The thread of the groups then copies
-/// none of their bytes, and no task holds up others for long.
+/// Encodes very large commands in pieces. The groups' thread then copies none of their bytes, and
+/// no task delays others for long.
 async fn encoded(work: Work) -> Work {
     let bytes = work.bytes();
     let Work::Commands(items) = &work else { return work };
@@ -107,8 +107,8 @@ async fn encoded(work: Work) -> Work {
     Work::Encoded(builder)
 }
 
-/// Proposes commands for the meta region in this order. Commands that are lost are only logged: the
-/// callers look again at what is left to do.
+/// Proposes commands for the meta region in this order. Lost commands are only logged: the callers
+/// check again which commands are needed.
 pub async fn propose_all(proposals: Proposals, patience: Duration, commands: Vec<MetaCommand>) {
     let deadline = Instant::now() + patience;
     let meta = proposals.regions.meta();

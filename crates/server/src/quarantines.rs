@@ -16,7 +16,7 @@ pub struct Quarantines {
     held: Mutex<BTreeMap<RegionId, Quarantine>>,
     regions: Arc<Regions>,
     metrics: Arc<Metrics>,
-    /// Other stores are to hear of a change soon.
+    /// A request to tell other stores of a change soon.
     report_soon: Arc<Notify>,
 }
 

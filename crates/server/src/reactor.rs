@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A loop waits for nothing else: no device, no lock that is held during device I/O, no other loop.
-//! Work that waits for a leader, another store or rows on flash is a task of the runtime, which
+//! Work that waits for a leader, another store or rows on flash is a task of the runtime. The task
 //! sends its answers as a message.
 
 mod closing;
@@ -39,9 +39,9 @@ use connection::Connection;
 const EVENTS_MAX: usize = 1024;
 /// Maximum bytes of one read from a socket, into a buffer that all connections of a loop share.
 const READ_BYTES: usize = 64 << 10;
-/// The interval at which a loop looks for idle connections that hold memory others wait for.
+/// Interval at which a loop looks for idle connections that hold memory that others wait for.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// The interval at which connections that wait for memory are tried again.
+/// Interval at which connections that wait for memory are tried again.
 const MEMORY_POLL: Duration = Duration::from_millis(5);
 
 /// A slot for a connection.
@@ -122,7 +122,7 @@ impl Loop {
             self.now = Instant::now();
             let began = self.worker.is_some().then(clock::thread_cpu_time);
             events.iter().for_each(|event| self.note(event));
-            // Client input joins the next log batch, so it is processed before a batch can be cut.
+            // Client input joins the next log batch, so it is processed before a batch is closed.
             self.serve_ready();
             self.take_messages();
             if self.closes && self.now >= self.next_closing_look {
@@ -288,15 +288,14 @@ impl Loop {
     }
 
     /// Continues connections that wait for memory, as far as there is room. The first of them
-    /// always gets room in the end.
+    /// always gets room eventually.
     fn serve_in_line(&mut self) {
         if self.in_line.is_empty() {
             return;
         }
         let mut is_first = true;
         for slot in std::mem::take(&mut self.in_line) {
-            // The slot may belong to another connection by now, which has its own place in the
-            // queue.
+            // The slot may belong to another connection now, which has its own place in the queue.
             let Some(connection) = &mut self.slots[slot as usize].connection else { continue };
             if !std::mem::replace(&mut connection.has_place_in_line, false) || !connection.is_in_line() {
                 continue;

@@ -1,7 +1,7 @@
 //! Parallel reads of rows. A device overlaps the latencies only of reads by different threads.
 //!
-//! A caller that needs several rows begins to read them itself. Only when a read takes as long as a
-//! device does are the pool's threads woken, and they take rows from the same list. Until then they
+//! A caller that needs several rows begins to read them itself. The pool's threads are woken only
+//! when a read takes as long as a device does. They take rows from the same list. Until then they
 //! cost nothing, and before the first slow read they do not exist. Rows in memtables or the block
 //! cache, and rows excluded by a filter, are read faster than a thread can be woken.
 
@@ -18,8 +18,8 @@ use rocks::Keyspace;
 /// also need some.
 const THREADS: usize = 16;
 
-/// The time from which a read counts as slow, because it waited for a device. A read takes a few
-/// microseconds from RAM, some more from the page cache, and waking a thread takes about ten.
+/// Duration from which a read counts as slow, because it waited for a device. A read takes a few
+/// microseconds from RAM and somewhat more from the page cache. Waking a thread takes about ten.
 const SLOW: Duration = Duration::from_micros(50);
 
 /// A row's value; `None` if there is no such row.
@@ -37,7 +37,7 @@ pub struct Readers {
 pub struct Read {
     /// The rows, in any order, without those whose read failed.
     pub rows: Vec<(Bytes, Found)>,
-    /// Number of rows that were read, counted from the first: fewer than requested if values are
+    /// Number of rows that were read, counted from the first; lower than requested if values are
     /// large.
     pub taken: usize,
     /// Number of reads that waited for the device.
@@ -79,8 +79,8 @@ impl Readers {
         drop(sender);
         let taken = list.close();
         while read < taken {
-            // The channel is closed early only if a reader died. Its rows are then read by the
-            // commands that need them.
+            // The channel is closed early only if a reader died. The commands that need its rows
+            // then read them.
             let Ok(part) = parts.recv() else { break };
             read += part.taken;
             found.extend(part.found);
@@ -101,7 +101,7 @@ impl Readers {
 struct List {
     rows: Vec<Bytes>,
     next: AtomicUsize,
-    /// Bytes of the values read so far. Beyond `bytes_max` no row is taken.
+    /// Bytes of the values read so far. Once they exceed `bytes_max`, no further row is taken.
     bytes: AtomicUsize,
     bytes_max: usize,
     slow_from: Duration,
@@ -138,7 +138,7 @@ impl List {
         while let Some(at) = self.take() {
             part.taken += 1;
             let began = Instant::now();
-            // The command that needs the row meets the error again and handles it.
+            // The command that needs the row gets the error again and handles it.
             let Ok(value) = rows.get(&self.rows[at]) else { continue };
             self.bytes.fetch_add(value.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
             part.found.push((at, value));
@@ -185,7 +185,8 @@ impl Threads {
 }
 
 impl Drop for Threads {
-    /// Ends the threads, because the rows must not be dropped last, and so closed, by one of them.
+    /// Ends the threads. Otherwise one of them could drop the last reference to the rows and close
+    /// them.
     fn drop(&mut self) {
         self.jobs = None;
         for handle in self.handles.drain(..) {
@@ -214,8 +215,8 @@ mod tests {
         Bytes::from(format!("d{at:05}"))
     }
 
-    /// Returns readers over `rows` rows, of which every other one exists, with a value of `bytes`
-    /// bytes that the row cache does not hold.
+    /// Returns readers over `rows` rows. Every other row exists and has a value of `bytes` bytes,
+    /// which the row cache does not hold.
     fn readers(rows: usize, bytes: usize, slow_from: Duration) -> (TempDir, Readers) {
         let dir = tempfile::tempdir().unwrap();
         let options = rocks::Options { row_cache_bytes: 0, ..rocks::Options::default() };
@@ -270,7 +271,7 @@ mod tests {
     fn large_values_end_a_list_early_and_what_was_read_is_its_beginning() {
         let (_dir, readers) = readers(400, 10_000, Duration::ZERO);
         let read = readers.read((0..400).map(row).collect(), 200_000);
-        // Each thread may have taken one more when the last fitting row was counted.
+        // Each thread may have taken one more row when the last fitting row was counted.
         assert!(read.taken >= 40 && read.taken <= 41 + 2 * (THREADS + 1), "{}", read.taken);
         check(&read, 10_000);
         let mut rows: Vec<_> = read.rows.into_iter().map(|(row, _)| row).collect();

@@ -1,8 +1,8 @@
 //! The peers of this store at its start, from its log and its rows.
 //!
-//! A peer's lifecycle record is in the log, synced, before anything else of the peer is written.
-//! The rows are as old as the last flush. The log holds everything that they lack, and the worker
-//! hands it out again.
+//! A peer's lifecycle record is synced to the log before any other data of the peer is written. The
+//! rows are as old as the last flush. The log holds everything that they lack, and the worker hands
+//! it out again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -27,7 +27,8 @@ use crate::start_error::StartError;
 /// The log's key for the public key of the directory in which the log was created.
 const BEGUN: &[u8] = b"begun";
 
-/// Recovers the peers. `founded` lists the initial regions of the cluster, if this store was there.
+/// Recovers the peers. `founded` lists the initial regions of the cluster, if this store was one of
+/// its initial stores.
 pub fn recover(
     store: StoreId,
     dir: &mut DataDir,
@@ -42,7 +43,8 @@ pub fn recover(
         Some(of) if of[..] == key => {}
         Some(_) => return Err(StartError::Recovery("the Raft log is that of another data directory".into())),
         None => {
-            // From here on an empty log would mean a loss, whether or not the store has peers yet.
+            // From here on an empty log would mean that data was lost, even if the store has no
+            // peers yet.
             dir.allow_empty_log()?;
             let own: Vec<RegionDescriptor> =
                 founded.iter().filter(|region| region.has_peer_on(store)).cloned().collect();

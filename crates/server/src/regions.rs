@@ -40,7 +40,7 @@ pub struct Regions {
     activity: AtomicU64,
     /// The notification that a region's leader has changed or slots have moved.
     pub leader_changes: Notify,
-    /// Requests that the next heartbeat be sent at once.
+    /// A request for an early heartbeat.
     report_soon: Arc<Notify>,
     /// The number of regions that this store leads.
     leaders: Gauge,
@@ -85,8 +85,8 @@ impl Regions {
         self.known.of_slot(slot)
     }
 
-    /// Looks, at once and after each change of leaders or slots, until `look` finds something or
-    /// the deadline has passed. `None` is no deadline.
+    /// Calls `look` immediately and after each change of leaders or slots, until it finds something
+    /// or the deadline has passed. `None` means no deadline.
     pub async fn look_until<T>(&self, deadline: Option<Instant>, look: impl Fn() -> Option<T>) -> Option<T> {
         loop {
             // A change during the look ends the wait.
@@ -104,7 +104,7 @@ impl Regions {
         self.look_until(Some(deadline), || self.of_slot(slot)).await
     }
 
-    /// Returns all regions, to be held for longer than a moment.
+    /// Returns all regions, for callers that hold them for longer.
     pub fn all(&self) -> Vec<Arc<RegionShared>> {
         self.known.all()
     }
@@ -162,7 +162,7 @@ impl Regions {
     }
 
     /// Sets the descriptors that this store's peers have applied, see `Known::set_local`. Must be
-    /// called before anything else can act on them.
+    /// called before any other code can act on them.
     pub fn set_local(&self, descriptors: &[RegionDescriptor]) {
         descriptors.iter().for_each(|descriptor| self.tell_of_recovery(descriptor));
         self.known.set_local(descriptors);
@@ -192,7 +192,7 @@ impl Regions {
         );
     }
 
-    /// Returns whether a region was recovered by an order that declared the store to be lost.
+    /// Returns true if a region was recovered by an order that declared the store to be lost.
     pub fn went_on_without(&self, store: StoreId) -> bool {
         let is_of = |recovery: &types::Recovery| recovery.lost.binary_search(&store).is_ok();
         self.table().iter().any(|region| region.newest().recoveries.iter().any(is_of))
@@ -250,8 +250,8 @@ impl Regions {
         }
     }
 
-    /// Sets the time until which this store, as the leader of `term`, may answer reads. It counts
-    /// only while that term is known.
+    /// Sets the time until which this store, as the leader of `term`, may answer reads. It has no
+    /// effect once another term is known.
     pub fn lease(&self, region: RegionId, term: Term, until: Option<BootNanos>) {
         if let Some(shared) = self.get(region) {
             let counts = shared.leadership().is_of(self.this, term);
@@ -266,7 +266,7 @@ impl Regions {
         }
     }
 
-    /// Drops the leaders whose stores are silent, of regions without a peer here. Those leaders are
+    /// Drops leaders whose stores are silent, for regions without a peer here. Those leaders are
     /// known only from reports.
     pub fn forget_leaders(&self, is_silent: impl Fn(StoreId) -> bool) {
         for region in self.table().iter().filter(|region| !region.is_local()) {
@@ -278,8 +278,8 @@ impl Regions {
         }
     }
 
-    /// Handles a change of leader, after it is visible. Each change is handled once, but perhaps in
-    /// another order than it was made.
+    /// Handles a change of leader after it is visible. Each change is handled once, but possibly
+    /// not in the order of the changes.
     fn leader_changed(
         &self,
         region: &RegionShared,
@@ -303,7 +303,7 @@ impl Regions {
     }
 
     /// Publishes whether the region's peer here is quarantined (`Some`), and whether `READONLY`
-    /// clients may read its rows then.
+    /// clients may then read its rows.
     pub fn set_quarantined(&self, region: RegionId, read_only: Option<bool>) {
         if let Some(region) = self.table().get(region) {
             region.set_quarantined(read_only);
@@ -334,8 +334,8 @@ impl Regions {
         }
     }
 
-    /// Returns a counter that does not change while all regions are inactive, and rises now and
-    /// then while a region is active.
+    /// Returns a counter that does not change while all regions are inactive, and increases from
+    /// time to time while a region is active.
     pub fn activity(&self) -> u64 {
         self.activity.load(Ordering::Relaxed)
     }
@@ -343,7 +343,7 @@ impl Regions {
     /// Returns the regions that have changed since the last call.
     pub fn take_touched(&self) -> Vec<RegionId> {
         let touched = std::mem::take(&mut *self.touched.lock());
-        // From here on a change marks the region again. The report is read after this.
+        // From here on a change marks the region again. The report is read after this point.
         let table = self.table();
         touched.iter().filter_map(|id| table.get(*id)).for_each(|region| region.untouch());
         if !touched.is_empty() {

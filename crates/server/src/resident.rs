@@ -1,17 +1,16 @@
 //! The resident set of the process, and its guard.
 //!
-//! The parts of [`Budget`](crate::budget::Budget) bound what is allocated. Memory that was freed
-//! stays resident until jemalloc returns its pages, and jemalloc looks at an arena only while a
-//! thread allocates from it: pages that a compaction freed can stay for as long as its thread
-//! sleeps. The guard reads the resident set and has all free pages returned whenever it exceeds
-//! `maxmemory`.
+//! The parts of [`Budget`](crate::budget::Budget) bound the allocated memory. Freed memory stays
+//! resident until jemalloc returns its pages. jemalloc checks an arena only while a thread
+//! allocates from it, so pages that a compaction freed can stay as long as its thread sleeps. The
+//! guard reads the resident set and returns all free pages whenever the set exceeds `maxmemory`.
 
 use std::time::Duration;
 
 /// Time between two looks while the resident set exceeds three quarters of `maxmemory`.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Time between two looks while it does not.
+/// Time between two looks otherwise.
 const REST: Duration = Duration::from_millis(200);
 
 /// Returns the bytes of the process that are in RAM, mapped files included; 0 if the kernel does

@@ -1,8 +1,8 @@
 //! Row files of this store that cannot be read.
 //!
-//! A store that meets damage notes it in `DIR/DAMAGED`, hands its leaders over and starts anew. The
-//! start cuts the damaged files out ([`rocks::repair`]). It quarantines the peers that lose rows
-//! with them, and the cluster replaces these peers. Other peers keep their rows.
+//! A store that finds damage records it in `DIR/DAMAGED`, transfers its leaders and restarts. The
+//! start removes the damaged files ([`rocks::repair`]). It quarantines the peers that lose rows,
+//! and the cluster replaces these peers. Other peers keep their rows.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,8 +29,8 @@ pub fn note(dir: &Path, error: &str) -> io::Result<()> {
     durable::write(&dir.join(FILE), error)
 }
 
-/// Opens the rows in `path`, and cuts damaged files out of them first if there are any. `dir` is
-/// the data directory.
+/// Opens the rows in `path`. If a damage note exists or the rows cannot be opened, first removes
+/// the damaged files. `dir` is the data directory.
 pub fn open_rows(
     (dir, path): (&Path, &Path),
     options: &Options,
@@ -43,8 +43,8 @@ pub fn open_rows(
     match Keyspace::open(path, options).and_then(|rows| read_own_rows(&rows).map(|()| rows)) {
         Err(StorageError::Damaged(error)) => {
             tracing::error!(error, "rows are damaged");
-            // A crash during the cut may leave damage that the next start would not detect without
-            // the note.
+            // A crash during the removal may leave damage that the next start would not detect
+            // without the note.
             note(dir, &error).map_err(text)?;
             cut_out((dir, path), options, log, store, &error)?;
             Keyspace::open(path, options).map_err(text)
@@ -101,7 +101,7 @@ fn regions(rows: &Keyspace) -> storage::Result<BTreeMap<RegionId, Option<RegionD
     unreadable.map_or(Ok(found), Err)
 }
 
-/// Cuts the damaged files out of the rows. May be repeated after a crash at any step.
+/// Removes the damaged files from the rows. May be repeated after a crash at any step.
 fn cut_out(
     (dir, path): (&Path, &Path),
     options: &Options,
@@ -168,7 +168,7 @@ fn quarantine(
     log.set_store_value(&name, &mark.encode()).map_err(text)
 }
 
-/// Returns the region's state row with the counts of the rows that are left.
+/// Returns the region's state row with the counts of the remaining rows.
 fn recounted(
     rows: &Keyspace,
     region: RegionId,

@@ -54,7 +54,7 @@ impl Settings {
             ("reserve", config.reserve_bytes.to_string()),
             ("raft-log-size", config.raft_log_bytes.to_string()),
             ("request-timeout", config.request_timeout.as_millis().to_string()),
-            // Redis's snapshots do not exist here, but tools ask for the setting.
+            // Redis's snapshots do not exist here, but tools read this setting.
             ("save", String::new()),
         ];
         Settings {

@@ -1,9 +1,10 @@
 //! The earliest time at which each slot's rows may need maintenance, so that idle slots are not
 //! searched.
 //!
-//! Two threads use it. Apply lowers a slot's time *after* it has written a row that is due then. A
-//! search takes the time *before* it reads the rows, and notes what it finds. A row that the search
-//! does not see was therefore written after the time was taken, and its own time stays.
+//! Two threads use it. Apply lowers a slot's time *after* it has written a row that becomes due
+//! then. A search takes the time *before* it reads the rows, and notes the times that it finds. If
+//! a search does not see a row, the row was written after the time was taken, so the row's own time
+//! stays.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 
@@ -29,12 +30,13 @@ impl SlotTimes {
         }
     }
 
-    /// Notes that rows came into these slots from elsewhere.
+    /// Notes that rows were added to these slots by means other than entries.
     pub fn forget(&self, slots: SlotRange) {
         (slots.first..=slots.last).for_each(|slot| self.note(slot, UNKNOWN));
     }
 
-    /// Takes the slot's time. The caller must then search the slot and note what it finds.
+    /// Takes the slot's time. The caller must then search the slot and note the times that it
+    /// finds.
     pub fn take(&self, slot: Slot) -> UnixMillis {
         self.0.get(usize::from(slot)).map_or(NEVER, |time| time.swap(NEVER, AcqRel))
     }
@@ -86,7 +88,8 @@ mod tests {
         assert!(times.due(FEW, 0, 49, 9).is_empty());
         assert_eq!(times.due(FEW, 0, 50, 9), [11]);
         assert_eq!(times.take(11), 50);
-        // Noted behind the search, which then finds an older row.
+        // The time is noted after the search took the slot's time. The search then finds an older
+        // row.
         times.note(11, 55);
         times.note(11, 80);
         assert_eq!(times.earliest(FEW), 55);

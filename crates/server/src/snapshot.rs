@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Everything here runs on threads of its own, one for each snapshot that may be handled at a time.
-//! Other snapshots wait. The service decides nothing about consensus: the worker decides which
+//! Other snapshots wait. The service makes no consensus decisions: the worker decides which
 //! snapshot is needed and whether a received one is used.
 //!
-//! Invariants: the worker gets the Raft message only when every file that it refers to is here, was
-//! compared with its checksum, and is durable. A snapshot that the worker has accepted is kept
+//! Invariants: the worker gets the Raft message only when every file that it refers to is present,
+//! was verified by its checksum, and is durable. A snapshot that the worker has accepted is kept
 //! until it or a later one of its region was ingested, or the region is forgotten. A snapshot that
 //! is not accepted is deleted after an hour without use.
 
@@ -50,14 +50,14 @@ use maker::Maker;
 use received::Received;
 use sender::Sending;
 
-/// The services of the store that this module needs, and the reports that it makes. Called from the
-/// service's threads.
+/// The services of the store that this module needs, and the receiver of its reports. Called from
+/// the service's threads.
 pub trait SnapshotHost: Send + Sync + 'static {
     fn keyspace(&self) -> &Keyspace;
     /// Returns the address at which a store listens for other stores, and the caller that opens a
     /// snapshot connection there.
     fn target(&self, store: StoreId) -> Option<(SocketAddr, Caller)>;
-    /// Returns the bytes that may be written before the data device is down to its reserve.
+    /// Returns the bytes that may be written before the free space falls to the reserve.
     fn room(&self) -> u64;
 
     fn made(&self, region: RegionId, index: LogIndex, term: Term, descriptor: RegionDescriptor);
@@ -73,12 +73,12 @@ pub trait SnapshotHost: Send + Sync + 'static {
 pub struct Limits {
     /// Maximum number of snapshots made at a time.
     pub making: usize,
-    /// Maximum number of snapshots sent at a time, and of those received.
+    /// Maximum number of snapshots sent at a time, and maximum number received at a time.
     pub streams: usize,
-    /// Maximum bytes per second of all sent snapshots together. The same limit holds for received
-    /// and for made ones. 0 means no limit.
+    /// Maximum rate of all sent snapshots together, in bytes per second. The same limit applies to
+    /// received and to created ones. 0 means no limit.
     pub rate: u64,
-    /// The time without progress after which a stream is given up.
+    /// Time without progress after which a stream is abandoned.
     pub patience: Duration,
     /// Maximum time for which a stream waits for its turn at the receiver.
     pub turn: Duration,
@@ -248,8 +248,8 @@ impl SnapshotService {
         Ok(SnapshotService { running: Mutex::new(Some(Running { shared, queues, threads })) })
     }
 
-    /// Makes a snapshot of the region's applied rows. The answer is [`made`](SnapshotHost::made) or
-    /// [`failed`](SnapshotHost::failed), one for all requests until then.
+    /// Creates a snapshot of the region's applied rows. The answer is [`made`](SnapshotHost::made)
+    /// or [`failed`](SnapshotHost::failed). One answer covers all requests made before it.
     pub fn make(&self, region: RegionId) {
         let Some((shared, queues)) = self.running() else { return };
         if shared.maker.request(region) {
@@ -258,8 +258,8 @@ impl SnapshotService {
     }
 
     /// Sends the snapshot that was made at the message's index, and then the message. The answer is
-    /// [`sent`](SnapshotHost::sent). An unfinished transfer to the same store is given up for this
-    /// one and gets no answer of its own.
+    /// [`sent`](SnapshotHost::sent). A new request replaces an unfinished transfer to the same
+    /// store, which gets no answer of its own.
     pub fn send(&self, region: RegionId, to: StoreId, message: eraftpb::Message) {
         let Some((shared, queues)) = self.running() else { return };
         let attempt = shared.next_attempt.fetch_add(1, Ordering::Relaxed);
@@ -269,7 +269,7 @@ impl SnapshotService {
         let _ = queues.to_send.send(Sending { region, to, attempt, message, snapshot });
     }
 
-    /// Takes over a connection that another store opened for a snapshot. `read` is the input behind
+    /// Takes over a connection that another store opened for a snapshot. `read` is the input after
     /// its hello.
     pub fn receive(&self, from: StoreId, stream: tokio::net::TcpStream, read: BytesMut) {
         let Some((_, queues)) = self.running() else { return };
@@ -284,14 +284,14 @@ impl SnapshotService {
     }
 
     /// Keeps a received snapshot until it was [ingested](Self::ingest) or the region is
-    /// [forgotten](Self::forget). Must be called before the log records that it was accepted,
-    /// because from then on only this snapshot can replace the rows.
+    /// [forgotten](Self::forget). Must be called before the log records the acceptance, because
+    /// from then on only this snapshot can replace the rows.
     pub fn accept(&self, region: RegionId, index: LogIndex, term: Term) {
         let Some((shared, _)) = self.running() else { return };
         shared.received.accept(received::Key { region, index, term });
     }
 
-    /// Replaces the region's rows by those of a received snapshot, as
+    /// Replaces the region's rows with those of a received snapshot, as
     /// [`ingest_snapshot`](Keyspace::ingest_snapshot) does, and blocks until that is durable. Then
     /// deletes its files and those of earlier snapshots. May be called again after an error.
     pub fn ingest(
@@ -408,7 +408,7 @@ impl Shared {
         self.connections.lock().insert(id, stream.try_clone()?);
         let connection = Connection { shared: self.clone(), id };
         match self.is_stopping() {
-            // The connection was registered too late to be shut down with the others.
+            // The connection was registered after the others were shut down.
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(connection),
         }

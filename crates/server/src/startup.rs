@@ -39,10 +39,10 @@ use crate::{
     recovery, resident, row_damage, unsynced,
 };
 
-/// The time for answers to reach other stores at the end.
+/// Time for answers to reach other stores before the process ends.
 const ANSWERS_LEAVE: Duration = Duration::from_millis(50);
 
-/// The time for readers to finish, because the rows' engine must not be closed under a reader.
+/// Time for readers to finish. The rows' engine must not be closed while a reader uses it.
 const DRAIN: Duration = Duration::from_millis(200);
 
 /// The Raft heartbeat interval in ticks: 0.15 s at 50 ms a tick.
@@ -68,7 +68,7 @@ pub async fn run(
 ) -> Result<Ended, StartError> {
     config.validate().map_err(StartError::Config)?;
     let mut dir = DataDir::open(&config.dir)?;
-    // Ports are bound before anything else is touched, so that "address in use" has no side effect.
+    // Ports are bound before any other action, so that "address in use" has no side effect.
     let listeners = Listeners::bind(&config, is_open(&config, &dir)).await?;
     tokio::select! {
         settled = settle(&mut config, &mut dir) => settled?,
@@ -100,7 +100,7 @@ pub async fn run(
     let is_alone = members.list.len() == 1;
     let known = (unsynced.damaged(), is_alone);
     let recovered = recovery::recover(config.store, &mut dir, &log, &engine, &founded, known)?;
-    // A repaired log shows no damage, so the mark must name the damaged peers first.
+    // A repaired log shows no damage, so the mark must name the damaged peers before the repair.
     unsynced.note(&config, &recovered.damages).map_err(unsynced_error)?;
     log.repair(recovered.damages.repairs)
         .map_err(|error| StartError::Log { path: dir.log_dir(), reason: error.to_string() })?;
@@ -223,7 +223,7 @@ pub async fn run(
     tracing::info!("shutting down");
     planned_stop::stop(&store, listening, hurried).await;
     if store.ends.is_mending() {
-        // The threads that met the damage do not end. The log also holds the contents of the
+        // The threads that found the damage do not end. The log also holds the contents of the
         // memtables.
         return Ok(if is_told { Ended::Stopped } else { Ended::ToMend });
     }
@@ -238,7 +238,7 @@ pub async fn run(
     if !joined.await.unwrap_or(false) {
         tracing::warn!("a thread ended by a panic");
     }
-    // The log also holds the contents of the memtables. A flush now makes the next start quicker.
+    // The log also holds the contents of the memtables. A flush now makes the next start faster.
     let last = move || {
         flusher::flush(&parts);
         parts.unsynced.stopped(&log);
@@ -252,7 +252,7 @@ fn is_open(config: &Config, dir: &DataDir) -> bool {
     config.members.len() > 1 || config.beginning != Beginning::Listed || dir.identity().open
 }
 
-/// Determines which store of which cluster this is.
+/// Determines this store's number and cluster.
 async fn settle(config: &mut Config, dir: &mut DataDir) -> Result<(), StartError> {
     let identity = dir.identity().clone();
     if let (None, Beginning::Join(stores)) = (identity.store, config.beginning.clone()) {
@@ -278,7 +278,7 @@ async fn settle(config: &mut Config, dir: &mut DataDir) -> Result<(), StartError
     }
 }
 
-/// Returns the newer one of the lists in the rows and in the directory.
+/// Returns the newer of the lists in the rows and in the directory.
 fn known_members(config: &Config, dir: &DataDir, meta: &cluster::MetaState) -> Result<Members, StartError> {
     let kept = dir.members()?;
     let agreed = match meta.members_version > kept.version {
@@ -288,8 +288,8 @@ fn known_members(config: &Config, dir: &DataDir, meta: &cluster::MetaState) -> R
     Ok(Members::new(config, agreed))
 }
 
-/// Returns the initial layout of the cluster, to which a data directory is bound. Later changes of
-/// the stores do not count.
+/// Returns the initial layout of the cluster, which is bound to the data directory. Later changes
+/// of the stores do not affect it.
 fn layout_of(config: &Config) -> String {
     let stores: Vec<String> = config.members.iter().map(|m| m.id.to_string()).collect();
     format!(
@@ -320,8 +320,8 @@ fn raft_config(config: &Config) -> replica::Config {
     raft.max_message_bytes = budget.message_bytes();
     raft.max_apply_bytes = (budget.execution / 4).min(raft.max_apply_bytes);
     raft.truncation = replica::Truncation::of_log_size(config.raft_log_bytes);
-    // The lease is a little shorter than the time for which voters refuse other candidates, by more
-    // than clocks may drift.
+    // The lease is slightly shorter than the time for which voters refuse other candidates. The
+    // difference exceeds the maximum drift of the clocks.
     raft.lease_nanos = raft.stickiness_nanos() / 100 * 95;
     raft
 }
@@ -345,7 +345,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
     let mut flash = row_damage::open_rows((&config.dir, &dir.rows_dir()), &options, &log, config.store)
         .map_err(rows_error)?;
     if config.fsync != Fsync::Always {
-        // Rows must not be durable before the entries that made them.
+        // Rows must not be durable before the entries that created them.
         let log = log.clone();
         flash.before_flush(move || match log.sync() {
             Ok(_) => Ok(()),
@@ -358,7 +358,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
 
 async fn told(stops: &mut mpsc::Receiver<()>) {
     if stops.recv().await.is_none() {
-        // The sender is gone.
+        // The sender no longer exists.
         std::future::pending().await
     }
 }
@@ -427,7 +427,7 @@ impl Listeners {
     }
 }
 
-/// Listens with SO_REUSEADDR, so that a killed store can restart at once.
+/// Listens with SO_REUSEADDR, so that a killed store can restart immediately.
 async fn listen_on(address: SocketAddr) -> Result<TcpListener, StartError> {
     let listen = || -> io::Result<TcpListener> {
         let domain = socket2::Domain::for_address(address);

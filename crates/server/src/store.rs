@@ -58,14 +58,14 @@ pub struct Store {
     pub metrics: Arc<Metrics>,
     pub capability: Arc<OwnCapability>,
     pub disk: Arc<Disk>,
-    /// The clock for everything that is stamped, or read at a time.
+    /// The clock for all stamps, and for reads at a time.
     pub wall: Arc<WallClock>,
-    /// The state of the device's answers.
+    /// The state of the device.
     pub hanging: Hanging,
     pub levels: Arc<Levels>,
     /// Comparison of replicas.
     pub checks: Arc<Checks>,
-    /// The peers whose acknowledged entries a crash of the machine may have lost.
+    /// The peers that may have lost acknowledged entries in a crash of the machine.
     pub unsynced: Arc<Unsynced>,
     /// This store's peers that do not execute their log.
     pub quarantines: Arc<Quarantines>,
@@ -251,7 +251,7 @@ impl Store {
                 Some(spanning) if is_clustered || spanning == Spanning::Cursor => {
                     return Ok(Route::Every(spanning))
                 }
-                // Without slots one region has every key.
+                // Without slots, one region has every key.
                 _ => 0,
             },
         };

@@ -1,16 +1,16 @@
 //! Decides whether reads may be answered under a lease: `strong-reads`, a setting of the cluster.
 //!
 //! A lease relies on CLOCK_BOOTTIME. On a virtual machine that was paused, that clock continues
-//! from where it stood. So does the lease, although another store may lead by then. With
-//! `read-index` a store answers no read under a lease from the moment at which it hears of the
-//! setting. `DIR/MEMBERS` keeps the setting over restarts.
+//! from its value before the pause. So the lease continues as well, although another store may lead
+//! by then. With `read-index` a store answers no read under a lease as soon as it has received the
+//! setting. `DIR/MEMBERS` keeps the setting across restarts.
 
 use cluster::StrongReads;
 
 use crate::membership::Membership;
 
 impl Membership {
-    /// Returns whether a read may be answered under its region's lease.
+    /// Returns true if a read may be answered under its region's lease.
     pub fn may_use_lease(&self) -> bool {
         self.agreed_settings().strong_reads == StrongReads::Lease
     }

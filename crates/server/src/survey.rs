@@ -1,4 +1,4 @@
-//! This store's part in an operator's order to recover regions. Any store may carry the order out.
+//! This store's part in an operator's order to recover regions. Any store may carry out the order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub async fn take(store: &Store, steps: Vec<RecoveryStep>) -> Result<RefusedStep
                     region,
                     term,
                     keeper,
-                    "an order to recover the region: its peer here promises"
+                    "an order to recover the region: its peer here promises its vote"
                 );
             }
             RecoveryStep::Recover { region, term, recovery } => {

@@ -46,10 +46,10 @@ const LANE_BYTES_MIN: u64 = 256 << 10;
 /// The outgoing side, shared by all senders of the store. Snapshots have connections of their own.
 pub struct Transport {
     identity: Arc<Identity>,
-    /// The runtime of the links' tasks, regardless of the thread that starts them. Set by `start`.
+    /// The runtime of the links' tasks, for any thread that starts them. Set by `start`.
     runtime: OnceLock<tokio::runtime::Handle>,
     links: RwLock<BTreeMap<StoreId, Arc<StoreLinks>>>,
-    /// The limit of all lanes together, and each lane's share of it. Beyond its share a lane drops
+    /// The limit of all lanes together, which is divided among them. Beyond its share a lane drops
     /// new messages.
     bytes: u64,
     lane_bytes: LaneBytes,
@@ -82,7 +82,7 @@ impl Transport {
         self.set_members(others.collect());
     }
 
-    /// Links this store with these stores and no others; its own entry is ignored. Links to a store
+    /// Sets the stores that this store is linked with; its own entry is ignored. Links to a store
     /// with an unchanged address stay. Messages for a store that leaves are dropped. Does nothing
     /// before `start`.
     pub fn set_members(&self, members: Vec<(StoreId, SocketAddr)>) {
@@ -98,7 +98,7 @@ impl Transport {
         }
     }
 
-    /// Returns the maximum bytes that may wait for one store's lane. The same limit holds for
+    /// Returns the maximum bytes that may wait for one store's lane. The same limit applies to
     /// requests from that store.
     fn share(&self, others: usize) -> usize {
         (self.bytes / (2 * others.max(1) as u64)).max(LANE_BYTES_MIN) as usize
@@ -139,7 +139,7 @@ impl Transport {
         self.links.read().get(&to).is_some_and(|links| links.control.is_connected())
     }
 
-    /// Queues Raft messages. Returns false if they were dropped, because the store is not reachable
+    /// Queues Raft messages. Returns false if they were dropped because the store is not reachable
     /// now.
     pub fn send_raft(&self, to: StoreId, lane: Lane, messages: Vec<(RegionId, eraftpb::Message)>) -> bool {
         match (self.links.read().get(&to), lane) {

@@ -1,5 +1,5 @@
-//! The peers of this store that may have forgotten writes: since its machine crashed, under `fsync
-//! everysec` and `no`, or because the log is damaged.
+//! The peers of this store that may have lost writes. The cause is a crash of its machine, under
+//! `fsync everysec` and `no`, or damage to the log.
 //!
 //! The rule is in `node::unsynced`. This module reads the boot of the machine, keeps the file
 //! `UNSYNCED` in the data directory, warns operators, and carries out their orders to accept a
@@ -27,13 +27,13 @@ const FILE: &str = "UNSYNCED";
 /// Time between two lines of the log that name the waiting peers.
 const REPEAT: Duration = Duration::from_secs(60);
 /// Time after the start in which leaders may be elected and replace the peers, before the log names
-/// the peers that wait.
+/// the waiting peers.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum number of entries read from the end of a log to find the last one with a stamp.
 const STAMPED_ENTRIES: u64 = 64;
 const STAMPED_BYTES: u64 = 1 << 20;
 
-/// A region of which this store is the only voter. Entries that it acknowledged after `last` may be
+/// A region in which this store is the only voter. Entries after `last` that it acknowledged may be
 /// missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incomplete {
@@ -54,7 +54,7 @@ pub struct Taken {
 pub enum NotTaken {
     /// The store has no such peer.
     Nothing,
-    /// The damage was found while the store runs, and only a start repairs the log.
+    /// The damage was found at runtime, and only a start repairs the log.
     RestartFirst,
     Unwritten(io::Error),
 }
@@ -65,13 +65,13 @@ pub struct Unsynced {
     acknowledges_unsynced: bool,
     mark: Mutex<Mark>,
     incomplete: Vec<Incomplete>,
-    /// The peers that take no part, as the worker last published them.
+    /// The peers that take no part in consensus, as the worker last published them.
     unclean: ArcSwap<BTreeMap<RegionId, PeerId>>,
     /// The damaged peers that could not be opened. The regions' other peers replace them, too.
     absent: BTreeMap<RegionId, PeerId>,
-    /// Damage that is to be recorded.
+    /// Damage that must still be recorded.
     found: Mutex<Vec<Damage>>,
-    /// Regions whose damage was found while the store runs. The next start repairs their logs.
+    /// Regions whose damage was found at runtime. The next start repairs their logs.
     found_running: Mutex<BTreeSet<RegionId>>,
     /// The last index of each unclean peer's log at the start. The log gets no entries while its
     /// peer takes no part.
@@ -80,7 +80,7 @@ pub struct Unsynced {
     said_at: Mutex<Option<Instant>>,
 }
 
-/// The mark that a start found, before the store acknowledges anything.
+/// The mark as found at start, before the store acknowledges anything.
 pub struct Found {
     mark: Mark,
     boot: String,
@@ -92,7 +92,8 @@ impl Found {
         Ok(Found { mark: read(&config.dir)?, boot: boot_of(&config.boot_id_file)? })
     }
 
-    /// Returns the peers that damage to the log was known to have made unclean before this start.
+    /// Returns the peers that were known before this start to be unclean because of damage to the
+    /// log.
     pub fn damaged(&self) -> &BTreeMap<RegionId, Damaged> {
         &self.mark.damaged
     }
@@ -109,14 +110,14 @@ impl Found {
         Ok(())
     }
 
-    /// Tells each seed whether its peer is unclean.
+    /// Marks in each seed whether its peer is unclean.
     pub fn judge(&self, config: &Config, seeds: &mut [PeerSeed]) {
         self.mark.judge(&self.boot, config.store, seeds);
     }
 
-    /// Writes the mark of the store that starts. `unclean` are the peers of `seeds` that take no
-    /// part. The other unclean peers are the only voters of their regions, and serve the data that
-    /// is left.
+    /// Writes the mark of the starting store. `unclean` are the peers of `seeds` that take no part
+    /// in consensus. The other unclean peers are the only voters of their regions, and serve the
+    /// remaining data.
     pub fn begin(
         self,
         config: &Config,
@@ -206,7 +207,7 @@ impl Found {
     }
 }
 
-/// Damage that was found while the store runs.
+/// Damage that was found at runtime.
 #[derive(Debug)]
 pub struct Damage {
     pub region: RegionId,
@@ -215,7 +216,7 @@ pub struct Damage {
     pub reason: String,
 }
 
-/// Logs what damage this start found.
+/// Logs the damage that this start found.
 fn say_damages(damages: &Damages) {
     for (region, place) in &damages.harmless {
         tracing::warn!(
@@ -279,7 +280,7 @@ impl Unsynced {
         mark.damaged.iter().filter(is_silent).map(|(&region, of)| (region, of.clone())).collect()
     }
 
-    /// Takes in damage that was found while the store runs; see [`Unsynced::record_found`].
+    /// Adds damage that was found at runtime; see [`Unsynced::record_found`].
     pub fn report(&self, damage: Damage) {
         self.found.lock().push(damage);
     }
@@ -340,7 +341,7 @@ impl Unsynced {
         self.mark.lock().accepted.len()
     }
 
-    /// Publishes the peers that take no part. To be called by the worker.
+    /// Publishes the peers that take no part in consensus. The worker calls this.
     pub fn publish(&self, unclean: BTreeMap<RegionId, PeerId>) {
         if **self.unclean.load() != unclean {
             let left = unclean.len();
@@ -350,7 +351,7 @@ impl Unsynced {
     }
 
     /// Accepts the loss of the entries that the unclean peers of the `wanted` regions may have
-    /// forgotten. The file names these peers, durably, before they take part again.
+    /// lost. The mark records the acceptance durably before these peers take part again.
     pub fn accept(
         &self,
         wanted: impl Fn(RegionId) -> bool,
@@ -404,8 +405,8 @@ impl Unsynced {
         Ok(())
     }
 
-    /// Logs once a minute which peers wait, and what to do. `is_led` returns true if a region has a
-    /// leader on another store.
+    /// Logs once a minute which peers wait, and the operator's next step. `is_led` returns true if
+    /// a region has a leader on another store.
     pub fn look(&self, is_led: impl Fn(RegionId) -> bool) {
         let unclean = self.unclean();
         let mut said_at = self.said_at.lock();
@@ -442,7 +443,7 @@ impl Unsynced {
         );
     }
 
-    /// Syncs the log and marks the directory as synced. To be called when the log's threads have
+    /// Syncs the log and marks the directory as synced. Must be called after the log's threads have
     /// ended, because the store must not acknowledge anything afterwards.
     pub fn stopped(&self, log: &RaftLog) {
         if !self.acknowledges_unsynced {
@@ -503,7 +504,7 @@ fn boot_of(file: &Path) -> io::Result<String> {
     match fs::read_to_string(file).map(|text| text.trim().to_owned()) {
         Ok(boot) if !boot.is_empty() => Ok(boot),
         _ => {
-            tracing::warn!(file = %file.display(), "the machine does not tell its boot: every start counts as another");
+            tracing::warn!(file = %file.display(), "the machine does not report its boot: every start counts as another");
             Ok(format!("start {:016x}", keys::draw_number()?))
         }
     }
@@ -520,8 +521,8 @@ mod tests {
         vec![PeerSeed { descriptor, applied: None, parent: None, unclean: Unclean::No }]
     }
 
-    /// Starts a store in `config.dir` as its machine runs under `boot`, and returns whether its
-    /// peer was unclean.
+    /// Starts a store in `config.dir` on a machine that runs under `boot`. Returns true in the last
+    /// field if its peer was unclean.
     fn start(config: &mut Config, boot: &str) -> (Unsynced, RaftLog, bool) {
         let file = config.dir.join("boot");
         fs::write(&file, format!("{boot}\n")).unwrap();

@@ -1,5 +1,5 @@
-//! The rise of the cluster's version: how the leader of the meta region asks the stores, and what
-//! they answer (`cluster::upgrade`). The heartbeat's task drives this.
+//! The rise of the cluster's version: the leader of the meta region asks the stores, and they
+//! answer (`cluster::upgrade`). The heartbeat's task drives this.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::proposals::propose_all;
 use crate::store::Store;
 use crate::transport::kinds::{REQUEST_VERSIONS, STATUS_DONE, STATUS_ERROR};
 
-/// The interval at which the stores are asked while the cluster's version can rise.
+/// Interval at which the stores are asked while the cluster's version can rise.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -92,7 +92,7 @@ async fn ask(store: &Store, of: StoreId, prepare: Option<Version>) -> Option<Sto
                 None
             }
         },
-        // The program is older than the question.
+        // The program is older than the query.
         (STATUS_ERROR, _) => Some(StoreVersions::BEFORE_QUESTIONS),
         _ => None,
     }
@@ -100,7 +100,7 @@ async fn ask(store: &Store, of: StoreId, prepare: Option<Version>) -> Option<Sto
 
 /// Answers the leader of the meta region.
 pub async fn answer(store: Arc<Store>, body: Bytes) -> (u8, Bytes) {
-    // A newer program may ask for more than this one knows.
+    // A newer program may ask for more than this program supports.
     let prepare = serde_json::from_slice::<Question>(&body).ok().and_then(|question| question.prepare);
     let versions = own_versions(&store, prepare).await;
     (STATUS_DONE, serde_json::to_vec(&versions).expect("plain data").into())

@@ -3,7 +3,7 @@
 //!
 //! Code that stamps, or reads at a time, must use [`WallClock::millis`] and not
 //! `clock::unix_millis`. The heartbeat compares the clocks ([`cluster::Clocks`]) and publishes a
-//! limit for the own clock. The limit is applied at every use, so a clock that jumps between two
+//! limit for the own clock. The limit applies at every use. So a clock that jumps between two
 //! heartbeats stamps nothing.
 //!
 //! A store whose clock is off reports that in its heartbeats, and placement moves its leaders to
@@ -20,8 +20,7 @@ use types::{BootNanos, RegionId, StoreId, UnixMillis};
 use crate::clock;
 use crate::regions::Regions;
 
-/// The time in nanoseconds for which a starting store waits for other clocks before it stamps
-/// anything.
+/// Time in nanoseconds for which a starting store waits for other clocks before it stamps anything.
 const LISTEN_NANOS: u64 = 1_000_000_000;
 /// Minimum number of clocks for a median. Smaller clusters do not wait.
 const CLOCKS_MIN: usize = 3;
@@ -29,8 +28,8 @@ const CLOCKS_MIN: usize = 3;
 pub struct WallClock {
     began: BootNanos,
     clocks: Mutex<Clocks>,
-    /// A `ClockLimit` in two halves. A reader that sees halves of two limits still gets no time
-    /// later than its clock.
+    /// A `ClockLimit` in two halves. A reader that sees halves of two different limits still gets
+    /// no time later than its clock.
     latest: AtomicI64,
     instead: AtomicI64,
     has_listened: AtomicBool,
@@ -61,8 +60,8 @@ impl WallClock {
 
     /// Returns the time to stamp with and to read at.
     pub fn millis(&self) -> UnixMillis {
-        // The wall clock is read first. If the thread is delayed in between, its clock then seems
-        // behind and not ahead.
+        // The wall clock is read first. If the thread is delayed in between, the clock then seems
+        // behind, not ahead.
         let wall_ms = clock::unix_millis();
         self.allowed(wall_ms, clock::boot_nanos())
     }
@@ -82,7 +81,7 @@ impl WallClock {
         limit.apply(wall_ms, boot)
     }
 
-    /// Returns true if stamping is allowed. Directly after a start it is not, until clocks were
+    /// Returns true if stamping is allowed. It is not allowed after a start until the clocks were
     /// compared.
     pub fn may_stamp(&self) -> bool {
         self.has_listened.load(Ordering::Acquire)
@@ -133,7 +132,7 @@ impl WallClock {
         Some(self.offset_ms.load(Ordering::Relaxed)).filter(|offset| *offset != NO_OFFSET)
     }
 
-    /// Returns the same for another store that was heard lately.
+    /// Returns the same for another store with a recent heartbeat.
     pub fn offset_of(&self, store: StoreId) -> Option<i64> {
         self.clocks.lock().offset_of(store)
     }
@@ -147,10 +146,10 @@ impl WallClock {
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 /// The interval at which the times of regions are checked.
 const REGIONS_PERIOD: Duration = Duration::from_secs(10);
-/// The interval at which a region whose time is ahead is logged. This state may last for days.
+/// Interval at which a region whose time is ahead is logged. This state may last for days.
 const REGION_SAID_AGAIN: Duration = Duration::from_secs(600);
 
-/// The heartbeat's part: compares the clocks, and logs the results.
+/// The part of the heartbeat's task that compares the clocks and logs the results.
 #[derive(Default)]
 pub struct ClockKeeper {
     was_off: bool,
@@ -218,8 +217,8 @@ impl ClockKeeper {
         }
     }
 
-    /// Checks the times of regions. A region's time never goes back. Once a wrong clock has stamped
-    /// in it, the time stands still until the clocks have caught up.
+    /// Checks the times of regions. A region's time never decreases. After a wrong clock has
+    /// stamped in it, the time stands still until the clocks have caught up.
     fn look_at_regions(&mut self, wall: &WallClock, regions: &Regions, max_offset_ms: u64, now: Instant) {
         let time = wall.millis();
         let table = regions.table();
@@ -292,7 +291,7 @@ mod tests {
     fn a_clock_a_day_ahead_of_the_others_is_not_stamped_with_from_the_first_look_on() {
         let wall = WallClock::new(10_000);
         assert!(is_near(wall.millis(), clock::unix_millis()), "no clock is known yet");
-        // Relative to this store the others are a day behind.
+        // The other stores are a day behind this store.
         hear(&wall, -(DAY_MS as i64));
         let found = look(&wall, 3);
         assert!(found.is_off && wall.is_off());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use types::Version;
 
 /// The version in which this store writes: the cluster's, once the directory records it. A store
-/// that has not heard of a rise yet writes in the version before, which every store reads.
+/// that does not know of a rise yet writes in the previous version, which every store reads.
 #[derive(Debug)]
 pub struct WrittenVersion(AtomicU32);
 

@@ -1,12 +1,13 @@
-//! A directed fault: a store is down while it loses its peers and their regions merge more often
-//! than a region's descriptor records. When the store starts again, only the meta region can tell
+//! A directed fault: a store is down while it loses its peers, and their regions merge more often
+//! than a region's descriptor records. When the store starts again, only the meta region can inform
 //! it that its peers' regions have merged.
 //!
-//! A descriptor names the latest [`ABSORBED_MAX`] regions that it took over, more than a simulated
-//! cluster ever has. So some clusters begin with a past: their regions' lists are nearly full.
+//! A descriptor names the last [`ABSORBED_MAX`] regions that it absorbed. A simulated cluster never
+//! has that many regions. So some clusters begin with a history: their regions' lists are nearly
+//! full.
 //!
-//! Absences and pasts are drawn separately from the other faults, so that seeds without them run as
-//! before.
+//! Absences and histories are drawn separately from the other faults, so that seeds without them
+//! run as before.
 
 use placement::{Operator, Reason};
 use types::{RegionDescriptor, RegionId, StoreId, ABSORBED_MAX, META_REGION};
@@ -16,16 +17,16 @@ use crate::faults::REGIONS_MAX;
 use crate::rng::Rng;
 use crate::world::{Asked, Event, Packet, World};
 
-/// Salts, and percentages of the seeds whose regions have a past and of the seeds among these that
-/// have absences.
+/// Salts and percentages: of the seeds whose regions have a history, and of the seeds with absences
+/// among these.
 const PAST: u64 = 0x71d2_0c4e_b5a8_3f69;
 const PAST_PERCENT: u64 = 30;
 const ABSENT_PERCENT: u64 = 60;
 /// The first number of the regions that merged away before the simulation begins.
 const PAST_REGIONS: RegionId = 1 << 32;
-/// Bytes by which such lists enlarge an entry of the meta region, at most.
+/// Maximum number of bytes by which such lists enlarge an entry of the meta region.
 pub(crate) const PAST_ENTRY_BYTES: u64 = 4096;
-/// The minimum of the mean pause between other faults in seeds with absences.
+/// Minimum of the mean pause between other faults in seeds with absences.
 const UNDISTURBED: u64 = 4 * SECOND;
 
 /// The name in the tally.
@@ -42,13 +43,13 @@ pub(crate) struct Absence {
     until: u64,
 }
 
-/// Returns true if the regions of the seed have a past.
+/// Returns true if the regions of the seed have a history.
 pub(crate) fn has_past(seed: u64) -> bool {
     Rng::new(seed ^ PAST).chance(PAST_PERCENT)
 }
 
-/// Gives the regions of some seeds a past: their descriptors have room for a merge or two before
-/// they drop an absorbed region.
+/// Gives the regions of some seeds a history: their descriptors have room for one or two merges
+/// before they drop an absorbed region.
 pub(crate) fn give_past(seed: u64, layout: &mut [RegionDescriptor]) {
     let mut rng = Rng::new(seed ^ PAST);
     if rng.chance(PAST_PERCENT) {
@@ -145,7 +146,7 @@ impl World {
         }
     }
 
-    /// Returns the regions with keys as the meta region's leader knows them.
+    /// Returns the regions with keys, as known to the meta region's leader.
     fn planned_regions(&self) -> Option<Vec<RegionDescriptor>> {
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let leader = self.meta_leader(&stores)?;

@@ -1,5 +1,5 @@
-//! The clients. Each has one connection at a time, to the store that it believes leads, and sends a
-//! few commands at once over it, as bytes.
+//! The clients. Each has one connection at a time, to the presumed leader's store, and sends a few
+//! commands at once over it, as bytes.
 //!
 //! Clients are outside the stores' network and never partitioned from them. A refused command was
 //! not proposed, so the client sends it again to another store. The outcome of a command stays
@@ -46,8 +46,8 @@ fn place(name: &[u8]) -> usize {
 #[derive(Debug, Default)]
 pub struct Client {
     pub conversation: Option<Conversation>,
-    /// The operations that the client still has to send. `None` if it sends random operations
-    /// without end.
+    /// The operations that the client must still send. `None` if it sends random operations without
+    /// end.
     pub wishes: Option<Vec<Op>>,
 }
 
@@ -62,12 +62,12 @@ impl Client {
 pub struct Conversation {
     /// The connection. `None` while the client pauses before it sends refused operations again.
     pub connection: Option<ConnectionId>,
-    /// The connection over which all of the operations were sent first.
+    /// The first connection over which the operations were sent.
     first: ConnectionId,
     pub at: StoreId,
     /// The operations, by their places in the pipeline.
     ops: Vec<OpId>,
-    /// The replies that have not come yet, in order.
+    /// The replies that have not arrived yet, in order.
     awaited: VecDeque<Awaited>,
     /// The operations that the store refused. They will be sent again.
     refused: Vec<Asking>,
@@ -76,7 +76,7 @@ pub struct Conversation {
     /// Bytes of an incomplete reply.
     received: BytesMut,
     decoder: ReplyDecoder,
-    /// The way in which the store read each answer, as the simulation knows it.
+    /// The way in which the store read each answer, as recorded by the simulation.
     pub read: BTreeMap<OpId, ReadAs>,
     /// The last command of each group that leaders answered on this connection.
     last: BTreeMap<Group, OpId>,
@@ -159,7 +159,7 @@ impl Conversation {
 }
 
 impl World {
-    /// Begins a new conversation, unless one is going on.
+    /// Begins a new conversation, unless one is in progress.
     pub(crate) fn client_turn(&mut self, id: ClientId) {
         if self.clients[id].conversation.is_some() {
             return;
@@ -212,7 +212,7 @@ impl World {
         self.quiet.is_some_and(|(_, until)| self.now < until)
     }
 
-    /// Returns the store to ask: mostly the one that the stores believe leads.
+    /// Returns the store to ask: usually the presumed leader.
     fn guess(&mut self, op: &Op) -> StoreId {
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let known = self.routed_to(crate::model::slot_of(op.group));
@@ -282,7 +282,7 @@ impl World {
         MILLISECOND / 10 + self.rng.below(MILLISECOND)
     }
 
-    /// Receives bytes of replies, unless the client has given up the connection.
+    /// Receives bytes of replies, unless the client has closed the connection.
     pub(crate) fn replied(&mut self, client: ClientId, connection: ConnectionId, bytes: &Bytes) {
         let Some(conversation) = self.conversation(client, connection) else { return };
         conversation.received.extend_from_slice(bytes);
@@ -349,7 +349,7 @@ impl World {
         self.observe(&Observation::Answered { op: op.id, reply: &reply, read_ms, weakly, after });
     }
 
-    /// Ends the conversation, or prepares to send refused operations again, and then only to
+    /// Ends the conversation, or prepares to send refused operations again, this time only to
     /// leaders.
     fn all_answered(&mut self, client: ClientId) {
         let Some(mut conversation) = self.clients[client].conversation.take() else { return };
@@ -369,8 +369,8 @@ impl World {
         self.clients[client].conversation = Some(conversation);
     }
 
-    /// Sends the refused operations over a new connection, unless the client has given up
-    /// meanwhile.
+    /// Sends the refused operations over a new connection, unless the client has given up in the
+    /// meantime.
     pub(crate) fn ask_again(&mut self, client: ClientId, first: ConnectionId) {
         let is_meant = |of: &&mut Conversation| of.first == first && of.connection.is_none();
         let conversation = self.clients[client].conversation.as_mut().filter(is_meant);

@@ -9,7 +9,7 @@ pub const SECOND: u64 = 1_000 * MILLISECOND;
 /// The wall-clock time at which a run begins.
 const EPOCH_MS: u64 = 1_700_000_000_000;
 
-/// Returns what a correct wall clock shows.
+/// Returns the time of a correct wall clock.
 pub fn true_wall_ms(now: u64) -> UnixMillis {
     EPOCH_MS + now / MILLISECOND
 }
@@ -39,7 +39,7 @@ impl Clock {
         (self.boot, self.since, self.drift_ppm) = (self.boot(now), now, ppm);
     }
 
-    /// Restarts the machine, whose count begins again.
+    /// Restarts the machine, which resets the count.
     pub fn reboot(&mut self, now: u64) {
         (self.boot, self.since) = (20 * SECOND, now);
     }

@@ -1,7 +1,7 @@
 //! A store's log device: its records, the synced ones among them, and the state after a crash.
 //!
-//! All records are in one sequence. A sync makes all records before it durable. A crash keeps the
-//! synced records and a random number of the bytes behind them. Complete records survive. A torn
+//! All records are in one sequence. A sync makes all earlier records durable. A crash keeps the
+//! synced records and a random number of the bytes after them. Complete records survive. A torn
 //! record fails its checksum and ends the log. A watermark beside the log gives the number of
 //! synced records, so a log that ends before it is refused.
 
@@ -63,7 +63,7 @@ enum Record {
         region: RegionId,
         life: PeerLifecycle,
     },
-    /// Writes what is remembered of the peer; `None` deletes it.
+    /// Writes the mark of the peer; `None` deletes it.
     Mark {
         region: RegionId,
         mark: Option<Mark>,
@@ -135,7 +135,7 @@ impl Disk {
         self.sync();
     }
 
-    /// As `set_life`.
+    /// See `set_life`.
     pub fn set_mark(&self, region: RegionId, mark: Option<Mark>) {
         self.write(Record::Mark { region, mark });
         self.sync();
@@ -182,12 +182,12 @@ impl Disk {
         }
     }
 
-    /// Damages sections of the region's log, unless some of them are damaged already.
+    /// Damages sections of the region's log, unless some of them are already damaged.
     pub fn wound(&self, region: RegionId, wound: Wound) {
         self.0.borrow_mut().wounds.entry(region).or_insert(wound);
     }
 
-    /// Returns true if sections of the region's log are damaged, and no start has noticed yet.
+    /// Returns true if sections of the region's log are damaged and no start has detected that yet.
     pub fn is_wounded(&self, region: RegionId) -> bool {
         self.0.borrow().wounds.contains_key(&region)
     }
@@ -226,15 +226,15 @@ impl Disk {
         }
     }
 
-    /// Leaves for the next start the synced records, and the others that are complete up to a
-    /// random byte.
+    /// Leaves the synced records for the next start, and the other records that are complete up to
+    /// a random byte.
     pub fn crash(&self, rng: &mut Rng) {
         let bytes: u64 = self.0.borrow().unsynced.iter().map(size_of).sum();
         self.tear(rng.below(bytes + 1));
     }
 
-    /// Ends the process while the machine goes on. The written batches stay, except the batch under
-    /// way if the process `loses_last`.
+    /// Ends the process while the machine continues. The written batches stay. If the process
+    /// `loses_last`, the batch in flight is lost.
     pub fn kill(&self, loses_last: bool) {
         let state = &mut *self.0.borrow_mut();
         if loses_last && matches!(state.unsynced.back(), Some(Record::Batch(_))) {
@@ -335,7 +335,7 @@ fn apply_repair(logs: &mut Logs, region: RegionId, record: &wal::Record) {
     }
 }
 
-/// Forgets damage to what the record replaces.
+/// Removes damage to the data that the record replaces.
 fn heal(wounds: &mut BTreeMap<RegionId, Wound>, record: &Record) {
     match record {
         Record::Forget { region } | Record::Repair { region, .. } => drop(wounds.remove(region)),
@@ -419,7 +419,8 @@ fn apply_write(logs: &mut Logs, write: &RegionWrite) {
     }
 }
 
-/// Panics if the new hard state takes back a term, a commit index, or a vote in the same term.
+/// Panics if the new hard state lowers a term or a commit index, or changes a vote in the same
+/// term.
 fn assert_goes_on(region: RegionId, old: HardState, new: HardState) {
     let keeps_vote = old.term < new.term || old.vote.is_none() || old.vote == new.vote;
     let goes_on = old.term <= new.term && old.commit <= new.commit && keeps_vote;

@@ -1,5 +1,5 @@
-//! The data of a store that outlives its process: the log, the rows, and complete received
-//! snapshots. Recovery finds nothing else.
+//! The data of a store that survives its process: the log, the rows, and complete received
+//! snapshots. Recovery uses nothing else.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -82,7 +82,7 @@ impl Durable {
         Ok(())
     }
 
-    /// Durably replaces the region's rows by a received snapshot.
+    /// Durably replaces the region's rows with a received snapshot.
     pub fn ingest(&mut self, region: RegionId, index: LogIndex) -> Result<(), String> {
         self.clear_for(region, index)?;
         let snapshot = self.received(region, index)?;
@@ -114,7 +114,7 @@ impl Durable {
         let promised = self.disk.promises();
         let recovered = node::recovery::recover(id, self, known, false)?;
         self.disk.assert_kept(&promised);
-        // Recovery has applied every snapshot that was to be applied.
+        // Recovery has applied every snapshot that had to be applied.
         self.received.clear();
         Ok(recovered)
     }

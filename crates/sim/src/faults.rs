@@ -23,7 +23,7 @@ pub enum Fault {
     Pause,
     Partition,
     SlowLog,
-    /// Log writes of a store do not return for seconds.
+    /// A log write of a store does not return for seconds.
     LogHangs,
     /// Clients write as much as they can while a log device is slow.
     Rush,
@@ -41,16 +41,16 @@ pub enum Fault {
     WeatherChange,
     /// A leader and one follower cannot reach each other, and the others restart after a while.
     Duel,
-    /// A leader transfers its leads and receives nothing from then on.
+    /// A leader transfers its leadership of all regions and receives nothing from then on.
     TransferDeaf,
     /// A leader's messages are lost, and the answers to its earlier messages come late.
     LateAnswers,
     /// An operator is requested.
     Operator,
-    /// A merge of neighbours is requested. Sometimes a store is paused, and the merge is taken
+    /// A merge of neighbours is requested. Sometimes a store is paused and the merge is rolled
     /// back.
     Merge,
-    /// A change of peers is requested that nothing planned.
+    /// An unplanned change of peers is requested.
     Change,
     /// A store is lost with all its data.
     StoreLost,
@@ -88,8 +88,8 @@ pub const FAULTS: [(Fault, &str); 27] = [
     (Fault::TailDamaged, "synced log tail damaged"),
 ];
 
-/// Times of a duel: until pending entries are written everywhere, then until the rival may stand
-/// for election, then the number of restarts and the time between them.
+/// Times of a duel: until pending entries are written everywhere, then until the rival may
+/// campaign, then the number of restarts and the time between them.
 const QUIET: u64 = 200 * MILLISECOND;
 const PATIENCE: u64 = 900 * MILLISECOND;
 const RESTARTS: u64 = 10;
@@ -110,16 +110,16 @@ const DRIFT_PPM: u64 = replica::DRIFT_BOUND_PPM;
 
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The kinds of faults. A kind that happens more often is listed more often.
+    /// The kinds of faults. A more frequent kind is listed more often.
     kinds: Vec<Fault>,
-    /// The mean time between two faults, about.
+    /// The approximate mean time between two faults.
     pub(crate) pause_ns: u64,
-    /// Minimum time for which there are faults.
+    /// Minimum duration of the faults.
     pub least_ns: u64,
     /// Percentage of the steps of a snapshot or a peer's lifecycle before which the store crashes.
     pub step_crash_percent: u64,
     pub is_over: bool,
-    /// Now and then an entry fails on some stores or on all.
+    /// True if entries occasionally fail, on some stores or on all.
     pub entries_fail: bool,
 }
 
@@ -128,15 +128,15 @@ impl Plan {
         let mut kinds = Vec::new();
         let step_crash_percent = if rng.chance(40) { 0 } else { rng.between(5, 40) };
         if rng.chance(30) {
-            // One kind alone, with time between the faults, so that no other fault hides its
-            // consequences.
+            // The plan has only one kind, with time between the faults, so that no other fault
+            // hides its consequences.
             kinds.extend(rng.pick(&FAULTS).map(|(kind, _)| kind));
             let pause_ns = rng.between(1200, 3000) * MILLISECOND;
             return Plan { kinds, pause_ns, least_ns: 12 * SECOND, step_crash_percent, ..Plan::default() };
         }
         if rng.chance(25) {
-            // Mostly changes of regions and stores. There are leaders most of the time, and time
-            // between the changes.
+            // Most faults are changes of regions and stores. There are leaders most of the time,
+            // and time between the changes.
             for kind in [Fault::Merge, Fault::Operator, Fault::Drain, Fault::Join, Fault::Change] {
                 let weight = rng.between(1, if kind == Fault::Merge { 12 } else { 4 });
                 kinds.extend((0..weight).map(|_| kind));
@@ -217,7 +217,7 @@ impl World {
             Fault::LogHangs => {
                 let until = self.now + self.rng.between(2500, 9000) * MILLISECOND;
                 self.store_mut(victim).hung_until = until;
-                // Sometimes another store, perhaps the target of the transfers, is paused at about
+                // Sometimes another store, possibly the target of the transfers, is paused at about
                 // the time of the transfers.
                 if let Some(heir) =
                     self.rng.pick(&stores).filter(|&heir| heir != victim && self.rng.chance(60))
@@ -272,8 +272,8 @@ impl World {
         }
     }
 
-    /// The follower stands for election while the leader has a lease from voters that have
-    /// restarted since. A rival that lacks entries gets no votes, so nothing is written meanwhile.
+    /// The follower campaigns while the leader has a lease from voters that have restarted since. A
+    /// rival that lacks entries gets no votes, so nothing is written during the duel.
     fn duel(&mut self, leader: StoreId, stores: &[StoreId]) {
         let others: Vec<StoreId> = stores.iter().copied().filter(|&store| store != leader).collect();
         let Some(rival) = self.rng.pick(&others) else { return };
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// Loses at most one store of a cluster for good, and only if another one can replace it.
+    /// Loses at most one store of a cluster permanently, and only if another one can replace it.
     fn lose(&mut self, victim: StoreId, by_damage: bool) {
         let has_lost = self.stores.values().any(|store| store.is_lost);
         if has_lost || self.staying().len() < 4 || self.stores[&victim].process.is_none() {
@@ -371,7 +371,7 @@ impl World {
         stores.into_iter().filter(stays).collect()
     }
 
-    /// Asks a store to leave only if enough stores stay for three peers of every region.
+    /// Asks a store to leave, but only if enough stores remain for three peers of every region.
     fn ask_to_go(&mut self, stores: &[StoreId]) {
         let Some(leader) = self.meta_leader(stores) else { return };
         let Some(process) = self.stores[&leader].process.as_ref() else { return };
@@ -477,7 +477,7 @@ impl World {
         self.send(leader, leader, Packet::Asked(Asked::Change { region, change }));
     }
 
-    /// Takes back the merges that can still be taken back.
+    /// Rolls back the merges that can still be rolled back.
     pub(crate) fn give_up_merges(&mut self) {
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let Some(leader) = self.meta_leader(&stores).filter(|_| !self.plan.is_over) else { return };

@@ -1,11 +1,11 @@
-//! A directed fault: a machine crashes and forgets what its store acknowledged, while the leader
-//! that remembers it is silent.
+//! A directed fault: a machine crashes and loses entries that its store acknowledged, while the
+//! leader that has them is silent.
 //!
-//! An unclean peer does no harm unless three things meet: it made the majority for an entry, the
-//! other voters never had that entry, and they elect a leader without the old one. Faults at random
-//! seldom bring them together. Here a leader reaches only one of its followers for a while; then
-//! that follower's machine crashes, and no store hears the leader until the others could have
-//! elected another one. It happens in seeds with stores that acknowledge before they sync.
+//! An unclean peer does no harm unless three conditions coincide: it was part of the majority for
+//! an entry, the other voters never had that entry, and they elect a leader without the old one.
+//! Random faults rarely combine these. Here a leader reaches only one of its followers for a while.
+//! Then that follower's machine crashes, and the leader is silent until the others could have
+//! elected another one. The fault occurs in seeds with stores that acknowledge before they sync.
 //!
 //! This fault is drawn separately from the other faults, so that seeds without it run as before.
 
@@ -19,11 +19,11 @@ use crate::world::{Event, World};
 /// Salt and percentage of the seeds with this fault among those with unsynced stores.
 const FORGETTING: u64 = 0x5c0d_91e3_47b2_a86f;
 const FORGETTING_PERCENT: u64 = 60;
-/// The minimum of the mean pause between other faults in these seeds.
+/// Minimum of the mean pause between other faults in these seeds.
 const UNDISTURBED: u64 = 3 * SECOND;
-/// The time between two looks at the isolated pair.
+/// Interval between two looks at the isolated pair.
 const LOOK: u64 = 20 * MILLISECOND;
-/// The time for which the leader is silent.
+/// Time for which the leader is silent.
 const SILENT: u64 = 4 * SECOND;
 
 /// The name in the tally.
@@ -38,7 +38,7 @@ pub(crate) struct Forgetting {
     /// A voter that the leader does not reach.
     ignorant: StoreId,
     partitions: Vec<u64>,
-    /// The time at which the leader is reached again if nothing was committed.
+    /// The time at which the leader's links are restored if nothing was committed.
     until: u64,
 }
 
@@ -85,8 +85,8 @@ impl World {
         let forgetful: Vec<StoreId> = others.iter().copied().filter(forgets).collect();
         let follower = self.rng.pick(&forgetful).filter(|_| others.len() >= 2)?;
         let ignorant: Vec<StoreId> = others.into_iter().filter(|&store| store != follower).collect();
-        // The cut drops the messages of all regions, because a hibernating peer wakes when its
-        // leader's store is silent.
+        // The cut drops the messages of all regions. Otherwise hibernating peers would wake when
+        // their leader's store is silent.
         let partitions = ignorant.iter().map(|&store| self.network.cut(leader, store)).collect();
         let until = self.now + self.rng.between(400, 1200) * MILLISECOND;
         Some(Forgetting { region, leader, follower, ignorant: ignorant[0], partitions, until })

@@ -5,7 +5,7 @@
 //! (`placement`). Everything else is simulated: true time and each store's clocks ([`clock`]), the
 //! network ([`network`]), the log device ([`disk`]), the data that survives a crash ([`durable`]),
 //! the threads of a store (`store`), clients (`client`) and faults ([`faults`]). The [`invariants`]
-//! see everything that happens.
+//! observe all events.
 //!
 //! A run is a function of its seed and of the program: [`run::run`] of the same seed gives the same
 //! digest.

@@ -1,4 +1,4 @@
-//! `steelyard-sim`: runs seeds and prints the counts of what they did.
+//! `steelyard-sim`: runs seeds and prints counts of the events.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use types::{RegionId, StoreId};
 use crate::clock::MILLISECOND;
 use crate::rng::Rng;
 
-/// The percentages of messages that are affected.
+/// The percentages of affected messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weather {
     pub lost: u64,
@@ -27,7 +27,7 @@ pub enum Partition {
     Isolated,
     /// One store receives nothing.
     Deaf,
-    /// Nothing that one store sends arrives.
+    /// All messages from one store are lost.
     Mute,
     Halves,
     /// Two stores cannot reach each other. All others can.
@@ -82,7 +82,7 @@ impl Network {
         !self.cuts.iter().any(|(_, cut)| cut.contains(&(from, to)))
     }
 
-    /// Returns false if a link loses the Raft messages of this region.
+    /// Returns false if a link drops the Raft messages of this region.
     pub fn carries(&self, region: RegionId, from: StoreId, to: StoreId) -> bool {
         let loses =
             |(_, regions, links): &RegionCut| regions.contains(&region) && links.contains(&(from, to));

@@ -1,4 +1,4 @@
-//! The observations that are shown to the invariants at the moment they happen.
+//! The observations that the invariants receive, at the moment of each event.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use types::{BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, 
 use crate::model::{Command, Group};
 
 pub type OpId = u64;
-/// The number of a log entry with commands, which takes the place of its seed.
+/// The number of a log entry with commands. It replaces the entry's seed.
 pub type EntryId = u64;
 
 /// An operation of a client.
@@ -75,8 +75,8 @@ pub enum Observation<'a> {
         index: LogIndex,
         digest: u64,
     },
-    /// An operator orders that the entry is skipped. `given_up` are the stores that do not count
-    /// any more: they may have executed the entry, and are lost or get new peers.
+    /// An operator orders that the entry be skipped. `given_up` lists the stores that are excluded:
+    /// they may have executed the entry, and are lost or get new peers.
     SkipOrdered {
         region: RegionId,
         index: LogIndex,
@@ -116,8 +116,8 @@ pub enum Observation<'a> {
         region: RegionId,
         index: LogIndex,
         term: Term,
-        /// The groups of voters whose majority counts. There are several if the configuration has
-        /// just changed.
+        /// The groups of voters of which a majority is needed. There are several if the
+        /// configuration has just changed.
         voters: &'a [Vec<StoreId>],
     },
     /// A client got its answer. For a read, `read_ms` is the time at which the rows were read.
@@ -125,36 +125,34 @@ pub enum Observation<'a> {
         op: OpId,
         reply: &'a Reply,
         read_ms: Option<UnixMillis>,
-        /// The store, and its incarnation, that answered after `READONLY` from the entries it had
-        /// applied.
+        /// The store, and its incarnation, that answered after `READONLY` from its applied entries.
         weakly: Option<(StoreId, u64)>,
         /// The previous command of the same group that leaders answered on the same connection.
         after: Option<OpId>,
     },
-    /// A store whose clock is below its lease's end would answer reads from the entries it has
-    /// applied.
+    /// A store whose clock is below its lease's end would answer reads from its applied entries.
     Leased {
         store: StoreId,
         region: RegionId,
         applied: LogIndex,
     },
     /// A store's peers learn that the store is stopping. `standing` lists the regions in which they
-    /// are candidates already.
+    /// are already candidates.
     StopBegun {
         store: StoreId,
         standing: &'a BTreeSet<RegionId>,
     },
-    /// A store has stopped by plan, or has crashed before.
+    /// A store has completed a planned stop, or has crashed before its end.
     StopEnded {
         store: StoreId,
-        /// Number of clients that waited for a reply from it.
+        /// Number of clients that waited for a reply from the store.
         unanswered: usize,
         /// True if the store has waited for them for the maximum time.
         has_waited: bool,
     },
-    /// A store looks at its device, at a time by its own clock. `waited` is how long the log write
-    /// under way has waited. `led` lists the regions that the store leads although the other voters
-    /// that it hears from could elect another leader.
+    /// A store looks at its device, at a time by its own clock. `waited` is the time for which the
+    /// pending log write has waited. `led` lists the regions that the store leads although the
+    /// other voters that it receives heartbeats from could elect another leader.
     LogWaits {
         store: StoreId,
         at: BootNanos,

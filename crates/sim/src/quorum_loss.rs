@@ -2,9 +2,8 @@
 //! survivors' regions.
 //!
 //! In a calm cluster every survivor has all entries, and no acknowledged entry may be missing after
-//! the recovery. In a cluster with faults, entries that only the lost stores had are gone. Earlier
-//! histories are then no longer checked, and the other checks begin again
-//! ([`World::forget_the_past`]).
+//! the recovery. In a cluster with faults, entries that only the lost stores had are lost. Earlier
+//! histories are then no longer checked, and the other checks restart ([`World::forget_the_past`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,16 +18,16 @@ use crate::store::Fsync;
 use crate::world::World;
 
 const LOOK: u64 = 100 * MILLISECOND;
-/// True time that each part of a recovery may take.
+/// True time limit of each part of a recovery.
 const PATIENCE: u64 = 40 * SECOND;
 /// Maximum number of rounds that an order needs. Each round is for regions that the logs of the
-/// round before split off.
+/// previous round split off.
 const ROUNDS_MAX: u64 = 8;
 const ORDER: u64 = 4711;
 
 impl World {
-    /// Crashes stores for good, so that a region has lost its majority and every region has a copy
-    /// left. Returns all lost stores; `None` if there are no such stores.
+    /// Crashes stores permanently, so that a region has lost its majority and every region still
+    /// has a copy. Returns all lost stores; `None` if there are no such stores.
     pub(crate) fn lose_a_majority(&mut self) -> Option<BTreeSet<StoreId>> {
         // Unclean peers need an order of their own, which no simulated operator gives.
         if self.damaging.is_on() || self.stores.values().any(|store| store.fsync != Fsync::Always) {
@@ -69,7 +68,7 @@ impl World {
         None
     }
 
-    /// Carries an order out. Returns false if the survivors cannot recover. Their regions then stay
+    /// Carries out an order. Returns false if the survivors cannot recover. Their regions then stay
     /// without service.
     pub(crate) fn recover_regions(&mut self, lost: &BTreeSet<StoreId>) -> bool {
         for round in 0..ROUNDS_MAX {
@@ -82,8 +81,7 @@ impl World {
                 self.take_step(store, &step);
             }
             if !self.await_all(&planned, |plan, surveys| plan.is_promised(surveys)) {
-                // A survivor's peer was an old one and was removed meanwhile, so the operator tries
-                // again.
+                // A survivor's peer was outdated and has been removed, so the operator tries again.
                 if round + 1 == ROUNDS_MAX {
                     self.violate("recovery", "the survivors do not promise themselves".into());
                 }
@@ -104,8 +102,8 @@ impl World {
         false
     }
 
-    /// Plans until no region is refused. Returns `None` if a region is still refused when the time
-    /// is over, or if the order is refused.
+    /// Plans until no region is refused. Returns `None` if a region is still refused at the time
+    /// limit, or if the order is refused.
     fn plan_recovery(&mut self, lost: &BTreeSet<StoreId>) -> Option<RecoveryPlan> {
         let deadline = self.now + PATIENCE;
         loop {
@@ -150,8 +148,8 @@ impl World {
         surveys
     }
 
-    /// Repeats a step until the store takes it, as an operator does whose store's device hangs.
-    /// Returns false if it is refused all the time.
+    /// Repeats a step until the store takes it, as an operator does for a store with a hanging
+    /// device. Returns false if it is refused every time.
     fn insist(&mut self, store: StoreId, step: &RecoveryStep) -> bool {
         let deadline = self.now + PATIENCE;
         while !self.take_step(store, step) {
@@ -173,7 +171,7 @@ impl World {
                 Err(refusal) => self.say(&format!("store {store} refuses {step:?}: {refusal}")),
             }
         }
-        // The next turn hands out the messages and writes that the step causes.
+        // The next turn returns the resulting messages and writes.
         self.input(store, RaftInput::Tick);
         is_taken
     }

@@ -1,6 +1,6 @@
 //! A store's rows with the production code of the RAM tier, on a flash tier in memory. Random
 //! choices replace the threads of a server: which rows stay in RAM, when a row that was read from
-//! flash is filled in, and how far a flushed memtable is settled before anything else happens.
+//! flash is filled in, and how far a flushed memtable is settled before the next event.
 
 use std::cell::RefCell;
 
@@ -42,7 +42,7 @@ impl Ram {
         Ram { tier: RamTier::new(CACHE_BYTES, u64::MAX, 1), fetches: Vec::new(), flushed: 0, rng }
     }
 
-    /// Does what other threads may do at any moment.
+    /// Performs actions that other threads may take at any moment.
     fn interfere(&mut self) {
         if self.rng.chance(20) && !self.fetches.is_empty() {
             let at = self.rng.below(self.fetches.len() as u64) as usize;
@@ -100,7 +100,7 @@ impl Rows {
         self.flush_below(number);
     }
 
-    /// Flushes a random number of memtables, oldest first, as the flash tier does by itself.
+    /// Flushes a random number of memtables, oldest first, as the flash tier may do at any time.
     pub fn flush_some(&mut self) {
         let all = self.freeze();
         let ram = self.ram.get_mut();
@@ -108,14 +108,14 @@ impl Rows {
         self.flush_below(number);
     }
 
-    /// Drops everything that was not flushed.
+    /// Drops all data that was not flushed.
     pub fn crash(&mut self) {
         let rng = self.ram.get_mut().rng.clone();
         self.ram = RefCell::new(Ram::new(rng));
         self.flash.crash();
     }
 
-    /// Replaces the rows of `from..to` by `rows`. They are durable at once.
+    /// Replaces the rows of `from..to` with `rows`. They are durable immediately.
     pub fn ingest(&mut self, from: &Bytes, to: &Bytes, rows: impl IntoIterator<Item = (Bytes, Bytes)>) {
         self.flush();
         let ram = self.ram.get_mut();

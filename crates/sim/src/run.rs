@@ -1,4 +1,4 @@
-//! The run of one seed: a cluster with faults, and then a calm time in which everything must
+//! The run of one seed: a cluster with faults, and then a calm time in which every operation must
 //! finish.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ const CLIENTS: usize = 5;
 /// Salt and percentage of the seeds in which entries fail.
 const FAILING: u64 = 0x9d1f_2b5a_77c3_e041;
 const FAILING_PERCENT: u64 = 20;
-/// Maximum true time in which a calm cluster must finish everything.
+/// Maximum true time in which a calm cluster must finish every operation.
 const PEACE: u64 = 60 * SECOND;
 
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ fn begin(options: Options) -> World {
     let regions = rng.pick(&[1, 2, 3, 4]).expect("a number of regions");
     let plan = Plan::draw(&mut rng);
     let mut world = found(options.seed, rng, plan, (count, spares, regions));
-    // Drawn separately, so that the other seeds run as before.
+    // These are drawn separately, so that the other seeds run as before.
     world.plan.entries_fail = Rng::new(options.seed ^ FAILING).chance(FAILING_PERCENT);
     world.is_tracing = options.is_tracing;
     if let Some(name) = options.only {
@@ -179,7 +179,7 @@ fn drive(world: &mut World, options: Options) {
     world.draw_races();
     world.draw_absences();
     world.draw_forgetting();
-    // Faults may prevent all answers for a long time. Then the deadline ends them.
+    // Faults may prevent all answers for a long time. In that case the deadline ends them.
     let deadline = world.now + options.steps * 200 * MILLISECOND;
     let least = world.now + world.plan.least_ns;
     while !world.is_over()
@@ -225,7 +225,7 @@ fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
     let end = world.now + PEACE;
     while !world.is_over() && world.now < end && world.unrecovered().is_some() {
         world.run_until(world.now + 5 * SECOND);
-        // A change of peers that was under way may have cost a region its majority only now.
+        // A pending change of peers may have cost a region its majority only now.
         if world.unrecovered().is_some() && !world.recover_regions(lost) {
             world.tally.doomed += u64::from(!world.is_over());
             return;
@@ -237,14 +237,14 @@ fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
     show_all_rows(world);
 }
 
-/// Stops the faults. Then every request must be answered, and every store must come to the same
-/// rows. Returns false if they do not.
+/// Stops the faults. Then every request must be answered, and every store must reach the same rows.
+/// Returns false if this fails.
 fn settle(world: &mut World) -> bool {
     world.calm();
     for client in &mut world.clients {
         client.wishes = Some(Vec::new());
     }
-    // The outcomes of operations from the time of faults may still be unknown.
+    // The outcomes of operations during the faults may still be unknown.
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
     // Repairs take time, and a region may serve no client until they are done.
@@ -277,7 +277,7 @@ fn settle(world: &mut World) -> bool {
     !world.is_over()
 }
 
-/// Makes the clients ask for everything once more.
+/// Makes the clients request everything again.
 fn ask_for_all(world: &mut World) {
     for group in 0..world.groups {
         for command in [
@@ -341,15 +341,15 @@ fn left_behind(world: &World, process: &Process) -> (Vec<RegionId>, bool) {
     (left, has_held)
 }
 
-/// Returns true if damage has hidden which peer of the region the store had. The store takes no new
-/// peer of the region until an operator empties it.
+/// Returns true if damage has hidden the number of the store's peer of the region. The store
+/// accepts no new peer of the region until an operator empties it.
 fn is_barred(store: &Store, region: RegionId) -> bool {
     let lives = store.durable.disk.lifecycles();
     lives.contains(&(region, PeerLifecycle::Tombstone { peer: EVERY_PEER }))
 }
 
-/// Describes what is not yet in its final state. In the end every region's peers exist, agree and
-/// have applied everything, and no other store has any of its data.
+/// Describes the parts that are not in their final state. In the end every region's peers exist,
+/// agree and have applied everything, and no other store has any of the region's data.
 fn unsettled(world: &World) -> Option<String> {
     let mut excused = BTreeSet::new();
     for (&id, process) in world.stores.iter().filter_map(|(id, store)| Some((id, store.process.as_ref()?))) {

@@ -1,17 +1,17 @@
-//! A directed fault: elections in a region that a split has just made, while one of its stores
+//! A directed fault: elections in a region that a split has just created, while one of its stores
 //! lacks the split.
 //!
 //! Stores apply a split at different times. A store may take part in an election of the new region
-//! before it has applied the split: it keeps vote requests that come too early, or it has a blank
-//! peer, which votes. Random faults seldom lead to this.
+//! before it has applied the split: it keeps early vote requests, or it has a blank peer, which
+//! votes. Random faults rarely lead to this.
 //!
-//! A race holds the split back from one voter. It keeps the first two candidates of the new region
-//! from reaching each other, and silences the first leader. So the second candidate stands in a
-//! term in which that voter has already voted.
+//! A race withholds the split from one voter. It prevents the first two candidates of the new
+//! region from reaching each other, and silences the first leader. So the second candidate
+//! campaigns in a term in which that voter has already voted.
 //!
 //! In three of five races that voter's peer is blank at first. Its store misses an earlier split
-//! and takes a snapshot of its region from after that split. The region that was split off has a
-//! blank peer there, which waits for a snapshot. Meanwhile that region is split again.
+//! and receives a snapshot of its region from after that split. The split-off region has a blank
+//! peer there, which waits for a snapshot. While it waits, that region is split again.
 //!
 //! Races are drawn separately, so that seeds without races run as before.
 
@@ -24,7 +24,7 @@ use crate::faults::REGIONS_MAX;
 use crate::rng::Rng;
 use crate::world::{Asked, Event, Packet, Work, World};
 
-/// The steps of a race as the tally counts them.
+/// The stages of a race, as the tally counts them.
 pub const STAGES: [&str; 3] = [RACED, OUTRUN, SILENCED];
 const RACED: &str = "elections raced a split";
 const OUTRUN: &str = "split outran a store";
@@ -33,8 +33,8 @@ const SILENCED: &str = "new region's first leader silenced";
 /// Salt and percentage of the seeds that have races.
 const RACING: u64 = 0x3b8e_51d7_06fa_924c;
 const RACING_PERCENT: u64 = 25;
-/// Percentage of these seeds in which other faults are rare, so that races are seldom disturbed,
-/// and the minimum of their mean pause.
+/// Percentage of these seeds in which other faults are rare, so that they seldom disturb races, and
+/// minimum of their mean pause.
 const UNDISTURBED_PERCENT: u64 = 60;
 const UNDISTURBED: u64 = 4 * SECOND;
 
@@ -42,7 +42,7 @@ const UNDISTURBED: u64 = 4 * SECOND;
 const LOOK: u64 = 5 * MILLISECOND;
 /// The time between two requests for the same split.
 const ASK_AGAIN: u64 = 300 * MILLISECOND;
-/// Maximum time until a stage is reached. A race that takes longer is given up.
+/// Maximum time to reach a stage. A race that takes longer is abandoned.
 const STAGE: u64 = 5 * SECOND;
 /// The time for which the new region's first leader is silent in it.
 const SILENT: u64 = 4 * SECOND;
@@ -52,12 +52,12 @@ const SILENT: u64 = 4 * SECOND;
 enum Stage {
     /// The laggard receives nothing while its region is split.
     Outrun,
-    /// The region's leader drops the entries that the laggard lacks from its log.
+    /// The region's leader removes the entries that the laggard lacks from its log.
     LetGo,
-    /// The laggard must take the snapshot from after the split and get a blank peer of the new
-    /// region. A snapshot that would fill that peer is held back.
+    /// The laggard must receive the snapshot from after the split and get a blank peer of the new
+    /// region. A snapshot that would fill that peer is withheld.
     Fill,
-    /// The region whose entries or snapshot the laggard lacks must be split.
+    /// The region must be split whose entries or snapshot the laggard lacks.
     Split,
     /// The new region must elect a leader.
     Elect,
@@ -70,11 +70,11 @@ pub(crate) struct SplitRace {
     stage: Stage,
     region: RegionId,
     laggard: StoreId,
-    /// The first number of regions that are made from now on.
+    /// The first number of regions that are created from now on.
     next_region: RegionId,
     /// The region that is split off.
     made: Option<RegionId>,
-    /// True if a snapshot of the region for the laggard was held back.
+    /// True if a snapshot of the region for the laggard was withheld.
     holds: bool,
     partitions: Vec<u64>,
     until: u64,
@@ -85,9 +85,9 @@ pub(crate) struct SplitRace {
 /// The store that a race kills once the first leader is silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Killed {
-    /// The leader, once the laggard has the region's rows.
+    /// The leader, after the laggard has the region's rows.
     Leader,
-    /// The laggard, at once: it has voted, and perhaps has a blank peer.
+    /// The laggard, immediately: it has voted, and may have a blank peer.
     Laggard,
 }
 
@@ -132,7 +132,7 @@ impl World {
         self.schedule(pause, Event::SplitRace);
     }
 
-    /// Returns true if a race holds this snapshot back.
+    /// Returns true if a race withholds this snapshot.
     pub(crate) fn race_holds(&mut self, region: RegionId, to: StoreId) -> bool {
         let Some(race) = &mut self.race else { return false };
         let holds = matches!(race.stage, Stage::Fill | Stage::Split | Stage::Elect)
@@ -229,8 +229,8 @@ impl World {
         true
     }
 
-    /// Silences the new region's first leader, or lets the laggard have the split if no candidate
-    /// wins without it.
+    /// Silences the new region's first leader. If no candidate wins without the laggard, lets the
+    /// laggard have the split.
     fn elect_in_race(&mut self, race: &mut SplitRace) -> bool {
         let Some(made) = race.made else { return false };
         if let Some((leader, status)) = self.newest_leader(made) {
@@ -264,8 +264,8 @@ impl World {
         }
     }
 
-    /// Cuts the leader off from all other voters except the laggard, in all regions made from now
-    /// on.
+    /// Cuts the leader off from all other voters except the laggard, in all regions that are
+    /// created from now on.
     fn cut_candidates(&mut self, race: &mut SplitRace, leader: StoreId, status: &RegionStatus) {
         let rivals = self.voters_of(status).into_iter();
         let rivals = rivals.filter(|&store| store != leader && store != race.laggard);

@@ -86,10 +86,11 @@ pub struct Store {
     /// The true time until which no write of the log returns.
     pub hung_until: u64,
     pub paused_until: u64,
-    /// The device is below its reserve until then. The store proposes nothing that adds data, and
-    /// reports it.
+    /// The time until which the device is below its reserve. Until then the store proposes no
+    /// entries that add data, and reports this state.
     pub low_until: u64,
-    /// The device is full until then. Nothing is written to the log or the rows.
+    /// The time until which the device is full. Until then nothing is written to the log or the
+    /// rows.
     pub full_until: u64,
     pub fsync: Fsync,
     /// The number of times that its machine has started, and the mark in the store's directory.
@@ -104,7 +105,7 @@ pub struct Store {
     life: u64,
 }
 
-/// A region on a store, as its threads share it.
+/// A region on a store, as shared by the store's threads.
 #[derive(Debug)]
 pub struct Shared {
     pub descriptor: RegionDescriptor,
@@ -117,7 +118,7 @@ pub struct Shared {
     pub applied: LogIndex,
     pub last_stamp_ms: UnixMillis,
     lease_wanted: BootNanos,
-    /// The number of times that the rows were replaced or removed other than by entries.
+    /// The number of times that the rows were replaced or removed by means other than entries.
     replacements: u64,
     pub quarantine: Option<Quarantine>,
 }
@@ -175,7 +176,7 @@ pub struct Process {
     apply_queue: ApplyQueue<Asker>,
     backlog: Backlog<Asker>,
     has_apply: bool,
-    /// Steps of peer lifecycles, in order. They run beside execution.
+    /// Steps of peer lifecycles, in order. They run in parallel with execution.
     lives: VecDeque<(RegionId, Step)>,
     has_life: bool,
     /// True between the deletion of the rows that a snapshot replaces and the ingestion of its own.
@@ -311,10 +312,11 @@ impl Store {
 
 /// Bytes of log entries that a store holds in memory.
 const ENTRY_MEMORY_BYTES: u64 = 1024;
-/// Bytes of proposals that a leader has not committed, without the one that exceeds them.
+/// Maximum size of a leader's uncommitted proposals, in bytes. The proposal that exceeds it is not
+/// counted.
 const UNCOMMITTED_BYTES: u64 = 4096;
-/// The maximum of entries in memory: the budget, what a leader proposes beyond it, and two entries
-/// that exceed either.
+/// Maximum size of the entries in memory: the budget, the proposals beyond it, and two entries that
+/// exceed either.
 pub(super) const ENTRIES_HELD_MAX: u64 = ENTRY_MEMORY_BYTES + UNCOMMITTED_BYTES + 2 * 1024;
 
 /// Maximum number of bytes that wait to be executed. Above it, no more entries are handed out.
@@ -367,7 +369,7 @@ impl World {
             return;
         }
         if store.durable.disk.recover().is_err() {
-            // An acknowledged tail is damaged, so the store does not come back.
+            // An acknowledged tail is damaged, so the store never starts again.
             store.is_lost = true;
             return;
         }
@@ -383,8 +385,8 @@ impl World {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
-        // A quarantine is over once that is recorded or a snapshot has replaced the rows. The store
-        // may have crashed before it said so.
+        // A quarantine is over once its end is recorded or a snapshot has replaced the rows. The
+        // store may have crashed before it reported the end.
         let disk = &store.durable.disk;
         let is_over = |seed: &&PeerSeed| {
             let applied = seed.applied.map_or(0, |(index, _)| index);

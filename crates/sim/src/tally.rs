@@ -1,4 +1,5 @@
-//! Counts of the events in runs. They show that the invariants held while everything was exercised.
+//! Counts of the events in runs. They show that the invariants held while all features were
+//! exercised.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +13,7 @@ pub struct Tally {
     pub conversations: u64,
     pub operations: u64,
     pub answered: u64,
-    /// Operations among these that came after another one of their group on the same connection.
+    /// Operations among these that followed another one of their group on the same connection.
     pub pipelined: u64,
     pub refused: u64,
     pub unknown: u64,
@@ -21,8 +22,8 @@ pub struct Tally {
     pub index_reads: u64,
     pub elections: u64,
     pub entries_applied: u64,
-    /// Number of times that the worker executed entries with the rows in RAM, and that it lacked
-    /// rows.
+    /// Number of times that the worker executed entries with the rows in RAM, and number of times
+    /// that it lacked rows.
     pub executed_in_ram: u64,
     pub attempts_missed: u64,
     pub truncations: u64,
@@ -39,37 +40,38 @@ pub struct Tally {
     pub seals: u64,
     pub merges: u64,
     pub merges_taken_back: u64,
-    /// Questions about single regions to the meta region, and regions that it said have merged
+    /// Questions about single regions to the meta region, and regions that it reported as merged
     /// away.
     pub asked_if_merged: u64,
     pub found_merged: u64,
     pub snapshots: u64,
     pub destroyed: u64,
     pub joined: u64,
-    /// Stores that stopped by plan, and those of them that led nothing in the end.
+    /// Stores that completed a planned stop, and those of them that led nothing at the end.
     pub planned_stops: u64,
     pub all_handed_over: u64,
     pub removed: u64,
-    /// Peers that took no part from a start on, since their machine had crashed.
+    /// Peers that took no part in consensus from a start on, because their machine had crashed.
     pub unclean: u64,
-    /// Peers whose damaged log made them unclean, and logs of which damaged entries were dropped
+    /// Peers that are unclean because of a damaged log, and logs whose damaged entries were dropped
     /// without loss.
     pub damaged: u64,
     pub damage_healed: u64,
     pub weak_reads: u64,
     /// Hibernating regions, counted at each heartbeat of a store.
     pub asleep: u64,
-    /// Number of times that a store found its clock too far from the median, or near it again.
+    /// Number of times that a store found its clock too far from the median, or close to it again.
     pub clocks_judged: u64,
-    /// Times that a store found its device hanging, and leads given up without a successor.
+    /// Number of times that a store found its device hanging, and number of regions whose
+    /// leadership it gave up without a successor.
     pub hangs: u64,
     pub step_downs: u64,
     /// Checksums that stores reported of their peers' rows, and comparisons that found all peers
     /// equal.
     pub checks: u64,
     pub checks_equal: u64,
-    /// Number of times that a peer was quarantined, or found so at a start, and of the decisions
-    /// about them.
+    /// Number of times that a peer was quarantined or found quarantined at a start, and number of
+    /// decisions about them.
     pub quarantined: u64,
     pub skips: u64,
     pub retries: u64,

@@ -1,4 +1,4 @@
-//! A simulated cluster: its stores and clients, and the events to come, in true time.
+//! A simulated cluster: its stores and clients, and the future events, in true time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ pub enum Packet {
     Order(Bytes),
     /// Another store's announcement of a region's descriptor.
     Announced(RegionDescriptor),
-    /// A store's question to the meta region's leader, and the answer: which of these regions have
+    /// A store's question to the meta region's leader, and its answer: which of these regions have
     /// merged away. Each region is given with the slots that it had.
     AskMerged {
         regions: Vec<(RegionId, SlotRange)>,
@@ -46,7 +46,7 @@ pub enum Packet {
         asked: Vec<RegionId>,
         merged: Vec<Merged>,
     },
-    /// A random request to a leader that nothing planned.
+    /// A random, unplanned request to a leader.
     Asked(Asked),
 }
 
@@ -60,16 +60,16 @@ pub enum Asked {
         region: RegionId,
         change: RegionChange,
     },
-    /// A request to the meta region's leader for an operator, as a person makes it.
+    /// A request to the meta region's leader for an operator, as an administrator makes it.
     Operator(Operator),
-    /// A request to the meta region's leader: a store joins or should leave, or a merge is given
-    /// up.
+    /// A request to the meta region's leader: a store joins or should leave, or a merge is
+    /// abandoned.
     Meta(MetaCommand),
 }
 
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Work of one incarnation of a store's process. It has no effect in a later one.
+    /// Work of one incarnation of a store's process. It has no effect in a later incarnation.
     Of {
         store: StoreId,
         life: u64,
@@ -93,8 +93,8 @@ pub enum Event {
         connection: ConnectionId,
         bytes: Bytes,
     },
-    /// The store's process has ended. If it ended before the connection began, nothing was asked of
-    /// it.
+    /// The store's process has ended. If it ended before the connection began, the store received
+    /// no request.
     Reset {
         client: ClientId,
         connection: ConnectionId,
@@ -113,15 +113,15 @@ pub enum Event {
         client: ClientId,
     },
     Fault,
-    /// The absence of a store is looked at, or begun.
+    /// The absence of a store begins or is checked.
     Absence,
-    /// A race of elections with a split is looked at, or begun.
+    /// A race of elections with a split begins or is checked.
     SplitRace,
     /// A store and its leader are isolated, or the store forgets entries.
     Forgetting,
     /// An entry that fails during execution is proposed.
     FailEntry,
-    /// The simulated operator looks after quarantined peers.
+    /// The simulated operator handles quarantined peers.
     Attend,
     Heal {
         partition: u64,
@@ -132,7 +132,7 @@ pub enum Event {
     Restart {
         store: StoreId,
     },
-    /// Merges that have begun are taken back if possible.
+    /// Merges that have begun are rolled back if possible.
     GiveUpMerges,
     /// A store is paused for seconds.
     Silence {
@@ -185,7 +185,7 @@ pub enum Work {
         part: PartId,
         read: Read<u64>,
     },
-    /// Reads have taken their view. Now it is checked whether they may be answered.
+    /// Reads have taken their view. They are now checked for whether they may be answered.
     Read {
         part: PartId,
         replies: Vec<Reply>,
@@ -223,11 +223,11 @@ pub enum Work {
         message: Box<Message>,
         made: Option<Box<Snapshot>>,
     },
-    /// The next step of a peer's lifecycle: of a snapshot that replaces rows, or of a peer that
-    /// ends.
+    /// The next step of a peer's lifecycle: of a snapshot that replaces rows, or of the removal of
+    /// a peer.
     Life,
     FlushSoon,
-    /// The record that damage to the log made the region's peer unclean is complete.
+    /// The record is complete that damage to the log made the region's peer unclean.
     DamageRecorded {
         region: RegionId,
     },
@@ -249,10 +249,10 @@ pub struct World {
     pub damaging: Damaging,
     pub tally: Tally,
     pub violation: Option<Violation>,
-    /// A digest of everything that happened.
+    /// A digest of all events.
     pub digest: u64,
     pub is_tracing: bool,
-    /// The meta region's applied index up to which members were looked at.
+    /// The meta region's applied index up to which members were checked.
     pub(crate) members_as_of: LogIndex,
     /// Stores that were asked to leave, even if they were asked to stay since.
     pub(crate) asked_to_go: BTreeSet<StoreId>,
@@ -264,7 +264,7 @@ pub struct World {
     pub(crate) absence: Option<Absence>,
     /// The regions that any store has seen merge away.
     pub(crate) merged: BTreeSet<RegionId>,
-    /// The race of elections with a split that is under way.
+    /// The present race of elections with a split.
     pub(crate) race: Option<SplitRace>,
     /// The leader and the follower that are isolated together.
     pub(crate) forgetting: Option<Forgetting>,
@@ -337,7 +337,7 @@ impl World {
     }
 
     /// Allows acknowledged entries to be lost from now on. Invariants that compare with earlier
-    /// commits, executions or answers begin again; invariants of terms, epochs and ranges continue.
+    /// commits, executions or answers restart; invariants of terms, epochs and ranges continue.
     /// Histories are no longer checked, because they mix the data from before and after the loss.
     /// Acknowledgements are not checked either: the keeper answers for the end of its log, which no
     /// other peer may have.
@@ -351,7 +351,7 @@ impl World {
         }
     }
 
-    /// True when nothing more is to be done: an invariant is broken.
+    /// True when the run ends early, because an invariant is violated.
     pub fn is_over(&self) -> bool {
         self.violation.is_some()
     }

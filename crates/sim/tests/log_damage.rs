@@ -66,17 +66,17 @@ fn only_the_damaged_regions_peer_is_unclean_and_its_log_is_made_consistent() {
     let damaged = Damaged { peer: 2, first: 12, place: "in the log".into() };
     assert_eq!(recovered.damages.unclean, BTreeMap::from([(1, damaged)]));
     assert_eq!(regions(&recovered), [1, 2]);
-    assert_eq!(durable.disk.bounds(1).unwrap().last, 15, "nothing is written before the mark is");
+    assert_eq!(durable.disk.bounds(1).unwrap().last, 15, "nothing is written before the mark");
     assert_eq!(
         recover(&mut durable).damages.unclean,
         recovered.damages.unclean,
-        "after a crash it is found again"
+        "after a crash the damage is found again"
     );
     durable.disk.repair(recovered.damages.repairs);
     assert_eq!(durable.disk.bounds(1).unwrap().last, 11);
     assert_eq!(durable.disk.hard_state(1).unwrap().map(|state| state.commit), Some(8));
     assert_eq!(durable.disk.bounds(2).unwrap().last, 15);
-    assert!(recover(&mut durable).damages.unclean.is_empty(), "the mark remembers it");
+    assert!(recover(&mut durable).damages.unclean.is_empty(), "the mark records it");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_peer_whose_lifecycle_is_lost_is_known_by_its_rows_and_without_rows_it_never
     durable.disk.repair(recovered.damages.repairs);
     let again = recover(&mut durable);
     assert_eq!([3, 4].map(|of| again.tombstones[&of]), [EVERY_PEER; 2]);
-    assert_eq!(again.damages.barred.len(), 2, "each start says so");
+    assert_eq!(again.damages.barred.len(), 2, "each start reports it");
     assert_eq!(regions(&again), [1, 2]);
 }
 
@@ -131,7 +131,7 @@ fn a_region_whose_split_is_lost_before_its_rows_are_flushed_is_named_as_unclean(
     assert_eq!(recovered.damages.unclean.keys().collect::<Vec<_>>(), [&1, &5]);
     let gone = Record::Life(PeerLifecycle::Tombstone { peer: 2 });
     assert!(recovered.damages.repairs.contains(&(5, vec![Record::Forgotten, gone])));
-    // The mark keeps naming a peer that could not be opened, until the region has a later one here.
+    // The mark names a peer that could not be opened until the region has a later one here.
     let mark = node::unsynced::Mark::default().noting(&recovered.damages.unclean);
     let started = mark.started(None, BTreeMap::from([(1, 2)]), &recovered.tombstones);
     assert_eq!(started.unclean, BTreeMap::from([(1, 2), (5, 2)]));

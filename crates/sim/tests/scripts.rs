@@ -1,5 +1,5 @@
-//! Scenarios with a few stores, step by step, as golden scripts in `tests/scripts`. They show what
-//! `node` and `replica` order, for a person to read. `UPDATE_GOLDENFILES=1` rewrites them.
+//! Scenarios with a few stores, step by step, as golden scripts in `tests/scripts`. They show the
+//! actions of `node` and `replica` to a reader. `UPDATE_GOLDENFILES=1` rewrites them.
 //!
 //! ```text
 //! stores N                  region 1 gets a peer on each store, with slots 0 to 16383
@@ -425,8 +425,8 @@ impl Script {
         Ok(true)
     }
 
-    /// Takes the next step of a snapshot that replaces rows, or of a peer that ends. Returns false
-    /// if there is none.
+    /// Takes the next step of a snapshot that replaces rows, or of the removal of a peer. Returns
+    /// false if there is none.
     fn live(&mut self, id: StoreId) -> Outcomes<bool> {
         let now = self.now;
         let Some((region, step)) = self.process(id)?.lives.pop_front() else { return Ok(false) };

@@ -7,7 +7,7 @@ use sim::tally::Tally;
 
 fn sum_of(seeds: std::ops::Range<u64>) -> Tally {
     let next = AtomicU64::new(seeds.start);
-    // The threads share the seeds out. A run is a function of its seed, so the sum is the same.
+    // The threads share the seeds. A run is a function of its seed, so the sum is the same.
     let search = || {
         let mut sum = Tally::default();
         loop {
@@ -38,14 +38,14 @@ fn sum_of(seeds: std::ops::Range<u64>) -> Tally {
 fn a_thousand_clusters_in_trouble_keep_every_promise() {
     let sum = sum_of(0..2200);
     println!("{sum}");
-    // Every case must have happened often enough for the invariants to mean something.
+    // Every case must have happened often enough for the invariants to be meaningful.
     for (what, count) in sum.counts() {
         let least = match what {
-            // Mostly a successor takes the lead over before it has to be given up.
+            // Usually a successor takes over before the leadership must be given up.
             _ if what.contains("leads given up") => 30,
-            // A merge is taken back only if it is overtaken between its seal and its binding.
+            // A merge is rolled back only if it is overtaken between its seal and its binding.
             _ if what.contains("merges taken back") => 20,
-            // Mostly a removed peer hears of it before its region has merged and been forgotten.
+            // Usually a removed peer is informed before its region has merged and been forgotten.
             _ if what.contains("that had merged away") => 5,
             _ => 100,
         };

@@ -28,7 +28,7 @@ pub struct Ctl {
     /// Client port of a local store, whose admin port is derived from it
     #[arg(long, value_name = "PORT", conflicts_with = "admin", global = true)]
     port: Option<u16>,
-    /// The store's own JSON instead of tables
+    /// Print the store's own JSON instead of tables
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -43,11 +43,11 @@ enum Command {
     Regions,
     /// Show the placement policy, or change it
     Policy { name: Option<String> },
-    /// Show what the cluster has agreed on beside the policy, or change it
+    /// Show the cluster's other settings, or change one
     Config { name: Option<String>, value: Option<String> },
     /// Move a region's leader to a store that holds a peer
     MoveLeader { region: u64, store: u64 },
-    /// A store that joins, goes, or is weighed by hand
+    /// List stores, let one leave, or set its weights
     #[command(subcommand)]
     Store(StoreCommand),
     /// Add a peer of a region on a store
@@ -67,20 +67,21 @@ enum Command {
     },
     /// Recover regions whose majority of voters is lost for good: shows a plan, and acts with --yes
     Recover(recover::Recover),
-    /// The cluster's version, the versions that the stores support, and what a newer one waits for
+    /// Show the cluster's version, the versions that the stores support, and what delays a newer
+    /// one
     Versions,
-    /// Peers that do not execute their log, and what is to become of them
+    /// List peers that do not execute their log, and decide about them
     #[command(subcommand)]
     Quarantine(quarantine::QuarantineCommand),
-    /// Propose an entry that fails where it is executed, for tests, on stores with
+    /// Propose an entry that fails when it is executed, for tests, on stores with
     /// enable-debug-command
     #[command(hide = true)]
     FailEntry(quarantine::Fail),
-    /// Why a region's leader is where it is, or what is to be done for a store
+    /// Explain the placement of a region's leader, or of a store
     Explain(Subject),
-    /// Operators in flight
+    /// Show operators in flight
     Operators {
-        /// Also those that ended
+        /// Also show operators that have ended
         #[arg(long)]
         history: bool,
     },
@@ -90,40 +91,40 @@ enum Command {
         #[arg(long, value_name = "FACTOR")]
         slow: f64,
     },
-    /// Measure a store's device anew, while it serves, or every store's in turn
+    /// Measure a store's device again while it serves, or every store's in turn
     Probe(Probed),
-    /// Weigh a store by hand, as `store pin` does
+    /// Set a store's weights, as `store pin` does
     Pin {
         store: u64,
         #[command(flatten)]
         weights: Weights,
     },
     /// Let the addressed store's peers of regions without a leader take part again, although they
-    /// may have forgotten writes when the machine crashed (fsync everysec and no). What is lost is
-    /// lost for good
+    /// may have lost writes when the machine crashed (fsync everysec and no). Lost writes cannot be
+    /// restored
     AcceptLoss {
-        /// Only the peer of this region
+        /// Only for the peer of this region
         #[arg(long, value_name = "REGION")]
         region: Option<u64>,
     },
-    /// One store: process, stages, counters
+    /// Show one store: process, stages, counters
     Status,
 }
 
 #[derive(clap::Subcommand)]
 enum StoreCommand {
-    /// The stores, as `ctl stores` shows them
+    /// Show the stores, as `ctl stores` does
     List,
-    /// Have all leaders and peers leave a store, and then the store itself
+    /// Move all leaders and peers away from a store, and then remove the store
     Drain {
         store: u64,
-        /// Take it back: the store stays
+        /// Cancel the drain: the store stays
         #[arg(long)]
         cancel: bool,
     },
-    /// Strike an empty store, or one that is gone for good, off the list
+    /// Remove an empty store, or one that is lost for good, from the list of stores
     Remove { store: u64 },
-    /// Weights that stand in for what is measured
+    /// Set weights that replace the measured ones
     Pin {
         store: u64,
         #[command(flatten)]
@@ -135,7 +136,7 @@ enum StoreCommand {
 #[group(required = true, multiple = false)]
 struct Subject {
     region: Option<u64>,
-    /// A store in place of a region: what it holds and leads, and what it should
+    /// Explain a store instead of a region: its data and leaders, and their targets
     #[arg(long, value_name = "STORE")]
     store: Option<u64>,
 }
@@ -152,28 +153,30 @@ struct Probed {
 #[derive(clap::Args)]
 #[group(required = true, multiple = true)]
 struct Weights {
-    /// For its share of the data, in place of the measured bytes per second
+    /// Weight for its share of the data, instead of the measured bytes per second
     #[arg(long, value_name = "WEIGHT", alias = "data")]
     data_weight: Option<f64>,
-    /// For its rank as a leader's store, in place of the measured bytes per second
+    /// Weight for its rank as a leader's store, instead of the measured bytes per second
     #[arg(long, value_name = "WEIGHT", alias = "leader")]
     leader_weight: Option<f64>,
-    /// Let the measured weights count again
+    /// Use the measured weights again
     #[arg(long, conflicts_with_all = ["data_weight", "leader_weight"])]
     clear: bool,
 }
 
-/// A change may take a leader transfer; an answer comes within the store's own request timeout.
+/// Time limit of a request. A change may take a leader transfer; an answer comes within the store's
+/// own request timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A probe ends in about 7 s, but other stores of the host may have the turn, and a device may hold
-/// it up at the end.
+/// Time limit of a probe. A probe ends in about 7 s, but other stores of the host may have the
+/// turn, and a slow device may delay its end.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// Peers read all rows of their region at a bounded rate; the stores give up by themselves before.
+/// Time limit of a check. Peers read all rows of their region at a bounded rate; the stores give up
+/// earlier.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The output of a command: the same data for programs and for people.
+/// The output of a command: the same data for programs and for human readers.
 struct Answer {
     json: Value,
     text: String,
@@ -214,7 +217,7 @@ fn print(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // The reader (head, less) has seen enough.
+        // The reader (head, less) has closed the pipe.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
@@ -343,7 +346,7 @@ fn setting<'a>(rows: &'a [ConfigRow], name: &str) -> anyhow::Result<&'a ConfigRo
     row.ok_or_else(|| anyhow!("unknown setting '{name}': the settings are {}", known()))
 }
 
-/// The store itself, where it alone can do what is asked.
+/// Returns the client of the store itself, for requests that only that store can handle.
 fn admin_of(client: &AdminClient, store: u64, timeout: Duration) -> anyhow::Result<AdminClient> {
     let stores = ask(client, &StoresQuery {})?;
     let row = stores.iter().find(|row| row.id == store);
@@ -356,8 +359,8 @@ fn probe(client: &AdminClient, store: u64) -> anyhow::Result<ProbeRow> {
     ask(&admin_of(client, store, PROBE_TIMEOUT)?, &ProbeRequest {})
 }
 
-/// Probes every store in turn and says what each measured when it has. A store that cannot be
-/// probed is named, and the others are probed all the same.
+/// Probes every store in turn and prints each result when it arrives. A store that cannot be probed
+/// is named, and the others are probed nevertheless.
 fn probe_all(
     client: &AdminClient,
     as_json: bool,
@@ -438,7 +441,7 @@ fn config_table(rows: &[ConfigRow]) -> Table {
     table
 }
 
-/// Quarantined peers, pinned weights and shared devices have a column where there are any.
+/// Quarantined peers, pinned weights and shared devices have columns only if there are any.
 pub fn stores_table(rows: &[StoreRow]) -> Table {
     let pinned = rows.iter().any(|row| row.data_weight.is_some() || row.leader_weight.is_some());
     let columns = [
@@ -628,7 +631,7 @@ pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Stores of which nothing is known count as equals, with 1 byte/s.
+/// Formats a capability. Stores with unknown capability count as equal, with 1 byte/s.
 fn capability(bytes_per_s: f64) -> String {
     match bytes_per_s {
         unknown if unknown <= 1.0 => "-".into(),
@@ -652,7 +655,7 @@ fn sync(us: f64) -> String {
     }
 }
 
-/// Cores that the store uses, of those that it may use, and the share of these that is busy.
+/// Formats the cores that the store uses, the cores that it may use, and the busy share of these.
 fn cpu(row: &StoreRow) -> String {
     match (row.cpu_own_cores, row.cpu_cores, row.cpu_busy) {
         (Some(own), Some(cores), Some(busy)) => {
@@ -663,12 +666,12 @@ fn cpu(row: &StoreRow) -> String {
     }
 }
 
-/// A wall clock less the stores' median.
+/// Formats the difference between a wall clock and the stores' median.
 fn clock_offset(ms: i64) -> String {
     format!("{:+.2} s", ms as f64 / 1000.0)
 }
 
-/// How much of it counts.
+/// Formats the part of the capability that is in effect.
 fn correction(row: &StoreRow) -> String {
     match row.capability_bytes_per_s {
         unknown if unknown <= 1.0 => "-".into(),

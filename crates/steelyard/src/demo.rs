@@ -1,9 +1,9 @@
 //! `steelyard demo`: shows in about two minutes why unequal machines matter, with real processes
 //! and real data.
 //!
-//! Six stores run on emulated devices of three kinds. They serve one load under the policy `even`
-//! and then under `adaptive`. The store that leads most is killed with `kill -9` under load and
-//! started again. At the end every acknowledged write is read back.
+//! Six stores run on emulated devices of three kinds. They serve one load, first under the policy
+//! `even` and then under `adaptive`. The store that leads most is killed with `kill -9` under load
+//! and restarted. At the end every acknowledged write is read back.
 
 mod chapter;
 mod gauge;
@@ -28,8 +28,8 @@ use painter::Painter;
 
 #[derive(clap::Args)]
 pub struct Demo {
-    /// Print plain text and exit after everything was shown, instead of serving until Ctrl-C. The
-    /// exit code is 0 only if every acknowledged write was read back
+    /// Print plain text and exit after the last chapter, instead of serving until Ctrl-C. The exit
+    /// code is 0 only if every acknowledged write was read back
     #[arg(long)]
     once: bool,
     /// Store i serves clients on this port + i
@@ -44,13 +44,13 @@ pub struct Demo {
     /// Emulated devices, one per store
     #[arg(long, value_name = "LIST", default_value = "nvm,2x high-end-ssd,3x plain-ssd")]
     devices: String,
-    /// Speed factor for every device, so that devices and not this machine's CPU are the limit
+    /// Speed factor for every device, so that the devices are the limit and not this machine's CPU
     #[arg(long, value_name = "FACTOR", default_value_t = 0.0125)]
     device_speed: f64,
     /// Number of regions
     #[arg(long, value_name = "N", default_value_t = 24)]
     regions: u16,
-    /// Number of clients, each of which waits for its reply
+    /// Number of clients, each of which waits for its reply before it sends again
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
     /// Maximum number of records to load
@@ -72,7 +72,7 @@ pub fn run(demo: Demo) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
             _ = hangup.recv() => {}
         }
-        // A script must not take an interrupted demonstration for a proof.
+        // A script must not mistake an interrupted demonstration for a successful one.
         match once {
             true => bail!("interrupted before every acknowledged write was read back"),
             false => Ok(()),

@@ -1,5 +1,5 @@
-//! `steelyard bench` and `steelyard calibrate` start the laboratory, a program of its own beside
-//! this one.
+//! `steelyard bench` and `steelyard calibrate` start the laboratory, a separate program beside this
+//! one.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ pub struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Replaces this process by the laboratory's `command`. Returns only if that fails.
+/// Replaces this process with the laboratory's `command`. Returns only if that fails.
 pub fn start(command: &str, options: Arguments) -> anyhow::Result<()> {
     let program = std::env::current_exe()?.with_file_name(PROGRAM);
     let error = Command::new(&program).arg(command).args(options.arguments).exec();

@@ -13,7 +13,7 @@ pub struct Log {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Show what a log holds, and what a start would do with it; changes nothing
+    /// Show the contents of a log and the result of a start from it, without changing it
     Dump {
         /// The log's directory: DIR/log of a store
         dir: PathBuf,

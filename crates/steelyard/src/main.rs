@@ -1,5 +1,5 @@
-//! Steelyard: a Redis-compatible, strongly consistent key-value store for machines that are not
-//! equal.
+//! Steelyard: a Redis-compatible, strongly consistent key-value store for machines of unequal
+//! speed.
 
 #![forbid(unsafe_code)]
 
@@ -19,21 +19,22 @@ struct Cli {
 enum Command {
     /// Run one store
     Serve(Box<serve::Serve>),
-    /// Run a local cluster of real processes, with emulated devices if asked for
+    /// Run a local cluster of real processes, optionally with emulated devices
     Playground(playground::Playground),
     /// Inspect a running cluster, or change it
     Ctl(ctl::Ctl),
     /// Read a store's Raft log
     Log(log_command::Log),
-    /// Show six unequal stores under load: two policies, a kill -9, a proof that nothing is lost
+    /// Demonstrate six unequal stores under load: two policies, a kill -9, and a check for lost
+    /// writes
     Demo(demo::Demo),
     /// Measure workloads, and compare with Redis and etcd (starts steelyard-lab)
     #[command(disable_help_flag = true)]
     Bench(lab::Arguments),
     /// Predict a cluster's speed and layout under each policy
     Plan(Box<plan::Plan>),
-    /// Measure how fast a store is on devices of different speeds, and fit the curve that stores
-    /// use (starts steelyard-lab)
+    /// Measure a store's speed on devices of different speeds, and fit the curve that stores use
+    /// (starts steelyard-lab)
     #[command(disable_help_flag = true)]
     Calibrate(lab::Arguments),
 }

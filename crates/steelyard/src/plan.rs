@@ -1,8 +1,7 @@
-//! `steelyard plan`: predicts how fast a cluster would be, and how it would be laid out, before
-//! anyone buys it.
+//! `steelyard plan`: predicts the speed and the layout of a cluster before it is bought.
 //!
 //! [`predict`] makes the prediction. This module reads the stores from text or from a running
-//! cluster, and shows the outcome.
+//! cluster, and shows the result.
 
 mod cluster;
 mod devices;
@@ -25,10 +24,10 @@ pub use settings::ratios;
 #[derive(clap::Args)]
 pub struct Plan {
     /// The stores' devices, such as 1xnvm,2xhigh-end-ssd,3xplain-ssd; separated by `;` if devices
-    /// are given in numbers
+    /// are described by numbers
     #[arg(long, value_name = "LIST", required_unless_present = "from_cluster")]
     stores: Option<String>,
-    /// Admin endpoint of any store of a running cluster, to predict it as it is and with changes
+    /// Admin endpoint of any store of a running cluster, to predict it unchanged and with changes
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["stores", "regions", "replicas"])]
     from_cluster: Option<SocketAddr>,
     /// Add a store with this device to the running cluster
@@ -41,10 +40,11 @@ pub struct Plan {
     #[arg(long, value_name = "STORE=DEVICE")]
     swap: Vec<String>,
     /// Workloads: load, a, b, c or several of them; load always comes first unless the cluster is
-    /// running [default: a; for a running cluster its own mix of reads and writes]
+    /// running [default: a; for a running cluster its present mix of reads and writes]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     workload: Vec<String>,
-    /// Bytes of keys and values, counting one copy [default: 10gb, or what the cluster holds]
+    /// Bytes of keys and values, counting one copy [default: 10gb, or the data of the running
+    /// cluster]
     #[arg(long, value_name = "SIZE")]
     data: Option<Size>,
     #[arg(long, value_name = "SIZE", default_value = "1kb")]
@@ -57,7 +57,7 @@ pub struct Plan {
     regions: u16,
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
     replicas: u16,
-    /// Number of clients, each of which waits for its answer
+    /// Number of clients, each of which waits for its reply before it sends again
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
     /// Capacity of each store in bytes of live user data [default: unlimited]
@@ -66,7 +66,7 @@ pub struct Plan {
     /// Number of CPUs of each store
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     cpus: u16,
-    /// Number of readers that read, at the same time, the rows that updates replace
+    /// Number of readers that read in parallel the rows that updates replace
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     apply_reads: u16,
     /// Factor for every device's speed: 0.1 makes each ten times slower [default: 1; for devices
@@ -74,10 +74,10 @@ pub struct Plan {
     #[arg(long, value_name = "FACTOR")]
     device_speed: Option<f64>,
     /// Fit from a device's speed to its store's, as written by `steelyard calibrate`; for a running
-    /// cluster, it applies to new devices [default: the one shipped]
+    /// cluster, it applies to new devices [default: the built-in fit]
     #[arg(long, value_name = "FILE")]
     capability_fit: Option<PathBuf>,
-    /// The settings of a scale of `bench reproduce alor`: smoke, quick, full, overnight
+    /// Use the settings of a scale of `bench reproduce alor`: smoke, quick, full, overnight
     #[arg(
         long,
         value_name = "SCALE",
@@ -130,7 +130,7 @@ pub fn run(plan: Plan) -> anyhow::Result<()> {
                 "--add, --remove and --swap change a running cluster: name it with --from-cluster"
             );
             let text = plan.stores.as_deref().context("either --stores or --from-cluster is needed")?;
-            // The cluster in question holds its data, so it is loaded first.
+            // A cluster without `--from-cluster` is loaded first.
             let mut workloads = plan.workloads(&[Workload::A])?;
             workloads.retain(|workload| *workload != Workload::Load);
             workloads.insert(0, Workload::Load);

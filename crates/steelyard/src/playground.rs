@@ -35,7 +35,7 @@ pub struct Playground {
     /// Store i serves clients on this port + i
     #[arg(long, value_name = "PORT", default_value_t = 7000)]
     port: u16,
-    /// Directory for the data, which is kept and used again the next time [default: a temporary
+    /// Directory for the data, which is kept and reused the next time [default: a temporary
     /// directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -45,14 +45,14 @@ pub struct Playground {
     /// Number of copies of each region
     #[arg(long, value_name = "N", default_value_t = 3)]
     replicas: usize,
-    /// Redis Cluster's rules on the client ports [default: no]
+    /// Follow Redis Cluster's rules on the client ports [default: no]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     cluster_enabled: Option<YesNo>,
     /// Placement policy: even, leader-only, alor or adaptive
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
-    /// Stores measure their emulated devices; otherwise they are told the capability that follows
-    /// from the profile
+    /// Let stores measure their emulated devices; otherwise their capability is configured from the
+    /// profile
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     probe: Option<YesNo>,
     /// More flags for every `steelyard serve`
@@ -120,7 +120,7 @@ fn report_deaths(cluster: &mut Cluster) {
     }
 }
 
-/// Prints a line to stdout. If the reader has closed the pipe, that is an error and no panic.
+/// Prints a line to stdout. If the reader has closed the pipe, returns an error and does not panic.
 fn say(line: &str) -> std::io::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();

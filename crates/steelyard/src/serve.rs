@@ -40,8 +40,8 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     if config.maxmemory < SHORT_OF_MEMORY {
         allocator::keep_free_pages(FREE_PAGES_MS).map_err(anyhow::Error::msg)?;
     }
-    // This runtime is for work that waits: other stores, admin requests, rows on flash. Clients are
-    // served by loops of their own.
+    // This runtime is for work that waits: other stores, admin requests, rows on flash. Separate
+    // loops serve clients.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(runtime_threads())
         .max_blocking_threads(blocking_threads())
@@ -61,7 +61,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
                     _ = interrupt.recv() => "SIGINT",
                 };
                 match std::mem::replace(&mut is_first, false) {
-                    true => tracing::info!("{signal}: the store hands over and stops"),
+                    true => tracing::info!("{signal}: the store transfers its leaders and stops"),
                     false => tracing::warn!("{signal} again: the store stops without waiting any longer"),
                 }
                 let _ = tell.send(()).await;
@@ -81,7 +81,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     })
 }
 
-/// Replaces this process by a new run of the program with the same arguments. Returns only an
+/// Replaces this process with a new run of the program with the same arguments. Returns only on an
 /// error.
 fn start_anew() -> std::io::Error {
     let mut args = std::env::args_os();
@@ -98,14 +98,14 @@ fn runtime_threads() -> usize {
 }
 
 /// Returns the number of threads that wait for the device: reads of rows that are not in RAM, and
-/// upkeep. It is about the number of requests that a device takes at once. With tokio's 512,
+/// maintenance. It is about the number of requests that a device handles at once. With tokio's 512,
 /// requests would queue in the kernel, where urgent ones cannot overtake others.
 fn blocking_threads() -> usize {
     const MIN: usize = 32;
     std::thread::available_parallelism().map_or(MIN, |cpus| (4 * cpus.get()).max(MIN))
 }
 
-/// With a `maxmemory` below this many bytes, free pages are kept only for a short time, because
+/// Value of `maxmemory` in bytes below which free pages are kept only for a short time, because
 /// they would be a large part of it.
 const SHORT_OF_MEMORY: u64 = 512 << 20;
 const FREE_PAGES_MS: isize = 100;
@@ -160,7 +160,8 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if options.stores.is_some() {
         agree(&options, &this)?;
     }
-    // The cluster that is joined, or the IDENTITY of an earlier start, determines the mode.
+    // The mode is determined by the cluster that the store joins, or by the IDENTITY of an earlier
+    // start.
     let told_by_cluster = !options.join.is_empty() || config.dir.join("IDENTITY").exists();
     if let (Some(forward), false) = (this.forward, config.cluster_enabled || told_by_cluster) {
         return Err(format!("forward port {} needs cluster-enabled yes", forward.port()));
@@ -267,7 +268,7 @@ const SPLIT_BYTES: u64 = 96 << 20;
 
 /// Returns the only member of a cluster of one store, from the flags for one store.
 fn single_member(options: &Options, defaults: &Config) -> Result<Member, String> {
-    // `defaults` is for store 0. Its ports are derived already.
+    // `defaults` is for store 0. Its ports are already derived.
     let mut member = defaults.members[0].clone();
     member.id = defaults.store;
     let ip = options.bind.iter().copied().find(|ip| !ip.is_unspecified());

@@ -1,4 +1,4 @@
-//! A store measures its own capability, and notices when its device becomes slower.
+//! A store measures its own capability and detects when its device becomes slower.
 
 mod stores;
 
@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 use stores::wire::Wire;
 use stores::{alone, eventually, steelyard, within, Plan, Store, Stores, PATIENCE};
 
-/// Returns what the store reports about a store of the cluster, which may be itself.
+/// Returns the row in which a store reports about a store of the cluster, which may be itself.
 fn row(store: &Store, id: u64) -> Option<StoreRow> {
     let rows = store.admin().ask(&StoresQuery {}).ok()?;
     rows.into_iter().find(|row| row.id == id && row.heard_ms_ago.is_some())
@@ -34,7 +34,7 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
     let capability = eventually("the store has measured its device", || {
         number(store, |row| row.capability_bytes_per_s).filter(|known| *known > 1.0)
     });
-    let first = kept(store).expect("it is written down before it is told");
+    let first = kept(store).expect("it is stored before it is reported");
     assert_eq!((&first["version"], &first["brief"]), (&json!(2), &json!(false)));
     let io = first["measured"]["write_bytes_per_s"].as_f64().expect("a number");
     assert_eq!(number(store, |row| row.io_bytes_per_s), Some(io));
@@ -133,7 +133,7 @@ fn a_told_store_counts_as_told_and_one_that_is_told_not_to_probe_as_unknown() {
     let brief = eventually("the store takes a short look", || kept(store));
     assert_eq!(brief["brief"], json!(true));
     assert_eq!(number(store, |row| row.capability_bytes_per_s), Some(7.0 * (1 << 20) as f64));
-    assert_eq!(number(store, |row| row.io_bytes_per_s), Some(0.0), "so short a look is not to be trusted");
+    assert_eq!(number(store, |row| row.io_bytes_per_s), Some(0.0), "such a short measurement does not count");
     assert_eq!(number(store, |row| row.capacity_bytes as f64), Some(5.0 * (1u64 << 30) as f64));
     drop(stores);
 

@@ -1,5 +1,5 @@
 //! Comparison of replicas: a store whose rows were damaged while it was stopped is found, and no
-//! other is accused.
+//! other store is reported.
 
 mod stores;
 
@@ -109,8 +109,8 @@ fn a_damaged_replica_is_found_and_named_and_no_other_is_accused() {
     assert!(log.contains("are not those of the majority"), "{log}");
     let different = |store: usize| stores.all[store].admin().gauge("checks_different_total");
     assert!(different(2).expect("it is counted") > 0);
-    // The peers are quarantined, outlive a restart so, and lead and serve nothing until they are
-    // made anew.
+    // The peers are quarantined, also after a restart. They lead and serve nothing until new peers
+    // replace them.
     let held = |stores: &Stores, asked: usize| -> Vec<u64> {
         let rows = stores.all[asked].admin().ask(&QuarantineQuery {}).expect("it is told");
         let is_meant = |row: &&QuarantineRow| row.store == 2 && row.cause == "rows";

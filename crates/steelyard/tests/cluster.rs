@@ -202,8 +202,8 @@ fn cluster_commands_and_redirections_follow_redis() {
         assert_eq!(wires[leader as usize].text(&["GET", &key]).as_deref(), Some("x2"));
     }
 
-    // Reads that a follower serves heat the region at every store, although the leader does not see
-    // them.
+    // Reads that a follower serves increase the region's heat at every store, although the leader
+    // does not see them.
     let key = key_led_by(&stores, 0);
     let reads = 600;
     wires[1].ok(&["READONLY"]);
@@ -218,7 +218,7 @@ fn cluster_commands_and_redirections_follow_redis() {
             // The heat is an average over ten minutes.
             (heat > 0.5 * f64::from(reads) / 600.0).then_some(())
         };
-        within(stores::PATIENCE, is_heated).expect("every store is told the heat");
+        within(stores::PATIENCE, is_heated).expect("every store receives the heat");
     }
 
     let error = wires[0].error(&["MSET", "a", "1", "b", "2"]);

@@ -1,4 +1,4 @@
-//! A row file that cannot be read costs the regions whose rows were in it, not the store.
+//! An unreadable row file affects the regions whose rows were in it, not the whole store.
 
 mod stores;
 
@@ -12,7 +12,7 @@ use stores::{alone, ctl, eventually, say, Plan, Store, Stores};
 
 const REGIONS: u16 = 8;
 const KEYS: usize = 3000;
-/// Rows reach flash early, and one file holds rows of many regions.
+/// Flags with which rows reach flash early, and one file holds rows of many regions.
 const FLAGS: &[(&str, &str)] = &[("--rocksdb", "write_buffer_size=2mb")];
 
 fn key(number: usize) -> String {
@@ -79,7 +79,7 @@ fn a_damaged_row_file_costs_a_store_the_regions_that_it_touches() {
         written += 1;
         log(&stores).contains("the damaged files are cut out").then_some(())
     });
-    // The process goes on under its number, and the touched peers are replaced by themselves.
+    // The process continues under its number, and the affected peers are replaced automatically.
     let after = eventually("the touched peers are replaced, and all replicas are equal", || {
         let after = numbers(&stores, 0, victim as u64).filter(|after| after.len() == before.len())?;
         let all =
@@ -95,7 +95,7 @@ fn a_damaged_row_file_costs_a_store_the_regions_that_it_touches() {
     assert!(replaced.iter().all(|region| after[region] > before[region]), "{before:?} {after:?}");
     assert!(!file.exists(), "the damaged file is gone");
     assert!(log(&stores).contains("starting anew"));
-    // Nothing is lost, and what this store has is whole.
+    // No data is lost, and this store's copy is complete.
     for number in 0..KEYS {
         assert_eq!(wire.text(&["GET", &key(number)]).as_deref(), Some(&*value(number)), "{number}");
     }
@@ -136,8 +136,8 @@ fn a_store_without_others_says_what_a_damaged_row_file_took_and_serves_the_rest(
     assert!(rows[0].what.starts_with("the keys of slots "), "{rows:?}");
     let list = ctl(&stores, 0, &["quarantine", "list"]).expect("they are listed");
     assert!(list.contains("the keys of slots"), "{list}");
-    // The rest is served: all of the other regions, and what is left of these to READONLY
-    // connections.
+    // The other data is served: all of the other regions, and the remaining rows of these to
+    // READONLY connections.
     let (mut strong, mut weak) = (Wire::open(client), Wire::open(client));
     weak.ok(&["READONLY"]);
     let (mut lost, mut refused) = (0, 0);

@@ -1,4 +1,4 @@
-//! The demonstration ends by itself, in plain text, and leaves no process behind.
+//! The demonstration ends without input, in plain text, and leaves no process behind.
 
 mod stores;
 

@@ -1,4 +1,4 @@
-//! The answers of a store that cannot do what it is asked, and the reasons why it refuses to start.
+//! The answers of a store that cannot execute a request, and the reasons for refusing to start.
 
 mod stores;
 

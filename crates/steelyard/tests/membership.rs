@@ -10,7 +10,7 @@ use client::admin::{RegionRow, StatusQuery, StoreRequest, StoresQuery};
 use stores::ledger::{Load, Shape};
 use stores::{alone, ctl, within, Plan, Stores};
 
-/// Maximum time to wait. Data is copied between stores, with many processes on few CPUs.
+/// Maximum time to wait. Data is copied between many processes on few CPUs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const SHAPE: Shape = Shape { writers: 6, incrementers: 4, readers: 4, counters: 3, value_bytes: 0 };
@@ -151,7 +151,7 @@ fn a_store_that_dies_is_replaced_without_help() {
     stores.all[2].kill();
     await_whole(&stores, 0, &[0, 1, 3]);
     load.await_more(200);
-    // The store comes back without data, and gets peers again when it is needed.
+    // The store returns without data, and gets peers again when it is needed.
     stores.all[2].restart();
     eventually("it is up again", || {
         let rows = stores.all[0].admin().ask(&StoresQuery {}).ok()?;
@@ -198,7 +198,7 @@ fn a_joined_store_keeps_its_number_and_an_empty_disk_gets_another() {
     stores.all[2].restart();
     assert_eq!(id(&stores, 2), Some(2));
 
-    // The same number with another key is refused, because the data is no longer that of the store.
+    // The same number with another key is refused, because the data is no longer the store's.
     stores.all[2].kill();
     let identity = stores.all[2].dir.join("IDENTITY");
     let kept = std::fs::read_to_string(&identity).expect("it has one");
@@ -253,7 +253,7 @@ fn what_cannot_be_done_is_said() {
         (&["config", "domain-label", "zone=a"], "a label's name without a value"),
         (&["config", "domain-label", "zone"], "no store has the label 'zone'"),
     ] {
-        // At first the leaders of regions have not reported them, and the error says that instead.
+        // At first the regions' leaders have not reported them, and the error says that instead.
         let mut error = String::new();
         let said = within(PATIENCE, || {
             error = ctl(&stores, 0, words).expect_err("it is refused");

@@ -1,5 +1,5 @@
-//! `maxmemory` limits the process: whatever clients and other stores do, its resident set stays
-//! within 125% of it.
+//! `maxmemory` limits the process: its resident set stays within 125% of it, whatever clients and
+//! other stores do.
 //!
 //! The ignored tests run for minutes, with the smallest `maxmemory` and with ten thousand clients.
 //! `make test-large` runs them.
@@ -29,7 +29,7 @@ fn assert_bounded(stores: &Stores, maxmemory: u64, what: &str) {
     }
 }
 
-/// Connections that write and read by turns, from one thread.
+/// Connections that alternate between writing and reading, from one thread.
 struct Crowd {
     connections: Vec<TcpStream>,
     draw: Draw,
@@ -109,7 +109,7 @@ fn read_line(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&line[..line.len() - 2]).into_owned()
 }
 
-/// Writes small values from several threads until `bytes` are written or the time is over.
+/// Writes small values from several threads until `bytes` are written or the time limit has passed.
 fn write_small(
     address: SocketAddr,
     clients: usize,

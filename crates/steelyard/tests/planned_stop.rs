@@ -52,9 +52,9 @@ fn await_no_lag(stores: &Stores) {
 /// The failures that clients saw.
 type Failures = Arc<Mutex<Vec<String>>>;
 
-/// A client that behaves like Redis clients. It keeps connections open, checks before sending
-/// whether one was closed, and then opens another. It follows `MOVED`. It is a failure if a
-/// connection ends with an outstanding request.
+/// A client that behaves like Redis clients. It keeps connections open. Before sending it checks
+/// whether a connection was closed, and then opens another. It follows `MOVED`. A connection that
+/// ends with an outstanding request counts as a failure.
 struct Client {
     name: String,
     seeds: Vec<SocketAddr>,
@@ -160,7 +160,7 @@ fn receive(stream: &mut TcpStream) -> std::io::Result<Reply> {
     }
 }
 
-/// Clients that count. Each has its own counters and knows their values.
+/// Clients that increment counters. Each has its own counters and knows their values.
 struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -273,8 +273,8 @@ fn a_rolling_restart_fails_no_request_and_leaves_none_unknown() {
     }
 }
 
-/// More bytes than the sockets of both ends hold, so that a reply of this size waits for its
-/// client.
+/// Size of a reply in bytes. It exceeds the sockets' buffers of both ends, so the reply waits for
+/// its client.
 const LARGE: usize = 24 << 20;
 
 /// Writes a large value and asks for it on a connection that does not read the reply. Returns the

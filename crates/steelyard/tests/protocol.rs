@@ -1,5 +1,5 @@
-//! The protocol over a real socket: whole and broken frames, limits, authentication, settings,
-//! other clients. Where Redis has an answer, `redis-server` gets the same bytes and the answers are
+//! The protocol over a real socket: complete and broken frames, limits, authentication, settings,
+//! other clients. If Redis has an answer, `redis-server` gets the same bytes and the answers are
 //! compared.
 
 #[allow(dead_code, reason = "the differential test uses it, too")]

@@ -1,5 +1,5 @@
-//! An entry that cannot be executed stops its region's peer and not the store, and operators decide
-//! how to go on.
+//! An entry that cannot be executed quarantines its region's peer but does not stop the store, and
+//! operators decide how to continue.
 
 mod stores;
 
@@ -17,7 +17,7 @@ const DEBUG: &[(&str, &str)] = &[("--enable-debug-command", "yes")];
 fn three() -> Stores {
     let plan = Plan { stores: 3, regions: 1, cluster_enabled: true, flags: DEBUG, ..Plan::default() };
     let stores = Stores::start(&plan);
-    // The cluster's first version knows no orders to skip.
+    // The cluster's first version does not support orders to skip.
     eventually("the version of the cluster has risen", || {
         let has_risen = |store: &stores::Store| {
             store.admin().gauge("cluster_version").is_ok_and(|version| version == u64::from(NEWEST_VERSION))
@@ -54,7 +54,7 @@ fn fail_entry(stores: &Stores, words: &[&str]) {
     assert!(is_done, "{text}");
 }
 
-/// The quarantined peers by a store's word: store and entry, by store.
+/// Returns the quarantined peers according to a store, as pairs of store and entry.
 fn held(stores: &Stores, asked: usize) -> Vec<(u64, u64)> {
     let rows = stores.all[asked].admin().ask(&QuarantineQuery {}).expect("it is told");
     rows.iter().filter(|row| row.region == REGION).map(|row| (row.store, row.index)).collect()
@@ -81,7 +81,7 @@ fn a_peer_that_panics_alone_hands_over_stays_quarantined_and_is_refilled() {
     let other = (broken + 1) % 3;
     fail_entry(&stores, &["--panic", "--store", &broken.to_string()]);
     let index = await_held(&stores, other, 1)[0].1;
-    // The process lives, another store leads, and nothing is lost.
+    // The process keeps running, another store leads, and nothing is lost.
     eventually("another store leads", || {
         let leader = stores.all[other].leader_of(REGION)?;
         (leader != broken as u64).then_some(())
@@ -102,12 +102,12 @@ fn a_peer_that_panics_alone_hands_over_stays_quarantined_and_is_refilled() {
     assert!(info.contains("quarantined_regions:1") && info.contains(&format!("index={entry}")), "{info}");
     assert_eq!(stores.all[broken].admin().gauge("quarantined_regions").ok(), Some(1));
     assert!(stores.all[broken].log_text().contains("is quarantined: entry"));
-    // Not even a restart executes it.
+    // Even a restart does not execute it.
     stores.all[broken].kill();
     stores.all[broken].restart();
     assert_eq!(await_held(&stores, broken, 1), [(broken as u64, index)]);
     assert!(stores.all[broken].leader_of(REGION).is_some_and(|leader| leader != broken as u64));
-    // Others have executed it: a skip would part them.
+    // Other peers have executed it, so a skip would make the replicas differ.
     let (is_done, text) = ctl(&stores, other, &["quarantine", "skip", "1", &entry]);
     assert!(!is_done && text.contains("has executed entry"), "{text}");
     let (is_done, text) = ctl(&stores, other, &["quarantine", "refill", "1", &broken.to_string()]);
@@ -130,11 +130,11 @@ fn an_entry_that_fails_everywhere_is_skipped_by_all_peers_or_none() {
     let all = await_held(&stores, 0, 3);
     let index = all[0].1;
     assert!(all.iter().all(|(_, at)| *at == index), "{all:?}");
-    // The processes live, and nobody is told anything wrong.
+    // The processes keep running, and no client gets a wrong answer.
     let mut wire = Wire::open(stores.all[0].forward.expect("a forward port"));
     let refused = wire.error(&["SET", &key(0), "meanwhile"]);
     assert!(refused.starts_with("CLUSTERDOWN") || refused.starts_with("UNKNOWN"), "{refused}");
-    // What is before the entry can be read where that is wanted.
+    // Data from before the entry can be read if READONLY reads are enabled.
     let weak = |stores: &Stores, at: usize| {
         let mut wire = Wire::open(stores.all[at].client);
         wire.ok(&["READONLY"]);
@@ -147,7 +147,7 @@ fn an_entry_that_fails_everywhere_is_skipped_by_all_peers_or_none() {
     let (is_done, text) = ctl(&stores, 0, &["quarantine", "read-only", "1"]);
     assert!(is_done, "{text}");
     eventually("old rows are served", || (weak(&stores, 1).as_deref() == Some("before")).then_some(()));
-    // A store that is away might have executed it.
+    // An absent store might have executed it.
     stores.all[2].kill();
     let entry = index.to_string();
     let refused = within(Duration::from_secs(40), || {
@@ -155,7 +155,7 @@ fn an_entry_that_fails_everywhere_is_skipped_by_all_peers_or_none() {
         assert!(!is_done, "{text}");
         text.contains("does not answer").then_some(())
     });
-    assert!(refused.is_some(), "it is refused for the store that is away");
+    assert!(refused.is_some(), "it is refused because of the absent store");
     stores.all[2].spawn();
     eventually("the skip is executed", || {
         let (is_done, _) = ctl(&stores, 0, &["quarantine", "skip", "1", &entry]);
@@ -186,11 +186,11 @@ fn an_entry_is_executed_again_when_the_program_can() {
     let index = await_held(&stores, 0, 3)[0].1;
     let (is_done, text) = ctl(&stores, 0, &["quarantine", "retry", "1"]);
     assert!(is_done, "{text}");
-    // It fails again.
+    // The retry fails again.
     let times = |stores: &Stores| stores.all[0].admin().gauge("quarantines_total").ok();
     eventually("it is tried again", || (times(&stores) == Some(2)).then_some(()));
     assert_eq!(await_held(&stores, 0, 3)[0].1, index);
-    // Without the setting the entry does nothing: as a program that executes it would.
+    // Without the setting the entry has no effect, as in a program that can execute it.
     stores.all.iter_mut().for_each(|store| {
         store.kill();
         store.change(&[("--enable-debug-command", "no")]);
@@ -218,7 +218,7 @@ fn a_lost_majority_is_recovered_from_a_quarantined_survivor_once_it_has_gone_on(
         store.kill();
         std::fs::remove_dir_all(&store.dir).expect("the directory is deleted");
     }
-    // The recovery would be an entry behind the one that cannot be executed.
+    // The recovery would be an entry after the one that cannot be executed.
     let order = ["recover", "--lost", "1,2", "--region", "1", "--yes"];
     let refused = eventually("the other stores are silent", || {
         let (is_done, text) = ctl(&stores, 0, &order);

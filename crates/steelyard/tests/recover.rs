@@ -1,6 +1,6 @@
 //! The loss of a majority of stores with their directories. `ctl recover` refuses while the
 //! majority lives, shows its plan, and makes the regions continue from a survivor's log. Lost
-//! stores that come back do no harm.
+//! stores that return do no harm.
 
 mod stores;
 
@@ -15,7 +15,7 @@ use client::admin::RegionRow;
 use stores::wire::Wire;
 use stores::{alone, ctl, within, Plan, Stores};
 
-/// Time for data to be copied from store to store, with many processes on few CPUs.
+/// Maximum time to wait. Data is copied between many processes on few CPUs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const KEYS: usize = 300;
@@ -60,7 +60,7 @@ fn voters(region: &RegionRow) -> BTreeSet<u64> {
     region.peers.iter().filter(|peer| peer.role == "voter").map(|peer| peer.store).collect()
 }
 
-/// Waits until these stores, and no others, have a voter of every region, and all of its log.
+/// Waits until these stores, and no others, have a voter of every region with its complete log.
 fn await_whole(stores: &Stores, asked: usize, on: &[u64]) {
     let on: BTreeSet<u64> = on.iter().copied().collect();
     eventually(&format!("every region is whole on {on:?}"), || {
@@ -93,15 +93,15 @@ fn copy_dir(from: &Path, to: &Path) {
     assert!(copied.is_ok_and(|status| status.success()), "{from:?} is copied");
 }
 
-/// Asks until no survivor has heard of the lost stores lately.
+/// Repeats the request until no survivor has a recent heartbeat from the lost stores.
 fn await_plan(stores: &Stores, words: &[&str]) -> String {
     let mut last = String::new();
     let plan = within(PATIENCE, || ctl(stores, 0, words).map_err(|error| last = error).ok());
     plan.unwrap_or_else(|| panic!("{words:?}: {last}"))
 }
 
-/// Starts the lost stores from the copies of their directories. They end by themselves, and serve
-/// no client.
+/// Starts the lost stores from the copies of their directories. They end on their own, and serve no
+/// client.
 fn come_back(stores: &mut Stores, copies: &[(usize, PathBuf)]) {
     for (store, copy) in copies {
         copy_dir(copy, &stores.all[*store].dir);
@@ -117,7 +117,7 @@ fn come_back(stores: &mut Stores, copies: &[(usize, PathBuf)]) {
             }
             stores.all[*store].ended().map(|_| false)
         });
-        assert_eq!(served, Some(false), "store {store} ends and serves nobody");
+        assert_eq!(served, Some(false), "store {store} ends and serves no client");
         let log = stores.all[*store].log_text();
         assert!(log.contains("was declared lost for good"), "{log}");
     }

@@ -96,8 +96,8 @@ fn a_leader_that_was_stopped_answers_no_read_from_its_past() {
         let (key, old, new) = (format!("stale:{round}"), "old", "new");
         let mut at_leader = Wire::open(stores.all[leader].client);
         at_leader.ok(&["SET", &key, old]);
-        // The row is in the leader's RAM and its lease is fresh. This read is the easiest to get
-        // wrong.
+        // The row is in the leader's RAM and its lease is fresh. This is the read that is most
+        // likely to be wrong.
         assert_eq!(at_leader.text(&["GET", &key]).as_deref(), Some(old));
 
         stores.all[leader].signal("-STOP");
@@ -123,8 +123,8 @@ fn a_leader_that_was_stopped_answers_no_read_from_its_past() {
         stores.await_ready();
         await_no_lag(&stores);
     }
-    // Another store may lead before a second is over, so only this pause is surely long enough to
-    // be told of.
+    // Another store may lead before a second has passed, so only this pause is certainly long
+    // enough to be reported.
     let noticed = |stores: &Stores| stores.all[0].log_text().matches("stood still").count();
     let before = noticed(&stores);
     stores.all[0].signal("-STOP");
@@ -159,7 +159,7 @@ fn histories_stay_linearizable_while_the_leader_is_stopped_and_moved() {
     load.finish().check("pauses and moves");
 }
 
-/// Returns the number of reads that a store has answered by its lease, and by asking a majority.
+/// Returns the number of reads that a store has answered under its lease, and by asking a majority.
 fn reads_of(store: &stores::Store) -> (u64, u64) {
     let status = store.host().ctl(&["status"]).expect("the store reports its status");
     let count = |name: &str| {
@@ -216,7 +216,7 @@ fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
     stores.all.iter_mut().for_each(|store| store.spawn());
     stores.await_ready();
     assert_eq!(read_at_leader(&stores), (0, READS), "after a restart of all");
-    assert!(stores.all.iter().all(|store| reads_of(store).0 == 0), "by no store since");
+    assert!(stores.all.iter().all(|store| reads_of(store).0 == 0), "no store has used its lease since");
 
     config(&stores, &["strong-reads", "lease"]).unwrap();
     eventually("every store knows", || (!row(&stores)["note"].as_str()?.contains("not known")).then_some(()));

@@ -1,5 +1,5 @@
 //! Upgrades of a running cluster, store by store: the version rises once all stores support it, and
-//! then no store goes back.
+//! from then on no store can be downgraded.
 //!
 //! Two more programs take part in the rolling upgrades: one that supports less than this program,
 //! and one that supports more. `make test-upgrade` builds them.
@@ -122,7 +122,7 @@ fn roll(from: Option<PathBuf>, to: Option<PathBuf>, (before, after): (u32, u32),
         asked["note"].as_str().is_some_and(|note| note.contains("a newer program on store 2")),
         "{asked}"
     );
-    // The way back is open.
+    // A downgrade is still possible.
     run(&mut stores, 1, &from);
     run(&mut stores, 1, &to);
     assert_eq!(version_of(&stores.all[1]), Some(before));
@@ -133,7 +133,7 @@ fn roll(from: Option<PathBuf>, to: Option<PathBuf>, (before, after): (u32, u32),
     stores.all[0].restart();
     std::thread::sleep(Duration::from_secs(2));
 
-    // Now it is closed.
+    // A downgrade is no longer possible.
     stores.all[1].terminate();
     stores.all[1].program = from.clone();
     stores.all[1].spawn();

@@ -2,8 +2,8 @@
 //!
 //! It covers the rows of a snapshot of the region: the data rows of its slots (for the meta region
 //! the cluster's rows), its state and its descriptor, each with key and value. All of them depend
-//! on the log alone. Local data is in no row of the region: the row cache, the log, capability and
-//! placement.
+//! only on the log. Data that is local to a store is not in these rows: the row cache, the log,
+//! capability and placement.
 
 use std::ops::ControlFlow;
 

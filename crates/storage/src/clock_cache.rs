@@ -2,14 +2,14 @@
 //! it last passed.
 //!
 //! Entries that were used only once are evicted first, so a scan or a bulk load does not displace
-//! entries in use. Each entry has a numbered place. The caller remembers which entry is where: the
-//! row cache of the [RAM tier](crate::tier) by a hash table of rows, and the model of it in
-//! `predict` by record numbers.
+//! entries in use. Each entry has a numbered place, and the caller records the places. The row
+//! cache of the [RAM tier](crate::tier) does so with a hash table of rows, and its model in
+//! `predict` with record numbers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum number of places that the hand passes per call. It bounds the time of one call after the
-/// budget has shrunk by much.
+/// Maximum number of places that the hand passes per call. It bounds the time of a call after a
+/// large reduction of the budget.
 const STEPS_PER_CALL: usize = 64;
 /// An entry larger than the budget divided by this number is not admitted.
 const BUDGET_PART_MAX: u64 = 64;
@@ -64,7 +64,7 @@ impl<E: Entry> Clock<E> {
         Some(&self.places.get(place)?.as_ref()?.entry)
     }
 
-    /// Returns an entry and marks it as used: the hand will spare it once.
+    /// Returns an entry and marks it as used: the hand will skip it once.
     pub fn get_for_use(&self, place: usize) -> Option<&E> {
         let held = self.places.get(place)?.as_ref()?;
         // Most entries are marked already, and a write would take the cache line from other

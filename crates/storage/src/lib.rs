@@ -32,7 +32,7 @@ pub use rows::KeyRef;
 pub use state::{Counted, DbCounts, RegionState};
 pub use txn::{load_state, Txn, WriteSet};
 
-/// A failure of this store alone, such as a disk error or corruption. It must never become a reply:
+/// A failure of this store alone, such as a disk error or corruption. It must never become a reply;
 /// it stalls or stops the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
@@ -40,7 +40,7 @@ pub enum StorageError {
     NoSpace(String),
     #[error("corrupt row: {0}")]
     Corrupt(String),
-    /// A file of rows cannot be read as it was written. Other files are not touched.
+    /// A file of rows cannot be read correctly. Other files are not affected.
     #[error("damaged rows: {0}")]
     Damaged(String),
     #[error("storage engine: {0}")]

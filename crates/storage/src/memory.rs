@@ -1,8 +1,8 @@
 //! The engine for tests and the simulator: a sorted map that loses unflushed writes at a crash.
 //!
 //! It behaves like RocksDB with one column family and no WAL. A flush covers whole write sets in
-//! their order, so a crash always leaves a prefix of the write sets. Ingested rows are durable at
-//! once.
+//! order, so a crash always leaves a prefix of the write sets. Ingested rows are durable
+//! immediately.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

@@ -89,7 +89,7 @@ impl<'a> KeyRef<'a> {
         (from, to)
     }
 
-    /// Returns an upper bound of all rows of this key, where a walk over keys continues.
+    /// Returns an upper bound of all rows of this key. A walk over keys continues there.
     pub fn end_row(&self) -> Bytes {
         let mut out = self.row(TABLE_KEYS, 1);
         out.put_u8(0xff);
@@ -118,7 +118,7 @@ pub enum Part<'a> {
     Element { generation: u64, subkey: &'a [u8] },
 }
 
-/// Decodes a row of the keys table into the key and the part behind it.
+/// Decodes a row of the keys table into the key and the part after it.
 pub fn decode_key_row(row: &[u8]) -> Result<(KeyRef<'_>, Part<'_>)> {
     let (slot, rest) = strip_table(row, TABLE_KEYS)?;
     let (key, rest) = strip_key(slot, rest, row)?;
@@ -164,7 +164,7 @@ pub fn table_of(row: &[u8]) -> Result<(Slot, u8)> {
     }
 }
 
-/// Background work that a row calls for in its slot.
+/// Background work that a row requires in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upkeep {
     /// A key expires at this time.
@@ -173,8 +173,8 @@ pub enum Upkeep {
     Sweep,
 }
 
-/// Returns the slot and the background work that a row calls for. Most rows need none, which costs
-/// the check of one byte.
+/// Returns the slot and the background work that a row requires. Most rows require none; the check
+/// of one byte shows that.
 pub fn upkeep_of(row: &[u8]) -> Option<(Slot, Upkeep)> {
     let upkeep = match row {
         [SPACE_DATA, _, _, TABLE_GARBAGE, ..] => Upkeep::Sweep,
@@ -237,8 +237,8 @@ pub fn region_state_row(region: RegionId) -> Bytes {
     out.freeze()
 }
 
-/// Returns the row of the region's descriptor as of the applied index. It lies beside the region's
-/// state.
+/// Returns the row of the region's descriptor as of the applied index. It is adjacent to the
+/// region's state row.
 pub fn region_descriptor_row(region: RegionId) -> Bytes {
     let mut out = BytesMut::with_capacity(10);
     out.put_slice(&region_state_row(region));
@@ -249,7 +249,8 @@ pub fn region_descriptor_row(region: RegionId) -> Bytes {
 /// Returns the smallest row above every row that begins with `prefix`.
 ///
 /// # Panics
-/// If all bytes of `prefix` are `0xff`. No row prefix is, because rows begin with a table space.
+/// If all bytes of `prefix` are `0xff`. This holds for no row prefix, because rows begin with a
+/// table space.
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let last = prefix.iter().rposition(|&b| b != 0xff).expect("a row prefix begins with a table space");
     let mut end = BytesMut::from(&prefix[..=last]);

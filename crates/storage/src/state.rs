@@ -2,7 +2,7 @@
 //! and bytes.
 //!
 //! It is written in the same batch as the rows it describes. So after a crash the engine holds a
-//! consistent prefix of the log, and this row tells how long that prefix is.
+//! consistent prefix of the log, and this row records the length of that prefix.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use types::{LogIndex, Term, UnixMillis, FIRST_INDEX, FIRST_TERM};
@@ -10,8 +10,8 @@ use types::{LogIndex, Term, UnixMillis, FIRST_INDEX, FIRST_TERM};
 use crate::{Result, StorageError};
 
 const STATE_VERSION: u8 = 2;
-/// The version of a state with entries that were skipped. Other states keep the earlier version, so
-/// that an earlier program reads them.
+/// Version of a state with skipped entries. Other states keep the earlier version, so that an
+/// earlier program can read them.
 const STATE_VERSION_SKIPPED: u8 = 3;
 /// Maximum number of skipped entries that are remembered.
 const SKIPPED_MAX: usize = 64;
@@ -51,12 +51,12 @@ pub struct RegionState {
     bytes: u64,
     /// Counts by database, in ascending order, without databases that hold no keys.
     counts: Vec<(u16, DbCounts)>,
-    /// The latest entries that were not executed, by orders that lie further on in the log.
-    /// Ascending. They stay when the order is applied: it may come more than once.
+    /// The latest entries that later orders in the log declared to be skipped. Ascending. They stay
+    /// when the order is applied, because the same order may occur more than once.
     skipped: Vec<LogIndex>,
 }
 
-/// The state of a new region. Its log begins after a first entry that no log holds.
+/// The state of a new region. Its log begins after a first entry that is in no log.
 impl Default for RegionState {
     fn default() -> RegionState {
         RegionState {
@@ -120,7 +120,7 @@ impl RegionState {
         self.bytes
     }
 
-    /// Adds `came` bytes and subtracts `went`.
+    /// Adds `came` bytes and subtracts `went` bytes.
     ///
     /// # Panics
     /// If the total would fall below zero. Rows and counts then disagree, and replication must not
@@ -136,8 +136,8 @@ impl RegionState {
         self.last_stamp_ms
     }
 
-    /// Notes that the entry at `index` was not executed. The oldest notes go where there are too
-    /// many.
+    /// Records that the entry at `index` was not executed. If there are too many records, the
+    /// oldest are dropped.
     pub fn note_skipped(&mut self, index: LogIndex) {
         if let Err(at) = self.skipped.binary_search(&index) {
             self.skipped.insert(at, index);
@@ -147,7 +147,7 @@ impl RegionState {
         }
     }
 
-    /// Returns whether the entry at `index` is known not to have been executed.
+    /// Returns true if the entry at `index` is known not to have been executed.
     pub fn has_skipped(&self, index: LogIndex) -> bool {
         self.skipped.binary_search(&index).is_ok()
     }
@@ -158,8 +158,8 @@ impl RegionState {
         generation
     }
 
-    /// Moves these counts out and returns the state of the new region that takes them. Both regions
-    /// continue with the same time and next generation.
+    /// Removes these counts and returns the state of the new region that receives them. Both
+    /// regions continue with the same time and next generation.
     pub fn split_off(&mut self, counted: &Counted) -> RegionState {
         let mut child = RegionState {
             last_stamp_ms: self.last_stamp_ms,
@@ -303,7 +303,7 @@ mod tests {
         }
         assert!(state.has_skipped(3) && state.has_skipped(7) && !state.has_skipped(5));
         (0..100).for_each(|index| state.note_skipped(index));
-        assert!(!state.has_skipped(35) && state.has_skipped(36), "the oldest go");
+        assert!(!state.has_skipped(35) && state.has_skipped(36), "the oldest are dropped");
         assert_eq!(RegionState::decode(&state.encode()).unwrap(), state);
     }
 

@@ -20,8 +20,8 @@
 //! * A [fill](RamTier::fill) carries the [epoch](RamTier::epoch) from before flash was read. It is
 //!   accepted only if no memtable was dropped since and no memtable determines the row.
 //!
-//! Nothing here blocks, reads flash or takes a lock. Threads that share a tier must put one lock
-//! around it.
+//! Nothing here blocks, reads flash or takes a lock. Threads that share a tier must protect it with
+//! one lock.
 
 mod memtable;
 mod row_cache;
@@ -130,8 +130,8 @@ impl RamTier {
         std::iter::once(&self.active).chain(self.frozen.iter().rev().map(|table| &**table))
     }
 
-    /// Returns the epoch, which rises when a memtable is dropped or rows on flash are replaced. A
-    /// value read from flash stays valid for caching while the epoch is the same.
+    /// Returns the epoch, which increases when a memtable is dropped or rows on flash are replaced.
+    /// A value read from flash may be cached as long as the epoch is unchanged.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }

@@ -35,7 +35,7 @@ impl WriteSet {
 pub struct Txn<'a> {
     reader: &'a dyn Reader,
     region: RegionId,
-    /// The region's state, or `None` in a read, which loads it in the rare case that it needs it.
+    /// The region's state, or `None` in a read, which loads it in the rare case of need.
     state: Option<RegionState>,
     rows: BTreeMap<Bytes, Option<Bytes>>,
     ranges_deleted: Vec<(Bytes, Bytes)>,

@@ -1,13 +1,13 @@
-//! The writer of the log. It alone defines the order of writes and syncs. It runs over files in a
-//! store, and over a faulty disk in the tests.
+//! The writer of the log. It alone defines the order of writes and syncs. A store runs it over
+//! files, and the tests over a faulty disk.
 //!
 //! Each block is one write at the end of the newest segment. A sync covers all segments written
-//! since the last sync, oldest first. After it the mark of the synced sequence is written.
+//! since the last sync, oldest first. The mark of the synced sequence is written after the sync.
 //!
 //! A segment is overwritten only after
 //!
-//! 1. all that is needed of it was rewritten to the newest segment and synced, together with every
-//!    pending truncation, and
+//! 1. all data still needed from it was rewritten to the newest segment and synced, together with
+//!    every pending truncation, and
 //! 2. the mark that names a later block as the first needed one was synced.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -61,12 +61,12 @@ pub struct Appender<D, S> {
     /// The segments with unsynced blocks, oldest first.
     unsynced: Vec<SegmentId>,
     free: Vec<(SegmentId, u64)>,
-    /// The segments that are no longer needed, while the durable mark does not yet say so.
+    /// The segments that are no longer needed but that the durable mark still covers.
     released: Vec<Segment>,
     next_segment: SegmentId,
     /// True if the last attempt to create a segment for an append failed.
     is_short: bool,
-    /// Regions whose log takes nothing more until it begins again: see [`Appender::give_up`].
+    /// Regions whose log accepts no writes until it restarts: see [`Appender::give_up`].
     given_up: BTreeSet<RegionId>,
 }
 
@@ -83,12 +83,12 @@ pub enum Release {
 }
 
 impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
-    /// Continues a recovered log and returns the appender with the mark of the first needed block,
-    /// to be passed to [`settle`].
+    /// Continues a recovered log. Returns the appender with the mark of the first needed block, to
+    /// be passed to [`settle`].
     ///
     /// Recovered segments are synced first, because a killed process may have left blocks only in
-    /// the page cache, and later blocks declare them synced. Blocks that nothing proves to be
-    /// synced are rewritten unchanged, and so is the mark of the first needed block: after a failed
+    /// the page cache, and later blocks declare them synced. Blocks that are not proved to be
+    /// synced are rewritten unchanged, and so is the mark of the first needed block. After a failed
     /// sync the page cache may differ from the device, and a sync alone would succeed without
     /// writing anything.
     pub fn new(
@@ -183,8 +183,9 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         self.write(groups_of(records), sync)
     }
 
-    /// Writes, synced, the records that make the logs of damaged regions consistent again. The
-    /// caller has recorded durably which peers the damage concerns: the next recovery finds none.
+    /// Writes and syncs the records that make the logs of damaged regions consistent again. The
+    /// caller must have recorded durably which peers the damage concerns, because the next recovery
+    /// finds none.
     pub fn repair(&mut self, records: Vec<(RegionId, Vec<Record>)>) -> Result<usize> {
         let regions: Vec<RegionId> = records.iter().map(|(region, _)| *region).collect();
         let written = self.record(records, true)?;
@@ -193,8 +194,8 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
     }
 
     /// Drops the region's entries from the damaged one at `first` on, so that their segments can be
-    /// released, and takes no more writes of the region until its log begins again. The region's
-    /// peer must be silent for good, and this must be recorded durably.
+    /// released. Accepts no more writes of the region until its log restarts. The region's peer
+    /// must be silent permanently, and this must be recorded durably.
     pub fn give_up(&mut self, region: RegionId, first: LogIndex) -> Result<usize> {
         self.given_up.insert(region);
         self.write(groups_of(vec![(region, vec![Record::Cut(first.saturating_sub(1))])]), true)
@@ -312,8 +313,8 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
     }
 
     /// Releases the oldest segment if that is worthwhile. Records needed from it are rewritten once
-    /// the log takes half of `log_bytes`, or if no segment can be made; entries once it takes all
-    /// of it.
+    /// the log takes half of `log_bytes`, or if no segment can be created. Entries are rewritten
+    /// once the log takes all of it.
     pub fn release_oldest(&mut self) -> Result<Release> {
         let Some(first) = self.in_use.get(1).map(|next| next.first) else {
             return Ok(Release::Kept);
@@ -322,7 +323,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         let needed = self.index.with(|index| index.needed_through(first - 1));
         let enough = match (needed.records.is_empty(), needed.entries.is_empty()) {
             (true, true) => 0,
-            // If no segment can be created, a free one is worth the cost of rewriting records.
+            // If no segment can be created, a free segment justifies the cost of rewriting records.
             (false, true) if self.is_short && self.free.is_empty() => 0,
             (false, true) => self.sizes.log_bytes / 2,
             (_, false) => self.sizes.log_bytes,
@@ -363,8 +364,8 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         Ok(())
     }
 
-    /// Makes released segments with blocks below `first` available again. The mark that says so
-    /// must be synced.
+    /// Makes released segments with blocks below `first` available again. The mark that names
+    /// `first` must be synced.
     pub fn reuse_below(&mut self, first: u64) {
         let normal = self.sizes.segment_bytes;
         let disk = &self.disk;
@@ -411,8 +412,8 @@ pub fn settle(disk: &impl Disk, mark: &mut Mark, first: u64) -> std::result::Res
 }
 
 /// Returns the hard state to write before the entries, and the one to write after them if it
-/// differs. A crash may leave the blocks with the first part of a batch and not those with the
-/// rest. Until the entries are there, those that they replace must not count as committed.
+/// differs. A crash may keep only the blocks with the first part of a batch. Until the new entries
+/// are written, the entries that they replace must not count as committed.
 fn hard_states(write: &RegionWrite) -> (Option<HardState>, Option<HardState>) {
     let Some(state) = write.hard_state else { return (None, None) };
     match write.entries.first() {
@@ -445,7 +446,7 @@ impl<'a> Cursor<'a> {
         self.groups.front().map(Group::least_block)
     }
 
-    /// Fills the block with as much as fits, in order.
+    /// Fills the block with as many items as fit, in order.
     fn fill(&mut self, block: &mut Block) {
         while let Some(group) = self.groups.front_mut() {
             if !group.records.is_empty() {

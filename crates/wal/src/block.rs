@@ -11,7 +11,7 @@ use crate::records::{self, Record, ENTRIES_HEAD_LEN};
 /// a reader of a few entries has to read.
 const SECTION_BYTES_MAX: usize = 256 << 10;
 
-/// All that a batch writes for one region, or for the store. All records go into one block,
+/// The data that a batch writes for one region, or for the store. All records go into one block,
 /// together with as many of the entries as fit. The remaining entries follow in later blocks.
 #[derive(Debug, Default)]
 pub struct Group<'a> {
@@ -50,7 +50,7 @@ pub enum Update {
         record: Record,
         sequence: u64,
     },
-    /// The section's content is damaged. Its head is whole, so its region and its kind are known.
+    /// The section's content is damaged. Its head is intact, so its region and its kind are known.
     Damaged {
         region: RegionId,
         kind: Kind,

@@ -1,5 +1,5 @@
-//! The device interface of the log, through which all of its I/O goes. The store implements it with
-//! files, the tests with a simulated disk.
+//! The device interface of the log, for all of its I/O. The store implements it with files, and the
+//! tests with a simulated disk.
 
 /// The number of a segment, which also names its file. A log never assigns a number twice; a
 /// segment that is overwritten keeps its number.

@@ -48,15 +48,14 @@ fn drop_through(runs: &mut VecDeque<Run>, index: LogIndex) {
     }
 }
 
-/// Replaces the location of entries that a carried section holds. Entries around them stay as they
-/// are.
+/// Replaces the location of the entries in a carried section. Entries around them do not change.
 fn carry(runs: &mut VecDeque<Run>, carried: Run) {
     let mut at = runs.partition_point(|run| run.end() <= carried.first);
     if let Some(run) = runs.get_mut(at).filter(|run| run.first < carried.first) {
         run.count = (carried.first - run.first) as u32;
         at += 1;
     }
-    // A carried section holds the entries that were needed of one older section, and of no other.
+    // A carried section holds the needed entries of one older section and of no other.
     let is_covered = |run: &&Run| run.first < carried.end();
     match runs.range(at..).take_while(is_covered).count() {
         1 => runs[at] = carried,

@@ -16,8 +16,8 @@ pub const HEAD_LEN: usize = 24;
 
 const MAGIC: u32 = 0x5359_4C31;
 
-/// A random number that is drawn when a log is made. It seeds all checksums of the log, so that a
-/// value written by a client cannot pass for a block.
+/// A random number that is drawn when a log is created. It seeds all checksums of the log, so that
+/// a value written by a client cannot be mistaken for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Secret(pub u64);
 
@@ -109,7 +109,7 @@ pub enum Kind {
     Truncated = 4,
     /// The region's log restarts after an entry, without entries or hard state.
     Begun = 5,
-    /// All that the log holds of the region is dropped, except for the lifecycle of its peer.
+    /// All log data of the region is dropped, except for the lifecycle of its peer.
     Forgotten = 6,
     Life = 7,
     /// A named value of the store as a whole.

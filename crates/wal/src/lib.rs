@@ -2,11 +2,12 @@
 //! in-memory index, order of writes, and recovery.
 //!
 //! The crate is pure: it does all I/O through the trait [`Disk`]. The store implements it with
-//! files, the tests with a disk that loses power.
+//! files, and the tests with a disk that loses power.
 //!
 //! The log is a chain of blocks in segments. A segment is overwritten when nothing in it is needed.
 //! A batch is written as one block (several if it is large) and made durable by one sync, however
-//! many regions it touches. docs/FORMAT-LOG.md draws the format and lists which damage is detected.
+//! many regions it touches. docs/FORMAT-LOG.md draws the format and lists the damage that is
+//! detected.
 //!
 //! [`recover`] reads an existing log, an [`Appender`] continues it, and [`read_entries`] reads the
 //! entries that its [`Index`] points to.

@@ -1,5 +1,5 @@
-//! Marks: numbers in small files beside the segments. One tells how far the log is synced, the
-//! other which block is the first that is needed.
+//! Marks: numbers in small files beside the segments. One mark is the sequence through which the
+//! log is synced. The other is the sequence of the first needed block.
 //!
 //! ```text
 //! slot, at 0 and at 512, big-endian:
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Writes go to one slot until the file is synced, and then to the other slot. So a torn write
-//! leaves the number that was synced last. If both slots are whole, the one with the larger count
-//! is valid.
+//! preserves the last synced number. If both slots are intact, the one with the larger count is
+//! valid.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

@@ -1,13 +1,13 @@
 //! Recovery of a log at start, after a clean stop, a crash or a loss of power.
 //!
-//! Blocks form a chain: each stores the checksum of the header of the block before it. The chain
-//! begins at the first block that is needed, which a mark names. It continues while there is a
-//! whole block with the next sequence and the matching `previous`. So blocks that do not belong to
-//! the chain are never accepted: older content of a segment that was overwritten, blocks that an
-//! earlier start wrote behind a block that was lost, and the rest of a write that failed half-way.
+//! Blocks form a chain: each stores the checksum of the header of the previous block. The chain
+//! begins at the first needed block, which a mark names. It continues while there is an intact
+//! block with the next sequence and the matching `previous`. So blocks that do not belong to the
+//! chain are never accepted: older content of an overwritten segment, blocks that an earlier start
+//! wrote after a block that was lost, and the rest of a write that failed halfway.
 //!
-//! At the end of the chain either the tail was torn or the log is damaged. Every block states
-//! through which sequence the log was synced before the block was written, and so does a mark. If
+//! At the end of the chain either the tail was torn or the log is damaged. Every block records the
+//! sequence through which the log was synced before the block was written, and so does a mark. If
 //! the chain ends below that sequence, recovery refuses the log and changes nothing. Blocks above
 //! that sequence were never acknowledged, so the log may end anywhere there.
 
@@ -139,9 +139,9 @@ pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
     })
 }
 
-/// Returns the positions in `found` of the blocks that form the chain from `first` on. Of the
-/// blocks through `synced`, the contents of sections may be damaged: their headers and their
-/// sections' heads prove that they belong to the chain. A later block with such damage is torn.
+/// Returns the positions in `found` of the blocks that form the chain from `first` on. Blocks
+/// through `synced` may have damaged section contents: their headers and their sections' heads
+/// prove that they belong to the chain. A later block with such damage is torn.
 fn chain(found: &[Found], first: u64, synced: u64) -> Vec<usize> {
     let mut whole: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     let is_usable =
@@ -156,8 +156,8 @@ fn chain(found: &[Found], first: u64, synced: u64) -> Vec<usize> {
             previous.is_none_or(|name| found[**at].header.previous == name)
                 || Failpoint::StaleBlockFollowed.is_on()
         };
-        // Two blocks of one sequence come from two starts. The later start found the other block
-        // lost.
+        // Two blocks of one sequence come from two starts. The later start did not find the other
+        // block.
         let next = whole
             .get(&sequence)
             .and_then(|of| of.iter().filter(follows).max_by_key(|at| found[**at].header.incarnation));

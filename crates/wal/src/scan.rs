@@ -19,8 +19,8 @@ pub struct Found {
     pub header: Header,
     /// The checksum of the header, which the next block stores as `previous`.
     pub checksum: u64,
-    /// The index updates of its sections. `None` if the head of a section is damaged, so that it is
-    /// unknown which regions the block touches.
+    /// The index updates of its sections. `None` if the head of a section is damaged, so that the
+    /// regions of the block are unknown.
     pub updates: Option<Vec<Update>>,
 }
 

@@ -1,5 +1,5 @@
 //! Loss of power at any operation, keeping any subset of the unsynced sectors. Recovery must find
-//! all that was synced, and nothing that was never written. Then the log goes on and power is lost
+//! all synced data, and no data that was never written. Then the log continues and power is lost
 //! again.
 
 mod support;

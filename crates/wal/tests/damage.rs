@@ -91,8 +91,8 @@ fn blocks_of(disk: &MemoryDisk, segment: u32) -> Vec<Found> {
     scan(disk, segment, disk.segment(segment).len() as u64, 1, SECRET).unwrap()
 }
 
-/// Returns the region and the kind of the section whose content holds this byte of a segment, as
-/// the undamaged log has it.
+/// Returns the region and the kind of the section whose content holds this byte of a segment,
+/// according to the undamaged log.
 fn owner(disk: &MemoryDisk, segment: u32, at: usize) -> Option<(RegionId, Kind)> {
     let bytes = disk.segment(segment);
     let holds = |block: &Found| {
@@ -162,14 +162,14 @@ fn all_of(log: &Log, region: RegionId) -> All {
     (log.held(region), last, hard_state, life)
 }
 
-/// Asserts that the log has what it had of a region. Without a truncation it is longer.
+/// Asserts that the log still has all data of a region. Without its truncation the log is longer.
 fn assert_has(log: &Log, region: RegionId, all: &All, what: &str) {
     let (held, last, hard_state, life) = all_of(log, region);
     assert!(held.ends_with(&all.0), "region {region}: {what}");
     assert_eq!((last, &hard_state, &life), (all.1, &all.2, &all.3), "region {region}: {what}");
 }
 
-/// Segments so small that the log is recycled all the time.
+/// Sizes so small that the log is recycled constantly.
 const TINY: Sizes = Sizes { segment_bytes: 2 << 10, log_bytes: 10 << 10 };
 
 fn short(region: RegionId, index: u64) -> Bytes {
@@ -197,7 +197,7 @@ fn of_many_regions() -> MemoryDisk {
         let term = 5 + round / 12;
         let write = |region: RegionId| {
             let last = log.index.with(|index| index.bounds(region).last);
-            // Region 2 replaces an entry now and then.
+            // Region 2 replaces an entry from time to time.
             let first = last + 1 - u64::from(region == 2 && round % 12 == 1);
             let of = |index| Entry { index, term, data: short(region, index), ..Entry::default() };
             let entries = (first..8 + round * 2).map(of).collect();
@@ -247,7 +247,7 @@ fn damage_to_the_content_of_a_section_touches_its_region_and_no_other() {
             if at % 16 > 0 {
                 continue;
             }
-            // What is left before the damage is as it was written, but for entries that others
+            // The entries before the damage are unchanged, except for those that other entries
             // replaced.
             let mut records = Vec::new();
             if loss.has_gap {
@@ -337,7 +337,7 @@ fn a_region_that_is_given_up_keeps_no_segment_and_takes_nothing_until_it_begins_
     log.appender.give_up(1, 7).unwrap();
     assert_eq!(log.held(1).len(), 6);
     log.append(1, 20, data(1, 20), true);
-    assert_eq!(log.held(1).len(), 6, "it takes nothing more");
+    assert_eq!(log.held(1).len(), 6, "the log accepts no more entries");
     for _ in 0..200 {
         log.append(2, next, data(2, next), true);
         log.index.with(|of| of.truncate(2, LogState { truncated_index: next, truncated_term: 1 }));
@@ -361,8 +361,8 @@ fn blocks_are_found_wherever_they_lie_in_what_is_read_at_once() {
     let found = recover(&disk, SECRET).unwrap();
     let (appender, first) = Appender::new(disk.clone(), SECRET, LARGE, index.clone(), found).unwrap();
     let mut log = Log { disk: disk.clone(), index, appender, first };
-    // Smaller and larger than a window, and such that blocks begin and end at, before and behind
-    // its end.
+    // The lengths are smaller and larger than a window, so that blocks begin and end before, at and
+    // after its end.
     let lengths = [100, 400 << 10, 1_100_000, 2_500_000, 700, (1 << 20) - 2048, 3000, 512, 1 << 20];
     let value = |at: usize, length: usize| Bytes::from(vec![at as u8; length]);
     for (at, length) in lengths.iter().cycle().take(40).enumerate() {
@@ -409,7 +409,8 @@ fn what_is_beyond_a_lost_block_of_another_start_is_never_taken_in() {
 
 #[test]
 fn a_value_that_looks_like_a_block_is_a_value() {
-    // A client that can read the store's files sends the bytes of this log's own blocks.
+    // A client that can read the store's files writes a value with the bytes of this log's own
+    // blocks.
     let disk = overwritten();
     let segment = disk.ids()[0];
     let stolen = Bytes::from(disk.segment(segment));
@@ -417,7 +418,7 @@ fn a_value_that_looks_like_a_block_is_a_value() {
     let last = log.index.with(|index| index.bounds(2).last);
     log.append(2, last + 1, stolen.clone(), true);
     log.append(2, last + 2, data(2, last + 2), true);
-    // They do not become a block if the block around them is torn.
+    // These bytes do not count as a block if the block around them is torn.
     let torn = disk.copy();
     let blocks: Vec<_> = disk.ids().into_iter().flat_map(|id| blocks_of(&disk, id)).collect();
     let around = blocks.iter().find(|block| u64::from(block.header.length) > stolen.len() as u64).unwrap();
@@ -495,7 +496,7 @@ fn on_a_full_disk_a_segment_that_holds_only_records_is_let_go_of() {
     while log.appender.append(&batch(next), true).is_ok() {
         next += 1;
     }
-    assert!(log.appender.used_bytes() < SIZES.log_bytes / 2, "it is no large log");
+    assert!(log.appender.used_bytes() < SIZES.log_bytes / 2, "the log is small");
     log.index.with(|of| of.truncate(1, LogState { truncated_index: next - 1, truncated_term: 1 }));
     log.keep();
     for _ in 0..100 {

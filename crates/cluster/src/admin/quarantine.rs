@@ -27,7 +27,7 @@ pub struct QuarantineRow {
     /// True if its rows are served to connections that sent READONLY.
     pub read_only: bool,
     /// The command of the entry and the beginning of its key, or the check that found a difference.
-    /// Empty where the store has many quarantined peers.
+    /// Empty for the later ones if the store has many quarantined peers.
     pub what: String,
     pub error: String,
 }
@@ -44,11 +44,11 @@ pub enum QuarantineRequest {
         #[serde(default)]
         force: bool,
     },
-    /// The entry is executed again: on one store, or on all.
+    /// Executes the entry again, on one store or on all stores.
     Retry { on: Option<u64> },
     /// Decides whether the rows are served to connections that sent READONLY.
     ReadOnly { read_only: bool },
-    /// Removes the peer on this store. A snapshot makes a new one.
+    /// Removes the peer on this store. A snapshot then creates a new peer.
     Refill { from: u64 },
 }
 
@@ -64,7 +64,7 @@ impl Operation for QuarantineRequest {
 #[serde(deny_unknown_fields)]
 pub struct FailRequest {
     pub by_panic: bool,
-    /// None: on every store.
+    /// The stores on which the entry fails. An empty list means every store.
     #[serde(default)]
     pub stores: Vec<u64>,
 }

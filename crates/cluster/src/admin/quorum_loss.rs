@@ -9,7 +9,7 @@ use super::{Method, Operation, RecoveryPlan};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecoverRequest {
-    /// The stores that never come back.
+    /// The stores that will never return.
     pub lost: Vec<u64>,
     /// The regions to recover. An empty list means every region that lost its majority with those
     /// stores.
@@ -36,7 +36,7 @@ pub struct RecoverRow {
     /// Regions that continue from a survivor's log and have a leader.
     pub recovered: Vec<u64>,
     pub failed: Vec<FailedRegion>,
-    /// The lost stores. Each row says whether the store was removed from the list.
+    /// The lost stores. Each row says whether the store was removed from the list of stores.
     pub struck: Vec<StruckStore>,
 }
 
@@ -49,11 +49,11 @@ pub struct FailedRegion {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StruckStore {
     pub store: u64,
-    /// The reason why it is still on the list of stores.
+    /// The reason why the store is still on the list of stores.
     pub not_struck: Option<String>,
 }
 
-/// Asks for the recoveries that are on record in regions.
+/// Asks for the recoveries that regions have on record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RecoveriesQuery {}
 
@@ -70,10 +70,10 @@ pub struct RecoveryRow {
     pub region: u64,
     pub order: u64,
     pub at_unix_ms: u64,
-    /// The store whose log counted.
+    /// The store whose log was kept.
     pub keeper: u64,
     pub lost: Vec<u64>,
-    /// The last entry that a survivor knew to be committed, and the last one that was kept.
+    /// The last entry that a survivor knew to be committed, and the last entry that was kept.
     pub committed: u64,
     pub last: u64,
 }

@@ -22,7 +22,7 @@ pub struct RegionRow {
     pub last_slot: Option<u16>,
     pub epoch_conf_version: u64,
     pub epoch_version: u64,
-    /// True between two configurations.
+    /// True while the region has a joint configuration.
     pub joint: bool,
     pub leader: Option<u64>,
     pub term: u64,
@@ -31,7 +31,7 @@ pub struct RegionRow {
     pub bytes: u64,
     /// Operations per second.
     pub read_rate: f64,
-    /// Reads per second that RAM could not answer.
+    /// Reads per second that needed the device because RAM lacked the row.
     pub miss_rate: f64,
     pub write_rate: f64,
     /// Operations per second, averaged over minutes. Heat per byte decides how cold a region is.
@@ -50,7 +50,8 @@ pub struct PeerRow {
     /// The cause of the quarantine: entry, change, rows or damage.
     #[serde(default)]
     pub quarantined: Option<String>,
-    /// True if its store reports that the peer takes no part, because it may have forgotten writes.
+    /// True if its store reports that the peer takes no part in consensus, because it may have lost
+    /// writes.
     #[serde(default)]
     pub unclean: bool,
 }
@@ -104,7 +105,7 @@ impl Operation for RegionRequest {
     type Reply = RegionRequest;
 }
 
-/// Compares the replicas of a region, after they have read all of their rows.
+/// Compares the replicas of a region by reading all of their rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckRequest {}
@@ -127,7 +128,7 @@ pub struct CheckRow {
     /// The stores whose peers differ from the majority.
     pub differing: Vec<u64>,
     pub stores: Vec<CheckedRow>,
-    /// The same as text, with what to do.
+    /// The verdict as text, with advice for the operator.
     pub note: String,
 }
 

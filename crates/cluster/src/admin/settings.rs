@@ -81,14 +81,14 @@ impl Operation for VersionsQuery {
     type Reply = VersionsRow;
 }
 
-/// The version of the cluster, and what a newer one waits for.
+/// The version of the cluster, and the conditions that delay a newer one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionsRow {
     pub version: u32,
-    /// True if the version rises by itself.
+    /// True if the version rises automatically.
     pub finishes: bool,
     pub stores: Vec<StoreVersionsRow>,
-    /// The reason why a newer version waits, for display.
+    /// The reason why the version does not rise yet, for display.
     pub note: String,
 }
 
@@ -98,7 +98,8 @@ pub struct StoreVersionsRow {
     pub store: u64,
     /// The newest version that its program supports.
     pub newest: Option<u32>,
-    /// The version that its data directory records: an older program cannot start there.
+    /// The version that its data directory records. An older program cannot start on that
+    /// directory.
     pub prepared: Option<u32>,
 }
 

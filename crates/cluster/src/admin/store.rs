@@ -24,9 +24,8 @@ pub struct StoreRow {
     pub admin: String,
     pub forward: Option<String>,
     pub device: String,
-    /// The present capability in KV bytes/s: the configured or measured value, after the
-    /// correction. On a measured device that several stores use, it is this store's share. 1 if
-    /// unknown.
+    /// The present capability in KV bytes/s: the configured or measured value after the correction.
+    /// On a measured device that several stores use, it is this store's share. 1 if unknown.
     pub capability_bytes_per_s: f64,
     /// The factor within which the capability is known; 1 if configured, 0 if unknown.
     pub capability_spread: f64,
@@ -34,7 +33,7 @@ pub struct StoreRow {
     pub io_bytes_per_s: f64,
     /// The device's present time for a sync in microseconds; 0 if unknown.
     pub sync_us: f64,
-    /// The factor on the configured or measured capability: 1 while the device performs as
+    /// The factor applied to the configured or measured capability: 1 while the device performs as
     /// measured.
     pub correction: f64,
     /// The other stores on the device and on the host, ascending. Those on the host include those
@@ -43,7 +42,7 @@ pub struct StoreRow {
     pub shares_device_with: Vec<u64>,
     #[serde(default)]
     pub shares_host_with: Vec<u64>,
-    /// Weights that an administrator has pinned: the store's share of the data, in place of
+    /// Weights that an administrator has pinned: the store's share of the data, which replaces
     /// `capability_bytes_per_s`, and its rank for leaders.
     pub data_weight: Option<f64>,
     pub leader_weight: Option<f64>,
@@ -53,19 +52,20 @@ pub struct StoreRow {
     pub capacity_bytes: u64,
     /// Bytes of committed entries that the store has not applied yet.
     pub unapplied_bytes: u64,
-    /// True if those entries keep the store busy for so long that it gets no leaders.
+    /// True if those entries would keep the store busy for so long that it gets no leaders.
     pub behind: bool,
-    /// The store's wall clock minus the median of the stores' clocks (the lower one of two), as
-    /// heard by the answering store. Absent if the store was not heard lately or no offset can be
-    /// measured.
+    /// The store's wall clock minus the median of the stores' clocks (the lower middle one for an
+    /// even number), as seen by the answering store. Absent if no recent heartbeat of the store
+    /// arrived or no offset can be measured.
     #[serde(default)]
     pub clock_offset_ms: Option<i64>,
     /// True if the store reports that its clock is too far from the median. It then gets no
     /// leaders.
     #[serde(default)]
     pub clock_off: bool,
-    /// Cores that the store may use, the busy share of them, whichever process uses them, and the
-    /// cores that the store's process uses, over about 10 s. Absent if unknown.
+    /// Three values, averaged over about 10 s and absent if unknown: the cores that the store may
+    /// use, the busy share of them across all processes, and the cores that the store's process
+    /// uses.
     #[serde(default)]
     pub cpu_cores: Option<f64>,
     #[serde(default)]
@@ -79,7 +79,7 @@ pub struct StoreRow {
     /// Number of the store's peers that are quarantined.
     #[serde(default)]
     pub quarantined: usize,
-    /// Milliseconds since the answering store last heard this store.
+    /// Milliseconds since the last heartbeat from this store reached the answering store.
     pub heard_ms_ago: Option<u64>,
 }
 
@@ -202,7 +202,7 @@ pub struct ProbeRow {
     /// The capability of a store on this device.
     pub capability_bytes_per_s: f64,
     pub ops_per_s: f64,
-    /// True if the store has a configured capability, which counts instead.
+    /// True if the store has a configured capability, which takes precedence.
     pub told: bool,
     /// True if the result was stored and is the reference from now on.
     pub kept: bool,
@@ -210,9 +210,9 @@ pub struct ProbeRow {
     pub load_ops_per_s: f64,
 }
 
-/// Makes the answering store's unclean peer of a region take part again, although it may have
-/// forgotten writes when the machine crashed. Without a region it accepts the loss of all regions
-/// that have no leader.
+/// Lets the answering store's unclean peer of a region take part again, although it may have lost
+/// writes when the machine crashed. Without a region it accepts the loss for all regions that have
+/// no leader.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptLossRequest {
@@ -227,13 +227,13 @@ impl Operation for AcceptLossRequest {
     type Reply = Vec<AcceptedRow>;
 }
 
-/// A peer of the answering store that takes part again although it may have forgotten writes.
+/// A peer of the answering store that takes part again although it may have lost writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AcceptedRow {
     pub store: u64,
     pub region: u64,
     pub peer: u64,
-    /// The last index of its log. Entries that the peer acknowledged after it are lost if no other
+    /// The last index of its log. Later entries that the peer acknowledged are lost if no other
     /// peer has them.
     pub last: u64,
 }

@@ -33,8 +33,8 @@ fn a_majority_of_the_voters_puts_the_others_in_the_minority_before_all_have_repo
     assert_eq!(verdict(&of, &[(0, CheckOutcome::Unreadable), (1, rows(1)), (2, rows(1))]), minority(&[0]));
     let of = descriptor(&[0, 1, 2, 3, 4]);
     assert_eq!(verdict(&of, &[(0, rows(1)), (1, rows(2)), (2, rows(1)), (3, rows(1))]), minority(&[1]));
-    // Different sums of the same bytes and rows are different rows, and so are different counts
-    // with the same sum.
+    // Rows differ if their checksums differ for equal counts, or if their counts differ for equal
+    // checksums.
     let counted = CheckOutcome::Rows(RowsChecksum { checksum: 1, rows: 2, bytes: 30 });
     assert_eq!(verdict(&descriptor(&[0, 1, 2]), &[(0, counted), (1, rows(1)), (2, rows(1))]), minority(&[0]));
 }
@@ -91,5 +91,5 @@ fn a_report_is_told_for_a_while_and_no_longer_than_its_rows_last() {
     assert!(book.tell(TOLD_NANOS + 10).is_empty());
     book.withdraw(0, 1);
     assert!(book.tell(11).is_empty() && book.compare_own(1).is_none());
-    assert_eq!(book.last(1), Some(10), "the region was still checked");
+    assert_eq!(book.last(1), Some(10), "the check is still known");
 }

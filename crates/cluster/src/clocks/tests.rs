@@ -6,7 +6,7 @@ const DAY: i64 = 86_400_000;
 /// The time that correct clocks show at boot time 0.
 const EPOCH: i64 = 1_700_000_000_000;
 
-/// This store, 0, and others whose clocks can be set. Heartbeats come every 200 ms.
+/// This store, number 0, and others whose clocks can be set. Heartbeats come every 200 ms.
 struct World {
     clocks: Clocks,
     now: BootNanos,
@@ -34,7 +34,7 @@ impl World {
         self.clocks.look(self.wall(self.own), self.now)
     }
 
-    /// Runs one period: all others are heard, then this store looks.
+    /// Runs one period: the heartbeats of all others arrive, then this store looks.
     fn period(&mut self) -> ClockLook {
         self.now += 200 * MS;
         for (&store, &offset) in &self.others.clone() {
@@ -62,7 +62,7 @@ fn a_clock_a_day_ahead_is_off_at_the_first_look_and_the_median_stands_in_for_it(
     let mut world = World::new(2);
     let look = world.run(2 * SECOND);
     assert_eq!((look.clocks, look.offset_ms, look.is_off), (3, Some(0), false));
-    // Until the next look the last limit holds.
+    // The last limit holds until the next look.
     world.own = DAY;
     assert_eq!(look.limit.apply(world.wall(DAY), world.now), world.wall(0));
     let look = world.look();
@@ -111,7 +111,7 @@ fn a_clock_is_right_again_when_it_has_been_near_for_a_while() {
     assert!(world.run(STEADY_NANOS).is_off, "the first look counts from itself");
     assert!(!world.period().is_off);
     assert_eq!(world.usable(), MAX / 2);
-    // A clock that jumps to and fro stays off.
+    // A clock that jumps back and forth stays off.
     for _ in 0..20 {
         world.own = DAY;
         assert!(world.run(SECOND).is_off);
@@ -177,7 +177,7 @@ fn the_last_median_counts_while_too_few_are_heard_but_not_for_ever() {
     let mut world = World::new(2);
     world.own = DAY;
     assert!(world.run(2 * SECOND).is_off);
-    // One store of three restarts, then the other one is silent, too.
+    // One store of three restarts, then the other one falls silent, too.
     world.others.remove(&1);
     let look = world.run(60 * SECOND);
     assert_eq!((look.clocks, look.is_off, look.differs), (2, true, None));
@@ -214,7 +214,7 @@ fn heartbeats_that_are_late_make_no_clock_wrong() {
     let mut world = World::new(2);
     world.run(2 * SECOND);
     for _ in 0..10 {
-        // Heartbeats are late for a second, by more than the allowed offset, and then one is in
+        // Heartbeats are late for a second, by more than the allowed offset. Then one arrives in
         // time.
         world.delay_ms = 2 * MAX;
         assert!(!world.run(SECOND).is_off);
@@ -235,7 +235,8 @@ fn what_waited_while_this_store_stood_still_makes_no_clock_wrong() {
     world.run(2 * SECOND);
     let asleep = world.now;
     world.now += 60 * SECOND;
-    // Heartbeats of the first seconds, all at once and from new connections, then those of now.
+    // The heartbeats of the first seconds arrive all at once on new connections, followed by
+    // present ones.
     for at in (0..20).map(|number| asleep + number * 200 * MS) {
         let late = -((world.now - at) as i64 / MS as i64);
         for store in [1, 2] {

@@ -110,8 +110,8 @@ impl Driver {
     }
 }
 
-/// Checks that everything that `store` holds can live without it, as far as this store knows.
-/// [`MetaCommand::SetStoreState`] checks again what follows from agreed state alone.
+/// Checks that every region with a peer on `store` stays available without it, as far as this store
+/// knows. [`MetaCommand::SetStoreState`] repeats the checks that depend only on agreed state.
 pub fn may_drain(
     meta: &MetaState,
     ledger: &Ledger,
@@ -125,12 +125,12 @@ pub fn may_drain(
     if live < replicas {
         return Err(DrainError::TooFewLive { live, replicas });
     }
-    // The meta region comes first, because without it nothing else can be moved.
+    // The meta region comes first, because nothing else can be moved without it.
     debug_assert!(meta.regions.keys().next() == Some(&META_REGION));
     for region in meta.regions.values().filter(|region| region.has_peer_on(store)) {
         let others: Vec<StoreId> = region.voters().filter(|&other| other != store).collect();
         let live = others.iter().filter(|&&other| is_live(other)).count();
-        // A lone voter hands over to its replacement before it leaves.
+        // A lone voter transfers its leadership to its replacement before it leaves.
         if !others.is_empty() && live < others.len() / 2 + 1 {
             return Err(DrainError::NoQuorum { store, region: region.id });
         }

@@ -11,10 +11,10 @@
 //!            whole log ─▶ *bound* ─▶ the target commits ─▶ the result is agreed
 //! ```
 //!
-//! The next step follows from the descriptor that the region's leader reported; nothing is
-//! remembered. A region's leader leaves a joint configuration by itself. A peer becomes a voter
-//! only when it has caught up. A peer loses its vote only when a majority of the remaining voters
-//! is alive.
+//! The next step follows from the descriptor that the region's leader reported; the driver keeps no
+//! other state. A region's leader leaves a joint configuration without an order. A peer becomes a
+//! voter only when it has caught up. A peer loses its vote only when a majority of the remaining
+//! voters is alive.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -34,9 +34,9 @@ pub(super) enum Next {
     Order(Order),
     /// Propose [`Phase::Bound`]: from here on the operator cannot be undone.
     Bind,
-    /// The operator failed and may have left something half done.
+    /// The operator failed and may have left a partial change.
     Fail(Outcome),
-    /// The operator ended and left nothing half done.
+    /// The operator ended and left no partial change.
     Done(Outcome),
 }
 
@@ -57,10 +57,10 @@ impl Scene<'_> {
         self.ledger.lead(self.flight.operator.region())
     }
 
-    /// Returns true if the region takes no commands because this operator stopped it.
+    /// Returns true if the region accepts no commands because of this operator.
     pub fn is_frozen(&self) -> bool {
         let known = self.lead().map(|lead| lead.merging_into().is_some());
-        // Without a report of its leader the region may be stopped.
+        // Without a report of its leader, the region must be assumed to be stopped.
         let stops = matches!(self.flight.operator, Operator::Merge { .. } | Operator::Unseal { .. });
         stops && known.unwrap_or(true)
     }
@@ -75,7 +75,7 @@ impl Scene<'_> {
             Operator::TransferLeader { to, .. } => undoing.map_or_else(|| self.transfer(*to), Next::Done),
             Operator::Merge { into, .. } => self.merge(*into, undoing),
             Operator::Unseal { .. } => self.unseal(undoing),
-            // An order to prepare a merge arrived late, so the region takes no commands. `Unseal`
+            // An order to prepare a merge arrived late, so the region accepts no commands. `Unseal`
             // frees it once this operator has ended.
             _ if self.lead().is_some_and(|lead| lead.merging_into().is_some()) => {
                 Next::Done(undoing.unwrap_or(Outcome::Overtaken))
@@ -122,7 +122,8 @@ impl Scene<'_> {
             (None, Some(because)) => Next::Done(because),
             (None, None) => change(lead, [PeerChange::AddLearner(to)]),
             (Some(_), Some(_)) => change(lead, [PeerChange::Remove(to)]),
-            // An unclean peer takes no part under this number. A snapshot fills the next peer.
+            // An unclean peer takes no part in consensus under this number. A snapshot fills the
+            // next peer.
             (Some(PeerRole::Learner), None) if self.ledger.is_unclean(&lead.descriptor, to) => {
                 change(lead, [PeerChange::Remove(to)])
             }
@@ -134,7 +135,7 @@ impl Scene<'_> {
     fn remove(&self, lead: &LeadReport, from: StoreId, undoing: Option<Outcome>) -> Next {
         match (role_on(lead, from), undoing) {
             (None, _) => Next::Done(Outcome::Succeeded),
-            // The vote is gone already, and the rest takes little time.
+            // The vote is already removed, and the remaining steps take little time.
             (Some(PeerRole::Learner), _) => change(lead, [PeerChange::Remove(from)]),
             (Some(_), Some(because)) => Next::Done(because),
             (Some(_), None) => self.take_vote(lead, from, None),
@@ -155,13 +156,13 @@ impl Scene<'_> {
             (Some(_), _) if undoing.is_some() => change(lead, [PeerChange::Remove(to)]),
             (Some(_), _) if !self.is_caught_up(lead, to) => Next::Wait,
             (Some(_), Some(PeerRole::Voter)) => self.take_vote(lead, from, Some(to)),
-            // The old peer has no vote to give.
+            // The old peer has no vote to transfer.
             (Some(_), _) => change(lead, [PeerChange::Promote(to)]),
         }
     }
 
     /// Takes the vote of `from` and gives it to `to`, if there is one. If `from` leads the region,
-    /// it first transfers its leadership.
+    /// first transfers its leadership.
     fn take_vote(&self, lead: &LeadReport, from: StoreId, to: Option<StoreId>) -> Next {
         let region = lead.region();
         let leads = self.ledger.routes().get(region).is_some_and(|route| route.leader == from);
@@ -179,7 +180,8 @@ impl Scene<'_> {
         let live = stay.iter().filter(|&&store| self.is_live(lead, store)).count();
         if live < stay.len() / 2 + 1 {
             let is_repairable = stay.iter().any(|&store| self.ledger.is_unclean(&lead.descriptor, store));
-            // The unclean peer is replaced first, and that waits for this operator's end.
+            // The unclean peer must be replaced first, and its replacement waits for this
+            // operator's end.
             return match self.flight.phase {
                 Phase::Going if is_repairable => Next::Fail(Outcome::Aborted),
                 Phase::Undoing { because } if is_repairable => Next::Done(because),
@@ -200,8 +202,8 @@ impl Scene<'_> {
                 let (region, expect) = (lead.region(), lead.epoch());
                 Next::Order(Order::Split { region, expect, new_region })
             }
-            // The split is done and its second half has not reported yet, or another change cut the
-            // region.
+            // The split is done, and the new region has not reported yet. Otherwise another change
+            // cut the region.
             _ => Next::Wait,
         }
     }
@@ -211,7 +213,7 @@ impl Scene<'_> {
         let Some(agreed) = self.meta.regions.get(&region) else { return Next::Done(Outcome::Succeeded) };
         let target = self.ledger.lead(into);
         if target.is_some_and(|target| holds(&target.descriptor, agreed)) {
-            // The merge is done and will soon be agreed.
+            // The merge is done, and the agreed state will show it soon.
             return Next::Wait;
         }
         let Some(source) = self.lead() else { return Next::Wait };
@@ -230,7 +232,7 @@ impl Scene<'_> {
             (None, Phase::Bound, _) | (_, _, None) => Next::Wait,
             (None, _, Some(target)) if !fits(target) => Next::Done(Outcome::Overtaken),
             (None, ..) if self.has_quarantined(region, into) => Next::Done(Outcome::Aborted),
-            // The source takes no commands while it waits, so the wait begins only when all peers
+            // The source accepts no commands while it waits, so the wait begins only when all peers
             // are close behind.
             (None, _, Some(target)) if !self.all_caught_up(source) || !self.all_caught_up(target) => {
                 Next::Wait
@@ -251,8 +253,8 @@ impl Scene<'_> {
             (Some(_), ..) if source.descriptor.peers.iter().all(|peer| self.has_all(source, peer.store)) => {
                 Next::Bind
             }
-            // A store that is down may stay down, and the source takes no commands until the merge
-            // ends.
+            // A store that is down may stay down, and the source accepts no commands until the
+            // merge ends.
             (Some(_), ..)
                 if source.descriptor.peers.iter().any(|peer| !self.ledger.is_up(peer.store, self.now)) =>
             {
@@ -263,7 +265,7 @@ impl Scene<'_> {
     }
 
     /// Returns true if a peer of the source or of the target is quarantined. On that peer's store
-    /// the source would not reach its end, and the target's peer would wait for it.
+    /// the source would not be applied completely, and the target's peer would wait for it.
     fn has_quarantined(&self, source: RegionId, target: RegionId) -> bool {
         [source, target].into_iter().any(|region| self.ledger.quarantined(region).next().is_some())
     }
@@ -284,8 +286,7 @@ impl Scene<'_> {
                 let expect = lead.epoch();
                 Next::Order(Order::Change { region, expect, change: RegionChange::RollbackMerge })
             }
-            // An order for the sealed region that is still under way finds another version and does
-            // nothing.
+            // A pending order for the sealed region finds another version and has no effect.
             Some(lead) if lead.epoch().version > self.flight.version => Next::Done(outcome),
             // The report is from before the seal, or there is none.
             Some(_) | None => Next::Wait,
@@ -311,8 +312,8 @@ impl Scene<'_> {
     }
 
     /// Chooses the next leader among the other voters that have caught up. It prefers a store that
-    /// is not leaving, may lead and has few entries to apply, then the fastest one by its pinned
-    /// weight or its class.
+    /// is not leaving, may lead and has few entries to apply. Among those it prefers the fastest
+    /// one by pinned weight or class.
     fn next_leader(&self, lead: &LeadReport, from: StoreId) -> Option<StoreId> {
         let rank = |&store: &StoreId| {
             let staying = self.meta.stores.get(&store).is_some_and(|r| r.state == crate::StoreState::Up);

@@ -1,4 +1,4 @@
-//! Reports of the regions that a store leads: a full report now and then, and deltas in between.
+//! Reports of the regions that a store leads: a full report at intervals, and deltas in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,8 @@ pub struct Leads {
     pub gone: Vec<RegionId>,
 }
 
-/// Tracks what the reporting store must report. The store calls it for every change, so unchanged
-/// regions cost nothing.
+/// Tracks the changes that the reporting store must report. The store calls it for every change, so
+/// unchanged regions cost nothing.
 #[derive(Clone, Debug, Default)]
 pub struct DeltaTracker {
     leads: BTreeMap<RegionId, LeadReport>,
@@ -59,7 +59,7 @@ impl DeltaTracker {
         self.leads.values()
     }
 
-    /// Returns the contents of heartbeat `seq`. The first is always full; after that the caller
+    /// Returns the contents of heartbeat `seq`. The first is always full; for later ones the caller
     /// decides with `full`.
     pub fn tell(&mut self, seq: u64, full: bool) -> Leads {
         match self.full_seq.filter(|_| !full) {
@@ -79,7 +79,7 @@ impl DeltaTracker {
 }
 
 /// Returns true if the report differs enough to be sent. Small changes of rates do not count: a
-/// rate that decays while nothing happens would keep a region in every heartbeat for minutes.
+/// rate that decays in an idle region would keep the region in every heartbeat for minutes.
 fn is_news(known: &LeadReport, report: &LeadReport) -> bool {
     let rates = |lead: &LeadReport| {
         [lead.write_rate, lead.read_rate, lead.miss_rate, lead.write_bytes_rate, lead.heat]

@@ -100,8 +100,8 @@ fn first_leaders_are_even_and_are_peers() {
     }
 }
 
-/// A store finds its peers by this layout at every start, so another result would be another
-/// cluster.
+/// A store uses this layout to find its peers at every start, so a different result would be a
+/// different cluster.
 #[test]
 fn the_layout_of_given_inputs_never_changes() {
     let peers = |plan: &[RegionDescriptor]| -> Vec<Vec<u64>> {

@@ -1,8 +1,8 @@
 //! The heat of reads that followers answered.
 //!
-//! Heat is a decaying average, like the heat of a leader (`former`). A store keeps it while it has
-//! a peer of the region. When a store stops reporting it, because its peer was removed or it
-//! restarted, the region keeps that heat and lets it decay.
+//! Heat is a decaying average, like the heat of a leader (`former`). A store maintains it while it
+//! has a peer of the region. When a store stops reporting it, because its peer was removed or it
+//! restarted, the region keeps the last value and lets it decay.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use types::{BootNanos, RegionId, StoreId};
 
 use crate::heartbeat::HEAT_WINDOW_S;
 
-/// The heat below which a region is dropped, in operations per second.
+/// Heat below which a region is dropped, in operations per second.
 const HEAT_MIN: f64 = 1e-3;
-/// The interval of dropping cold regions, in nanoseconds.
+/// Interval between removals of cold regions, in nanoseconds.
 const SWEEP_NANOS: u64 = 60_000_000_000;
 
 #[derive(Clone, Debug, Default)]
@@ -81,7 +81,7 @@ impl Followed {
 }
 
 impl Heat {
-    /// Returns the heat at `now`, decayed as if no operation had come since.
+    /// Returns the heat at `now`, decayed as if no operation had arrived since the report.
     fn after(&self, now: BootNanos) -> f64 {
         self.heat * (-(now.saturating_sub(self.at) as f64) / 1e9 / HEAT_WINDOW_S).exp()
     }

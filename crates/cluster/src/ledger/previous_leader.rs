@@ -1,15 +1,15 @@
-//! The load that regions' previous leaders reported, while it still matters.
+//! The load that regions' previous leaders reported, while it is still relevant.
 //!
-//! Rates and heat are decaying averages. A leader starts them at zero, or at what it answered as a
+//! Rates and heat are decaying averages. A leader starts them at zero, or at its value as a
 //! follower, because it does not know the operations under another leader or in its own earlier
 //! terms. An average of this kind is a sum over time. So a region's load is the sum of its present
-//! leader's averages and those of the previous leaders, decayed since. Without that, each transfer
-//! would make a hot region look cold for minutes, and its new leader look idle, so that the store
-//! would attract the next leader, too.
+//! leader's averages and the decayed averages of the previous leaders. Without the latter, each
+//! transfer would make a hot region look cold for minutes. Its new leader would look idle and
+//! attract the next leader, too.
 //!
 //! The share of reads that miss RAM is different, because a new leader has not read the region's
-//! rows yet. For [`COLD_S`] the share is limited to what it was before. Otherwise the misses that a
-//! transfer causes would cause the next transfer.
+//! rows yet. For [`COLD_S`] the share is limited to its value before the transfer. Otherwise the
+//! misses that a transfer causes would cause the next transfer.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use types::{BootNanos, RegionId, StoreId, Term};
 use crate::heartbeat::{HEAT_WINDOW_S, RATE_WINDOW_S};
 use crate::LeadReport;
 
-/// The time in seconds after which a new leader's RAM holds the rows that are read often.
+/// Time in seconds after which a new leader's RAM holds the frequently read rows.
 const COLD_S: u64 = 60;
-/// Minimum reads per second from which the share of misses is known.
+/// Minimum read rate at which the share of misses is meaningful, in reads per second.
 const READS_TELLING: f64 = 1.0;
 
 /// A region's load per second, as in a [`LeadReport`].
@@ -46,7 +46,7 @@ struct Known {
     term: Term,
     bytes: u64,
     told: Load,
-    /// The sum of the previous leaders' loads, when the present leader was first heard.
+    /// The sum of the previous leaders' loads at the first report of the present leader.
     before: Load,
     before_at: BootNanos,
 }
@@ -72,7 +72,7 @@ impl PreviousLeaders {
         }
         known.term = lead.term;
         known.told = told;
-        // A leader that has not measured the region yet knows less than the previous one.
+        // A leader that has not measured the region yet knows less than the previous leader.
         known.bytes = if lead.sized { lead.bytes } else { lead.bytes.max(known.bytes) };
         true
     }

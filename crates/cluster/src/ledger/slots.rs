@@ -1,5 +1,5 @@
-//! A map from slots to regions, built from reports. It tells which regions no
-//! longer exist. The reports need not be consistent with each other.
+//! A map from slots to regions, built from reports. It shows which regions no longer exist. The
+//! reports need not be consistent with each other.
 //!
 //! Whenever a slot moves to another region, that region has a higher version than the one before.
 //! So of two overlapping ranges, the one with the higher version is newer, whatever the order of
@@ -45,8 +45,8 @@ impl SlotMap {
         self.ranges.iter().map(|(&first, held)| (first, held.last, held.region))
     }
 
-    /// Records a descriptor, which the caller knows to be the region's newest. Slots that the
-    /// region gave up have no region until another region's descriptor claims them.
+    /// Records a descriptor, which must be the region's newest. Slots that the region gave up have
+    /// no region until another region's descriptor claims them.
     pub fn learn(&mut self, region: &RegionDescriptor) -> Learned {
         let Some(slots) = region.slots else { return Learned::default() };
         let version = region.epoch.version;

@@ -90,7 +90,7 @@ fn a_store_whose_device_hangs_takes_nothing_on_and_is_lost_if_that_lasts() {
     ledger.hear(heartbeat(1, 4, &[]), 300 + REPLACE_AFTER);
     assert!(ledger.may_lead(1, 300 + REPLACE_AFTER) && !ledger.is_lost_to_a_hang(1, 300 + REPLACE_AFTER));
     ledger.hear(hanging(5), 400 + REPLACE_AFTER);
-    assert!(!ledger.is_lost_to_a_hang(1, 500 + REPLACE_AFTER), "it counts from anew");
+    assert!(!ledger.is_lost_to_a_hang(1, 500 + REPLACE_AFTER), "the time starts again");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn any_subset_of_heartbeats_with_the_last_full_one_leads_to_the_same() {
     }
     for heard in 0..1u32 << 7 {
         let mut ledger = ledger(0);
-        // The full third heartbeat and the last one are heard, and any subset of the others.
+        // The full third heartbeat and the last one arrive, and any subset of the others.
         for (at, beat) in beats.iter().enumerate() {
             if at == 2 || at == 7 || heard & (1 << at) != 0 {
                 ledger.hear(beat.clone(), 0);
@@ -271,7 +271,7 @@ fn the_view_joins_what_is_agreed_with_what_was_heard() {
         })
         .collect();
     let leads = Leads { since: 1, reports: vec![led.clone()], gone: vec![] };
-    // The bytes that the store reports to hold are not used.
+    // The bytes in the store's own report are not used.
     let cpu = Some(Cpu { cores: 4.0, busy: 0.5, own: 1.0, machine: 9 });
     ledger.hear(StoreHeartbeat { capability: fast, used_bytes: 5, cpu, ..with_leads(0, 1, leads) }, 0);
     for now in [900, 1800] {
@@ -382,8 +382,7 @@ fn what_followers_answer_heats_a_region_whoever_leads_it_and_wherever_its_peers_
     // Store 1 leads now and reports all its heat. The previous leader's heat still counts.
     ledger.hear(told(1, 2, 3, |lead| lead.heat = 4.5), 0);
     assert_eq!(heat(&ledger), 17.5);
-    // A store that restarted or lost its peer reports no heat, and the region stays as hot as it
-    // was.
+    // A store that restarted or lost its peer reports no heat, and the region keeps its heat.
     ledger.hear(StoreHeartbeat { incarnation: 2, ..reads(2, 1, &[(1, 0.5)]) }, 0);
     assert_eq!(heat(&ledger), 18.0);
     ledger.hear(StoreHeartbeat { incarnation: 2, ..reads(2, 2, &[]) }, 0);
@@ -411,7 +410,7 @@ fn a_follower_that_starts_anew_as_a_leader_leaves_its_heat_to_the_region() {
     ledger.hear(StoreHeartbeat { followed, ..heartbeat(1, 1, &[]) }, 0);
     ledger.hear(StoreHeartbeat { incarnation: 2, ..told(1, 2, 1, |lead| lead.heat = 0.5) }, 0);
     assert_eq!(ledger.load(1, 0).heat, 8.5);
-    // A late report of an earlier leader takes nothing away.
+    // A late report of an earlier leader has no effect.
     let followed = vec![(1, 4.0)];
     ledger.hear(StoreHeartbeat { followed, ..heartbeat(2, 1, &[]) }, 0);
     ledger.hear(told(2, 1, 2, |lead| lead.heat = 4.0), 0);
@@ -437,7 +436,7 @@ fn a_new_leader_inherits_the_load_that_it_cannot_know() {
     ledger.hear(told(0, 3, 1, busy), 0);
     let load = ledger.load(1, 9 * SECOND);
     assert_eq!((load.read_rate, load.miss_rate, load.heat), (1000.0, 100.0, 800.0));
-    // The load is what a leader that stayed would report: averages with these windows do not change
+    // The load equals the report of a leader that stayed: averages with these windows do not change
     // under the same load.
     let at = 20 * SECOND;
     for seconds in [0u64, 2, 5, 30, 300] {
@@ -487,7 +486,7 @@ fn that_a_new_leader_has_read_nothing_yet_does_not_count_for_a_minute() {
         (ledger.load(1, 121 * SECOND).miss_rate - 1800.0).abs() < 1e-2,
         "after a minute the reported rate counts"
     );
-    // Nothing was read before, so the report is all there is.
+    // No reads were known before, so only the report counts.
     let mut ledger = self::ledger(0);
     ledger.hear(told(0, 3, 1, |_| {}), 0);
     ledger.hear(told(1, 4, 1, cold), SECOND);

@@ -144,5 +144,5 @@ fn what_the_others_on_the_device_do_is_known() {
     let hung = StoreHeartbeat { turn: hangs, ..all[2].clone() };
     assert!(!self::ledger(&[all[0].clone(), hung]).neighbours(0, 0).sitting);
     let later = LedgerConfig::default().down_after_nanos + 1;
-    assert_eq!(of(0, later), Neighbours { sharers: 3, ..Neighbours::default() }, "no store was heard since");
+    assert_eq!(of(0, later), Neighbours { sharers: 3, ..Neighbours::default() }, "no heartbeat came since");
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::*;
 
-/// The number of terms from the largest one that a survivor knows to the term of the promises. The
+/// Distance in terms from the largest term that a survivor knows to the term of the promises. The
 /// lost stores may have been in later terms than the survivors.
 const TERM_LEAP: Term = 1024;
 
@@ -17,9 +17,9 @@ pub struct Situation<'a> {
     /// Members of the newest list of stores.
     pub members: &'a BTreeSet<StoreId>,
     /// The stores that were removed from the cluster. A survivor may not know that they had to give
-    /// up their peers before.
+    /// up their peers first.
     pub removed: &'a BTreeSet<StoreId>,
-    /// The descriptors that the planning store has heard.
+    /// The descriptors that the planning store knows.
     pub known: &'a [RegionDescriptor],
     /// The commit indexes that leaders have reported, by region.
     pub told: &'a BTreeMap<RegionId, LogIndex>,
@@ -73,7 +73,7 @@ enum Refused {
 
 struct Regions<'a> {
     situation: &'a Situation<'a>,
-    /// The stores that do not come back: the lost and the removed ones.
+    /// The stores that will not return: the lost and the removed ones.
     gone: BTreeSet<StoreId>,
     reports: BTreeMap<(RegionId, StoreId), &'a PeerReport>,
     /// Each region's newest descriptor, without regions that have merged into others.
@@ -170,7 +170,7 @@ impl<'a> Regions<'a> {
         })
     }
 
-    /// Returns a live region that took over slots of this one, with a later version.
+    /// Returns a live region that absorbed slots of this one, with a later version.
     fn living_heir(&self, region: &RegionDescriptor) -> Option<RegionId> {
         let slots = region.slots?;
         let overlaps = |other: &RegionDescriptor| {
@@ -197,7 +197,8 @@ fn keeper<'r>(
     if fit.is_empty() {
         return Err(Refused::Unfit(reasons(with_data)));
     }
-    // If a later configuration is known, peers that are not in it are remains of an earlier one.
+    // If a later configuration is known, peers that are not in it are left over from an earlier
+    // one.
     fit.retain(|(store, report)| {
         newest.has_peer_on(*store) || !newest.epoch.is_newer_than(report.ends_as.epoch)
     });
@@ -216,7 +217,7 @@ fn keeper<'r>(
     })
 }
 
-/// Returns the reasons why the logs of these survivors cannot count.
+/// Returns the reasons why the logs of these survivors cannot be used.
 fn reasons(survivors: &[(StoreId, &PeerReport)]) -> String {
     let why = survivors
         .iter()

@@ -58,7 +58,7 @@ fn planned(
 }
 
 fn refusal(plan: Result<RecoveryPlan, OrderError>) -> String {
-    let plan = plan.expect("the order is in order");
+    let plan = plan.expect("the order is valid");
     assert!(plan.regions.is_empty(), "{plan:?}");
     plan.refused.into_iter().map(|refused| refused.reason).collect()
 }
@@ -91,7 +91,7 @@ fn the_longest_log_counts_and_what_may_be_lost_is_told() {
 #[test]
 fn a_log_of_a_later_term_does_not_count_if_it_lacks_what_is_known_to_be_committed() {
     let region = descriptor(&[0, 1, 2, 3, 4]);
-    // The leader of term 3 reached store 0 alone. The leader of term 4 never reached it, and
+    // The leader of term 3 reached only store 0. The leader of term 4 never reached store 0, and
     // committed entry 15.
     let mut knows = report(&region, 1, &[(5, 2)], 15, 15);
     knows.term = 4;
@@ -157,7 +157,7 @@ fn remains_of_the_past_do_not_become_a_region_again() {
     let mut moved = descriptor(&[1, 2]);
     moved.epoch.conf_version = 9;
     assert!(refusal(planned(&surveys, &lost, &[moved], None)).contains("removed from the region before"));
-    // It has merged into a region that lives.
+    // The region has merged into a live region.
     let living = |version| RegionDescriptor {
         id: 7,
         epoch: RegionEpoch { conf_version: 1, version },
@@ -229,7 +229,8 @@ fn a_quarantined_survivor_is_no_keeper_and_the_plan_says_why() {
     assert_eq!((of_region.keeper, of_region.last, of_region.committed), (1, 15, 12));
     let [follows, _] = &of_region.survivors[..] else { panic!("{of_region:?}") };
     assert_eq!((follows.unfit.as_deref(), follows.dropped), (Some(why), 5));
-    // The sound log lacks an entry that is known to be committed: the other one has to go on first.
+    // The sound log lacks an entry that is known to be committed, so the other log must be usable
+    // first.
     let refused = refusal(planned(&[quarantined(18), sound(15, 11)], &[2, 3, 4], &[], None));
     assert!(refused.contains(&format!("on store 0 {why}")), "{refused}");
     let refused = refusal(planned(&[quarantined(12)], &[1, 2, 3, 4], &[], None));

@@ -1,5 +1,5 @@
-//! The settings that every store uses, whether or not it holds a peer of the meta region. They are
-//! sent and stored with the list of stores, and share its version.
+//! The settings that every store uses, even without a peer of the meta region. They are sent and
+//! stored with the list of stores, and share its version.
 
 use serde::{Deserialize, Serialize};
 use types::{Version, OLDEST_VERSION};
@@ -13,16 +13,17 @@ pub enum StrongReads {
     /// By its clock, under a lease that a majority granted.
     #[default]
     Lease,
-    /// By a round of heartbeats to a majority, sent after the read arrived. No clock is trusted.
+    /// By a round of heartbeats to a majority, sent after the read arrived. It relies on no clock.
     ReadIndex,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgreedSettings {
     pub strong_reads: StrongReads,
-    /// The distance from the median of the stores' wall clocks beyond which a store does not lead.
+    /// Distance in milliseconds from the median of the stores' wall clocks beyond which a store
+    /// does not lead.
     pub max_clock_offset_ms: u64,
-    /// The cluster's version. A list that was written before there were versions has none.
+    /// The cluster's version. A list that was written before versions existed has none.
     #[serde(default = "oldest")]
     pub cluster_version: Version,
 }
@@ -77,7 +78,7 @@ pub(super) fn parse_strong_reads(text: &str) -> Option<StrongReads> {
 }
 
 /// Parses whole seconds, minutes, hours or days, from one second to one year. An offset below a
-/// second would be of the order of a heartbeat's delay.
+/// second would be comparable to a heartbeat's delay.
 pub(super) fn parse_offset_ms(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
     let unit = match &text[digits.len()..] {

@@ -1,13 +1,13 @@
-//! Checks which reports of regions fit: after they are taken, the user regions still cover every
-//! slot exactly once.
+//! Checks which reports of regions are consistent: after they are accepted, the user regions still
+//! cover every slot exactly once.
 //!
 //! Two leaders report a split and one reports a merge, each at its own time and in any order. A
-//! report that does not fit yet is ignored. It comes again, together with the reports that it
-//! depends on.
+//! report that is not consistent yet is ignored. It arrives again, together with the reports that
+//! it depends on.
 //!
-//! The version of a slot's region rises whenever the slot moves to another region. Hence a range
-//! with a lower version than the slot's present region is outdated, and no record of merged regions
-//! is needed.
+//! The version of a slot's region increases whenever the slot moves to another region. Hence a
+//! range with a lower version than the slot's present region is outdated, and no record of merged
+//! regions is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +69,7 @@ pub(crate) fn fit<'a>(
 const NOBODY: usize = usize::MAX;
 
 /// Lays the candidates over the known regions, the highest version first. While a slot has no
-/// region, rejects the candidates that took its region from it.
+/// region, rejects the candidates that took the slot's region away.
 fn settle<'a>(known: &Regions, mut candidates: Vec<&'a RegionDescriptor>) -> Fit<'a> {
     candidates.sort_unstable_by_key(|region| (std::cmp::Reverse(region.epoch.version), region.id));
     let mut rejected = vec![false; candidates.len()];

@@ -15,12 +15,12 @@ const DEVICE_BYTES_MAX: usize = 128;
 const LABELS_MAX: usize = 16;
 const LABEL_BYTES_MAX: usize = 64;
 /// Maximum of a capability, in bytes or operations per second. Sums over many stores are still
-/// exact enough.
+/// exact enough at this value.
 const CAPABILITY_MAX: f64 = 1e15;
 
 /// The identity of a store: the public half of the key pair that was generated when its disk was
-/// first used. Only the owner of the private half is the store; knowing the public half does not
-/// help to impersonate it.
+/// first used. Only the owner of the private half is the store; the public half alone does not
+/// allow another process to impersonate it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreKey(pub [u8; 32]);
 

@@ -1,7 +1,7 @@
-//! The regions that have merged away, as the meta region records them for good.
+//! The permanent record of the regions that have merged away, in the meta region.
 //!
-//! A region's descriptor names only the latest regions that it took over
-//! (`types::ABSORBED_MAX`). A store that was away for longer asks the meta region.
+//! A region's descriptor lists only the regions that it absorbed last (`types::ABSORBED_MAX`). A
+//! store that was away for longer asks the meta region.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ impl MergedRegions {
         self.0.get(&(region / CHUNK)).is_some_and(|chunk| chunk.contains(&((region % CHUNK) as u16)))
     }
 
-    /// Returns the chunk if it has changed.
+    /// Returns the number of the chunk if it has changed.
     fn insert(&mut self, region: RegionId) -> Option<u64> {
         let chunk = region / CHUNK;
         self.0.entry(chunk).or_default().insert((region % CHUNK) as u16).then_some(chunk)
@@ -31,7 +31,7 @@ impl MergedRegions {
         self.0.get(&chunk)
     }
 
-    /// Takes over a chunk from its row. Returns false if it names a region of another chunk.
+    /// Loads a chunk from its row. Returns false if it names a region of another chunk.
     pub(crate) fn take_chunk(&mut self, chunk: u64, regions: BTreeSet<u16>) -> bool {
         let fits = regions.last().is_none_or(|last| u64::from(*last) < CHUNK);
         if fits {
@@ -43,7 +43,7 @@ impl MergedRegions {
 
 impl MetaState {
     /// Records the regions that have merged away according to the descriptors. Stores of the
-    /// previous version do not know the record.
+    /// previous version do not know this record.
     pub(super) fn record_merged<'a>(
         &mut self,
         descriptors: impl IntoIterator<Item = &'a RegionDescriptor>,
@@ -74,7 +74,7 @@ mod tests {
     use crate::state::tests::begun;
     use crate::{MetaCommand, MetaReply};
 
-    /// Merges region 2 into region 1, whose list of absorbed regions drops it at once.
+    /// Merges region 2 into region 1, whose list of absorbed regions drops it immediately.
     fn merge(state: &mut MetaState) {
         let mut heir = state.regions[&1].clone();
         heir.slots = Some(SlotRange::ALL);
@@ -100,7 +100,7 @@ mod tests {
         let heirs = state.heirs_of(2, slots).expect("it has merged away");
         assert_eq!(heirs.iter().map(|heir| heir.id).collect::<Vec<_>>(), [1]);
         assert_eq!(state.heirs_of(1, slots), None);
-        assert_eq!(state.heirs_of(77, slots), None, "a region that nobody has reported may be new");
+        assert_eq!(state.heirs_of(77, slots), None, "a region without any report may be new");
     }
 
     #[test]

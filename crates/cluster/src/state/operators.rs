@@ -7,9 +7,9 @@
 //!             └─────▶ bound ────▶ finished (succeeded)
 //! ```
 //!
-//! *Undoing* and *bound* exclude each other. Each is agreed before any action that relies on it: a
-//! merge's source takes commands again only if no leader can have told the target to take the
-//! source over.
+//! *Undoing* and *bound* exclude each other. Each is agreed before any action that relies on it. So
+//! a merge's source accepts commands again only if no leader can have told the target to absorb the
+//! source.
 
 use placement::Operator;
 use serde::{Deserialize, Serialize};
@@ -21,8 +21,8 @@ use crate::{MetaError, MetaReply};
 /// The id of an operator: from 1, in the order in which operators begin.
 pub type OperatorId = u64;
 
-/// Number of ended operators that are remembered. It must be the same on every replica, because it
-/// is part of the state machine.
+/// Number of ended operators in the history. It must be the same on every replica, because it is
+/// part of the state machine.
 pub const HISTORY_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub const HISTORY_MAX: usize = 256;
 pub enum Phase {
     #[default]
     Going,
-    /// The operator failed, and what it left half done is being undone.
+    /// The operator failed, and its partial changes are being undone.
     Undoing { because: Outcome },
     /// The operator cannot be undone and continues until it succeeds.
     Bound,
@@ -45,9 +45,9 @@ pub enum Outcome {
         leader: StoreId,
     },
     TimedOut,
-    /// The leader gave the operator up or refused it.
+    /// The leader abandoned or refused the operator.
     Aborted,
-    /// The region has changed so that the operator no longer makes sense.
+    /// The region has changed so that the operator is no longer useful.
     Overtaken,
 }
 
@@ -121,8 +121,7 @@ impl MetaState {
         Ok(MetaReply::Begun { id })
     }
 
-    /// Checks the conditions of an operator against the agreed state, independent of what its
-    /// planner knew.
+    /// Checks the conditions of an operator against the agreed state, whatever its planner knew.
     pub(crate) fn check_operator(&self, operator: &Operator) -> Result<(), MetaError> {
         for id in [Some(operator.region()), operator.into_region()].into_iter().flatten() {
             let region = self.regions.get(&id).ok_or(MetaError::UnknownRegion(id))?;

@@ -98,12 +98,12 @@ impl MetaState {
         check_config(name, value)?;
         let staying = self.members().filter(|store| store.state == StoreState::Up).count();
         match super::parse_replicas(value) {
-            // A number of copies that cannot be reached would keep regions from being moved,
-            // because they would wait for a copy.
+            // An unreachable number of copies would keep regions from being moved, because they
+            // would wait for a copy.
             Some(replicas) if name == CONFIG_REPLICAS && replicas > staying => {
                 return Err(SettingError::TooFewStores { replicas, stores: staying });
             }
-            // With two voters nothing can be agreed while either is down.
+            // With two voters nothing can be committed while either is down.
             Some(replicas) if name == CONFIG_META_REPLICAS && replicas % 2 == 0 => {
                 let (name, value) = (name.to_owned(), value.to_owned());
                 return Err(MetaError::BadConfig { name, value, expected: "1, 3, 5, 7 or 9" }.into());

@@ -7,8 +7,8 @@ use super::{MetaState, Object, StoreFacts, StoreKey};
 use crate::{MetaCommand, MetaError, MetaReply};
 
 /// Maximum number of members. Each store has connections to all others, and every change of the
-/// list goes to all of them. The limit also keeps joining processes from growing the list without
-/// bound.
+/// list goes to all of them. The limit also prevents joining processes from growing the list
+/// without bound.
 pub const STORES_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -19,8 +19,8 @@ pub enum StoreState {
     Up,
     /// A member that is being drained: its leaders and peers move away.
     Draining,
-    /// No longer a member. The record stays so that the id is not used again and the store is told
-    /// of its removal if it comes back.
+    /// No longer a member. The record stays so that the id is not used again. It also lets the
+    /// store learn of its removal if it returns.
     Removed,
 }
 

@@ -191,7 +191,7 @@ fn a_new_leader_knows_who_sits_and_who_has_waited_longest() {
     world.ask(0);
     world.step();
     assert_eq!(world.begun, [2]);
-    // The new leader has heard nothing yet.
+    // The new leader has received no heartbeat yet.
     world.turns = Turns::default();
     world.ledger = Ledger::new(world.now, LedgerConfig::default());
     world.run(2);

@@ -105,7 +105,7 @@ enum Event {
     /// A step. Only the stores of this set of bits receive its question.
     Step(u8),
     Apply,
-    /// A store's program is replaced, by an older one, too.
+    /// A store's program is replaced, possibly by an older one.
     Program(u8, Version),
     Leader(u8),
     Join(Version),
@@ -196,7 +196,7 @@ fn a_version_rises_once_every_store_is_prepared_and_not_before() {
     let mut meta = cluster.meta.clone();
     assert_eq!(meta.apply(&raise, 1), Ok(MetaReply::Changed));
     assert_eq!((meta.version, meta.agreed_settings().cluster_version), (2, 2));
-    assert_eq!(meta.members_version, members_version + 1, "every store hears of it");
+    assert_eq!(meta.members_version, members_version + 1, "every store gets it");
     assert_eq!(meta.apply(&raise, 1), Ok(MetaReply::Unchanged));
     assert!(cluster.join(1));
     assert_eq!(cluster.meta.apply(&raise, 1), Err(MetaError::MembersChanged));

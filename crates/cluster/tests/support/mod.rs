@@ -1,6 +1,5 @@
-//! A cluster small enough to see through: regions that carry out orders as real leaders do, stores
-//! that report them, and a meta region whose log is a list. Invariants are checked after every
-//! moment.
+//! A small simulated cluster: regions that carry out orders as real leaders do, stores that report
+//! them, and a meta region whose log is a list. Invariants are checked after every moment.
 
 // Each test program uses only a part.
 #![allow(dead_code)]
@@ -26,7 +25,7 @@ pub struct Region {
     pub bytes: u64,
 }
 
-/// The fate of an order or proposal on its way.
+/// The fate of an order or proposal in transit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
     #[default]
@@ -64,14 +63,14 @@ pub struct World {
     pub unclean: BTreeMap<StoreId, Vec<(RegionId, u64)>>,
     /// Peers that stores name as quarantined.
     pub quarantined: BTreeMap<StoreId, Vec<(RegionId, Quarantine)>>,
-    /// Stores on which learners get nothing.
+    /// Stores on which learners receive no data.
     pub stuck: BTreeSet<StoreId>,
     /// Moments that it takes to fill a learner.
     pub fill_moments: u64,
     filling: BTreeMap<(RegionId, StoreId), u64>,
     /// The capacity of every store; 0 if unknown.
     pub capacity_bytes: u64,
-    /// Operations per second. A leader knows only what happened since its election.
+    /// Operations per second. A leader knows only the operations since its election.
     pub heat: BTreeMap<RegionId, f64>,
     leading: BTreeMap<RegionId, (StoreId, BootNanos)>,
     /// Regions whose sizes their leaders have not measured.
@@ -139,7 +138,7 @@ impl World {
             ledger: Ledger::new(0, config),
             driver: Driver::new(DriverConfig::default()),
             term: 5,
-            // Nothing is planned unless a test asks for it.
+            // No operator is planned unless a test enables planning.
             limits: PlanLimits { in_flight_max: 0, ..PlanLimits::default() },
             known: regions.keys().copied().collect(),
             regions,
@@ -272,7 +271,7 @@ impl World {
         }
     }
 
-    /// Runs what regions do by themselves: elect, catch up, leave a joint configuration.
+    /// Runs the regions' own actions: elections, catching up, and leaving a joint configuration.
     fn live(&mut self) {
         for region in self.regions.values_mut() {
             let alive = |store: StoreId| !self.dead.contains(&store);
@@ -330,7 +329,7 @@ impl World {
                 });
                 let id = region.descriptor.id;
                 let heat = self.heat.get(&id).copied().unwrap_or(0.0);
-                // The first leader has always led.
+                // The first leader counts as having always led.
                 let led = self.leading.entry(id).or_insert((store, 0));
                 if led.0 != store {
                     *led = (store, self.now);
@@ -400,8 +399,8 @@ impl World {
                 let Ok(changed) = region.descriptor.after_entry(change, region.commit + 1) else { return };
                 region.commit += 1;
                 if let RegionChange::CommitMerge { source, source_index } = change {
-                    // A source that no longer exists, or takes commands again, must never be taken
-                    // over.
+                    // A source that no longer exists, or accepts commands again, must never be
+                    // absorbed.
                     let truth = self.regions.remove(&source.id).expect("a source is merged once");
                     assert_eq!(truth.descriptor, **source);
                     let merging = truth.descriptor.merging.expect("it was rolled back");
@@ -415,7 +414,7 @@ impl World {
                 region.matched = region.descriptor.peers.iter().map(matched).collect();
                 if had_quorum && !has_quorum(&region.descriptor, alive) {
                     // A store that was alive when the order was given has died since. A real leader
-                    // checks that itself.
+                    // also checks this.
                     return;
                 }
             }
@@ -434,8 +433,7 @@ impl World {
         self.regions.insert(new_region, right);
     }
 
-    /// Checks that no order takes a region's quorum among the stores that are up, as far as can be
-    /// known.
+    /// Checks that no order takes a region's quorum among the stores that are known to be up.
     fn check_order(&self, order: &Order) {
         let Order::Change { region, expect, change } = order else { return };
         let Some(region) = self.regions.get(region).filter(|region| region.descriptor.epoch == *expect)

@@ -15,8 +15,8 @@ use crate::glob;
 use crate::keys::scan::ScanOptions;
 use crate::number::{integer, integer_or};
 
-/// Maximum number of fields of a hash that is read whole for a random pick, which makes the pick
-/// exactly uniform.
+/// Maximum number of fields of a hash that is read completely for a random pick. A complete read
+/// makes the pick exactly uniform.
 const READ_WHOLE: u64 = 1024;
 
 pub(crate) fn hscan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

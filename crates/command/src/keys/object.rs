@@ -1,7 +1,7 @@
 //! `OBJECT` and `MEMORY`, which describe how Redis would represent a value.
 //!
-//! Values are rows in this store. So encodings are those that Redis would choose for a value
-//! written at once, and sizes are those of the rows.
+//! Values are rows in this store. So encodings are those that Redis would choose for a value that
+//! is written at once, and sizes are those of the rows.
 
 use std::ops::ControlFlow;
 

@@ -1,9 +1,9 @@
 //! Commands over all keys of a region.
 //!
 //! `SCAN`'s cursor is a position in the order of the rows: 14 bits of slot, then the first 50 bits
-//! of the key's hash. It needs no state and means the same on every store. 0 is both the start and
-//! the end. The position of a key depends only on its slot and hash, whatever other keys are added
-//! or deleted. So a full walk returns every key that exists throughout.
+//! of the key's hash. It needs no state and has the same meaning on every store. 0 is both the
+//! start and the end. The position of a key depends only on its slot and hash, not on other keys
+//! that are added or deleted. So a full walk returns every key that exists throughout.
 
 use std::ops::ControlFlow;
 
@@ -112,7 +112,7 @@ pub(crate) fn visit_keys(
 
 enum Place<'a> {
     Key(KeyRef<'a>),
-    /// The row is not a key of this database. The next such key is at or after the row given here.
+    /// The row is not a key of this database. The next such key is at this row or after it.
     Elsewhere(Bytes),
 }
 
@@ -209,7 +209,7 @@ impl<'a> ScanOptions<'a> {
 }
 
 /// Walks over this region's keys. At the end of the region the cursor is the start of the next
-/// slot, or 0 after the last slot of all.
+/// slot, or 0 after the last slot.
 pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let cursor = parse_cursor(&args[1])?;
     let options = ScanOptions::parse(&args[2..], true)?;
@@ -302,8 +302,8 @@ pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
         flush_region(exec);
         return Ok(Reply::OK);
     }
-    // Databases share slots, so the keys are deleted one by one. Large collections are left to the
-    // sweep.
+    // Databases share slots, so the keys are deleted one by one. Elements of large collections are
+    // left to the sweep.
     let mut doomed = Vec::new();
     visit_keys(exec.txn, exec.slots, db, 0, &mut |key, value| {
         doomed.push((Bytes::copy_from_slice(key.key), Bytes::copy_from_slice(value)));

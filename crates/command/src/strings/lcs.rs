@@ -120,7 +120,7 @@ impl Table {
     }
 
     /// Returns the pairs of matching positions, from last to first. Walks back from the end and
-    /// makes Redis's choice where both directions are equally long.
+    /// makes Redis's choice if both directions are equally long.
     fn pairs(&self, a: &[u8], b: &[u8]) -> Vec<(usize, usize)> {
         let (mut i, mut j) = (a.len(), b.len());
         let mut pairs = Vec::new();

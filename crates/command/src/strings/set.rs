@@ -88,7 +88,7 @@ fn expire_at(exec: &Exec<'_, '_>, kind: Expiry, value: &[u8], command: &str) -> 
     }
 }
 
-/// Writes a string, or deletes the key at once if the expiry time has passed already.
+/// Writes a string, or deletes the key immediately if the expiry time has already passed.
 fn put(
     exec: &mut Exec<'_, '_>,
     key: &[u8],

@@ -9,7 +9,7 @@ use replica::Committed;
 use storage::StorageError;
 use types::{RegionId, META_REGION};
 
-/// The failed entry, by its place among the entries to execute, and its failure.
+/// The failed entry, as its position among the entries to execute, and its failure.
 pub(super) struct Failed {
     pub at: usize,
     pub failure: Failure,
@@ -23,7 +23,7 @@ pub(super) enum Failure {
     Entry { nth: usize, error: String },
 }
 
-/// The progress of execution. It outlives a panic.
+/// The progress of execution. It survives a panic.
 #[derive(Default)]
 pub(super) struct Progress {
     pub entry: Cell<usize>,
@@ -45,7 +45,7 @@ impl Progress {
     }
 }
 
-/// Returns the cause of a quarantine, what failed, and the error.
+/// Returns the cause of a quarantine, the failed operation, and the error.
 pub(super) fn failure_of(
     region: RegionId,
     entry: &Committed,

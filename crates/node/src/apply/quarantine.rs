@@ -1,5 +1,5 @@
-//! Quarantined peers, whose logs are not executed any further, and entries that are skipped by
-//! order.
+//! Quarantined peers, whose logs are not executed any further, and entries that an operator's order
+//! skips.
 
 use cluster::{Cause, Mark, Quarantine};
 use command::order::Order;
@@ -10,7 +10,7 @@ use super::{Execution, ToApply};
 use crate::lifecycle::Job;
 
 impl Execution {
-    /// Takes over the mark of a peer that a start found.
+    /// Loads the mark of a peer that was found at start.
     pub fn load_mark(&mut self, region: RegionId, mark: Mark) {
         self.marks.insert(region, mark);
     }
@@ -76,7 +76,7 @@ impl Execution {
     pub(super) fn obey(&self, order: &Order, index: LogIndex, txn: &mut Txn<'_>) -> storage::Result<()> {
         match order {
             Order::Checksum(_) => Ok(()),
-            // A peer that executed the entry has other rows than the peers that skipped it.
+            // A peer that executed the entry has different rows from the peers that skipped it.
             Order::Skip(skipped) if !txn.state().has_skipped(*skipped) => {
                 let text = format!("the order at {index} skips entry {skipped}, which was executed here");
                 Err(StorageError::Corrupt(text))

@@ -161,8 +161,8 @@ fn a_split_that_is_applied_again_leaves_a_child_that_went_on() {
     let split = whole.after(&RegionChange::Split { at: 8000, new_region: 2 }).unwrap();
     apply(&mut execution, &mut rows, vec![asked(NEXT, "ann", &["SET foo 1", "SET bar 2"])]);
     let before = execution.state(1).cloned().unwrap();
-    // A snapshot brought the child's rows, from after many entries of its own: three keys, and foo
-    // is longer.
+    // A snapshot replaced the child's rows with later ones: the child has three keys, and foo is
+    // longer.
     let child = split.split_off.clone().unwrap();
     let mut later = Execution::new(0, true);
     later.load(2, RegionState::default(), child.slots);
@@ -177,12 +177,12 @@ fn a_split_that_is_applied_again_leaves_a_child_that_went_on() {
     }
     let child_before = storage::load_state(&rows, 2).unwrap();
 
-    // After a crash the parent is back where it was, and applies the split again.
+    // After a crash the parent is back at its earlier state and applies the split again.
     execution.load(1, before, Some(SlotRange::ALL));
     apply(&mut execution, &mut rows, vec![changed(NEXT + 1, split)]);
     assert_eq!(get(&rows, "GET foo"), Reply::bulk("longer"));
     assert_eq!(storage::load_state(&rows, 2).unwrap(), child_before, "it is not reset");
-    assert!(execution.state(2).is_none(), "whoever has the child's state has it from its rows");
+    assert!(execution.state(2).is_none(), "the child's state is loaded from its rows");
     let parent = execution.state(1).unwrap();
     assert_eq!(parent.counts(0).keys, 1, "bar alone");
     assert_eq!(parent.bytes(), "bar".len() as u64 + 1);
@@ -328,7 +328,8 @@ fn an_entry_that_fails_or_panics_stops_its_region_and_what_is_before_it_stays() 
         ];
         assert_eq!(names, expected);
         assert_eq!(get(&rows, "GET a"), Reply::bulk("1"));
-        // Entries that are handed out meanwhile are not executed, and their outcome is unknown.
+        // Entries that are handed out during the quarantine are not executed, and their outcome is
+        // unknown.
         let effects = execute(&mut execution, &rows, vec![asked(NEXT + 4, "dan", &["SET a 4"])]).unwrap();
         let outcomes: Vec<_> = effects
             .iter()
@@ -366,7 +367,7 @@ fn an_entry_is_executed_again_when_that_is_wanted_and_skipped_where_that_is_orde
     let (mut execution, mut rows) = store();
     let entries = || vec![order(NEXT, fail(false)), asked(NEXT + 1, "ann", &["SET a 1"])];
     let mark = mark_of(&execute(&mut execution, &rows, entries()).unwrap()).expect("it is quarantined");
-    // It fails again.
+    // The retry fails again.
     let retry = Mark { held: None, ..mark.clone() };
     assert!(execution.begin(Job::Release { region: 1, mark: retry }).is_some());
     let again = mark_of(&execute(&mut execution, &rows, entries()).unwrap());
@@ -384,7 +385,7 @@ fn an_entry_is_executed_again_when_that_is_wanted_and_skipped_where_that_is_orde
     assert!(state.applied_index == NEXT + 3 && state.has_skipped(NEXT));
     assert_eq!(RegionState::decode(&state.encode()).unwrap(), state);
 
-    // A peer that executed the entry has other rows: it stops at the order.
+    // A peer that executed the entry has different rows, so the order quarantines it.
     let mut other = Execution::new(3, false);
     other.load(1, RegionState::default(), Some(SlotRange::ALL));
     let mut all = entries();

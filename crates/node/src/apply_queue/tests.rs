@@ -5,15 +5,15 @@ use super::*;
 
 const REGION: RegionId = 1;
 
-/// An executor whose rows are in RAM or not, as the test says.
+/// An executor that finds its rows in RAM or not, as the test configures it.
 #[derive(Default)]
 struct Threads {
     lacks_rows: bool,
     is_busy: bool,
     attempts: usize,
-    /// Entries that were executed at once, by index.
+    /// Entries that were executed by an attempt, by index.
     executed: Vec<LogIndex>,
-    /// Entries that a quarantine left, by index.
+    /// Entries that a quarantine withheld, by index.
     withheld: Vec<LogIndex>,
     backlog: Backlog<()>,
 }
@@ -40,7 +40,7 @@ impl Executor<()> for Threads {
     }
 }
 
-/// Makes one entry with a payload of `bytes` bytes.
+/// Creates one entry with a payload of `bytes` bytes.
 fn entry(index: LogIndex, bytes: usize) -> Vec<ToApply<()>> {
     let payload = Bytes::from(vec![0; bytes]);
     vec![ToApply { entry: Committed { index, term: 6, payload, token: None, change: None }, waiting: None }]
@@ -50,7 +50,7 @@ fn end() -> lifecycle::Job {
     lifecycle::Job::End { region: REGION, peer: 1 }
 }
 
-/// Returns everything in the backlog in its order: the indexes of a batch, nothing for another job.
+/// Returns the backlog in order: the indexes of each batch, and an empty list for any other job.
 fn sent(threads: &mut Threads) -> Vec<Vec<LogIndex>> {
     let mut sent = Vec::new();
     while let Some(next) = threads.backlog.next(usize::MAX) {
@@ -136,7 +136,7 @@ fn entries_of_rows_that_were_replaced_go_behind_word_of_that() {
     queue.apply(REGION, entry(1, 10), &mut threads);
     threads.is_busy = false;
     queue.live(end(), &mut threads);
-    // The apply thread may not have heard that the rows are there, though the groups have.
+    // The apply thread may not know yet that the rows are present, although the groups know.
     queue.apply(REGION, entry(5, 10), &mut threads);
     queue.apply(REGION, entry(6, 10), &mut threads);
     assert_eq!(sent(&mut threads), [vec![1], vec![], vec![5, 6]]);
@@ -146,7 +146,7 @@ fn entries_of_rows_that_were_replaced_go_behind_word_of_that() {
     assert_eq!((sent(&mut threads), queue.bytes()), (vec![vec![7]], 30));
     queue.applied(REGION, 6, &mut threads);
     queue.apply(REGION, entry(8, 10), &mut threads);
-    assert!(threads.executed.is_empty(), "entry 7 is under way");
+    assert!(threads.executed.is_empty(), "entry 7 is in flight");
     queue.applied(REGION, 7, &mut threads);
     queue.apply(REGION, entry(9, 10), &mut threads);
     assert_eq!((threads.executed, queue.bytes()), (vec![8, 9], 0));
@@ -188,7 +188,7 @@ fn rows_of_a_snapshot_are_not_loaded_once_the_peer_has_ended() {
     backlog.push(ApplyJob::Life(end()));
     backlog.push(ApplyJob::Reload(descriptor.clone()));
     backlog.push(ApplyJob::Entries { region: REGION + 1, entries: entry(1, 10) });
-    // A later peer of the region.
+    // This is a later peer of the region.
     backlog.push(ApplyJob::Life(replace()));
     backlog.push(ApplyJob::Reload(descriptor.clone()));
     let next = |backlog: &mut Backlog<()>| match backlog.next(20) {
@@ -217,7 +217,8 @@ fn a_quarantined_region_leaves_room_for_the_others_and_goes_on_in_order() {
     let (mut queue, mut threads) = (ApplyQueue::default(), Threads { is_busy: true, ..Threads::default() });
     (7..=8).for_each(|index| queue.apply(REGION, entry(index, 10), &mut threads));
     threads.is_busy = false;
-    // Entry 8 is held behind 7, which the apply thread has; the peer is quarantined at 8.
+    // Entry 8 is held after entry 7, which the apply thread has. The peer is quarantined at entry
+    // 8.
     queue.stop(REGION, 8, &mut threads);
     assert_eq!((threads.withheld.clone(), queue.bytes()), (vec![8], 10));
     queue.apply(REGION, entry(9, 10), &mut threads);

@@ -9,7 +9,7 @@ fn pending(began: BootNanos) -> Option<Pending> {
 }
 
 /// Looks every 200 ns at the same state from `from` until `to`. Returns the time at which the
-/// device first hung.
+/// device first counted as hanging.
 fn hung_at(watch: &mut HangWatch, pending: Option<Pending>, from: u64, to: u64) -> Option<u64> {
     (from..=to).step_by(200).find(|&now| watch.look(pending, now))
 }
@@ -17,7 +17,7 @@ fn hung_at(watch: &mut HangWatch, pending: Option<Pending>, from: u64, to: u64) 
 #[test]
 fn a_device_hangs_once_an_operation_has_waited_for_the_limit_and_not_before() {
     let mut watch = HangWatch::new(TIMES);
-    assert_eq!(hung_at(&mut watch, None, 0, 5000), None, "nothing is asked of it");
+    assert_eq!(hung_at(&mut watch, None, 0, 5000), None, "no operation is pending");
     assert_eq!(hung_at(&mut watch, pending(5100), 5200, 9000), Some(7200));
     assert!(watch.is_hanging() && watch.waited_nanos() >= 2000);
 }
@@ -41,7 +41,7 @@ fn a_large_operation_has_the_time_that_its_bytes_take() {
 fn a_process_that_stood_still_did_not_wait_for_its_device() {
     let mut watch = HangWatch::new(TIMES);
     watch.look(pending(0), 200);
-    assert!(!watch.look(pending(0), 1_000_000), "it was stopped in between");
+    assert!(!watch.look(pending(0), 1_000_000), "it was suspended in between");
     assert_eq!(hung_at(&mut watch, pending(0), 1_000_200, 1_010_000), Some(1_001_600));
 }
 

@@ -13,8 +13,8 @@ const GROUP_BYTES_MAX: usize = 2 << 20;
 pub enum Kind {
     /// Strong reads. The executor may answer only some of them, but at least one.
     Reads,
-    /// Reads of this store's own copy, or strong reads if that cannot answer. Like `Reads`, they
-    /// may be answered in part.
+    /// Reads of this store's own copy, or strong reads if that copy cannot answer. As with `Reads`,
+    /// the executor may answer only some of them.
     Weak,
     /// Writes and the reads between and after them, as one entry of the region's log.
     Writes,
@@ -27,7 +27,7 @@ pub(super) struct Group<R> {
     pub positions: Vec<usize>,
     /// Commands that are being executed: the first of `positions`.
     part: Arc<Vec<Item>>,
-    /// Commands that are not asked for yet: the rest of `positions`.
+    /// Commands that are not requested yet: the rest of `positions`.
     items: Vec<Item>,
     bytes: usize,
 }
@@ -45,7 +45,7 @@ impl<R> Group<R> {
         group
     }
 
-    /// Returns whether the command may be executed together with those before it. `weak` means that
+    /// Returns true if the command may be executed together with those before it. `weak` means that
     /// this store's own copy may answer it, unless another command that the connection sent to the
     /// region is unanswered.
     pub fn takes(&self, item: &Item, weak: bool) -> bool {
@@ -72,8 +72,8 @@ impl<R> Group<R> {
         self.part.clone()
     }
 
-    /// Ends the part after its first `answered` commands were answered. Puts unanswered reads
-    /// back, and returns the positions of other unanswered commands.
+    /// Ends the part after its first `answered` commands were answered. Puts unanswered reads back,
+    /// and returns the positions of other unanswered commands.
     pub fn end_part(&mut self, answered: usize) -> Vec<usize> {
         let part = std::mem::take(&mut self.part);
         self.positions.drain(..answered.min(part.len()));

@@ -5,7 +5,7 @@ use types::{Output, SHARED_BYTES_MIN};
 
 use crate::answer::Answer;
 
-/// Appends the encoded answer. A very large value is not copied.
+/// Appends the encoded answer. Very large values are not copied.
 pub(super) fn put(output: &mut Output, answer: &Answer, protocol: Protocol) {
     match answer {
         Answer::Encoded(bytes) => output.put(bytes),

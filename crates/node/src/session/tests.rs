@@ -189,7 +189,7 @@ fn so_many_reads_are_asked_for_as_their_replies_are_likely_to_fit() {
     let mut read = 0;
     while client.session.is_output_full() {
         let bytes = client.session.output().len();
-        assert!(bytes < OUTPUT_BYTES_MAX + (1 << 20) + 32, "one reply more than what is too much");
+        assert!(bytes < OUTPUT_BYTES_MAX + (1 << 20) + 32, "at most one reply beyond the limit");
         read += bytes;
         client.session.written(bytes);
         client.goes_on();
@@ -286,7 +286,7 @@ fn an_idle_session_holds_no_buffers() {
     assert_eq!(client.session.held_bytes(), 0);
 }
 
-/// A command of a random session, as its executor knows it.
+/// A command of a random session, as the executor records it.
 struct Command {
     position: u64,
     region: RegionId,
@@ -303,7 +303,7 @@ fn commands_of(ask: &Ask<RegionId>) -> Vec<Command> {
     items.iter().map(command).collect()
 }
 
-/// Runs random pipelines in random pieces, answered in random order and in part. Each command's key
+/// Runs random pipelines in random pieces, with partial answers in random order. Each command's key
 /// names its position and is its answer.
 #[test]
 fn whatever_the_order_of_answers_replies_keep_theirs_and_no_command_overtakes_one_that_it_depends_on() {
@@ -332,7 +332,7 @@ fn whatever_the_order_of_answers_replies_keep_theirs_and_no_command_overtakes_on
             expected += &reply;
         }
         let mut got = String::new();
-        // For each position: whether the command was answered, and how often it was executed.
+        // For each position: true if the command was answered, and the number of its executions.
         let mut answered = vec![false; count as usize];
         let mut carried_out = vec![0; count as usize];
         let mut open: Vec<usize> = Vec::new();

@@ -45,7 +45,7 @@ fn a_transfer_that_was_not_taken_up_goes_to_another_voter() {
     }
     assert_eq!(given, [(7, 1), (7, 2), (7, 1), (7, 2), (7, 1)]);
     assert_eq!(step(&mut stop, &view, 5050).0, StopPhase::Redirecting);
-    assert_eq!(stop.left().regions, [7], "it is told what stays");
+    assert_eq!(stop.left().regions, [7], "the report names the region that stays");
 }
 
 #[test]

@@ -1,23 +1,22 @@
-//! Pairs of peers that change places, so that the writes of both regions together wait less.
+//! Pairs of peers that change places to shorten the total wait of both regions' writes.
 //!
-//! Sooner or later the fast stores are full. Then no follower can move to one, and a region whose
-//! peers are all on slow stores keeps them, even if other regions have more fast peers than they
-//! need. A fast store that has become slow leaves such regions behind. In a change of places one
-//! region receives what another can spare, and each store holds about as much as before.
+//! When the fast stores are full, no follower can move to one. A region with all peers on slow
+//! stores would then keep them, even if other regions have more fast peers than they need. A fast
+//! store that has become slow leaves such regions behind. In a change of places one region receives
+//! a fast peer that another can spare, and each store holds about as much as before.
 //!
 //! Only followers move. The waits of the two regions before and after are computed in the same way,
-//! under the best leaders that the stores can bear ([`Planner::best_wait`]). The gain of a pair is
-//! thus the loss of its opposite. Rates differ each time they are measured. For the sake of rates
-//! alone, peers therefore change places only if the regions' rates differ twofold, both recently
-//! and in the long run ([`Planner::counts`]); to change back, they would have to differ as much the
-//! other way. The pair must gain as much as two moves, and more than its copies cost.
+//! under the best leaders that the stores can bear ([`Planner::best_wait`]). So the gain of a pair
+//! is the loss of its reverse. Rates differ each time they are measured. Peers therefore change
+//! places because of rates only if the regions' rates differ twofold, both recently and in the long
+//! run ([`Planner::counts`]). To change back, the rates would have to differ twofold the other way.
+//! The pair must gain as much as two moves, and more than its copies cost.
 //!
-//! After these pairs, a region that has no fast peer at all gets one from a region that keeps
-//! another, even if the two together gain nothing. Every client waits for such a region sooner or
-//! later, and the model underestimates how much longer a slow leader takes under load. A store
-//! counts as fast if writes wait at most half as long for it, whatever its class: neighbouring
-//! classes are close to each other. Such a change is not reversed, since reversing it gains
-//! nothing.
+//! After these pairs, a region without any fast peer gets one from a region that keeps another,
+//! even if the two together gain nothing. Every client eventually waits for such a region, and the
+//! model underestimates how much longer a slow leader takes under load. A store counts as fast if
+//! writes wait at most half as long for it, whatever its class, because neighbouring classes are
+//! close to each other. Such a change is not reversed, because the reverse gains nothing.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +31,8 @@ const FAST_TRIED: usize = 8;
 /// Maximum number of regions considered per fast store that could give up their peer there,
 /// smallest loss first.
 const SPARED_TRIED: usize = 64;
-/// Maximum number of pairs weighed per round and aim. The search ends after the region at which it
-/// is reached.
+/// Maximum number of pairs weighed per round and aim. The search ends after the region at which the
+/// maximum is reached.
 const WEIGHED_MAX: usize = 50_000;
 /// Maximum number of regions without a fast peer considered per round, busiest first. If no region
 /// can spare a peer for one of them, none can for the others either.
@@ -76,9 +75,9 @@ struct Search {
     fastest: Vec<StoreIndex>,
     /// The regions that could give up their peer on a store, computed once per store.
     spares: BTreeMap<StoreIndex, Vec<u32>>,
-    /// For pairs of stores between which no pair of regions was found: the least loss of a region
-    /// that gives up its peer. A region that gains no more need not be tried. Infinite if no region
-    /// can give up its peer.
+    /// For pairs of stores between which no pair of regions was found: the smallest loss of a
+    /// region that gives up its peer. A region with a smaller gain need not be tried. Infinite if
+    /// no region can give up its peer.
     tried: BTreeMap<(StoreIndex, StoreIndex), f64>,
     weighed: usize,
     ceiling: f64,
@@ -102,7 +101,7 @@ impl Planner<'_, '_> {
             if !has_room(self.round) || search.weighed >= WEIGHED_MAX {
                 break;
             }
-            // A peer of the region may be on its way already.
+            // A peer of the region may already be moving.
             if !self.round.cells[region as usize].free {
                 continue;
             }
@@ -141,7 +140,7 @@ impl Planner<'_, '_> {
                 has_no_copies(round, *at)
                     && !round.holds(region, *at)
                     && round.companions(region, slow, *at) <= companions
-                    // If the store has room, no other peer has to go.
+                    // If the store has room, no other peer needs to leave.
                     && !self.has_place(region, *at, search.ceiling)
             };
             let faster = search
@@ -265,8 +264,8 @@ impl Planner<'_, '_> {
         its.max(own.min(2.0 * own / times))
     }
 
-    /// Returns true if `other` may give up its peer on `fast` for a region that has slow peers
-    /// only: `other` keeps another fast peer, and its rates are at most twice those of `region`.
+    /// Returns true if `other` may give up its peer on `fast` for a region with only slow peers:
+    /// `other` keeps another fast peer, and its rates are at most twice those of `region`.
     fn could_rescue(&self, region: u32, other: u32, fast: StoreIndex) -> bool {
         let round = &*self.round;
         let own = self.best_cost(region);
@@ -288,14 +287,14 @@ impl Planner<'_, '_> {
         let part = 2.0 * self.gap;
         let (gain, of, at_most) = match aim {
             Aim::Gain => (pair.gain, pair.of, pair.before),
-            // The gain of the region that is rescued, at almost no cost to both together.
+            // This is the gain of the rescued region, at almost no cost to both together.
             Aim::Rescue => (pair.own_gain, pair.own_gain + pair.own_after, pair.before * (1.0 + part)),
         };
         pair.after < at_most && gain > part * of && gain * f64::from(round.limits.repay_seconds) > costs
     }
 
-    /// Returns true if no store gets too busy, or so full that it sheds, not even while it holds
-    /// both peers.
+    /// Returns true if no store gets too busy or so full that it sheds, even while it holds both
+    /// peers.
     fn fits(&self, region: u32, pair: &Pair, ceiling: f64) -> bool {
         let Planner { round, loads, .. } = self;
         let bearable = |at: StoreIndex, comes: u32, goes: u32| {
@@ -347,8 +346,8 @@ impl Search {
         }
     }
 
-    /// Finds the regions with a follower on the store, sorted by what they would lose without it.
-    /// Regions below the minimum size are skipped: moving them makes no room.
+    /// Finds the regions with a follower on the store, sorted by their loss without it. Skips
+    /// regions below the minimum size, because moving them frees no room.
     fn look_at(&mut self, planner: &Planner, fast: StoreIndex) {
         let held = &self.held;
         let Planner { round, loads, .. } = planner;

@@ -1,14 +1,14 @@
 //! Pairs of moves that together relieve a store which no single move can relieve.
 //!
-//! A store may have room for what the busiest store would give only after it has given something
-//! itself: to a third store, or to the busiest in return. Single moves end in layouts in which no
-//! store can be improved by one region more or less; pairs get out of most of these.
+//! A store may have room for the busiest store's load only after it has given up some load itself,
+//! to a third store or to the busiest in return. Single moves end in layouts in which no store can
+//! be improved by one region more or less. Pairs get out of most of these layouts.
 //!
-//! Both moves begin in the same round, the one that makes room first. Each pair leaves every store
-//! that takes part less busy than the busiest was by twice the margin: two moves must gain as much
-//! as two single moves would. The measure that single moves decrease therefore decreases here, too.
-//! The two moves are separate operators. If only one of them succeeds, a store may be busier than
-//! before until later rounds relieve it.
+//! Both moves begin in the same round, the one that frees room first. Each pair leaves every store
+//! that takes part less busy than the busiest was by twice the margin, because two moves must gain
+//! as much as two single moves would. So the measure that single moves decrease also decreases
+//! here. The two moves are separate operators. If only one of them succeeds, a store may be busier
+//! than before until later rounds relieve it.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::Reason;
 /// Maximum number of source stores per round for which pairs are tried.
 pub(super) const SOURCES_TRIED: usize = 4;
 
-/// Maximum number of shifts considered per store, those that save most first.
+/// Maximum number of shifts considered per store, largest saving first.
 const SHIFTS_TRIED: usize = 256;
 
 /// A move of a leader, or of a follower's peer, from one store to another.
@@ -36,7 +36,7 @@ struct Shift {
     costs: f64,
 }
 
-/// The order among pairs.
+/// The ranking of pairs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     slows: bool,
@@ -113,7 +113,7 @@ impl Planner<'_, '_> {
         best
     }
 
-    /// Returns true if the limits permit the pair's copies, and the gain exceeds their cost.
+    /// Returns true if the limits permit the pair's copies and the gain exceeds their cost.
     fn repays(&self, gained: f64, source: StoreIndex, (first, second): (Shift, Shift)) -> bool {
         let round = &*self.round;
         let copies = || [(source, first), (first.to, second)].into_iter().filter(|(_, shift)| shift.copies);

@@ -21,7 +21,7 @@ struct Better {
 }
 
 impl Planner<'_, '_> {
-    /// Objective 2 for leaders: the moves that save most for all writes together come first.
+    /// Objective 2 for leaders. Moves with the largest saving for all writes together come first.
     pub(super) fn lead_from_faster(&mut self) {
         if self.round.room() == 0 {
             return;
@@ -33,14 +33,15 @@ impl Planner<'_, '_> {
                 continue;
             }
             let (now, demand) = (self.round.wait(region, cell.leader, None), self.loads.demand(region));
-            // The leader makes no difference to a region that is only read.
+            // The leader makes no difference to a region without writes.
             let only_read = demand.writes <= 0.0 && demand.write_bytes <= 0.0;
             let is_read = only_read && self.round.region(region).read_rate > 0.0;
             if now <= least || is_read || self.loads.rests(self.round, region) {
                 continue;
             }
             if let Some((_, wait)) = self.faster_leader(region, ceiling) {
-                // Regions without load come last, and among them those that gain most first.
+                // Regions without load come last; among them, those with the largest gain come
+                // first.
                 moves.push((Reverse(Ordered::new((now - wait) * (1.0 + demand.write_bytes))), region));
             }
         }
@@ -49,8 +50,8 @@ impl Planner<'_, '_> {
             if self.round.room() == 0 {
                 break;
             }
-            // The target may be busier by then, or have as many leaders in flight as it may. The
-            // region then waits for a later round.
+            // By now the target may be busier or have its maximum of leaders in flight. The region
+            // then waits for a later round.
             let Some((to, _)) = self.faster_leader(region, ceiling) else { continue };
             let from = self.round.cells[region as usize].leader;
             let reason = self.wait_reason(region, (from, to), None);
@@ -59,8 +60,8 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Returns the peer under which the region's writes wait least, if that is less than at
-    /// present. Among equals, returns the one that leads the fewest regions.
+    /// Returns the peer under which the region's writes wait least, if the wait is shorter than at
+    /// present. Among equals, returns the peer whose store leads the fewest regions.
     fn faster_leader(&self, region: u32, ceiling: f64) -> Option<(StoreIndex, f64)> {
         let round = &*self.round;
         let leader = round.cells[region as usize].leader;
@@ -74,8 +75,8 @@ impl Planner<'_, '_> {
             .min_by_key(|&(at, wait)| (Ordered::new(wait), round.totals.leaders[at as usize], at))
     }
 
-    /// Objective 2 for followers: a majority of fast stores, first for the regions where that saves
-    /// most.
+    /// Objective 2 for followers: gives regions a majority on fast stores, first the regions with
+    /// the largest saving.
     pub(super) fn follow_on_faster(&mut self, wanting: &[u32]) {
         let ceiling = self.ceiling();
         let mut fastest: Option<Vec<StoreIndex>> = None;
@@ -123,8 +124,8 @@ impl Planner<'_, '_> {
     /// whose store can bear the leadership plus `busier`, the load that moving peers add. If the
     /// moving peer is the best leader, it is named by the store that it leaves.
     ///
-    /// Room on the CPU is not required: CPU decides which peer leads, not where copies are, since
-    /// copies would otherwise follow leaders back and forth.
+    /// Room on the CPU is not required. CPU decides which peer leads, not where copies are.
+    /// Otherwise copies would follow leaders back and forth.
     pub(super) fn best_wait(
         &self,
         region: u32,
@@ -197,8 +198,8 @@ impl Planner<'_, '_> {
                 && round.companions(region, from, to) <= companions
                 && round.admits(to, view.bytes)
         };
-        // The first store is the fastest. If even the fastest saves nothing when it can bear any
-        // load, slower ones hardly do. The region's own stores, often the fastest of all, are
+        // The first store is the fastest. If even the fastest saves nothing when any load is
+        // allowed, slower ones hardly do. The region's own stores, often the fastest of all, are
         // excluded.
         let others = fastest.iter().copied().filter(|&to| !round.holds(region, to));
         let mut tried = others.take(TARGETS_TRIED).take_while(|&to| saves(to, f64::NEG_INFINITY).is_some());

@@ -94,7 +94,7 @@ fn stores_that_were_told_apart_are_so_until_they_are_closer() {
     assert_eq!(classes(&two), [Some(0), Some(1)], "they were of two");
     two[1].capability.kv_bytes_per_s = 130.0;
     assert_eq!(classes(&two), [Some(0); 2], "1.07 times apart");
-    // Nothing is known of the class of a store that joins.
+    // The class of a joining store is unknown.
     two[1].former.writes = None;
     two[1].capability.kv_bytes_per_s = 145.0;
     assert_eq!(classes(&two), [Some(0); 2]);
@@ -156,7 +156,7 @@ proptest! {
         groups.sort_by(|a, b| least(a).total_cmp(&least(b)));
         for pair in groups.windows(2) {
             let parted = pair[0].iter().any(|one| pair[1].iter().any(|other| apart(one, other)));
-            prop_assert!(parted, "two neighbours that nothing keeps apart are two classes");
+            prop_assert!(parted, "two neighbours in different classes could be one class");
         }
     }
 

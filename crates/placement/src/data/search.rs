@@ -4,7 +4,7 @@ use super::Allow;
 use crate::fill::{Ordered, Room};
 use crate::round::{Round, StoreIndex};
 
-/// Maximum relative difference between quotients that are equal mathematically.
+/// Maximum relative difference between quotients that are mathematically equal.
 const ROUNDING: f64 = 1e-9;
 
 /// A region that the source could give, with its rank and target.
@@ -17,7 +17,7 @@ pub(super) struct Offer {
 
 type Rank = [Ordered; 5];
 
-/// The rank of a region, and whether it counts after or before the rank of its target.
+/// The rank of a region, either after or before the rank of its target.
 pub(super) enum Key {
     TargetFirst([Ordered; 2]),
     TargetLast([Ordered; 4]),
@@ -122,8 +122,8 @@ impl Targets {
         Targets { room, stores, levels, by_domain }
     }
 
-    /// Returns the first target that is `worth` it and `fits`. The search ends at the first that is
-    /// not `worth` it.
+    /// Returns the first target for which `worth` and `fits` hold. The search ends at the first
+    /// target for which `worth` does not hold.
     fn first_for(
         &self,
         round: &Round<'_>,

@@ -64,8 +64,8 @@ fn drop_peer(view: &mut ClusterView, region: u64, store: StoreId) {
     }
 }
 
-/// Hands leadership to the first live voter, preferably one that may lead, before the leader's own
-/// peer goes.
+/// Transfers leadership to the first live voter, preferably one that may lead, before the leader's
+/// own peer leaves.
 fn unseat(view: &mut ClusterView, region: u64, store: StoreId) {
     let region = at(view, region);
     if view.regions[region].leader == Some(store) {

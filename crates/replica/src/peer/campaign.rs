@@ -1,10 +1,10 @@
-//! The conditions under which a peer stands for election, and the time that it waits before that.
+//! Conditions under which a peer campaigns, and the delay before it does.
 
 use super::*;
 
 impl<L: LogStore> Peer<L> {
-    /// Campaigns at once if the peer is the region's only voter, because no other peer could break
-    /// the silence.
+    /// Campaigns at once if the peer is the region's only voter, because no other peer could become
+    /// leader.
     pub fn campaign_if_alone(&mut self, ctx: &mut Context) {
         let voters = self.raw.raft.prs().conf().voters();
         if voters.ids().len() == 1 && voters.contains(self.id) {
@@ -12,8 +12,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Campaigns. The leader of a split's parent does so at once, because no other peer is expected
-    /// to.
+    /// Campaigns. The leader of a split's parent calls this at once, because no other peer is
+    /// expected to campaign.
     pub fn campaign(&mut self, ctx: &mut Context) {
         if self.hold.is_restarting(ctx.now) || self.leaves_leading() || self.is_unclean {
             return;
@@ -26,8 +26,8 @@ impl<L: LogStore> Peer<L> {
     pub(super) fn may_stand(&self, ctx: &Context) -> bool {
         // A peer whose rows are being replaced by a snapshot must not campaign.
         let is_fit = self.applying.is_none() && self.missing_since.is_none() && !self.is_behind(&ctx.config);
-        // The only voter becomes leader without asking other peers, and so without waiting for its
-        // log.
+        // The only voter becomes leader without asking other peers, so nothing else makes it wait
+        // for its log.
         let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
         let is_allowed = !self.leaves_leading() && self.may_stand_confined(ctx);
         is_fit && is_written && !self.hold.is_holding(ctx.now) && is_allowed

@@ -2,7 +2,7 @@
 //!
 //! A change is proposed for one epoch, and one change at a time, by a leader that has applied all
 //! earlier changes. So its effect on the descriptor is known when it is committed. The consensus
-//! code learns of it when it is applied.
+//! code is told of the change when it is applied.
 
 use super::*;
 use crate::change_entry;
@@ -35,8 +35,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Tells the consensus code of the changes through `index`, and the worker of peers that were
-    /// created or removed. Returns true if one of the changes recovered the region.
+    /// Reports the changes through `index` to the consensus code, and reports created and removed
+    /// peers to the worker. Returns true if one of the changes recovered the region.
     fn apply_changes(&mut self, ctx: &mut Context, index: LogIndex) -> bool {
         let mut is_recovered = false;
         while self.pending_changes.front().is_some_and(|pending| pending.index <= index) {
@@ -72,7 +72,7 @@ impl<L: LogStore> Peer<L> {
                 self.refuse(&mut ctx.out, Refusal::NotLeader { leader: None }, Reads::take_all);
             }
             if self.is_leader() {
-                // A removed peer receives no further entries, so an announcement tells it.
+                // A removed peer receives no further entries, so an announcement informs it.
                 let removed = before.peers.iter().filter(|peer| self.descriptor.peer(peer.id).is_none());
                 for peer in removed {
                     let descriptor = self.descriptor.clone();
@@ -122,7 +122,7 @@ impl<L: LogStore> Peer<L> {
         let context = change_entry::encode(expect, change);
         let conf_change = conf_change_of(change, &self.descriptor, &after);
         if matches!(change, RegionChange::Split { .. } | RegionChange::PrepareMerge { .. }) {
-            // The lease ends before any other peer can learn of the change.
+            // The lease ends before any other peer can see the change.
             self.lease_needs = self.raw.raft.raft_log.last_index() + 1;
             self.suspend_lease(ctx);
         }
@@ -160,9 +160,9 @@ impl<L: LogStore> Peer<L> {
         Ok(())
     }
 
-    /// Returns whether the peer on `store` needs no snapshot and holds the first entry of the
-    /// leader's log. A voter that lags further would weaken every quorum that it is part of, and
-    /// one without the beginning of the log cannot even vote.
+    /// Returns true if the peer on `store` needs no snapshot and holds the first entry of the
+    /// leader's log. A voter that lags further would weaken every quorum that it is part of. A
+    /// voter without the beginning of the log cannot even vote.
     pub(super) fn has_caught_up(&self, store: StoreId) -> bool {
         let raft = &self.raw.raft;
         let progress = self.descriptor.peer_on(store).and_then(|peer| raft.prs().get(peer.id));
@@ -195,8 +195,9 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Tells the other voters of the region before a campaign. A store that took its parent's
-    /// snapshot from after a split has no peer of the split-off region, and could not vote.
+    /// Announces the region to its other voters before a campaign. A store that received the
+    /// parent's snapshot from after a split has no peer of the split-off region, so it could not
+    /// vote.
     pub(super) fn announce_to_voters(&self, out: &mut Outbox) {
         for peer in self.descriptor.peers.iter().filter(|peer| peer.id != self.id) {
             if self.raw.raft.prs().conf().voters().contains(peer.id) {
@@ -205,8 +206,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Asks the other peers whether this peer is still a member, if it has heard from no leader for
-    /// long. A peer that was removed while it was unreachable hears from no leader. A store that
+    /// Asks the other peers whether this peer is still a member, if no leader has contacted it for
+    /// a long time. A peer that was removed while it was unreachable is in this state. A store that
     /// knows a newer descriptor answers.
     pub(super) fn ask_whether_member(&mut self, ctx: &mut Context) {
         let patience = ASK_AFTER_ELECTIONS * ctx.config.election_nanos();
@@ -220,8 +221,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Handles another store's descriptor of this region. Returns it if it shows that this peer was
-    /// removed.
+    /// Handles another store's descriptor of this region. Returns the descriptor if it shows that
+    /// this peer was removed.
     pub fn hear_descriptor(
         &mut self,
         from: StoreId,

@@ -1,13 +1,14 @@
-//! Entries of the log that fail their checksum while the peer runs.
+//! Log entries that fail their checksum while the peer runs.
 //!
-//! Executed entries are in the rows, in RAM at first. If the damaged entries are executed, the peer
-//! lost nothing: once the rows are flushed, its log begins after these entries. A follower that
-//! needs them gets a snapshot. The peer takes part as before.
+//! The rows include all executed entries, in memory at first. If the damaged entries are executed,
+//! the peer lost nothing: once the rows are flushed, its log begins after these entries. A follower
+//! that needs them gets a snapshot. The peer takes part as before.
 //!
-//! If they are not executed, the peer cannot go on, and it has acknowledged entries that it cannot
-//! give to any other peer. It is made unclean, for good: this is recorded, the lead goes to another
-//! voter, and then the peer is silent until another takes its place (`PeerSeed::unclean`). Until it
-//! is silent it misleads no other peer, because the terms of its entries are in memory.
+//! If they are not executed, the peer cannot continue: it has acknowledged entries that it can send
+//! to no other peer. It becomes unclean permanently, in three steps. The state is recorded, the
+//! leadership moves to another voter, and then the peer is silent until another peer replaces it
+//! (`PeerSeed::unclean`). Until then it does not mislead other peers, because the terms of its
+//! entries are in memory.
 
 use super::*;
 
@@ -58,8 +59,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Notes that this peer is recorded as unclean. A leader first hands over to the voter that has
-    /// most of its log.
+    /// Notes that this peer is recorded as unclean. A leader first transfers its leadership to the
+    /// voter that has most of its log.
     pub fn damage_is_recorded(&mut self, ctx: &mut Context) {
         if self.is_unclean {
             return;
@@ -83,7 +84,8 @@ impl<L: LogStore> Peer<L> {
         best.and_then(|id| self.store_of(id))
     }
 
-    /// Falls silent if the lead is handed over, or was not taken over within an election timeout.
+    /// Falls silent once the leadership is transferred, or after an election timeout without a
+    /// transfer.
     pub(super) fn leave_by_damage(&mut self, ctx: &mut Context) {
         let Some(since) = self.damage.and_then(|damage| damage.recorded_at) else { return };
         if !self.is_leader() || ctx.now >= since.saturating_add(ctx.config.election_nanos()) {

@@ -3,13 +3,12 @@
 //! A leader that has been idle for a while, and whose peers all hold its whole log, offers sleep in
 //! a heartbeat. A follower that has applied everything accepts at once and says so in its response.
 //! The leader falls asleep when all have accepted. Any request or message for the region wakes its
-//! peer. Whether the leader's store is alive is decided for all of its regions together, from the
-//! heartbeats between stores. When the store falls silent, the worker wakes the peers of the
-//! regions that it led.
+//! peer. Heartbeats between stores detect a failed store for all of its regions together. When a
+//! store falls silent, the worker wakes the peers of the regions that it led.
 //!
 //! Safety does not depend on hibernation: a peer that sleeps too long only leads, follows or
-//! campaigns late. A sleeping leader has no lease, and none begins before a full vote hold after it
-//! woke.
+//! campaigns late. A sleeping leader has no lease. After it wakes, no lease begins before a full
+//! vote hold has passed.
 
 use super::*;
 
@@ -22,7 +21,7 @@ impl<L: LogStore> Peer<L> {
         self.is_asleep
     }
 
-    /// Returns whether that store led the region when it was last heard from, or no leader is
+    /// Returns true if that store led the region when its last message arrived, or if no leader is
     /// known. Returns false on the leader.
     pub fn follows(&self, store: StoreId) -> bool {
         !self.is_leader() && self.leader().is_none_or(|leader| leader == store)
@@ -44,8 +43,8 @@ impl<L: LogStore> Peer<L> {
         true
     }
 
-    /// Announces the region to its leader, which wakes it if it is asleep, before a peer campaigns
-    /// against it.
+    /// Announces the region to its leader before this peer campaigns against it. The announcement
+    /// wakes a sleeping leader.
     pub fn wake_leader(&self, out: &mut Outbox) {
         if let Some(to) = self.leader().filter(|_| !self.is_leader()) {
             out.sends.push(Action::Announce { to, descriptor: self.descriptor.clone() });
@@ -69,8 +68,8 @@ impl<L: LogStore> Peer<L> {
         self.is_asleep = others.iter().all(|id| self.sleepers.contains(id));
         if self.is_asleep || self.ticks % ctx.config.heartbeat_ticks == 0 {
             // The offer follows the tick's other messages, because a plain heartbeat after it would
-            // wake the followers. For the same reason, a leader that falls asleep sends it once
-            // more as its last message.
+            // wake the followers. For the same reason, a leader that falls asleep repeats the offer
+            // as its last message.
             for to in others {
                 let mut offer = Message { from: self.id, to, term: self.raw.raft.term, ..Message::default() };
                 offer.set_msg_type(MessageType::MsgHeartbeat);
@@ -97,7 +96,7 @@ impl<L: LogStore> Peer<L> {
             && !self.reads.is_wanted(ctx.now, ctx.config.lease_demand_nanos)
     }
 
-    /// Returns whether a message is an offer of sleep or its acceptance, which needs no other
+    /// Returns true if a message is an offer of sleep or its acceptance, which needs no other
     /// action.
     pub(super) fn is_about_sleep(message: &Message) -> bool {
         message.get_context() == OFFER

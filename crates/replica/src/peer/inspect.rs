@@ -1,9 +1,9 @@
 //! Checks of another store's messages before the consensus code sees them.
 //!
 //! The sender is authenticated as a store of the cluster; nothing else about it is trusted. The
-//! consensus library trusts its input: it panics on messages that no correct peer sends, in the one
-//! thread that drives all regions. These are its panics, by the library's own texts, the messages
-//! that cause them, and the reasons for which those messages are dropped:
+//! consensus library trusts its input: it panics on messages that no correct peer sends, and it
+//! runs in the one thread that drives all regions. This list gives the text of each panic, the
+//! message that causes it, and the reason with which that message is dropped:
 //!
 //! - `to_commit .. is out of range`: a heartbeat that commits beyond the log;
 //!   [`DropReason::CommitBeyondLog`].
@@ -22,12 +22,12 @@
 //! - `stepped empty MsgProp`, and an index out of bounds: a proposal or a read without entries;
 //!   [`DropReason::Kind`].
 //!
-//! [`DropReason::BeyondLog`] and [`DropReason::SecondLeader`] stand for false statements that would
-//! not make the library panic but that it would believe.
+//! [`DropReason::BeyondLog`] and [`DropReason::SecondLeader`] stand for false statements that do
+//! not make the library panic, but that it would believe.
 //!
 //! A correct peer that lags, is late or repeats itself sends nothing that is dropped here; the
-//! simulations verify that. Late messages are left to the library, which ignores them. Appends that
-//! the library itself joins wrongly are ignored without a reason ([`is_misjoined`]).
+//! simulations verify that. The library ignores late messages itself. Appends that the library
+//! joins wrongly are ignored without a reason ([`is_misjoined`]).
 
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::StateRole;
@@ -39,15 +39,15 @@ use crate::action::DropReason;
 use crate::change_entry::{self, EntryChange};
 use crate::conf::conf_state_of;
 
-/// Maximum index and term accepted, so that adding to them cannot overflow. No region comes near:
-/// at a million entries a second it would take 100,000 years.
+/// Maximum index and term accepted, so that additions cannot overflow. No region reaches it: at a
+/// million entries per second it would take 100,000 years.
 const INDEX_MAX: LogIndex = u64::MAX / 4;
 const TERM_MAX: Term = u64::MAX / 4;
 /// Maximum number of terms by which a message may be ahead of this peer. Each term takes an
-/// election, and this many take a century.
+/// election, so a peer would need a century to fall behind by this many.
 const TERM_LEAD_MAX: Term = 1 << 32;
-/// Maximum length of a message's context, in bytes. The context of a read round has 16 bytes, and
-/// so has the mark of a leader transfer.
+/// Maximum length of a message's context, in bytes. The context of a read round and the mark of a
+/// leader transfer have 16 bytes each.
 const CONTEXT_BYTES_MAX: usize = 64;
 
 /// The state of a peer that a message is checked against.
@@ -138,9 +138,9 @@ pub(crate) fn announcement(from: StoreId, descriptor: &RegionDescriptor) -> Resu
     (is_region && descriptor.has_peer_on(from)).then_some(()).ok_or(DropReason::Announcement)
 }
 
-/// Returns whether an append's entries do not directly follow the entry that it names. The library
-/// panics on such appends, and yet it sends them now and then: entries that it adds to an append
-/// waiting to be sent need not follow it.
+/// Returns true if an append's entries do not directly follow the entry that it names. The library
+/// panics on such appends but occasionally sends them: when it adds entries to an append that waits
+/// to be sent, the added entries may not follow it.
 pub(super) fn is_misjoined(message: &Message) -> bool {
     message.get_entries().first().is_some_and(|first| first.index != message.index + 1)
 }
@@ -167,10 +167,10 @@ fn entries(message: &Message) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Returns whether the entry is a command, or a change that this version can execute. A change that
-/// it cannot execute would stop every store that has it once it is committed. The entry's type must
-/// say whether it changes the configuration, because the library looks at the type to refuse an
-/// election while such an entry is unapplied.
+/// Returns true if the entry is a command, or a change that this version can execute. Once
+/// committed, a change that this version cannot execute would stop every store that has it. The
+/// entry's type must show whether the entry changes the configuration, because the library refuses
+/// an election while an entry of that type is unapplied.
 fn is_readable(entry: &Entry) -> bool {
     let kind = entry.get_entry_type();
     if entry.context.is_empty() {

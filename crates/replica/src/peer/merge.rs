@@ -8,15 +8,15 @@
 //!   target ── … ── commit ─────────────────── handed out ──────────────────────── applied
 //! ```
 //!
-//! The source's log alone determines which commands are void: those behind the seal, on every peer.
-//! Before a commit is ordered, every peer of the source must have its log through the seal, and
-//! from then on the merge must not be rolled back. So each store can finish the source from its own
+//! The source's log alone determines which commands are void: those after the seal, on every peer.
+//! Before a commit is proposed, every peer of the source must have its log through the seal. From
+//! then on the merge must not be rolled back. So each store can complete the source from its own
 //! log, even after the other stores have removed the region. The rows do not move: from the commit
 //! on, the same keys belong to the target.
 //!
 //! A lagging target may get a snapshot instead, which contains the source's rows: see
 //! `Worker::receive`. If the target has no peer on this store, a store that holds the source's
-//! slots tells the source that it has merged away: see `Worker::announced`.
+//! slots informs the source that it has merged into the target: see `Worker::announced`.
 
 use super::*;
 use crate::change_entry::{self, EntryChange};
@@ -31,14 +31,14 @@ pub(super) struct Takeover {
 }
 
 impl<L: LogStore> Peer<L> {
-    /// Returns whether commands are refused because the seal is applied, or because it was proposed
-    /// here and is not applied yet.
+    /// Returns true if commands are refused because the seal is applied, or because it was proposed
+    /// by this peer and is not applied yet.
     pub(super) fn is_sealed(&self) -> bool {
         let is_sealed = self.descriptor.merging.is_some() || self.raw.raft.raft_log.applied < self.sealing;
         is_sealed && !Failpoint::SealIgnored.is_on()
     }
 
-    /// Checks the conditions of a merge's commit that do not follow from the target's descriptor.
+    /// Checks the conditions for a merge's commit that the target's descriptor does not show.
     pub(super) fn check_merge(&self, change: &RegionChange) -> Result<(), Refusal> {
         let RegionChange::CommitMerge { source, source_index } = change else { return Ok(()) };
         let is_sealed = source
@@ -48,7 +48,7 @@ impl<L: LogStore> Peer<L> {
             return Err(Refusal::Invalid(types::ChangeError::NotMergeable));
         }
         // A learner without data could start from a snapshot taken before the merge. By then the
-        // source's peer on its store may have learned that the merge is over and be gone.
+        // source's peer on its store may already have been removed after the merge.
         let learners = self.descriptor.peers.iter().filter(|peer| peer.role == PeerRole::Learner);
         match learners.map(|peer| peer.store).find(|&store| !self.has_caught_up(store)) {
             Some(store) => Err(Refusal::Behind { store }),
@@ -89,22 +89,22 @@ impl<L: LogStore> Peer<L> {
         self.release(out);
     }
 
-    /// Finishes the source of a committed merge. Returns true once its rows are complete, none of
-    /// its entries is waiting to be applied, and none will be handed out.
+    /// Completes the source of a committed merge. Returns true once its rows are complete, no entry
+    /// of it waits to be applied, and none will be handed out.
     pub fn come_to_its_end(&mut self, ctx: &mut Context, sealed: &RegionDescriptor) -> bool {
         let Some(merging) = sealed.merging else { return false };
         let log = &self.raw.raft.raft_log;
         if log.committed < merging.sealed_at && merging.sealed_at <= log.last_index() {
             // The merge's commit proves that the seal is committed. No leader of the source may be
-            // left to say so.
+            // left to announce that commit.
             self.drive(ctx, |raw| raw.raft.raft_log.commit_to(merging.sealed_at));
         }
         self.is_taken |= self.applying.is_none() && self.descriptor.merging == sealed.merging;
         self.is_taken && self.handed == self.raw.raft.raft_log.applied
     }
 
-    /// Returns whether the consensus code has output now. Entries that a quarantined peer withholds
-    /// or that are being read do not count.
+    /// Returns true if the consensus code has output now. Entries that a quarantined peer
+    /// withholds, and entries that are being read, do not count.
     pub fn has_ready(&self) -> bool {
         self.raw.has_ready() && !self.is_withholding() && !self.raw.store().awaits_execution()
     }
@@ -113,16 +113,16 @@ impl<L: LogStore> Peer<L> {
         self.applying.is_some()
     }
 
-    /// Returns whether none of its entries waits to be applied and a flush covers every split that
-    /// it has applied.
+    /// Returns true if no entry of the peer waits to be applied, and a flush covers every split
+    /// that it has applied.
     pub fn is_at_rest(&self) -> bool {
         let applied = self.raw.raft.raft_log.applied;
         let is_done = self.handed == applied || applied.saturating_add(1) == self.withheld_from();
         self.applying.is_none() && !self.owes_rows() && is_done
     }
 
-    /// Returns the regions that may have absorbed this one, by its descriptor and by the unapplied
-    /// entries of its log.
+    /// Returns the regions that may have absorbed this one, according to its descriptor and the
+    /// unapplied entries of its log.
     pub fn possible_heirs(&self) -> Vec<RegionId> {
         let mut heirs: Vec<RegionId> = self.descriptor.merging.iter().map(|merging| merging.into).collect();
         let log = &self.raw.raft.raft_log;

@@ -1,24 +1,23 @@
-//! A quarantined peer: it applies no entry of its log beyond a certain one, until it is told to go
-//! on.
+//! A quarantined peer: it applies no entry of its log beyond a certain one until it is released.
 //!
 //! It continues to append and to vote. Its log is sound, and the region may need its vote for a
-//! majority. It must not lead if another voter can lead: it cannot apply entries, so it can answer
-//! no client. If every voter is quarantined, one of them must lead nevertheless, because the order
-//! that lets them go on must be committed.
+//! majority. It cannot apply entries, so it can answer no client. So it must not lead if another
+//! voter can lead. If every voter is quarantined, one of them must lead nevertheless, because the
+//! order that releases them must be committed.
 //!
-//! So a quarantined leader offers its lead to the other voters in turn. A quarantined follower
-//! stands for election only after a long silence. A healthy voter would have stood before that.
+//! A quarantined leader offers its leadership to the other voters in turn. A quarantined follower
+//! campaigns only after a long silence, in which a healthy voter would have campaigned.
 
 use super::*;
 use crate::action::Unfit;
 use raft::GetEntriesContext;
 
-/// Number of election timeouts without a leader after which a quarantined peer stands for election.
+/// Number of election timeouts without a leader after which a quarantined peer campaigns.
 const LAST_RESORT_ELECTIONS: u64 = 6;
-/// Maximum number of election timeouts between two attempts to hand over. The pause doubles after
-/// each round of vain attempts.
+/// Maximum number of election timeouts between two attempts to transfer leadership. The pause
+/// doubles after each round of failed attempts.
 const HAND_OVER_ELECTIONS_MAX: u64 = 16;
-/// Maximum bytes of committed entries that are shown at once.
+/// Maximum bytes of committed entries in one `Withheld`.
 const SHOWN_BYTES: u64 = 1 << 20;
 
 pub(super) struct Confined {
@@ -27,9 +26,9 @@ pub(super) struct Confined {
     may_lead: bool,
     /// True if a snapshot may replace the rows.
     admits_snapshot: bool,
-    /// The index through which committed entries were shown.
+    /// The index through which committed entries were reported as `Withheld`.
     shown: LogIndex,
-    /// Number of vain attempts to hand over, and the time of the next one.
+    /// Number of failed attempts to transfer leadership, and the time of the next one.
     attempts: u64,
     next_attempt: BootNanos,
 }
@@ -41,7 +40,8 @@ impl<L: LogStore> Peer<L> {
         let admits_snapshot = self.confined.as_ref().is_some_and(|confined| confined.admits_snapshot);
         self.confined =
             Some(Confined { index, may_lead, admits_snapshot, shown, attempts: 0, next_attempt: ctx.now });
-        // Entries that were handed out from there on are handed out again at the end.
+        // Entries from `index` on that were already handed out are handed out again after the
+        // release.
         self.held.retain(|entry| entry.index < index);
         self.takeovers.retain(|takeover| takeover.index < index);
         self.pending_changes.retain(|change| change.index < index);
@@ -88,7 +88,7 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Returns true if the rows may be sent to other peers. The rows before an entry that cannot be
-    /// executed are sound, and an agreement on the entry may wait for a peer that lacks them.
+    /// executed are sound. A decision on that entry may need the vote of a peer that lacks them.
     pub(super) fn may_send_rows(&self) -> bool {
         self.confined.as_ref().is_none_or(|confined| confined.may_lead)
     }
@@ -102,7 +102,7 @@ impl<L: LogStore> Peer<L> {
         self.append_proposal(ctx, can, token, payload);
     }
 
-    /// Returns whether the peer may stand for election, as far as its quarantine is concerned.
+    /// Returns true if the quarantine allows the peer to campaign.
     pub(super) fn may_stand_confined(&self, ctx: &Context) -> bool {
         let Some(confined) = &self.confined else { return true };
         let is_alone = self.raw.raft.prs().conf().voters().ids().len() == 1;
@@ -111,8 +111,8 @@ impl<L: LogStore> Peer<L> {
         (confined.may_lead && is_last_resort) || is_alone
     }
 
-    /// Offers a quarantined leader's lead to the other voters that answer, one after the other,
-    /// those with the most of the log first.
+    /// Offers a quarantined leader's leadership to the other active voters, one after the other.
+    /// Voters with more of the log come first.
     pub(super) fn give_up_lead(&mut self, ctx: &mut Context) {
         let Some(confined) = &self.confined else { return };
         if !self.is_leader() || self.transfer.is_some() || ctx.now < confined.next_attempt {
@@ -139,9 +139,9 @@ impl<L: LogStore> Peer<L> {
         self.transfer_leader(ctx, to);
     }
 
-    /// Returns true if held entries may be executed. In a quarantine they lie before the entry that
-    /// cannot be executed. A store that has started again executes them once it knows that they are
-    /// committed. They may include a change of peers without which no peer could be elected.
+    /// Returns true if held entries may be executed. In a quarantine they precede the entry that
+    /// cannot be executed. A restarted store executes them once it knows that they are committed.
+    /// They may include a change of peers that an election depends on.
     pub(super) fn may_execute_held(&self) -> bool {
         self.applying.is_none() && self.may_send_rows()
     }
@@ -152,7 +152,7 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Returns the reason why no region can be recovered from this peer's log. The recovery is an
-    /// entry behind the one at which the peer is quarantined, so it would have no effect.
+    /// entry after the one at which the peer is quarantined, so it would have no effect.
     pub(super) fn unfit_by_quarantine(&self) -> Option<Unfit> {
         self.confined.as_ref().map(|confined| match confined.may_lead {
             true => Unfit::Quarantined { index: confined.index },
@@ -160,12 +160,12 @@ impl<L: LogStore> Peer<L> {
         })
     }
 
-    /// Returns whether nothing more is handed out.
+    /// Returns true if nothing more is handed out.
     pub(super) fn is_withholding(&self) -> bool {
         self.handed.saturating_add(1) >= self.withheld_from() || self.misses_committed()
     }
 
-    /// Shows committed entries that are not handed out. Returns whether there are more.
+    /// Reports committed entries that are not handed out. Returns true if there are more.
     pub(super) fn show_withheld(&mut self, out: &mut Outbox) -> bool {
         let Some(confined) = &self.confined else { return false };
         let log = &self.raw.raft.raft_log;

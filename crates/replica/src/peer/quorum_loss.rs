@@ -7,9 +7,9 @@
 //!   the others       follow the keeper's log, as learners
 //! ```
 //!
-//! The promise is the vote of an election in which the survivors stand for all voters. No peer
-//! gives two promises in a term, so two orders at a time cannot make two keepers. From the promise
-//! on a survivor accepts nothing of earlier terms: its log stays as it was reported until the
+//! The promise is the vote of an election in which the survivors stand in for all voters. No peer
+//! gives two promises in a term, so two concurrent orders cannot produce two keepers. After its
+//! promise a survivor accepts nothing of earlier terms: its log stays as it was reported until the
 //! keeper leads.
 //!
 //! The entry is forced, because no majority can acknowledge it. The right to force it is decided
@@ -49,15 +49,15 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Returns whether the log has the term, the vote and every entry, durably.
+    /// Returns true if the log has the term, the vote and every entry durably.
     fn is_all_saved(&self) -> bool {
         let raft = &self.raw.raft;
         let is_given = self.given_vote == (raft.term, raft.vote) && self.saved_term == raft.term;
         is_given && self.unsaved.entries.is_empty() && !self.unsaved.must_sync && self.in_flight.is_none()
     }
 
-    /// Returns the first index and the term of each run of entries, newest first. Terms never fall
-    /// along a log, so the beginning of a run is found by bisection.
+    /// Returns the first index and the term of each run of entries, newest first. Terms never
+    /// decrease along a log, so a binary search finds the beginning of a run.
     fn runs(&self, low: LogIndex, last: LogIndex) -> Vec<(LogIndex, Term)> {
         let log = &self.raw.raft.raft_log;
         let mut runs = Vec::new();
@@ -110,7 +110,7 @@ impl<L: LogStore> Peer<L> {
     fn descriptor_at_the_end(&self) -> RegionDescriptor {
         let log = &self.raw.raft.raft_log;
         let mut descriptor = self.handed_descriptor.clone();
-        // A quarantined peer's descriptor is as of the entry at which the peer is quarantined.
+        // A quarantined peer's descriptor is as of its quarantine.
         let (mut low, high) = ((self.handed + 1).min(self.withheld_from()), log.last_index() + 1);
         while low < high {
             let context = GetEntriesContext::empty(false);
@@ -128,7 +128,7 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Votes for the keeper in a term above that of every survivor. The promise counts once the
-    /// report says that it is saved.
+    /// report shows that it is saved.
     pub fn promise_recovery(
         &mut self,
         ctx: &mut Context,

@@ -1,4 +1,4 @@
-//! Snapshots, offered to peers whose next entries are truncated, and accepted by them.
+//! Snapshots: offered to peers whose next entries are truncated, and accepted by those peers.
 //!
 //! The data is carried outside the consensus code. Only the snapshot's index, term and descriptor
 //! pass through it, in a message that the receiving peer gets once the data has arrived.
@@ -30,7 +30,7 @@ impl<L: LogStore> Peer<L> {
         snapshot.mut_metadata().term = term;
         snapshot.mut_metadata().set_conf_state(conf_state_of(descriptor));
         snapshot.data = descriptor.encode();
-        // It is sent when the peer that needs it is next heard from.
+        // It is sent when the next message from the peer that needs it arrives.
         self.raw.mut_store().set_offer(Some(snapshot));
     }
 
@@ -51,7 +51,7 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Records that the consensus code accepted a snapshot: the log begins after it. Its rows are
+    /// Records that the consensus code accepted a snapshot: the log begins after it. The rows are
     /// replaced later.
     pub(super) fn accept_snapshot(&mut self, snapshot: &Snapshot, out: &mut Outbox) -> Result<(), Fatal> {
         let metadata = snapshot.get_metadata();
@@ -92,8 +92,8 @@ impl<L: LogStore> Peer<L> {
         Ok(())
     }
 
-    /// Hands out the snapshot once the log has recorded it. From then on it is applied even after a
-    /// crash.
+    /// Hands out the snapshot once the log has recorded it. From then on the snapshot is applied
+    /// even after a crash.
     pub(super) fn snapshot_is_recorded(&mut self, ctx: &mut Context, snapshot: Restart) {
         let Restart { index, term, descriptor, .. } = snapshot;
         self.drive(ctx, |raw| raw.advance_apply_to(index));

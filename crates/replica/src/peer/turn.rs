@@ -13,7 +13,7 @@ use types::META_REGION;
 
 impl<L: LogStore> Peer<L> {
     /// Takes the consensus code's output. Log writes are collected in `unsaved`. Committed entries
-    /// are handed out while there is `room`, in bytes: one `Apply` may exceed it, and none follows.
+    /// are handed out while there is `room`, in bytes. The last `Apply` may exceed it.
     pub fn turn(&mut self, ctx: &mut Context, room: &mut u64) -> Result<Turned, Fatal> {
         if self.is_leader() && self.reads.needs_round() {
             self.send_round(ctx);
@@ -90,8 +90,8 @@ impl<L: LogStore> Peer<L> {
             view.append(&entries);
             let lost = self.proposals.replaced(head, |index| view.term_if_held(index));
             self.lose(lost, &mut ctx.out);
-            // A machine's crash must not make a region forget its peers or its slots, or make the
-            // meta region forget anything.
+            // A machine crash must not lose a region's peers or slots, or any entry of the meta
+            // region.
             let is_meta = self.region == META_REGION;
             self.unsaved.must_sync |= is_meta || entries.iter().any(|entry| !entry.context.is_empty());
             self.unsaved.append(entries);
@@ -115,15 +115,15 @@ impl<L: LogStore> Peer<L> {
         had_any |= !vouching.is_empty() || !ready.read_states().is_empty();
         if self.raw.raft.term > self.saved_term {
             // The only voter becomes leader without asking other peers, so its term may not be
-            // saved yet. After a crash it could begin the same term again and send something else
-            // in it. So the messages of an unsaved term wait for the write.
+            // saved yet. After a crash it could start the same term again and send different
+            // messages in it. So the messages of an unsaved term wait for the write.
             vouching.splice(..0, sends);
         } else {
             self.send(sends, &mut ctx.out);
         }
-        // The answer to a heartbeat vouches for the term and for no entry, so it does not wait
-        // behind entries. Otherwise a leader whose followers are all writing something large would
-        // treat them as lost.
+        // The answer to a heartbeat vouches for the term and for no entry, so it does not wait for
+        // the write of entries. Otherwise a leader would treat followers as lost while all of them
+        // write something large.
         let vouches_for_saved = |message: &Message| {
             message.get_msg_type() == MessageType::MsgHeartbeatResponse && message.term <= self.saved_term
         };
@@ -178,8 +178,8 @@ impl<L: LogStore> Peer<L> {
         });
         let is_sealed = self.handed_descriptor.merging.is_some() && !Failpoint::SealIgnored.is_on();
         if entry.context.is_empty() && is_sealed {
-            // The entry lies behind the seal. Every peer sees this and none executes it, so the
-            // client may retry at the merge's target.
+            // The entry follows the seal. Every peer sees this and none executes it, so the client
+            // may retry at the merge's target.
             let reason = Refusal::NotLeader { leader: None };
             let region = self.region;
             out.first.extend(token.map(|token| Action::Refused { region, token, reason }));
@@ -190,8 +190,8 @@ impl<L: LogStore> Peer<L> {
         }
         let change = change_entry::decode(&entry.context)
             .ok_or(Fatal::UnknownChange { region: self.region, index })?;
-        // Every peer decides the same here, because the handed-out descriptor follows from the log
-        // alone.
+        // Every peer makes the same decision here, because the handed-out descriptor follows from
+        // the log alone.
         let before = &self.handed_descriptor;
         let changed = change.apply(before, index);
         if let Some(changed) = &changed {

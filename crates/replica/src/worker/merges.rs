@@ -3,7 +3,7 @@
 use super::*;
 
 impl<L: LogStore> Worker<L> {
-    /// Finishes the sources of committed merges, and then lets their targets continue.
+    /// Completes the sources of committed merges, and then lets their targets continue.
     pub(super) fn see_to_merges(&mut self) {
         for region in self.mergers.clone() {
             while let Some(source) = self.peers.get(&region).and_then(Peer::awaits).cloned() {
@@ -50,8 +50,8 @@ impl<L: LogStore> Worker<L> {
     }
 
     /// Handles a received snapshot for `region` that contains the rows of `yielding`. If the peer
-    /// accepts it, it does so in this call and the yielding peers are removed at once: anything
-    /// they did later would be done to rows that belong to another region.
+    /// accepts it, it does so in this call, and the yielding peers are removed at once. Otherwise
+    /// they could still write to rows that belong to another region.
     pub(super) fn supersede(&mut self, region: RegionId, yielding: Vec<RegionId>) {
         let Some(peer) = self.peers.get_mut(&region).filter(|peer| !peer.is_applying_snapshot()) else {
             return;
@@ -72,7 +72,7 @@ impl<L: LogStore> Worker<L> {
     /// Removes peers whose regions have merged away without this store taking part in the merge.
     pub(super) fn remove_merged_peers(&mut self, heard: &RegionDescriptor) {
         if self.peers.get(&heard.id).is_some_and(|peer| !peer.is_blank()) {
-            // The peer of the surviving region has their rows, or will take them over.
+            // The peer of the surviving region has their rows or will take them over.
             return;
         }
         let merged: Vec<RegionId> = self
@@ -89,8 +89,8 @@ impl<L: LogStore> Worker<L> {
     }
 
     /// Handles the meta region's record that `region` has merged away. If the store has no peer of
-    /// an heir, the region's peer here is removed now. Otherwise it yields to the snapshot that the
-    /// heir's peer accepts.
+    /// an heir, the region's peer here is removed now. Otherwise the peer yields to the snapshot
+    /// that the heir's peer accepts.
     pub(super) fn merged_away(&mut self, region: RegionId, heirs: &[RegionDescriptor]) {
         if !self.peers.contains_key(&region) {
             return;
@@ -107,7 +107,7 @@ impl<L: LogStore> Worker<L> {
         later.supersedes(of.descriptor()) || told.is_some_and(|heirs| heirs.contains(&later.id))
     }
 
-    /// Returns whether `later` proves that the region has merged away and no other peer here still
+    /// Returns true if `later` proves that the region has merged away and no other peer here still
     /// has to take over its rows.
     fn has_merged_away(&self, region: RegionId, later: &RegionDescriptor) -> bool {
         let Some(peer) = self.peers.get(&region) else { return false };

@@ -5,8 +5,8 @@ use crate::action::{PeerReport, RecoveryRefusal};
 use types::{Recovery, Term};
 
 impl<L: LogStore> Worker<L> {
-    /// Reports every peer of this store. A leader that sleeps is woken, so that it finds out
-    /// whether it still has a quorum.
+    /// Reports every peer of this store. Wakes hibernating leaders, so that each finds out whether
+    /// it still has a quorum.
     pub fn reports(&mut self, now: BootNanos) -> Vec<PeerReport> {
         self.ctx.now = now;
         let is_sleeping_leader = |peer: &Peer<L>| peer.is_asleep() && peer.is_leader();

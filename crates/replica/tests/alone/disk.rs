@@ -46,7 +46,7 @@ impl Disk {
                 *log = RegionLog { truncated: (restart.index, restart.term), ..RegionLog::default() };
                 assert!(
                     write.hard_state.is_some() && batch.must_sync,
-                    "a beginning has a state, and is synced"
+                    "the beginning of a log has a hard state and is synced"
                 );
             }
             if let Some(head) = write.entries.first() {
@@ -59,7 +59,7 @@ impl Disk {
             }
             if let Some(state) = write.hard_state {
                 if let Some(old) = log.hard_state {
-                    assert!(old.term <= state.term && old.commit <= state.commit, "a hard state went back");
+                    assert!(old.term <= state.term && old.commit <= state.commit, "a hard state regressed");
                 }
                 assert!(state.commit <= log.last(), "committed beyond the log");
                 log.hard_state = Some(state);

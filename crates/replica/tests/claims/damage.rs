@@ -11,7 +11,7 @@ fn damaged(trio: &Trio, store: usize) -> Option<(u64, bool)> {
     })
 }
 
-/// Writes so much that the first entries leave the caches. Returns the first one's index.
+/// Writes enough data to evict the first entries from the caches. Returns the first one's index.
 fn fill(trio: &mut Trio, passes: impl Fn(StoreId) -> bool) -> u64 {
     let first = trio.last_and_term(0).0 + 1;
     for token in 1..40 {
@@ -58,7 +58,7 @@ fn a_leader_that_cannot_execute_damaged_entries_hands_over_and_is_then_silent() 
     trio.nodes[0].worker.make_room(u64::MAX);
     trio.turn(0);
     assert_eq!(damaged(&trio, 0), Some((first, false)));
-    assert_eq!(trio.role(0), Role::Leader, "it is not recorded yet");
+    assert_eq!(trio.role(0), Role::Leader, "the damage is not recorded yet");
     assert!(trio.nodes[0].worker.unclean().is_empty());
     trio.step(0, Input::Damaged { region: REGION });
     trio.settle();
@@ -75,8 +75,8 @@ fn a_leader_that_cannot_execute_damaged_entries_hands_over_and_is_then_silent() 
     trio.settle();
     assert_eq!(trio.last_and_term(0), before, "it acknowledges nothing");
     let committed = |trio: &Trio| trio.nodes[leader].worker.status(REGION, trio.now).unwrap().commit;
-    assert_eq!(committed(&trio), trio.last_and_term(leader).0, "the others go on");
-    // The log may drop what cannot be read.
+    assert_eq!(committed(&trio), trio.last_and_term(leader).0, "the others continue");
+    // The log may drop entries that cannot be read.
     let error = trio.nodes[0].disk.entries(REGION, first, first + 1, 1).unwrap_err();
     trio.step(0, Input::DamageFound(error));
     assert!(trio.saw(0, |action| *action == Action::GiveUpLog { region: REGION, first }));

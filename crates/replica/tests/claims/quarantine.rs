@@ -1,4 +1,4 @@
-//! Claims about a quarantined peer: it appends and votes, and leads for orders at most.
+//! Claims about a quarantined peer: it appends and votes, and leads at most to commit orders.
 
 use super::*;
 use steelyard_replica::Unfit;
@@ -30,7 +30,7 @@ fn a_quarantined_leader_hands_over_and_goes_on_appending() {
     let leader = leads(&trio).unwrap();
     trio.propose(leader, 1, b"one");
     trio.settle();
-    // Without store 0 there is no majority: it appends and acknowledges.
+    // Without store 0 there is no majority, so it must append and acknowledge.
     let silent = 3 - leader;
     trio.propose(leader, 2, b"two");
     trio.settle_only(|to, _| to != silent as u64);
@@ -65,7 +65,7 @@ fn a_quarantined_peer_executes_what_lies_before_the_entry_as_after_a_restart() {
     });
     let applied = |store: usize| trio.nodes[store].worker.status(REGION, trio.now).unwrap().applied;
     assert_eq!((applied(0), applied(1)), (last + 2, last + 1));
-    assert_eq!(applied(2), last, "nothing is executed on rows that are not sound");
+    assert_eq!(applied(2), last, "nothing is executed on unsound rows");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_peer_that_waits_for_its_split_is_quarantined_once_it_is_made() {
         alone.step(0, Input::Propose { region: CHILD, token, payload });
     }
     assert_eq!(status(&alone, CHILD).unwrap().commit, held + 1);
-    // The store starts again without the rows of the split.
+    // The store restarts without the rows of the split.
     let mut seeds = seed(1);
     let (descriptor, parent) = (child.descriptor, Some((REGION, before.last + 1)));
     seeds.push(PeerSeed { descriptor, applied: None, parent, unclean: Unclean::No });
@@ -123,7 +123,7 @@ fn where_every_voter_is_quarantined_one_leads_for_orders_and_for_nothing_else() 
     let held = trio.last_and_term(0).0 + 1;
     (0..3).for_each(|store| quarantine(&mut trio, store, held));
     trio.settle();
-    // As after a restart of all: whoever led leads no more.
+    // The state is as after a restart of all stores: the former leader no longer leads.
     trio.nodes[0].seen.clear();
     let isolated: Vec<(StoreId, StoreId, Message)> = std::mem::take(&mut trio.wire);
     drop(isolated);
@@ -139,7 +139,7 @@ fn where_every_voter_is_quarantined_one_leads_for_orders_and_for_nothing_else() 
         if let Some(leader) = (0..3).find(|store| trio.role(*store) == Role::Leader) {
             token += 1;
             trio.propose(leader, token, b"command");
-            assert!(trio.refusal(leader, token).is_some(), "no command is taken");
+            assert!(trio.refusal(leader, token).is_some(), "no command is accepted");
             let payload = Bytes::from_static(b"order");
             trio.step(leader, Input::ProposeOrder { region: REGION, token: 1000 + token, payload });
         }

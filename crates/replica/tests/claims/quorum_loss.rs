@@ -105,7 +105,8 @@ fn lost_stores_that_come_back_are_told_and_elect_nobody_with_a_survivor() {
         trio.settle_only(|to, _| to < 2);
     }
     trio.clear();
-    // Two of them come back, and would have a majority of the former voters with either survivor.
+    // Two of the lost stores return. Either survivor and they would have a majority of the former
+    // voters.
     for _ in 0..60 {
         for store in [2, 3] {
             trio.tick(store, 1);
@@ -142,14 +143,14 @@ fn a_survivor_promises_itself_to_one_keeper_in_a_term_and_only_while_nobody_lead
     assert_eq!(promise(&mut trio, 1, term, 2), Err(RecoveryRefusal::Promised { term }));
     trio.nodes[1].holds_writes = true;
     assert_eq!(promise(&mut trio, 1, term + 9, 2), Ok(()));
-    assert!(!report(&mut trio, 1).is_saved, "it is on its way to the log");
+    assert!(!report(&mut trio, 1).is_saved, "its log write is pending");
     let at_once = recovery(1, &[0, 2], 6, report(&mut trio, 1).last);
     assert_eq!(recover(&mut trio, 1, term + 9, &at_once), Err(RecoveryRefusal::NotPromised));
     trio.finish_write(1);
     assert!(report(&mut trio, 1).is_saved);
-    assert_eq!(promise(&mut trio, 1, term + 9, 2), Ok(()), "the same once more");
+    assert_eq!(promise(&mut trio, 1, term + 9, 2), Ok(()), "a repeated promise succeeds");
     assert_eq!(promise(&mut trio, 1, term + 9, 1), Err(RecoveryRefusal::Promised { term: term + 9 }));
-    // What the leader of before sends no longer counts.
+    // Messages of the former leader no longer count.
     let last = report(&mut trio, 1).last;
     trio.propose(0, 5, b"late");
     trio.settle_only(|to, _| to == 1);
@@ -167,7 +168,7 @@ fn a_keeper_that_crashes_goes_on_from_what_its_log_has() {
     trio.nodes[0].holds_writes = true;
     let order = recovery(0, &[2, 3, 4], kept.commit, kept.last);
     recover(&mut trio, 0, term, &order).unwrap();
-    assert_ne!(trio.role(0), Role::Leader, "nothing of it counts before it is written");
+    assert_ne!(trio.role(0), Role::Leader, "the order has no effect before it is written");
     for is_written in [false, true] {
         if is_written {
             let batch = trio.nodes[0].writing.remove(0);

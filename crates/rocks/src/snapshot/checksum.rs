@@ -1,12 +1,12 @@
 //! Checksums of SST files that stay valid after the files are ingested.
 //!
-//! When RocksDB 7 ingests a file, it writes the file's sequence number into the file itself, into
-//! eight bytes of the properties. The ingested file is the received one under another name (a hard
-//! link). So after a crash during an ingest, the snapshot's files may differ in these bytes from
-//! the files that were sent. The checksum treats the bytes as zero, which they are in a new file.
+//! When RocksDB 7 ingests a file, it writes the file's sequence number into eight bytes of the
+//! file's properties. The ingested file is the received one under another name (a hard link). So
+//! after a crash during an ingest, the snapshot's files may differ in these bytes from the files
+//! that were sent. The checksum treats the bytes as zero, which is their value in a new file.
 //!
-//! RocksDB does not ingest a file that has a sequence number already, so such a file is replaced by
-//! a copy without one. The file itself is never written to, because RocksDB may use it too.
+//! RocksDB does not ingest a file that already has a sequence number, so such a file is replaced
+//! with a copy without one. The file itself is never written to, because RocksDB may use it, too.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};

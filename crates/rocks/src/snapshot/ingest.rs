@@ -1,4 +1,4 @@
-//! Ingest of a snapshot in place of the rows that it replaces, and deletion of a region's rows.
+//! Ingest of a snapshot, which replaces the region's rows, and deletion of a region's rows.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::SnapshotError;
 use crate::error::classify;
 use crate::keyspace::{flush_memtables, Keyspace};
 
-/// States whether a snapshot's files are known to match its manifest.
+/// The state of verification of a snapshot's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     /// This process has verified the files, and no ingest of them was begun since.
@@ -33,18 +33,18 @@ pub enum IngestStep {
 }
 
 impl Keyspace {
-    /// Replaces the region's rows by those of the snapshot in `dir`. Afterwards the rows are those
-    /// of a region that has applied its log up to the snapshot's index, and they are durable. The
-    /// files in `dir` are consumed.
+    /// Replaces the region's rows with those of the snapshot in `dir`. Afterwards the rows are
+    /// those of a region that has applied its log up to the snapshot's index, and they are durable.
+    /// The files in `dir` are consumed.
     ///
     /// The call replaces the rows of the snapshot's own slots and those of `former`, the slots that
-    /// the region's peer on this store had before. In the latter it leaves slots alone that another
-    /// region's descriptor on this store claims: a peer that missed a split still names slots that
-    /// belong to another region, and that region may have come to this store by itself.
+    /// the region's peer on this store had before. It skips slots of `former` that another region's
+    /// descriptor on this store claims: a peer that missed a split still claims slots of another
+    /// region, and that region may have reached this store independently.
     ///
-    /// The call may be repeated after a failure or a crash at any step, with the files as they were
-    /// left. Until it returns, rows of the region may be missing, so the region must not be read.
-    /// Other regions' rows are not affected.
+    /// The call may be repeated after a failure or a crash at any step, with the remaining files.
+    /// Until it returns, rows of the region may be missing, so the region must not be read. Other
+    /// regions' rows are not affected.
     pub fn ingest_snapshot(
         &self,
         dir: &Path,
@@ -97,8 +97,8 @@ impl Keyspace {
         slots.extend(manifest.descriptor.slots);
         let deletion = extent::deletion(region, &slots);
         let mut flushes = self.hold_flushes();
-        // No entry of the region is applied meanwhile, so after the flush no memtable holds a row
-        // of it.
+        // No entry of the region is applied during the ingest, so after the flush no memtable holds
+        // a row of the region.
         self.flush_holding(&mut flushes)?;
         self.delete_in_rocksdb(&deletion)?;
         self.replaced(&deletion.ranges_deleted);
@@ -106,7 +106,7 @@ impl Keyspace {
         flush_memtables(&self.db)?;
         observe(IngestStep::Flushed)?;
         self.ingest_files(dir, manifest)?;
-        // Rows that were read and cached meanwhile are dropped, too.
+        // Rows that were read and cached during the ingest are dropped, too.
         self.replaced(&deletion.ranges_deleted);
         drop(flushes);
         observe(IngestStep::Ingested)?;
@@ -123,7 +123,7 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Returns whether the region's rows are at exactly this index and term of its log and have
+    /// Returns true if the region's rows are at exactly this index and term of its log and have
     /// this descriptor, so that a snapshot made there has the same rows.
     pub fn is_snapshot_applied(
         &self,
@@ -144,7 +144,7 @@ impl Keyspace {
     }
 
     /// Reclaims the space of rows that were deleted by range, which RocksDB otherwise does late.
-    /// Blocks until it is done. Rows that older views still see stay.
+    /// Blocks until it is done. Rows that older views still use stay.
     pub fn reclaim(&self, slots: SlotRange) {
         let (from, to) = storage::rows::slots_range(slots);
         let mut options = CompactOptions::default();

@@ -29,8 +29,8 @@ pub type Pace<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 impl Keyspace {
     /// Writes a snapshot of the region's current state into the directory `dir`, which must not
-    /// exist yet. Everything is durable before `dir` appears. What a crash leaves before that is
-    /// [`unfinished`](Keyspace::unfinished_snapshot) and may be deleted.
+    /// exist yet. Everything is durable before `dir` appears. Files that a crash leaves before that
+    /// are in the [`unfinished`](Keyspace::unfinished_snapshot) directory and may be deleted.
     ///
     /// A file is closed once it has `file_bytes` bytes.
     pub fn write_snapshot(
@@ -161,7 +161,7 @@ impl Files<'_> {
         let Some(mut writer) = self.open.take() else { return Ok(()) };
         writer.finish().map_err(classify)?;
         let path = self.path();
-        // The sync does not rely on the writer's own: a lost file would be noticed only when the
+        // This sync is in addition to the writer's own: a lost file would be noticed only when the
         // snapshot is needed.
         File::open(&path).and_then(|file| file.sync_all()).map_err(at(&path))?;
         self.done.push(describe(&path)?);

@@ -26,7 +26,7 @@ use crate::store::Store;
 use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::{CallError, Remote};
 
-/// The questions to the leader of the meta region. A check goes to the leader of its region.
+/// Questions to the leader of the meta region. A check goes to the leader of its region.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum Ask {
@@ -325,10 +325,10 @@ async fn join_as_leader(
     newest: Option<Version>,
 ) -> Result<Value, NotAnswered> {
     let version = store.cluster.version();
-    // Programs that support only the oldest version do not know the field.
+    // Programs that support only the oldest version do not know this field.
     let told = newest.filter(|_| version > OLDEST_VERSION);
     let joined = match propose(store, MetaCommand::Join { facts, newest: told }).await {
-        // The version has risen meanwhile. The store asks again.
+        // The version has risen in the meantime. The store asks again.
         Err(NotAnswered::Error(error)) if store.cluster.version() > version => {
             return Err(refuse(503, error.message).into())
         }
@@ -373,7 +373,7 @@ pub async fn begin(store: &Store, operator: Operator) -> Result<Value, NotAnswer
         _ => refuse(409, error.to_string()),
     })?;
     propose(store, command).await?;
-    // The next round sends the operator's first order, so it is requested at once.
+    // The next round sends the operator's first order, so a round is requested at once.
     store.cluster.report_soon.notify_one();
     Ok(Value::Null)
 }

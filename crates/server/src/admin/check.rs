@@ -15,7 +15,7 @@ use crate::check_schedule::NotChecked;
 use crate::consistency_checks::{self, BYTES_PER_SECOND};
 use crate::store::Store;
 
-/// Time that the leader's answer may take in addition to the time of reading the rows.
+/// Time that the leader's answer may take in addition to reading the rows.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Served for CheckRequest {

@@ -31,14 +31,15 @@ use crate::store::Store;
 /// Maximum bytes of a request's body. Real bodies have a few dozen bytes.
 const BODY_BYTES_MAX: usize = 16 << 10;
 
-/// The store behind the endpoint. Tests have one that records what it is asked for.
+/// The store behind the endpoint. Tests use one that records the requests.
 pub trait Backend: Clone + Send + Sync + 'static {
     fn carry_out<O: Served>(
         &self,
         of: O::Of,
         operation: O,
     ) -> impl Future<Output = Result<O::Reply, AdminError>> + Send;
-    /// Returns true if this store serves: it leads every region that it holds, or knows the leader.
+    /// Returns true if this store serves: for every region that it holds, it is the leader or knows
+    /// the leader.
     fn healthy(&self) -> bool;
     /// Returns the metrics as Prometheus text.
     fn metrics(&self) -> String;

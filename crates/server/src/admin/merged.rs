@@ -8,7 +8,7 @@ use super::ask::{ask_for, Ask};
 use crate::admin_error::{refuse, AdminError};
 use crate::store::Store;
 
-/// A region, and the slots that it had when the store last heard of it.
+/// A region, and the slots that it had when the store last received its descriptor.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct AskedRegion {
     region: RegionId,

@@ -1,5 +1,5 @@
-//! The way in which a store carries out the operations of the admin endpoint. Those with a module
-//! of their own are there.
+//! The implementation of the admin endpoint's operations in a store. Larger operations have a
+//! module of their own.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use crate::unsynced::{NotTaken, Taken};
 /// devices.
 const TURN_MAX: Duration = Duration::from_secs(60);
 
-/// An operation, and what a store does when it is asked for it.
+/// An operation and its implementation in a store.
 pub trait Served: Operation {
-    /// Carries the operation out. `of` is the region or the store in its path.
+    /// Carries out the operation. `of` is the region or the store in its path.
     fn serve(
         self,
         of: Self::Of,

@@ -24,7 +24,8 @@ use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE};
 
 /// Time that another store may take to answer for its own peer.
 const PEER_PATIENCE: Duration = Duration::from_secs(2);
-/// Time that a skip's answer may take: the order is committed, and the leader goes on with its log.
+/// Time limit for the answer to a skip. The order must be committed, and the leader must continue
+/// with its log.
 const SKIP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The state of a store's own peer of a region.
@@ -75,7 +76,7 @@ async fn decide(store: &Store, region: RegionId, request: &QuarantineRequest) ->
             ask_leader(store, &shared, skip, SKIP_PATIENCE).await.map(drop)
         }
         QuarantineRequest::Refill { from } => {
-            // The peer can still take a snapshot if the region lacks the majority to remove it.
+            // The peer can still accept a snapshot if the region lacks the majority to remove it.
             let _ = ask_store(store, from, Ask::Admit { region }).await;
             ask(store, Ask::Refill { region, from }).await.map(drop)
         }
@@ -157,7 +158,7 @@ pub fn retry(store: &Store, region: RegionId) {
     let _ = store.worker.step(node::Input::Retry { region });
 }
 
-/// Returns whether this store's peer of the region lost rows with a damaged file.
+/// Returns true if this store's peer of the region lost rows with a damaged file.
 pub fn is_damaged(store: &Store, region: RegionId) -> bool {
     store.quarantines.get(region).is_some_and(|held| held.cause == Cause::Damage)
 }
@@ -202,7 +203,7 @@ fn needs_orders(store: &Store) -> Result<(), NotAnswered> {
     }
 }
 
-/// Orders a skip as the region's leader, unless a peer has executed the entry.
+/// Orders a skip as the region's leader, unless a peer has already executed the entry.
 pub async fn skip(
     store: &Store,
     region: RegionId,
@@ -278,7 +279,7 @@ pub async fn skip(
     }
 }
 
-/// Removes the quarantined peer, as the leader of the meta region. Placement makes a new one.
+/// Removes the quarantined peer, as the leader of the meta region. Placement adds a new one.
 pub async fn refill(store: &Store, region: RegionId, from: StoreId) -> Result<Value, NotAnswered> {
     if !store.cluster.quarantined().contains_key(&(region, from)) {
         let text = format!("the peer of region {region} on store {from} is not quarantined");

@@ -32,13 +32,13 @@ const STEP_DOWN_TIMEOUT: Duration = Duration::from_secs(6);
 const PROMISE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for the recovered regions to get leaders.
 const LEAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time limit for the meta region to hear that the lost stores hold no peers any more.
+/// Time limit for the meta region to learn that the lost stores no longer hold peers.
 const STRIKE_TIMEOUT: Duration = Duration::from_secs(8);
 const POLL: Duration = Duration::from_millis(100);
-/// Maximum number of rounds of planning. A region that a surviving log splits off appears only when
-/// that log is applied, and is recovered in the next round.
+/// Maximum number of planning rounds. If a surviving log splits off a region, that region appears
+/// only when the log is applied, and is recovered in the next round.
 const ROUNDS_MAX: usize = 8;
-/// Number of region ids that are skipped. The lost majority of the meta region may have given out
+/// Number of region ids that are skipped. The lost majority of the meta region may have allocated
 /// ids that no survivor knows.
 const REGION_IDS_SKIPPED: u32 = 1 << 16;
 
@@ -87,7 +87,7 @@ async fn recover(store: &Arc<Store>, request: RecoverRequest) -> Result<RecoverR
         if let Err(error) = ask(store, Ask::SkipRegionIds { count: REGION_IDS_SKIPPED }).await {
             tracing::warn!(
                 error.message,
-                "ids of regions that the lost stores gave out may be given out again"
+                "ids of regions that the lost stores allocated may be allocated again"
             );
         }
     }
@@ -178,7 +178,7 @@ impl Order<'_> {
         }
     }
 
-    /// Carries the plans out. Returns the regions that are recovered, and those that are not.
+    /// Carries out the plans. Returns the regions that are recovered and those that are not.
     async fn act(&self, plans: &[RegionPlan], number: u64) -> (Vec<RegionId>, Vec<FailedRegion>) {
         let mut failed = BTreeMap::new();
         self.have_done(plans.iter().flat_map(RegionPlan::promises), &mut failed).await;

@@ -1,5 +1,5 @@
-//! `ctl versions`: the versions of the cluster that the stores support, and the reason why a newer
-//! one waits.
+//! `ctl versions`: the cluster versions that the stores support, and the reason why the version
+//! does not rise yet.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ impl Served for VersionsQuery {
     /// Asks the leader of the meta region, on any store.
     async fn serve(self, (): (), store: &Arc<Store>) -> Result<VersionsRow, AdminError> {
         match ask_for(store, Ask::Versions).await {
-            // A program that does not know the question refuses it.
+            // A program that does not support the query refuses it.
             Err(AdminError { status: 400, .. }) => Ok(before_questions(store)),
             answer => answer,
         }
     }
 }
 
-/// Returns the versions that this store alone knows, because the leader's program is older than the
-/// question.
+/// Returns the versions that this store knows, because the leader's program is older than the
+/// query.
 fn before_questions(store: &Store) -> VersionsRow {
     let version = store.membership.version.get();
     let leader = store.regions.meta().leader().map_or("its leader".to_owned(), |id| format!("store {id}"));

@@ -1,5 +1,5 @@
-//! The work of this process on its device, as the kernel counts it: the bytes that the writing
-//! threads wrote, and the time for which the log thread waited for the device.
+//! The work of this process on its device, as counted by the kernel: the bytes written by the
+//! writing threads, and the time for which the log thread waited for the device.
 //!
 //! RocksDB reports written bytes only at the end of a whole flush or compaction, which may be many
 //! seconds late. The kernel counts every call.
@@ -22,15 +22,15 @@ const WRITERS: [&str; 6] = [LOG, "lifecycle", "flusher", "snap-make", "snap-rece
 
 const LOG: &str = "log";
 
-/// The largest entry written lately. Its rows are flushed and compacted some time later. The device
-/// writes the entry whole each time, and other operations wait for that.
+/// The largest recently written entry. Its rows are flushed and compacted some time later. The
+/// device writes the whole entry each time, and other operations wait for that.
 #[derive(Default)]
 struct Largest {
     bytes: u64,
     at: BootNanos,
 }
 
-/// Nanoseconds for which the largest entry is remembered.
+/// Time in nanoseconds for which the largest entry is remembered.
 const LARGEST_KEPT_NANOS: u64 = 600_000_000_000;
 
 /// The times of the log thread's calls to its device. Only the log thread writes them.
@@ -42,7 +42,7 @@ pub struct LogClock {
     syncs: AtomicU64,
     /// The start of the present call; 0 if there is none.
     since_ns: AtomicU64,
-    /// Bytes of the call under way.
+    /// Bytes of the present call.
     bytes: AtomicU64,
     largest: Mutex<Largest>,
 }
@@ -50,18 +50,18 @@ pub struct LogClock {
 impl LogClock {
     /// Registers the calling thread as the log thread. The thread must call this first.
     pub fn begin_thread(&self) {
-        // This link leads to the calling thread.
+        // This link points to the calling thread.
         let thread = fs::read_link("/proc/thread-self").map(|thread| Path::new("/proc").join(thread));
         *self.thread.lock() = Some(thread.map_err(|error| error.kind()));
     }
 
-    /// Counts the time of `call`, which writes `bytes` bytes, and a sync if it made one.
+    /// Measures the time of `call`, which writes `bytes` bytes, and counts a sync if it made one.
     pub fn during<T>(&self, bytes: u64, call: impl FnOnce() -> T, synced: impl FnOnce(&T) -> bool) -> T {
         let began = clock::boot_nanos();
         self.bytes.store(bytes, Ordering::Relaxed);
         self.since_ns.store(began, Ordering::Relaxed);
         let outcome = call();
-        // In this order no reader counts the call twice.
+        // With this order no reader counts the call twice.
         self.since_ns.store(0, Ordering::Relaxed);
         self.busy_ns.fetch_add(clock::boot_nanos().saturating_sub(began), Ordering::Relaxed);
         if synced(&outcome) {
@@ -70,7 +70,7 @@ impl LogClock {
         outcome
     }
 
-    /// Returns the call that is under way.
+    /// Returns the present call, if there is one.
     pub fn pending(&self) -> Option<Pending> {
         let began = self.since_ns.load(Ordering::Relaxed);
         let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(self.largest_lately());
@@ -142,8 +142,8 @@ struct Writer {
 #[derive(Default)]
 pub struct Written {
     writers: BTreeMap<PathBuf, Writer>,
-    /// Threads that write elsewhere. The value is false for a thread that was seen once only,
-    /// because a thread gets its name after it has begun.
+    /// Threads that write elsewhere. The value is false for a thread that was seen only once,
+    /// because a thread gets its name only after it starts.
     others: BTreeMap<PathBuf, bool>,
     /// Bytes of all writing threads, ended ones included.
     by_threads: u64,
@@ -155,8 +155,8 @@ pub struct Written {
 
 impl Written {
     /// Returns the larger of two counts: the bytes that the writing threads handed over, and the
-    /// bytes that the process made dirty. A file system in RAM counts only the first. A thread that
-    /// began and ended unseen is only in the second.
+    /// bytes that the process made dirty. A file system in RAM shows only in the first count. A
+    /// thread that started and ended between two calls shows only in the second.
     pub fn bytes(&mut self) -> io::Result<u64> {
         self.list()?;
         for (thread, writer) in &mut self.writers {
@@ -205,7 +205,7 @@ impl Writer {
         if !WRITERS.iter().any(|writer| name.starts_with(writer)) {
             return None;
         }
-        // Bytes that the thread wrote before it was seen belong to no window.
+        // Bytes that the thread wrote before it was first seen belong to no window.
         let bytes = counter(&thread.join("io"), "wchar").ok()?;
         Some(Writer { bytes, is_log: name == LOG })
     }
@@ -230,7 +230,7 @@ mod tests {
         let mut written = Written::default();
         written.bytes().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        // Each thread writes when it is told to, and reports that.
+        // Each thread writes on request, and reports that.
         let thread = |name: &str| {
             let (go, told) = mpsc::channel::<()>();
             let (done, answer) = mpsc::channel();

@@ -33,8 +33,8 @@ pub async fn run(measurer: Measurer) {
     tokio::join!(sit_again(&measurer), watch_device(&measurer));
 }
 
-/// Measures again at other times, because the rounds of one sitting may share an error that they
-/// cannot show.
+/// Measures again at later times, because the rounds of one sitting may share an error that they
+/// cannot reveal.
 async fn sit_again(measurer: &Measurer) {
     if !measurer.config.probe {
         return;
@@ -47,7 +47,7 @@ async fn sit_again(measurer: &Measurer) {
         };
         tokio::time::sleep(rest.max(REST_MIN)).await;
         until_at_rest(measurer).await;
-        // A probe on request may have measured meanwhile.
+        // A requested probe may have measured the device in the meantime.
         if next() == Some(Duration::ZERO) {
             if let Err(error) = probe(measurer, Probe::Start, None).await {
                 tracing::debug!(%error, "the device could not be measured again");
@@ -56,7 +56,8 @@ async fn sit_again(measurer: &Measurer) {
     }
 }
 
-/// Waits until the store serves and its device is idle, for this store and others on it.
+/// Waits until the store serves and its device is idle, for this store and for others on the
+/// device.
 async fn until_at_rest(measurer: &Measurer) {
     let serves = || !measurer.ends.is_stopping() && measurer.regions.are_all_led();
     measurer.regions.look_until(None, || serves().then_some(())).await;
@@ -96,7 +97,7 @@ pub fn look_first(config: &Config) {
             let history = vec![Sitting { began_unix_ms, ended_unix_ms: clock::unix_millis() }];
             drop(keep(config, result, Probe::Brief, ground.as_ref(), history));
         }
-        // The probe is repeated when the store serves.
+        // The probe is repeated once the store serves.
         Err(error) => tracing::warn!(%error, "the device could not be measured"),
     }
 }

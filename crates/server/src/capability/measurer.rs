@@ -1,4 +1,4 @@
-//! The parts of the store that measuring and watching the device need.
+//! The parts of the store that device measurement and the watch need.
 
 use std::sync::Arc;
 

@@ -14,8 +14,8 @@
 //!
 //! `measured` and `spread` combine all rounds, `ground` identifies the device, and `history` lists
 //! the times of the last measurements. The last three fields show the result at the time of
-//! writing, for people; a start computes them again with its own fit. The store does not depend on
-//! this file: without it, the device is measured again.
+//! writing, for human readers; a start computes them again with its own fit. The store does not
+//! depend on this file: without it, the device is measured again.
 
 use std::fs;
 use std::io;

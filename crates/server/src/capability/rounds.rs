@@ -1,9 +1,9 @@
 //! A probe as several short rounds with pauses between them, and their combined result.
 //!
 //! One measurement of two seconds shows the device only in these two seconds. The start of another
-//! store, a neighbour's compaction or a cache may distort it in any way. Rounds that are spread
-//! over time meet the device in different states, and their differences show how certain the result
-//! is ([`placement::estimate`]).
+//! store, a neighbour's compaction or a cache may distort it. Rounds that are spread over time see
+//! the device in different states. Their differences show how certain the result is
+//! ([`placement::estimate`]).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub const ROUNDS: u32 = 32;
 const ROUNDS_MIN: u32 = 5;
 /// Maximum number of rounds kept over all sittings; the oldest are dropped.
 const KEPT_MAX: usize = 5 * ROUNDS as usize;
-/// The assumed spread of a single short measurement: two in a row differ by less.
+/// Assumed spread of a single short measurement. Two measurements in a row differ by less.
 const SPREAD_OF_A_LOOK: f64 = 1.3;
 
 /// The results of one round, in bytes/s and seconds.
@@ -63,7 +63,7 @@ impl From<&Measured> for Round {
     }
 }
 
-/// Measures the device, continuing `former` rounds of as many sittings. A slow device gets fewer
+/// Measures the device, continuing the `former` rounds and sittings. A slow device gets fewer
 /// rounds, with one job in each.
 pub fn measure(dir: &Path, probe: Probe, former: (&[Round], u32)) -> std::result::Result<Result, ProbeError> {
     let mut options = probe.options();

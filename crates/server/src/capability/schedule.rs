@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 /// Number of sittings that every device gets.
 pub const SITTINGS: u32 = 2;
 const FIRST_REST: Duration = Duration::from_secs(30);
-/// The spread above which a capability is measured again. With a wider one, stores that differ by
-/// the least factor that counts could not be told apart.
+/// Spread above which a capability is measured again. With a wider spread, stores that differ by
+/// the smallest relevant factor could not be distinguished.
 const SPREAD_WIDE: f64 = placement::APART;
 const REST: Duration = Duration::from_secs(600);
 const REST_MAX: Duration = Duration::from_secs(6 * 3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const DAY_MAX: usize = 8;
-/// Number of sittings that are remembered.
+/// Maximum number of sittings in the history.
 pub const HISTORY_MAX: usize = 16;
 
 const _: () = assert!(HISTORY_MAX >= DAY_MAX);

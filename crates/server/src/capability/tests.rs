@@ -84,7 +84,7 @@ fn a_store_that_is_told_another_number_looks_at_its_device_anew() {
     assert_eq!(OwnCapability::load(&config).lacks(), None);
     config.members[0].capability = told(70.0);
     assert_eq!(OwnCapability::load(&config).lacks(), Some(Probe::Brief));
-    // An earlier measurement without a configured value is still of this device.
+    // An earlier measurement without a configured value still applies to this device.
     config.members[0].capability = None;
     super::keep(&config, sitting(measured(5e8)), Probe::Start, None, Vec::new());
     config.members[0].capability = told(70.0);
@@ -101,7 +101,7 @@ fn a_short_look_is_not_what_a_store_counts_for_once_it_is_not_told_any_more() {
     let own = OwnCapability::load(&config);
     assert_eq!(own.present().capability, Capability::UNKNOWN);
     assert_eq!(own.lacks(), Some(Probe::Start));
-    // A damaged file counts as none.
+    // A damaged file is treated as absent.
     std::fs::write(dir.path().join("CAPABILITY"), "{").unwrap();
     config.members[0].capability = Some(crate::Capability { kv_bytes_per_s: 7.0, ops_per_s: 7.0 });
     assert_eq!(OwnCapability::load(&config).lacks(), Some(Probe::Brief));

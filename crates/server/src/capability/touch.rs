@@ -1,4 +1,4 @@
-//! A small, deliberate use of the device that shows its present speed while the store itself uses
+//! A small, deliberate use of the device that shows its present speed when the store itself uses
 //! the device too little. It writes a few synced pages, and a megabyte in a few synced parts.
 
 use std::fs::{self, File, OpenOptions};
@@ -22,7 +22,7 @@ const PARTS: u64 = 4;
 const TIME_MAX: Duration = Duration::from_secs(1);
 const PART_BYTES: u64 = FILE_BYTES / PARTS;
 
-/// Owns the file of the touches. The file has no name any more, so it disappears with the process.
+/// Owner of the touches' file. The file is already unlinked, so it disappears with the process.
 #[derive(Default)]
 pub struct Toucher {
     file: Option<Arc<File>>,
@@ -51,7 +51,7 @@ fn nameless(dir: &Path) -> io::Result<File> {
     let path = dir.join(format!(".steelyard-probe-{}-touch", std::process::id()));
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
     fs::remove_file(&path)?;
-    // The blocks are allocated before anything is timed.
+    // The blocks are allocated before the timed writes.
     file.write_all_at(&vec![0x5a; FILE_BYTES as usize], 0)?;
     file.sync_all()?;
     Ok(file)
@@ -60,7 +60,7 @@ fn nameless(dir: &Path) -> io::Result<File> {
 fn touch(file: &File, others_bytes_per_s: f64) -> io::Result<Touch> {
     let page = [0xa5; PAGE];
     let part = vec![0x3c; PART_BYTES as usize];
-    // A drive that sleeps wakes up for this write.
+    // This write wakes a sleeping drive.
     file.write_all_at(&page, 0)?;
     file.sync_data()?;
     let worked = scheduled_here()?;

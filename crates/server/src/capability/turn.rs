@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::Measurer;
 use crate::clock;
 
-/// The interval at which a waiting store looks for a grant. Grants come with heartbeats.
+/// Interval at which a waiting store checks for a grant. Grants arrive with heartbeats.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub struct OwnTurn(Mutex<Requests>);
 
 #[derive(Default)]
 struct Requests {
-    /// The number of the last request. Numbers rise, also over restarts.
+    /// The number of the last request. Numbers increase, even across restarts.
     last: u64,
     now: Option<(TurnState, Instant)>,
 }
@@ -45,7 +45,7 @@ impl OwnTurn {
     }
 }
 
-/// The turn, or a place in the queue for it. Dropping it gives it back.
+/// The turn, or a place in the queue for it. Dropping it releases the turn.
 pub struct Held(Measurer);
 
 impl Held {
@@ -69,7 +69,7 @@ pub async fn take(measurer: &Measurer) -> Held {
     measurer.cluster.report_soon.notify_one();
     let grant = TurnGrant { store: measurer.config.store, number };
     let mut waiting = Waiting::default();
-    // A store without others disturbs no measurement.
+    // A store that is alone disturbs no other measurement.
     while measurer.membership.members().list.len() > 1 {
         let leader = measurer.regions.meta().leader();
         let is_heard = leader.is_some_and(|leader| measurer.cluster.is_heard(leader));

@@ -10,19 +10,18 @@
 //! because a sync waits for everything that was written before it. `blocked` is the time for which
 //! the log thread waited for the device. On a device that is only busy, even with constant
 //! compactions, `blocked / expected` is near 1. On a device that has become ten times slower it is
-//! near 10. All bytes of a window count, not only those written during syncs. So the estimate errs
-//! in favour of the device: one that is half as fast as before may stay below 1. That case is
-//! detected by comparison with the store's own past ([`past`]): the time of a sync at this load
-//! before.
+//! near 10. All bytes of a window count, not only those written during syncs. So the estimate
+//! favours the device: one that is half as fast as before may stay below 1. That case is detected
+//! by comparison with the store's own past ([`past`]), the earlier time of a sync at the same load.
 //!
 //! A few windows never decide. A verdict requires that enough of the last windows are above a
 //! limit: three quarters of 40 for a small change, seven of eight for a large one. Under noise a
 //! window is above or below by chance, and a burst fills only a few windows. A comparison with the
-//! past gives only a suspicion, because the load may have changed. The device is then touched on
-//! purpose, about ten times, and the touches decide.
+//! past yields only a suspicion, because the load may have changed. The device is then touched
+//! deliberately, about ten times, and the touches decide.
 //!
-//! A window in which the store asks little of the device is not judged, because the few syncs of an
-//! idle store wait for other work of the machine. So an idle store is never corrected down.
+//! A window with little demand on the device is not judged, because the few syncs of an idle store
+//! wait for other work of the machine. So an idle store is never corrected down.
 //!
 //! Each of n stores that share a device is expected to get an n-th of it, so the expected time is n
 //! times as long.
@@ -64,7 +63,7 @@ pub struct Touch {
     pub blocked: Duration,
     pub syncs: u64,
     pub bytes: u64,
-    /// The approximate bytes that others wrote meanwhile.
+    /// The approximate bytes that others wrote during the touch.
     pub others_bytes: u64,
 }
 
@@ -81,9 +80,10 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Minimum syncs of a window. A window with fewer continues, unless the log was blocked for half of
 /// its time.
 const SYNCS_MIN: u64 = 4;
-/// The length after which a window with too few syncs is dropped.
+/// Time after which a window with too few syncs is dropped.
 const WINDOW_MAX: Duration = Duration::from_secs(15);
-/// Minimum assumed time of a sync. Shorter syncs cannot be told from the noise of waking a thread.
+/// Minimum assumed time of a sync. Shorter syncs are indistinguishable from the noise of waking a
+/// thread.
 const SYNC_FLOOR: Duration = Duration::from_micros(50);
 /// Minimum share of a window for which a healthy device would be busy, or ([`BLOCKED_MIN`]) for
 /// which the log waited. Other windows are not judged.
@@ -111,15 +111,15 @@ const HIGHER_STEP: f64 = 2.0;
 pub const CORRECTION_MIN: f64 = 0.001;
 
 const TOUCH_CORRECTED: Duration = Duration::from_secs(5);
-/// The interval of touches while the store serves and its log is idle, as under a load of reads.
+/// Interval of touches while the store serves and its log is idle, for example under a read load.
 const TOUCH_SERVING: Duration = Duration::from_secs(10);
 const TOUCH_SUSPECT: Duration = Duration::from_secs(2);
 const TOUCH_HURRIED: Duration = Duration::from_secs(1);
-/// Touches take at most 1/`TOUCH_SHARE_SUSPECT` of the time of a suspected device, and
-/// 1/`TOUCH_SHARE` of the time of any other.
+/// Maximum share of time that touches take: 1/`TOUCH_SHARE_SUSPECT` on a suspected device, and
+/// 1/`TOUCH_SHARE` on any other.
 const TOUCH_SHARE_SUSPECT: u32 = 2;
 const TOUCH_SHARE: u32 = 6;
-/// The time without a new suspicion after touches have cleared one. It doubles each time.
+/// Time without a new suspicion after touches have cleared one. It doubles each time.
 const CLEARED_FOR: Duration = Duration::from_secs(15);
 const CLEARED_FOR_MAX: Duration = Duration::from_secs(120);
 
@@ -130,7 +130,7 @@ struct Window {
     is_asked: bool,
     /// Blocked time over expected time.
     ratio: f64,
-    /// The slowness compared with the usual time or with the expected time, whichever is larger.
+    /// The slowness relative to the usual time or the expected time, whichever is larger.
     above_usual: f64,
     lesson: Option<Lesson>,
 }
@@ -161,7 +161,7 @@ pub struct Watch {
     suspicion: Option<Suspicion>,
     unsuspected_until: Duration,
     cleared: u32,
-    /// Windows before this time teach nothing.
+    /// Nothing is learned from windows before this time.
     healthy_since: Duration,
     corrected_at: Duration,
     correction: f64,
@@ -201,8 +201,8 @@ impl Watch {
         self.correction
     }
 
-    /// Returns the recent time of the device relative to the expected time; `None` if too little is
-    /// known.
+    /// Returns the recent time of the device relative to the expected time; `None` without enough
+    /// observations.
     pub fn ratio(&self) -> Option<f64> {
         let windows = self.by_windows();
         match self.correction < 1.0 {
@@ -238,7 +238,7 @@ impl Watch {
         let is_corrected = self.correction < 1.0;
         let pause = match self.suspicion {
             _ if is_corrected => TOUCH_CORRECTED,
-            // The touches have decided, and the windows have not yet.
+            // The touches have decided, but the windows have not yet.
             Some(_) if TOUCHED.is_reached(self.touched_ratios()) => TOUCH_SERVING,
             Some(Suspicion { is_hurried: true, .. }) => TOUCH_HURRIED,
             Some(_) => TOUCH_SUSPECT,
@@ -259,7 +259,7 @@ impl Watch {
     /// Processes the result of a touch.
     pub fn touched(&mut self, now: Duration, touch: Touch) -> Option<Changed> {
         (self.touched_at, self.touch_took) = (Some(now), touch.blocked);
-        // A sync that finds a flush of the log in progress waits for it, half a flush on average.
+        // A sync that arrives during a flush of the log waits for it, half a flush on average.
         let sync = self.sync_latency() * (1.0 + self.used / 2.0);
         let own = touch.syncs as f64 * sync + self.transfer(touch.bytes);
         let expected = own + self.transfer(touch.others_bytes);
@@ -279,7 +279,7 @@ impl Watch {
         self.sharers = sharers.max(1);
     }
 
-    /// Drops the present window, because its load is not the store's own.
+    /// Drops the present window, because its load does not come from the store alone.
     pub fn skip(&mut self) {
         self.window = None;
     }
@@ -306,8 +306,8 @@ impl Watch {
         let others = self.transfer(of_others);
         let is_asked = cost + others >= DEMAND_MIN * span * self.sharers as f64;
         if !is_asked && blocked < BLOCKED_MIN * span {
-            // The windows that count only because the log waited long lose their weight, because
-            // the log did not wait long in this one.
+            // Windows that count only because the log waited long are dropped, because the log did
+            // not wait long in this one.
             self.windows.retain(|window| window.is_asked);
             return;
         }
@@ -330,7 +330,7 @@ impl Watch {
         }
     }
 
-    /// Learns from a window. A window that was not found slow while it was judged was healthy.
+    /// Learns from a window. A window that was judged and not found slow was healthy.
     fn learn(&mut self, window: Window) {
         let is_healthy =
             self.correction == 1.0 && self.suspicion.is_none() && window.at >= self.healthy_since;
@@ -346,7 +346,7 @@ impl Watch {
             self.windows.pop_front();
         }
         let is_corrected = self.correction < 1.0;
-        // The touches of a corrected or suspected device belong to its case and stay.
+        // The touches of a corrected or suspected device are evidence and stay.
         let is_case = is_corrected || self.suspicion.is_some();
         while !is_case && self.touches.front().is_some_and(|(at, _)| is_old(*at, TOUCH_AGE_MAX)) {
             self.touches.pop_front();
@@ -360,7 +360,7 @@ impl Watch {
         })
     }
 
-    /// Corrects a device that is believed to be slow. Returns its slowness.
+    /// Corrects a device that is judged slow. Returns its slowness.
     fn believe(&mut self, now: Duration) -> Option<f64> {
         self.suspect(now);
         let slowness = self.conviction(now)?;
@@ -426,7 +426,7 @@ impl Watch {
         (is_log_at_rest && is_slow).then(touched)
     }
 
-    /// Follows a corrected device. Returns its slowness.
+    /// Tracks a corrected device. Returns its slowness.
     fn follow(&mut self, now: Duration) -> Option<f64> {
         let Some(slowness) = self.slowness() else {
             self.better_since = None;
@@ -434,8 +434,8 @@ impl Watch {
         };
         let before = self.correction;
         let wanted = if slowness < HEALTHY { 1.0 } else { (1.0 / slowness).max(CORRECTION_MIN) };
-        // Under load, windows alone cannot tell a slow device from a healthy one. They must suffice
-        // if the device cannot be touched.
+        // Under load, windows alone cannot distinguish a slow device from a healthy one. They must
+        // suffice if the device cannot be touched.
         let last_tried = self.touched_at.unwrap_or(Duration::ZERO).max(self.corrected_at);
         let is_known = self.touches.len() >= TOUCHES_MIN || now.saturating_sub(last_tried) > TOUCH_AGE_MAX;
         if wanted < before * LOWER_BY {

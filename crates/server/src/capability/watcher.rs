@@ -22,8 +22,8 @@ pub async fn watch_device(measurer: &Measurer) {
         period.tick().await;
         let looked = watcher.look(measurer).await;
         match &looked {
-            // Without the kernel's counts (or in a container that hides them) nothing can be
-            // judged.
+            // Without the kernel's counts (or in a container that hides them) no judgement is
+            // possible.
             Err(error) if kernel_tells => {
                 tracing::warn!(%error, "the kernel does not report this process's writes: the device is not watched");
             }
@@ -106,7 +106,7 @@ impl Watcher {
 fn say_changed(changed: Changed, present: Present) {
     let Changed { before, correction, ratio } = changed;
     let counts = format!(
-        "this store now counts for {:.0}% of its capability ({}), instead of {:.0}%",
+        "placement now counts {:.0}% of this store's capability ({}), instead of {:.0}%",
         correction * 100.0,
         rate(present.capability.kv_bytes_per_s),
         before * 100.0

@@ -145,7 +145,7 @@ pub fn config(store: &Store, command: ConfigCommand, args: &[Bytes]) -> Reply {
     }
 }
 
-/// Returns every setting that is named or matches a pattern, once. A name keeps the client's
+/// Returns each setting that is named or matches a pattern, once. A name keeps the client's
 /// spelling.
 fn get(store: &Store, patterns: &[Bytes]) -> Reply {
     let is_glob = |pattern: &Bytes| pattern.iter().any(|byte| b"*?[".contains(byte));

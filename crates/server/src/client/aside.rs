@@ -89,7 +89,7 @@ impl Store {
     async fn redirect(&self, region: &Arc<RegionShared>, item: &Item, deadline: Instant) -> Reply {
         let ItemSlot::One(slot) = item.slot else { return cluster_down() };
         let moved = || {
-            // Another region may own the slot by now.
+            // Another region may own the slot now.
             let region = self.regions.of_slot(slot).unwrap_or_else(|| region.clone());
             self.moved(&region, item)
         };

@@ -1,8 +1,8 @@
 //! CLUSTER: the regions and stores in the form that Redis Cluster's clients expect.
 //!
-//! A store that leads some regions and follows others appears as a master only. Clients keep one
-//! role for each address, and a client that last read "replica" would drop the store from its
-//! masters. A store appears as a replica of the regions that it follows only while it leads none.
+//! A store that leads some regions and follows others appears only as a master. Clients keep one
+//! role for each address. A client that last read "replica" would drop the store from its masters.
+//! A store appears as a replica of the regions that it follows only while it leads none.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -57,8 +57,8 @@ pub async fn read_slot(store: &Store, args: &[Bytes]) -> Reply {
     }
 }
 
-/// Returns the id of a store: forty hexadecimal digits, equal on every store for as long as the
-/// cluster keeps its layout.
+/// Returns the id of a store: forty hexadecimal digits, equal on every store as long as the cluster
+/// keeps its layout.
 pub fn node_id(store: &Store, id: StoreId) -> String {
     let digest = store.membership.identity.layout_digest;
     format!("{digest:016x}{:016x}{id:08x}", digest.rotate_left(17) ^ 0x5bd1_e995_9e37_79b9)

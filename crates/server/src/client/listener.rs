@@ -11,7 +11,7 @@ use crate::connections::{ListenerKind, Seat};
 use crate::loops::ToLoop;
 use crate::store::Store;
 
-/// The time after which a client whose machine is gone is noticed, as in Redis.
+/// Time after which a client whose machine has failed is detected, as in Redis.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
 const PROTECTED: &[u8] = b"-DENIED Steelyard is running in protected mode because protected mode is enabled \
@@ -19,7 +19,7 @@ and no password is set for the default user. In this mode connections are only a
 interface. To connect from other machines set a password (requirepass), or turn protected mode off with \
 CONFIG SET protected-mode no sent from the loopback interface.\r\n";
 
-/// Accepts clients until the store closes, and then those that have connected by then.
+/// Accepts clients until the store closes, and then those that have already connected.
 pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>) {
     loop {
         let accepted = tokio::select! {
@@ -29,8 +29,8 @@ pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>
         match accepted {
             Ok((stream, peer)) => accept(stream, peer, kind, &store).await,
             Err(error) => {
-                // The usual reason is a lack of file descriptors. During the pause some may be
-                // closed.
+                // The usual reason is a lack of file descriptors. Some may be closed during the
+                // pause.
                 tracing::warn!(%error, "cannot accept a client");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -42,7 +42,7 @@ pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>
 /// that must be answered.
 async fn accept_the_last(listener: TcpListener, kind: ListenerKind, store: &Store) {
     let Ok(listener) = listener.into_std() else { return };
-    // The listener does not block. It is closed after the first call that finds no client.
+    // The listener is non-blocking. It is closed after the first call that finds no client.
     while let Ok((stream, peer)) = listener.accept() {
         if stream.set_nonblocking(true).is_ok() {
             if let Ok(stream) = TcpStream::from_std(stream) {

@@ -60,7 +60,7 @@ pub async fn run_later(store: &Store, command: ServerCommand, args: &[Bytes]) ->
 }
 
 /// Starts a shutdown. As in Redis there is no reply: the connection ends when the store has
-/// stopped. `SAVE` and `NOSAVE` make no difference, because every acknowledged write is in the log.
+/// stopped. `SAVE` and `NOSAVE` have no effect, because every acknowledged write is in the log.
 fn shutdown(store: &Store, client: &Connected<'_>, args: &[Bytes]) -> Result<(), Reply> {
     let (mut is_now, mut is_abort) = (false, false);
     for word in &args[1..] {

@@ -25,7 +25,7 @@ const REGIONS_POLL: Duration = Duration::from_millis(25);
 /// A run of slots and the region that owns them.
 type Run = (SlotRange, Option<Arc<RegionShared>>);
 
-/// Combines the replies of all regions. The caller has dealt with errors.
+/// A function that combines the replies of all regions. The caller has already handled errors.
 type Join = fn(Vec<Reply>) -> Reply;
 
 pub async fn run(
@@ -115,7 +115,7 @@ fn concatenation(replies: Vec<Reply>) -> Reply {
     Reply::Array(replies.into_iter().flat_map(elements).collect())
 }
 
-/// Scans the region of the cursor. At the region's end, the new cursor is that of the next slot.
+/// Scans the region of the cursor. At the region's end, the new cursor belongs to the next slot.
 async fn scan(store: &Arc<Store>, runs: &[Run], item: Item, deadline: Instant) -> Answer {
     let Some(cursor) = command::parse_cursor(&item.args[1]) else {
         return Reply::error("ERR invalid cursor").into();
@@ -130,14 +130,14 @@ async fn scan(store: &Arc<Store>, runs: &[Run], item: Item, deadline: Instant) -
         asked.args[1] = Bytes::from(command::cursor_at(range.first).to_string());
     }
     if store.config.cluster_enabled {
-        // The slot makes sure that the executing region owns the cursor's slot, even if that was
-        // just moved.
+        // The slot ensures that the executing region owns the cursor's slot, even if it was just
+        // moved.
         asked.slot = ItemSlot::One(slot.max(range.first));
     }
     one(store, region, asked, deadline).await
 }
 
-/// Returns the first reply that is not nil. The regions are asked in turn, beginning at another one
+/// Returns the first reply that is not nil. Asks the regions in turn, starting with a different one
 /// in every call.
 async fn first_found(
     store: &Arc<Store>,

@@ -5,8 +5,8 @@ use storage::MemoryKeyspace;
 use super::*;
 use crate::config::Member;
 
-/// Returns the state of a cluster with three stores, of which the first two share a zone, and one
-/// region. This is store 0, which leads everything, and every store was heard a moment ago.
+/// Returns the state of a cluster with three stores and one region. The first two stores share a
+/// zone. This is store 0, which leads everything. A recent heartbeat of every store has arrived.
 fn three() -> ClusterState {
     let mut config = Config::single("nowhere".into(), 7000);
     let member = config.members.remove(0);

@@ -1,9 +1,9 @@
 //! The memory of clients' requests and replies, within one budget.
 //!
 //! A connection that would exceed the budget waits before it reads, so the client's socket fills. A
-//! single request may be larger than the budget, and so may many requests that have begun to
-//! arrive. Therefore one connection at a time, in the order in which they began to wait, continues
-//! without room until there is room for all. Only replies are counted without a reservation,
+//! single request may be larger than the budget, and so may the sum of many partly received
+//! requests. Therefore one connection at a time continues without room until there is room for all;
+//! the connection that has waited longest is first. Only replies are counted without a reservation,
 //! because their size is unknown before they exist.
 //!
 //! A client that neither sends nor reads for `request-timeout` while others wait for memory is
@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The reply size, in bytes, below which no estimate is kept.
+/// Reply size below which no estimate is kept, in bytes.
 const SMALL_REPLY_BYTES: usize = 4096;
-/// The assumed size of a reply, in bytes, before any was seen.
+/// Assumed size of a reply before any was seen, in bytes.
 const REPLY_BYTES_FIRST: usize = 64 << 10;
 
 pub struct ClientMemory {
@@ -26,7 +26,7 @@ pub struct ClientMemory {
     waiting: AtomicUsize,
     /// True while one connection continues although there is no room.
     turn: AtomicBool,
-    /// The bytes of a reply in the recent batch with the largest ones.
+    /// The bytes per reply in the recent batch with the largest replies.
     reply_bytes: AtomicUsize,
     /// Permits for reads whose replies do not exist yet, in KiB.
     reads: Arc<Semaphore>,
@@ -51,7 +51,7 @@ impl ClientMemory {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns true if a connection waits for memory that others hold, or soon will.
+    /// Returns true if a connection waits for memory that other connections hold or will soon hold.
     pub fn is_short(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0 || self.used() > self.budget
     }
@@ -78,7 +78,7 @@ impl ClientMemory {
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, taken).is_ok()
     }
 
-    /// Counts one more, or one fewer, connection that waits for room.
+    /// Increments or decrements the number of connections that wait for room.
     pub fn waits(&self, more: bool) {
         match more {
             true => self.waiting.fetch_add(1, Ordering::SeqCst),
@@ -121,7 +121,7 @@ impl Held {
         false
     }
 
-    /// Sets the connection's memory to `bytes`, whether there is room or not.
+    /// Sets the connection's memory to `bytes`, even without room.
     pub fn count(&mut self, bytes: u64) {
         match bytes.checked_sub(self.bytes) {
             Some(0) => {}
@@ -140,8 +140,8 @@ impl Held {
         self.bytes > 0 && self.memory.is_short()
     }
 
-    /// Returns the likely size of one reply: that of the last batch or, before the first, that of
-    /// others' recent replies.
+    /// Returns the likely size of one reply: the size in the last batch or, before the first batch,
+    /// the size of other connections' recent replies.
     pub fn reply_bytes(&self) -> usize {
         self.reply_bytes.unwrap_or_else(|| self.memory.reply_bytes.load(Ordering::Relaxed))
     }
@@ -169,11 +169,11 @@ mod tests {
         let [mut first, mut second, mut third] = [(); 3].map(|()| Held::new(memory.clone()));
         assert!(first.try_hold(60, false));
         assert!(!second.try_hold(70, false));
-        // The connection has waited longest, and the others need not end before it.
+        // The connection has waited longest, and it need not wait for the others to end.
         assert!(second.try_hold(70, true));
         assert_eq!(memory.used(), 130);
         assert!(memory.is_short());
-        // The connection that has the turn may ask for more, and no other one gets a turn.
+        // The connection that has the turn may ask for more. No other connection gets a turn.
         assert!(second.try_hold(90, false));
         assert!(!third.try_hold(30, true));
         second.count(0);

@@ -1,9 +1,9 @@
 //! The kernel's counters of CPU time.
 //!
 //! The process may use the CPUs of its affinity, or the part of them that a quota of its control
-//! group, or of one above it, allows. Without a quota, the time of these CPUs counts, whichever
-//! process used it (`/proc/stat`; stolen time counts as used, waiting for a device does not). With
-//! a quota, the group's time (`cpu.stat`) counts against its quota (`cpu.max`). Quotas of version 1
+//! group, or of one above it, allows. Without a quota, the time of these CPUs counts for all
+//! processes (`/proc/stat`; stolen time counts as used, waiting for a device does not). With a
+//! quota, the group's time (`cpu.stat`) counts against its quota (`cpu.max`). Quotas of version 1
 //! groups are not read: if there may be one, the load is unknown.
 
 use std::collections::BTreeSet;
@@ -16,8 +16,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Counters;
 
-/// The length of a tick in `/proc/stat`, a hundredth of a second whatever the kernel's own ticks
-/// are.
+/// Length of a tick in `/proc/stat`, in nanoseconds: a hundredth of a second, whatever the kernel's
+/// own tick.
 const TICK_NANOS: u64 = 10_000_000;
 
 /// The directories of the kernel's files.
@@ -97,8 +97,8 @@ struct Quota {
     cores: f64,
 }
 
-/// Returns true if a quota that is not read here leaves the process fewer cores than its affinity
-/// does. The standard library also reads quotas of version 1 groups.
+/// Returns true if a quota that is not read here leaves the process fewer cores than its affinity.
+/// The standard library also reads quotas of version 1 groups.
 fn has_quota_unread(groups: &str, allowed: usize) -> bool {
     let is_v1 = groups.lines().any(|line| {
         let controllers = line.split(':').nth(1).unwrap_or_default();
@@ -263,7 +263,7 @@ mod tests {
             assert_eq!(Kernel::new(&[(path, text)]).read(), None, "{path}: {text}");
         }
         let quota = [("proc/self/cgroup", "0::/\n"), ("cgroup/cpu.max", "50000 100000\n")];
-        assert_eq!(Kernel::new(&quota).read(), None, "a group that does not tell its time");
+        assert_eq!(Kernel::new(&quota).read(), None, "a group that does not report its time");
     }
 
     #[test]

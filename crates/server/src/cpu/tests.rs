@@ -1,6 +1,6 @@
 use super::*;
 
-/// A kernel with two cores, of which `used` are used, and `own` by this process, for a number of
+/// A kernel with two cores. `used` cores are in use, `own` of them by this process, for a number of
 /// seconds.
 struct Kernel {
     at_s: f64,

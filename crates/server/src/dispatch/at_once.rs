@@ -1,6 +1,6 @@
 //! The work that a loop does without waiting: reads of rows in RAM, and the submission of writes.
 //!
-//! Everything else goes through [`Store::execute`], which waits.
+//! All other work goes through [`Store::execute`], which may wait.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ pub enum Finished {
 }
 
 impl Store {
-    /// Reads rows that are all in RAM, of a region that this store leads under a lease or, for weak
-    /// reads, of a region with a peer here. Returns `None` if the read needs more than that. Such a
-    /// read is not counted.
+    /// Reads rows that are all in RAM. The region must be led by this store under a lease or, for
+    /// weak reads, must have a peer here. Returns `None` if the read needs more. Such a read is not
+    /// counted.
     pub fn read_at_once(&self, region: &RegionShared, items: &[Item], kind: Kind) -> Option<Vec<Answer>> {
         let proof = match kind {
             Kind::Reads => Proof::Lease,
@@ -59,9 +59,9 @@ impl Store {
         Some(answers)
     }
 
-    /// Creates a submission of writes, if this store leads the region and has room, and if they are
-    /// not so large that a task should encode them. Returns `None` if the caller must use
-    /// [`Store::execute`].
+    /// Creates a submission of writes. Returns `None` if the caller must use [`Store::execute`]:
+    /// this store does not lead the region, has no room, or the writes are so large that a task
+    /// should encode them.
     pub fn submission(
         &self,
         region: &RegionShared,

@@ -7,8 +7,8 @@
 //!           the command was not executed, because the region no longer owns its slot
 //! ```
 //!
-//! The replication limit bounds a request. It does not bound an answer, but the frame that carries
-//! the answer does: a reply without room is replaced by an error.
+//! A request is bounded by the replication limit. An answer is bounded only by the frame that
+//! carries it: a reply without room is replaced by an error.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const FLAG_RESP3: u8 = 1;
 /// and their encoding.
 const GATHERED_BYTES_MAX: usize = 4 << 20;
 
-// Every admitted command fits into one frame, both to be passed on and to be replicated.
+// Every admitted command fits into one frame, both when it is passed on and when it is replicated.
 const _: () = assert!(REQUEST_BYTES_MAX + GATHERED_BYTES_MAX <= FRAME_BYTES_MAX);
 const _: () = assert!(REQUEST_BYTES_MAX + GATHERED_BYTES_MAX <= RAFT_MESSAGE_BYTES_MAX);
 
@@ -55,7 +55,7 @@ pub struct Request {
     pub items: Vec<Item>,
 }
 
-/// Encodes a request, a piece at a time, so that a very large one does not hold up other tasks.
+/// Encodes a request in pieces, so that a very large one does not delay other tasks.
 pub async fn encode_request(region: RegionId, version: u64, patience: Duration, items: &[Item]) -> Bytes {
     let size = items.iter().flat_map(|item| &item.args).map(|arg| arg.len() + 4).sum::<usize>();
     let mut out = BytesMut::with_capacity(size + items.len() * 16 + 24);
@@ -127,8 +127,8 @@ fn encode_answer_within(bytes_max: usize, replies: &[Bytes]) -> Bytes {
     out.freeze()
 }
 
-/// Returns the reply, valid in both protocols, that replaces a reply of `bytes` bytes which cannot
-/// be passed on. The command itself was executed.
+/// Returns the reply that replaces a reply of `bytes` bytes, which is too large to be passed on. It
+/// is valid in both protocols. The command itself was executed.
 pub fn answer_too_long(bytes: usize) -> Bytes {
     let text = format!(
         "ERR the command was carried out, but its reply of {bytes} bytes is larger than a store passes on, {ANSWER_BYTES_MAX}"

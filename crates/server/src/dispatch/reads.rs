@@ -2,14 +2,14 @@
 //!
 //! Every read takes its view of the rows first and then proves that the view may be used for an
 //! answer. Two conditions hold for all reads: the region's own rows were present and complete, and
-//! the slots belonged to the region. A peer may be removed, or a snapshot replace its rows, while a
-//! read waits in the pool. A strong read needs one more proof:
+//! the slots belonged to the region. They are checked because a peer may be removed, or a snapshot
+//! may replace its rows, while a read waits in the pool. A strong read needs one more proof:
 //!
-//! - **The lease** still holds after the view was taken. If another leader had been elected before,
-//!   the lease would be over by then.
+//! - **The lease** is still valid after the view was taken. If another leader had been elected
+//!   before, the lease would have ended.
 //! - **A ReadIndex round** began after the read did. It ends before the view is taken and covers
-//!   everything that the peer has applied since. The rows of a peer that has lost its leadership
-//!   meanwhile are still those of a later moment.
+//!   everything that the peer has applied since. If the peer has lost its leadership in the
+//!   meantime, its rows are still those of a later moment.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -135,9 +135,9 @@ impl Store {
     }
 
     /// Executes the commands over the present rows, in order. The commands before the first miss
-    /// are answered from RAM. From the first miss on, all go to the reader pool together, so that a
-    /// slow device never delays an I/O thread. The pool stops when the replies are large, so there
-    /// may be fewer answers than commands, but at least one.
+    /// are answered from RAM. The first miss and all later commands go to the reader pool together,
+    /// so that a slow device never delays an I/O thread. The pool stops when the replies are large,
+    /// so there may be fewer answers than commands, but at least one.
     async fn pass(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -215,7 +215,7 @@ impl Store {
         Ok(pass.answers)
     }
 
-    /// Answers one read that met an expired key. A read of a few rows is itself proposed, and
+    /// Answers one read that met an expired key. A read of a few rows is proposed itself, and
     /// applying it deletes the due keys. A longer read would delay every replica, so the due keys
     /// are deleted separately and the read is repeated.
     async fn read_past_expiry(
@@ -240,7 +240,7 @@ impl Store {
                     self.proposals.submit(region, Work::Maintenance(due), deadline).await?;
                 }
             }
-            // The command that was just committed and applied on this store has proved the
+            // The command that was just committed and applied on this store has confirmed the
             // leadership again.
             let Some(mut pass) = self.proved_pass(region, version, &one, Proof::AlreadyThere).await? else {
                 return Ok(None);
@@ -318,7 +318,7 @@ mod tests {
         };
         assert_eq!(answers_and_misses(&["GET a", "GET b"]).await, (2, 0));
         assert_eq!(answers_and_misses(&["GET large"]).await, (1, 1));
-        // A large reply ends the pass, and the rest is read later.
+        // A large reply ends the pass. The remaining commands are read later.
         assert_eq!(answers_and_misses(&["GET a", "GET large", "GET a", "GET large"]).await, (2, 1));
     }
 

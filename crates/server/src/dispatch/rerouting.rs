@@ -1,8 +1,9 @@
-//! Sends commands to the leader of their region, and to another region if their slots have moved
-//! meanwhile.
+//! Sends commands to the leader of their region. If their slots have moved in the meantime, sends
+//! them to another region.
 //!
-//! A region that has no leader here, refuses, or answers only some of the commands has executed
-//! none of the others. So those may go elsewhere, and a retry here repeats nothing.
+//! A region may have no leader here, refuse, or answer only some of the commands. In all these
+//! cases it has executed none of the others. So those may be sent elsewhere, and a retry repeats
+//! nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use crate::store::Store;
 use crate::transport::CallError;
 use node::{Answer, Item, ItemSlot};
 
-/// Maximum wait, without a change notification, before a request that found no leader looks again.
+/// Maximum wait, without a change notification, before a request without a leader looks again.
 const LEADER_POLL: Duration = Duration::from_millis(25);
 
 /// Commands, by their positions, that presumably belong to one region.
@@ -26,8 +27,8 @@ struct Group {
 
 impl Store {
     /// Executes `items` in order in one region while the region owns their slots, and returns one
-    /// answer each. It may return fewer answers for reads with large replies, but at least one. The
-    /// other reads were not executed.
+    /// answer each. For reads with large replies it may return fewer answers, but at least one. The
+    /// remaining reads were not executed.
     pub async fn execute(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -42,8 +43,8 @@ impl Store {
         self.execute_rest(answers, &items, deadline).await
     }
 
-    /// Executes the rest of a group of commands of which a region answered some. The rest was not
-    /// proposed.
+    /// Executes the remaining commands of a group after a region answered some of them. The
+    /// remaining commands were not proposed.
     pub async fn go_on(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -69,8 +70,8 @@ impl Store {
         }
     }
 
-    /// Executes the commands that the first region did not, wherever their slots are now. Commands
-    /// of one slot stay together and so keep their order.
+    /// Executes the commands that the first region did not, in the present regions of their slots.
+    /// Commands of one slot stay together and so keep their order.
     async fn execute_elsewhere(
         self: &Arc<Self>,
         mut answers: Answers,

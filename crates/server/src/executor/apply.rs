@@ -1,10 +1,10 @@
 //! The apply thread turns committed entries into rows. The entries of all waiting regions share one
-//! write set, which also holds each region's applied index. Only afterwards do their clients get
-//! replies.
+//! write set, which also holds each region's applied index. Clients get replies only after the
+//! write.
 //!
-//! It executes what the worker's thread could not execute over rows in RAM ([`super::in_ram`]).
-//! `node::ApplyQueue` and `node::Backlog` decide which entries these are, and the order of
-//! everything. A stalled device delays neither votes nor heartbeats. A full device makes the batch
+//! It executes the entries that the worker's thread could not execute over rows in RAM
+//! ([`super::in_ram`]). `node::ApplyQueue` and `node::Backlog` decide which entries these are, and
+//! their order. A stalled device delays neither votes nor heartbeats. A full device makes the batch
 //! and all later entries wait, while reads continue.
 //!
 //! If rows must first be read from a slow device, the rows of several commands are read at the same
@@ -32,11 +32,11 @@ use super::turn::Turn;
 use crate::consistency_checks::Order;
 use crate::loops::{Asker, Outcomes, ToWorker};
 
-/// Maximum payload bytes of one write set; a single entry may be larger. The limit lets clients of
-/// the first entries send their next commands while later entries execute.
+/// Maximum payload of one write set, in bytes; a single entry may be larger. The limit lets clients
+/// of the first entries send their next commands while later entries execute.
 const BATCH_BYTES_MAX: usize = 128 << 10;
-/// The same limit while rows are prefetched: more entries mean more rows that are read at the same
-/// time.
+/// Maximum payload of one write set while rows are prefetched, in bytes. More entries mean more
+/// rows that are read at the same time.
 const BATCH_BYTES_AHEAD: usize = 8 << 20;
 const ROOM_POLL: Duration = Duration::from_millis(200);
 
@@ -123,7 +123,8 @@ impl Applier {
         }
     }
 
-    /// Returns false if the store is stopping. The log then holds what was not applied.
+    /// Returns false if the store is stopping. The log then holds the entries that were not
+    /// applied.
     pub(super) fn perform(&mut self, next: Next<Asker>) -> bool {
         match next {
             Next::Entries { by_region } => return self.apply(by_region),
@@ -139,7 +140,7 @@ impl Applier {
         true
     }
 
-    /// Has the steps of a job carried out.
+    /// Passes the steps of a job to the thread that carries them out.
     fn go_on(&self, job: lifecycle::Job) {
         if let lifecycle::Job::Hold { region, mark } = &job {
             self.parts.quarantines.publish(*region, mark.held.clone());
@@ -214,8 +215,8 @@ impl Applier {
     }
 }
 
-/// Executes one batch. `ahead` is the number of turns in which rows are prefetched; it is updated
-/// for the next batch.
+/// Executes one batch. `ahead` is the number of remaining turns in which rows are prefetched; it is
+/// updated for the next batch.
 fn execute(
     parts: &Parts,
     ahead: &mut u32,

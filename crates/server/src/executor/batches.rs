@@ -1,7 +1,7 @@
 //! The queue of log batches from the loop that owns the groups to the thread that writes them.
 //!
-//! The receiver of a channel spins before it sleeps, which pays off only if messages follow each
-//! other at once. Here a sync follows each batch, and nothing arrives during it.
+//! The receiver of a channel spins before it sleeps, which is worthwhile only if messages follow
+//! each other quickly. Here a sync follows each batch, and nothing arrives during it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ struct Queue {
     is_closed: bool,
 }
 
-/// The only sender. After it is dropped, the receiver ends behind the last batch.
+/// The only sender. After it is dropped, the receiver ends after the last batch.
 pub struct BatchSender(Arc<Shared>);
 
 pub struct BatchReceiver(Arc<Shared>);
@@ -31,7 +31,7 @@ pub struct BatchReceiver(Arc<Shared>);
 #[derive(Debug)]
 pub enum Next {
     Batch(LogBatch),
-    /// The time is over.
+    /// The time limit has passed.
     Late,
     /// No batch follows.
     Closed,
@@ -57,7 +57,7 @@ impl Drop for BatchSender {
 }
 
 impl BatchReceiver {
-    /// Waits for the next batch, but not past `until`.
+    /// Waits for the next batch until `until` at most.
     pub fn next(&self, until: Option<Instant>) -> Next {
         let mut queue = self.0.queue.lock();
         loop {

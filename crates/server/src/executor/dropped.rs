@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use replica::DropReason;
 use types::{RegionId, StoreId};
 
-/// The minimum interval of the log lines, so that a flood of bad messages does not flood the log.
+/// Minimum interval between log lines, so that a flood of bad messages does not flood the log.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Default)]

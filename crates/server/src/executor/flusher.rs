@@ -13,15 +13,15 @@ use crate::loops::ToWorker;
 
 /// Returns the bytes of rows, and of log, since the last flush that justify another one: 192 MiB
 /// for the default size of the log. A full memtable is flushed earlier. But if the same rows are
-/// written again and again, the memtable stays small while the log grows.
+/// written repeatedly, the memtable stays small while the log grows.
 fn flush_bytes(config: &Config) -> u64 {
     config.raft_log_bytes / 4 * 3
 }
 
 /// Maximum time for which rows in memory keep the log from being truncated.
 const FLUSH_PERIOD: Duration = Duration::from_secs(60);
-/// The same time on a full device. An earlier flush lets the log be truncated, and shows how much
-/// space the rows really take.
+/// Maximum time for which rows in memory keep the log from being truncated on a full device. An
+/// earlier flush lets the log be truncated, and shows how much space the rows really take.
 const FLUSH_PERIOD_FULL: Duration = Duration::from_secs(2);
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
@@ -49,16 +49,16 @@ pub fn run(parts: Parts, log: RaftLog) {
 
 /// Makes the applied rows durable and tells the worker. Returns false if there is no room.
 ///
-/// A flush that runs out of space can end the process: RocksDB 7.8 with assertions, as Debian
-/// builds it, asserts that the file is not used again, and then uses it. So no flush begins without
+/// A flush that runs out of space can end the process: RocksDB 7.8 with assertions, as built by
+/// Debian, asserts that the file is not used again, and then uses it. So no flush begins without
 /// room.
 pub fn flush(parts: &Parts) -> bool {
     if !parts.disk.takes(parts.engine.rows().unflushed_bytes()) {
         parts.disk.set_full();
         tracing::warn!("no space to flush rows: the Raft log grows until there is room");
         if parts.ends.is_stopping() {
-            // Closing the engine would flush in spite of that. So it stays open until the process
-            // ends, as after a kill, and the log restores the rows that were not flushed.
+            // Closing the engine would flush nevertheless. So it stays open until the process ends,
+            // as after a kill, and the log restores the rows that were not flushed.
             std::mem::forget(parts.engine.clone());
         }
         return false;

@@ -1,5 +1,5 @@
 //! Executes entries whose rows are in RAM, in the worker's thread, without waiting for a device.
-//! `node::ApplyQueue` decides when this is tried, and which entries go to the apply thread
+//! `node::ApplyQueue` decides when to try this, and which entries go to the apply thread
 //! ([`super::apply`]).
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct Here {
     executed: ExecutedHere,
 }
 
-/// The results of entries that were executed here. The worker must process them.
+/// The results of entries that were executed in the worker's thread. The worker must process them.
 #[derive(Default)]
 pub struct ExecutedHere {
     pub applied: Vec<(RegionId, LogIndex)>,
@@ -73,7 +73,8 @@ impl ApplyHandle {
         std::mem::take(&mut self.here.executed)
     }
 
-    /// Stops the region, whose peer is quarantined. No entry at `index` or later is executed.
+    /// Stops the region, whose peer is quarantined. Neither the entry at `index` nor a later one is
+    /// executed.
     pub fn stop(&mut self, region: RegionId, index: LogIndex) -> ExecutedHere {
         self.queue.stop(region, index, &mut self.here);
         std::mem::take(&mut self.here.executed)
@@ -124,7 +125,7 @@ impl Executor<Asker> for Here {
     }
 
     fn send(&mut self, job: ApplyJob<Asker>) {
-        // The thread ends only with the store.
+        // The apply thread ends only with the store.
         let _ = self.jobs.send(ToApplier::Job(job));
     }
 

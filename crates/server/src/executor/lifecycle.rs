@@ -1,8 +1,8 @@
-//! The thread that executes the steps of `node::lifecycle`, which replace a region's rows by a
-//! snapshot or remove a peer. A step without room waits for room, or until the store stops.
+//! The thread that executes the steps of `node::lifecycle`, which replace a region's rows with a
+//! snapshot or remove a peer. A step without room waits until there is room or the store stops.
 //!
 //! A region that merged into another one is removed like any other. Its rows in slots that now
-//! belong to the other region stay, because `destroy_region` checks the descriptors that are here.
+//! belong to the other region stay, because `destroy_region` checks the local descriptors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,8 @@ pub struct LifecycleThread {
     pub apply: Sender<ToApplier>,
 }
 
-/// The error of a step that the stop of the store interrupted. The next start continues with it.
+/// The error of a step that was interrupted by the store's stop. The next start continues with the
+/// step.
 struct Stopping;
 
 impl LifecycleThread {
@@ -79,7 +80,7 @@ impl LifecycleThread {
             Step::Flush => self.flush()?,
             Step::DeleteRows => self.delete(region, slots)?,
             Step::DestroyLog { peer } => {
-                // In this order the bytes always count as held, as space to be reclaimed, or as
+                // With this order the bytes always count as held, as space to be reclaimed, or as
                 // both.
                 let bytes = self.parts.engine.bytes_in_region(region);
                 slots.iter().for_each(|slots| self.snapshots.reclaim(*slots, bytes));
@@ -200,7 +201,7 @@ mod tests {
         line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
     }
 
-    /// Fills the region's rows as of this entry. They have the same keys at every index.
+    /// Writes the region's rows as of this entry. They have the same keys at every index.
     fn fill(fixture: &Fixture, descriptor: &RegionDescriptor, index: LogIndex) {
         let mut entry = command::entry::Builder::new();
         for key in 0..KEYS {

@@ -1,5 +1,5 @@
-//! Recycles the log's segments, prepares new ones, and makes the mark of an idle log durable. The
-//! appending thread should wait for none of this.
+//! Recycles the log's segments, prepares new ones, and makes the mark of an idle log durable. This
+//! thread spares the appending thread the wait for any of these.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use replica::Input;
 use super::parts::Parts;
 
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
-/// The pause before a failed attempt is repeated.
+/// Pause after a failed attempt before the next one.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// Time until the next attempt if damaged entries pin a segment.
 const DAMAGE_PERIOD: Duration = Duration::from_millis(500);
-/// The minimum interval of recycling. Each run looks at all regions, so it does not run at every
+/// Minimum interval of recycling. Each run looks at all regions, so it does not follow every
 /// truncation.
 const RECYCLE_PERIOD: Duration = Duration::from_millis(50);
 
@@ -29,7 +29,7 @@ pub fn run(parts: Parts, log: RaftLog) {
             prepare(&parts, &log);
         }
         // Each block of a busy log records which earlier blocks are synced. The last block of an
-        // idle log has no later block, so the mark records it.
+        // idle log has no successor, so the mark records it.
         let sequence = log.sequence();
         if sequence == appended && sequence != marked {
             match log.sync_mark() {
@@ -41,7 +41,7 @@ pub fn run(parts: Parts, log: RaftLog) {
     }
 }
 
-/// Prepares segments ahead of need, unless room is short.
+/// Prepares segments in advance, unless room is short.
 fn prepare(parts: &Parts, log: &RaftLog) {
     if !parts.disk.takes(parts.config.raft_log_bytes / 4) {
         return;
@@ -79,8 +79,8 @@ fn recycle(parts: &Parts, log: &RaftLog) -> Duration {
             tracing::warn!(%reason, "no space to recycle the Raft log: tried again later");
             RETRY_PERIOD
         }
-        // Either a flush makes the entries unneeded, or the peer falls silent and its log is given
-        // up.
+        // Either a flush makes the entries unnecessary, or the peer falls silent and its log is
+        // abandoned.
         Err(error @ LogError::Damaged { region, first, last, .. }) => {
             let error = replica::LogError { region, reason: error.to_string(), damaged: Some((first, last)) };
             let _ = parts.worker.raft(Input::DamageFound(error));

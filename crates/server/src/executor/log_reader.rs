@@ -1,6 +1,6 @@
-//! Reads log entries for lagging followers and for execution, so that the thread that owns the
-//! groups neither waits for a device nor copies a very large entry. The groups limit the number of
-//! reads at a time.
+//! Reads log entries for lagging followers and for execution. So the thread that owns the groups
+//! neither waits for a device nor copies a very large entry. The groups limit the number of
+//! concurrent reads.
 
 use crossbeam_channel::Receiver;
 use raftlog::RaftLog;

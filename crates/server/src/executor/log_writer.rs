@@ -1,7 +1,8 @@
-//! The log thread: one write and one sync for each batch of the worker, which continues meanwhile.
+//! The log thread: one write and one sync for each batch of the worker, which continues in
+//! parallel.
 //!
-//! A failed write stops the store; a failed sync ends the process in `raftlog` already. It is then
-//! unknown which bytes are durable. A retry could succeed although the kernel has dropped the
+//! A failed write stops the store. A failed sync ends the process in `raftlog` already: it is then
+//! unknown which bytes are durable, and a retry could succeed although the kernel has dropped the
 //! pages. A lack of space does not stop the store: nothing was acknowledged, and the batch waits.
 
 use std::time::{Duration, Instant};
@@ -59,7 +60,8 @@ impl<L: Log> LogWriter<L> {
             // acknowledged.
             while let Next::Batch(_) = self.batches.next(None) {}
         }
-        // If a full device prevents this sync, no data is lost that was acknowledged as durable.
+        // If a full device prevents this sync, only data that was never acknowledged as durable is
+        // lost.
         self.sync();
     }
 
@@ -86,7 +88,7 @@ impl<L: Log> LogWriter<L> {
         } else if fsync == Fsync::EverySec {
             self.sync_at.get_or_insert_with(|| Instant::now() + EVERY_SECOND);
         }
-        // The send fails only after the worker has ended, which the queue of batches also shows.
+        // The send fails only after the worker has ended. The queue of batches also shows that.
         let _ = self.parts.worker.raft(Input::Persisted { batch: batch.number });
         Ok(())
     }

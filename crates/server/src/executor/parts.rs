@@ -54,7 +54,7 @@ pub struct Levels {
     /// Bytes of committed entries that wait in the log for room in that queue.
     withheld_bytes: AtomicU64,
     entries: OnceLock<Arc<EntryMemory>>,
-    /// True if a flush is worth its cost before its time.
+    /// True if a flush should run earlier than scheduled.
     flush_soon: AtomicBool,
 }
 

@@ -38,7 +38,7 @@ impl Host {
         }
     }
 
-    /// Sends a message. The worker may have ended before the service; then no message is needed.
+    /// Sends a message. If the worker has ended before the service, no message is needed.
     fn tell(&self, input: Input) {
         let _ = self.worker.raft(input);
     }

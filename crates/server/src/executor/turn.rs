@@ -1,11 +1,11 @@
 //! The rows of one turn of apply, as its commands read them.
 //!
-//! A command reads the row that it replaces. If commands execute one after the other, each waits
-//! for the device in its turn. So once reads have waited, the rows of the next commands that are
-//! not in RAM are prefetched together and kept until they are requested. A window of commands is
-//! prefetched at a time, beginning with the one that executes next.
+//! A command reads the row that it replaces. If commands execute one after the other, each of them
+//! waits for the device. So once reads have waited, the rows of the next commands that are not in
+//! RAM are prefetched together and kept until they are requested. Rows are prefetched in windows of
+//! commands, beginning with the command that executes next.
 //!
-//! A prefetched row equals what a later read would return. The thread that executes here writes a
+//! A prefetched row equals the result of a later read. The thread that executes here writes a
 //! region's rows only at the end of the turn, and rows are replaced only while the region has no
 //! entries to apply. Rows that the turn itself wrote are in the `Txn` and are never requested here.
 //! A command whose slot the region gave away does not execute and requests no rows.
@@ -27,12 +27,12 @@ use crate::readers::Found;
 
 /// Maximum rows of a window: enough to keep every reader busy most of the time.
 const ROWS_MAX: usize = 1024;
-/// Maximum items of a window, whose rows may be in RAM for the most part.
+/// Maximum items of a window. Most of their rows may be in RAM.
 const ITEMS_MAX: usize = 8192;
-/// Maximum bytes of a window's values. Values of hash fields may take the same again.
+/// Maximum bytes of a window's values. Values of hash fields may take the same amount again.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Minimum number of slow reads that start prefetching. A single one may have been a thread that
+/// Minimum number of slow reads that start prefetching. A single slow read may be a thread that
 /// waited for a CPU.
 const SLOW_READS: usize = 2;
 /// Number of turns with prefetching after a turn with slow reads.
@@ -41,8 +41,8 @@ const TURNS: u32 = 16;
 pub struct Turn<'a> {
     engine: &'a Engine,
     metrics: &'a Metrics,
-    /// Turns with prefetching, this one included. If all rows are in RAM, no read is slow and this
-    /// is 0.
+    /// Remaining turns with prefetching, this one included. If all rows are in RAM, no read is slow
+    /// and this is 0.
     ahead: Cell<u32>,
     /// Number of reads in this turn that waited for the device.
     slow: Cell<usize>,
@@ -58,7 +58,7 @@ pub struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// Begins a turn. `ahead` is the value that the last turn left.
+    /// Begins a turn. `ahead` is the value that the last turn returned.
     pub fn new(engine: &'a Engine, metrics: &'a Metrics, ahead: u32, payloads: Vec<Bytes>) -> Turn<'a> {
         Turn {
             engine,
@@ -82,7 +82,7 @@ impl<'a> Turn<'a> {
     fn note_slow(&self) {
         self.count_slow(1);
         if self.ahead.get() > 0 {
-            // The item may name more keys, and other items follow.
+            // The item may have more keys, and other items follow.
             if let Some(items) = self.current.take() {
                 self.covered.set(self.look_ahead(&items) - 1);
             }
@@ -115,7 +115,7 @@ impl<'a> Turn<'a> {
         let mut rows = Vec::new();
         let mut items = items.clone();
         let keyspace = self.engine.rows();
-        // Payloads begin again where one of them failed.
+        // Payloads start again after one of them failed.
         let mut later = self.payloads.get(self.begun.get()..).unwrap_or_default().iter();
         while missing.len() < ROWS_MAX && rows.len() < ITEMS_MAX {
             match items.next_item() {

@@ -1,8 +1,8 @@
 //! The region worker owns the Raft groups of this store. The first loop drives it.
 //!
-//! It lets `node::Shard` take turns and carries out the effects in order. It makes no decisions and
-//! waits for no device: the log and the rows have threads of their own. Commands that arrive while
-//! a log batch is being synced wait and share one entry.
+//! It runs the turns of `node::Shard` and carries out the effects in order. It makes no decisions
+//! and waits for no device: the log and the rows have threads of their own. Commands that arrive
+//! while a log batch is being synced wait and share one entry.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -75,16 +75,16 @@ impl RegionWorker {
         }
     }
 
-    /// Returns the time at which the worker must run even if nothing happens.
+    /// Returns the time at which the worker must run even without an event.
     pub fn wakes_at(&self) -> Instant {
         self.next_tick.min(self.next_expiry)
     }
 
-    /// Does the work that is due by `now`.
+    /// Does the work that is due at `now`.
     pub fn on_time(&mut self, now: Instant) {
         if now >= self.next_tick {
             self.raft(RaftInput::Tick);
-            // Ticks missed in a pause are dropped, not replayed.
+            // Ticks missed during a pause are dropped, not replayed.
             self.next_tick = now + self.parts.config.raft_tick;
         }
         if now >= self.next_expiry {
@@ -167,7 +167,7 @@ impl RegionWorker {
         self.answer(outcomes);
     }
 
-    /// Sends outcomes. A task that no longer waits has its answer already.
+    /// Sends outcomes. A task that no longer waits already has its answer.
     fn answer(&mut self, outcomes: Outcomes) {
         for (asker, outcome) in outcomes {
             match asker {
@@ -230,10 +230,10 @@ impl RegionWorker {
                 tracing::info!(region, ?reason, "a change of the region was refused");
             }
             Effect::Transferred { region, to, is_done: true } => {
-                tracing::info!(region, to, "leadership handed over");
+                tracing::info!(region, to, "leadership transferred");
             }
             Effect::Transferred { region, to, is_done: false } => {
-                tracing::info!(region, to, "leadership stays: the target did not take over in time");
+                tracing::info!(region, to, "leadership stays here: the target did not take over in time");
             }
             Effect::Damaged { region, first, executed: true, reason, .. } => {
                 self.parts.metrics.log_damages.inc();
@@ -258,7 +258,7 @@ impl RegionWorker {
     }
 
     /// Drops the damaged part of a silent peer's log. This thread waits for a sync, once for each
-    /// such peer, so that no other peer of the region can come in between.
+    /// such peer, so that no other peer of the region can be created in between.
     fn give_up_log(&self, region: RegionId, first: LogIndex) {
         match self.log.give_up(region, first) {
             Ok(()) => tracing::info!(region, first, "the damaged part of a silent peer's log is dropped"),
@@ -284,8 +284,8 @@ impl RegionWorker {
         }
     }
 
-    /// Publishes what heartbeats report about the regions that this store leads. These are the
-    /// regions that are awake, and once more those that have just hibernated.
+    /// Publishes the status of the regions that this store leads, for heartbeats. These are the
+    /// awake regions, and once more those that have just hibernated.
     fn publish_status(&mut self) {
         let now = clock::boot_nanos();
         self.parts.levels.publish(self.apply.bytes(), self.shard.withheld_bytes());

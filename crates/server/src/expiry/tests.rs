@@ -8,7 +8,7 @@ use crate::fixture::Fixture;
 use crate::loops::ToWorker;
 use node::Leadership;
 
-/// A time long ago. Keys that expire a little after it have expired.
+/// A time long ago. Keys that expire shortly after it have expired.
 const STAMP_MS: UnixMillis = 1_000_000;
 
 fn lead(fixture: &Fixture, regions: &[RegionId]) {
@@ -18,7 +18,7 @@ fn lead(fixture: &Fixture, regions: &[RegionId]) {
     }
 }
 
-/// Makes rows of commands, as a region's apply does.
+/// Writes the rows that these commands create, as a region's apply does.
 fn apply(fixture: &Fixture, region: RegionId, commands: &[&str]) {
     let region = &fixture.store.regions.get(region).unwrap();
     let engine = &fixture.store.engine;
@@ -66,7 +66,7 @@ fn what_is_due_and_what_is_garbage_is_found() {
     settle(&mut keeper, &fixture, STAMP_MS);
     apply(&fixture, 1, &["SET gone 1 PX 5", "SET stays 1", "SET later 1 PXAT 99999999999999"]);
     apply(&fixture, 1, &[&large_hash(), "DEL hash"]);
-    // Keys with an expiry time are new here, so nothing is known of any slot.
+    // Keys with an expiry time are new here, so no slot has a known time.
     let mut found = Maintenance::default();
     for _ in 0..usize::from(types::SLOT_COUNT) / EXPIRY_PROBES + 1 {
         for (_, more) in round(&mut keeper, &fixture, STAMP_MS + 5) {
@@ -134,7 +134,7 @@ fn small_collections_go_with_their_elements_and_leave_nothing_to_look_for() {
     assert!(keeper.begin(&fixture.store.expirer(), Instant::now(), STAMP_MS).is_empty());
 }
 
-/// The rows came with a snapshot.
+/// The rows arrived with a snapshot.
 #[test]
 fn rows_that_came_from_elsewhere_are_looked_at() {
     let fixture = Fixture::new();

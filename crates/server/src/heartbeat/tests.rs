@@ -116,15 +116,15 @@ fn what_a_follower_answers_heats_its_region_and_is_told_in_full_reports() {
     let heat = followed(report(true));
     // The average of 1000 reads over ten minutes.
     assert!((1.0..1000.0 / 600.0 + 0.01).contains(&heat), "{heat}");
-    // The store leads, and its worker has not published a status yet. The heat is still reported as
-    // a follower's.
+    // The store leads, but its worker has not published a status yet. The heat is still reported as
+    // a follower's heat.
     lead(store.id, 4);
     assert!(followed(report(true)) > heat * 0.9);
     store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
     let leads = report(true);
     assert!(leads.leads.reports[0].heat > heat * 0.9, "{leads:?}");
     assert_eq!(followed(leads), 0.0);
-    // Other stores keep what was reported, so another term of the same leader begins at zero, too.
+    // Other stores keep the reported heat, so another term of the same leader starts at zero, too.
     lead(store.id, 5);
     store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
     let again = report(true);
@@ -133,7 +133,7 @@ fn what_a_follower_answers_heats_its_region_and_is_told_in_full_reports() {
     assert_eq!(followed(report(true)), 0.0);
 }
 
-/// The load becomes known after some seconds, if the kernel tells it.
+/// The load becomes known after some seconds, if the kernel reports it.
 #[test]
 fn heartbeats_and_metrics_tell_how_busy_the_cpu_is() {
     let fixture = Fixture::new();
@@ -158,8 +158,8 @@ fn heartbeats_and_metrics_tell_how_busy_the_cpu_is() {
     assert_eq!(names.map(told), [Some(cpu.cores), Some(cpu.busy), Some(cpu.own)]);
 }
 
-/// A store whose worker never answers and whose blocking threads are all busy, as on a device that
-/// hangs.
+/// A store whose worker never answers and whose blocking threads are all busy, as on a hanging
+/// device.
 #[test]
 fn heartbeats_do_not_wait_for_engines_or_proposals() {
     let runtime = tokio::runtime::Builder::new_multi_thread()

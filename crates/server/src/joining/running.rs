@@ -18,7 +18,7 @@ use crate::transport::handshake::Caller;
 use crate::transport::keys::SecretKey;
 use crate::transport::kinds::{REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_MEMBERS};
 
-/// Long enough for a slow machine. A passing test never waits for it.
+/// This is long enough for a slow machine. A passing test never waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The first store of a cluster that others may join.
@@ -64,7 +64,7 @@ impl Running {
         line.unwrap().trim_matches('"').to_owned()
     }
 
-    /// Sends a request without being a store.
+    /// Sends a request from a process that is not a store.
     async fn ask(&self, number: u8, kind: u8, body: Vec<u8>) -> std::io::Result<(u8, Bytes)> {
         self.ask_knowing(None, number, kind, body).await
     }
@@ -166,7 +166,7 @@ async fn nothing_that_a_stranger_is_told_helps_it_to_pass_for_a_store() {
         let heard = store.ask_as(1, SecretKey::numbered(2), &welcome, lane).await;
         assert_eq!(reason(heard), Some(RefusalReason::OtherKey), "{lane:?}");
     }
-    // A process that is not a store can do nothing but join.
+    // A process that is not a store can only join.
     for kind in [REQUEST_COMMANDS, REQUEST_ADMIN, REQUEST_MEMBERS, 77] {
         let (status, answer) = store.ask(2, kind, b"{\"ask\":\"policy\"}".to_vec()).await.unwrap();
         assert_eq!((status, &answer[..]), (STATUS_ERROR, &b"join first"[..]), "{kind}");
@@ -228,7 +228,7 @@ async fn a_flood_of_joins_makes_a_bounded_number_of_stores() {
     }
     assert!((30..60).contains(&numbers.len()), "{}", numbers.len());
     let last = loop {
-        // A little later there is room for another one.
+        // After a short time there is room for another join.
         match store.join(&facts(100), 100).await {
             Ok(welcome) => break welcome,
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,

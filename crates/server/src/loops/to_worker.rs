@@ -42,8 +42,8 @@ pub enum ToWorker {
     Messages {
         from: StoreId,
         messages: Messages,
-        /// The messages' share of the bytes that may come from that store. It is given back once
-        /// they are processed.
+        /// The messages' share of the bytes that may come from that store. It is released once the
+        /// messages are processed.
         place: Place,
     },
     /// Rows and states are written through these indexes, with these outcomes.
@@ -52,7 +52,7 @@ pub enum ToWorker {
     Flushed { applied: Vec<(RegionId, LogIndex)> },
     /// Every peer of these regions holds the log through these indexes.
     HeldByAll { indexes: Vec<(RegionId, LogIndex)> },
-    /// Report the facts about this store's peers that an order to recover regions needs.
+    /// Report the facts about this store's peers that a recovery order needs.
     Survey { reply: oneshot::Sender<Vec<PeerReport>> },
     /// Take steps of a recovery order. The reply lists the refused steps with their reasons.
     Recovery { steps: Vec<RecoveryStep>, reply: oneshot::Sender<Vec<(RegionId, String)>> },

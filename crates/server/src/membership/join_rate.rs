@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Maximum number of joins at once. One more is allowed for each [`JOIN_EVERY`] after. Each join is
-/// an entry of the meta region's log and makes every store connect to another address.
+/// Maximum number of joins at once. One more is allowed after each [`JOIN_EVERY`]. Each join is an
+/// entry of the meta region's log and makes every store connect to another address.
 const JOINS_AT_ONCE: u32 = 30;
 const JOIN_EVERY: Duration = Duration::from_secs(1);
 

@@ -1,9 +1,9 @@
 //! The consequences of refusals by other stores.
 //!
-//! A member that refuses has proved who it is, but it may lie, because any store that has joined is
-//! a member. So no single other store can end this one, as long as it holds a list of stores with
-//! its own key in it. The exception is a store that was declared lost, because two such stores
-//! would believe each other.
+//! A member that refuses has proved its identity, but it may lie, because any store that has joined
+//! is a member. So no single other store can stop this one, as long as this store holds a list of
+//! stores with its own key. The exception is a store that was declared lost, because two such
+//! stores would believe each other.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,14 @@ pub enum Consequence {
     Tell,
     /// The other store reports that this one was removed. Wait for more such reports.
     Await,
-    /// This store was removed, so it stops in order.
+    /// This store was removed, so it performs a planned stop.
     End,
-    /// The cluster knows another directory under this store's number, so the store must stop at
-    /// once.
+    /// The cluster knows another directory under this store's number, so the store must stop
+    /// immediately.
     Fatal,
 }
 
-/// This store's knowledge about itself and the others.
+/// The facts that this store knows about itself and the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
     /// True if its list of stores holds its key.
@@ -59,8 +59,8 @@ impl Refusals {
             RefusalReason::Removed if is_news => Consequence::Await,
             RefusalReason::Removed => Consequence::Nothing,
             // The stores that could confirm this report may also have been declared lost. Together
-            // with them this store would be the majority of regions that continue without it. So it
-            // ends at the first report of a member.
+            // with this store, they would be the majority of regions that continue without it. So
+            // this store ends at the first report of a member.
             RefusalReason::DeclaredLost if self.has_ended => Consequence::Nothing,
             RefusalReason::DeclaredLost => {
                 self.has_ended = true;
@@ -98,7 +98,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(refusals.hear(1, &removed, own), Consequence::Nothing, "one store says it often");
         }
-        // One store withdraws its report and another one makes it, so there is still one.
+        // One store withdraws its report and another makes one, so there is still one.
         assert_eq!(refusals.hear(1, &refusal(RefusalReason::Wrong), own), Consequence::Tell);
         assert_eq!(refusals.hear(2, &removed, own), Consequence::Await);
         assert_eq!(refusals.hear(3, &removed, own), Consequence::End, "two of three");
@@ -111,7 +111,7 @@ mod tests {
         let mut refusals = Refusals::default();
         let lost = refusal(RefusalReason::DeclaredLost);
         assert_eq!(refusals.hear(1, &lost, own), Consequence::End);
-        assert_eq!(refusals.hear(1, &lost, own), Consequence::Nothing, "it is under way");
+        assert_eq!(refusals.hear(1, &lost, own), Consequence::Nothing, "the stop is in progress");
     }
 
     #[test]

@@ -108,7 +108,7 @@ async fn of_those_who_come_as_a_store_that_has_not_told_its_key_the_first_is_bel
         "the refusal must not stop the store"
     );
     assert_eq!(reason(store, comes(3, 77, 9)), None);
-    // With a password, the first caller must know it.
+    // With a password, the first caller must know the password.
     let fixture = with_list([Some(key(5)), None, None]);
     let store = &fixture.store;
     store.settings.write().set("requirepass", "secret").unwrap();

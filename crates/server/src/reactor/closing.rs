@@ -2,7 +2,7 @@
 //!
 //! A connection is closed together with the last reply that the client waits for, or when the
 //! client has sent nothing for [`QUIET`]. The last reply and the end of the stream go in one
-//! segment, so a client that checks its connection before it sends does not send into a closed
+//! segment. So a client that checks its connection before it sends does not send into a closed
 //! connection. Bytes that arrive later are read and dropped: closing a socket with unread bytes
 //! would discard replies that the client has not read.
 
@@ -32,8 +32,9 @@ impl Loop {
         }
     }
 
-    /// Closes a connection whose requests are all answered and whose replies are all written, if
-    /// the last reply was written just now (`has_written`) or the client is quiet.
+    /// Closes a connection whose requests are all answered and whose replies are all written. The
+    /// condition is that the last reply was written just now (`has_written`) or the client is
+    /// quiet.
     pub(super) fn close_if_due(&mut self, connection: &mut Connection, has_written: bool) -> Option<Then> {
         let is_quiet = self.now.saturating_duration_since(connection.last_progress) >= QUIET;
         if !connection.session.output().is_empty() || !(has_written || is_quiet) {

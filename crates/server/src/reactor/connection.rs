@@ -24,7 +24,7 @@ use crate::store::Store;
 const READ_BYTES_SHORT: usize = 1 << 10;
 /// Maximum bytes that are written to one client before others are served.
 const WRITE_BYTES_MAX: usize = 1 << 20;
-/// Bytes that the execution of a batch takes beside requests and replies.
+/// Memory that executing a batch takes in addition to requests and replies, in bytes.
 const BATCH_BYTES: usize = 6 << 10;
 
 /// Commands that were submitted to the groups.
@@ -32,7 +32,7 @@ pub struct Submitted {
     pub number: usize,
     pub region: Arc<RegionShared>,
     pub items: Arc<Vec<Item>>,
-    /// The time by which the commands get an answer, possibly an error.
+    /// The latest time at which the commands get an answer, possibly an error.
     pub deadline: Instant,
 }
 
@@ -45,8 +45,8 @@ pub struct Connection {
     memory: Arc<ClientMemory>,
     held: Held,
     pub submitted: Vec<Submitted>,
-    /// Likely size of the replies to reads that tasks carry out, in bytes. Nothing else counts
-    /// these replies before they arrive.
+    /// Likely size of the replies to reads in tasks, in bytes. Until these replies arrive, they are
+    /// counted only here.
     expected: usize,
     /// Tasks that carry out parts. They end with the connection.
     pub tasks: Vec<AbortHandle>,
@@ -58,10 +58,10 @@ pub struct Connection {
     pub is_readable: bool,
     /// True if the socket may take output: since the last event no write has found it full.
     pub is_writable: bool,
-    /// True if the end of the client's stream has arrived. There may be input before it, and no
-    /// event follows.
+    /// True if the end of the client's stream has arrived. There may be input before it, but no
+    /// further event.
     pub is_end_near: bool,
-    /// True if the client sends nothing any more.
+    /// True if the client sends nothing more.
     is_at_end: bool,
     /// True if the connection is served in this round.
     pub is_ready: bool,
@@ -148,7 +148,7 @@ impl Connection {
                     return Ok(ReadOutcome::Nothing);
                 }
                 Ok(bytes) => {
-                    // Input after a short read causes another event.
+                    // Input that follows a short read causes another event.
                     self.is_readable = bytes == most || self.is_end_near;
                     self.last_progress = now;
                     store.metrics.client_bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -165,8 +165,8 @@ impl Connection {
         }
     }
 
-    /// Writes as much output as the socket takes, up to a maximum. With `is_last` the kernel holds
-    /// the last segment back, so that the end of the stream can go with it.
+    /// Writes as much output as the socket takes, up to a maximum. With `is_last` the kernel delays
+    /// the last segment, so that it can carry the end of the stream.
     pub fn write(&mut self, store: &Store, now: Instant, is_last: bool) -> io::Result<()> {
         let mut room = WRITE_BYTES_MAX;
         while self.has_more_to_write() && room > 0 {
@@ -237,8 +237,8 @@ impl Connection {
         self.in_line
     }
 
-    /// Reserves memory for the replies to this many reads, until no part of the session's work is
-    /// awaited.
+    /// Reserves memory for the replies to this many reads. The reservation lasts until no part of
+    /// the session is pending.
     pub fn expect(&mut self, reads: usize) {
         let reply = self.held.reply_bytes();
         // A task returns its answers once they reach the limit.

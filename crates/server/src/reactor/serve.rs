@@ -41,7 +41,7 @@ impl Loop {
             connection.rest();
             self.slots[slot as usize].connection = Some(connection);
         } else {
-            // The replies are written, so the client must see the end of the stream behind them.
+            // The replies are written, so the client must see the end of the stream after them.
             connection.shut_down();
             self.slots[slot as usize].connection = Some(connection);
             self.end(id);
@@ -160,7 +160,7 @@ impl Loop {
                 if let Some(submit) = store.submission(&region, &items, deadline, client) {
                     match &mut self.worker {
                         Some(worker) => worker.submit(submit),
-                        // A worker that has ended answers no client any more.
+                        // A worker that has ended no longer answers clients.
                         None => drop(store.worker.step(node::Input::Submit(submit))),
                     }
                     connection.submitted.push(Submitted { number, region, items, deadline });

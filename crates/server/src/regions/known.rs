@@ -6,11 +6,11 @@
 //! ```
 //!
 //! There are two sources: this store's own peers, as they apply their logs, and the heartbeats of
-//! leaders. Ranges that overlap are of different times. Every split and merge gives the slots that
-//! it moves a higher version than any region that owned them before. So the region with the highest
-//! version owns a slot.
+//! leaders. Overlapping ranges are of different times. Every split and merge gives the moved slots
+//! a higher version than any region that owned them before. So the region with the highest version
+//! owns a slot.
 //!
-//! Invariant: the descriptor of a local region is what its own peer has applied, whatever
+//! Invariant: the descriptor of a local region is the one that its own peer has applied, whatever
 //! heartbeats report. Reports only decide where commands are sent.
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ use types::{RegionDescriptor, RegionId, Slot, SlotRange, META_REGION, SLOT_COUNT
 
 use super::shared::RegionShared;
 
-/// The regions that this store has heard of or has a peer of.
+/// The regions that this store knows from reports or has a peer of.
 pub struct Known {
     /// The meta region. It is always known, at first only by its id.
     meta: Arc<RegionShared>,
     table: ArcSwap<Table>,
-    /// Locked while a thread makes the next table.
+    /// Locked while a thread creates the next table.
     changing: Mutex<()>,
 }
 
@@ -107,8 +107,8 @@ impl Known {
         true
     }
 
-    /// Sets the descriptors that peers of this store have applied, or begin with. Descriptors that
-    /// are passed together, as a split makes them, become visible together.
+    /// Sets the descriptors that peers of this store have applied or start with. Descriptors that
+    /// are passed together, as by a split, become visible together.
     pub fn set_local(&self, descriptors: &[RegionDescriptor]) {
         let _changing = self.changing.lock();
         let table = self.table.load_full();
@@ -140,7 +140,7 @@ impl Known {
     }
 }
 
-/// Returns the meta region's descriptor for a store that joins and has not heard of it.
+/// Returns the meta region's descriptor for a joining store that has received none yet.
 fn unheard_meta() -> RegionDescriptor {
     RegionDescriptor { epoch: Default::default(), ..RegionDescriptor::founded(META_REGION, None, &[]) }
 }

@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use replica::RegionStatus;
 use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis};
 
-/// "No store" in the packed leader.
+/// The value of the packed leader for "no store".
 const NOBODY: u64 = u64::MAX;
 
-/// "No slots" in the packed range.
+/// The value of the packed range for "no slots".
 const NO_SLOTS: u32 = u32::MAX;
 
-/// The interval of repeated demands for a lease, in nanoseconds, well within the second for which
-/// the worker remembers one.
+/// Interval of repeated demands for a lease, in nanoseconds. It is well within the second for which
+/// the worker remembers a demand.
 const LEASE_DEMAND_NANOS: u64 = 200_000_000;
 
 /// A token of the rows, see [`Local::rows`].
@@ -31,8 +31,8 @@ pub(super) struct PreviousLeader(pub Option<StoreId>);
 /// count operations on the region, and demand the lease.
 pub struct RegionShared {
     id: RegionId,
-    /// The descriptor that this store's own peer has applied; without a peer here, the newest one
-    /// reported.
+    /// The descriptor that this store's own peer has applied. Without a peer here, the newest
+    /// reported one.
     descriptor: ArcSwap<RegionDescriptor>,
     /// The newest known descriptor, which decides where commands are sent.
     newest: ArcSwap<RegionDescriptor>,
@@ -40,8 +40,8 @@ pub struct RegionShared {
     slots: AtomicU32,
     /// True if this store holds a peer.
     local: AtomicBool,
-    /// The number of times that the peer's rows were removed or added other than by entries. It is
-    /// odd while they are being replaced.
+    /// The number of times that the peer's rows were removed or added by anything but entries. It
+    /// is odd while they are being replaced.
     replacements: AtomicU64,
     /// True if the peer is quarantined; `is_readable` then says whether its rows may be read.
     is_quarantined: AtomicBool,
@@ -53,12 +53,13 @@ pub struct RegionShared {
     lease_until: AtomicU64,
     /// The time (CLOCK_BOOTTIME) at which a reader last demanded the lease.
     lease_wanted: AtomicU64,
-    /// The last applied stamp. A read's time is at least this, because the region's time never goes
-    /// back.
+    /// The last applied stamp. A read's time is at least this, because the region's time never
+    /// decreases.
     last_stamp_ms: AtomicU64,
     applied: AtomicU64,
     held_by_all: AtomicU64,
-    /// The group as its worker saw it at most a tenth of a second ago, while this store leads.
+    /// The group's status while this store leads, as published by its worker within the last tenth
+    /// of a second.
     status: Mutex<Option<RegionStatus>>,
     /// True if the region is on the list for the next heartbeat.
     touched: AtomicBool,
@@ -113,19 +114,19 @@ impl RegionShared {
         self.replacements.fetch_or(1, Ordering::SeqCst);
     }
 
-    /// Sets whether the peer is quarantined (`Some`), and whether its rows may be read then.
+    /// Sets whether the peer is quarantined (`Some`), and whether its rows may then be read.
     pub(super) fn set_quarantined(&self, read_only: Option<bool>) {
         self.is_readable.store(read_only.unwrap_or(true), Ordering::SeqCst);
         self.is_quarantined.store(read_only.is_some(), Ordering::SeqCst);
     }
 
-    /// Returns true if the peer here executes nothing. If it leads, it proves no read.
+    /// Returns true if the peer here executes nothing. If it leads, it confirms no reads.
     pub fn is_quarantined(&self) -> bool {
         self.is_quarantined.load(Ordering::SeqCst)
     }
 
-    /// Returns the descriptor that this store's own peer has applied; without a peer here, the
-    /// newest one reported.
+    /// Returns the descriptor that this store's own peer has applied. Without a peer here, returns
+    /// the newest reported one.
     pub fn descriptor(&self) -> Arc<RegionDescriptor> {
         self.descriptor.load_full()
     }
@@ -178,7 +179,7 @@ impl RegionShared {
         !self.local.swap(true, Ordering::AcqRel) || moves
     }
 
-    /// Records that the peer was removed. From now on the reports of other stores count.
+    /// Records that the peer was removed. From now on the reports of other stores decide.
     pub(super) fn remove_local(&self) {
         self.set_lease(None);
         self.publish_status(None);
@@ -214,8 +215,8 @@ impl RegionShared {
         Some(former)
     }
 
-    /// Records another store's report of its own leadership. It counts if its term is later, or if
-    /// no leader of that term is known.
+    /// Records another store's report of its own leadership. It takes effect if its term is later,
+    /// or if no leader of that term is known.
     pub(super) fn hear_leader(&self, term: Term, leader: StoreId) -> Option<PreviousLeader> {
         match self.leadership().yields_to_hearsay(term) {
             true => self.set_leadership(Leadership { term, leader: Some(leader) }),
@@ -263,8 +264,8 @@ impl RegionShared {
         self.lease_until.store(until.unwrap_or(0), Ordering::Release);
     }
 
-    /// Returns true if this reader must demand the lease from the worker; one reader does so at
-    /// intervals.
+    /// Returns true if this reader must demand the lease from the worker. One reader does so per
+    /// interval.
     pub fn should_want_lease(&self, now: BootNanos) -> bool {
         let last = self.lease_wanted.load(Ordering::Relaxed);
         now.saturating_sub(last) > LEASE_DEMAND_NANOS
@@ -297,7 +298,7 @@ impl RegionShared {
     }
 }
 
-/// Two values are equal if they are of one region.
+/// Two values are equal if they belong to one region.
 impl PartialEq for RegionShared {
     fn eq(&self, other: &RegionShared) -> bool {
         self.id == other.id

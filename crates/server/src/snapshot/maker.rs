@@ -21,7 +21,7 @@ use super::{remove, Shared};
 
 pub enum Job {
     Make(RegionId),
-    /// Deletes a directory. A background thread does this, because deleting gigabytes takes time.
+    /// Delete a directory. A background thread does this, because deleting gigabytes takes time.
     Remove(PathBuf),
     Drop(Arc<Made>),
     Reclaim {
@@ -30,7 +30,7 @@ pub enum Job {
     },
 }
 
-/// The interval at which outdated files are looked for.
+/// Interval at which outdated files are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// A finished snapshot. Dropping the last reference deletes its files.
@@ -76,7 +76,7 @@ impl Maker {
         Ok(Maker { dir, next_number: AtomicU64::new(1), state: Mutex::default() })
     }
 
-    /// Records that the region's snapshot is wanted. Returns false if it was already.
+    /// Records that the region's snapshot is wanted. Returns false if it was already wanted.
     pub fn request(&self, region: RegionId) -> bool {
         self.state.lock().wanted.insert(region)
     }
@@ -159,7 +159,7 @@ fn make(shared: &Shared, region: RegionId) {
         return;
     }
     let mut state = shared.maker.state.lock();
-    // The region was forgotten meanwhile, so no caller waits for an answer.
+    // The region was forgotten in the meantime, so no caller waits for an answer.
     if !state.wanted.remove(&region) {
         return;
     }

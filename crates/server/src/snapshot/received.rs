@@ -30,13 +30,12 @@ pub fn directory(key: Key) -> String {
 }
 
 enum State {
-    /// Some files are here, and no connection brings the rest.
+    /// Some files are here, and no connection is receiving the rest.
     Partial,
-    /// A connection to this store is bringing the files.
+    /// A connection to this store is receiving the files.
     Receiving(StoreId, TcpStream),
     Whole,
-    /// Accepted: the log records, or will record at once, that only this snapshot can replace the
-    /// region's rows.
+    /// The log records, or will soon record, that only this snapshot can replace the region's rows.
     Accepted,
     Ingesting,
 }
@@ -60,7 +59,8 @@ struct Table {
 pub struct Received {
     dir: PathBuf,
     table: Arc<Table>,
-    /// The number for the name of the next directory to be deleted. Such names are used once.
+    /// The number in the name of the next directory to be deleted. Each such name is used only
+    /// once.
     next_gone: AtomicU64,
 }
 
@@ -68,14 +68,14 @@ pub struct Received {
 pub enum Begin {
     /// The caller must complete the files.
     Claimed(Claim),
-    /// The snapshot is here, complete.
+    /// The complete snapshot is here.
     Whole,
-    /// Another user has the snapshot and may be done soon.
+    /// Another user has the snapshot and may finish soon.
     Busy(&'static str),
 }
 
-/// A snapshot that a connection is bringing. If it is dropped before the snapshot is complete, the
-/// partial files stay.
+/// A snapshot that a connection is receiving. If the claim is dropped before the snapshot is
+/// complete, the partial files stay.
 pub struct Claim {
     table: Arc<Table>,
     key: Key,
@@ -109,7 +109,7 @@ impl Received {
         Ok(Received { dir, table: Arc::new(table), next_gone: AtomicU64::new(0) })
     }
 
-    /// Makes the directories of snapshots durable, as entries.
+    /// Makes the directory entries of snapshots durable.
     pub fn sync(&self) -> io::Result<()> {
         durable::sync_dir(&self.dir)
     }
@@ -177,8 +177,8 @@ impl Received {
         }
     }
 
-    /// Keeps a snapshot from being deleted or received again for as long as the result lives. Also
-    /// returns whether its files must be verified again.
+    /// Protects a snapshot from being deleted or received again for as long as the result lives.
+    /// Also returns whether its files must be verified again.
     pub fn begin_ingest(&self, key: Key) -> (Ingesting<'_>, Files) {
         let mut files = Files::Unknown;
         if let Some(entry) = self.table.entries.lock().get_mut(&key) {
@@ -234,7 +234,7 @@ impl Received {
         gone
     }
 
-    /// Returns the bytes that connections are still to bring.
+    /// Returns the bytes that connections have not received yet.
     pub fn promised(&self) -> u64 {
         self.table.promised.load(Ordering::Relaxed)
     }
@@ -290,7 +290,7 @@ impl Drop for Ingesting<'_> {
         if let Some(entry) = self.table.entries.lock().get_mut(&self.key) {
             entry.touched = Instant::now();
             if matches!(entry.state, State::Ingesting) {
-                // A snapshot that was not forgotten was not ingested, and will be.
+                // A snapshot that was not forgotten was not ingested yet, and will be.
                 entry.state = State::Accepted;
             }
         }

@@ -23,7 +23,7 @@ use super::wire::{invalid, Frame, Place, Wire};
 use super::{remove, Shared};
 use crate::transport::socket;
 
-/// A connection that another store opened for a snapshot, with the input that was read behind its
+/// A connection that another store opened for a snapshot, with the input that was read after its
 /// hello.
 pub struct Incoming {
     pub from: StoreId,
@@ -34,8 +34,8 @@ pub struct Incoming {
 /// Maximum time for a refused sender to read the refusal.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The number of damaged copies of a file, over one connection, after which the file counts as
-/// damaged at the sender.
+/// Number of damaged copies of a file over one connection after which the file counts as damaged at
+/// the sender.
 const DAMAGED_MAX: u32 = 3;
 
 pub fn run(shared: &Arc<Shared>, queue: &Receiver<Incoming>) {
@@ -92,7 +92,7 @@ fn refuse(shared: &Shared, wire: &mut Wire, why: String) -> io::Result<()> {
     linger(wire.stream())
 }
 
-/// Waits a moment for the other side to close. A close with unread input would discard the last
+/// Waits briefly for the other side to close. A close with unread input would discard the last
 /// frame.
 fn linger(mut stream: &TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
@@ -108,7 +108,7 @@ struct Offer {
     attempt: u64,
     message: eraftpb::Message,
     manifest: Manifest,
-    /// The encoded manifest as received. It distinguishes another snapshot at the same index.
+    /// The encoded manifest as received. It distinguishes different snapshots at the same index.
     encoded: Bytes,
 }
 
@@ -152,7 +152,7 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// Converts an error of a file here into a refusal, because the sender only needs to know that it
+/// Converts an error of a local file into a refusal, because the sender only needs to know that it
 /// should not try again.
 fn here(path: &Path) -> impl FnOnce(io::Error) -> Broken + '_ {
     move |error| Broken::Refused(format!("{}: {error}", path.display()))
@@ -181,7 +181,7 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
         Counters::add(&shared.counters.resumed, 1);
     }
     let mut damaged = 0;
-    // True after a file was requested again. Frames that were in transit by then are skipped.
+    // True after a file was requested again. Frames that are already in transit are skipped.
     let mut is_rewound = false;
     wire.send(&Frame::Go(files.at))?;
     while (files.at.file as usize) < manifest.files.len() {
@@ -230,30 +230,30 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
     shared.received.sync().map_err(here(&dir))?;
     // From here on the snapshot is complete, even if the offer is not deleted.
     let _ = fs::remove_file(&offered);
-    // Of files that were here before this connection only the lengths are known.
+    // For files from an earlier connection only the lengths are known.
     claim.complete(!is_resumed);
     Ok(())
 }
 
-/// The files of a snapshot, as far as they have arrived. A file is named `.part` until it was
-/// verified and synced.
+/// The files of a snapshot that have arrived so far. A file is named `.part` until it is verified
+/// and synced.
 struct Incomplete<'a> {
     dir: &'a Path,
     manifest: &'a Manifest,
-    /// The place of the next byte.
+    /// The position of the next byte.
     at: Place,
     open: Option<File>,
 }
 
 impl Incomplete<'_> {
-    /// Finds the place to continue, and makes everything before it durable. Returns true if there
-    /// was anything.
+    /// Finds the position at which to continue, and makes everything before it durable. Returns
+    /// true if there was anything.
     fn resume(&mut self) -> io::Result<bool> {
         let is_here = |file: &usize| self.path(*file).exists();
         let done = (0..self.manifest.files.len()).take_while(is_here).count();
         self.at = Place { file: done as u32, offset: 0 };
         if let (Ok(part), Some(file)) = (fs::metadata(self.part()), self.manifest.files.get(done)) {
-            // The last byte is received again, so that a part of full length still gets its check.
+            // The last byte is received again, so that a part of full length is still verified.
             let offset = part.len().min(file.bytes - 1);
             let part = File::options().write(true).open(self.part())?;
             part.set_len(offset)?;

@@ -64,7 +64,7 @@ enum Broken {
     /// The next connection may succeed.
     Connection(io::Error),
     Refused(String),
-    /// The files here differ from what was written.
+    /// The local files differ from the data that was written.
     Damaged(String),
 }
 
@@ -121,7 +121,7 @@ fn rest(shared: &Shared, pause: Duration) {
     }
 }
 
-/// The furthest place that the receiver reached, and the time at which it got there.
+/// The furthest position that the receiver reached, and the time at which it got there.
 struct Progress {
     reached: Place,
     at: Instant,
@@ -160,7 +160,7 @@ fn connect_and_send(
     })?;
     let asked_at = Instant::now();
     let first = hear(shared, sending, &mut wire, shared.limits.turn)?;
-    // The wait for the receiver's turn does not count against the stream.
+    // The wait for the receiver's turn does not count as a lack of progress.
     progress.at += asked_at.elapsed();
     let mut stream =
         Stream { shared, snapshot, next: Place::default(), open: None, under_way: VecDeque::new() };
@@ -182,7 +182,7 @@ fn connect_and_send(
             }
             Frame::Done => return Ok(()),
             Frame::Refused { may_come_again: true, why } => return Err(io::Error::other(why).into()),
-            // Files that were requested again repeatedly were sent as they are here.
+            // Files that were requested again repeatedly are damaged here.
             Frame::Refused { why, .. } if rewinds > 1 => return Err(Broken::Damaged(why)),
             Frame::Refused { why, .. } => return Err(Broken::Refused(why)),
             Frame::Offer { .. } | Frame::Data { .. } => return Err(invalid("not an answer").into()),
@@ -215,7 +215,7 @@ struct Stream<'a> {
     snapshot: &'a Made,
     next: Place,
     open: Option<File>,
-    /// The end place and the length of each frame that was not written yet.
+    /// The end position and the length of each frame that the receiver has not written yet.
     under_way: VecDeque<(Place, usize)>,
 }
 

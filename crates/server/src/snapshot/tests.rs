@@ -41,8 +41,8 @@ enum Event {
     Delivered(StoreId, RegionId, eraftpb::Message),
 }
 
-/// Holds transfers between the check for room and the delivery until `expected` of them are there,
-/// and counts them.
+/// Holds transfers between the check for room and the delivery until `expected` of them have
+/// arrived, and counts them.
 #[derive(Default)]
 struct Meeting {
     expected: usize,
@@ -549,14 +549,14 @@ impl Clock for FakeClock {
 fn making_and_sending_keep_to_the_rate() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(FakeClock::default());
-    // One stream, because the clock cannot model parallel sleeps.
+    // The test uses one stream, because the clock cannot model parallel sleeps.
     let limits = Limits { streams: 1, rate: MIB as u64, ..limits() };
     let source = start_with(&dir.path().join("source"), SOURCE, limits, None, clock.clone());
     let target = start(&dir.path().join("target"), TARGET, self::limits(), None);
     *source.host.target.lock() = Some(target.address);
     let pair = Pair { source, target, dir };
     fill(&pair.source.host.keyspace, 3, 50, 6 * MIB);
-    // The burst that a token bucket allows, and the rounding.
+    // This covers the burst that a token bucket allows, and the rounding.
     let saved = Duration::from_millis(51);
     let seconds = |bytes: u64| Duration::from_secs_f64(bytes as f64 / MIB as f64);
 
@@ -590,7 +590,7 @@ fn what_a_stopped_store_had_received_is_there_when_it_starts_again() {
     assert_eq!(target.counts().received_bytes, bytes);
     drop(target);
 
-    // As if the process had ended in the second file.
+    // The files look as if the process had ended during the second file.
     let received = dir.path().join("target/snapshots/received/3-50-5");
     let manifest = Manifest::read(&received).unwrap();
     std::fs::rename(received.join("MANIFEST"), received.join("OFFER")).unwrap();
@@ -672,7 +672,8 @@ fn an_accepted_snapshot_is_kept_however_long_it_waits() {
         let refused = pair.target.service.ingest(&descriptor_of(3), 50, 6, &[]);
         assert!(refused.is_err(), "the snapshot is of another term");
     }
-    // The sender does not know, and is told that the snapshot is here.
+    // The sender does not know that the snapshot was accepted. The receiver tells it that it has
+    // the snapshot.
     pair.source.service.send(3, TARGET, messages[0].clone());
     pair.arrives(3, &messages[0]);
     pair.ingest(3, &messages[0]);
@@ -711,8 +712,8 @@ fn the_message_is_delivered_once_for_each_time_that_it_is_sent() {
     let pair = Pair::new();
     fill(&pair.source.host.keyspace, 3, 50, MIB / 2);
     let message = pair.make(3);
-    // One file of data and one of the region's own rows, a frame each: `go`, two `taken`, and half
-    // of `done`.
+    // There is one file of data and one of the region's own rows, a frame each: `go`, two `taken`,
+    // and half of `done`.
     const PLACE_FRAME_BYTES: usize = 4 + 1 + 4 + 8;
     let cut = Fault::CutBackAfter(3 * PLACE_FRAME_BYTES + 2);
     *pair.source.host.target.lock() = Some(proxy(pair.target.address, &[cut]));
@@ -792,7 +793,8 @@ fn a_transfer_that_waits_makes_way_when_it_is_no_longer_wanted() {
     pair.arrives(4, &second);
 }
 
-/// Returns the identity of a store of these tests. Each store believes the first key of another.
+/// Returns the identity of a store of these tests. Each store trusts the first key that it sees for
+/// another store.
 fn identity_of(store: StoreId) -> Arc<Identity> {
     let (identity, _) = Identity::new(store, 7, SecretKey::numbered(store as u8), 0, None);
     identity.set_members((0..10).map(|id| (id, None)));

@@ -1,4 +1,4 @@
-//! The frames of two stores on the connection of one snapshot, behind the hello. Every frame is a
+//! The frames of two stores on the connection of one snapshot, after the hello. Every frame is a
 //! little-endian u32 length and that many bytes, the first of which is the kind. Numbers are
 //! little-endian.
 //!
@@ -14,7 +14,7 @@
 //! 6          the transport's refusal of a hello: reason u8, why (UTF-8)
 //! ```
 //!
-//! A `go` may be repeated: a file was damaged, and everything from it on must be sent again.
+//! A `go` may be repeated: a file was damaged, and all data from that file on must be sent again.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

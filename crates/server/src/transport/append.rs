@@ -1,9 +1,9 @@
 //! Splits appends of any size into pieces that fit into frames.
 //!
-//! The raft crate merges what it sends to one store into the append that already waits for that
-//! store, entry by entry, up to the whole window of messages in flight. For the receiver an append
-//! and its pieces are equivalent, because each piece begins where the previous one ends, as appends
-//! do anyway. A piece holds several entries up to [`PIECE_BYTES_MAX`], or a single one.
+//! The raft crate merges new entries into an append that already waits for the same store, one
+//! entry after the other, up to the whole window of messages in flight. For the receiver an append
+//! and its pieces are equivalent: each piece begins where the previous one ends, as appends do
+//! anyway. A piece holds several entries up to [`PIECE_BYTES_MAX`], or a single larger one.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
@@ -17,7 +17,8 @@ pub const PIECE_BYTES_MAX: usize = 4 << 20;
 const MESSAGE_OVERHEAD: usize = 160;
 const ENTRY_OVERHEAD: usize = 48;
 
-/// Returns the bytes that a message takes on the wire, or slightly more.
+/// Returns an upper bound of the bytes that a message takes on the wire, slightly above the exact
+/// size.
 pub fn bytes_of(message: &Message) -> usize {
     let entries = message.get_entries().iter().map(entry_bytes).fold(0, usize::saturating_add);
     MESSAGE_OVERHEAD + message.get_context().len() + message.get_snapshot().get_data().len() + entries

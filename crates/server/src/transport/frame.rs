@@ -15,7 +15,7 @@
 //! 9 proof      signature [u8; 64], password's proof [u8; 32] or zeros: in answer to a challenge
 //! ```
 //!
-//! A connection begins with hello, challenge and proof; what they prove is in `handshake`.
+//! A connection begins with hello, challenge and proof; `handshake` describes what they prove.
 //!
 //! Decoding checks every length against the available bytes, and allocates nothing for a declared
 //! length.
@@ -30,11 +30,11 @@ const MAGIC: &[u8; 4] = b"SYLD";
 /// Maximum bytes of a frame that is written or read: the largest value and its overhead.
 pub const FRAME_BYTES_MAX: usize = 600 << 20;
 
-/// The size in bytes at which a batch of Raft messages is closed. A frame holds at most this and
-/// one more message.
+/// Size at which a batch of Raft messages is closed, in bytes. A frame holds at most this plus one
+/// message.
 pub const RAFT_BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum bytes of a Raft message. Longer ones are not sent. The largest one holds a single log
+/// Maximum bytes of a Raft message. Larger ones are not sent. The largest one holds a single log
 /// entry (see `append`).
 pub const RAFT_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX - RAFT_BATCH_BYTES_MAX - 64;
 
@@ -43,7 +43,7 @@ pub const RAFT: u8 = 1;
 const REQUEST: u8 = 3;
 const RESPONSE: u8 = 4;
 
-/// Bytes of a response's frame beside the body.
+/// Bytes of a response's frame in addition to the body.
 pub const RESPONSE_OVERHEAD: usize = 1 + 8 + 1;
 
 const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize);
@@ -56,7 +56,7 @@ pub enum Lane {
     Log = 1,
     /// Clients' commands that are passed to the leader's store.
     Request = 2,
-    /// One snapshot. Behind the hello it has frames of its own (`snapshot::wire`).
+    /// One snapshot. After the hello it has frames of its own (`snapshot::wire`).
     Snapshot = 3,
 }
 
@@ -68,7 +68,8 @@ pub struct Hello {
     pub layout_digest: u64,
     /// The cluster's id; 0 while the sender does not know it.
     pub cluster_id: u64,
-    /// The sender's key. It counts only after the sender has proved that it has the private half.
+    /// The sender's key. It is trusted only after the sender has proved that it has the private
+    /// half.
     pub key: StoreKey,
     /// A random number for this connection, which the receiver must sign.
     pub nonce: Nonce,
@@ -108,8 +109,7 @@ pub enum RefusalReason {
     OtherKey = 1,
     /// The store was removed from the cluster.
     Removed = 2,
-    /// The receiver does not know a store with this number, and asks other stores whether there is
-    /// one.
+    /// The receiver does not know a store with this number yet, and asks other stores about it.
     NotYetKnown = 3,
     /// The store was removed after an operator had declared it lost, and regions continued without
     /// it.
@@ -261,8 +261,7 @@ fn decode_refusal(bytes: &mut Bytes) -> Result<Refusal, FrameError> {
 /// # Errors
 /// [`FrameError::TooLong`]: nothing was appended.
 pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
-    // The length is checked before anything is copied, because a frame that is too long may have
-    // gigabytes.
+    // The length is checked before any copy, because a frame that is too long may have gigabytes.
     let length = content_length(frame);
     if length > FRAME_BYTES_MAX {
         return Err(FrameError::TooLong(length));
@@ -403,8 +402,8 @@ pub fn take_bytes(bytes: &mut Bytes, length: usize, what: &'static str) -> Resul
     Ok(bytes.split_to(length))
 }
 
-/// Checks what must hold for any bytes from another store: decoding returns a frame or an error,
-/// and a decoded frame survives encoding and decoding.
+/// Checks the properties that hold for any bytes from another store: decoding returns a frame or an
+/// error, and a decoded frame survives encoding and decoding.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let mut buffer = BytesMut::from(bytes);

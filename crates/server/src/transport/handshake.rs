@@ -9,11 +9,10 @@
 //!                                          is it the key of the store that it says it is?
 //!            ◀── refused, and why ── or what follows the proof is heard
 //! ```
-//!
-//! Each end signs the whole hello, the acceptor's key and its nonce, behind a label of its own. So
-//! a proof for one store on one connection is worthless for another store or connection, and a
+//! Each end signs the whole hello, the acceptor's key and its nonce, each after a label of its own.
+//! So a proof for one store on one connection is worthless for another store or connection, and a
 //! store's public key does not help to impersonate it. Nothing is encrypted: an attacker who can
-//! read and change the traffic can take a connection over after its beginning.
+//! read and change the traffic can take over a connection after the handshake.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -87,8 +86,8 @@ impl From<NotOpened> for io::Error {
 }
 
 impl NotOpened {
-    /// Returns the refusal to report to the operator. An end that did not prove its identity cannot
-    /// make this store stop.
+    /// Returns the refusal to report to the operator. A process that did not prove its identity
+    /// cannot make this store stop.
     pub fn refusal(self) -> Option<Refusal> {
         let text = match self {
             NotOpened::Io(_) => return None,
@@ -135,7 +134,7 @@ impl Caller {
         if !keys::has_signed(&key, &transcript.as_said_by(ACCEPTOR), &signature) {
             return Err(NotOpened::Stranger(format!("what answers for store {to} cannot prove its key")));
         }
-        // A store that is about to join knows only an address, and no store's key.
+        // A store that is about to join knows only an address and no store's key.
         let verdict = if to == NOBODY { Verdict::FirstSeen } else { self.identity.keyring.meet(to, key) };
         if !matches!(verdict, Verdict::Agreed | Verdict::FirstSeen) {
             return Err(NotOpened::Stranger(format!(
@@ -202,7 +201,7 @@ impl Caller {
     }
 }
 
-/// Returns a short frame with no bytes behind it, because the other end must wait for an answer.
+/// Returns a short frame. No bytes may follow it, because the other end must wait for an answer.
 fn take_only(bytes: &mut BytesMut) -> io::Result<Option<Frame>> {
     let frame = frame::take_within(FRAME_BYTES_MAX, bytes).map_err(io::Error::other)?;
     match frame {

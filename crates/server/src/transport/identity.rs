@@ -10,12 +10,12 @@ use super::frame::Refusal;
 use super::keyring::Keyring;
 use super::keys::SecretKey;
 
-/// A placeholder for a store's number: of a store that is about to join, and of any store that may
-/// answer it.
+/// A placeholder for a store's number: of a joining store, and of the unknown store that answers
+/// it.
 pub const NOBODY: StoreId = StoreId::MAX;
 
-/// The means by which this store proves its identity, and checks that of others. The cluster's id
-/// is 0 until it is known.
+/// The means by which this store proves its identity and checks that of others. The cluster's id is
+/// 0 until it is known.
 pub struct Identity {
     pub store: StoreId,
     /// The digest of the cluster's initial layout.

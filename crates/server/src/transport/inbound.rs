@@ -42,14 +42,14 @@ pub trait Inbound: Send + Sync + 'static {
     fn heartbeat(&self, from: StoreId, report: Bytes);
     fn order(&self, from: StoreId, order: Bytes);
     fn announce(&self, from: StoreId, descriptor: Bytes);
-    /// Decides whether to admit a caller. Either the caller has the right layout and a proved key
-    /// and has reached the right store, or it is about to join.
+    /// Decides whether to admit a caller. The caller either has the right layout, a proved key and
+    /// has reached the right store, or it is about to join.
     fn admit(&self, caller: &Introduced) -> Result<(), Refusal>;
-    /// Returns true if an admitted store has the same standing as at its admission.
+    /// Returns true if an admitted store's standing has not changed since its admission.
     fn is_welcome(&self, from: &Remote) -> bool;
     /// Answers a request with a status byte and a body. `NOBODY` asks before it joins.
     fn request(self: Arc<Self>, from: Remote, kind: u8, body: Bytes) -> InboundAnswer;
-    /// Takes over a snapshot connection, with the input that was read behind its hello.
+    /// Takes over a snapshot connection, with the input that was read after its hello.
     fn snapshot_lane(&self, from: StoreId, _stream: TcpStream, _read: BytesMut) {
         tracing::warn!(from, "a snapshot was offered to a store that accepts none");
     }
@@ -143,11 +143,11 @@ async fn converse(
 ) -> Result<(), String> {
     let (mut reader, writer) = stream.into_split();
     let (answers, answer_queue) = mpsc::unbounded_channel();
-    // A task of its own encodes the answers. The set ends the task whenever this function returns.
+    // A separate task encodes the answers. The set ends the task whenever this function returns.
     let mut writing = JoinSet::new();
     writing.spawn(write_answers(writer, answer_queue, inbound.clone()));
-    // The connection ends if answers can no longer be written, so that the other side notices and
-    // reconnects.
+    // The connection ends if answers can no longer be written, so that the other side detects this
+    // and reconnects.
     tokio::select! {
         result = read_frames(&mut reader, bytes, from, inbound, answers) => result,
         ended = writing.join_next() => match ended {
@@ -161,7 +161,7 @@ fn wrong(text: String) -> Refusal {
     Refusal { reason: RefusalReason::Wrong, text }
 }
 
-/// Runs the acceptor's side of the handshake. Input behind the caller's proof stays in `bytes`.
+/// Runs the acceptor's side of the handshake. Input after the caller's proof stays in `bytes`.
 async fn introduce(
     stream: &mut TcpStream,
     bytes: &mut BytesMut,
@@ -201,8 +201,8 @@ fn is_for_this(hello: &Hello, identity: &Identity) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Sends the refusal and waits a moment for the other side to close. A close with unread input
-/// would discard the refusal.
+/// Sends the refusal and waits briefly for the other side to close. A close with unread input would
+/// discard the refusal.
 async fn refuse(mut stream: TcpStream, refusal: Refusal) {
     let mut bytes = BytesMut::new();
     if frame::encode(&Frame::Refused(refusal), &mut bytes).is_err() || stream.write_all(&bytes).await.is_err()
@@ -217,8 +217,8 @@ async fn refuse(mut stream: TcpStream, refusal: Refusal) {
     let _ = tokio::time::timeout(REFUSAL_LINGER, drain).await;
 }
 
-/// An answer to be written. Its request counts as in progress until then, so that a store that
-/// sends requests and does not read cannot make answers pile up.
+/// An answer to be written. Its request counts as in progress until then. So a store that sends
+/// requests without reading cannot make answers accumulate.
 struct Response {
     id: u64,
     status: u8,
@@ -334,8 +334,8 @@ fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Vec<(RegionId, er
     let decode = |(region, bytes): (RegionId, Bytes)| {
         let mut message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
         for entry in message.mut_entries().iter_mut().filter(|entry| entry.data.len() < frame_bytes / 2) {
-            // The data is copied, because a kept entry would otherwise keep the whole frame in
-            // memory.
+            // The data is copied, because an entry that is kept would otherwise keep the whole
+            // frame in memory.
             entry.data = Bytes::copy_from_slice(&entry.data);
         }
         Ok((region, message))
@@ -355,7 +355,7 @@ mod tests {
 
     const BYTES_AT_ONCE: usize = 1 << 20;
 
-    /// Works on every request until it is told to finish one.
+    /// A handler that works on every request until it is told to finish one.
     #[derive(Default)]
     struct Working {
         begun: AtomicUsize,

@@ -1,7 +1,7 @@
 //! The known key of each member.
 //!
-//! The list of stores names it, once the member has reported its key. Until then, while a cluster
-//! of a fixed list begins, the first key with which a member proves its identity is valid, on
+//! The list of stores names it once the member has reported its key. Until then, while a cluster
+//! with a fixed list starts, the first key with which a member proves its identity is valid, on
 //! either side of a connection. It stays valid while this process lives, or until the list names
 //! another key.
 
@@ -29,16 +29,16 @@ pub enum Verdict {
     Agreed,
     /// The key that the member used first.
     FirstSeen,
-    /// Another key than the one in the list.
+    /// A key other than the one in the list.
     NotAgreed,
-    /// Another key than the member used first.
+    /// A key other than the first one that the member used.
     NotFirst,
     /// There is no such member.
     Unknown,
 }
 
 impl Keyring {
-    /// Sets the members, and their keys where the list names them.
+    /// Sets the members, with their keys if the list names them.
     pub fn set(&self, members: impl Iterator<Item = (StoreId, Option<StoreKey>)>) {
         let mut known = self.0.lock();
         let former = std::mem::take(&mut *known);

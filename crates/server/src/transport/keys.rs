@@ -1,5 +1,5 @@
-//! The key pair by which a store proves its identity. It is generated with the data directory, its
-//! private half is stored only there and never sent, and others know its public half.
+//! The key pair with which a store proves its identity. It is generated with the data directory.
+//! Its private half is stored only there and never sent. Other stores know its public half.
 
 use std::fmt;
 use std::io;
@@ -51,8 +51,8 @@ pub fn draw_number() -> io::Result<u64> {
     Ok(u64::from_le_bytes(draw()?).max(1))
 }
 
-/// Returns true if the owner of the private half signed the message. Weak keys, for which several
-/// private halves would do, are rejected.
+/// Returns true if the owner of the private half signed the message. Weak keys, which several
+/// private halves match, are rejected.
 pub(super) fn has_signed(key: &StoreKey, message: &[u8], signature: &[u8; 64]) -> bool {
     let Ok(key) = VerifyingKey::from_bytes(&key.0) else { return false };
     key.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
@@ -104,7 +104,7 @@ mod tests {
         assert!(has_signed(&key.public(), b"message", &signature));
         assert!(!has_signed(&key.public(), b"massage", &signature));
         assert!(!has_signed(&other.public(), b"message", &signature));
-        // The neutral point would verify a signature that anyone can make.
+        // With the neutral point as the key, anyone can make a valid signature.
         let mut neutral = [0; 32];
         neutral[0] = 1;
         let mut forged = [0; 64];

@@ -27,7 +27,7 @@ use super::{append, LaneBytes};
 
 const RECONNECT_FIRST: Duration = Duration::from_millis(20);
 const RECONNECT_LAST: Duration = Duration::from_millis(500);
-/// The time after which a connection counts as accepted, so that the next attempt need not wait.
+/// Minimum lifetime of an accepted connection, in which the next attempt need not wait.
 const STOOD: Duration = Duration::from_secs(1);
 /// Maximum bytes read from the other end, more than the longest refusal.
 const HEARD_BYTES_MAX: usize = 4096;
@@ -120,7 +120,7 @@ impl Backoff {
     }
 
     /// Resets the pauses if the connection that began at `since` has lasted. A connection that is
-    /// refused at once may be refused for long.
+    /// refused immediately may be refused for a long time.
     pub fn stood(&mut self, since: Instant) {
         if since.elapsed() >= STOOD {
             self.0 = RECONNECT_FIRST;
@@ -153,7 +153,7 @@ async fn run(
             }
             backoff.stood(since);
         }
-        // Messages that waited for the broken connection are outdated by the next one.
+        // Messages that waited for the broken connection are outdated by the time of the next one.
         while let Ok(lost) = queue.try_recv() {
             forget(&state, &lost);
         }

@@ -1,7 +1,7 @@
 //! Writes Raft messages into frames.
 //!
 //! Small messages share a frame. A message with a very large entry has a frame of its own, and the
-//! entry's data is written from where it is.
+//! entry's data is written without a copy.
 
 use bytes::{BufMut, Bytes};
 use protobuf::Message as _;
@@ -15,7 +15,7 @@ use super::frame::{FrameError, FRAME_BYTES_MAX, RAFT, RAFT_BATCH_BYTES_MAX, RAFT
 const ENTRIES_TAG: u8 = 7 << 3 | 2;
 const DATA_TAG: u8 = 4 << 3 | 2;
 
-/// Writes Raft messages into frames as they come, without an intermediate copy.
+/// Writes Raft messages into frames in order, without an intermediate copy.
 #[derive(Default)]
 pub struct RaftFrameWriter {
     /// The position of the open frame in the output's buffer.
@@ -27,8 +27,8 @@ impl RaftFrameWriter {
     /// [`FrameError::TooLong`] if the message does not fit into a frame beside a batch. Nothing was
     /// appended.
     pub fn push(&mut self, out: &mut Output, region: RegionId, message: &Message) -> Result<(), FrameError> {
-        // The protobuf library adds sizes in 32 bits, so the size of a very large message is never
-        // requested.
+        // The protobuf library adds sizes in 32 bits, so it is never asked for the size of a very
+        // large message.
         let estimate = append::bytes_of(message);
         if estimate > RAFT_MESSAGE_BYTES_MAX {
             return Err(FrameError::TooLong(estimate));
@@ -56,7 +56,7 @@ impl RaftFrameWriter {
         Ok(())
     }
 
-    /// Ends the open frame. Must be called before anything else is put out.
+    /// Ends the open frame. Must be called before any other output.
     pub fn finish(&mut self, out: &mut Output) {
         if let Some(start) = self.start.take() {
             let buffer = out.buffer();
@@ -67,7 +67,7 @@ impl RaftFrameWriter {
     }
 }
 
-/// Appends a frame of one message. Its entries come last, since a message's fields may come in any
+/// Appends a frame of one message. Its entries come last; the fields of a message may come in any
 /// order.
 fn put_alone(out: &mut Output, region: RegionId, message: &Message) {
     let mut head = message.clone();

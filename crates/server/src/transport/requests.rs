@@ -159,8 +159,9 @@ async fn run(
         for Waiter { answer, sent } in lost {
             let _ = answer.send(Err(if sent { CallError::Unknown } else { CallError::NotSent }));
         }
-        // A caller may arrive at this moment. Its request is dropped here with this error, or stays
-        // in the queue and is sent over the next connection if the caller is still there.
+        // A caller may arrive at this moment. Either its request is dropped here with this error,
+        // or it stays in the queue. In the latter case it is sent over the next connection if the
+        // caller still waits.
         while let Ok(request) = queue.try_recv() {
             shared.taken(&request);
             if let Some(waiter) = shared.waiting.lock().remove(&request.id) {
@@ -282,7 +283,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Returns a lane that seems connected, but that no task writes.
+    /// Returns a lane that appears connected, but that no task writes.
     fn unwritten() -> (Requests, mpsc::UnboundedReceiver<Request>) {
         let (queue, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {

@@ -9,12 +9,11 @@ use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
 use types::{copy_in_pieces, PIECE_BYTES};
 
-/// The silence after which a store counts as gone. Power and network fail without notice, and TCP
-/// alone would wait a quarter of an hour. The option also ends a connection whose remote end reads
+/// Silence after which a store counts as gone. Power and network fail without notice, and TCP alone
+/// would wait a quarter of an hour. The option also ends a connection whose remote end reads
 /// nothing for this long.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
-/// The idle time after which a connection is probed, and the interval of the probes until one is
-/// answered.
+/// Idle time after which a connection is probed, and interval of the probes until one is answered.
 const PROBE_AFTER: Duration = Duration::from_secs(1);
 
 /// Sets the options of a connection that either side has opened.
@@ -30,8 +29,7 @@ pub fn prepare(stream: &impl AsFd) -> io::Result<()> {
 /// Room for input at which a large buffer grows.
 const ROOM_BYTES_MIN: usize = 64 << 10;
 
-/// Enlarges a buffer of input that is large and nearly full, a part at a time, so that other tasks
-/// run in between.
+/// Enlarges a large and nearly full input buffer in steps, so that other tasks run in between.
 pub async fn make_room(bytes: &mut BytesMut) {
     let length = bytes.len();
     if length < PIECE_BYTES || bytes.capacity() - length >= ROOM_BYTES_MIN {

@@ -125,7 +125,7 @@ async fn call(transport: &Transport, kind: u8, body: &'static str) -> Result<(u8
     transport.call(1, kind, Bytes::from_static(body.as_bytes()), PATIENCE).await
 }
 
-/// A connection for requests without this crate's client side, so that its state is visible.
+/// A connection for requests that bypasses this crate's client side, so that its state is visible.
 struct RawLane {
     stream: TcpStream,
     bytes: BytesMut,
@@ -260,7 +260,7 @@ async fn a_lane_whose_remote_store_falls_silent_is_down() {
     let _lanes = RawLane::accept_all(&listener).await;
     drop(listener);
     until_connected(&transport, true).await;
-    // More than the sockets' buffers hold.
+    // This is more than the sockets' buffers hold.
     assert!(transport.send_raft(1, Lane::Log, vec![(1, message(1, 48 << 20))]));
     until_connected(&transport, false).await;
 }

@@ -1,5 +1,5 @@
-//! When a store answers for an entry, a majority of its region's voters have synced it in their
-//! logs.
+//! When a store answers for an entry, a majority of its region's voters have synced the entry to
+//! their logs.
 //!
 //! An entry that was proposed before a change of voters was applied may be committed by the old
 //! voters.

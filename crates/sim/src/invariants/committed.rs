@@ -1,5 +1,5 @@
-//! A committed entry stays: no other entry is committed in its place, and every later leader has
-//! it.
+//! A committed entry is permanent: no other entry is committed at its index, and every later leader
+//! has it.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A store whose log write does not return soon stops leading the regions that others could lead.
-//! As long as it leads, no store answers these regions' commands.
+//! A store whose log write does not return soon stops leading regions that others could lead. While
+//! it leads them, no store answers these regions' commands.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,10 @@ use crate::observation::Observation;
 
 /// Time after which a log write counts as hanging.
 const HANGS: u64 = 2 * SECOND;
-/// Time within which the lead must end, by a transfer or by stepping down after a failed transfer.
+/// Time within which the leadership must end, by a transfer or by stepping down after a failed
+/// transfer.
 const LEADS_ON: u64 = 4 * SECOND;
-/// Minimum time between two looks after which the process counts as having been paused.
+/// Minimum time between two looks after which the process counts as paused.
 const STOOD_STILL: u64 = SECOND + 500 * MILLISECOND;
 
 #[derive(Default)]

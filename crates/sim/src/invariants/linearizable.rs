@@ -2,13 +2,12 @@
 //! call and its answer.
 //!
 //! The logs give the order in which commands take effect: the order of their first execution on any
-//! store. So there is nothing to search for. An executed command makes the group's next version,
-//! and its replies on every store must be those of the model. A read must agree with a version
-//! between the newest that any client had seen at the call, and the newest that exists. A read
-//! after `READONLY` may agree with any version that is not older than one that the same process has
-//! returned. Commands that one connection sends at once take effect in their order, unless they
-//! were refused first. A refused command must never be executed, and no command may be executed
-//! twice.
+//! store. So no search is needed. An executed command creates the group's next version, and its
+//! replies on every store must be those of the model. A read must agree with a version between the
+//! newest that any client had seen at the call, and the newest that exists. A read after `READONLY`
+//! may agree with any version that is not older than one that the same process has returned.
+//! Commands that one connection sends at once take effect in their order, unless they were refused
+//! first. A refused command must never be executed, and no command may be executed twice.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +25,7 @@ struct OpRecord {
     floor: usize,
     /// The newest versions that weak reads had returned at the call, by the store's incarnation.
     weak_floors: BTreeMap<(StoreId, u64), usize>,
-    /// The version that the command made, and the model's reply.
+    /// The version that the command created, and the model's reply.
     effect: Option<(usize, Reply)>,
     /// The version that the answer agrees with.
     answered: Option<usize>,
@@ -62,8 +61,8 @@ struct EntryRecord {
 struct GroupRecord {
     versions: Vec<GroupState>,
     seen: usize,
-    /// The newest version that a store's incarnation has returned to weak reads. It never goes
-    /// back.
+    /// The newest version that a store's incarnation has returned to weak reads. It never
+    /// decreases.
     weakly_seen: BTreeMap<(StoreId, u64), usize>,
 }
 
@@ -130,7 +129,7 @@ impl Invariant for Linearizable {
 }
 
 impl Linearizable {
-    /// Makes the groups' next versions from the first execution of an entry.
+    /// Creates the groups' next versions from the first execution of an entry.
     fn execute(
         &mut self,
         entry: EntryId,
@@ -218,7 +217,7 @@ impl Linearizable {
                 floor + found
             }
         };
-        // A follower may have applied an entry that the leader has committed and not applied yet.
+        // A follower may have applied an entry that the leader has committed but not applied yet.
         // Strong reads need not see it.
         let seen = match weakly {
             Some(life) => group.weakly_seen.entry(life).or_default(),

@@ -1,8 +1,8 @@
 //! Entries of the same index and term are equal, and so are all entries before them.
 //!
-//! An entry that a crash removed before it was synced does not count: the only voter of a region
-//! may write in the same term again. It is enough to compare the entry and the term of its
-//! predecessor. The rest follows by induction.
+//! An entry that a crash removed before it was synced does not count, because the only voter of a
+//! region may reuse the term. It is enough to compare the entry and the term of its predecessor.
+//! The rest follows by induction.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! A store that stops by plan leaves no client without an answer, unless it has waited as long as
-//! clients do. Once its peers know of the stop, none of them becomes leader. A peer that was
-//! already a candidate may win.
+//! A planned stop of a store leaves no client without an answer, unless the store has waited as
+//! long as clients do. Once its peers know of the stop, none of them becomes leader, except a peer
+//! that was already a candidate.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! A quarantined peer executes, serves and leads nothing until it is told to go on. This holds from
-//! the moment at which its store would know of the quarantine after a crash.
+//! A quarantined peer executes, serves and leads nothing until it is released. This holds from the
+//! moment at which its store would know of the quarantine after a crash.
 
 use std::collections::BTreeMap;
 

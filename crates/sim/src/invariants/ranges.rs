@@ -40,7 +40,7 @@ impl Invariant for Ranges {
         ranges.sort_unstable();
         let gap = ranges.windows(2).find(|pair| pair[0].last + 1 != pair[1].first);
         match gap {
-            // At the beginning regions are described one after the other.
+            // At the start regions are described one after the other.
             _ if self.newest.values().any(|region| region.epoch == Default::default()) => Ok(()),
             None => Ok(()),
             Some(pair) => {

@@ -1,5 +1,5 @@
 //! Two stores that have applied a region up to the same index have the same rows of it. A store
-//! that was given up when an entry was skipped may have executed that entry.
+//! that was excluded when an entry was skipped may have executed that entry.
 
 use std::collections::BTreeMap;
 

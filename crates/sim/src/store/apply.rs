@@ -26,10 +26,10 @@ use crate::rows::Rows;
 use crate::world::{Work, World};
 
 /// Maximum number of entries that may be proposed with the old voters after a change was executed
-/// and before the worker knows it.
+/// and before the worker knows of it.
 const PROPOSED_MEANWHILE: u64 = 8;
 
-/// Bytes of entries that the apply thread executes at once. Up to twice as many are possible.
+/// Maximum size of a batch of the apply thread, in bytes. Up to twice as many bytes are possible.
 const BATCH_BYTES: u64 = 600;
 
 /// The executed entries, which are shown to the invariants.
@@ -66,7 +66,7 @@ impl Watch<Asker> for Seen {
     }
 }
 
-/// The cluster's state on a store, and the rows that it is made of.
+/// The cluster's state on a store, and the rows that hold it.
 struct MetaRegion<'a> {
     state: &'a mut MetaState,
     rows: &'a Rows,
@@ -85,7 +85,7 @@ impl Meta for MetaRegion<'_> {
     }
 }
 
-/// The threads of a store as its apply queue uses them.
+/// The threads of a store, as used by its apply queue.
 pub(super) struct Threads<'a> {
     world: &'a mut World,
     id: StoreId,
@@ -311,8 +311,8 @@ impl World {
         }
     }
 
-    /// Shows the invariants rows and acknowledgements, before the groups are told and answers
-    /// leave.
+    /// Shows the invariants the rows and acknowledgements, before the groups are told and answers
+    /// are sent.
     fn show_executed(&mut self, id: StoreId) {
         let Some(process) = self.process(id) else { return };
         for region in std::mem::take(&mut process.executed) {

@@ -1,5 +1,5 @@
-//! Checks by checksums. Leaders order them now and then, stores compute them beside execution, and
-//! every store that receives the reports compares them.
+//! Checks by checksums. Leaders order them at intervals, stores compute them in parallel with
+//! execution, and every store that receives the reports compares them.
 
 use cluster::{CheckOutcome, CheckReport, Verdict};
 use command::order::Order;

@@ -1,4 +1,4 @@
-//! The wall clocks: their comparison by heartbeats, and the time with which a store may stamp
+//! The wall clocks: their comparison through heartbeats, and the time with which a store may stamp
 //! entries and read.
 
 use types::{StoreId, UnixMillis};
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(world.violation, None);
     }
 
-    /// Makes the client send a command until it is answered.
+    /// Makes the client repeat a command until it is answered.
     fn ask(world: &mut World, group: Group, command: Command) {
         world.last_op += 1;
         let op = Op { id: world.last_op, group, command };
@@ -154,7 +154,7 @@ mod tests {
             run(&mut world, 100 * MILLISECOND);
             assert!(world.now < mended + 20 * SECOND, "it does not lead again");
         }
-        assert!(world.now >= mended + 5 * SECOND, "a clock that was wrong is watched for a while");
+        assert!(world.now >= mended + 5 * SECOND, "a clock that was wrong stays off for a while");
         assert_time_goes_on(&mut world);
         assert_sane(&mut world);
     }

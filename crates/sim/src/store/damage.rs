@@ -1,9 +1,9 @@
-//! Damage in place of the stores' logs.
+//! Damage in the stores' logs.
 //!
-//! In a sixth of the seeds, sections of the logs are damaged now and then: at a start, and while a
+//! In a sixth of the seeds, sections of the logs are damaged occasionally: at a start, and while a
 //! store runs. The region's other voters must still be able to elect a leader without the store.
-//! Otherwise the region would wait for an operator. As long as damaged peers take no part, no entry
-//! is lost.
+//! Otherwise the region would wait for an operator. As long as damaged peers take no part in
+//! consensus, no entry is lost.
 
 use node::unsynced::Damaged;
 use replica::Input;
@@ -23,7 +23,7 @@ pub struct Damaging {
     rng: Rng,
     /// Probability in percent that a start finds damage in a region's log.
     at_start: u64,
-    /// Probability in percent that a fault comes with damage to a running store's log.
+    /// Probability in percent that a fault is accompanied by damage to a running store's log.
     running: u64,
 }
 
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Damages an entry in the log of a running store, which notices when it reads the entry.
+    /// Damages an entry in the log of a running store, which detects this when it reads the entry.
     pub(crate) fn damage_running(&mut self, id: StoreId) {
         if self.damaging.rng.below(100) >= self.damaging.running || self.stores[&id].process.is_none() {
             return;
@@ -128,8 +128,8 @@ impl World {
         self.input(id, Input::Damaged { region });
     }
 
-    /// Lets the store crash between the steps of a start that concern damage. Returns true if it
-    /// did.
+    /// Lets the store crash between the steps of a start that handle damage. Returns true if it
+    /// crashed.
     pub(super) fn crashes_in_repair(&mut self, id: StoreId) -> bool {
         let is_crash = !self.plan.is_over && self.damaging.rng.chance(20);
         if is_crash {

@@ -21,13 +21,13 @@ const TIMES: HangTimes = HangTimes {
 /// wait for a slow log.
 pub(super) const HUNG_LOG_BYTES: u64 = 1024;
 
-/// Time after which a transfer that was not taken up has failed.
+/// Time after which an unfinished transfer counts as failed.
 const PATIENCE: u64 = 1250 * MILLISECOND;
 
-/// The knowledge that a process has of its device.
+/// The knowledge of a process about its device.
 pub(super) struct DeviceWatch {
     watch: HangWatch,
-    /// The beginning of the log write under way.
+    /// The start time of the pending log write.
     log_began: Option<BootNanos>,
     relief: Option<HangRelief>,
 }
@@ -54,15 +54,16 @@ impl DeviceWatch {
 }
 
 impl World {
-    /// Notes that a log write begins. It waits for room for `without_room` before the device gets
-    /// it.
+    /// Records that a log write begins. It waits for room for `without_room` before the device
+    /// receives it.
     pub(super) fn log_write_began(&mut self, id: StoreId, without_room: u64) {
         let began = self.boot(id) + without_room;
         let Some(process) = self.process(id) else { return };
         process.device.log_began = Some(began);
     }
 
-    /// Checks whether the device hangs. While it hangs, moves the store's leads to other stores.
+    /// Checks whether the device hangs. While it hangs, moves the leadership of its regions to
+    /// other stores.
     pub(super) fn look_at_device(&mut self, id: StoreId) {
         let boot = self.boot(id);
         let Some(process) = self.process(id) else { return };
@@ -112,8 +113,8 @@ impl super::Process {
         self.ledger.quarantined(region).any(|(of, _)| of == store)
     }
 
-    /// Returns the led regions with a majority of voters on other stores that take leads. At least
-    /// one of these voters can lead.
+    /// Returns the led regions with a majority of voters on other stores that accept leadership. At
+    /// least one of these voters can lead.
     fn movable(&self, id: StoreId, boot: BootNanos) -> Vec<RegionId> {
         let statuses = self.shard.regions().filter_map(|region| self.shard.status(region, boot));
         let led = statuses.filter(|status| status.role == Role::Leader && !status.descriptor.is_joint());

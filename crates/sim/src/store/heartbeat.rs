@@ -215,7 +215,7 @@ impl World {
         self.tell(id, node::Input::ChangeRegion { region, expect, change });
     }
 
-    /// Carries out a request that nothing planned.
+    /// Carries out an unplanned request.
     pub(super) fn asked(&mut self, id: StoreId, asked: Asked) {
         let boot = self.boot(id);
         match asked {

@@ -1,6 +1,6 @@
-//! The thread that carries out peer lifecycles: the steps by which a snapshot replaces rows, and by
-//! which a peer ends, in the order that `node` gives. Between any two steps it may be delayed, and
-//! the store may crash, while entries of other regions are executed.
+//! The thread that carries out peer lifecycles: the steps that replace rows with a snapshot, and
+//! the steps that remove a peer, in the order that `node` gives. Between any two steps it may be
+//! delayed, and the store may crash, while entries of other regions are executed.
 
 use node::lifecycle::Step;
 use node::recovery::Kept;

@@ -10,8 +10,8 @@ use crate::faults::Plan;
 use crate::world::{Event, World};
 
 impl World {
-    /// Starts stores that have joined, with an empty disk, and soon ends stores that were removed.
-    /// Called after entries of the meta region were applied.
+    /// Starts stores that have joined, with an empty disk, and ends removed stores after a short
+    /// time. Called after entries of the meta region were applied.
     pub(super) fn look_at_members(&mut self, id: StoreId) {
         let Some(process) = &self.stores[&id].process else { return };
         let Some(state) = process.execution.state(META_REGION) else { return };

@@ -35,7 +35,7 @@ impl Process {
 }
 
 impl World {
-    /// Takes over the marks that the last process left.
+    /// Loads the marks of the previous process.
     pub(super) fn load_marks(&mut self, id: StoreId, marks: BTreeMap<RegionId, Mark>) {
         let boot = self.boot(id);
         for (region, mark) in marks {
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// Tells the apply queue what the worker is told about a quarantine.
+    /// Informs the apply queue of the worker's input about a quarantine.
     pub(super) fn note_quarantine(&mut self, id: StoreId, input: &ToShard) {
         match input {
             Input::Held { region, mark } => {
@@ -166,8 +166,7 @@ impl World {
         }
     }
 
-    /// Handles a merged region of which a quarantined peer holds up its heir's peer on the same
-    /// store.
+    /// Handles a merged region whose quarantined peer blocks its heir's peer on the same store.
     fn attend_merged(&mut self, region: RegionId, heir: &RegionDescriptor) {
         for id in heir.peers.iter().map(|peer| peer.store) {
             if let Standing::Held(_) = self.standing(id, region) {
@@ -209,8 +208,8 @@ impl World {
             self.tell(first, Input::ReadOnly { region, read_only });
         }
         let is_upgraded = self.stores.values().all(|store| store.is_upgraded);
-        // An entry for which a skip was ordered is not retried: both could happen, on different
-        // stores.
+        // An entry for which a skip was ordered is not retried. Otherwise different stores could
+        // skip and execute it.
         let may_retry = !self.skips_asked.contains_key(&(region, quarantine.index));
         if quarantine.cause != Cause::Rows && is_upgraded && may_retry {
             self.tally.retries += 1;
@@ -221,8 +220,8 @@ impl World {
             // The peer takes a snapshot of the rows before the entry and will reach the entry.
             Standing::NoRows | Standing::Away | Standing::Applied(_) => false,
         };
-        // A store that is lost for good does not come back with the entry executed. An unclean peer
-        // takes no part and sends no answers.
+        // A store that is lost permanently does not return with the entry executed. An unclean peer
+        // takes no part in consensus and sends no answers.
         let is_lost = |id: &StoreId| {
             self.stores.get(id).is_none_or(|store| store.is_lost) || self.is_unclean(descriptor, *id)
         };
@@ -258,8 +257,8 @@ impl World {
             }
             return;
         }
-        // Another peer has passed the entry, or has better knowledge of the rows, so this peer is
-        // replaced by a new one.
+        // Another peer has passed the entry, or knows the rows better, so a new peer replaces this
+        // one.
         let has_passed = |standing: &Standing, index: LogIndex| match standing {
             Standing::Held(other) => other.index > index,
             Standing::Applied(applied) => *applied >= index,
@@ -269,9 +268,9 @@ impl World {
             held.cause == Cause::Rows
                 || standing.iter().any(|(other, standing)| other != id && has_passed(standing, held.index))
         });
-        // A committed change of peers that a quarantined peer does not apply may keep it from
-        // leading, although the region needs its log. Or too many other voters are lost for the
-        // peer to be removed. In both cases only a retry helps.
+        // A committed change of peers that a quarantined peer does not apply may prevent it from
+        // leading, although the region needs its log. Alternatively, too many other voters are lost
+        // to remove the peer. In both cases only a retry helps.
         let is_led = self.stores.values().any(|store| store.led().contains(&region));
         let Some((from, _)) = behind.cloned() else {
             let is_stuck = !is_led && self.has_change_behind(region, quarantine.index);
@@ -299,9 +298,9 @@ impl World {
         }
     }
 
-    /// Returns true if a change of peers lies behind the entry. If the leader is lost before an
-    /// order to skip the entry is committed, no peer can be elected, because a change that is
-    /// committed and not applied forbids elections.
+    /// Returns true if a change of peers follows the entry. If the leader is lost before an order
+    /// to skip the entry is committed, no peer can be elected, because a committed and unapplied
+    /// change forbids elections.
     fn has_change_behind(&self, region: RegionId, index: LogIndex) -> bool {
         let has_change = |store: &super::Store| {
             store.durable.disk.with(region, |log| {
@@ -338,7 +337,7 @@ impl World {
         self.submit(leader, region, Proposal::Order(Order::Skip(index)), Asker::Meta);
     }
 
-    /// Gives every store a program that executes the entry. A quarantine outlasts the upgrade.
+    /// Gives every store a program that executes the entry. A quarantine survives the upgrade.
     fn upgrade(&mut self) {
         let ids: Vec<StoreId> = self.stores.keys().copied().collect();
         for (at, id) in ids.into_iter().enumerate() {

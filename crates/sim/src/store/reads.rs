@@ -1,4 +1,4 @@
-//! Reads: under a lease, after a round that proves leadership, or of the entries that a follower
+//! Reads: under a lease, after a round that proves leadership, or from the entries that a follower
 //! has applied.
 
 use command::{Exec, Limits, Mode};
@@ -49,8 +49,8 @@ impl World {
         self.tell(id, node::Input::ReadIndex { region, deadline, reader: part });
     }
 
-    /// Begins reads. Their view of the rows is taken later, and still later it is checked whether
-    /// they may be answered.
+    /// Begins reads. The view of the rows is taken later. After that the reads are checked for
+    /// whether they may be answered.
     pub(super) fn read_rows(&mut self, id: StoreId, part: PartId, proof: Proof) {
         let Some(Part { region, .. }) = self.part(id, part) else { return };
         let region = *region;
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// Takes the view for the first of the reads, and perhaps for the reads after it.
+    /// Takes the view for the first of the reads, and possibly for the reads after it.
     pub(super) fn take_view(&mut self, id: StoreId, part: PartId, read: Read<u64>) {
         let Some(Part { region, items, kind, .. }) = self.part(id, part) else { return };
         let (region, items, is_weak) = (*region, items.clone(), *kind == Kind::Weak);

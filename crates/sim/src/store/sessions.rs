@@ -1,5 +1,5 @@
-//! The clients' connections: the production session, and the code that carries out the parts it
-//! asks for.
+//! The clients' connections: the production session, and the code that carries out the requested
+//! parts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct PartId {
     number: usize,
 }
 
-/// Commands that the session has asked to be carried out.
+/// Commands that the session has requested.
 pub(super) struct Part {
     pub region: RegionId,
     pub kind: Kind,
@@ -48,7 +48,7 @@ pub(super) struct Connection {
     replies_at: u64,
 }
 
-/// A store as the session of one of its clients sees it.
+/// A store, as seen by the session of one of its clients.
 struct Served<'a> {
     process: &'a Process,
     id: StoreId,
@@ -184,7 +184,7 @@ impl World {
         self.schedule(connection.replies_at - self.now, Event::Replies { client, connection: number, bytes });
     }
 
-    /// Notes a part under its number, with the operations of its commands.
+    /// Records a part under its number, with the operations of its commands.
     fn take_in(
         &mut self,
         number: ConnectionId,
@@ -263,7 +263,7 @@ impl World {
         self.answer_part(id, part, replies);
     }
 
-    /// Refuses a part of which nothing was proposed.
+    /// Refuses a part. Nothing of it was proposed.
     pub(super) fn refuse(&mut self, id: StoreId, part: PartId) {
         let count = self.part(id, part).map_or(1, |part| part.items.len());
         let region = self.part(id, part).map(|part| part.region);
@@ -290,7 +290,7 @@ impl World {
     }
 }
 
-/// The kind of work that a session asked for.
+/// The kind of work that a session requested.
 enum Wanted {
     Commands,
     Alone,

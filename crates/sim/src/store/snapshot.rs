@@ -1,4 +1,4 @@
-//! Snapshots as a store makes, sends and receives them. The store may crash at every step.
+//! Snapshots that a store makes, sends and receives. The store may crash at every step.
 
 use replica::eraftpb::Message;
 use replica::Input;
@@ -8,7 +8,7 @@ use crate::clock::MILLISECOND;
 use crate::durable::Snapshot;
 use crate::world::{Packet, Work, World};
 
-/// The time between two looks at a snapshot that a fault holds back.
+/// Interval between two looks at a snapshot that a fault withholds.
 const HELD_BACK: u64 = 10 * MILLISECOND;
 
 impl World {
@@ -25,7 +25,7 @@ impl World {
         self.input(id, input);
     }
 
-    /// Tells the worker that the view is written. The region continued meanwhile.
+    /// Tells the worker that the view is written. The region has continued in the meantime.
     pub(super) fn snapshot_made(&mut self, id: StoreId, snapshot: Box<Snapshot>) {
         if self.may_crash(id, "crash while a snapshot is made") {
             return;

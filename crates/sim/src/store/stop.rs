@@ -1,5 +1,5 @@
-//! Planned stops of a store, which then starts again. `node::stop` decides, and this module does
-//! what a running store does.
+//! Planned stops of a store, which then starts again. `node::stop` makes the decisions, and this
+//! module acts like a running store.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const TIMES: StopTimes = StopTimes {
     retry_nanos: 2 * SECOND,
     quiet_nanos: 300 * MILLISECOND,
     redirect_nanos: SECOND,
-    // Longer than any client waits.
+    // This is longer than any client waits.
     close_nanos: PATIENCE + SECOND,
 };
 

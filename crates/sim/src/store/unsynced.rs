@@ -1,11 +1,11 @@
 //! Stores that acknowledge before they sync, and the crashes of their machines.
 //!
 //! A quarter of the seeds has such stores. A crash of the machine loses the entries that the log
-//! had not synced, and makes the store's peers unclean. As long as unclean peers take no part, no
-//! entry is lost that a majority acknowledged, however many machines crash: regions only wait. In
-//! most of these seeds a machine crashes only if every region keeps a majority, and at the end all
-//! regions must be whole again. In the other seeds a region that waits for an operator need not be
-//! whole at the end.
+//! had not synced, and makes the store's peers unclean. As long as unclean peers take no part in
+//! consensus, no entry that a majority acknowledged is lost, however many machines crash: regions
+//! only wait. In most of these seeds a machine crashes only if every region keeps a majority, and
+//! at the end all regions must be complete again. In the other seeds a region that waits for an
+//! operator need not be complete at the end.
 
 use types::{PeerRole, RegionDescriptor, StoreId, META_REGION};
 
@@ -34,8 +34,8 @@ pub struct Syncing {
 }
 
 impl Syncing {
-    /// Derives the kinds from the seed alone. The world's generator is not drawn from, so that
-    /// seeds without such stores run as before.
+    /// Derives the kinds from the seed alone. The world's generator is not used, so that seeds
+    /// without such stores run as before.
     pub fn of(seed: u64) -> Syncing {
         let mut rng = Rng::new(seed ^ 0x5359_4e43);
         Syncing { has_unsynced: rng.chance(25), is_reckless: rng.chance(20) }
@@ -57,14 +57,14 @@ impl Syncing {
 }
 
 impl World {
-    /// Draws the kind of a store. To be called before its first start.
+    /// Draws the kind of a store. Must be called before its first start.
     pub(crate) fn draw_fsync(&mut self, id: StoreId) {
         let fsync = self.syncing.of_store(self.seed, id);
         self.store_mut(id).fsync = fsync;
     }
 
-    /// Returns true if a killed process takes its machine down with it. Most kills do so in seeds
-    /// with unsynced stores, and none in other seeds.
+    /// Returns true if the crash of a process also crashes its machine. Most do in seeds with
+    /// unsynced stores, and none in other seeds.
     pub(crate) fn dies_with_its_machine(&mut self) -> bool {
         self.syncing.has_unsynced && self.rng.chance(60)
     }
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Syncs the log before a flush: rows must not be durable before the entries that made them.
+    /// Syncs the log before a flush: rows must not be durable before the entries that created them.
     pub(super) fn sync_before_flush(&mut self, id: StoreId) {
         if self.stores[&id].fsync != Fsync::Always {
             self.stores[&id].durable.disk.sync();

@@ -46,8 +46,8 @@ impl World {
         self.tell(id, Input::Raft(input));
     }
 
-    /// Submits work. Its deadline is not after the client gives up. During faults some deadlines
-    /// are shorter.
+    /// Submits work. Its deadline is not later than the time at which the client gives up. During
+    /// faults some deadlines are shorter.
     pub(super) fn submit(&mut self, id: StoreId, region: RegionId, work: Proposal, client: Asker) {
         let is_short = !self.plan.is_over && self.rng.chance(20);
         let patience = if is_short { self.rng.below(PATIENCE) } else { PATIENCE };
@@ -143,7 +143,8 @@ impl World {
         let refused = process.memory.refused()
             - std::mem::replace(&mut process.appends_refused, process.memory.refused());
         let held = process.memory.held();
-        // Until a hang is noticed, a leader adds proposals of clients to what waits for the log.
+        // Until a hang is detected, a leader adds clients' proposals to the entries that wait for
+        // the log.
         let hung = if process.device.waits_long(boot) { HUNG_LOG_BYTES } else { 0 };
         // The last entry of a log stays while the next one arrives, however large they are.
         let past = if has_past { 2 * PAST_ENTRY_BYTES } else { 0 };
@@ -172,7 +173,7 @@ impl World {
                     self.send(id, to, Packet::Raft { region, message });
                 }
             }
-            // A received snapshot stays until it is applied.
+            // A received snapshot is kept until it is applied.
             Effect::AcceptSnapshot { .. } => {}
             Effect::Persist(batch) => self.log(id, ToLog::Append(batch)),
             Effect::Apply { region, entries } => {
@@ -267,7 +268,7 @@ impl World {
         process.regions.get(&region).and_then(|shared| shared.leadership.leader).filter(|&to| to != id)
     }
 
-    /// Gives the outcome to the client, if a client asked.
+    /// Passes the outcome to the client, if a client asked.
     pub(super) fn answer(&mut self, id: StoreId, asker: Asker, outcome: Answered) {
         if let Asker::Part { part, ops } = asker {
             self.proposed(id, part, ops.len(), outcome);

@@ -1,5 +1,5 @@
 //! `steelyard ctl check`: has each region's replicas compared, one region after the other, and
-//! shows what was found.
+//! shows the results.
 
 use anyhow::anyhow;
 use client::admin::{AdminClient, CheckRequest, CheckRow, RegionsQuery};
@@ -7,7 +7,7 @@ use client::table::{bytes, count, Align, Table};
 
 use super::{ask, ask_of};
 
-/// Checks one region or all, and says what each came to. Fails unless all replicas are equal.
+/// Checks one region or all, and prints each result. Fails unless all replicas are equal.
 pub fn run(
     client: &AdminClient,
     region: Option<u64>,

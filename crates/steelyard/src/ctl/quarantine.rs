@@ -1,4 +1,4 @@
-//! `ctl quarantine`: peers that do not execute their region's log, and what is to become of them.
+//! `ctl quarantine`: lists peers that do not execute their region's log, and decides about them.
 
 use std::time::{Duration, Instant};
 
@@ -16,41 +16,41 @@ const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(clap::Subcommand)]
 pub enum QuarantineCommand {
-    /// The quarantined peers, each with the entry that it does not execute
+    /// List the quarantined peers, each with the entry that it does not execute
     List,
-    /// Have all peers of a region skip an entry that none of them can execute
+    /// Make all peers of a region skip an entry that none of them can execute
     Skip {
         region: u64,
         index: u64,
-        /// Also if a store that has a peer does not answer
+        /// Skip even if a store that has a peer does not answer
         #[arg(long)]
         force: bool,
     },
-    /// Execute the entry again, after the program was replaced: on every store, or on one
+    /// Execute the entry again after an upgrade of the program, on every store or on one
     Retry {
         region: u64,
         #[arg(long, value_name = "STORE")]
         store: Option<u64>,
     },
-    /// Serve the rows of quarantined peers to connections that said READONLY
+    /// Serve the rows of quarantined peers to connections that sent READONLY
     ReadOnly {
         region: u64,
-        /// Serve them no longer
+        /// Stop serving them
         #[arg(long)]
         off: bool,
     },
-    /// Give a quarantined peer new rows, by a snapshot from its region's leader
+    /// Give a quarantined peer new rows, with a snapshot from its region's leader
     Refill { region: u64, store: u64 },
 }
 
-/// An entry that fails on purpose.
+/// Options of an entry that fails on purpose.
 #[derive(clap::Args)]
 pub struct Fail {
     region: u64,
-    /// By a panic in place of an error
+    /// Fail by a panic instead of an error
     #[arg(long)]
     panic: bool,
-    /// On these stores only
+    /// Fail only on these stores
     #[arg(long, value_name = "STORE", value_delimiter = ',')]
     store: Vec<u64>,
 }
@@ -100,7 +100,7 @@ fn decide(
     Answer::of(&done, text)
 }
 
-/// Has the peer removed, waits until it is, and has one made on the same store again.
+/// Removes the peer, waits until it is removed, and then adds one on the same store again.
 fn refill(client: &AdminClient, region: u64, store: u64) -> anyhow::Result<Answer> {
     let done = ask_of(client, region, &QuarantineRequest::Refill { from: store })?;
     let deadline = Instant::now() + REMOVAL;
@@ -115,7 +115,7 @@ fn refill(client: &AdminClient, region: u64, store: u64) -> anyhow::Result<Answe
             break;
         }
         if has_peer && !is_held {
-            // Placement was quicker.
+            // Placement has already added the peer.
             return Answer::of(&done, format!("region {region} has a new peer on store {store}\n"));
         }
         if Instant::now() >= deadline {
@@ -125,7 +125,7 @@ fn refill(client: &AdminClient, region: u64, store: u64) -> anyhow::Result<Answe
         }
         std::thread::sleep(LOOK);
     }
-    // Placement may have begun it, and then this is refused.
+    // If placement has begun to add the peer, this is refused.
     let added = ask_of(client, region, &RegionRequest::AddPeer { to: store });
     let text = match added {
         Ok(_) => format!("region {region} gets a new peer on store {store}\n"),

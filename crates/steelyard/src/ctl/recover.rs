@@ -11,7 +11,7 @@ use client::table::{count, Align, Table};
 
 use super::{ask, unix_ms};
 
-/// Maximum time of a request. The store waits for leaders to step down, for promises and for
+/// Time limit of a request. The store waits for leaders to step down, for promises and for
 /// elections, and gives up earlier than this.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -20,19 +20,19 @@ pub struct Recover {
     /// Stores that are lost for good, with their data: they must never be started again
     #[arg(long, value_name = "STORE", value_delimiter = ',', required_unless_present = "list")]
     lost: Vec<u64>,
-    /// These regions alone [default: all that lost their majority with the lost stores]
+    /// Recover only these regions [default: all that lost their majority with the lost stores]
     #[arg(long, value_name = "REGION", value_delimiter = ',')]
     region: Vec<u64>,
-    /// Act; without it the plan is shown and nothing is changed
+    /// Carry out the plan; without it the plan is only shown
     #[arg(long)]
     yes: bool,
-    /// Show the recoveries that there have been
+    /// List past recoveries
     #[arg(long, conflicts_with_all = ["lost", "region", "yes"])]
     list: bool,
 }
 
-/// Shows the plan, or carries it out. Fails unless every region that lost its majority is
-/// recovered, or would be.
+/// Shows the plan, or carries it out. Fails unless every region that lost its majority is recovered
+/// or can be.
 pub fn run(
     client: &AdminClient,
     order: Recover,

@@ -1,4 +1,4 @@
-//! The busy share of an emulated device, by the counters in its control block.
+//! The busy share of an emulated device, from the counters in its control block.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ impl Gauge {
         Gauge { control, since: Instant::now(), seen, busy: None }
     }
 
-    /// Returns the share of time in which the device worked lately, from 0 to 1. `None`: not known
-    /// yet, or not known for this kind of device.
+    /// Returns the recent share of time in which the device worked, from 0 to 1. `None` if it is
+    /// not known yet, or cannot be known for this kind of device.
     pub fn busy(&mut self) -> Option<f64> {
         let control = self.control.as_ref()?;
         let elapsed = self.since.elapsed();
@@ -46,9 +46,9 @@ impl Gauge {
     }
 }
 
-/// Returns the time that the device needs for what it did between two counts, as a share of the
-/// elapsed time. Writes, flushes and reads may overlap, so the sum is cut at 1. A hybrid's cache
-/// answers an unknown part of them, so its share is `None`.
+/// Returns the time that the device needs for its work between two counts, as a share of the
+/// elapsed time. Writes, flushes and reads may overlap, so the sum is limited to 1. A hybrid's
+/// cache answers an unknown part of them, so its share is `None`.
 fn busy(profile: &Profile, slow: f64, before: &Stats, after: &Stats, elapsed: Duration) -> Option<f64> {
     if profile.cache.is_some() || elapsed.is_zero() {
         return None;

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 /// Time under load without the store.
 const WITHOUT: Duration = Duration::from_secs(4);
-/// Maximum time until the store that came back has no lag, and until leaders have returned to it.
+/// Maximum time until the restarted store has no lag, and until leaders have returned to it.
 const CATCH_UP_PATIENCE: Duration = Duration::from_secs(60);
 const RETURN_PATIENCE: Duration = Duration::from_secs(15);
 
@@ -142,7 +142,7 @@ async fn start_again(story: &mut Story, load: &Load, id: u64) -> anyhow::Result<
     Ok(())
 }
 
-/// Adds a sentence to the account of the kill.
+/// Appends a sentence to the report about the kill.
 fn note(story: &mut Story, text: String) {
     story.say(&text);
     story.scene.kill.push(text);

@@ -1,4 +1,4 @@
-//! Chooses moves that show what the placement does, and says them in words.
+//! Chooses moves that show the effect of placement, and describes them in words.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ struct Rank {
     /// Number of moves of the same kind that were chosen already.
     chosen: usize,
     purpose: usize,
-    /// A move between devices of different kinds says more.
+    /// Moves between devices of different kinds are more instructive.
     between_kinds: Reverse<bool>,
     started_unix_ms: u64,
     region: u64,

@@ -35,7 +35,7 @@ impl Painter {
         self.paint_now(scene);
     }
 
-    /// Redraws the screen on a terminal, however short ago it was drawn.
+    /// Redraws the screen on a terminal, even if it was drawn recently.
     pub fn paint_now(&mut self, scene: &Scene) {
         let Some(terminal) = &self.terminal else { return };
         let (rows, columns) = terminal.size();
@@ -48,14 +48,14 @@ impl Painter {
         print(&text);
     }
 
-    /// Prints lines where there is no terminal.
+    /// Prints lines if there is no terminal.
     pub fn tell(&self, lines: &[Line]) {
         if self.terminal.is_none() {
             print(&lines.iter().map(|line| line.text() + "\n").collect::<String>());
         }
     }
 
-    /// Prints a sentence where there is no terminal.
+    /// Prints a sentence if there is no terminal.
     pub fn say(&self, text: &str) {
         self.tell(&screen::wrapped(text, "  "));
     }
@@ -69,8 +69,8 @@ impl Drop for Painter {
     }
 }
 
-/// Prints text. A reader that has closed the pipe is no reason to leave the stores running, so the
-/// story goes on without it.
+/// Prints text. If the reader has closed the pipe, the demonstration continues without output, so
+/// that it still ends the stores.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -1,5 +1,5 @@
-//! The records to load: the machine's Debian package index with one hash per package, or else
-//! texts.
+//! The records to load: the machine's Debian package index with one hash per package, or texts if
+//! there is no index.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ fn stanzas(bytes: &[u8]) -> Vec<Record> {
 fn record(fields: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Record> {
     let (_, name) = fields.iter().find(|(field, _)| field == b"Package")?;
     let key = [b"pkg:", name.as_slice()].concat().into();
-    // A hash has each field once. The last value counts, as with HSET.
+    // A hash has each field once. The last value is used, as with HSET.
     let mut unique: Vec<(Bytes, Bytes)> = Vec::with_capacity(fields.len());
     for (field, value) in fields {
         unique.retain(|(known, _)| *known != field);

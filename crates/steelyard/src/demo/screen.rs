@@ -85,11 +85,11 @@ pub struct Proof {
     pub lines: Vec<String>,
 }
 
-/// Time for which a move is shown where there is no room for all.
+/// Time for which a move is shown if there is no room for all.
 const MOVE_SHOWN: Duration = Duration::from_secs(4);
 
-/// Returns the whole screen, with at most `rows` lines. Where that is too few, empty lines go
-/// first. Then moves are shown in turn, and at last not at all.
+/// Returns the whole screen, with at most `rows` lines. If there are too few lines, empty lines are
+/// left out first. Then moves are shown in turn, and finally they are left out.
 pub fn lines(scene: &Scene, rows: usize) -> Vec<Line> {
     let turn = scene.elapsed.as_secs() / MOVE_SHOWN.as_secs();
     let in_turn = match scene.moves.told.len() as u64 {
@@ -192,7 +192,7 @@ fn store_line(store: &StoreLine, regions: usize) -> Line {
         .with(Tone::Plain, format!("{percent:>5}  {:>9}", count(store.ops_per_s)))
 }
 
-/// Returns a bar for a share from 0 to 1. A share above 0 is never invisible.
+/// Returns a bar for a share from 0 to 1. A share above 0 is always visible.
 fn bar(share: f64) -> String {
     // A cast of NaN is 0.
     let mut filled = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;

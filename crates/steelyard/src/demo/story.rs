@@ -25,17 +25,17 @@ use crate::playground::cluster::{choose_place, Cluster};
 use crate::playground::layout::{parse_devices, Layout};
 use crate::playground::START_PATIENCE;
 
-/// Maximum time until the cluster has settled under a policy. After it the measurement begins all
-/// the same.
+/// Maximum time until the cluster has settled under a policy. After that the measurement begins
+/// regardless.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(45);
 /// Time without operators and changes of leaders and copies after which the cluster has settled.
 const QUIET: Duration = Duration::from_secs(3);
 /// Time under load before each measurement.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Interval of the looks at the cluster.
+/// Interval between two looks at the cluster.
 pub const LOOK: Duration = Duration::from_millis(300);
-/// Maximum time until a store answers a request of an administrator. Under load, and while the meta
-/// region has no leader, that may take seconds.
+/// Maximum time until a store answers an administrator's request. Under load, or while the meta
+/// region has no leader, an answer may take seconds.
 const ADMIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Number of moves that are explained.
 const MOVES_TOLD: usize = 3;
@@ -58,7 +58,7 @@ pub struct Story {
     started: Instant,
 }
 
-/// Tells the whole story. An acknowledged write that is missing is an error.
+/// Runs the whole demonstration. A missing acknowledged write is an error.
 pub async fn show(demo: Demo, painter: Painter) -> anyhow::Result<()> {
     let mut story = Story::begin(&demo, painter).await?;
     story.load_records().await?;
@@ -207,8 +207,8 @@ impl Story {
         Ok(score(&window, took, &stores))
     }
 
-    /// Waits until no operator is in flight, and leaders and copies stay where they are. Returns
-    /// the time until then, or `None` if it took longer than `patience`.
+    /// Waits until no operator is in flight and leaders and copies no longer move. Returns the time
+    /// until then, or `None` if it took longer than `patience`.
     pub async fn settle(
         &mut self,
         status: &str,
@@ -224,7 +224,7 @@ impl Story {
             let peers = |region: &RegionRow| region.peers.iter().map(|peer| peer.store).collect::<Vec<_>>();
             let now: Vec<_> =
                 glance.regions.iter().map(|region| (region.id, region.leader, peers(region))).collect();
-            // The leader of the meta region answers. It may be changing.
+            // The leader of the meta region answers, and it may be changing.
             let operators = self.with_admin(|admin| admin.ask(&OperatorsQuery { history: false })).await;
             let under_way = operators.map(|operators| operators.len());
             if places.as_ref() != Some(&now) || !matches!(under_way, Ok(0)) {
@@ -265,7 +265,7 @@ impl Story {
         }
     }
 
-    /// Returns the regions that a running store leads, by its own account.
+    /// Returns the regions that a running store leads, as the store reports.
     pub async fn led(&self) -> anyhow::Result<BTreeSet<u64>> {
         let running = self.cluster.stores.iter().filter(|store| store.pid().is_some());
         let admins: Vec<(u64, AdminClient)> = running.map(|store| (store.member.id, store.admin())).collect();
@@ -311,7 +311,7 @@ impl Story {
         }
         self.say("The stores serve until Ctrl-C.");
         loop {
-            // A store that somebody kills by hand is no reason to end.
+            // If a user kills a store by hand, the demonstration continues.
             let _ = self.look().await;
             self.status("The stores serve until Ctrl-C.");
             tokio::time::sleep(LOOK).await;
@@ -349,8 +349,8 @@ impl Story {
         Ok(glance)
     }
 
-    /// Asks the running stores in turn, again and again, until one answers. The HTTP client blocks,
-    /// so it has a thread of its own.
+    /// Asks the running stores in turn, repeatedly, until one answers. The HTTP client blocks, so
+    /// it has a thread of its own.
     async fn with_admin<T: Send + 'static>(
         &self,
         request: impl Fn(&AdminClient) -> Result<T, AdminFailure> + Send + 'static,
@@ -395,7 +395,7 @@ impl Story {
         self.painter.paint(&self.scene);
     }
 
-    /// Shows the present step on a terminal at once.
+    /// Shows the present step on a terminal immediately.
     pub fn announce(&mut self, text: &str) {
         text.clone_into(&mut self.scene.status);
         self.paint();
@@ -406,18 +406,18 @@ impl Story {
         self.painter.paint_now(&self.scene);
     }
 
-    /// Prints a panel below an empty line where there is no terminal.
+    /// Prints a panel below an empty line if there is no terminal.
     pub fn tell(&self, lines: &[Line]) {
         self.gap();
         self.painter.tell(lines);
     }
 
-    /// Prints an empty line where there is no terminal.
+    /// Prints an empty line if there is no terminal.
     fn gap(&self) {
         self.painter.tell(&[Line::default()]);
     }
 
-    /// Prints a sentence where there is no terminal.
+    /// Prints a sentence if there is no terminal.
     pub fn say(&self, text: &str) {
         self.painter.say(text);
     }
@@ -435,7 +435,7 @@ impl Pace {
         Pace { answered: load.map_or(0, Load::answered), at: Instant::now(), rate: None }
     }
 
-    /// Returns the rate over the last second or so.
+    /// Returns the rate over about the last second.
     fn of(&mut self, load: Option<&Load>) -> Option<f64> {
         let answered = load?.answered();
         let seconds = self.at.elapsed().as_secs_f64();

@@ -1,4 +1,4 @@
-//! Reads every record back and compares it with what was acknowledged.
+//! Reads every record back and compares it with the acknowledged writes.
 
 use bytes::Bytes;
 use client::cluster_client::{Call, ClusterClient, Outcome};
@@ -23,7 +23,7 @@ struct Verified {
     open: u64,
     acknowledged: u64,
     wrong_reads: u64,
-    /// Descriptions of the first few lost writes, and the number of all.
+    /// Descriptions of the first few lost writes, and the total number.
     lost: Vec<String>,
     lost_count: u64,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use client::admin::RegionRow;
 
-/// A store as far as waits are concerned.
+/// The facts about a store that determine waits.
 #[derive(Clone, Debug)]
 pub struct Syncs {
     pub device: String,
@@ -13,8 +13,8 @@ pub struct Syncs {
 }
 
 /// Returns for each kind of device the number of regions whose writes wait for a sync of such a
-/// device: of the slowest one in the fastest majority that includes the leader. The device with
-/// the longest sync comes first. Regions without a leader or without a majority are left out.
+/// device. This is the slowest device in the fastest majority that includes the leader. The device
+/// with the longest sync comes first. Regions without a leader or without a majority are left out.
 pub fn waits(regions: &[RegionRow], stores: &BTreeMap<u64, Syncs>) -> Vec<(String, usize)> {
     let mut counts: Vec<(&Syncs, usize)> = Vec::new();
     for slowest in
@@ -37,7 +37,7 @@ fn slowest<'a>(region: &RegionRow, stores: &'a BTreeMap<u64, Syncs>) -> Option<&
     others.retain(|store| store.is_up);
     others.sort_by(|a, b| a.sync_us.total_cmp(&b.sync_us));
     let own = stores.get(&leader).filter(|store| store.is_up)?;
-    // A majority has one more member than these followers: the leader.
+    // A majority has one member in addition to these followers: the leader.
     let followers = voters().count() / 2;
     match followers {
         0 => Some(own),

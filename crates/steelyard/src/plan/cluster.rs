@@ -1,4 +1,4 @@
-//! A running cluster as its stores report it, and as it would be with other stores.
+//! A running cluster as reported by its stores, and the same cluster with changed stores.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use super::Plan;
 /// The name of the setting for the number of copies of a region.
 const REPLICAS: &str = "replicas";
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of operations before those that are counted, as a part of them. They warm up caches that
-/// begin empty.
+/// Number of uncounted operations at the start, as a part of the counted ones. They warm up the
+/// caches, which are empty at first.
 const WARM_UP_PART: f64 = 0.2;
-/// Minimum number of records per region at which the bytes of regions show how they share data.
-/// Chance is then a tenth.
+/// Minimum number of records per region at which the bytes of regions show how they share data. The
+/// random deviation is then a tenth.
 const RECORDS_TELLING: u64 = 100;
 
 pub struct Running {
@@ -54,7 +54,7 @@ impl Running {
         Running { stores, regions, policy, replicas: 3 }
     }
 
-    /// Returns the mix of reads and writes now. `None` if there is next to no load.
+    /// Returns the present mix of reads and writes. `None` if there is almost no load.
     pub fn mix(&self) -> Option<Workload> {
         let reads: f64 = self.regions.iter().map(|region| region.read_rate.max(0.0)).sum();
         let writes: f64 = self.regions.iter().map(|region| region.write_rate.max(0.0)).sum();
@@ -62,7 +62,7 @@ impl Running {
         (reads + writes >= 1.0).then_some(Workload::Mixed(percent.round() as u8))
     }
 
-    /// Returns the question about the cluster as it is.
+    /// Returns the question about the unchanged cluster.
     pub fn question(&self, plan: &Plan) -> anyhow::Result<Settings> {
         let devices = Devices::of(&self.stores, plan)?;
         let mut notes = devices.notes();
@@ -72,7 +72,7 @@ impl Running {
     }
 
     /// Returns a description of the changes and the question about the changed cluster. `None` if
-    /// no change was asked for.
+    /// no change was requested.
     pub fn changed(&self, plan: &Plan) -> anyhow::Result<Option<(String, Settings)>> {
         if plan.add.is_empty() && plan.remove.is_empty() && plan.swap.is_empty() {
             return Ok(None);
@@ -90,7 +90,7 @@ impl Running {
             let known = find(&mut stores, id)?;
             let new = devices.new_store(id, device, known.capacity_bytes)?;
             words.push(format!("store {id} with {device} instead of {}", known.device_name));
-            // The store stays the same with another device.
+            // The store keeps its other properties with another device.
             *known = Store {
                 data_weight: known.data_weight,
                 leader_weight: known.leader_weight,
@@ -135,8 +135,7 @@ impl Running {
         self.regions.iter().map(|region| region.bytes).sum()
     }
 
-    /// Returns the bytes that the cluster holds. It is an error if they are less than a record per
-    /// region.
+    /// Returns the bytes that the cluster holds. Fails if they are fewer than a record per region.
     fn held_enough(&self, plan: &Plan) -> anyhow::Result<u64> {
         let held = self.held();
         let records = held / settings::record_bytes(plan);
@@ -151,8 +150,8 @@ impl Running {
         Ok(held)
     }
 
-    /// Returns the regions in their places, with `bytes` shared among them in proportion to what
-    /// they hold now. If that sample is too small, they are shared by the number of slots, over
+    /// Returns the regions with their present peers. `bytes` is divided among them in proportion to
+    /// their present bytes. If that sample is too small, it is divided by the number of slots, over
     /// which keys are hashed.
     fn placed(&self, plan: &Plan, bytes: f64) -> anyhow::Result<Vec<Region>> {
         let held = self.held();
@@ -182,7 +181,7 @@ impl Running {
         placed.collect()
     }
 
-    /// Returns the stores as they are.
+    /// Returns the unchanged stores.
     fn present(&self, plan: &Plan, devices: &Devices<'_>) -> anyhow::Result<Vec<Store>> {
         let mut stores = devices.stores()?;
         for (store, row) in stores.iter_mut().zip(&self.stores) {

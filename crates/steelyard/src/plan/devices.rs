@@ -1,9 +1,9 @@
 //! The devices of a running cluster for the simulation. Each has a profile and one ratio to the
 //! profile's speed.
 //!
-//! The cluster reports the measured write speed of a device, or the stated capability of its store,
-//! and the part of it that counts now. An emulated device is slowed by one factor in everything, so
-//! one ratio describes it. Nothing more is known of a real device.
+//! The cluster reports the measured write speed of a device, or the configured capability of its
+//! store, and the part of it that is in effect. An emulated device is slowed by one factor in
+//! everything, so one ratio describes it. For a real device nothing else is known.
 
 use anyhow::{anyhow, bail, Context};
 use client::admin::StoreRow;
@@ -15,7 +15,7 @@ use super::{stores, Plan};
 
 /// Maximum ratio of two speeds that count as equal. A probe of an emulated device is within 15%.
 const AGREEMENT: f64 = 1.15 / 0.85;
-/// The least part of its capability that a store counts for (docs/CAPABILITY.md).
+/// Minimum part of its capability that is in effect for a store (docs/CAPABILITY.md).
 const CORRECTION_MIN: f64 = 0.001;
 
 pub struct Devices<'a> {
@@ -23,7 +23,7 @@ pub struct Devices<'a> {
     /// Speed of new devices, and of running devices whose speed is unknown, relative to their
     /// profiles.
     new_speed: f64,
-    /// The reason for this speed, for people.
+    /// The reason for this speed, for human readers.
     reason: &'static str,
     /// The fit for devices at full speed.
     fit: Fit,
@@ -32,7 +32,7 @@ pub struct Devices<'a> {
 /// The device of a running store.
 struct Installed<'a> {
     row: &'a StoreRow,
-    /// The profile as text. For a device without a name, it is the nearest profile.
+    /// The profile as text. For a device without a name, this is the nearest profile.
     profile: String,
     /// Uncorrected speed relative to the profile. `None` if unknown.
     speed: Option<f64>,
@@ -48,8 +48,8 @@ impl<'a> Devices<'a> {
         };
         stores::check_speed(new_speed)?;
         let mut fit = plan.fit()?;
-        // If all stores measure themselves, a new store will look up its already slowed device in
-        // the curve.
+        // If all stores measure themselves, a new store will look up the already reduced speed of
+        // its device in the curve.
         if rows.iter().all(|row| row.io_bytes_per_s > 0.0) {
             fit = fit.at_speed(1.0 / new_speed)?;
         }
@@ -129,7 +129,7 @@ impl<'a> Installed<'a> {
         let speed = if row.io_bytes_per_s > 0.0 {
             Some(row.io_bytes_per_s / Measured::stated(&profile).write_bytes_per_s)
         } else if is_known(row) {
-            // A playground states the capabilities of its stores in this way.
+            // A playground configures the capabilities of its stores in this way.
             let told = row.capability_bytes_per_s / correction(row);
             Some(told / KvCapability::of(&profile).kv_bytes_per_s)
         } else {
@@ -138,7 +138,7 @@ impl<'a> Installed<'a> {
         Ok(Installed { row, profile: row.device.clone(), speed })
     }
 
-    /// Takes a real device for the profile that is nearest to its measured write speed, at that
+    /// Treats a real device as the profile that is nearest to its measured write speed, at that
     /// speed.
     fn unnamed(row: &'a StoreRow) -> anyhow::Result<Installed<'a>> {
         let measured = row.io_bytes_per_s;

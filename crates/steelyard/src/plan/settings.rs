@@ -1,7 +1,7 @@
 //! The settings of a simulation. It simulates a part of the data, one record at a time, and scales
-//! everything that grows with the data. Or it simulates what the reproduction of the paper's
-//! figures runs. A hybrid device has the cache that it is given. Only in [`ratios`] the devices
-//! share one cache, as in the figures.
+//! every quantity that grows with the data. Alternatively it simulates the runs behind the
+//! reproduction of the paper's figures. A hybrid device has its own cache. Only in [`ratios`] the
+//! devices share one cache, as in the figures.
 
 use anyhow::{anyhow, ensure, Context};
 use device::Fit;
@@ -15,29 +15,30 @@ use super::{stores, Plan};
 const RECORDS_MAX: u64 = 150_000;
 /// Maximum virtual time in nanoseconds of a workload after the load.
 const PHASE_NS: u64 = 60_000_000_000;
-/// Maximum virtual time in nanoseconds for coming to rest after a workload.
+/// Maximum virtual time in nanoseconds until the cluster is at rest after a workload.
 const REST_NS: u64 = 120_000_000_000;
 /// Number of runs of a prediction for the figures, which show medians of runs as well.
 const RUNS: u64 = 5;
-/// Latency of the network in nanoseconds: one way within a rack, with the wake-ups at both ends.
+/// Latency of the network in nanoseconds: one way within a rack, including the wake-ups at both
+/// ends.
 const NETWORK_NS: u64 = 100_000;
 /// Length of a key in bytes.
 const KEY_BYTES: u64 = 16;
 
 /// CPU use on the machine of the figures, where six stores and the client share two CPUs:
-/// nanoseconds of a read, which mostly misses RAM, nanoseconds of an operation in the client, and
+/// nanoseconds of a read, which usually misses RAM, nanoseconds of an operation in the client, and
 /// CPUs that each store uses without load. They were measured in 18 runs of C with 3,300 to 21,800
 /// reads per second.
 const BENCH_READ_NS: u64 = 60_000;
 const BENCH_CLIENT_NS: u64 = 12_000;
 const BENCH_IDLE_PER_STORE: f64 = 0.045;
 
-/// A question, and its relation to what the user asked.
+/// A question, and its relation to the user's request.
 pub struct Settings {
     pub question: Question,
     /// The factor for the data, memtables, levels and caches.
     pub data_factor: f64,
-    /// Notes for people about assumptions on a running cluster.
+    /// Notes for human readers about assumptions on a running cluster.
     pub notes: Vec<String>,
 }
 
@@ -53,7 +54,7 @@ pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
     }
     let bytes = plan.data.map_or(10 << 30, |data| data.0);
     let data_factor = factor(plan, bytes)?;
-    // The capacity refers to all of the data.
+    // The capacity applies to all of the data.
     let capacity = plan.capacity.map_or(0, |capacity| (capacity.0 as f64 * data_factor) as u64);
     let mut stores = stores::parse(text, plan.device_speed.unwrap_or(1.0), &plan.fit()?, 0)?;
     for store in &mut stores {
@@ -122,7 +123,7 @@ pub fn of(
     }
 }
 
-/// Returns the question about what `bench reproduce alor` runs at a scale.
+/// Returns the question about a run of `bench reproduce alor` at a scale.
 fn like_bench(
     stores: Vec<predict::Store>,
     records: u64,

@@ -1,4 +1,4 @@
-//! Formats predictions for people and for programs.
+//! Formats predictions for human readers and for programs.
 
 use std::fmt::Write;
 

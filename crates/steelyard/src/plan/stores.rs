@@ -7,7 +7,7 @@ use device::{Fit, KvCapability, Measured, Profile};
 use placement::{Capability, Spread};
 use predict::{Device, Store, WriteBack};
 
-/// Maximum number of stores. A simulation of so many still ends within a minute.
+/// Maximum number of stores. A simulation of this size still ends within a minute.
 const STORES_MAX: usize = 64;
 
 /// Parses a list of stores: `1xnvm,2x high-end-ssd,plain-ssd` are four. Parts are separated by `;`

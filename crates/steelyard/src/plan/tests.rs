@@ -113,7 +113,8 @@ fn a_fit_of_ones_own_is_what_stores_count_by() {
     assert!((added.capability.kv_bytes_per_s / 2.5e6 - 1.0).abs() < 1e-6, "{added:?}");
 }
 
-/// A part of the data is simulated, and everything that grows with the data is scaled alike.
+/// A part of the data is simulated, and every quantity that grows with the data is scaled by the
+/// same factor.
 #[test]
 fn data_that_is_too_large_is_scaled_with_all_that_belongs_to_it() {
     let settings = settings::question(&plan(&["--stores", "3xnvm", "--capacity", "100gb"]), "3xnvm").unwrap();
@@ -273,7 +274,7 @@ fn of_a_cluster_that_holds_next_to_nothing_the_data_is_asked_for() {
     let running = cluster::Running::of(rows, regions, Policy::Even);
     let error = running.question(&plan(&["--from-cluster", "127.0.0.1:1"])).err().unwrap().to_string();
     assert!(error.contains("holds 120 B of data") && error.contains("--data 10gb"), "{error}");
-    // Three keys do not show how a gigabyte would be spread.
+    // Three keys do not show how a gigabyte would be distributed.
     let asked = plan(&["--from-cluster", "127.0.0.1:1", "--data", "100mb"]);
     let question = running.question(&asked).unwrap().question;
     let share = question.regions[0].bytes as f64 / question.regions[1].bytes as f64;
@@ -344,7 +345,7 @@ fn of_cluster(arguments: &[&str]) -> Plan {
     plan(&all)
 }
 
-/// Placement in the prediction distinguishes measured stores as it does in the cluster.
+/// Placement in the prediction distinguishes measured stores in the same way as in the cluster.
 #[test]
 fn what_is_measured_is_as_sure_as_the_cluster_tells() {
     let mut rows = vec![told(0, "nvm", 0.1), told(1, "nvm", 0.1), told(2, "nvm", 0.1)];
@@ -405,7 +406,7 @@ fn slowed_devices_are_as_slow_as_the_cluster_tells() {
     assert_eq!(changed.notes, ["new devices at 1 of their profiles' speed, as --device-speed says"]);
 }
 
-/// Measured speeds scatter. A new store will measure itself, too, and look up its slowed device in
+/// Measured speeds scatter. A new store will also measure itself, and look up its reduced speed in
 /// the curve.
 #[test]
 fn a_device_that_joins_counts_like_one_that_was_measured() {

@@ -16,7 +16,7 @@ use server::Member;
 use super::layout::Layout;
 use crate::serve::members;
 
-/// A store's process, and all that is needed to start it again.
+/// A store's process, and the data needed to restart it.
 pub struct Store {
     pub member: Member,
     program: PathBuf,
@@ -143,7 +143,7 @@ impl Store {
         if let Some(profile) = profile {
             std::fs::create_dir_all(&data)?;
             let control = dir.join(format!("store-{id}.device"));
-            // Each device is noisy at other times.
+            // Each device is noisy at different times.
             let profile = device::Profile { noise: profile.noise.of_device(id), ..profile.clone() };
             device::Control::create(&control, &profile, 1.0 / layout.device_speed)?;
             for (name, value) in device::preload_env(&control, &data)? {
@@ -175,7 +175,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Writes the command as a shell script, so that a killed store can be started again by hand.
+    /// Writes the command as a shell script, so that a killed store can be restarted by hand.
     fn write_script(&self, path: &Path) -> anyhow::Result<()> {
         let mut words = vec!["exec env".to_owned()];
         for (name, value) in &self.environment {
@@ -220,7 +220,8 @@ impl Store {
         }
     }
 
-    /// Returns how the process ended by itself. The next call returns `None`.
+    /// Returns how the process ended, if it ended without being killed here. The next call returns
+    /// `None`.
     pub fn died(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.ended()?;
         self.child = None;
@@ -257,7 +258,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Minimum free bytes of a RAM file system that takes the data of emulated devices.
+/// Minimum free space of a RAM file system that takes the data of emulated devices, in bytes.
 const ROOM: u64 = 2 << 30;
 
 /// Returns the directory of the data and a note about it. Stores on emulated devices use RAM if

@@ -82,7 +82,7 @@ impl Layout {
         Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
     }
 
-    /// Writes the layout into a new directory, or compares it with that of an old one.
+    /// Writes the layout into a new directory, or compares it with the layout of an existing one.
     pub fn settle(&self, dir: &Path) -> anyhow::Result<()> {
         let path = dir.join("playground.json");
         match std::fs::read(&path) {

@@ -46,7 +46,7 @@ pub struct Options {
     /// Number of copies of each region, at most one per store [default: 3]
     #[arg(long, value_name = "N")]
     pub replicas: Option<usize>,
-    /// Begin a cluster that other stores will join
+    /// Create a cluster that other stores will join
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes", conflicts_with = "stores")]
     pub bootstrap: Option<YesNo>,
     /// Peer addresses of stores whose cluster this store joins; ignored once it has joined
@@ -64,7 +64,8 @@ pub struct Options {
     /// 86400]
     #[arg(long, value_name = "SECONDS")]
     pub consistency_check_interval: Option<u64>,
-    /// Take debugging commands, such as one that makes an entry fail: for tests only [default: no]
+    /// Accept debugging commands, such as one that makes an entry fail; for tests only [default:
+    /// no]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub enable_debug_command: Option<YesNo>,
     /// Size above which a region is split; 0 for no limit [default: 0; 96mb with --cluster-enabled]
@@ -73,7 +74,7 @@ pub struct Options {
     /// Commands per second above which a region is split; 0 for no limit [default: 0]
     #[arg(long, value_name = "N")]
     pub split_ops: Option<u64>,
-    /// Total size below which two neighbouring regions are merged; 0 for never [default: 0]
+    /// Total size below which two neighbouring regions are merged; 0 disables merges [default: 0]
     #[arg(long, value_name = "SIZE")]
     pub merge_size: Option<Size>,
     /// Every store of the cluster: 0=127.0.0.1:7000:17000:27000,1=... (see docs/CONFIGURATION.md)
@@ -95,16 +96,16 @@ pub struct Options {
     /// When to sync the Raft log: always, everysec, no [default: always]
     #[arg(long, value_name = "WHEN")]
     pub fsync: Option<String>,
-    /// The file that names the present boot of the machine, by which --fsync everysec and no tell
-    /// its crash [default: /proc/sys/kernel/random/boot_id]
+    /// File that contains the present boot id of the machine, which shows --fsync everysec and no
+    /// whether it crashed [default: /proc/sys/kernel/random/boot_id]
     #[arg(long, value_name = "FILE")]
     pub boot_id_file: Option<PathBuf>,
-    /// RAM that the store is divided into: memtables, caches, entries, messages, clients [default:
-    /// 1gb]
+    /// RAM that is divided among the store's parts: memtables, caches, entries, messages, clients
+    /// [default: 1gb]
     #[arg(long, value_name = "SIZE")]
     pub maxmemory: Option<Size>,
-    /// Free space of the device below which the store gives up its leads, if another store with
-    /// room can take them, and refuses writes that add data [default: 256mb]
+    /// Free space of the device below which the store transfers its leaders to other stores with
+    /// room and refuses writes that add data [default: 256mb]
     #[arg(long, value_name = "SIZE")]
     pub reserve: Option<Size>,
     /// Size of the Raft log above which unneeded files are deleted; at least 4mb [default: 256mb]
@@ -119,7 +120,7 @@ pub struct Options {
     /// Number of threads that serve clients [default: the number of CPUs, at most 8]
     #[arg(long, value_name = "N")]
     pub io_threads: Option<usize>,
-    /// Name of the device, for people
+    /// Name of the device, for display
     #[arg(long, value_name = "TEXT")]
     pub device: Option<String>,
     /// Control block of this store's emulated device
@@ -128,12 +129,12 @@ pub struct Options {
     /// Capability of this store in BYTES[/OPS] per second [default: measured]
     #[arg(long, value_name = "BYTES[/OPS]")]
     pub capability: Option<String>,
-    /// Bytes of keys and values that this store may hold [default: what it holds and its device can
-    /// still take]
+    /// Bytes of keys and values that this store may hold [default: the bytes that it holds and the
+    /// free space of its device]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<Size>,
     /// Fit from a device's speed to the store's, as written by `steelyard calibrate` [default: the
-    /// one shipped]
+    /// built-in fit]
     #[arg(long, value_name = "FILE")]
     pub capability_fit: Option<PathBuf>,
     /// Measure the device at the first start, and watch it afterwards [default: yes]
@@ -170,8 +171,8 @@ impl Options {
         })
     }
 
-    /// Merges the options with those of `file`. These take precedence. RocksDB options are
-    /// concatenated, these last.
+    /// Merges the options with those of `file`. These options take precedence. RocksDB options are
+    /// concatenated, with these options last.
     pub fn over(self, file: Options) -> Options {
         let mut rocksdb = file.rocksdb;
         rocksdb.extend(self.rocksdb);
@@ -327,7 +328,7 @@ mod tests {
             .collect();
         assert!(flags.len() > 20);
         for flag in flags {
-            // A wrong type is a different error than an unknown key.
+            // A wrong type is a different error from an unknown key.
             let error = Options::parse(&format!("{flag} = {{ x = 1 }}\n")).err().unwrap_or_default();
             assert!(!error.contains("unknown field"), "{flag}: {error}");
         }

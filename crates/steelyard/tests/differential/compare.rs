@@ -25,7 +25,7 @@ pub enum Compare {
     Greeting,
     /// Any key that exists.
     RandomKey,
-    /// Fields of the hash at argument 1. Their number and whether they repeat must be right.
+    /// Fields of the hash at argument 1. Their number, and whether they repeat, must be right.
     RandomFields,
 }
 
@@ -36,7 +36,7 @@ impl Compare {
         matches!(self, Compare::Sum { .. } | Compare::RandomKey | Compare::RandomFields)
     }
 
-    /// Returns true if both answers agree as far as the answers alone can show.
+    /// Returns true if both answers agree, as far as the answers alone can show.
     pub fn agrees(self, ours: &Reply, theirs: &Reply) -> bool {
         if ours.is_error() || theirs.is_error() {
             return ours == theirs;

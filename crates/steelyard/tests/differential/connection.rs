@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use resp::{Reply, ReplyDecoder};
 
-/// Maximum time without a reply. After it, the server has lost the reply.
+/// Maximum time without a reply. After that time the reply counts as lost.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 64 << 10;
 

@@ -46,7 +46,7 @@ pub fn steelyard(flags: &[&str]) -> Server {
 /// Starts Redis without persistence. Prints a message and returns `None` if it is not installed.
 pub fn redis(flags: &[&str]) -> Option<Server> {
     if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
-        // A macro would not do: the test harness captures its output when a test passes.
+        // A macro cannot be used: the test harness captures its output when a test passes.
         let told = writeln!(
             std::io::stderr(),
             "\n*** SKIPPED: redis-server is not installed, so nothing was compared with it. ***\n"

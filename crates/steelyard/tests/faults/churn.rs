@@ -1,4 +1,4 @@
-//! Regions that split, merge, move and change leaders all the time, with further faults at the same
+//! Regions that constantly split, merge, move and change leaders, with further faults at the same
 //! time.
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ fn five<'a>() -> Plan<'a> {
     Plan { stores: STORES, regions: 4, cluster_enabled: true, ..three() }
 }
 
-/// The changes that must have been accepted. Otherwise the run has shown nothing. A merge needs
-/// both regions on the same stores, all of them up and no other change in flight. Under faults that
-/// may never happen.
+/// The changes that must have been accepted. Otherwise the run has no meaning. A merge needs both
+/// regions on the same stores, all of them up and no other change in flight. Under faults these
+/// conditions may never be met.
 const UNDER_FAULTS: &[&str] = &["move-leader", "move-peer", "split"];
 const UNDISTURBED: &[&str] = &["move-leader", "move-peer", "split", "merge"];
 
@@ -41,8 +41,8 @@ fn number(row: &Value, field: &str) -> Option<u64> {
     row[field].as_u64()
 }
 
-/// Asks for changes of the layout, drawn from a seed, until `stop` is set and every needed kind of
-/// change was accepted. Refusals are expected: a change may be in flight already, or a fault may
+/// Requests changes of the layout, drawn from a seed, until `stop` is set and every needed kind of
+/// change was accepted. Refusals are expected: a change may already be in flight, or a fault may
 /// interfere.
 fn churn(hosts: &[Host], needed: &[&str], stop: &AtomicBool) -> Tally {
     let mut chance = Chance::new(0xc41e);
@@ -131,7 +131,7 @@ fn while_the_layout_changes(
     let stop = AtomicBool::new(false);
     let tally = std::thread::scope(|scope| {
         let churning = scope.spawn(|| churn(&hosts, needed, &stop));
-        // Stop also if the faults fail the test. Otherwise the scope would wait for ever.
+        // Stop even if the faults fail the test. Otherwise the scope would wait forever.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Wrong clocks. Leases depend only on a clock that counts time, a region's time never goes back,
+//! Wrong clocks. Leases depend only on a clock that counts time, a region's time never decreases,
 //! and a store whose wall clock is far from the others' does not lead.
 
 use std::time::{Duration, Instant};
@@ -258,7 +258,7 @@ fn two_stores_whose_clocks_differ_are_told_so_and_lead() {
     Wire::open(stores.all[leader].client).ok(&["SET", "k", "v"]);
 }
 
-/// A paused virtual machine does not count the time of its pause, so its leases seem to be valid
+/// A paused virtual machine does not count the time of its pause, so its leases still appear valid
 /// after it.
 #[test]
 fn a_store_on_a_paused_machine_answers_no_read_from_its_past_where_reads_are_proven_one_by_one() {
@@ -281,7 +281,8 @@ fn a_store_on_a_paused_machine_answers_no_read_from_its_past_where_reads_are_pro
             Some(new as usize)
         });
         Wire::open(stores.all[successor].client).ok(&["SET", &key, "new"]);
-        // After the pause the process first finds this request, with its clock where it was before.
+        // After the pause the process finds this request first, while its clock shows the time
+        // before the pause.
         let read = std::thread::scope(|scope| {
             let asked = scope.spawn(|| at_leader.text(&["GET", &key]));
             pause(100);

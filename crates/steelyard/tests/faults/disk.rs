@@ -27,7 +27,7 @@ impl Disk {
         self.image.lose_power(survival).expect("a state that the disk could be left in");
     }
 
-    /// Takes the current content of the directory as synced. The directory must not be in use.
+    /// Treats the current content of the directory as synced. The directory must not be in use.
     pub fn renew(&self) {
         Image::create(self.image.path(), self.image.root()).expect("an image");
     }

@@ -64,13 +64,13 @@ fn a_store_killed_on_a_full_device_starts_there_or_says_why_not_and_has_everythi
         warm_up(&load);
         let store = round as usize % 3;
         stores.all[store].kill();
-        // From nothing to what the engines' first files take: recovery stops in another place each
-        // time.
+        // The room ranges from none to the size of the engines' first files, so recovery stops at a
+        // different point each time.
         disks[store].leave_room([0, 100 << 10, 3 << 20][round as usize % 3]);
         stores.all[store].spawn();
         pause(1000);
         await_operations(&load, 200);
-        // It has ended by itself with a word of why, or runs; killed in the middle either way.
+        // The store either runs or has ended with an error in its log. It is killed in both cases.
         stores.all[store].kill();
         disks[store].leave_all_room();
         stores.all[store].restart();

@@ -1,4 +1,4 @@
-//! Three stores under load for long, with a fault every ten seconds.
+//! Three stores under load for a long time, with a fault every ten seconds.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,11 +14,12 @@ use crate::{await_operations, judge, load_on, log_damage, pause, three, Stores};
 
 const REGIONS: u16 = 4;
 const MAXMEMORY: &str = "256mb";
-/// Bound of a store's peak memory: `maxmemory` and a quarter.
+/// Maximum peak memory of a store, in bytes: 125% of `maxmemory`.
 const PEAK_RSS_MAX: u64 = 320 << 20;
 /// Time from the end of a fault to the next one.
 const REST: Duration = Duration::from_secs(10);
-/// A row file of fewer bytes may hold nothing but the rows that a store needs to start.
+/// Minimum size of a row file that is damaged, in bytes. A smaller one may hold only the rows that
+/// a store needs to start.
 const TABLE_BYTES_MIN: u64 = 1 << 20;
 const HOUR_NS: i64 = 3_600_000_000_000;
 
@@ -75,7 +76,7 @@ const FAULTS: &[(&str, Fault)] = &[
     }),
     ("leaders moved", |stores, _, victim, _| {
         for region in 1..=REGIONS {
-            // A refusal is an answer like any other.
+            // A refusal is also an answer.
             let _ = ctl(stores, victim, &["move-leader", &region.to_string(), &victim.to_string()]);
         }
     }),
@@ -101,8 +102,8 @@ const FAULTS: &[(&str, Fault)] = &[
     }),
 ];
 
-/// Waits until the stores could bear another fault: each serves, every peer takes part, and all
-/// replicas are equal.
+/// Waits until the stores can take another fault: each serves, every peer takes part in consensus,
+/// and all replicas are equal.
 fn await_whole(stores: &Stores) {
     eventually("all stores serve", || stores.all.iter().all(|store| store.answers()).then_some(()));
     eventually("every peer takes part, and all replicas are equal", || {
@@ -139,7 +140,7 @@ fn nothing_is_lost_or_stale_for_long_with_a_fault_every_ten_seconds() {
         await_operations(&load, 200);
         let (name, fault) = chance.pick(FAULTS);
         let (victim, drawn) = (chance.below(3) as usize, chance.draw());
-        // A process that ends is started anew only by its fault, and then its peak begins again.
+        // Only its fault restarts a process, and its peak memory then starts again.
         peak = stores.all.iter().map(|store| store.peak_rss()).fold(peak, u64::max);
         say(&format!("{:>5} s: store {victim}: {name}", begun.elapsed().as_secs()));
         fault(&mut stores, &disks, victim, drawn);

@@ -5,7 +5,7 @@ use crate::{await_operations, judge, load, move_leader, pause, rounds, three, wa
 #[test]
 fn a_command_whose_client_was_cut_off_by_a_failover_takes_effect_at_most_once() {
     // Counters and journals in the histories reveal a command that took effect twice. No client
-    // repeats one.
+    // repeats a command.
     let _place = crate::place();
     let mut stores = Stores::start(&three());
     let load = load(&stores, "failover");

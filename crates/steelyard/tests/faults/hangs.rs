@@ -92,7 +92,7 @@ fn a_region_that_no_other_store_could_lead_stays_where_its_device_hangs_and_its_
     assert_eq!(stores.all[hung].leader_of(REGION), Some(hung as u64), "no other store can be elected");
     assert!(stores.all[hung].log_text().contains("are no majority"), "it says so");
     let written = writer.join().expect("it is answered").expect("a reply").remove(0);
-    // Another write of the log may have hung first. Then the command was not even proposed.
+    // Another write of the log may have hung first. In that case the command was not even proposed.
     let is_honest = |error: &str| error.starts_with("UNKNOWN ") || error.starts_with("CLUSTERDOWN ");
     assert!(matches!(&written, resp::Reply::Error(error) if is_honest(error)), "{written:?}");
     disks[hung].control.set_hang(Hang::Nothing);

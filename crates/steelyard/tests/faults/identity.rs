@@ -1,4 +1,4 @@
-//! A store that comes back without the data that it had acknowledged.
+//! A store that returns without the data that it had acknowledged.
 
 use crate::stores::wire::Wire;
 use crate::{judge, load, pause, three, warm_up, Stores, REGION};
@@ -16,8 +16,8 @@ fn an_empty_disk_under_an_old_number_makes_no_majority() {
     warm_up(&load);
     stores.all[emptied].spawn();
     pause(1000);
-    // The other stores notice that its data is missing. The store then has no vote and holds no
-    // data, so together with one other store it is no majority.
+    // The other stores detect that its data is missing. The store then has no vote and holds no
+    // data, so it forms no majority with one other store.
     let rest: Vec<usize> = (0..3).filter(|&store| store != emptied).collect();
     stores.all[rest[0]].kill();
     let error = within_reach(&stores, rest[1]);

@@ -1,5 +1,5 @@
-//! The largest commands: they hold up others, and cost no election, however little of the CPUs the
-//! stores get.
+//! The largest commands: they delay others but cause no election, however little CPU the stores
+//! get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -13,7 +13,8 @@ use crate::stores::wire::Wire;
 use crate::stores::{eventually, say, Plan, Store};
 use crate::{rounds, three, Stores};
 
-/// With its key and the command's name just below what one command may hold.
+/// Size of a value in bytes. With its key and the command's name it is just below the limit of one
+/// command.
 const LARGE: usize = 63 << 20;
 const LARGE_VALUES: u64 = 4;
 /// Maximum number of keys that hold such a value, so that a long run overwrites its values and its
@@ -29,16 +30,16 @@ fn terms(stores: &Stores) -> BTreeMap<u64, u64> {
     rows.iter().map(|row| (row.id, row.term)).collect()
 }
 
-/// Returns the longest time that the thread of the groups worked between two waits, in microseconds
-/// of CPU time, which other programs hardly lengthen.
+/// Returns the longest time that the groups' thread worked between two waits, in microseconds of
+/// CPU time. Other programs hardly affect it.
 fn longest_turn(store: &Store) -> u64 {
     let stages = store.admin().ask(&StatusQuery {}).expect("a store tells of itself").stages;
     stages.iter().find(|row| row.stage == "groups_turn").expect("the groups' turns").max_us
 }
 
-/// Writes small values to keys of all regions, one after the other, until it is told to stop.
-/// Counts those that were acknowledged. A write may wait too long behind a large one of its region,
-/// and then it is refused, or its outcome is unknown.
+/// Writes small values to keys of all regions, one after the other, until `stop` is set. Counts the
+/// acknowledged writes. A write may wait too long behind a large one of its region; it is then
+/// refused, or its outcome is unknown.
 fn write_small(client: SocketAddr, name: &str, stop: &AtomicBool, written: &AtomicU64) {
     let mut wire = Wire::open(client);
     for number in 0u64.. {
@@ -105,8 +106,7 @@ fn the_largest_values_cost_no_election_on_the_disk_that_is_there() {
     write_large(&Stores::start(&plan), "on this disk");
 }
 
-/// Each value is written for more than a second, by all stores at once: for longer than an election
-/// timeout.
+/// All stores write each value at once, for more than a second: longer than an election timeout.
 #[test]
 fn the_largest_values_cost_no_election_on_a_slow_device() {
     let _place = crate::place();

@@ -1,5 +1,5 @@
-//! Bits flip in the contents of Raft logs at rest. The damage costs the regions that it touches,
-//! not the store.
+//! Bits flip in the contents of Raft logs at rest. The damage affects the regions that it is in,
+//! not the whole store.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -90,7 +90,7 @@ pub fn voter_on(asked: &Store, store: usize, region: u64) -> Option<u64> {
     Some(peer.id)
 }
 
-/// Waits until every store, the peer's own one included, knows the store's peer as a voter with a
+/// Waits until every store, including the peer's own, knows the store's peer as a voter with a
 /// number above `before`. Returns the time that it took.
 pub fn await_replaced(stores: &Stores, store: usize, region: u64, before: u64) -> Duration {
     let begun = std::time::Instant::now();
@@ -136,7 +136,7 @@ fn damage_in_a_minoritys_log_costs_the_regions_that_it_touches_and_no_acknowledg
         |stores: &Stores| (1..=4).map(|of| voter_on(&stores.all[0], victim, of)).collect::<Vec<_>>();
     let before: Vec<u64> = numbers(&stores).into_iter().map(|number| number.expect("a voter")).collect();
     stores.all[victim].kill();
-    // In the middle of what regions 1 and 3 have, at several places.
+    // The damage is in the middle of the entries of regions 1 and 3, at several places.
     for region in [1, 3] {
         let all = entries(&stores.all[victim], region);
         assert!(all.len() >= 8, "region {region} has {} sections", all.len());
@@ -161,7 +161,7 @@ fn damage_in_a_minoritys_log_costs_the_regions_that_it_touches_and_no_acknowledg
         }
     }
     await_equal(&stores);
-    // A start after that finds nothing.
+    // The next start finds no damage.
     stores.all[victim].kill();
     stores.all[victim].restart();
     assert_eq!(info(&stores.all[victim], "unclean_peers"), "0");
@@ -225,7 +225,7 @@ fn a_restart_before_the_peer_is_replaced_forgets_nothing() {
 #[test]
 fn a_leader_that_reads_a_damaged_entry_for_a_lagging_follower_goes_on() {
     let _place = crate::place();
-    // The cache of entries is far smaller than what the follower lacks.
+    // The cache of entries is far smaller than the entries that the follower lacks.
     let flags = &[("--maxmemory", "64mb"), ("--raft-log-size", "256mb")];
     let mut stores = Stores::start(&Plan { flags, ..three() });
     let leader = stores.leader(REGION);
@@ -238,7 +238,7 @@ fn a_leader_that_reads_a_damaged_entry_for_a_lagging_follower_goes_on() {
     let all = entries(&stores.all[leader], REGION);
     let large: Vec<&Section> = all.iter().filter(|section| section.length > 30 << 10).collect();
     assert!(large.len() > 60, "{} sections", large.len());
-    // Not the first ones, so that the follower gets some entries before.
+    // The damaged entry is not one of the first, so that the follower gets some entries before it.
     flip(large[large.len() / 4]);
     flip(large[large.len() / 3]);
     stores.all[lagging].restart();

@@ -1,6 +1,6 @@
-//! Faults on real processes. Clients record what they see, and every history must be linearizable,
-//! even if stores are killed, stopped or cut off, devices fill up or lose power, or files are
-//! damaged.
+//! Faults on real processes. Clients record their operations, and every history must be
+//! linearizable, even if stores are killed, stopped or cut off, devices fill up or lose power, or
+//! files are damaged.
 //!
 //! `STEELYARD_FAULT_ROUNDS=20` selects the long run: that many rounds of each fault, and every byte
 //! of a tail. `STEELYARD_HISTORIES=DIR` writes all histories to that directory for another checker.
@@ -34,9 +34,8 @@ use stores::{Plan, Store, Stores};
 /// The region that holds all slots if there is only one.
 const REGION: u64 = 1;
 
-/// Minimum number of operations per second. A run with fewer shows nothing. A cluster that serves
-/// does thousands, and one that has no leader half of the time still does several times this
-/// number.
+/// Minimum number of operations per second. A run with fewer has no meaning. A serving cluster does
+/// thousands, and one without a leader for half of the time still does several times this number.
 const LEAST_PER_SECOND: f64 = 50.0;
 
 /// Returns the number of rounds of a fault: `short`, or the number for the long run.
@@ -88,7 +87,7 @@ fn load_on(clients: &[SocketAddr], name: &str, shape: Shape) -> Workload {
     Workload::start(clients, name, shape, 0x5eed)
 }
 
-/// Waits for so many operations that every kind of object is in use.
+/// Waits until there are enough operations that every kind of object is in use.
 fn warm_up(load: &Workload) {
     await_operations(load, 500);
 }

@@ -9,12 +9,12 @@ use crate::{
     await_operations, judge, leader_of_any, load, pause, rounds, three, warm_up, Plan, Stores, REGION,
 };
 
-/// Makes a network. Prints a message and returns `None` if namespaces cannot be made.
+/// Creates a network. Prints a message and returns `None` if namespaces cannot be created.
 fn network(test: &str, hosts: usize) -> Option<Network> {
     Network::new(hosts).map_err(|why| say(&format!("SKIPPED {test}: {why}"))).ok()
 }
 
-/// Longer than a lease and an election together.
+/// Duration in milliseconds that exceeds a lease and an election together.
 const LONG_MS: u64 = 2000;
 
 #[test]
@@ -49,7 +49,7 @@ fn an_isolated_old_leader_serves_no_read_once_another_has_written() {
     }
 }
 
-/// Repeats a partition under load. Each lasts some seconds, with as long to recover.
+/// Repeats a partition under load. Each lasts some seconds, followed by an equal time to recover.
 fn partitions(name: &str, hosts: usize, steps: u64, mut cut: impl FnMut(&mut Network, &Stores, u64)) {
     let _place = crate::place();
     let Some(mut network) = network(name, hosts) else { return };
@@ -91,8 +91,8 @@ fn histories_stay_linearizable_when_the_leader_hears_all_and_reaches_none_and_th
 
 #[test]
 fn histories_stay_linearizable_while_two_of_three_do_not_reach_each_other() {
-    // The third store reaches both. Without pre-vote the two would depose it and each other in
-    // turn.
+    // The third store reaches both. Without pre-vote the two would repeatedly depose it and each
+    // other.
     partitions("partial", 3, rounds(2), |network, stores, step| {
         let leader = stores.leader(REGION);
         let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();

@@ -1,4 +1,4 @@
-//! The power of all machines goes at once.
+//! All machines lose power at the same time.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,8 +22,8 @@ fn lose_power_again_and_again(name: &str, plan: &Plan, shape: Shape, rounds: u64
         warm_up(&load);
         stores.kill_all();
         for (disk, seed) in disks.iter().zip(round * 100..) {
-            // The first time as little as a disk may keep; then anything between that and all of
-            // it.
+            // In the first round the disk keeps as little as it may. In later rounds it keeps a
+            // random part of the rest.
             let survival = if round == 0 { Survival::Synced } else { Survival::Torn(seed) };
             disk.lose_power(survival);
         }
@@ -41,8 +41,8 @@ fn what_was_acknowledged_survives_a_loss_of_power_everywhere() {
 
 #[test]
 fn a_loss_of_power_between_flushes_and_compactions_loses_nothing() {
-    // Memtables so small, and values so large, that files of RocksDB and of the log come and go all
-    // the time.
+    // Memtables are so small, and values so large, that files of RocksDB and of the log are
+    // constantly created and deleted.
     let plan = Plan { flags: SMALL, ..three() };
     let shape = Shape { value_bytes: 16 << 10, ..Shape::default() };
     lose_power_again_and_again("power-flushes", &plan, shape, rounds(2));
@@ -52,7 +52,7 @@ const SMALL: &[(&str, &str)] = &[("--rocksdb", "write_buffer_size=64kb")];
 
 #[test]
 fn what_was_acknowledged_without_a_sync_is_lost_and_found_missing() {
-    // The proof that these tests can fail: stores that are told not to sync.
+    // This proves that these tests can fail: the stores are told not to sync.
     let _place = crate::place();
     let mut stores = Stores::prepare(&Plan { flags: &[("--fsync", "no")], ..three() });
     let disks = under_all(&mut stores);
@@ -68,7 +68,8 @@ fn what_was_acknowledged_without_a_sync_is_lost_and_found_missing() {
     assert!(!report.violations.is_empty(), "nothing was lost: {report}");
 }
 
-/// An ext4 file system in a file, whose kernel forgets what it had not written down.
+/// An ext4 file system in a file. On a loss of power, all data that the kernel had not written is
+/// lost.
 struct LoopDisk {
     dir: tempfile::TempDir,
     generation: u32,
@@ -103,14 +104,14 @@ impl LoopDisk {
         self.dir.path().join("mounted")
     }
 
-    /// With so rare commits of its own that what is not synced stays in memory.
+    /// Mounts the file system with a commit interval so long that unsynced data stays in memory.
     fn mount(&self) -> Result<(), String> {
         let (file, at) = (self.file(), self.mounted());
         run("mount", &["-o", "loop,commit=300", file.to_str().expect("plain"), at.to_str().expect("plain")])
     }
 
     fn unmount(&self) {
-        // A process that was just killed may hold it for a moment.
+        // A process that was just killed may still hold it for a moment.
         let at = self.mounted();
         let done = crate::stores::within(crate::stores::PATIENCE, || {
             run("umount", &[at.to_str().expect("a plain path")]).ok()
@@ -118,7 +119,7 @@ impl LoopDisk {
         assert!(done.is_some(), "the file system cannot be unmounted");
     }
 
-    /// Goes on from a copy of what has reached the disk by now, which is not what is in memory.
+    /// Continues from a copy of the data that has reached the disk, without the data in memory.
     fn lose_power(&mut self) {
         let before = self.file();
         self.generation += 1;
@@ -157,7 +158,7 @@ fn a_real_file_system_that_loses_its_memory_keeps_what_was_acknowledged_too() {
     for _ in 0..rounds(1) {
         warm_up(&load);
         stores.kill_all();
-        // A sign that something is lost: nobody syncs it.
+        // This file shows that data is lost: no process syncs it.
         let unsynced = disk.mounted().join("unsynced");
         std::fs::write(&unsynced, "x").expect("written");
         disk.lose_power();

@@ -1,4 +1,4 @@
-//! Raft logs that outgrow their segments many times. The stores are killed, or lose power, while
+//! Raft logs that exceed their segments many times. The stores are killed, or lose power, while
 //! segments are being overwritten.
 //!
 //! The logs are small in the short runs. `make test-large` repeats the tests with logs of the
@@ -54,7 +54,7 @@ const HUGE: Size = Size {
 /// entries.
 fn plan(stores: u16, size: &Size) -> Plan<'static> {
     let flags: &[(&str, &str)] = match size.log {
-        // The log keeps everything that memtables hold, however slowly they are flushed.
+        // The log keeps all data in memtables, however slowly they are flushed.
         "4mb" => &[("--raft-log-size", "4mb"), ("--rocksdb", "write_buffer_size=8mb")],
         "4gb" => &[("--raft-log-size", "4gb")],
         _ => &[],
@@ -77,7 +77,7 @@ fn assert_cold(stores: &Stores) {
     }
 }
 
-/// Starts a load on one slot and waits until it has written the bytes asked for, and a random
+/// Starts a load on one slot and waits until it has written the requested bytes, and a random
 /// number more.
 fn write(stores: &Stores, size: &Size, round: u64, draw: &mut Draw) -> Load {
     let shape = Shape { value_bytes: size.value_bytes, ..Shape::WRITES };
@@ -130,7 +130,8 @@ fn kill_while_segments_are_overwritten(size: &Size) {
             bytes >> 20,
             (bytes >> 20) as f64 / seconds
         ));
-        // The log holds what is written while rows are flushed. Each round writes that much again.
+        // The log holds the data that is written while rows are flushed. Each round writes that
+        // amount again.
         if round + 1 == size.kills {
             assert!(bytes < size.bytes * size.kills / 2, "{bytes} bytes: hardly anything was overwritten");
         }
@@ -172,8 +173,8 @@ fn three_stores_whose_logs_were_overwritten_start_after_a_loss_of_power() {
     lose_power_while_segments_are_overwritten(&SMALL);
 }
 
-/// Each of sixteen regions may keep a log's size for a follower that lags. All of them together may
-/// not.
+/// Each of sixteen regions may keep a log's size for a follower that lags, but not all of them
+/// together.
 #[test]
 fn a_store_that_is_away_costs_the_others_one_logs_size() {
     let _place = crate::place();
@@ -188,8 +189,8 @@ fn a_store_that_is_away_costs_the_others_one_logs_size() {
     let ledger = load.finish();
     let bytes = || [0, 1].map(|store: usize| log_bytes(&stores.all[store].dir) >> 20);
     say(&format!("logs of {:?} MiB after 120 MiB", bytes()));
-    // While rows are flushed, a log holds what is written meanwhile. Afterwards it holds only what
-    // the absent store needs.
+    // While rows are flushed, a log holds the data written in the meantime. Afterwards it holds
+    // only the data that the absent store needs.
     eventually("the logs become small", || {
         write_cold(&stores);
         bytes().iter().all(|mib| *mib <= 24).then_some(())

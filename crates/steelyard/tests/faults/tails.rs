@@ -32,8 +32,8 @@ pub fn segments(store: &Store) -> BTreeMap<PathBuf, Vec<u8>> {
     paths.into_iter().map(|path| (path.clone(), fs::read(&path).unwrap_or_default())).collect()
 }
 
-/// Returns the segment that contains the value now and did not before: its path, its content
-/// before, and its content now.
+/// Returns the segment that contains the value now but did not before: its path, its previous
+/// content, and its present content.
 fn written(before: &BTreeMap<PathBuf, Vec<u8>>, store: &Store, value: &str) -> (PathBuf, Vec<u8>, Vec<u8>) {
     let has = |bytes: &[u8]| bytes.windows(value.len()).any(|window| window == value.as_bytes());
     let mut found = segments(store).into_iter().filter(|(_, bytes)| has(bytes));
@@ -74,7 +74,7 @@ fn a_tail_torn_at_any_byte_before_it_was_synced_is_cut_back_and_nothing_acknowle
     stores.all[0].restart();
     let mut wire = Wire::open(stores.all[0].client);
     (0..20).for_each(|n| wire.ok(&["SET", &format!("key:{n}"), "acknowledged"]));
-    // An idle log writes nothing but its mark.
+    // An idle log writes only its mark.
     pause(600);
     let before = segments(&stores.all[0]);
     disk.fail(Fault::SyncEio);
@@ -93,7 +93,7 @@ fn a_tail_torn_at_any_byte_before_it_was_synced_is_cut_back_and_nothing_acknowle
         restore(&stores.all[0].dir, &saved);
         let file = OpenOptions::new().write(true).open(&path).expect("the log");
         match offset % 2 {
-            // The tail is torn, with the disk's old content behind it, or it is cut off.
+            // The tail is either torn, with the disk's old content after it, or cut off.
             0 => file.write_all_at(&padded(&before, offset, last), offset as u64).expect("torn"),
             _ => file.set_len(offset as u64).expect("cut"),
         }
@@ -152,7 +152,7 @@ fn an_acknowledged_tail_that_is_cut_or_damaged_is_refused_or_named_and_never_for
             let damaged = fs::read(&path).expect("the log");
             store.spawn();
             let is_refused = eventually("it ends or names the damage", || {
-                // A refusal may name the damage too, just before the process ends.
+                // A refusal may report the damage as well, just before the process ends.
                 let said = store.log_text();
                 let names =
                     said.contains("and no other store has them") && !said.contains("steelyard: recovery");
@@ -166,7 +166,7 @@ fn an_acknowledged_tail_that_is_cut_or_damaged_is_refused_or_named_and_never_for
                 assert_eq!(difference(&damaged, &found), None, "byte {offset} (cut: {cut}): it was changed");
                 continue;
             }
-            // The content of one region's section is damaged. What was before it is served.
+            // The content of one region's section is damaged. The data before it is served.
             named += 1;
             assert!(!cut, "byte {offset}: a cut tail shows no region");
             eventually("what is left is served", || {
@@ -256,7 +256,8 @@ fn weak_read_is(store: &Store, key: &str, value: &str) -> bool {
     let mut replies = Wire::ask(store.client, &[&["READONLY"], &["GET", key]]);
     let reply = replies.as_mut().and_then(Vec::pop);
     match reply {
-        // A peer that takes no part executes nothing more, so what came last is not there.
+        // A peer that takes no part in consensus executes nothing more, so it lacks the last
+        // writes.
         None | Some(resp::Reply::Error(_) | resp::Reply::Nil) => false,
         Some(reply) => {
             let found = client::connection::text(&reply);
@@ -281,7 +282,7 @@ fn bits_flipped_in_the_middle_of_a_minoritys_log_lose_nothing() {
 fn bits_flipped_in_a_minoritys_tables_are_never_shown_as_values() {
     let flags = &[("--rocksdb", "write_buffer_size=64kb"), ("--maxmemory", "64mb")];
     damaged_on_a_minority("flipped-tables", flags, 4096, |store| {
-        // The kill may have left a table that nothing was written to yet.
+        // The kill may have left a table without data.
         let length = |table: &PathBuf| fs::metadata(table).expect("a table").len();
         let mut tables = files(&store.dir.join("rows"), "sst");
         tables.retain(|table| length(table) > 0);

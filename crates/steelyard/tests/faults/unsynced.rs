@@ -78,7 +78,7 @@ fn machines_that_crash_one_after_another_lose_nothing_under_everysec() {
 
 /// Kills one of three stores and writes to the other two. Then the follower of these loses its
 /// power, the leader is killed, and the two stores other than the leader start. Returns the leader,
-/// the store that was away, and the store that lost its power.
+/// the store that was killed first, and the store that lost its power.
 fn lose_one_and_stop_the_other(boot_after: u64) -> (Stores, Vec<Disk>, [usize; 3]) {
     let (mut stores, disks) = prepare(3, "no");
     start(&mut stores);
@@ -105,7 +105,7 @@ fn is_refused(store: &Store) -> Option<bool> {
 fn a_store_that_may_have_forgotten_makes_no_majority_with_one_that_never_knew() {
     let _place = crate::place();
     let (mut stores, _disks, [leader, away, victim]) = lose_one_and_stop_the_other(2);
-    // Longer than leases, vote holds and some elections.
+    // This is longer than leases, vote holds and some elections.
     pause(5000);
     assert!(within(REPLACED, || is_refused(&stores.all[away])).expect("it answers"));
     assert_eq!(info(&stores.all[victim], "unclean_peers"), "1");

@@ -63,7 +63,7 @@ fn a_client_is_listed_with_its_number_addresses_name_database_and_protocol() {
         assert_eq!(own["cmd"], "client|info");
         assert_eq!(own["id"], id(&mut watcher).to_string());
         drop(client);
-        // The server notices the end of the connection a little later.
+        // The server detects the end of the connection a little later.
         while listed(&mut watcher, &["CLIENT", "LIST"]).len() > 1 {
             std::thread::yield_now();
         }
@@ -88,8 +88,7 @@ fn a_killed_client_is_gone_and_the_others_stay() {
         let mut killer = server.connect();
         let number = |connection: &mut Connection| id(connection).to_string();
         let mut victims: Vec<Connection> = (0..4).map(|_| server.connect()).collect();
-        // Other clients see a connection only after it has been accepted. The call makes sure of
-        // that.
+        // Other clients see a connection only after it has been accepted. The call ensures that.
         let numbers: Vec<String> = victims.iter_mut().map(number).collect();
         assert_eq!(killer.call(&["CLIENT", "KILL", "ID", &numbers[0]]).unwrap(), Reply::Int(1));
         let address = victims[1].local().to_string();
@@ -101,7 +100,7 @@ fn a_killed_client_is_gone_and_the_others_stay() {
             assert!(is_closed(&victim.call(&["PING"]).unwrap_err()));
         }
         assert_eq!(victims[3].call(&["PING"]).unwrap(), Reply::Simple("PONG".into()));
-        // This kills every connection but the caller's own.
+        // This kills every connection except the caller's own.
         let local = server.address.to_string();
         assert_eq!(killer.call(&["CLIENT", "KILL", "LADDR", &local]).unwrap(), Reply::Int(1));
         assert!(is_closed(&victims[3].call(&["PING"]).unwrap_err()));

@@ -102,7 +102,7 @@ fn strange_frames_are_answered_as_redis_answers_them() {
     let ours = steelyard(&[]);
     let inputs: Vec<Vec<u8>> = FRAMES.iter().map(|frame| [frame, PING].concat()).collect();
     assert_same_answers(&ours, &theirs, inputs.iter().map(Vec::as_slice));
-    // The next client is served in any case.
+    // The next client is served in every case.
     assert_eq!(answers(&ours, PING), [Reply::Simple("PONG".into())]);
 }
 

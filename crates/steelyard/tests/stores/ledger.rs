@@ -1,4 +1,4 @@
-//! A load that keeps a ledger, and the claims that must hold whatever is killed meanwhile.
+//! A load that keeps a ledger, and the claims that must hold whatever is killed during the load.
 //!
 //! Writers set keys that are written once. Many clients increment and read counters. Each operation
 //! is done, not done or unknown (see `client::cluster_client`). Afterwards:
@@ -52,14 +52,14 @@ struct Page {
     acknowledged: Vec<String>,
     not_done: Vec<String>,
     unknown: u64,
-    /// The operations by counter.
+    /// The operations, by counter.
     operations: BTreeMap<String, Vec<Operation>>,
     unknown_increments: BTreeMap<String, u64>,
     /// Error replies. No command of this load may get one.
     errors: Vec<String>,
 }
 
-/// A load that runs until its ledger is asked for.
+/// A load that runs until its ledger is requested.
 pub struct Load {
     runtime: Runtime,
     clients: Vec<SocketAddr>,
@@ -77,8 +77,8 @@ pub struct Ledger {
     page: Page,
 }
 
-/// The waiting times of the clients. They are short, so that a stopped store does not hold clients
-/// up for long.
+/// The waiting times of the clients. They are short, so that a stopped store does not delay clients
+/// for long.
 const PATIENCE: Patience = Patience {
     connect: Duration::from_secs(1),
     reply: Duration::from_secs(3),
@@ -111,7 +111,7 @@ impl Load {
         }
         for number in 0..shape.readers {
             let stop = load.stop.clone();
-            // Each reader uses one store, which may not know yet that it has lost the lead.
+            // Each reader uses one store, which may not know yet that it has lost its leadership.
             let client = ClusterClient::new(vec![clients[number % clients.len()]], PATIENCE);
             let counter = format!("{name}:counter:{}", number % shape.counters);
             load.tasks.push(load.runtime.spawn(read(client, counter, stop)));
@@ -242,8 +242,8 @@ async fn read(client: ClusterClient, key: String, stop: Arc<AtomicBool>) -> Page
     let mut page = Page::default();
     let operations = page.operations.entry(key.clone()).or_default();
     while !stop.load(Ordering::Relaxed) {
-        // The client may repeat a read. The time counts from the first attempt, which makes the
-        // weaker claim.
+        // The client may repeat a read. The time counts from the first attempt, which weakens the
+        // claim.
         let began = Instant::now();
         let number = match client.call(&call(&["GET", &key], true)).await {
             Outcome::Done(Reply::Bulk(text)) => std::str::from_utf8(&text).ok().and_then(|t| t.parse().ok()),

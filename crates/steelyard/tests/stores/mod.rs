@@ -84,7 +84,7 @@ pub struct Store {
     admin: AdminClient,
     arguments: Vec<String>,
     host: Host,
-    /// Another program than this one for the next start.
+    /// The program for the next start, if it differs from this one.
     pub program: Option<PathBuf>,
     /// Variables for the environment of the next start.
     pub environment: Vec<(String, OsString)>,
@@ -92,7 +92,7 @@ pub struct Store {
     child: Option<Child>,
 }
 
-/// The host of a store, and the way to reach the store there.
+/// The host of a store, and the means to reach the store there.
 #[derive(Clone)]
 pub struct Host {
     /// The beginning of the command line that runs a program on the host. Empty for this host.

@@ -7,8 +7,8 @@ use client::connection::Connection;
 use resp::Reply;
 use tokio::runtime::Runtime;
 
-/// Maximum time until a reply. It is longer than every bounded wait of a store, so a later reply is
-/// a hang and fails the test.
+/// Maximum time until a reply. It is longer than every bounded wait of a store, so a later reply
+/// counts as a hang and fails the test.
 const HANG: Duration = Duration::from_secs(15);
 
 /// Maximum number of bytes of a request's word in a message.

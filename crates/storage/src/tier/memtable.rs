@@ -9,11 +9,11 @@ use crate::failpoints::Failpoint;
 use crate::merge::{merge, Written};
 use crate::{Result, Visit, WriteSet};
 
-/// Estimated bytes that a row takes beside its key and value: its entries in the map and two
-/// reference counts.
+/// Estimated memory that a row takes in addition to its key and value, in bytes: its entries in the
+/// map and two reference counts.
 const ROW_OVERHEAD_BYTES: u64 = 264;
 
-/// The newest value of each row written since the memtable was started, and the ranges deleted
+/// The newest value of each row written since the memtable was created, and the ranges deleted
 /// since then.
 ///
 /// A flush deletes the ranges first and then writes the rows. So `write` drops the rows that a

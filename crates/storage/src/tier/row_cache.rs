@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::clock_cache::{self, Clock};
 
-/// Estimated bytes that an entry takes beside its key and value.
+/// Estimated memory that an entry takes in addition to its key and value, in bytes.
 pub const CACHE_ENTRY_OVERHEAD_BYTES: u64 = 192;
 
 #[derive(Debug)]

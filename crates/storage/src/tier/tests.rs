@@ -148,7 +148,7 @@ proptest! {
                     store.write(WriteSet { ranges_deleted, rows: vec![(row(a), Some(value(b)))] });
                 }
                 Op::Freeze => store.tier.freeze(),
-                // A memtable that is being settled is on flash already.
+                // A memtable that is being settled is already on flash.
                 Op::Flush if !flushed && store.tier.frozen().next().is_some() => {
                     store.flush_oldest();
                     flushed = true;

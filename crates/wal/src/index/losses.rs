@@ -1,10 +1,9 @@
 //! Losses of the regions' logs by damaged sections.
 //!
-//! A damaged section names its region and its kind in its head, and nothing else is known of it. A
+//! The head of a damaged section names its region and its kind; nothing else is known of it. A
 //! damaged section of entries may have replaced any entries before it. So the runs before it are
-//! set aside, and the runs after it are collected by themselves. If they are the whole log at the
-//! end, because the older entries were truncated or written once more, the damage has taken
-//! nothing.
+//! set aside, and the runs after it are collected separately. If at the end these are the whole
+//! log, because the older entries were truncated or rewritten, nothing is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,17 +24,17 @@ pub struct Span {
     pub term: Term,
 }
 
-/// The part that is missing of a region's log, or of what the log says of the region's peer.
+/// The missing part of a region's log, or of the log's records about the region's peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// The place of the first damaged section in the log, for people.
+    /// The location of the first damaged section in the log, for human readers.
     pub place: String,
     pub truncated: LogState,
     /// The last hard state that could be read.
     pub hard_state: Option<HardState>,
     /// The entries after the last truncated one, up to the first missing one, without a gap. If no
-    /// entry is missing, this is the whole log. The last of these entries may have been replaced by
-    /// missing entries if they were not committed.
+    /// entry is missing, this is the whole log. If the last of these entries were not committed,
+    /// missing entries may have replaced them.
     pub before: Vec<Span>,
     /// True if entries are missing.
     pub has_gap: bool,
@@ -126,7 +125,7 @@ fn span_of(run: &Run, begin: LogIndex) -> Span {
     Span { first: run.first.max(begin), last: run.end() - 1, term: run.term }
 }
 
-/// Returns the runs that follow each other from `begin` on, and whether these are all.
+/// Returns the consecutive runs from `begin` on, and true if these are all runs.
 fn spans_from(runs: &VecDeque<Run>, begin: LogIndex) -> (Vec<Span>, bool) {
     let mut spans: Vec<Span> = Vec::new();
     for run in runs {
@@ -141,7 +140,7 @@ fn spans_from(runs: &VecDeque<Run>, begin: LogIndex) -> (Vec<Span>, bool) {
     (spans, true)
 }
 
-/// Returns the last runs that follow each other.
+/// Returns the last consecutive runs.
 fn last_spans(runs: &VecDeque<Run>) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for run in runs.iter().rev() {
@@ -168,10 +167,11 @@ impl Index {
                 damage.is_end_known = false;
                 damage.before.get_or_insert(runs);
             }
-            // Carried entries are copies. If the originals are gone, there is a gap, or the end of
-            // the log is missing.
+            // Carried entries are copies. If the originals are missing, there is a gap, or the end
+            // of the log is missing.
             Kind::Carried => self.regions.entry(region).or_default().damage(place).is_end_known = false,
-            // If entries are truncated that the log still has, it is longer.
+            // If the damaged truncation covers entries that the log still has, the log is longer
+            // than before.
             Kind::Truncated => self.regions.entry(region).or_default().damage(place).takes_begin = true,
             Kind::HardState => self.regions.entry(region).or_default().damage(place).takes_promise = true,
             Kind::Begun => {
@@ -191,8 +191,8 @@ impl Index {
         }
     }
 
-    /// Returns what damaged sections took, by region. Returns an error if they took a value of the
-    /// store, or if the entries of another region do not follow its truncation or have a gap.
+    /// Returns the losses by damaged sections, by region. Returns an error if a value of the store
+    /// is lost, or if the entries of another region do not follow its truncation or have a gap.
     pub(crate) fn losses(&mut self) -> Result<BTreeMap<RegionId, Loss>> {
         if let Some(place) = &self.damaged_value {
             return Err(LogError::Corrupt(format!(
@@ -235,9 +235,9 @@ impl Index {
         Ok(losses)
     }
 
-    /// Lowers commit indexes beyond the last entry that is left, and returns the hard states that
+    /// Lowers commit indexes that exceed the last remaining entry, and returns the hard states that
     /// changed. A loss of power removed these entries before they were synced. The hard states must
-    /// be written before any new entries, because other entries may later take those indexes.
+    /// be written before any new entries, because other entries may later get those indexes.
     pub(crate) fn lower_commits(&mut self) -> Vec<(RegionId, HardState)> {
         let mut corrected = Vec::new();
         for (region, of) in self.regions.iter_mut().filter(|(_, of)| of.damage.is_none()) {
@@ -283,7 +283,7 @@ mod tests {
         Span { first, last, term: 2 }
     }
 
-    /// Returns the last index before the gap, and what is behind it; `None` if nothing is lost.
+    /// Returns the last index before the gap, and the entries after it; `None` if nothing is lost.
     fn gap(updates: &[Update]) -> Option<(LogIndex, Option<Vec<Span>>)> {
         let mut index = Index::default();
         updates.iter().for_each(|update| index.apply(update));

@@ -172,8 +172,8 @@ impl Life {
                 let commit = (first + count).saturating_sub(1 + draw.below(3));
                 let state = HardState { term, vote: Some(draw.below(3)), commit };
                 write.hard_state = Some(state);
-                // Until its entries are there, it must not count those that they replace as
-                // committed.
+                // Until its entries are written, the hard state must not count the replaced entries
+                // as committed.
                 let at_first = HardState { commit: commit.min(first - 1), ..state };
                 let early = if count > 0 { at_first } else { state };
                 model.regions.get_mut(&region).expect("it is there").hard_state = Some(early);

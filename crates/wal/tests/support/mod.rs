@@ -1,5 +1,4 @@
-//! A disk in memory. A loss of power keeps all that was synced, and a seeded random part of the
-//! rest.
+//! A disk in memory. A loss of power keeps all synced data, and a seeded random part of the rest.
 
 #![allow(dead_code, reason = "each file of tests uses a part")]
 
@@ -60,7 +59,7 @@ impl File {
 #[derive(Default)]
 struct Files {
     segments: BTreeMap<SegmentId, File>,
-    /// Deleted segments, which may be back after a loss of power.
+    /// Deleted segments, which may reappear after a loss of power.
     deleted: BTreeMap<SegmentId, File>,
     marks: BTreeMap<MarkFile, File>,
     /// The number of operations left until the power goes.

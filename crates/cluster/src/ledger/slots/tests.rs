@@ -79,7 +79,7 @@ proptest! {
     ) {
         let (mut map, mut slots) = (SlotMap::default(), vec![None; usize::from(SLOT_COUNT)]);
         for (version, (id, a, b)) in claims.into_iter().enumerate() {
-            // Versions rise, and now and then one is late.
+            // Versions increase, but some are late.
             let version = if version % 3 == 2 { version as u64 - 2 } else { version as u64 };
             let claim = region(id, version, a.min(b), a.max(b));
             map.learn(&claim);

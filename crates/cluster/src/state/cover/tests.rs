@@ -51,7 +51,7 @@ fn a_long_story_fits_by_its_end() {
     let one = joined(&known[&1], &left);
     let three = joined(&known[&3], &right);
     assert_eq!(fit_of(&[&three, &middle, &one]), (vec![1, 3, 5], vec![2], vec![]));
-    // The intermediate reports are outdated by now, or wait.
+    // The intermediate reports are outdated or wait.
     assert_eq!(fit_of(&[&three, &middle, &one, &left]), (vec![1, 3, 5], vec![2], vec![2]));
     assert_eq!(fit_of(&[&three, &one]), (vec![], vec![], vec![1, 3]));
     assert_eq!(fit_of(&[&left, &rest]), (vec![2, 5], vec![], vec![]));

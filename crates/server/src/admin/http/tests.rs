@@ -40,7 +40,7 @@ impl Backend for Arc<Recorder> {
                     "capability_bytes_per_s":2e7,"ops_per_s":3e4,"told":false,"kept":true,"load_ops_per_s":0}"#
             }
             ("/api/v1/accept-loss", _) => r#"[{"store":1,"region":7,"peer":2,"last":9}]"#,
-            // The other changes are answered with themselves.
+            // Other changes are answered with their own JSON.
             _ => &serde_json::to_string(&operation).unwrap(),
         };
         Ok(serde_json::from_str(answer).unwrap())
@@ -121,7 +121,7 @@ async fn requests_reach_the_backend_with_their_arguments() {
     }
     let (status, body) = endpoint.send("POST", "/api/v1/probe", "{}").await;
     assert!(status == 200 && body.contains(r#""io_bytes_per_s":500000000.0"#), "{body}");
-    assert_eq!(endpoint.get("/api/v1/probe").await.0, 405, "a look measures nothing");
+    assert_eq!(endpoint.get("/api/v1/probe").await.0, 405, "a GET measures nothing");
     assert_eq!(endpoint.send("POST", "/api/v1/recover", r#"{"lost":[1]}"#).await.0, 200);
     assert_eq!(endpoint.send("POST", "/api/v1/recover", r#"{"lost":[1],"force":true}"#).await.0, 400);
     assert_eq!(endpoint.get("/api/v1/recoveries").await.0, 200);

@@ -1,7 +1,7 @@
 //! Rules of evidence: a number of the last values must be above a limit.
 //!
-//! Under noise one value is above or below by chance, but three quarters of forty are not. The
-//! limits are half way, in logarithms, between a healthy device and one that is half as fast.
+//! Under noise one value is above or below by chance, but not three quarters of forty. The limits
+//! are halfway, on a logarithmic scale, between a healthy device and one that is half as fast.
 
 use super::SLOW;
 
@@ -23,21 +23,21 @@ impl Quorum {
     }
 }
 
-/// Windows, compared with the expected maximum. They suffice alone.
+/// Evidence of windows compared with the expected maximum. It suffices alone.
 pub const FAR_ABOVE_MOST: Quorum = Quorum { votes: 7, among: 8, above: 2.5 };
 pub const ABOVE_MOST: Quorum = Quorum { votes: 30, among: 40, above: SLOW };
-/// Windows, compared with the store's own past. They make the device suspect.
+/// Evidence of windows compared with the store's own past. It makes the device suspect.
 pub const FAR_ABOVE_USUAL: Quorum = Quorum { votes: 4, among: 5, above: 3.0 };
 pub const ABOVE_USUAL_LATELY: Quorum = Quorum { votes: 12, among: 16, above: SUSPECT };
 pub const ABOVE_USUAL: Quorum = Quorum { votes: 30, among: 40, above: SUSPECT };
-/// Touches that convict a suspected device.
+/// Evidence of touches that confirms a suspicion.
 pub const TOUCHED_FAR: Quorum = Quorum { votes: 2, among: 3, above: 2.5 };
 pub const TOUCHED: Quorum = Quorum { votes: 6, among: TOUCHES, above: SUSPECT };
-/// Touches clear a suspected device if at most this many are above the limit, or if there were too
-/// many touches.
+/// Maximum number of touches above the limit that still clears a suspected device. Too many touches
+/// clear it, too.
 pub const CLEARED: usize = 2;
 pub const TOUCHES_MAX: usize = 30;
-/// Touches of a store whose log is idle.
+/// Evidence of touches of a store whose log is idle.
 pub const TOUCHED_ALONE_FAR: Quorum = Quorum { votes: 4, among: 5, above: 3.0 };
 pub const TOUCHED_ALONE: Quorum = Quorum { votes: 7, among: TOUCHES, above: SLOW };
 

@@ -6,15 +6,15 @@
 //! ```
 //!
 //! A sync waits for the writes that others have queued before it. So the wait depends on their
-//! load, which is the share of the device's write bandwidth that they take. The number and size of
-//! the syncs are in the own cost. The table has one wait for each level of load: 56 bytes for each
+//! load, which is the share of the device's write bandwidth that they take. The own cost covers the
+//! number and size of the syncs. The table has one wait for each level of load: 56 bytes for each
 //! of its 7 levels and, until a level is known, up to [`KNOWN`] samples.
 
 /// The lower bounds of the levels of load after the first, as shares of the write bandwidth.
 const LEVELS: [f64; 6] = [0.02, 0.05, 0.1, 0.2, 0.4, 0.8];
 /// Minimum number of windows from which a level is known.
 const KNOWN: usize = 30;
-/// The weight of one more window, on the logarithm of its difference.
+/// Weight of each new window, on the logarithm of its difference.
 const STEP: f64 = 1.0 / 64.0;
 /// Maximum difference, as a logarithm, that a single window contributes.
 const DIFFERENCE_MAX: f64 = 0.5;
@@ -105,7 +105,7 @@ fn total(wait: f64, cost: f64) -> f64 {
     (cost + wait).max(cost * COST_MIN).max(1e-9)
 }
 
-/// Returns the median, the lower one of two in the middle; 0 of no values.
+/// Returns the median, the lower middle one for an even number; 0 for an empty list.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
@@ -143,7 +143,7 @@ mod tests {
     fn the_wait_is_kept_apart_from_what_a_sync_costs_itself() {
         let past = taught(0.3, 3.0);
         let larger = past.usual(0.3, 10e-3).unwrap();
-        assert!((larger - 12e-3).abs() < 1e-9, "2 ms behind others, whatever the log writes: {larger}");
+        assert!((larger - 12e-3).abs() < 1e-9, "2 ms of waiting, whatever the log writes: {larger}");
         let faster = taught(0.0, 0.1);
         assert_eq!(usual_ms(&faster, 0.0), Some(0.1), "a device may be faster than it was measured");
     }

@@ -5,9 +5,9 @@ use device::{Control, Extent, Profile};
 use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Background writes run at most this far ahead of the device.
+/// Maximum time by which background writes run ahead of the device.
 const AHEAD_NS: u64 = 20_000_000;
-/// The interval at which background writes are made.
+/// Interval between background writes.
 const STEP_NS: u64 = 2_000_000;
 const CHUNK: u64 = 64 << 10;
 
@@ -33,7 +33,7 @@ pub struct Store {
     pub now_ns: u64,
     log_free_ns: u64,
     written: u64,
-    /// Until this time the watch waits for a touch and observes nothing.
+    /// Time until which the watch waits for a touch and observes nothing.
     touch_ends_ns: u64,
     owed: f64,
     totals: Totals,
@@ -42,7 +42,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Creates a store whose watch knows the device without noise, and a hybrid device by its
+    /// Creates a store whose watch knows the device without noise, and knows a hybrid device by its
     /// cache.
     pub fn new(profile: &str) -> Store {
         Store::with_noise(profile, 0)
@@ -90,7 +90,7 @@ impl Store {
             if into < load.burst {
                 self.owed += load.background_bytes as f64 * STEP_NS as f64 / SECOND_NS as f64 / load.burst;
             }
-            // Compaction defers what it cannot write, up to one second of it.
+            // Compaction defers the bytes that it cannot write, up to one second's worth.
             self.owed = self.owed.min((load.background_bytes as f64 / load.burst).max(2.0 * CHUNK as f64));
             while self.owed >= CHUNK as f64 && block.drained(at) < at + AHEAD_NS {
                 write(&self.device, &mut self.written, at, CHUNK);
@@ -120,7 +120,7 @@ impl Store {
             return;
         }
         let now = Duration::from_nanos(self.now_ns);
-        // Time that is still ahead is not waited for yet.
+        // The wait for a time that lies ahead does not count yet.
         let ahead = Duration::from_nanos(self.log_free_ns.saturating_sub(self.now_ns));
         let seen = Totals { blocked: self.totals.blocked - ahead, ..self.totals };
         let change = self.watch.observe(now, seen);
@@ -139,7 +139,7 @@ impl Store {
     /// are in progress when a sync comes.
     fn touch(&mut self, others_bytes_per_s: f64, log_bytes_per_s: f64) -> Touch {
         let (block, began) = (self.device.block(), self.now_ns);
-        // A drive that sleeps wakes up for this write.
+        // This write wakes a sleeping drive.
         write(&self.device, &mut self.written, began, 4 << 10);
         let (woken, mut bytes, mut syncs) = (block.sync(began), 0, 0);
         let (mut last, mut at, mut log) = (began, woken, 0.0);

@@ -30,7 +30,7 @@ fn a_device_that_has_recovered_counts_fully_again_without_any_load_and_not_at_on
     store.slow(10.0);
     store.seconds(30, load, true);
     let low = store.watch.correction();
-    // Placement has moved everything away by now, and nothing comes back while the device is slow.
+    // By now placement has moved everything away. Nothing moves back while the device is slow.
     store.seconds(120, IDLE, false);
     assert!(store.watch.correction() <= low * 1.01, "{:?}", store.changes);
     let touches = store.touches;
@@ -123,7 +123,7 @@ fn a_partly_restored_device_counts_for_as_much_as_it_does() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However busy a healthy device is, it is never taken for a slow one.
+    /// A busy healthy device is never judged slow, whatever its load.
     #[test]
     fn a_healthy_device_always_counts_fully(
         sync_us in 5u64..30_000,

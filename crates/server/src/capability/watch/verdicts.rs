@@ -71,9 +71,9 @@ fn device(noise: f64) -> String {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Verdict {
-    /// The correction was wrong: ten minutes of a healthy device.
+    /// True if a device that was healthy for ten minutes was corrected.
     is_corrected_falsely: bool,
-    /// Seconds of load from the change to the correction; `None` if it was not found.
+    /// Seconds of load from the change to the correction; `None` if the change was not found.
     found_after_s: Option<u64>,
     /// Seconds from the device's recovery to the full capability.
     recovered_after_s: Option<u64>,
@@ -124,7 +124,7 @@ fn percent(seeds: u64, is_so: impl Fn(u64) -> bool) -> f64 {
 fn noise_hardly_ever_corrects_a_healthy_device() {
     for work in STEADY {
         let wrong = percent(100, |seed| run(work, 0.5, HEALTHY_S, 1.0, seed).is_corrected_falsely);
-        assert!(wrong <= 1.0, "{work:?}: {wrong}% of ten minutes");
+        assert!(wrong <= 1.0, "{work:?}: {wrong}% of the runs");
     }
 }
 
@@ -133,7 +133,7 @@ fn another_load_is_not_taken_for_another_device() {
     for noise in [0.0, 0.5] {
         let wrong =
             percent(100, |seed| run(Work::Changing, noise, HEALTHY_S, 1.0, seed).is_corrected_falsely);
-        assert!(wrong <= 1.0, "noise {noise}: {wrong}% of ten minutes");
+        assert!(wrong <= 1.0, "noise {noise}: {wrong}% of the runs");
     }
 }
 
@@ -172,7 +172,7 @@ fn an_idle_store_is_never_corrected_whatever_its_device_does() {
     }
 }
 
-/// A slow device becomes usual neither in the minutes before it is judged nor by becoming slower
+/// Slow syncs never become the usual ones, neither before the device is judged nor if it slows down
 /// gradually.
 #[test]
 fn a_slow_device_never_becomes_the_usual_one() {
@@ -223,7 +223,7 @@ fn a_cache_that_outlasts_the_load_is_the_device_and_one_that_fills_up_is_not() {
         store.second(load(if second % 60 < 5 { 150 } else { 0 }), true);
     }
     assert!(store.changes.is_empty(), "{:?}", store.changes);
-    // The cache takes in 20 MB/s and writes 10 MB/s to the device, so it is full within half a
+    // The cache accepts 20 MB/s and writes 10 MB/s to the device, so it is full within half a
     // minute.
     store.seconds(90, load(150), true);
     assert!(store.watch.correction() < 0.7, "{:?}", store.changes);

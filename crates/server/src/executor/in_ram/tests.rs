@@ -47,11 +47,11 @@ impl Running {
         self.fixture.store.engine.rows().get(&row).expect("rows are read")
     }
 
-    /// Evicts everything that was written from RAM.
+    /// Evicts all written rows from RAM.
     fn forget(&self) {
         let rows = self.fixture.store.engine.rows();
         rows.flush().expect("there is room");
-        // These rows fill the row cache twice.
+        // These rows are twice the size of the row cache.
         for round in 0..40 {
             let filler = (0..100).map(|at| {
                 let row = Bytes::from(format!("d\0\0filler{round}:{at}"));

@@ -97,12 +97,12 @@ impl Running {
         }
     }
 
-    /// Stops as a store does. Returns the operations that the device was asked to do.
+    /// Stops as a store does. Returns the operations that the device performed.
     fn stop(self) -> Vec<Done> {
         self.end().0
     }
 
-    /// Stops likewise. Also returns the number of unexpected messages to the worker.
+    /// Stops in the same way. Also returns the number of unexpected messages to the worker.
     fn end(self) -> (Vec<Done>, usize) {
         self.fixture.store.ends.stop();
         drop(self.batches);

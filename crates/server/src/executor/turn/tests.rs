@@ -114,7 +114,7 @@ fn what_is_executed_is_the_same_whether_rows_are_read_ahead_or_not() {
                 entry(lines.iter().map(String::as_str), 1000 + round * 20)
             })
             .collect();
-        // Some turns begin with prefetching, and some begin it on their way.
+        // Some turns begin with prefetching, and others start it during the turn.
         let (replies, writes, _) = ahead.apply(&entries, (round % 2) as u32);
         assert_eq!((replies, writes), plain.apply_plainly(&entries), "round {round}");
     }

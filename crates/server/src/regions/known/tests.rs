@@ -43,7 +43,7 @@ fn a_store_that_joins_learns_the_slots_from_leaders() {
 fn after_a_split_old_words_take_no_slot_back() {
     let whole = founded(1, 0, SLOT_COUNT - 1);
     let [left, right] = split(&whole, 500, 7);
-    // The new region is heard of first, while the old one still claims all slots.
+    // The report of the new region arrives first, while the old one still claims all slots.
     let known = Known::new(&[], std::slice::from_ref(&whole));
     assert!(known.learn(std::slice::from_ref(&right)));
     assert_eq!(runs(&known), [(0, Some(1)), (500, Some(7))]);
@@ -66,8 +66,8 @@ fn what_own_peers_apply_is_seen_together() {
     let known = Known::new(std::slice::from_ref(&whole), &[]);
     let one = known.get(1).unwrap();
     let [left, right] = split(&whole, 500, 7);
-    // The region is heard of first, as by a store that lags. Commands are sent there, and execution
-    // here does not change.
+    // The report of the region arrives first, as at a lagging store. Commands are sent there, and
+    // execution here does not change.
     assert!(known.learn(std::slice::from_ref(&right)));
     assert_eq!(runs(&known), [(0, Some(1)), (500, Some(7))]);
     assert_eq!(one.slots(), Some(SlotRange::ALL));
@@ -104,7 +104,7 @@ fn a_change_of_peers_keeps_the_table() {
     assert_eq!(*known.get(1).unwrap().descriptor(), moved);
 }
 
-/// In whatever order and however often reports arrive, the slots end where the last one put them.
+/// The order and number of reports does not affect the final owners of the slots.
 #[test]
 fn the_order_of_words_does_not_matter() {
     let whole = founded(1, 0, SLOT_COUNT - 1);

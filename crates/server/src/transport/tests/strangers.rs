@@ -20,7 +20,7 @@ fn hello(lane: Lane) -> Hello {
     Hello { from: 0, to: 1, lane, layout_digest: LAYOUT, cluster_id: 0, key, nonce: [8; 32] }
 }
 
-/// All frames of a connection, as a man in the middle sees them.
+/// All frames of a connection, as seen by an attacker in the middle.
 struct Seen {
     from_caller: Vec<Frame>,
     from_acceptor: Vec<Frame>,
@@ -64,7 +64,7 @@ fn is_refused(heard: &Option<Frame>) -> bool {
 async fn whoever_knows_a_stores_key_and_not_its_secret_is_refused_on_every_lane() {
     let remote = remote_store(true).await;
     for lane in LANES {
-        // The hello is what that store would send. The signature is the stranger's own.
+        // The hello is the one that the store would send. The signature is the stranger's own.
         let mut stranger = raw(remote.address).await;
         stranger.send(Frame::Hello(hello(lane))).await;
         assert!(matches!(stranger.hear().await, Some(Frame::Challenge(_))));
@@ -86,10 +86,10 @@ async fn whoever_knows_a_stores_key_and_not_its_secret_is_refused_on_every_lane(
 #[tokio::test]
 async fn what_was_said_on_one_connection_is_worth_nothing_on_another() {
     let remote = remote_store(true).await;
-    // Forwarded to the store for which they were meant, the frames open that connection ...
+    // The frames are forwarded to the store for which they were meant, and open that connection.
     let (seen, last) = overhear(remote.address, 1, |frame| frame).await;
     assert_eq!(last, response(1, 0, "body"));
-    // ... and no other one, at that store or another.
+    // They open no other connection, at that store or another.
     for address in [remote.address, remote_store(true).await.address] {
         let mut replay = raw(address).await;
         replay.send(seen.from_caller[0].clone()).await;
@@ -113,8 +113,8 @@ async fn what_was_said_on_one_connection_is_worth_nothing_on_another() {
 #[tokio::test]
 async fn a_store_that_is_called_cannot_pass_for_the_caller_elsewhere() {
     let remote = remote_store(true).await;
-    // A stranger has joined as store 2 and is called by that number. It forwards the call to store
-    // 1.
+    // A stranger has joined as store 2. A caller that wants store 2 reaches the stranger, which
+    // forwards the call to store 1.
     let as_if_to_1 = |frame| match frame {
         Frame::Hello(hello) => Frame::Hello(Hello { to: 1, ..hello }),
         other => other,

@@ -95,7 +95,7 @@ fn panels_appear_as_the_story_goes_on() {
     assert!(!texts(&even, 30).join("\n").contains("adaptive / even"));
 }
 
-/// Returns a scene in which every number and text is as long as can be.
+/// Returns a scene in which every number and text has its maximum length.
 fn extreme() -> Scene {
     let long = "store 18446744073709551615 ".repeat(20);
     let score =
@@ -166,7 +166,7 @@ fn a_low_terminal_shows_moves_in_turn_then_none_and_is_never_overrun() {
     let scene = Scene { moves, ..scene() };
     let whole = texts(&scene, 100);
     let filled = whole.iter().filter(|line| !line.is_empty()).count();
-    assert_eq!(texts(&scene, whole.len() - 1).len(), filled, "empty lines go first");
+    assert_eq!(texts(&scene, whole.len() - 1).len(), filled, "empty lines are left out first");
     let reasons = |elapsed, rows| {
         let scene = Scene { elapsed: Duration::from_secs(elapsed), ..scene.clone() };
         let text = texts(&scene, rows).join("\n");

@@ -84,8 +84,8 @@ impl Generator {
             if self.chance.percent(MUTATED_PERCENT) {
                 let intended = request.args.clone();
                 self.mutate(&mut request.args);
-                // With instants only, no relative time may remain. Otherwise none that ends soon
-                // may remain.
+                // If all times are instants, no relative time may remain. Otherwise no relative
+                // time that ends soon may remain.
                 let spans_from = if self.times == Times::Instants { i64::MAX } else { FAR_MILLIS };
                 let args = &request.args;
                 if has_span_below(args, spans_from) || is_endless(args) || names_before_failing(args) {
@@ -131,7 +131,7 @@ impl Generator {
     }
 }
 
-/// Time in milliseconds that no session lasts.
+/// Time in milliseconds that is longer than any session.
 const FAR_MILLIS: i64 = 1_000_000_000;
 
 /// Returns true if a key could expire less than `far` milliseconds from now. The servers would see
