@@ -3,9 +3,9 @@
 //!
 //! [`lookup`] and [`check_arity`] map a client's arguments to a [`CommandSpec`]. [`execute`] runs
 //! it over a [`storage::Txn`]. [`entry`] encodes many commands as one log entry and applies such
-//! entries. A command's result depends only on its arguments and the rows, so replicas that apply
-//! the same entries hold the same rows. [`order`] has the entries that are not commands, such as
-//! the one that orders a comparison of the replicas.
+//! entries. A command's result depends only on its arguments, the rows, and the entry's stamp and
+//! seed. Replicas that apply the same entries therefore hold the same rows. [`order`] has the
+//! entries that are not commands, such as the one that orders a comparison of the replicas.
 
 #![forbid(unsafe_code)]
 

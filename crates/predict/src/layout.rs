@@ -96,7 +96,7 @@ pub(crate) fn view(stores: &[Store], mut regions: Vec<RegionView>, replicas: usi
     ClusterView { stores, regions, replicas, ..ClusterView::default() }
 }
 
-/// Executes an operator at once, which the cluster's driver would do over time. An operator whose
+/// Executes an operator at once. The cluster's driver would need time for it. An operator whose
 /// region does not exist changes nothing, since the driver would refuse it.
 fn execute(view: &mut ClusterView, operator: &Operator) {
     let Ok(at) = view.regions.binary_search_by_key(&operator.region(), |region| region.id) else { return };

@@ -7,7 +7,7 @@
 //! DIR/MEMBERS    the stores of the cluster and the agreed settings, as last heard (JSON)
 //! DIR/UNSYNCED   the boot under which writes are not synced, unclean peers (JSON;
 //!                `node::unsynced`)
-//! DIR/CAPABILITY the measurements of the device (JSON; `capability::kept`)
+//! DIR/CAPABILITY the measurements of the device (JSON; `capability::persisted`)
 //! DIR/log/       the Raft log of all regions
 //! DIR/rows/      RocksDB
 //! ```

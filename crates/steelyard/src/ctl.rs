@@ -694,7 +694,7 @@ fn probe_text(row: &ProbeRow) -> String {
             "the store counts as it was told: the new figures are what its device is compared with\n".into()
         }
         (true, false) => {
-            "the store counts for a part of what it was told, for its device does less than it did then: \
+            "the store counts for a part of its configured capability, for its device does less than it did then: \
                           with that it is still compared\n"
                 .into()
         }

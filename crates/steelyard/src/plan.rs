@@ -130,7 +130,7 @@ pub fn run(plan: Plan) -> anyhow::Result<()> {
                 "--add, --remove and --swap change a running cluster: name it with --from-cluster"
             );
             let text = plan.stores.as_deref().context("either --stores or --from-cluster is needed")?;
-            // A cluster without `--from-cluster` is loaded first.
+            // The predicted cluster must hold its data, so it is loaded first.
             let mut workloads = plan.workloads(&[Workload::A])?;
             workloads.retain(|workload| *workload != Workload::Load);
             workloads.insert(0, Workload::Load);

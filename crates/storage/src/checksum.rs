@@ -64,8 +64,10 @@ pub struct Checked {
 /// since the last call, about every 64 KiB; `pace` may wait. If it returns `Break` the scan ends
 /// with `None`.
 ///
-/// # Errors The view's error, or [`StorageError::Corrupt`] if the region's own rows are missing or
-/// cannot be decoded.
+/// # Errors
+///
+/// The view's error, or [`StorageError::Corrupt`] if the region's own rows are missing or cannot be
+/// decoded.
 pub fn of_region(
     view: &impl Reader,
     region: RegionId,

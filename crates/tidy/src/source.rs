@@ -1,8 +1,8 @@
 //! Extraction of production code from a Rust source without a parser: comments, contents of
 //! literals and items under `#[cfg(test)]` are blanked out.
 //!
-//! If it is unclear how far a test item reaches, it is taken to end early, so that the code after
-//! it is checked rather than skipped.
+//! If the end of a test item is unclear, an early end is assumed. The code after it is then checked
+//! rather than skipped.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

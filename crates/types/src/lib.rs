@@ -47,8 +47,8 @@ pub type UnixMillis = u64;
 /// Nanoseconds on a monotonic clock that counts suspended time (CLOCK_BOOTTIME).
 pub type BootNanos = u64;
 
-/// The index and term of the entry after which every region's log begins. What a region is founded
-/// with, or receives by a split, is not in its log. A peer that begins without data therefore
-/// always needs a snapshot.
+/// The index and term of the entry after which every region's log begins. The initial state of a
+/// region is not in its log, whether the region was founded or split off. A peer that begins
+/// without data therefore always needs a snapshot.
 pub const FIRST_INDEX: LogIndex = 5;
 pub const FIRST_TERM: Term = 5;

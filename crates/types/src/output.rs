@@ -1,6 +1,5 @@
 //! Bytes that are about to be written to a socket. Small ones are copied into a buffer. Very large
-//! ones are written from where they are, because copying them would hold up everything else that
-//! their thread does.
+//! ones are written without a copy, because copying them would delay the thread's other work.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,7 +27,7 @@ pub async fn copy_in_pieces<P: Future<Output = ()>>(
 
 #[derive(Default)]
 pub struct Output {
-    /// The bytes that are written before the buffer, in order. None is empty.
+    /// The bytes that are written before the buffer, in order. No part is empty.
     parts: VecDeque<Bytes>,
     parts_bytes: usize,
     buffer: BytesMut,
@@ -51,7 +50,7 @@ impl Output {
         &mut self.buffer
     }
 
-    /// Appends bytes, without a copy if they are many.
+    /// Appends bytes. Many bytes are not copied.
     pub fn put(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARED_BYTES_MIN {
             return self.buffer.extend_from_slice(bytes);

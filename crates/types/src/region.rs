@@ -12,8 +12,8 @@ pub use codec::DescriptorError;
 pub use quorum_loss::{Recovery, RECOVERIES_MAX, RECOVERY_LEAP};
 
 /// The number of a peer of a region, which is also its id in Raft. Numbers begin at 1, and a region
-/// never uses one twice. A store that lost its peer and received another one later is therefore not
-/// taken for the former.
+/// never uses one twice. If a store loses its peer and later receives another one, the new peer is
+/// therefore not taken for the former one.
 pub type PeerId = u64;
 
 /// Orders the descriptors of one region. A request made for another epoch is stale.
@@ -78,8 +78,8 @@ pub struct RegionDescriptor {
     pub next_peer: PeerId,
     pub merging: Option<Merging>,
     /// The latest [`ABSORBED_MAX`] regions that merged into this one, or into a region that merged
-    /// into it or that it was split from. The newest is last. A store that was down learns from it
-    /// what has become of its peers of these regions.
+    /// into it or that it was split from. The newest is last. A store that was down learns from
+    /// this list what has become of its peers of these regions.
     pub absorbed: Vec<RegionId>,
     /// The latest [`RECOVERIES_MAX`] recoveries of this region, and of those that it was split from
     /// or that merged into it. The newest is last.

@@ -225,8 +225,8 @@ fn section(page: &mut Page, chart: &Chart) {
     page.table(&table);
 }
 
-/// Adds a table of the operators that each policy began, before the load and after it began.
-/// Those before the load move the leaders that elections happened to choose. On equal stores a
+/// Adds a table of the operators that each policy began, before the load began and after it. The
+/// operators before the load move the leaders that elections happened to choose. On equal stores a
 /// policy should move no more than the baseline.
 fn moves(page: &mut Page, runs: &[Run]) {
     use Align::{Left, Right};

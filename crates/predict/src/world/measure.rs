@@ -1,4 +1,4 @@
-//! Measures what a phase used, and where everything is at its end.
+//! Measures what a phase used, and the layout at its end.
 
 use super::{StoreAt, World, SECOND};
 use crate::answer::{Holding, Phase, Placed, Use, BOUND};

@@ -15,7 +15,7 @@ pub enum RegionChange {
     LeaveJoint,
     /// Splits off the slots from `at` on as a new region, with peers on the same stores.
     Split { at: Slot, new_region: RegionId },
-    /// Seals the region: it takes no more commands, and its rows will belong to its neighbour
+    /// Seals the region. It accepts no more commands, and its rows will belong to its neighbour
     /// `into`.
     PrepareMerge { into: RegionId },
     /// Rolls back a prepared merge.
