@@ -214,6 +214,31 @@ fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
         world.tally.doomed += u64::from(!world.is_over());
         return;
     }
+    expect_answers(world);
+    let end = world.now + PEACE;
+    while !world.is_over() && world.now < end && world.unrecovered().is_some() {
+        world.run_until(world.now + 5 * SECOND);
+        if world.unrecovered().is_none() {
+            break;
+        }
+        // A change of peers that was under way may have cost a region its majority only now.
+        // Requests that waited for that region may get no answer.
+        world.is_calm = false;
+        if !world.recover_regions(lost) {
+            world.tally.doomed += u64::from(!world.is_over());
+            return;
+        }
+        expect_answers(world);
+    }
+    if let Some(what) = world.unrecovered().filter(|_| !world.is_over()) {
+        world.violate("liveness", format!("after a recovery {what}"));
+    }
+    show_all_rows(world);
+}
+
+/// Waits until requests from before a recovery are answered or given up, and until operators have
+/// attended to quarantined peers. From then on every request must be answered.
+fn expect_answers(world: &mut World) {
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
     let end = world.now + PEACE;
@@ -222,19 +247,6 @@ fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
     }
     world.is_calm = true;
     ask_for_all(world);
-    let end = world.now + PEACE;
-    while !world.is_over() && world.now < end && world.unrecovered().is_some() {
-        world.run_until(world.now + 5 * SECOND);
-        // A pending change of peers may have cost a region its majority only now.
-        if world.unrecovered().is_some() && !world.recover_regions(lost) {
-            world.tally.doomed += u64::from(!world.is_over());
-            return;
-        }
-    }
-    if let Some(what) = world.unrecovered().filter(|_| !world.is_over()) {
-        world.violate("liveness", format!("after a recovery {what}"));
-    }
-    show_all_rows(world);
 }
 
 /// Stops the faults. Then every request must be answered, and every store must reach the same rows.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use client::admin::StatusQuery;
 use resp::Reply;
@@ -20,6 +21,9 @@ const LARGE_VALUES: u64 = 4;
 /// Maximum number of keys that hold such a value, so that a long run overwrites its values and its
 /// data fits into the memory of the machine.
 const LARGE_KEYS_MAX: u64 = 8;
+/// Maximum time for a large request and its reply. The bytes of the request wait in the socket
+/// while the store's memory is full of earlier requests.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The CPU time that the thread of the groups may take for one thing, in microseconds. It takes a
 /// tenth or a fifth of that for the largest command. To read such a value back from the log took
 /// it twice as long.
@@ -59,7 +63,7 @@ fn write_small(client: SocketAddr, name: &str, stop: &AtomicBool, written: &Atom
 /// Writes the largest values under a stream of small ones, and fails if any region had an election.
 fn write_large(stores: &Stores, name: &str) {
     let forward = |store: usize| stores.all[store].forward.expect("it has a forward port");
-    let mut wire = Wire::open(forward(0));
+    let mut wire = Wire::open(forward(0)).with_patience(PATIENCE);
     wire.ok(&["SET", "first", "x"]);
     // A planned transfer is a new term, too.
     eventually("each store leads a region", || {

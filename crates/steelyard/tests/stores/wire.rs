@@ -27,6 +27,8 @@ pub struct Wire {
     runtime: Runtime,
     connection: Connection,
     address: SocketAddr,
+    /// Maximum time to wait for a reply.
+    patience: Duration,
 }
 
 impl Wire {
@@ -35,7 +37,12 @@ impl Wire {
         let connection = runtime
             .block_on(Connection::open(address, HANG))
             .unwrap_or_else(|error| panic!("no connection to {address}: {error}"));
-        Wire { runtime, connection, address }
+        Wire { runtime, connection, address, patience: HANG }
+    }
+
+    /// Waits longer for each reply, for requests whose bytes take long to send.
+    pub fn with_patience(self, patience: Duration) -> Wire {
+        Wire { patience, ..self }
     }
 
     /// Opens a connection and sends requests one by one. Returns `None` if the connection cannot be
@@ -55,7 +62,7 @@ impl Wire {
     }
 
     pub fn call(&mut self, words: &[&str]) -> Reply {
-        let asked = async { tokio::time::timeout(HANG, self.connection.call(words)).await };
+        let asked = async { tokio::time::timeout(self.patience, self.connection.call(words)).await };
         match self.runtime.block_on(asked) {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) => panic!("{} broke off at {}: {error}", self.address, brief(words)),
