@@ -197,7 +197,8 @@ pub enum Input {
         number: u64,
         entries: Result<Vec<Entry>, LogError>,
     },
-    /// The store has sent no heartbeat for a while, so the regions that it led must wake.
+    /// The store has sent no heartbeat for a while, or has restarted, so the regions that it led
+    /// must wake.
     StoreSilent {
         store: StoreId,
     },

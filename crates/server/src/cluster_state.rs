@@ -151,9 +151,9 @@ impl ClusterState {
         self.room_elsewhere.load(Ordering::Relaxed)
     }
 
-    /// Returns the time of a store's last heartbeat.
-    pub fn heard_at(&self, store: StoreId) -> Option<BootNanos> {
-        self.parts.lock().ledger.heard(store).map(|heard| heard.at)
+    /// Returns the time of a store's last heartbeat, and the incarnation that sent it.
+    pub fn heard_from(&self, store: StoreId) -> Option<(BootNanos, u64)> {
+        self.parts.lock().ledger.heard(store).map(|heard| (heard.at, heard.heartbeat.incarnation))
     }
 
     /// Returns a store's last heartbeat and its time.

@@ -76,7 +76,7 @@ pub async fn run(store: Arc<Store>) {
         store.transport.send_heartbeat(&heartbeat.encode(store.membership.version.get()));
         store.cluster.hear(heartbeat);
         forget_leaders_on_silent_stores(&store, &mut silent);
-        wake_regions_of_silent_stores(&store, &mut quiet);
+        wake_regions_of_stopped_stores(&store, &mut quiet);
         store.unsynced.look(|region| store.cluster.has_live_leader(region));
         let plans = store.regions.leads_meta();
         if plans {
@@ -136,20 +136,26 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
 
 fn forget_leaders_on_silent_stores(store: &Store, silent: &mut Silence) {
     let members = store.membership.members();
-    let stores = members.list.iter().map(|member| (member.id, store.cluster.is_heard(member.id)));
+    // A restarted store reports by its heartbeats which regions it leads.
+    let heard = |id: StoreId| store.cluster.is_heard(id).then_some(0);
+    let stores = members.list.iter().map(|member| (member.id, heard(member.id)));
     if !silent.look(stores).is_empty() {
         store.regions.forget_leaders(|leader| silent.is_silent(leader));
     }
 }
 
-fn wake_regions_of_silent_stores(store: &Store, quiet: &mut Silence) {
+fn wake_regions_of_stopped_stores(store: &Store, quiet: &mut Silence) {
     let now = clock::boot_nanos();
-    let is_heard = |id: StoreId| {
-        let heard = store.cluster.heard_at(id).is_some_and(|at| now.saturating_sub(at) < QUIET_NANOS);
-        id == store.id || (heard && store.transport.is_connected(id))
+    let incarnation = |id: StoreId| match id == store.id {
+        true => Some(0),
+        false => {
+            let (at, incarnation) = store.cluster.heard_from(id)?;
+            let is_heard = now.saturating_sub(at) < QUIET_NANOS && store.transport.is_connected(id);
+            is_heard.then_some(incarnation)
+        }
     };
     let members = store.membership.members();
-    for id in quiet.look(members.list.iter().map(|member| (member.id, is_heard(member.id)))) {
+    for id in quiet.look(members.list.iter().map(|member| (member.id, incarnation(member.id)))) {
         let _ = store.worker.raft(Input::StoreSilent { store: id });
     }
 }

@@ -39,7 +39,7 @@ impl World {
         let others: Vec<StoreId> = self.stores.keys().copied().collect();
         let (wall_ms, clock_off) = self.look_at_clocks(id);
         let out_of_room = self.now < self.stores[&id].low_until;
-        self.wake_what_the_silent_led(id);
+        self.wake_regions_of_stopped_stores(id);
         let boot = self.boot(id);
         let mark = self.stores[&id].mark.clone();
         let Some(process) = self.process(id) else { return };
@@ -76,20 +76,23 @@ impl World {
         self.order_checks(id);
     }
 
-    fn wake_what_the_silent_led(&mut self, id: StoreId) {
+    fn wake_regions_of_stopped_stores(&mut self, id: StoreId) {
         let boot = self.boot(id);
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let Some(process) = self.process(id) else { return };
-        let is_heard = |of: StoreId| {
-            let heard = process.ledger.heard(of).is_some_and(|heard| boot.saturating_sub(heard.at) < QUIET);
-            of == id || heard
+        let incarnation = |of: StoreId| {
+            let heard = process.ledger.heard(of).filter(|heard| boot.saturating_sub(heard.at) < QUIET);
+            match of == id {
+                true => Some(0),
+                false => heard.map(|heard| heard.heartbeat.incarnation),
+            }
         };
-        let looked: Vec<_> = stores.into_iter().map(|store| (store, is_heard(store))).collect();
-        let silent = process.silence.look(looked);
+        let looked: Vec<_> = stores.into_iter().map(|store| (store, incarnation(store))).collect();
+        let stopped = process.silence.look(looked);
         let awake: BTreeSet<RegionId> = process.shard.awake().collect();
         let asleep = process.shard.regions().filter(|region| !awake.contains(region)).count();
         self.tally.asleep += asleep as u64;
-        for store in silent {
+        for store in stopped {
             self.input(id, Input::StoreSilent { store });
         }
     }

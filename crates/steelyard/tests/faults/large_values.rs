@@ -60,6 +60,15 @@ fn write_small(client: SocketAddr, name: &str, stop: &AtomicBool, written: &Atom
     }
 }
 
+/// Stops the other writers when a writer ends, also by a panic.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Writes the largest values under a stream of small ones, and fails if any region had an election.
 fn write_large(stores: &Stores, name: &str) {
     let forward = |store: usize| stores.all[store].forward.expect("it has a forward port");
@@ -80,12 +89,10 @@ fn write_large(stores: &Stores, name: &str) {
             let client = forward(store);
             scope.spawn(move || write_small(client, &store.to_string(), stop, written));
         }
+        let _stop = StopOnDrop(stop);
         let count = rounds(1) * LARGE_VALUES;
         let keys = (0..count).map(|number| format!("large:{}", number % LARGE_KEYS_MAX));
-        let acknowledged: Vec<String> =
-            keys.filter(|key| !wire.call(&["SET", key, &value]).is_error()).collect();
-        stop.store(true, Ordering::Relaxed);
-        acknowledged
+        keys.filter(|key| !wire.call(&["SET", key, &value]).is_error()).collect::<Vec<String>>()
     });
     let small = written.load(Ordering::Relaxed);
     say(&format!("{name}: {} large values and {small} small ones were acknowledged", acknowledged.len()));
