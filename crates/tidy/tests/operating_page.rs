@@ -37,7 +37,7 @@ fn parts(message: &str) -> Vec<String> {
         *word == "..." || word.len() == 1 && word.chars().all(|letter| letter.is_ascii_uppercase())
     };
     let words: Vec<&str> = message.split(' ').collect();
-    let parts = words.split(|word| is_filled_in(&word)).map(|words| words.join(" "));
+    let parts = words.split(is_filled_in).map(|words| words.join(" "));
     parts.filter(|part| part.len() >= PART_BYTES_MIN).collect()
 }
 
