@@ -64,11 +64,14 @@ fn a_removal_that_an_unclean_peer_stands_in_the_way_of_ends_at_once_so_that_the_
     let leader = world.regions[&1].leader.expect("a leader");
     let others: Vec<u64> = (0..3).filter(|&store| store != leader).collect();
     let before = others.iter().map(|&store| peer_on(&world, store).expect("a peer")).collect::<Vec<_>>();
+    let remove = || operator("remove", &[1, others[1]]).unwrap();
+    world.request(remove()).unwrap();
     world.unclean.insert(others[0], vec![(1, before[0].id)]);
-    world.run(5);
-    world.request(operator("remove", &[1, others[1]]).unwrap()).unwrap();
     world.limits = PlanLimits::default();
-    world.run(15);
+    world.run(5);
+    let awaits_repair = StartError::AwaitsRepair { region: 1, store: others[1], unclean: others[0] };
+    assert_eq!(world.request(remove()), Err(awaits_repair));
+    world.run(10);
     assert_eq!(world.outcomes().first().map(|(_, outcome)| *outcome), Some(Outcome::Aborted));
     let after = peer_on(&world, others[0]);
     assert!(after.is_none_or(|peer| peer.id > before[0].id), "{after:?}");

@@ -2,7 +2,7 @@
 //! proposed.
 
 use placement::Operator;
-use types::{BootNanos, PeerRole, RegionId, StoreId, META_REGION};
+use types::{BootNanos, PeerRole, RegionDescriptor, RegionId, StoreId, META_REGION};
 
 use super::{is_current, touches, Driver};
 use crate::state::StoreState;
@@ -25,6 +25,11 @@ pub enum StartError {
     NotNeighbours { region: RegionId, into: RegionId },
     #[error("store {0} is down")]
     Down(StoreId),
+    #[error(
+        "without its peer on store {store}, region {region} would have no majority until its unclean peer on \
+         store {unclean} is replaced; try again later"
+    )]
+    AwaitsRepair { region: RegionId, store: StoreId, unclean: StoreId },
     #[error("region {0} is changing; try again later")]
     Changing(RegionId),
     #[error(transparent)]
@@ -106,8 +111,28 @@ impl Driver {
         if let Some(down) = down.or(operator.to().filter(|&to| !ledger.takes_on(to, now))) {
             return Err(StartError::Down(down));
         }
+        if let Operator::RemovePeer { from, .. } | Operator::MovePeer { from, .. } = operator {
+            if let Some(unclean) = unclean_in_the_way(ledger, descriptor, from, operator.to(), now) {
+                return Err(StartError::AwaitsRepair { region: id, store: from, unclean });
+            }
+        }
         Ok(self.begin(meta, operator, now))
     }
+}
+
+/// Returns the store of an unclean peer without which the voters beside `from` are no majority. Its
+/// replacement must come first, and an operator that waits for it would hold it up.
+fn unclean_in_the_way(
+    ledger: &Ledger,
+    descriptor: &RegionDescriptor,
+    from: StoreId,
+    to: Option<StoreId>,
+    now: BootNanos,
+) -> Option<StoreId> {
+    let stay: Vec<StoreId> = descriptor.voters().filter(|&store| store != from).chain(to).collect();
+    let is_clean = |&&store: &&StoreId| ledger.is_up(store, now) && !ledger.is_unclean(descriptor, store);
+    let unclean = stay.iter().copied().find(|&store| ledger.is_unclean(descriptor, store));
+    unclean.filter(|_| stay.iter().filter(is_clean).count() < stay.len() / 2 + 1)
 }
 
 /// Checks that every region with a peer on `store` stays available without it, as far as this store

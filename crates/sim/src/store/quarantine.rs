@@ -202,7 +202,10 @@ impl World {
                 _ => None,
             })
             .collect();
-        let Some((first, quarantine)) = held.first().cloned() else { return };
+        // An unclean peer is replaced without an operator, so the others are attended to first.
+        let is_clean = |(id, _): &&(StoreId, Quarantine)| !self.is_unclean(descriptor, *id);
+        let first = held.iter().find(is_clean).or(held.first());
+        let Some((first, quarantine)) = first.cloned() else { return };
         if self.rng.chance(15) {
             let read_only = self.rng.chance(70);
             self.tell(first, Input::ReadOnly { region, read_only });
