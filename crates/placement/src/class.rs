@@ -14,8 +14,8 @@
 //!
 //! "Not apart" is not transitive: of 100, 140 and 190, each within 20%, the first and the last are
 //! apart, but no neighbours are. A class is a group of stores that are neighbours by their
-//! estimates and **no two of which are apart**. Of the possible groupings, the one in which the
-//! closest neighbours join first is used. It follows that:
+//! estimates, and **no two stores of a class are apart**. Several groupings may be possible. The
+//! closest neighbours join first. It follows that:
 //!
 //! - If no two stores are apart there is one class, whatever their estimates.
 //! - Stores are in different classes only because some two stores are apart, never because of the

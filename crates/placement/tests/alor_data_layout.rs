@@ -166,8 +166,8 @@ fn above_its_threshold_a_store_sheds_the_coldest_until_below_the_band_and_then_s
 }
 
 /// The paper's cluster, full, with regions under equal load, so that noise decides which is the
-/// coldest. All regions were on three fast stores, each of which must shed half of them. No region
-/// may end up only on slow stores.
+/// coldest. All regions were on three fast stores, and each of these stores must shed half of them.
+/// No region may end up only on slow stores.
 #[test]
 fn of_regions_as_cold_none_is_left_without_a_fast_store() {
     for seed in 0..50 {

@@ -69,7 +69,7 @@ pub enum Beginning {
     Listed,
     /// The store is the first of a cluster that others will join.
     Bootstrap,
-    /// The store asks these stores, any of which may answer, and gets its number from the answer.
+    /// The store asks these stores. It gets its number from the first one that answers.
     Join(Vec<SocketAddr>),
 }
 

@@ -116,8 +116,8 @@ pub enum Observation<'a> {
         region: RegionId,
         index: LogIndex,
         term: Term,
-        /// The groups of voters of which a majority is needed. There are several if the
-        /// configuration has just changed.
+        /// The groups of voters. A majority of each group is needed. There are several groups if
+        /// the configuration has just changed.
         voters: &'a [Vec<StoreId>],
     },
     /// A client got its answer. For a read, `read_ms` is the time at which the rows were read.

@@ -53,7 +53,7 @@ fn sources(dir: &Path, text: &mut String) {
         let path = entry.expect("a directory entry").path();
         if path.is_dir() && !path.ends_with("tests") {
             sources(&path, text);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
             text.push_str(&joined(&fs::read_to_string(&path).expect("a source file")));
         }
     }

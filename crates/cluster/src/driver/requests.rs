@@ -2,8 +2,9 @@
 //! proposed.
 
 use placement::Operator;
-use types::{BootNanos, PeerRole, RegionDescriptor, RegionId, StoreId, META_REGION};
+use types::{BootNanos, PeerRole, RegionId, StoreId, META_REGION};
 
+use super::steps::Remaining;
 use super::{is_current, touches, Driver};
 use crate::state::StoreState;
 use crate::{Ledger, MetaCommand, MetaError, MetaState};
@@ -111,28 +112,17 @@ impl Driver {
         if let Some(down) = down.or(operator.to().filter(|&to| !ledger.takes_on(to, now))) {
             return Err(StartError::Down(down));
         }
-        if let Operator::RemovePeer { from, .. } | Operator::MovePeer { from, .. } = operator {
-            if let Some(unclean) = unclean_in_the_way(ledger, descriptor, from, operator.to(), now) {
-                return Err(StartError::AwaitsRepair { region: id, store: from, unclean });
+        // Otherwise the operator would end at once, and the repair would have to wait again.
+        if let (Operator::RemovePeer { from, .. } | Operator::MovePeer { from, .. }, Some(lead)) =
+            (&operator, ledger.lead(id))
+        {
+            let remaining = Remaining::voters(ledger, lead, *from, operator.to(), now);
+            if let Remaining::AwaitsRepair(unclean) = remaining {
+                return Err(StartError::AwaitsRepair { region: id, store: *from, unclean });
             }
         }
         Ok(self.begin(meta, operator, now))
     }
-}
-
-/// Returns the store of an unclean peer without which the voters beside `from` are no majority. Its
-/// replacement must come first, and an operator that waits for it would hold it up.
-fn unclean_in_the_way(
-    ledger: &Ledger,
-    descriptor: &RegionDescriptor,
-    from: StoreId,
-    to: Option<StoreId>,
-    now: BootNanos,
-) -> Option<StoreId> {
-    let stay: Vec<StoreId> = descriptor.voters().filter(|&store| store != from).chain(to).collect();
-    let is_clean = |&&store: &&StoreId| ledger.is_up(store, now) && !ledger.is_unclean(descriptor, store);
-    let unclean = stay.iter().copied().find(|&store| ledger.is_unclean(descriptor, store));
-    unclean.filter(|_| stay.iter().filter(is_clean).count() < stay.len() / 2 + 1)
 }
 
 /// Checks that every region with a peer on `store` stays available without it, as far as this store

@@ -176,17 +176,13 @@ impl Scene<'_> {
                 (None, _) => Next::Wait,
             };
         }
-        let stay: Vec<StoreId> = lead.descriptor.voters().filter(|&store| store != from).chain(to).collect();
-        let live = stay.iter().filter(|&&store| self.is_live(lead, store)).count();
-        if live < stay.len() / 2 + 1 {
-            let is_repairable = stay.iter().any(|&store| self.ledger.is_unclean(&lead.descriptor, store));
+        match (Remaining::voters(self.ledger, lead, from, to, self.now), self.flight.phase) {
+            (Remaining::Majority, _) => {}
             // The unclean peer must be replaced first, and its replacement waits for this
             // operator's end.
-            return match self.flight.phase {
-                Phase::Going if is_repairable => Next::Fail(Outcome::Aborted),
-                Phase::Undoing { because } if is_repairable => Next::Done(because),
-                _ => Next::Wait,
-            };
+            (Remaining::AwaitsRepair(_), Phase::Going) => return Next::Fail(Outcome::Aborted),
+            (Remaining::AwaitsRepair(_), Phase::Undoing { because }) => return Next::Done(because),
+            (Remaining::AwaitsRepair(_) | Remaining::Minority, _) => return Next::Wait,
         }
         let given = to.map(PeerChange::Promote);
         change(lead, given.into_iter().chain([PeerChange::Demote(from)]))
@@ -303,14 +299,6 @@ impl Scene<'_> {
             && self.ledger.takes_on(store, self.now)
     }
 
-    /// Returns true if the region can count on the peer's vote.
-    fn is_live(&self, lead: &LeadReport, store: StoreId) -> bool {
-        let leads = self.ledger.routes().get(lead.region()).is_some_and(|route| route.leader == store);
-        self.ledger.is_up(store, self.now)
-            && !self.ledger.is_unclean(&lead.descriptor, store)
-            && (leads || lead.peer(store).is_some_and(|peer| peer.active))
-    }
-
     /// Chooses the next leader among the other voters that have caught up. It prefers a store that
     /// is not leaving, may lead and has few entries to apply. Among those it prefers the fastest
     /// one by pinned weight or class.
@@ -375,5 +363,36 @@ fn holds(whole: &RegionDescriptor, part: &RegionDescriptor) -> bool {
     match (whole.slots, part.slots) {
         (Some(whole), Some(part)) => whole.first <= part.first && part.last <= whole.last,
         _ => false,
+    }
+}
+
+/// The voters that remain if one store loses its vote and another may get one.
+pub(super) enum Remaining {
+    /// A majority of them can vote.
+    Majority,
+    /// A majority of them can vote only after the unclean peer on this store is replaced.
+    AwaitsRepair(StoreId),
+    Minority,
+}
+
+impl Remaining {
+    pub(super) fn voters(
+        ledger: &Ledger,
+        lead: &LeadReport,
+        from: StoreId,
+        to: Option<StoreId>,
+        now: BootNanos,
+    ) -> Remaining {
+        let is_unclean = |store: StoreId| ledger.is_unclean(&lead.descriptor, store);
+        let leader = ledger.routes().get(lead.region()).map(|route| route.leader);
+        let answers =
+            |store: StoreId| leader == Some(store) || lead.peer(store).is_some_and(|peer| peer.active);
+        let can_vote = |store: StoreId| ledger.is_up(store, now) && !is_unclean(store) && answers(store);
+        let stay: Vec<StoreId> = lead.descriptor.voters().filter(|&store| store != from).chain(to).collect();
+        if 2 * stay.iter().filter(|&&store| can_vote(store)).count() > stay.len() {
+            return Remaining::Majority;
+        }
+        let unclean = stay.into_iter().find(|&store| is_unclean(store));
+        unclean.map_or(Remaining::Minority, Remaining::AwaitsRepair)
     }
 }

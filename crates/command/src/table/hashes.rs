@@ -1,6 +1,6 @@
 //! Table entries of the hash commands.
 
-use crate::hashes::{self, hscan as hash_walk, numbers as hash_numbers};
+use crate::hashes::{self, hscan as hash_scan, numbers as hash_numbers};
 use crate::spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec};
 
 pub(super) static COMMANDS: [CommandSpec; 16] = [
@@ -133,7 +133,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         .reads_few_rows()
         .categories(&["@hash"])
         .about("hash", "3.2.0", "O(1)", "Returns the length of a field's value.", "key field"),
-    CommandSpec::new("hrandfield", -2, flags::READONLY, Handler::Keyspace(hash_walk::hrandfield))
+    CommandSpec::new("hrandfield", -2, flags::READONLY, Handler::Keyspace(hash_scan::hrandfield))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .categories(&["@hash"])
         .tips(&["nondeterministic_output"])
@@ -144,7 +144,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
             "Picks random fields of a hash.",
             "key [count [WITHVALUES]]",
         ),
-    CommandSpec::new("hscan", -3, flags::READONLY, Handler::Keyspace(hash_walk::hscan))
+    CommandSpec::new("hscan", -3, flags::READONLY, Handler::Keyspace(hash_scan::hscan))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .categories(&["@hash"])
         .tips(&["nondeterministic_output"])
