@@ -11,7 +11,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 build: ## the programs steelyard and steelyard-lab, and the device preload library
-	@$(ENV) cargo build --release -p steelyard -p steelyard-lab -p steelyard-devshim
+	@$(ENV) cargo build --release --workspace --lib --bins
 
 dist: ## the same for use: fat LTO, slower to compile, faster to run
 	@$(ENV) cargo build --profile dist -p steelyard -p steelyard-lab -p steelyard-devshim
@@ -26,26 +26,26 @@ test: ## all tests; random cases from seed PROPTEST_RNG_SEED=n
 	cargo test --release --workspace --features steelyard-sim/failpoints,steelyard-wal/failpoints --test failpoints
 
 test-large: build ## logs of gigabytes, killed and robbed of power while they are overwritten; bounded memory; two hours or more
-	@$(ENV) cargo test --release -p steelyard-raftlog --test log -- --ignored more_than && \
-	STEELYARD_WAL_ROUNDS=$${ROUNDS:-300}00 cargo test --release -p steelyard-wal --test crashes -- --nocapture && \
-	STEELYARD_LOG_ROUNDS=$${ROUNDS:-300} cargo test --release -p steelyard-raftlog --test power && \
-	cargo test --release -p steelyard --test faults -- --ignored --nocapture --test-threads=1 _of_log _600_mb && \
-	cargo test --release -p steelyard --test membership --test demo -- --ignored --nocapture && \
+	@$(ENV) cargo test --release --workspace --test log -- --ignored more_than && \
+	STEELYARD_WAL_ROUNDS=$${ROUNDS:-300}00 cargo test --release --workspace --test crashes -- --nocapture && \
+	STEELYARD_LOG_ROUNDS=$${ROUNDS:-300} cargo test --release --workspace --test power && \
+	cargo test --release --workspace --test faults -- --ignored --nocapture --test-threads=1 _of_log _600_mb && \
+	cargo test --release --workspace --test membership --test demo -- --ignored --nocapture && \
 	ulimit -n $$(ulimit -Hn) && \
-	cargo test --release -p steelyard --test memory -- --ignored --nocapture --test-threads=1
+	cargo test --release --workspace --test memory -- --ignored --nocapture --test-threads=1
 
 soak: ## simulated clusters for HOURS=n, from seed FROM=n on; prints the counts
-	@$(ENV) STEELYARD_COMMIT=$$(git describe --always --dirty) cargo build --release -p steelyard-sim && \
+	@$(ENV) STEELYARD_COMMIT=$$(git describe --always --dirty) cargo build --release --workspace --bin steelyard-sim && \
 	"$$CARGO_TARGET_DIR/release/steelyard-sim" --seeds "$${FROM:-1000000}..18446744073709551615" --hours "$${HOURS:-1}"
 
 test-faults: ## faults on real processes, ROUNDS=20 of each, every history judged twice
 	@$(call ENV,test-faults) histories=$$(mktemp -d); trap 'rm -rf "$$histories"' EXIT; export STEELYARD_HISTORIES="$$histories"; \
-	cargo test --release -p steelyard-faults && \
-	STEELYARD_FAULT_ROUNDS=$${ROUNDS:-20} cargo test --release -p steelyard --test faults -- --nocapture && \
+	cargo test --release --workspace --lib linearizable && \
+	STEELYARD_FAULT_ROUNDS=$${ROUNDS:-20} cargo test --release --workspace --test faults -- --nocapture && \
 	cd tests/porcupine && go run . "$$histories"
 
 endure: ## three stores under load with a fault every ten seconds, for MINUTES=60, from SEED=1; every history judged
-	@$(ENV) cargo build --release --workspace --bins --lib && \
+	@$(ENV) cargo build --release --workspace --lib --bins && \
 	STEELYARD_MINUTES=$${MINUTES:-60} STEELYARD_SEED=$${SEED:-1} \
 	cargo test --release --workspace --test faults -- --ignored --nocapture endurance
 
@@ -61,7 +61,7 @@ bench-peers: dist ## beside redis-server and etcd, one run, ratios
 	@$(call ENV,bench-peers) "$$CARGO_TARGET_DIR/dist/steelyard" bench peers
 
 bench-plan: ## one round of placement over 1,000 stores and 1,000,000 regions
-	@$(ENV) cargo test --release -p steelyard-placement --test scale -- --ignored --nocapture
+	@$(ENV) cargo test --release --workspace --test scale -- --ignored --nocapture
 
 fmt: ## format the code
 	@cargo fmt --all

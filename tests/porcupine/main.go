@@ -60,100 +60,137 @@ type history struct {
 
 func (c call) isRead() bool { return c.Read != nil }
 
-// A value that is absent differs from an empty one.
-func parse(state string) []*string {
-	var values []*string
-	must(json.Unmarshal([]byte(state), &values))
-	return values
+// maxMembers is the number of keys that a group may have.
+const maxMembers = 8
+
+// value is a key's value. A value that is absent differs from an empty one.
+type value struct {
+	exists bool
+	text   string
 }
 
-func render(values []*string) string {
-	text, err := json.Marshal(values)
-	must(err)
-	return string(text)
+// group holds the values of a group of keys, and how many increments without an answer took effect on each.
+// Go compares it by its content.
+type group struct {
+	values     [maxMembers]value
+	unanswered [maxMembers]int
 }
 
-func with(values []*string, member int, value string) []*string {
-	next := append([]*string{}, values...)
-	for len(next) <= member {
-		next = append(next, nil)
+// assignment is a member of the group with its new value, or with the text to append.
+type assignment struct {
+	member int
+	text   string
+}
+
+// input is a call whose members and texts are decoded once, before the search.
+type input struct {
+	write     []assignment
+	read      []int
+	increment *int
+	// rank is the increment's position among those of its member without an answer, see operations.
+	rank   int
+	append assignment
+}
+
+func decode(c call) input {
+	made := input{read: c.Read, increment: c.Increment}
+	for _, raw := range c.Write {
+		made.write = append(made.write, decodeAssignment(raw))
 	}
-	next[member] = &value
-	return next
-}
-
-func at(values []*string, member int) *string {
-	if member < len(values) {
-		return values[member]
+	if c.Append[0] != nil {
+		made.append = decodeAssignment(c.Append)
 	}
-	return nil
+	for _, member := range c.Read {
+		checkMember(member)
+	}
+	if c.Increment != nil {
+		checkMember(*c.Increment)
+	}
+	return made
 }
 
-func pair(raw [2]json.RawMessage) (member int, value string) {
-	must(json.Unmarshal(raw[0], &member))
-	must(json.Unmarshal(raw[1], &value))
-	return member, value
+func decodeAssignment(raw [2]json.RawMessage) (made assignment) {
+	must(json.Unmarshal(raw[0], &made.member))
+	must(json.Unmarshal(raw[1], &made.text))
+	checkMember(made.member)
+	return made
 }
 
-// step is the group of keys by itself. An output of nil is one that nobody has seen.
-func step(state, input, output any) (bool, any) {
-	values, c := parse(state.(string)), input.(call)
+func checkMember(member int) {
+	if member < 0 || member >= maxMembers {
+		must(fmt.Errorf("a group has a member %d", member))
+	}
+}
+
+// step executes a call on the group alone. An output of nil is one that nobody has seen.
+func step(state, called, output any) (bool, any) {
+	now, c := state.(group), called.(*input)
+	values := &now.values
 	seen, _ := output.(*answer)
 	switch {
-	case c.isRead():
+	case c.read != nil:
 		if seen == nil {
 			return true, state
 		}
-		if len(seen.Values) != len(c.Read) {
+		if len(seen.Values) != len(c.read) {
 			return false, state
 		}
-		for i, member := range c.Read {
-			held, told := at(values, member), seen.Values[i]
-			if (held == nil) != (told == nil) || (held != nil && *held != *told) {
+		for i, member := range c.read {
+			held, told := values[member], seen.Values[i]
+			if held.exists != (told != nil) || (held.exists && held.text != *told) {
 				return false, state
 			}
 		}
 		return true, state
-	case c.Write != nil:
-		for _, raw := range c.Write {
-			member, value := pair(raw)
-			values = with(values, member, value)
+	case c.write != nil:
+		if seen != nil && !seen.written {
+			return false, state
 		}
-		return seen == nil || seen.written, render(values)
-	case c.Increment != nil:
+		for _, next := range c.write {
+			values[next.member] = value{true, next.text}
+		}
+		return true, now
+	case c.increment != nil:
 		number := int64(0)
-		if held := at(values, *c.Increment); held != nil {
-			parsed, err := strconv.ParseInt(*held, 10, 64)
-			if err != nil {
+		if held := values[*c.increment]; held.exists {
+			parsed, err := strconv.ParseInt(held.text, 10, 64)
+			if err != nil || parsed == math.MaxInt64 {
 				return false, state
 			}
 			number = parsed
 		}
-		if number == math.MaxInt64 {
+		number++
+		if seen == nil {
+			if now.unanswered[*c.increment] != c.rank {
+				return false, state
+			}
+			now.unanswered[*c.increment]++
+		} else if seen.Number == nil || *seen.Number != number {
 			return false, state
 		}
-		number++
-		right := seen == nil || (seen.Number != nil && *seen.Number == number)
-		return right, render(with(values, *c.Increment, strconv.FormatInt(number, 10)))
+		values[*c.increment] = value{true, strconv.FormatInt(number, 10)}
+		return true, now
 	default:
-		member, text := pair(c.Append)
-		whole := text
-		if held := at(values, member); held != nil {
-			whole = *held + text
+		held := &values[c.append.member]
+		length := uint64(len(held.text) + len(c.append.text))
+		if seen != nil && (seen.Length == nil || *seen.Length != length) {
+			return false, state
 		}
-		right := seen == nil || (seen.Length != nil && *seen.Length == uint64(len(whole)))
-		return right, render(with(values, member, whole))
+		*held = value{true, held.text + c.append.text}
+		return true, now
 	}
 }
 
-var model = porcupine.Model{Init: func() any { return "[]" }, Step: step}
+var model = porcupine.Model{Init: func() any { return group{} }, Step: step}
 
-// operations gives an operation that never ended an end after all others: then it either was the last, which
-// nobody sees, or took effect before.
+// operations gives an operation without an answer an end after all others: then it either was the last, which
+// nobody sees, or took effect before. The search for an order is exponential in the number of such operations,
+// so unanswered.go narrows them down.
 func operations(of history) []porcupine.Operation {
 	var made []porcupine.Operation
 	for _, o := range of.Operations {
-		next := porcupine.Operation{Input: o.Call, Call: o.Began, Return: math.MaxInt64, Output: (*answer)(nil)}
+		called := decode(o.Call)
+		next := porcupine.Operation{Input: &called, Call: o.Began, Return: math.MaxInt64, Output: (*answer)(nil)}
 		if len(o.Ended) == 2 {
 			seen := new(answer)
 			must(json.Unmarshal(o.Ended[0], &next.Return))
@@ -164,7 +201,7 @@ func operations(of history) []porcupine.Operation {
 		}
 		made = append(made, next)
 	}
-	return made
+	return narrow(made)
 }
 
 func must(err error) {

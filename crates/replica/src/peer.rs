@@ -246,7 +246,15 @@ impl<L: LogStore> Peer<L> {
         if bounds.last < needed {
             return Err(Fatal::LostTail { region, last: bounds.last, needed });
         }
-        let hard_state = to_raft(HardState { commit: needed, ..state });
+        // The descriptor is as old as the last flush. Later log entries may have added voters.
+        let is_alone = !seed.descriptor.is_joint()
+            && seed.descriptor.voters().eq([ctx.config.store])
+            && !changes_peers(log, region, applied + 1, bounds.last)?;
+        // The only voter commits what it has written. Damage may have taken the commit index. The
+        // entries before the damage are executed, although the peer does not lead.
+        let is_cut = is_alone && seed.unclean == Unclean::Damage;
+        let commit = if is_cut { bounds.last } else { needed };
+        let hard_state = to_raft(HardState { commit, ..state });
         let conf_state = conf_state_of(&seed.descriptor);
         let view = LogView::open(logs.clone(), region, hard_state, conf_state)?;
         let in_log = view.term_if_held(applied);
@@ -257,10 +265,6 @@ impl<L: LogStore> Peer<L> {
             let in_log = in_log.unwrap_or(0);
             return Err(Fatal::Diverged { region, index: applied, in_log, in_engine: applied_term });
         }
-        // The descriptor is as old as the last flush. Later log entries may have added voters.
-        let is_alone = !seed.descriptor.is_joint()
-            && seed.descriptor.voters().eq([ctx.config.store])
-            && !changes_peers(log, region, applied + 1, bounds.last)?;
         let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
         let votes_at_once = is_alone || is_new || Failpoint::NoStickinessAfterRestart.is_on();
         let restarted_at = (!votes_at_once).then_some(ctx.now);

@@ -76,7 +76,7 @@ pub enum Observation<'a> {
         digest: u64,
     },
     /// An operator orders that the entry be skipped. `given_up` lists the stores that are excluded:
-    /// they may have executed the entry, and are lost or get new peers.
+    /// they may have executed the entry, and are lost, were removed or get new peers.
     SkipOrdered {
         region: RegionId,
         index: LogIndex,

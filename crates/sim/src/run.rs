@@ -242,7 +242,7 @@ fn expect_answers(world: &mut World) {
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
     let end = world.now + PEACE;
-    while !world.is_over() && world.now < end && world.has_quarantined() {
+    while !world.is_over() && world.now < end && world.may_be_quarantined() {
         world.run_until(world.now + 100 * MILLISECOND);
     }
     world.is_calm = true;

@@ -148,14 +148,14 @@ fn a_lost_majority_of_three_is_recovered_the_meta_region_first() {
     let mut copies = lose(&mut stores, &[2]);
     refused(&stores, &["recover", "--lost", "1,2", "--yes"], "store 1 answers: it is not lost");
     let plan = await_plan(&stores, &["recover", "--lost", "2"]);
-    assert!(plan.contains("no region is to be recovered"), "{plan}");
+    assert!(plan.contains("no region has lost its majority"), "{plan}");
     refused(&stores, &["recover", "--lost", "2", "--yes"], "no region has lost its majority");
     refused(&stores, &["recover", "--lost", "2", "--region", "1", "--yes"], "it has not lost its majority");
 
     copies.extend(lose(&mut stores, &[1]));
     let plan = await_plan(&stores, &["recover", "--lost", "1,2"]);
-    assert!(plan.contains("region 0: the log of store 0 counts"), "{plan}");
-    assert!(plan.contains("region 3: the log of store 0 counts"), "{plan}");
+    assert!(plan.contains("region 0 continues from the log of store 0"), "{plan}");
+    assert!(plan.contains("region 3 continues from the log of store 0"), "{plan}");
     assert!(plan.contains("known to be committed") && plan.contains("nothing is changed"), "{plan}");
     // A store that does not answer does not count as lost.
     refused(&stores, &["recover", "--lost", "1", "--region", "1"], "it has not lost its majority");

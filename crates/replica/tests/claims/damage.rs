@@ -101,3 +101,36 @@ fn a_follower_with_damage_that_is_not_recorded_yet_votes_but_does_not_stand() {
     trio.nodes[0].worker.step(Input::DamageFound(error), trio.now);
     assert!(trio.nodes[0].worker.turn(trio.now).is_err());
 }
+
+/// A commit index is often written with the next entries, and is lost with them.
+#[test]
+fn an_only_voter_executes_the_entries_before_the_damage_although_their_commit_index_is_lost() {
+    let restarted = |stores: u64, unclean| {
+        let mut trio = Trio::new(stores);
+        while trio.role(0) != Role::Leader {
+            trio.now += TICK;
+            trio.step(0, Input::Tick);
+            trio.settle();
+        }
+        trio.propose(0, 1, b"one");
+        trio.settle();
+        let disk = trio.nodes[0].disk.clone();
+        let last = disk.regions.borrow()[&REGION].last();
+        if let Some(log) = disk.regions.borrow_mut().get_mut(&REGION) {
+            log.hard_state = log.hard_state.map(|state| HardState { commit: last - 1, ..state });
+        }
+        let mut seeds = seed(stores);
+        seeds[0].unclean = unclean;
+        trio.nodes[0].worker = Worker::new(config(0, 5), disk, seeds, BTreeMap::new(), trio.now).unwrap();
+        trio.clear();
+        trio.tick(0, 60);
+        let executed = trio.nodes[0].seen.iter().filter_map(|action| match action {
+            Action::Apply { entries, .. } => entries.last().map(|entry| entry.index),
+            _ => None,
+        });
+        (executed.max() >= Some(last), trio.role(0))
+    };
+    assert_eq!(restarted(1, Unclean::Damage), (true, Role::Follower));
+    assert_eq!(restarted(1, Unclean::No), (true, Role::Leader));
+    assert_eq!(restarted(3, Unclean::Damage), (false, Role::Follower), "the other voters know more");
+}

@@ -78,7 +78,7 @@ impl World {
             !may_serve && region.voters().any(|id| self.is_unclean(region, id))
         };
         let awaits_others = || newest(self).values().any(is_unclean);
-        self.stores.values().any(is_down) || self.has_quarantined() || awaits_others()
+        self.stores.values().any(is_down) || self.may_be_quarantined() || awaits_others()
     }
 
     /// Returns true if the region keeps a majority of voters without the store's peer.

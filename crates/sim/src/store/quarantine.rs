@@ -175,10 +175,16 @@ impl World {
         }
     }
 
-    /// Returns true if a peer of a running store is quarantined.
-    pub(crate) fn has_quarantined(&self) -> bool {
+    /// Returns true if a peer of a running store is quarantined, or still executes committed
+    /// entries, which may quarantine it.
+    pub(crate) fn may_be_quarantined(&self) -> bool {
+        let is_behind = |process: &Process, region: RegionId| {
+            process.shard.status(region, 0).is_some_and(|status| status.applied < status.commit)
+        };
         let processes = self.stores.values().filter_map(|store| store.process.as_ref());
-        processes.flat_map(|process| process.regions.values()).any(|shared| shared.quarantine.is_some())
+        processes
+            .flat_map(|process| process.regions.iter().map(move |each| (process, each)))
+            .any(|(process, (region, shared))| shared.quarantine.is_some() || is_behind(process, *region))
     }
 
     fn standing(&self, id: StoreId, region: RegionId) -> Standing {
@@ -333,7 +339,9 @@ impl World {
         let Some(leader) = ids.into_iter().find(|id| self.stores[id].led().contains(&region)) else { return };
         self.tally.skips += 1;
         self.skips_asked.insert((region, index), self.now);
-        let is_given_up = |id: &StoreId| self.stores[id].is_lost || self.is_unclean(descriptor, *id);
+        let is_given_up = |id: &StoreId| {
+            self.stores[id].is_lost || !descriptor.has_peer_on(*id) || self.is_unclean(descriptor, *id)
+        };
         let given_up: Vec<StoreId> = self.stores.keys().copied().filter(is_given_up).collect();
         self.observe(&Observation::SkipOrdered { region, index, given_up: &given_up });
         self.say(&format!("entry {index} of region {region} is to be skipped"));

@@ -64,14 +64,16 @@ pub fn run(
 
 fn plan_text(plan: &RecoveryPlan) -> String {
     if plan.regions.is_empty() {
-        return "no region is to be recovered\n".into();
+        return "no region has lost its majority with these stores. A store that does not answer counts as lost only if \
+                you name it\n"
+            .into();
     }
     let mut text = plan_table(&plan.regions).to_string() + "\n";
     for region in &plan.regions {
         text += &region_text(region);
     }
     text + "\nThis is a plan, and nothing is changed. The lost stores must never come back: destroy their data first. \
-            With --yes the regions go on from these logs.\n"
+            With --yes the regions continue from these logs.\n"
 }
 
 fn plan_table(regions: &[RegionPlan]) -> Table {
@@ -89,7 +91,7 @@ fn plan_table(regions: &[RegionPlan]) -> Table {
     for region in regions {
         for survivor in &region.survivors {
             let fate = match &survivor.unfit {
-                _ if survivor.store == region.keeper => "its log counts".to_owned(),
+                _ if survivor.store == region.keeper => "the region continues from its log".to_owned(),
                 unfit => {
                     let why = unfit.as_ref().map_or(String::new(), |unfit| format!(" ({unfit})"));
                     let dropped = match survivor.dropped {
@@ -117,25 +119,25 @@ fn plan_table(regions: &[RegionPlan]) -> Table {
 fn region_text(region: &RegionPlan) -> String {
     let RegionPlan { region: id, keeper, committed, last, told, .. } = region;
     let unproven = match last.saturating_sub(*committed) {
-        0 => format!("all {last} entries of it are known to be committed"),
+        0 => format!("all of its {last} entries are known to be committed"),
         entries => format!(
-            "its last {entries} entries (from {}) may never have been acknowledged, and count as committed",
+            "its last {entries} entries (from {}) may never have been acknowledged, and are treated as committed",
             committed + 1
         ),
     };
     let gone = match (told, region.certainly_lost()) {
         (Some(told), 0) => format!(
-            "Its last leader told that {told} was committed: nothing that is known to be committed is lost, and what \
-             was committed after that is not known"
+            "Its last leader reported {told} as committed: nothing that is known to be committed is lost. How much was \
+             committed after that is not known"
         ),
         (Some(told), entries) => format!(
-            "Its last leader told that {told} was committed: at least the {entries} entries from {} on are lost, and \
-             how many more is not known",
+            "Its last leader reported {told} as committed: at least the {entries} entries from {} on are lost. How \
+             many more are lost is not known",
             last + 1
         ),
         (None, _) => "How many entries the lost stores had beyond it is not known".into(),
     };
-    format!("region {id}: the log of store {keeper} counts; {unproven}. {gone}.\n")
+    format!("region {id} continues from the log of store {keeper}; {unproven}. {gone}.\n")
 }
 
 fn outcome_text(row: &RecoverRow) -> String {
@@ -221,7 +223,10 @@ mod tests {
         };
         let text = plan_text(&RecoveryPlan { regions: vec![region], refused: Vec::new() });
         assert!(text.contains("follows, 3 of its entries are dropped"), "{text}");
-        assert!(text.contains("the log of store 1 counts; its last 7 entries (from 91) may never"), "{text}");
+        assert!(
+            text.contains("continues from the log of store 1; its last 7 entries (from 91) may never"),
+            "{text}"
+        );
         assert!(text.contains("at least the 2 entries from 98 on are lost"), "{text}");
         assert!(text.contains("nothing is changed"), "{text}");
     }

@@ -21,6 +21,9 @@ const LARGE_VALUES: u64 = 4;
 /// Maximum number of keys that hold such a value, so that a long run overwrites its values and its
 /// data fits into the memory of the machine.
 const LARGE_KEYS_MAX: u64 = 8;
+/// Maximum number of rounds on slow devices. A value takes a few seconds there, and its reply up to
+/// `--request-timeout`.
+const SLOW_ROUNDS_MAX: u64 = 3;
 /// Maximum time for a large request and its reply. The bytes of the request wait in the socket
 /// while the store's memory is full of earlier requests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -70,7 +73,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// Writes the largest values under a stream of small ones, and fails if any region had an election.
-fn write_large(stores: &Stores, name: &str) {
+fn write_large(stores: &Stores, name: &str, rounds: u64) {
     let forward = |store: usize| stores.all[store].forward.expect("it has a forward port");
     let mut wire = Wire::open(forward(0)).with_patience(PATIENCE);
     wire.ok(&["SET", "first", "x"]);
@@ -90,7 +93,7 @@ fn write_large(stores: &Stores, name: &str) {
             scope.spawn(move || write_small(client, &store.to_string(), stop, written));
         }
         let _stop = StopOnDrop(stop);
-        let count = rounds(1) * LARGE_VALUES;
+        let count = rounds * LARGE_VALUES;
         let keys = (0..count).map(|number| format!("large:{}", number % LARGE_KEYS_MAX));
         keys.filter(|key| !wire.call(&["SET", key, &value]).is_error()).collect::<Vec<String>>()
     });
@@ -114,7 +117,7 @@ fn write_large(stores: &Stores, name: &str) {
 fn the_largest_values_cost_no_election_on_the_disk_that_is_there() {
     let _place = crate::place();
     let plan = Plan { regions: 3, cluster_enabled: true, in_ram: false, ..three() };
-    write_large(&Stores::start(&plan), "on this disk");
+    write_large(&Stores::start(&plan), "on this disk", rounds(1));
 }
 
 /// All stores write each value at once, for more than a second: longer than an election timeout.
@@ -129,5 +132,5 @@ fn the_largest_values_cost_no_election_on_a_slow_device() {
     stores.await_ready();
     let slow = "write=50MB/s,read=200MB/s,sync=5ms,read-latency=100us".parse().expect("a profile");
     disks.iter().for_each(|disk| disk.control.set_profile(&slow));
-    write_large(&stores, "on slow devices");
+    write_large(&stores, "on slow devices", rounds(1).min(SLOW_ROUNDS_MAX));
 }
