@@ -47,6 +47,7 @@ mod quarantine;
 mod quorum_loss;
 mod snapshots;
 mod turn;
+mod unclean;
 mod yielding;
 
 /// Backlog of committed bytes above which a peer does not campaign, as a multiple of the bytes of
@@ -494,28 +495,6 @@ impl<L: LogStore> Peer<L> {
         self.raw.has_ready()
     }
 
-    /// Returns true for every message to an unclean peer. Its log may be shorter than the one it
-    /// acknowledged, so it would grant votes wrongly. The leader of the term believes that this
-    /// peer holds the lost entries, and so cannot send them again.
-    fn ignores(&self, message: &Message) -> bool {
-        let asks_for_vote =
-            matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
-        self.is_unclean && !(asks_for_vote && Failpoint::UncleanVotes.is_on())
-    }
-
-    pub fn is_unclean(&self) -> bool {
-        self.is_unclean
-    }
-
-    /// Makes an unclean peer take part again; see `Input::AcceptLoss`.
-    pub fn accept_loss(&mut self, ctx: &Context) {
-        if std::mem::take(&mut self.is_unclean) {
-            // The peer was silent for longer than any lease that it helped to confirm. One more
-            // vote hold is an extra precaution.
-            self.hold = Stickiness::new(ctx.config.stickiness_nanos(), Some(ctx.now));
-        }
-    }
-
     /// Returns true if the backlog of committed entries is so large that the peer could answer no
     /// client for a while. A campaign would also make the consensus code read the whole backlog at
     /// once.
@@ -549,8 +528,11 @@ impl<L: LogStore> Peer<L> {
 
     /// Processes a message that has a valid form for this region.
     pub fn receive(&mut self, ctx: &mut Context, from: StoreId, message: Message) {
-        if self.is_taken || message.to != self.id || self.ignores(&message) {
+        if self.is_taken || message.to != self.id {
             return;
+        }
+        if self.ignores(&message) {
+            return self.state_commit(from, &message, &mut ctx.out);
         }
         match self.knows_sender(from, &message, &mut ctx.out) {
             Ok(true) => {}
@@ -611,6 +593,7 @@ impl<L: LogStore> Peer<L> {
             }
             _ => {}
         }
+        self.hear_commit(ctx, &message);
         self.drive(ctx, |raw| {
             // Errors mean that the message came too late or too early to matter.
             let _ = raw.step(message);

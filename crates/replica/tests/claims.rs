@@ -731,6 +731,60 @@ fn restart_unclean(trio: &mut Trio, store: usize) {
     trio.clear();
 }
 
+/// Two stores have an entry that is committed. After a crash the one is unclean, and the other no
+/// longer knows that the entry is committed. Returns whether store 0 then knows it, and its role.
+/// Messages to store 2 pass if their kind is among `passing`.
+fn commit_after_a_crash(passing: &[MessageType], hears_unclean: bool) -> (bool, Role) {
+    let mut trio = Trio::led();
+    trio.propose(0, 1, b"one");
+    for _ in 0..8 {
+        trio.settle_only(|to, _| to != 2);
+        trio.tick(0, 1);
+    }
+    let last = trio.last_and_term(0).0;
+    let commit =
+        |trio: &Trio, store: usize| trio.nodes[store].worker.status(REGION, trio.now).unwrap().commit;
+    assert_eq!((commit(&trio, 0), commit(&trio, 1)), (last, last));
+    let record_commit = |trio: &Trio, store: usize, commit| {
+        let disk = &trio.nodes[store].disk;
+        let mut regions = disk.regions.borrow_mut();
+        let log = regions.get_mut(&REGION).expect("the region's log");
+        log.hard_state = log.hard_state.map(|state| HardState { commit, ..state });
+    };
+    record_commit(&trio, 0, last - 1);
+    record_commit(&trio, 1, last);
+    let disk = trio.nodes[0].disk.clone();
+    trio.nodes[0].worker = Worker::new(config(0, 5), disk, seed(3), BTreeMap::new(), trio.now).unwrap();
+    restart_unclean(&mut trio, 1);
+    for _ in 0..60 {
+        trio.tick(0, 1);
+        // This store forgets its leader.
+        trio.step(2, Input::Tick);
+        let reaches = |to: StoreId, message: &Message| match to {
+            0 => hears_unclean || message.from != 2,
+            1 => true,
+            _ => passing.contains(&kind(message)),
+        };
+        trio.settle_only(reaches);
+    }
+    (commit(&trio, 0) >= last, trio.role(0))
+}
+
+#[test]
+fn a_peer_that_may_have_forgotten_still_tells_leaders_and_candidates_what_is_committed() {
+    use MessageType::{MsgHeartbeat, MsgRequestPreVote, MsgRequestVote};
+    let others = [MsgRequestPreVote, MsgRequestVote, MsgHeartbeat];
+    assert_eq!(
+        commit_after_a_crash(&others, true),
+        (true, Role::Leader),
+        "no further peer has acknowledged it"
+    );
+    assert_eq!(commit_after_a_crash(&others, false), (false, Role::Leader));
+    let (is_known, role) = commit_after_a_crash(&[], true);
+    assert!(is_known && role != Role::Leader, "it gives no vote");
+    assert!(!commit_after_a_crash(&[], false).0);
+}
+
 #[test]
 fn a_peer_that_may_have_forgotten_takes_no_part_until_an_operator_accepts_the_loss() {
     let mut trio = Trio::led();
@@ -745,7 +799,10 @@ fn a_peer_that_may_have_forgotten_takes_no_part_until_an_operator_accepts_the_lo
         let mut request = vote_request(trio, 2, 1, term + 1, MessageType::MsgRequestVote);
         request.context = Bytes::from_static(b"CampaignTransfer");
         trio.deliver(2, 1, request);
-        let is_granted = trio.sent(MessageType::MsgRequestVoteResponse) == 1;
+        let grants = |(_, _, message): &&(StoreId, StoreId, Message)| {
+            kind(message) == MessageType::MsgRequestVoteResponse && !message.reject
+        };
+        let is_granted = trio.wire.iter().filter(grants).count() == 1;
         trio.clear();
         is_granted
     };
