@@ -167,7 +167,7 @@ impl CheckBook {
 
     /// Adds another store's reports. Returns the regions with a new report.
     pub fn hear(&mut self, from: StoreId, reports: &[CheckReport], now: BootNanos) -> Vec<RegionId> {
-        let mut news = Vec::new();
+        let mut changed = Vec::new();
         for report in reports {
             let known = self.heard.entry(report.region).or_default().get(&from);
             // A restarted store may execute an old order again and report it.
@@ -179,9 +179,9 @@ impl CheckBook {
             if last.0 < report.index {
                 *last = (report.index, now);
             }
-            news.push(report.region);
+            changed.push(report.region);
         }
-        news
+        changed
     }
 
     /// Returns the reports for the next heartbeat: at most one for each region, ascending.

@@ -283,12 +283,12 @@ impl Driver {
         if newer.is_empty() {
             return;
         }
-        let news = meta.news(newer);
+        let changed = meta.newer_descriptors(newer);
         // Reports that change ranges depend on each other, so they go into one command.
         let is_alone = |region: &RegionDescriptor| {
             meta.regions.get(&region.id).is_some_and(|known| known.slots == region.slots)
         };
-        let (alone, together): (Vec<_>, Vec<_>) = news.into_iter().partition(|region| is_alone(region));
+        let (alone, together): (Vec<_>, Vec<_>) = changed.into_iter().partition(|region| is_alone(region));
         for regions in alone.chunks(REPORTS_MAX).chain([&together[..]]).filter(|chunk| !chunk.is_empty()) {
             let regions = regions.iter().map(|&region| region.clone()).collect();
             self.propose(MetaCommand::ReportRegions { regions }, now, step);

@@ -199,7 +199,7 @@ fn blank_region(region: &RegionDescriptor) -> RegionView {
                 voter: peer.role == PeerRole::Voter,
                 lag: Some(0),
                 unclean: false,
-                spoilt: false,
+                lost_rows: false,
             })
             .collect(),
         ..RegionView::default()

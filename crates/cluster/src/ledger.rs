@@ -136,7 +136,7 @@ impl Ledger {
     /// Records a heartbeat. Returns false if a later one of that store is known, because
     /// connections may reorder them. A store that restarts begins a new incarnation, which is its
     /// wall clock at the start. So a store whose clock was set back before a restart has a lower
-    /// incarnation than before. Such a heartbeat is accepted once the former incarnation has been
+    /// incarnation than before. Such a heartbeat is accepted once the previous incarnation has been
     /// silent for long enough to be down.
     pub fn hear(&mut self, mut heartbeat: StoreHeartbeat, now: BootNanos) -> bool {
         let order = |heartbeat: &StoreHeartbeat| (heartbeat.incarnation, heartbeat.seq);

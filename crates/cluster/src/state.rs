@@ -141,7 +141,7 @@ impl MetaState {
     }
 
     /// Returns the reports that [`MetaCommand::ReportRegions`] would accept now.
-    pub fn news<'a>(
+    pub fn newer_descriptors<'a>(
         &self,
         reports: impl IntoIterator<Item = &'a RegionDescriptor>,
     ) -> Vec<&'a RegionDescriptor> {

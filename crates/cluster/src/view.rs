@@ -81,7 +81,7 @@ fn store_view(
         id: record.id,
         capability: standing.as_ref().map_or(record.facts.capability, |standing| standing.capability),
         spread: standing.as_ref().map_or(told, |standing| standing.spread),
-        former: driver.rating(record.id).map(|rating| rating.classes).unwrap_or_default(),
+        previous: driver.rating(record.id).map(|rating| rating.classes).unwrap_or_default(),
         sync_ns: standing.as_ref().map_or(0, |standing| standing.sync_ns),
         capacity_bytes: heard.map_or(0, |heartbeat| heartbeat.capacity_bytes),
         used_bytes: 0,
@@ -129,7 +129,7 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
                     // The entries that it held before the crash may be lost, so its lag is unknown.
                     lag: lead.filter(|_| !unclean).and_then(|lead| lead.lag_of(peer.store)),
                     unclean,
-                    spoilt: ledger
+                    lost_rows: ledger
                         .quarantined(agreed.id)
                         .any(|(store, held)| store == peer.store && held.cause == Cause::Damage),
                 }

@@ -91,7 +91,7 @@ struct NoWorse {
 impl Allow for NoWorse {
     fn allows(&self, round: &Round<'_>, region: u32, from: StoreIndex, to: StoreIndex) -> bool {
         let loads = &self.loads;
-        let leader = round.cells[region as usize].leader;
+        let leader = round.rows[region as usize].leader;
         let (cost, change) = if round.holds(region, to) {
             (loads.lead_cost(region, to), None)
         } else {
@@ -161,9 +161,11 @@ fn heirs<'a>(
     region: u32,
     leaving: StoreIndex,
 ) -> impl Iterator<Item = &'a Replica> + 'a {
-    let voters = move || round.seats(region).iter().filter(move |seat| seat.voter && seat.store != leaving);
-    let any_may = voters().any(|seat| round.bar(seat.store).is_none());
-    voters().filter(move |seat| !any_may || round.bar(seat.store).is_none())
+    let voters = move || {
+        round.replicas(region).iter().filter(move |replica| replica.voter && replica.store != leaving)
+    };
+    let any_may = voters().any(|replica| round.bar(replica.store).is_none());
+    voters().filter(move |replica| !any_may || round.bar(replica.store).is_none())
 }
 
 fn in_order(one: f64, other: f64) -> (Ordered, Ordered) {
@@ -219,9 +221,9 @@ impl Planner<'_, '_> {
         let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - self.gap));
         let mut best: Option<Relief> = None;
         for &region in regions {
-            let cell = &round.cells[region as usize];
+            let row = &round.rows[region as usize];
             let read = loads.lead_cost(region, source);
-            if !cell.free || cell.leader != source || read <= 0.0 {
+            if !row.free || row.leader != source || read <= 0.0 {
                 continue;
             }
             for to in round.candidates(region).filter(|&at| round.has_room_towards(at)) {
@@ -254,14 +256,14 @@ impl Planner<'_, '_> {
         let quickest = calmest.iter().map(|&at| loads.seconds_per_byte(at)).fold(f64::INFINITY, f64::min);
         let mut best: Option<Relief> = None;
         for &region in regions {
-            let cell = &round.cells[region as usize];
-            if !cell.free || !cell.healthy {
+            let row = &round.rows[region as usize];
+            if !row.free || !row.healthy {
                 continue;
             }
             let (bytes, written) = (round.region(region).bytes, loads.peer_cost(region, source));
             let gained = written * f64::from(round.limits.repay_seconds);
-            let least_cost = bytes as f64 * (loads.seconds_per_byte(cell.leader) + quickest);
-            let leads = cell.leader == source;
+            let least_cost = bytes as f64 * (loads.seconds_per_byte(row.leader) + quickest);
+            let leads = row.leader == source;
             if gained <= least_cost
                 || !round.can_leave(region, source)
                 || (leads && !self.any_heir_will_do(region, source, low))
@@ -273,16 +275,16 @@ impl Planner<'_, '_> {
                 let to = *to;
                 !round.holds(region, to)
                     && loads.busy(to) + loads.peer_cost(region, to) <= low
-                    && gained > loads.copy_cost(bytes, cell.leader, to)
+                    && gained > loads.copy_cost(bytes, row.leader, to)
                     && round.companions(region, source, to) <= companions
                     && round.admits(to, bytes)
             };
-            let now = round.wait(region, cell.leader, None);
+            let now = round.wait(region, row.leader, None);
             for &to in calmest.iter().take(TARGETS_TRIED).filter(|to| fits(to)).take(TARGETS_WEIGHED) {
                 let change = Some((source, to));
                 let then = match leads {
                     true => round.wait_after(region, source, to),
-                    false => round.wait(region, cell.leader, change),
+                    false => round.wait(region, row.leader, change),
                 };
                 let slows = then > now;
                 let after = loads.busy(to) + loads.peer_cost(region, to);
@@ -314,7 +316,7 @@ impl Planner<'_, '_> {
         let Relief { copies, region, to, .. } = relief;
         let before = (self.loads.busy(from), self.loads.busy(to));
         if copies {
-            if self.round.cells[region as usize].leader == from {
+            if self.round.rows[region as usize].leader == from {
                 let read = self.loads.lead_cost(region, from);
                 self.loads.shed(from, read);
             }

@@ -80,7 +80,7 @@ pub struct Rating {
     pub capability: Capability,
     /// The sync time in nanoseconds; 0 if unknown.
     pub sync_ns: u64,
-    /// To be passed back in the next view ([`StoreView::former`]).
+    /// To be passed back in the next view ([`StoreView::previous`]).
     pub classes: Classes,
 }
 
@@ -89,19 +89,19 @@ pub struct Rating {
 pub fn rate(stores: &[StoreView]) -> Vec<Rating> {
     let estimates = |of: fn(&StoreView) -> (f64, f64, Option<StoreId>)| {
         let estimate = |store| {
-            let (value, spread, former) = of(store);
+            let (value, spread, previous) = of(store);
             // NaN and negative numbers count as 0.
-            Estimate { value: if value > 0.0 { value } else { 0.0 }, spread, former }
+            Estimate { value: if value > 0.0 { value } else { 0.0 }, spread, previous }
         };
         form(stores, &stores.iter().map(estimate).collect::<Vec<_>>())
     };
     let writes = estimates(|store| {
-        (store.capability.kv_bytes_per_s, store.spread.kv_bytes_per_s, store.former.writes)
+        (store.capability.kv_bytes_per_s, store.spread.kv_bytes_per_s, store.previous.writes)
     });
-    let reads = estimates(|store| (store.capability.ops_per_s, store.spread.ops_per_s, store.former.reads));
+    let reads = estimates(|store| (store.capability.ops_per_s, store.spread.ops_per_s, store.previous.reads));
     let syncs = estimates(|store| {
         let spread = if store.sync_ns > 0 { store.spread.sync } else { 0.0 };
-        (store.sync_ns as f64, spread, store.former.syncs)
+        (store.sync_ns as f64, spread, store.previous.syncs)
     });
     let each = stores.iter().zip(writes.into_iter().zip(reads).zip(syncs));
     each.map(|(store, ((writes, reads), syncs))| Rating {
@@ -118,7 +118,7 @@ pub fn rate(stores: &[StoreView]) -> Vec<Rating> {
 struct Estimate {
     value: f64,
     spread: f64,
-    former: Option<StoreId>,
+    previous: Option<StoreId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +142,7 @@ fn are_apart(slow: &Estimate, fast: &Estimate) -> bool {
     if slow.is_exact() && fast.is_exact() {
         return slow.value != fast.value;
     }
-    let parted = slow.former.is_some() && fast.former.is_some() && slow.former != fast.former;
+    let parted = slow.previous.is_some() && fast.previous.is_some() && slow.previous != fast.previous;
     let factor = if parted { APART_STILL } else { APART };
     fast.value / fast.spread > slow.value * slow.spread * factor
 }

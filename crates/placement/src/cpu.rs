@@ -322,7 +322,7 @@ impl Round<'_> {
             // A store that was recently too busy and has restarted has reported nothing yet.
             return !self.view.stores[to as usize].cpu_high;
         };
-        let leader = self.cells[region as usize].leader;
+        let leader = self.rows[region as usize].leader;
         let after = machine.expected + self.cpus.lead_cost(self.region(region), to);
         self.cpus.shares_machine(leader, to) || after <= self.cpus.bound(machine)
     }
@@ -334,7 +334,7 @@ impl Round<'_> {
         if self.cpu_fits(region, to) {
             return true;
         }
-        let leader = self.cells[region as usize].leader;
+        let leader = self.rows[region as usize].leader;
         let (Some((now, _)), Some(machine)) = (self.cpus.expected(leader), self.cpus.machine(to)) else {
             // A leader on an unknown CPU stays.
             return leader == NOWHERE;
@@ -366,13 +366,13 @@ pub(crate) fn relieve(round: &mut Round<'_>) {
     }
     over.sort_by_key(|&at| (Reverse(Ordered::new(round.cpus.machines[at as usize].share())), at));
     let mut led: BTreeMap<u32, Vec<(Ordered, u32)>> = over.iter().map(|&at| (at, Vec::new())).collect();
-    for (region, cell) in (0..).zip(&round.cells) {
-        let machine = round.cpus.machine_of(cell.leader);
-        if !cell.free || !round.is_up(cell.leader) {
+    for (region, row) in (0..).zip(&round.rows) {
+        let machine = round.cpus.machine_of(row.leader);
+        if !row.free || !round.is_up(row.leader) {
             continue;
         }
         if let Some((at, led)) = machine.and_then(|at| Some((at, led.get_mut(&at)?))) {
-            let cost = round.cpus.lead_cost(round.region(region), cell.leader);
+            let cost = round.cpus.lead_cost(round.region(region), row.leader);
             if cost >= RELIEF_MIN * round.cpus.machines[at as usize].cores {
                 led.push((Ordered::new(cost), region));
             }
@@ -412,7 +412,7 @@ struct Fitness {
 
 /// Returns the voter that the policy prefers among those on other machines with known room.
 fn heir(round: &Round<'_>, loads: Option<&Loads>, region: u32) -> Option<StoreIndex> {
-    let leader = round.cells[region as usize].leader;
+    let leader = round.rows[region as usize].leader;
     let takes = |at: &StoreIndex| {
         round.has_room_towards(*at)
             && !round.cpus.shares_machine(leader, *at)
@@ -433,7 +433,7 @@ fn heir(round: &Round<'_>, loads: Option<&Loads>, region: u32) -> Option<StoreIn
 }
 
 fn hand_over(round: &mut Round<'_>, region: u32, to: StoreIndex) {
-    let from = round.cells[region as usize].leader;
+    let from = round.rows[region as usize].leader;
     let shown = |at: StoreIndex| round.cpus.expected(at).unwrap_or_default();
     let (from_now, to_now) = (shown(from), shown(to));
     let to_after = to_now.0 + round.cpus.lead_cost(round.region(region), to) / to_now.1;

@@ -120,7 +120,7 @@ fn best_offer(
 ) -> Option<Offer> {
     let search = Search { round, allow, targets, source };
     let leads =
-        |region: u32| Ordered::new(if round.cells[region as usize].leader == source { 1.0 } else { 0.0 });
+        |region: u32| Ordered::new(if round.rows[region as usize].leader == source { 1.0 } else { 0.0 });
     let order = if round.is_full(source) { Order::Shed } else { order };
     match order {
         Order::Calm => search.best(regions, |region| {
@@ -154,7 +154,7 @@ fn best_to_shed(search: &Search<'_, impl Allow>, regions: &[u32]) -> Option<Offe
         _ => round.wait_after(region, source, to),
     };
     let wait = |region: u32| Ordered::new(wait_after(region, NOWHERE));
-    let leads = |region: u32| round.cells[region as usize].leader == source;
+    let leads = |region: u32| round.rows[region as usize].leader == source;
     let offer = search.best(&cold, |region| {
         let leads = Ordered::new(if leads(region) { 1.0 } else { 0.0 });
         Some(Key::TargetLast([helpless(region), wait(region), Ordered::new(density(region)), leads]))
@@ -205,13 +205,13 @@ impl Held {
     pub fn new(round: &Round<'_>) -> Held {
         let stores = round.view.stores.len();
         let all = || {
-            (0..round.cells.len() as u32)
-                .filter(|&at| round.cells[at as usize].healthy && round.region(at).id != types::META_REGION)
+            (0..round.rows.len() as u32)
+                .filter(|&at| round.rows[at as usize].healthy && round.region(at).id != types::META_REGION)
         };
         let mut starts = vec![0u32; stores + 1];
         for region in all() {
-            for seat in round.seats(region) {
-                starts[seat.store as usize + 1] += 1;
+            for replica in round.replicas(region) {
+                starts[replica.store as usize + 1] += 1;
             }
         }
         for store in 0..stores {
@@ -220,8 +220,8 @@ impl Held {
         let mut next = starts.clone();
         let mut regions = vec![0; starts[stores] as usize];
         for region in all() {
-            for seat in round.seats(region) {
-                let place = &mut next[seat.store as usize];
+            for replica in round.replicas(region) {
+                let place = &mut next[replica.store as usize];
                 regions[*place as usize] = region;
                 *place += 1;
             }

@@ -55,11 +55,11 @@ impl Domains {
     /// Returns true if a peer could move to a domain with at least two peers fewer than its present
     /// domain. This is exactly the case in which fewer pairs share a domain afterwards. Does not
     /// check whether a store there has room.
-    pub fn can_spread(&self, seats: &[Replica]) -> bool {
+    pub fn can_spread(&self, replicas: &[Replica]) -> bool {
         if !self.labelled {
             return false;
         }
-        let mut used: Vec<u32> = seats.iter().filter_map(|seat| self.of(seat.store)).collect();
+        let mut used: Vec<u32> = replicas.iter().filter_map(|replica| self.of(replica.store)).collect();
         let peers_in = |domain: u32| used.iter().filter(|used| **used == domain).count() as u32;
         let most = used.iter().map(|&domain| peers_in(domain)).max().unwrap_or(0);
         if most < 2 {

@@ -102,10 +102,10 @@ fn is_uneven(round: &Round<'_>) -> bool {
 impl Movable {
     fn new(round: &Round<'_>) -> Movable {
         let stores = round.view.stores.len();
-        let mut by_leader: Vec<(StoreIndex, u32)> = Vec::with_capacity(round.cells.len());
-        for (at, cell) in (0..).zip(&round.cells) {
-            if cell.free && round.is_up(cell.leader) && round.region(at).id != META_REGION {
-                by_leader.push((cell.leader, at));
+        let mut by_leader: Vec<(StoreIndex, u32)> = Vec::with_capacity(round.rows.len());
+        for (at, row) in (0..).zip(&round.rows) {
+            if row.free && round.is_up(row.leader) && round.region(at).id != META_REGION {
+                by_leader.push((row.leader, at));
             }
         }
         let mut starts = vec![0u32; stores + 1];

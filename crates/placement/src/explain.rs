@@ -205,11 +205,11 @@ fn verdict(round: &Round<'_>, region: RegionId) -> Verdict {
         return Verdict::InFlight { operator: operator.clone() };
     }
     let at = position(round.view, region).expect("the region is in the view");
-    let (view, cell) = (round.region(at), &round.cells[at as usize]);
+    let (view, row) = (round.region(at), &round.rows[at as usize]);
     if view.leader.is_none() {
         return Verdict::NoLeader;
     }
-    if cell.leader == NOWHERE {
+    if row.leader == NOWHERE {
         return Verdict::LeaderDown;
     }
     if view.joint {
@@ -219,7 +219,7 @@ fn verdict(round: &Round<'_>, region: RegionId) -> Verdict {
         return Verdict::Cooldown;
     }
     if !round.can_repair(at) {
-        return Verdict::NoMajority { answering: cell.live_voters.into(), voters: cell.voters.into() };
+        return Verdict::NoMajority { answering: row.live_voters.into(), voters: row.voters.into() };
     }
     let planned = crate::plan(round.view, round.policy, round.limits);
     if let Some(operator) = planned.into_iter().find(|operator| takes_part(&operator)) {
@@ -237,9 +237,9 @@ fn verdict(round: &Round<'_>, region: RegionId) -> Verdict {
         Policy::LeaderOnly | Policy::Alor => {
             let speed = |at: u32| round.leader_speed(at);
             match round.candidates(at).map(speed).max() {
-                Some(best) if is_worth_it(speed(cell.leader), best, round.limits) => Verdict::Waits,
+                Some(best) if is_worth_it(speed(row.leader), best, round.limits) => Verdict::Waits,
                 _ => match round.able(at).map(speed).max() {
-                    Some(best) if is_worth_it(speed(cell.leader), best, round.limits) => Verdict::CpusBusy,
+                    Some(best) if is_worth_it(speed(row.leader), best, round.limits) => Verdict::CpusBusy,
                     _ => Verdict::MostCapable,
                 },
             }

@@ -84,7 +84,7 @@ pub fn explain_store(
     let at = round.at(store)?;
     let loads = Loads::new(&round);
     let seen = &view.stores[at as usize];
-    let regions = || (0..round.cells.len() as u32).filter(|&region| round.region(region).id != META_REGION);
+    let regions = || (0..round.rows.len() as u32).filter(|&region| round.region(region).id != META_REGION);
     let held = regions().filter(|&region| round.holds(region, at));
     let up = || round.stores().filter(|&at| round.is_up(at));
     let data: f64 = up().map(|at| round.totals.data[at as usize] as f64).sum();
@@ -95,7 +95,7 @@ pub fn explain_store(
     let of_it = |operator: &&Operator| {
         let leads = || {
             let region = crate::round::position(view, operator.region());
-            region.map_or(NOWHERE, |region| round.cells[region as usize].leader) == at
+            region.map_or(NOWHERE, |region| round.rows[region as usize].leader) == at
         };
         [operator.from(), operator.to()].contains(&Some(store)) || (operator.to().is_none() && leads())
     };

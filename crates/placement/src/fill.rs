@@ -202,7 +202,7 @@ impl Round<'_> {
     /// below the fill limit, then the lowest level.
     pub fn place(&self, region: u32, leaving: StoreIndex) -> Option<StoreIndex> {
         let bytes = self.region(region).bytes;
-        let size = self.cells[region as usize].size;
+        let size = self.rows[region as usize].size;
         self.stores()
             .filter(|&at| {
                 self.is_up(at)
@@ -226,12 +226,14 @@ impl Round<'_> {
         if !self.domains.matter() {
             return 0;
         }
-        let stays = |seat: &&Replica| {
-            seat.store != leaving && seat.store != NOWHERE && self.state(seat.store) != StoreState::Lost
+        let stays = |replica: &&Replica| {
+            replica.store != leaving
+                && replica.store != NOWHERE
+                && self.state(replica.store) != StoreState::Lost
         };
         let domain = self.domains.of(at);
-        let shares = |seat: &&Replica| seat.store != at && self.domains.of(seat.store) == domain;
-        self.seats(region).iter().filter(stays).filter(shares).count() as u32
+        let shares = |replica: &&Replica| replica.store != at && self.domains.of(replica.store) == domain;
+        self.replicas(region).iter().filter(stays).filter(shares).count() as u32
     }
 
     fn stays_below(&self, at: StoreIndex, bytes: u64, percent: u32) -> bool {

@@ -34,11 +34,11 @@ pub(crate) fn plan(round: &mut Round<'_>) {
     }
     let speeds: Vec<u64> = round.stores().map(|at| round.leader_speed(at)).collect();
     let mut moves: Vec<Rank> = Vec::new();
-    for (region, cell) in (0..).zip(&round.cells) {
-        if !cell.free || !round.is_up(cell.leader) {
+    for (region, row) in (0..).zip(&round.rows) {
+        if !row.free || !round.is_up(row.leader) {
             continue;
         }
-        let own = speeds[cell.leader as usize];
+        let own = speeds[row.leader as usize];
         let best = round.candidates(region).map(|at| speeds[at as usize]).max();
         if let Some(best) = best.filter(|&best| is_worth_it(own, best, round.limits)) {
             moves.push(Rank { gap: Reverse(best - own), rate: Reverse(round.region(region).rate()), region });
@@ -50,7 +50,7 @@ pub(crate) fn plan(round: &mut Round<'_>) {
         if round.room() == 0 {
             break;
         }
-        let from = round.cells[region as usize].leader;
+        let from = round.rows[region as usize].leader;
         let Some(to) = target(round, region, &speeds) else { continue };
         // Regions planned before this one may have used up the CPUs of faster stores.
         if !is_worth_it(speeds[from as usize], speeds[to as usize], round.limits) {

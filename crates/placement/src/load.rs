@@ -43,11 +43,11 @@ impl Loads {
             per_op: per_unit(ops.collect()),
             busy: vec![0.0; round.view.stores.len()],
         };
-        for region in 0..round.cells.len() as u32 {
-            for seat in round.seats(region).iter().filter(|seat| seat.store != NOWHERE) {
-                loads.busy[seat.store as usize] += loads.peer_cost(region, seat.store);
+        for region in 0..round.rows.len() as u32 {
+            for replica in round.replicas(region).iter().filter(|replica| replica.store != NOWHERE) {
+                loads.busy[replica.store as usize] += loads.peer_cost(region, replica.store);
             }
-            let leader = round.cells[region as usize].leader;
+            let leader = round.rows[region as usize].leader;
             if leader != NOWHERE {
                 loads.busy[leader as usize] += loads.lead_cost(region, leader);
             }
@@ -79,12 +79,12 @@ impl Loads {
         let Demand { write_bytes, writes, .. } = self.demands[region as usize];
         let view = round.region(region);
         let least = 1.0 / f64::from(round.limits.repay_seconds.max(1));
-        let is_measured = |seat: &Replica| {
-            let store = round.view.stores.get(seat.store as usize);
+        let is_measured = |replica: &Replica| {
+            let store = round.view.stores.get(replica.store as usize);
             store.is_some_and(|store| store.spread.kv_bytes_per_s != Spread::EXACT.kv_bytes_per_s)
         };
         let idle = [write_bytes, writes, view.read_rate].into_iter().all(|rate| rate < least);
-        view.bytes > 0 && idle && round.seats(region).iter().any(is_measured)
+        view.bytes > 0 && idle && round.replicas(region).iter().any(is_measured)
     }
 
     pub fn demand(&self, region: u32) -> Demand {

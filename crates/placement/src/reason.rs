@@ -26,7 +26,7 @@ pub enum Reason {
     Unclean {
         store: StoreId,
     },
-    Spoilt {
+    LostRows {
         store: StoreId,
     },
     /// The store drains.
@@ -188,7 +188,7 @@ impl fmt::Display for Reason {
             Reason::Unclean { store } => {
                 write!(f, "the peer on store {store} may have lost entries in a crash of its machine")
             }
-            Reason::Spoilt { store } => {
+            Reason::LostRows { store } => {
                 write!(f, "the peer on store {store} lost rows with a damaged file")
             }
             Reason::StrayLearner => f.write_str("it is a learner that nothing is under way for"),

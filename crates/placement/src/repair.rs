@@ -43,7 +43,7 @@ struct Urgency {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ailment {
     Unclean,
-    Spoilt,
+    LostRows,
     TooFewVoters,
     LostVoter,
     LeaderMustGo,
@@ -57,8 +57,8 @@ pub(crate) fn plan(round: &mut Round<'_>) {
     for at in 0..round.ailing.len() {
         let region = round.ailing[at];
         let Some(ailment) = diagnose(round, region).filter(|_| round.can_repair(region)) else { continue };
-        let cell = &round.cells[region as usize];
-        let spare = cell.live_voters - (cell.voters / 2 + 1);
+        let row = &round.rows[region as usize];
+        let spare = row.live_voters - (row.voters / 2 + 1);
         urgent.push(Urgency { ailment, spare, busy: Reverse(round.region(region).rate()), region });
     }
     urgent.sort_unstable();
@@ -67,7 +67,7 @@ pub(crate) fn plan(round: &mut Round<'_>) {
             break;
         }
         // A repair that needs a copy may have to wait; a leader's move needs none.
-        let is_free = round.cells[region as usize].free;
+        let is_free = round.rows[region as usize].free;
         let lead = || (is_free && leader_must_go(round, region)).then_some(Ailment::LeaderMustGo);
         let operator = treat(round, region, ailment).or_else(|| treat(round, region, lead()?));
         let Some(operator) = operator else { continue };
@@ -78,21 +78,21 @@ pub(crate) fn plan(round: &mut Round<'_>) {
 /// Returns the number of voters on stores that are not lost.
 pub(crate) fn kept_voters(round: &Round<'_>, region: u32) -> usize {
     round
-        .seats(region)
+        .replicas(region)
         .iter()
-        .filter(|seat| seat.voter && round.state(seat.store) != StoreState::Lost)
+        .filter(|replica| replica.voter && round.state(replica.store) != StoreState::Lost)
         .count()
 }
 
 fn diagnose(round: &Round<'_>, region: u32) -> Option<Ailment> {
-    let (seats, wanted) = (round.seats(region), round.wanted(region));
+    let (replicas, wanted) = (round.replicas(region), round.wanted(region));
     let kept = kept_voters(round, region);
     let is = |state| move |at: StoreIndex| round.state(at) == state;
     if unclean(round, region).is_some() {
         return Some(Ailment::Unclean);
     }
-    if spoilt(round, region).is_some() {
-        return Some(Ailment::Spoilt);
+    if lost_rows(round, region).is_some() {
+        return Some(Ailment::LostRows);
     }
     if kept < wanted {
         // If no store can take another voter, the other defects of the region are repaired.
@@ -102,67 +102,69 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ailment> {
             return Some(Ailment::TooFewVoters);
         }
     }
-    if round.cells[region as usize].held {
+    if round.rows[region as usize].held {
         return None;
     }
-    if kept >= wanted && seats.iter().any(|seat| seat.voter && is(StoreState::Lost)(seat.store)) {
+    if kept >= wanted && replicas.iter().any(|replica| replica.voter && is(StoreState::Lost)(replica.store)) {
         return Some(Ailment::LostVoter);
     }
     // If no other peer can lead, the other defects of the region are repaired.
     if leader_must_go(round, region) {
         return Some(Ailment::LeaderMustGo);
     }
-    if kept > wanted || seats.iter().any(|seat| !seat.voter && kept >= wanted) {
+    if kept > wanted || replicas.iter().any(|replica| !replica.voter && kept >= wanted) {
         return Some(Ailment::Superfluous);
     }
-    if seats.iter().any(|seat| is(StoreState::Draining)(seat.store)) {
+    if replicas.iter().any(|replica| is(StoreState::Draining)(replica.store)) {
         return Some(Ailment::PeerDrains);
     }
-    round.domains.can_spread(seats).then_some(Ailment::SharedDomain)
+    round.domains.can_spread(replicas).then_some(Ailment::SharedDomain)
 }
 
 /// Returns the store of a peer that may have lost state that it acknowledged.
 fn unclean(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
-    let seats = round.seats(region).iter();
-    let leader = round.cells[region as usize].leader;
-    seats
-        .filter(|seat| seat.unclean && seat.store != leader && seat.store != NOWHERE)
-        .map(|seat| seat.store)
+    let replicas = round.replicas(region).iter();
+    let leader = round.rows[region as usize].leader;
+    replicas
+        .filter(|replica| replica.unclean && replica.store != leader && replica.store != NOWHERE)
+        .map(|replica| replica.store)
         .next()
 }
 
 /// Returns the store of a peer that lost rows, if the other voters suffice without it.
-fn spoilt(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
-    let leader = round.cells[region as usize].leader;
-    let mut seats = round
-        .seats(region)
+fn lost_rows(round: &Round<'_>, region: u32) -> Option<StoreIndex> {
+    let leader = round.rows[region as usize].leader;
+    let mut replicas = round
+        .replicas(region)
         .iter()
-        .filter(|seat| seat.spoilt && seat.store != leader && seat.store != NOWHERE);
-    seats.find(|seat| !seat.voter || can_do_without(round, region, seat.store)).map(|seat| seat.store)
+        .filter(|replica| replica.lost_rows && replica.store != leader && replica.store != NOWHERE);
+    replicas
+        .find(|replica| !replica.voter || can_do_without(round, region, replica.store))
+        .map(|replica| replica.store)
 }
 
 /// Returns true if a majority of the other voters answers.
 fn can_do_without(round: &Round<'_>, region: u32, at: StoreIndex) -> bool {
-    let cell = &round.cells[region as usize];
+    let row = &round.rows[region as usize];
     let answers = matches!(round.state(at), StoreState::Up | StoreState::Draining);
-    cell.live_voters.saturating_sub(answers.into()) > (cell.voters - 1) / 2
+    row.live_voters.saturating_sub(answers.into()) > (row.voters - 1) / 2
 }
 
 /// Returns true if the leader's store should not lead and another peer can.
 fn leader_must_go(round: &Round<'_>, region: u32) -> bool {
-    let leader = round.cells[region as usize].leader;
+    let leader = round.rows[region as usize].leader;
     let must_go = round.state(leader) == StoreState::Draining || round.bar(leader).is_some();
     must_go && round.able(region).next().is_some()
 }
 
 /// Returns true if the store has no voter of the region yet.
 fn may_add(round: &Round<'_>, region: u32, at: StoreIndex) -> bool {
-    !round.seats(region).iter().any(|seat| seat.store == at && seat.voter)
+    !round.replicas(region).iter().any(|replica| replica.store == at && replica.voter)
 }
 
 fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
     let id = round.region(region).id;
-    let seats = round.seats(region);
+    let replicas = round.replicas(region);
     let (voters, wanted) = (kept_voters(round, region) as u32, round.wanted(region) as u32);
     if ailment != Ailment::LeaderMustGo && !round.peers_may_move() {
         return None;
@@ -172,30 +174,31 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
             let store = round.id(unclean(round, region)?);
             Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Unclean { store } })
         }
-        Ailment::Spoilt => {
-            let store = round.id(spoilt(round, region)?);
-            Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Spoilt { store } })
+        Ailment::LostRows => {
+            let store = round.id(lost_rows(round, region)?);
+            Some(Operator::RemovePeer { region: id, from: store, reason: Reason::LostRows { store } })
         }
         Ailment::TooFewVoters => {
             if !round.has_data_room() {
                 return None;
             }
             // An existing learner needs the least work.
-            let begun = seats.iter().filter(|seat| !seat.voter && round.is_up(seat.store));
-            let begun = begun.map(|seat| seat.store).find(|&at| round.has_data_room_at(at));
+            let begun = replicas.iter().filter(|replica| !replica.voter && round.is_up(replica.store));
+            let begun = begun.map(|replica| replica.store).find(|&at| round.has_data_room_at(at));
             let to = begun.or_else(|| round.place(region, NOWHERE))?;
             let reason = Reason::TooFewVoters { voters, wanted };
             Some(Operator::AddPeer { region: id, to: round.id(to), reason })
         }
         Ailment::LostVoter => {
-            let lost = |at: &usize| seats[*at].voter && round.state(seats[*at].store) == StoreState::Lost;
+            let lost =
+                |at: &usize| replicas[*at].voter && round.state(replicas[*at].store) == StoreState::Lost;
             // Positions follow the view's peers. A store that is not in the view is identified only
             // by its id there.
-            let store = round.region(region).peers[(0..seats.len()).find(lost)?].store;
+            let store = round.region(region).peers[(0..replicas.len()).find(lost)?].store;
             Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Lost { store } })
         }
         Ailment::LeaderMustGo => {
-            let leader = round.cells[region as usize].leader;
+            let leader = round.rows[region as usize].leader;
             let to = heir(round, region)?;
             let store = round.id(leader);
             let reason = match (round.state(leader), round.bar(leader)) {
@@ -214,17 +217,17 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
                     && round.has_data_room_at(*at)
                     && round.can_leave(region, *at)
             };
-            let from = seats.iter().map(|seat| seat.store).find(drains)?;
+            let from = replicas.iter().map(|replica| replica.store).find(drains)?;
             let to = round.place(region, from)?;
             let reason = Reason::Draining { store: round.id(from) };
             Some(Operator::MovePeer { region: id, from: round.id(from), to: round.id(to), reason })
         }
         Ailment::Superfluous => {
-            if let Some(at) = seats.iter().position(|seat| !seat.voter) {
+            if let Some(at) = replicas.iter().position(|replica| !replica.voter) {
                 let from = round.region(region).peers[at].store;
                 return Some(Operator::RemovePeer { region: id, from, reason: Reason::StrayLearner });
             }
-            let leader = round.cells[region as usize].leader;
+            let leader = round.rows[region as usize].leader;
             let rank = |at: StoreIndex| {
                 let draining = round.state(at) == StoreState::Draining;
                 let companions = round.companions(region, at, at);
@@ -232,7 +235,8 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
             };
             let affordable =
                 |at: &StoreIndex| can_do_without(round, region, *at) && round.can_leave(region, *at);
-            let from = seats.iter().map(|seat| seat.store).filter(affordable).max_by_key(|&at| rank(at))?;
+            let from =
+                replicas.iter().map(|replica| replica.store).filter(affordable).max_by_key(|&at| rank(at))?;
             let reason = Reason::TooManyVoters { voters, wanted };
             Some(Operator::RemovePeer { region: id, from: round.id(from), reason })
         }
@@ -240,11 +244,11 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
             if !round.has_data_room() {
                 return None;
             }
-            let leader = round.cells[region as usize].leader;
+            let leader = round.rows[region as usize].leader;
             let crowd = |at: StoreIndex| round.companions(region, at, at);
-            let up = seats
+            let up = replicas
                 .iter()
-                .map(|seat| seat.store)
+                .map(|replica| replica.store)
                 .filter(|&at| round.is_up(at) && round.has_data_room_at(at) && round.can_leave(region, at));
             let from = up.max_by_key(|&at| (crowd(at), at != leader, Reverse(at)))?;
             let to = round.place(region, from)?;

@@ -37,8 +37,8 @@ pub(crate) struct Round<'a> {
     /// For each store, true if its backlog of entries to apply is too large to take over leaders.
     behind: Vec<bool>,
     /// By position in `ClusterView::regions`.
-    pub cells: Vec<RegionRow>,
-    seats: Vec<Replica>,
+    pub rows: Vec<RegionRow>,
+    replicas: Vec<Replica>,
     /// Positions of regions that may need repair, ascending.
     pub ailing: Vec<u32>,
     pub totals: Totals,
@@ -57,7 +57,7 @@ pub(crate) struct Round<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionRow {
     first: u32,
-    seats: u16,
+    replicas: u16,
     pub voters: u16,
     /// The number of voters that answer: clean voters on stores that answer.
     pub live_voters: u16,
@@ -83,7 +83,7 @@ pub(crate) struct Replica {
     pub voter: bool,
     pub can_lead: bool,
     pub unclean: bool,
-    pub spoilt: bool,
+    pub lost_rows: bool,
 }
 
 /// Totals per store. `data` and `leaders` count user regions only.
@@ -136,8 +136,8 @@ impl<'a> Round<'a> {
             states: view.stores.iter().map(|store| store.state).collect(),
             ratings: rate(&view.stores),
             behind: view.stores.iter().map(|store| store.is_behind(limits)).collect(),
-            cells: Vec::with_capacity(view.regions.len()),
-            seats: Vec::with_capacity(4 * view.regions.len()),
+            rows: Vec::with_capacity(view.regions.len()),
+            replicas: Vec::with_capacity(4 * view.regions.len()),
             ailing: Vec::new(),
             totals: Totals {
                 data: vec![0; stores],
@@ -160,14 +160,14 @@ impl<'a> Round<'a> {
             let ends = [Some(operator.region()), operator.into_region()];
             for region in ends.into_iter().flatten() {
                 if let Ok(at) = view.regions.binary_search_by_key(&region, |region| region.id) {
-                    round.cells[at].free = false;
-                    round.cells[at].held = false;
-                    round.cells[at].healthy = false;
+                    round.rows[at].free = false;
+                    round.rows[at].held = false;
+                    round.rows[at].healthy = false;
                 }
             }
         }
-        let cells = &round.cells;
-        round.ailing.retain(|&at| cells[at as usize].free || cells[at as usize].held);
+        let rows = &round.rows;
+        round.ailing.retain(|&at| rows[at as usize].free || rows[at as usize].held);
         round.waits = Waits::new(&round);
         round.fill = Fill::new(&round);
         round.refresh_fill();
@@ -180,9 +180,9 @@ impl<'a> Round<'a> {
         let floor = size_floor(view).max(self.limits.region_bytes_min);
         for (at, region) in view.regions.iter().enumerate() {
             let wanted = if region.id == META_REGION { wanted.1 } else { wanted.0 };
-            let mut cell = RegionRow {
-                first: self.seats.len() as u32,
-                seats: region.peers.len() as u16,
+            let mut row = RegionRow {
+                first: self.replicas.len() as u32,
+                replicas: region.peers.len() as u16,
                 voters: 0,
                 live_voters: 0,
                 leader: NOWHERE,
@@ -195,41 +195,41 @@ impl<'a> Round<'a> {
                 let store = self.at(peer.store).unwrap_or(NOWHERE);
                 let state = self.state(store);
                 let answers = matches!(state, StoreState::Up | StoreState::Draining);
-                cell.voters += u16::from(peer.voter);
-                cell.live_voters += u16::from(peer.voter && answers && !peer.unclean);
+                row.voters += u16::from(peer.voter);
+                row.live_voters += u16::from(peer.voter && answers && !peer.unclean);
                 let told = peer.lag.is_some() || region.leader == Some(peer.store);
-                cell.healthy &= state == StoreState::Up && peer.voter && told;
-                cell.healthy &= !peer.unclean && !peer.spoilt;
+                row.healthy &= state == StoreState::Up && peer.voter && told;
+                row.healthy &= !peer.unclean && !peer.lost_rows;
                 if answers && region.leader == Some(peer.store) {
-                    cell.leader = store;
+                    row.leader = store;
                 }
-                let can_lead = self.eligibility(peer) == Eligibility::Eligible && !peer.spoilt;
-                let (voter, unclean, spoilt) = (peer.voter, peer.unclean, peer.spoilt);
-                self.seats.push(Replica { store, voter, can_lead, unclean, spoilt });
+                let can_lead = self.eligibility(peer) == Eligibility::Eligible && !peer.lost_rows;
+                let (voter, unclean, lost_rows) = (peer.voter, peer.unclean, peer.lost_rows);
+                self.replicas.push(Replica { store, voter, can_lead, unclean, lost_rows });
             }
-            cell.healthy &= usize::from(cell.voters) == wanted && cell.free && cell.leader != NOWHERE;
-            self.cells.push(cell);
-            let seats = &self.seats[cell.first as usize..];
-            let odd = usize::from(cell.voters) != wanted
-                || seats.iter().any(|seat| {
-                    !seat.voter
-                        || seat.unclean
-                        || seat.spoilt
-                        || matches!(self.state(seat.store), StoreState::Lost | StoreState::Draining)
+            row.healthy &= usize::from(row.voters) == wanted && row.free && row.leader != NOWHERE;
+            self.rows.push(row);
+            let replicas = &self.replicas[row.first as usize..];
+            let odd = usize::from(row.voters) != wanted
+                || replicas.iter().any(|replica| {
+                    !replica.voter
+                        || replica.unclean
+                        || replica.lost_rows
+                        || matches!(self.state(replica.store), StoreState::Lost | StoreState::Draining)
                 })
-                || self.domains.can_spread(seats)
-                || self.bar(cell.leader).is_some();
-            if odd && (cell.free || cell.held) {
+                || self.domains.can_spread(replicas)
+                || self.bar(row.leader).is_some();
+            if odd && (row.free || row.held) {
                 self.ailing.push(at as u32);
             }
             if region.id != META_REGION {
                 self.totals.user_regions += 1;
-                for seat in seats.iter().filter(|seat| seat.store != NOWHERE) {
-                    let data = &mut self.totals.data[seat.store as usize];
-                    *data = data.saturating_add(cell.size);
+                for replica in replicas.iter().filter(|replica| replica.store != NOWHERE) {
+                    let data = &mut self.totals.data[replica.store as usize];
+                    *data = data.saturating_add(row.size);
                 }
-                if self.is_up(cell.leader) {
-                    self.totals.leaders[cell.leader as usize] += 1;
+                if self.is_up(row.leader) {
+                    self.totals.leaders[row.leader as usize] += 1;
                 }
             }
         }
@@ -278,14 +278,14 @@ impl<'a> Round<'a> {
         &self.view.regions[at as usize]
     }
 
-    pub fn seats(&self, region: u32) -> &[Replica] {
-        let cell = &self.cells[region as usize];
-        &self.seats[cell.first as usize..cell.first as usize + usize::from(cell.seats)]
+    pub fn replicas(&self, region: u32) -> &[Replica] {
+        let row = &self.rows[region as usize];
+        &self.replicas[row.first as usize..row.first as usize + usize::from(row.replicas)]
     }
 
     /// Returns true if the store has a peer of the region, voter or learner.
     pub fn holds(&self, region: u32, store: StoreIndex) -> bool {
-        self.seats(region).iter().any(|seat| seat.store == store)
+        self.replicas(region).iter().any(|replica| replica.store == store)
     }
 
     /// Returns the bytes per second by which leaders are placed: those of the store's class, or the
@@ -305,26 +305,26 @@ impl<'a> Round<'a> {
     /// Returns true if the region is free, has a leader and a majority of its voters answers. Only
     /// then can it be changed.
     pub fn can_change(&self, region: u32) -> bool {
-        self.cells[region as usize].free && self.has_quorum(region)
+        self.rows[region as usize].free && self.has_quorum(region)
     }
 
     /// Returns true if the region can be repaired. A held region can, although it is not free.
     pub fn can_repair(&self, region: u32) -> bool {
-        let cell = &self.cells[region as usize];
-        (cell.free || cell.held) && self.has_quorum(region)
+        let row = &self.rows[region as usize];
+        (row.free || row.held) && self.has_quorum(region)
     }
 
     fn has_quorum(&self, region: u32) -> bool {
-        let cell = &self.cells[region as usize];
-        cell.leader != NOWHERE && cell.live_voters > cell.voters / 2
+        let row = &self.rows[region as usize];
+        row.leader != NOWHERE && row.live_voters > row.voters / 2
     }
 
     /// Returns true if the peer on `from` may be removed or moved. If it leads, another peer must
     /// be able to take over. A single voter is an exception: it transfers its leadership to the
     /// peer that replaces it.
     pub fn can_leave(&self, region: u32, from: StoreIndex) -> bool {
-        let cell = &self.cells[region as usize];
-        cell.leader != from || cell.voters == 1 || self.able(region).next().is_some()
+        let row = &self.rows[region as usize];
+        row.leader != from || row.voters == 1 || self.able(region).next().is_some()
     }
 
     pub fn eligibility(&self, peer: &PeerView) -> Eligibility {
@@ -379,11 +379,11 @@ impl<'a> Round<'a> {
 
     /// Returns the live, caught-up voters of the region other than its leader.
     pub fn able(&self, region: u32) -> impl Iterator<Item = StoreIndex> + '_ {
-        let leader = self.cells[region as usize].leader;
-        self.seats(region)
+        let leader = self.rows[region as usize].leader;
+        self.replicas(region)
             .iter()
-            .filter(move |seat| seat.can_lead && seat.store != leader)
-            .map(|seat| seat.store)
+            .filter(move |replica| replica.can_lead && replica.store != leader)
+            .map(|replica| replica.store)
     }
 
     /// Returns the number of operators that may still begin.
@@ -428,9 +428,9 @@ impl<'a> Round<'a> {
             self.data_room = self.data_room.saturating_sub(1);
         }
         self.count(&operator);
-        self.cells[region as usize].free = false;
-        self.cells[region as usize].held = false;
-        self.cells[region as usize].healthy = false;
+        self.rows[region as usize].free = false;
+        self.rows[region as usize].held = false;
+        self.rows[region as usize].healthy = false;
         if !matches!(operator, Operator::TransferLeader { .. }) {
             self.refresh_fill();
         }
@@ -466,7 +466,7 @@ impl<'a> Round<'a> {
             return;
         };
         let user = operator.region() != META_REGION;
-        let leader = self.cells[region].leader;
+        let leader = self.rows[region].leader;
         // A leader's peer transfers its leadership before it leaves. The driver chooses the
         // successor.
         let unseats = matches!(operator, Operator::TransferLeader { .. })
@@ -477,16 +477,16 @@ impl<'a> Round<'a> {
         }
         if unseats && user && self.is_up(leader) {
             self.totals.leaders[leader as usize] = self.totals.leaders[leader as usize].saturating_sub(1);
-            self.cells[region].leader = NOWHERE;
+            self.rows[region].leader = NOWHERE;
         }
         if let Operator::TransferLeader { .. } = operator {
             if user && self.is_up(to) {
                 self.totals.leaders[to as usize] += 1;
-                self.cells[region].leader = to;
+                self.rows[region].leader = to;
             }
             return;
         }
-        let (size, bytes) = (self.cells[region].size, self.view.regions[region].bytes);
+        let (size, bytes) = (self.rows[region].size, self.view.regions[region].bytes);
         let stays = from == NOWHERE || !self.holds(region as u32, from);
         if !stays {
             self.totals.used[from as usize] = self.totals.used[from as usize].saturating_sub(bytes);

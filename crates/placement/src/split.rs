@@ -25,7 +25,7 @@ pub(crate) fn plan(round: &mut Round<'_>) {
         return;
     }
     let mut large: Vec<Excess> = Vec::new();
-    for region in 0..round.cells.len() as u32 {
+    for region in 0..round.rows.len() as u32 {
         let view = round.region(region);
         let hundredths = excess(view, limits);
         if hundredths > 100 && view.id != META_REGION && view.slots > 1 && round.can_change(region) {
@@ -69,14 +69,14 @@ pub(crate) fn plan_merges(round: &mut Round<'_>) {
         return;
     }
     let small = |region: u32| {
-        let (cell, view) = (&round.cells[region as usize], round.region(region));
+        let (row, view) = (&round.rows[region as usize], round.region(region));
         view.id != META_REGION
             && view.slots > 0
-            && cell.healthy
+            && row.healthy
             && round.can_change(region)
             && view.bytes < bytes_max
     };
-    let mut by_slot: Vec<u32> = (0..round.cells.len() as u32).filter(|&region| small(region)).collect();
+    let mut by_slot: Vec<u32> = (0..round.rows.len() as u32).filter(|&region| small(region)).collect();
     by_slot.sort_unstable_by_key(|&region| round.region(region).first_slot);
     let mut pairs: Vec<(u64, u32, u32)> = Vec::new();
     for pair in by_slot.windows(2) {
@@ -93,7 +93,7 @@ pub(crate) fn plan_merges(round: &mut Round<'_>) {
         if round.room() == 0 || spare == 0 {
             break;
         }
-        if !round.cells[one as usize].free || !round.cells[other as usize].free {
+        if !round.rows[one as usize].free || !round.rows[other as usize].free {
             continue;
         }
         // The larger region remains.
@@ -103,7 +103,7 @@ pub(crate) fn plan_merges(round: &mut Round<'_>) {
         let operator =
             Operator::Merge { region: round.region(region).id, into: round.region(into).id, reason };
         round.begin(region, operator);
-        round.cells[into as usize].free = false;
+        round.rows[into as usize].free = false;
         spare -= 1;
     }
 }
@@ -114,6 +114,7 @@ fn operators_that_merge(round: &Round<'_>) -> usize {
 }
 
 fn same_stores(round: &Round<'_>, one: u32, other: u32) -> bool {
-    let (one, others) = (round.seats(one), round.seats(other));
-    one.len() == others.len() && one.iter().all(|seat| others.iter().any(|other| other.store == seat.store))
+    let (one, others) = (round.replicas(one), round.replicas(other));
+    one.len() == others.len()
+        && one.iter().all(|replica| others.iter().any(|other| other.store == replica.store))
 }

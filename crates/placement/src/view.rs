@@ -77,7 +77,7 @@ pub struct StoreView {
     /// The uncertainty of the capability and of the sync time.
     pub spread: Spread,
     /// The store's classes in the previous round, as returned by [`rate`](crate::rate).
-    pub former: Classes,
+    pub previous: Classes,
     /// Duration of one sync on the otherwise idle device, in nanoseconds. 0: unknown.
     pub sync_ns: u64,
     /// Live user bytes that the store may hold. 0: unknown.
@@ -124,7 +124,7 @@ pub struct PeerView {
     pub unclean: bool,
     /// True if it lost rows with a damaged file. It votes but cannot lead until it is removed and
     /// added under another number.
-    pub spoilt: bool,
+    pub lost_rows: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -77,14 +77,14 @@ impl Round<'_> {
         leader: StoreIndex,
         change: Option<(StoreIndex, StoreIndex)>,
     ) -> StoreIndex {
-        let voters = || self.seats(region).iter().filter(|seat: &&Replica| seat.voter);
+        let voters = || self.replicas(region).iter().filter(|replica: &&Replica| replica.voter);
         let needed = voters().count() / 2;
         let leader = moved(leader, change);
         // There are few peers. Each pass finds the next fastest of the followers needed.
         let mut last: Option<(Ordered, StoreIndex)> = None;
         for _ in 0..needed {
             let next = voters()
-                .map(|seat| moved(seat.store, change))
+                .map(|replica| moved(replica.store, change))
                 .filter(|&at| at != leader)
                 .map(|at| (Ordered::new(self.log_wait(at)), at))
                 .filter(|rank| last.is_none_or(|last| *rank > last))
@@ -108,8 +108,8 @@ impl Round<'_> {
     /// Returns the same after a peer has moved, under the best leader. If `to` is `NOWHERE`, only
     /// the remaining peers count. If these are no majority, the result is infinite.
     pub fn wait_after(&self, region: u32, from: StoreIndex, to: StoreIndex) -> f64 {
-        let voters = self.seats(region).iter().filter(|seat| seat.voter);
-        let waits = voters.map(|seat| self.wait(region, seat.store, Some((from, to))));
+        let voters = self.replicas(region).iter().filter(|replica| replica.voter);
+        let waits = voters.map(|replica| self.wait(region, replica.store, Some((from, to))));
         waits.fold(f64::INFINITY, f64::min)
     }
 

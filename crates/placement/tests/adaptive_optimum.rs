@@ -32,14 +32,14 @@ fn best_by_force(view: &ClusterView) -> f64 {
         .regions
         .iter()
         .map(|region| {
-            let cost = |seats: &Seats| {
+            let cost = |replicas: &Seats| {
                 let mut busy = [0.0; STORES as usize];
-                for &store in seats {
+                for &store in replicas {
                     busy[store as usize] =
                         region.write_bytes_rate / view.stores[store as usize].capability.kv_bytes_per_s;
                 }
-                busy[seats[0] as usize] +=
-                    region.miss_rate / view.stores[seats[0] as usize].capability.ops_per_s;
+                busy[replicas[0] as usize] +=
+                    region.miss_rate / view.stores[replicas[0] as usize].capability.ops_per_s;
                 busy
             };
             all_seats(STORES).iter().map(cost).collect()
@@ -75,10 +75,10 @@ fn shortest_wait_by_force(view: &ClusterView, ceiling: f64) -> Option<f64> {
             }
             return;
         }
-        for seats in all_seats(STORES) {
+        for replicas in all_seats(STORES) {
             let moved = &mut view.regions[from];
-            moved.leader = Some(seats[0]);
-            moved.peers.iter_mut().zip(seats).for_each(|(peer, store)| peer.store = store);
+            moved.leader = Some(replicas[0]);
+            moved.peers.iter_mut().zip(replicas).for_each(|(peer, store)| peer.store = store);
             search(view, from + 1, ceiling, best);
         }
     }
@@ -268,14 +268,14 @@ fn shortest_wait_in_place(view: &ClusterView, count: usize) -> f64 {
             *best = best.min(waits(view));
             return;
         }
-        for seats in all_seats(left.len() as u64) {
-            if seats.iter().all(|store| left[*store as usize] > 0) {
-                seats.iter().for_each(|store| left[*store as usize] -= 1);
+        for replicas in all_seats(left.len() as u64) {
+            if replicas.iter().all(|store| left[*store as usize] > 0) {
+                replicas.iter().for_each(|store| left[*store as usize] -= 1);
                 let moved = &mut view.regions[from];
-                moved.leader = Some(seats[0]);
-                moved.peers.iter_mut().zip(seats).for_each(|(peer, store)| peer.store = store);
+                moved.leader = Some(replicas[0]);
+                moved.peers.iter_mut().zip(replicas).for_each(|(peer, store)| peer.store = store);
                 search(view, left, from + 1, count, best);
-                seats.iter().for_each(|store| left[*store as usize] += 1);
+                replicas.iter().for_each(|store| left[*store as usize] += 1);
             }
         }
     }

@@ -103,7 +103,7 @@ fn a_store_that_is_not_measured_yet_loses_nothing_to_those_that_are() {
 fn remember(view: &mut ClusterView) {
     let ratings = rate(&view.stores);
     for (store, rating) in view.stores.iter_mut().zip(ratings) {
-        store.former = rating.classes;
+        store.previous = rating.classes;
     }
 }
 

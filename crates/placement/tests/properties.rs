@@ -64,7 +64,7 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
                             voter,
                             lag,
                             unclean: false,
-                            spoilt: false,
+                            lost_rows: false,
                         })
                         .collect();
                     let leader = leader.map(|at| at.get(&peers).store);

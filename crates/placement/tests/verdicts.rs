@@ -52,7 +52,7 @@ fn judge(dice: &mut Dice, stores: usize, difference: f64, noise: f64, probes: us
         }
         let ratings = rate(&views);
         for (view, rating) in views.iter_mut().zip(&ratings) {
-            view.former = rating.classes;
+            view.previous = rating.classes;
         }
         let class = |at: usize| ratings[at].classes.writes;
         let pairs = || (0..stores).flat_map(|one| (0..one).map(move |other| (one, other)));

@@ -67,7 +67,7 @@ pub(crate) fn remember_shedding(view: &mut ClusterView, limits: &PlanLimits) {
 }
 
 pub(crate) fn caught_up(store: StoreId) -> PeerView {
-    PeerView { store, voter: true, lag: Some(0), unclean: false, spoilt: false }
+    PeerView { store, voter: true, lag: Some(0), unclean: false, lost_rows: false }
 }
 
 /// Makes a view in which all stores are up except those that leave. The used bytes of a store are

@@ -205,7 +205,7 @@ struct Store {
     /// The rows in memtables, with the number of the memtable, oldest first.
     in_memtables: VecDeque<(u32, u32)>,
     maker: copying::Turns,
-    lives: copying::Turns,
+    lifecycle: copying::Turns,
     /// Scripts that wait for a flush of a memtable, and scripts that wait for space to be
     /// reclaimed, with the part of all keys.
     flushes: Vec<(u32, usize)>,
@@ -288,7 +288,7 @@ impl<'a> World<'a> {
             written_in: vec![0; load.records as usize],
             in_memtables: VecDeque::new(),
             maker: copying::Turns::default(),
-            lives: copying::Turns::default(),
+            lifecycle: copying::Turns::default(),
             flushes: Vec::new(),
             reclaims: VecDeque::new(),
             counts: measure::Counts::default(),

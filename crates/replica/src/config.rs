@@ -21,8 +21,8 @@ const _: () =
 const _: () = assert!(HEARTBEAT_TICKS < DEFAULT_ELECTION_TICKS - 2);
 const _: () = assert!(MESSAGE_BYTES <= UNCOMMITTED_BYTES);
 
-/// Returns whether a lease timed by the slowest allowed clock ends before a vote hold timed by the
-/// fastest one: lease / (1 - drift) < hold / (1 + drift).
+/// Returns whether a lease timed by the slowest allowed clock ends before a stickiness period timed
+/// by the fastest one: lease / (1 - drift) < hold / (1 + drift).
 const fn lease_is_covered(lease: u64, hold: u64) -> bool {
     (lease as u128) * (1_000_000 + DRIFT_BOUND_PPM as u128)
         < (hold as u128) * (1_000_000 - DRIFT_BOUND_PPM as u128)
@@ -81,8 +81,8 @@ impl Config {
         }
     }
 
-    /// Returns the vote hold: the time for which a voter that received a message from a leader
-    /// grants no vote and does not campaign.
+    /// Returns the stickiness period: the time for which a voter that received a message from a
+    /// leader grants no vote and does not campaign.
     ///
     /// It is two ticks shorter than the election timeout. Of `k` counted ticks, the first may come
     /// at once, and the second may directly follow a late first one (see `Worker`'s `TickGate`). So
@@ -111,7 +111,7 @@ impl Config {
         }
         if !lease_is_covered(self.lease_nanos, hold) {
             return Err(format!(
-                "a lease of {} ns is not covered by a vote hold of {hold} ns with clocks {DRIFT_BOUND_PPM} ppm off",
+                "a lease of {} ns is not covered by a stickiness period of {hold} ns with clocks {DRIFT_BOUND_PPM} ppm off",
                 self.lease_nanos
             ));
         }

@@ -13,7 +13,7 @@ types::failpoints! {
     LeaseInTransfer,
     /// A restarted voter votes at once.
     NoStickinessAfterRestart,
-    /// Proposals of a former leader are refused, though they are in logs.
+    /// Proposals of a previous leader are refused, though they are in logs.
     RefuseWhatWasProposed,
     /// The log is truncated by the applied index, not by the flushed index.
     TruncatePastFlush,

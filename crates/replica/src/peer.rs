@@ -188,7 +188,7 @@ pub(crate) struct Peer<L: LogStore> {
     election_timeout: usize,
     /// Number of election timeouts drawn so far.
     attempt: u64,
-    hold: Stickiness,
+    stickiness: Stickiness,
     proposals: Proposals,
     reads: Reads,
     lease: Lease,
@@ -303,7 +303,7 @@ impl<L: LogStore> Peer<L> {
             cause: RestartCause::Split { parent, at },
         };
         let mut peer = Peer::with_view(ctx, descriptor, id, view, FIRST_INDEX, None, logger)?;
-        peer.hold = promise.hold;
+        peer.stickiness = promise.stickiness;
         // The blank peer's term may not be written yet.
         peer.saved_term = FIRST_TERM;
         peer.unsaved.restart(restart);
@@ -323,12 +323,12 @@ impl<L: LogStore> Peer<L> {
     ) -> Result<Peer<L>, Fatal> {
         let region = descriptor.id;
         let id = descriptor.peer_on(ctx.config.store).ok_or(Fatal::NotAPeer { region })?.id;
-        let Promise { hard_state, hold } = promise;
+        let Promise { hard_state, stickiness } = promise;
         let initial = RaftState::new(to_raft(HardState { commit: 0, ..hard_state }), ConfState::default());
         let view = LogView::new_at(logs.clone(), region, initial, (0, 0));
         let mut peer = Peer::with_view(ctx, descriptor, id, view, 0, None, logger)?;
         peer.is_blank = true;
-        peer.hold = hold;
+        peer.stickiness = stickiness;
         Ok(peer)
     }
 
@@ -336,7 +336,7 @@ impl<L: LogStore> Peer<L> {
     pub fn promise(&self) -> Promise {
         let raft = &self.raw.raft;
         let vote = (raft.vote != 0).then_some(raft.vote);
-        Promise { hard_state: HardState { term: raft.term, vote, commit: 0 }, hold: self.hold }
+        Promise { hard_state: HardState { term: raft.term, vote, commit: 0 }, stickiness: self.stickiness }
     }
 
     fn with_view(
@@ -394,7 +394,7 @@ impl<L: LogStore> Peer<L> {
             given_vote,
             election_timeout: 0,
             attempt: 0,
-            hold: Stickiness::new(config.stickiness_nanos(), restarted_at),
+            stickiness: Stickiness::new(config.stickiness_nanos(), restarted_at),
             proposals: Proposals::default(),
             reads: Reads::default(),
             lease: Lease::default(),
@@ -566,8 +566,8 @@ impl<L: LogStore> Peer<L> {
                 return
             }
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
-                let held = self.hold.is_holding(ctx.now) && !is_transfer_vote(&message);
-                if held || self.hold.is_restarting(ctx.now) || self.missing_since.is_some() {
+                let held = self.stickiness.is_holding(ctx.now) && !is_transfer_vote(&message);
+                if held || self.stickiness.is_restarting(ctx.now) || self.missing_since.is_some() {
                     return;
                 }
             }
@@ -577,7 +577,7 @@ impl<L: LogStore> Peer<L> {
                 let is_ready =
                     self.applying.is_none() && self.missing_since.is_none() && self.confined.is_none();
                 let is_fit = is_ready && self.is_persisted() && !self.is_behind(&ctx.config);
-                if self.hold.is_restarting(ctx.now)
+                if self.stickiness.is_restarting(ctx.now)
                     || self.leaves_leading()
                     || !is_fit
                     || message.index != last
@@ -588,7 +588,7 @@ impl<L: LogStore> Peer<L> {
             MessageType::MsgHeartbeat | MessageType::MsgAppend | MessageType::MsgSnapshot
                 if message.term >= self.raw.raft.term =>
             {
-                self.hold.heard_from_leader(ctx.now);
+                self.stickiness.heard_from_leader(ctx.now);
                 self.heard_at = ctx.now;
             }
             _ => {}
@@ -867,7 +867,7 @@ impl<L: LogStore> Peer<L> {
         let raft = &self.raw.raft;
         if self.transfer.is_none() {
             let descriptor = &self.descriptor;
-            // A store without a peer cannot obey a request that was meant for its former peer.
+            // A store without a peer cannot obey a request that was meant for its previous peer.
             let matched = |store| {
                 descriptor.peer_on(store).map_or(LogIndex::MAX, |peer| {
                     raft.prs().get(peer.id).map_or(0, |progress| progress.matched)

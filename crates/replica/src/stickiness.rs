@@ -2,13 +2,12 @@
 //!
 //! A leader's lease counts from the sending of heartbeats that a quorum answered. It is sound if no
 //! member of that quorum helps to elect another leader before the lease ends. So a voter that
-//! received a message from a leader grants no vote for the length of the vote hold, which outlasts
-//! any lease even if the clocks drift. The consensus library has a similar check, but it counts
-//! ticks, and it forgets the leader when any message of a later term arrives. This check does
-//! neither.
+//! received a message from a leader grants no vote for the stickiness period, which outlasts any
+//! lease even if the clocks drift. The consensus library has a similar check, but it counts ticks,
+//! and it forgets the leader when any message of a later term arrives. This check does neither.
 //!
-//! A store that restarts does not know which leader it answered, so it starts with a vote hold, as
-//! if it had just received a message from a leader. There are two exceptions:
+//! A store that restarts does not know which leader it answered, so it starts with a stickiness
+//! period, as if it had just received a message from a leader. There are two exceptions:
 //! - The only voter of a region, if the configuration is not joint and the log holds no unapplied
 //!   change of peers: no other store could hold a lease.
 //! - A peer whose log and term are still those of a new region: it cannot have answered a
@@ -31,7 +30,7 @@ pub(crate) struct Stickiness {
 pub(crate) struct Promise {
     /// The term and the vote in it. The commit index has no meaning.
     pub hard_state: HardState,
-    pub hold: Stickiness,
+    pub stickiness: Stickiness,
 }
 
 impl Stickiness {
@@ -47,8 +46,8 @@ impl Stickiness {
         since.is_some_and(|since| now < since.saturating_add(self.length))
     }
 
-    /// Returns true during the vote hold that begins with a restart. During it the store refuses
-    /// even the votes of a leader transfer.
+    /// Returns true during the stickiness period that begins with a restart. During it the store
+    /// refuses even the votes of a leader transfer.
     pub fn is_restarting(&self, now: BootNanos) -> bool {
         self.within(self.started, now)
     }
@@ -64,13 +63,13 @@ mod tests {
 
     #[test]
     fn a_voter_holds_after_a_restart_and_after_every_word_from_a_leader() {
-        let mut hold = Stickiness::new(100, Some(1000));
-        assert!(hold.is_restarting(1099) && hold.is_holding(1099));
-        assert!(!hold.is_holding(1100));
-        hold.heard_from_leader(1200);
-        hold.heard_from_leader(1150);
-        assert!(hold.is_holding(1299) && !hold.is_restarting(1299));
-        assert!(!hold.is_holding(1300));
+        let mut stickiness = Stickiness::new(100, Some(1000));
+        assert!(stickiness.is_restarting(1099) && stickiness.is_holding(1099));
+        assert!(!stickiness.is_holding(1100));
+        stickiness.heard_from_leader(1200);
+        stickiness.heard_from_leader(1150);
+        assert!(stickiness.is_holding(1299) && !stickiness.is_restarting(1299));
+        assert!(!stickiness.is_holding(1300));
         assert!(!Stickiness::new(100, None).is_holding(0));
     }
 }

@@ -671,8 +671,8 @@ impl<L: LogStore> Worker<L> {
         let recorded = self.logs.store.hard_state(region).map_err(Fatal::Log)?;
         let recorded = recorded.filter(|_| !Failpoint::BlankForgetsVote.is_on());
         let length = self.ctx.config.stickiness_nanos();
-        let hold = Stickiness::new(length, recorded.is_some().then_some(self.started_at));
-        Ok(Promise { hard_state: recorded.unwrap_or_default(), hold })
+        let stickiness = Stickiness::new(length, recorded.is_some().then_some(self.started_at));
+        Ok(Promise { hard_state: recorded.unwrap_or_default(), stickiness })
     }
 
     /// Delivers the vote requests that arrived before the region's peer existed.

@@ -290,7 +290,7 @@ fn a_leader_whose_log_hangs_hands_over_without_it_and_takes_no_lead() {
     trio.step(0, Input::TransferLeader { region: REGION, to: 1 });
     trio.settle();
     assert_eq!((trio.role(0), trio.role(1)), (Role::Follower, Role::Leader));
-    // Its own vote hold would allow it now.
+    // Its own stickiness period would allow it now.
     trio.nodes[0].holds_writes = false;
     while !trio.nodes[0].writing.is_empty() {
         trio.finish_write(0);
@@ -694,7 +694,7 @@ fn a_store_that_forgot_what_it_acknowledged_helps_nobody_to_lead_until_a_later_l
     trio.clear();
     let ask = |trio: &mut Trio, term| {
         let mut request = vote_request(trio, 2, 1, term, MessageType::MsgRequestVote);
-        // The mark of a transfer lets the request pass the vote hold.
+        // The mark of a transfer lets the request pass the stickiness period.
         request.context = Bytes::from_static(b"CampaignTransfer");
         trio.deliver(2, 1, request);
         let is_granted = trio.sent(MessageType::MsgRequestVoteResponse) == 1;
@@ -794,7 +794,7 @@ fn a_peer_that_may_have_forgotten_takes_no_part_until_an_operator_accepts_the_lo
     assert_eq!(trio.nodes[1].worker.unclean(), BTreeMap::from([(REGION, 2)]));
     let (last, term) = trio.last_and_term(1);
     let ask = |trio: &mut Trio| {
-        // This is longer than any vote hold.
+        // This is longer than any stickiness period.
         trio.now += 100 * TICK;
         let mut request = vote_request(trio, 2, 1, term + 1, MessageType::MsgRequestVote);
         request.context = Bytes::from_static(b"CampaignTransfer");

@@ -220,7 +220,7 @@ impl OwnCapability {
 
     /// Returns the rounds that a new sitting continues. Returns none if the device is corrected,
     /// because its speed has changed since the measurement.
-    fn former_rounds(&self, probe: Probe) -> (Vec<Round>, u32) {
+    fn previous_rounds(&self, probe: Probe) -> (Vec<Round>, u32) {
         let state = self.state.lock();
         let kept = state.kept.as_ref().filter(|kept| !kept.brief && state.correction == 1.0);
         match (probe, kept) {
@@ -395,9 +395,9 @@ fn probe_here(measurer: &Measurer, probe: Probe) -> Result<Probed, NotProbed> {
         return Err(NotProbed::NoRoom { room });
     }
     let own = &measurer.own;
-    let former = own.former_rounds(probe);
+    let previous = own.previous_rounds(probe);
     let began_unix_ms = clock::unix_millis();
-    let result = rounds::measure(&measurer.config.dir, probe, (&former.0, former.1))?;
+    let result = rounds::measure(&measurer.config.dir, probe, (&previous.0, previous.1))?;
     let measured = result.measured;
     let is_reference = !own.is_told_too_much();
     if is_reference {

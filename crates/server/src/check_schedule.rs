@@ -118,7 +118,7 @@ impl CheckSchedule {
         let reading = Duration::from_secs(3 * bytes / consistency_checks::BYTES_PER_SECOND);
         let until = Instant::now() + PATIENCE + reading;
         loop {
-            let changed = self.checks.news.notified();
+            let changed = self.checks.changed.notified();
             let descriptor = self.checks.descriptor_of(order).unwrap_or_else(|| (*region.newest()).clone());
             let comparison = self.checks.compare(order, &descriptor);
             let is_awaited =

@@ -52,7 +52,7 @@ pub struct Checks {
     pace: Mutex<TokenBucket>,
     started: Instant,
     /// Notified of every new report.
-    pub news: Notify,
+    pub changed: Notify,
 }
 
 #[derive(Default)]
@@ -117,7 +117,7 @@ impl Checks {
             state: Mutex::default(),
             pace: Mutex::new(TokenBucket::new(BYTES_PER_SECOND)),
             started: Instant::now(),
-            news: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -173,10 +173,10 @@ impl Checks {
         if reports.is_empty() {
             return;
         }
-        let news = self.state.lock().book.hear(from, reports, clock::boot_nanos());
-        if !news.is_empty() {
-            news.into_iter().for_each(|region| self.look(region));
-            self.news.notify_waiters();
+        let decided = self.state.lock().book.hear(from, reports, clock::boot_nanos());
+        if !decided.is_empty() {
+            decided.into_iter().for_each(|region| self.look(region));
+            self.changed.notify_waiters();
         }
     }
 
@@ -205,7 +205,7 @@ impl Checks {
     fn report(&self, report: CheckReport, descriptor: &RegionDescriptor) {
         self.state.lock().book.report(self.this, report, descriptor.clone(), clock::boot_nanos());
         self.look(report.region);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
         self.report_soon.notify_one();
     }
 

@@ -152,11 +152,11 @@ impl Regions {
     /// Processes the ranges and peers that leaders report.
     pub fn learn<'a>(&self, heard: impl Iterator<Item = &'a RegionDescriptor>) {
         let table = self.table();
-        let is_news = |heard: &&RegionDescriptor| {
+        let is_newer = |heard: &&RegionDescriptor| {
             table.get(heard.id).is_none_or(|known| heard.epoch.is_newer_than(known.newest().epoch))
         };
-        let news: Vec<RegionDescriptor> = heard.filter(is_news).cloned().collect();
-        if !news.is_empty() && self.known.learn(&news) {
+        let newer: Vec<RegionDescriptor> = heard.filter(is_newer).cloned().collect();
+        if !newer.is_empty() && self.known.learn(&newer) {
             self.leader_changes.notify_waiters();
         }
     }
@@ -245,8 +245,8 @@ impl Regions {
         if leadership.leader != Some(self.this) {
             shared.set_lease(None);
         }
-        if let Some(former) = shared.set_leadership(leadership) {
-            self.leader_changed(&shared, former, leadership.leader);
+        if let Some(previous) = shared.set_leadership(leadership) {
+            self.leader_changed(&shared, previous, leadership.leader);
         }
     }
 
@@ -261,8 +261,8 @@ impl Regions {
 
     /// Records another store's report of its own leadership.
     pub fn hear_leader(&self, region: &RegionShared, term: Term, leader: StoreId) {
-        if let Some(former) = region.hear_leader(term, leader) {
-            self.leader_changed(region, former, Some(leader));
+        if let Some(previous) = region.hear_leader(term, leader) {
+            self.leader_changed(region, previous, Some(leader));
         }
     }
 

@@ -299,7 +299,7 @@ impl SnapshotService {
         descriptor: &RegionDescriptor,
         index: LogIndex,
         term: Term,
-        former: &[SlotRange],
+        previous: &[SlotRange],
     ) -> Result<(), SnapshotError> {
         let (shared, queues) = self.running().ok_or(SnapshotError::Cancelled)?;
         let keyspace = shared.host.keyspace();
@@ -315,8 +315,8 @@ impl SnapshotService {
                 return Err(SnapshotError::Damaged { path: dir, why });
             }
             match files {
-                Files::Verified => keyspace.ingest_verified_snapshot(&dir, &manifest, former)?,
-                Files::Unknown => keyspace.ingest_snapshot(&dir, &manifest, former)?,
+                Files::Verified => keyspace.ingest_verified_snapshot(&dir, &manifest, previous)?,
+                Files::Unknown => keyspace.ingest_snapshot(&dir, &manifest, previous)?,
             }
             Counters::add(&shared.counters.ingested, 1);
             drop(in_use);

@@ -91,9 +91,9 @@ impl Transport {
         let others = members.iter().filter(|(to, _)| *to != self.identity.store).count();
         self.lane_bytes.store(self.share(others), Ordering::Relaxed);
         let mut links = self.links.write();
-        let mut former = std::mem::take(&mut *links);
+        let mut previous = std::mem::take(&mut *links);
         for (to, address) in members.into_iter().filter(|(to, _)| *to != self.identity.store) {
-            let kept = former.remove(&to).filter(|links| links.address == address);
+            let kept = previous.remove(&to).filter(|links| links.address == address);
             links.insert(to, kept.unwrap_or_else(|| Arc::new(self.connect(to, address))));
         }
     }

@@ -47,7 +47,7 @@ pub type Promises = BTreeMap<RegionId, (HardState, bool)>;
 #[derive(Clone, Debug, Default)]
 struct Logs {
     regions: BTreeMap<RegionId, RegionLog>,
-    lives: BTreeMap<RegionId, PeerLifecycle>,
+    lifecycles: BTreeMap<RegionId, PeerLifecycle>,
     marks: BTreeMap<RegionId, Mark>,
 }
 
@@ -146,7 +146,7 @@ impl Disk {
     }
 
     pub fn lifecycles(&self) -> Vec<(RegionId, PeerLifecycle)> {
-        self.0.borrow().current.lives.iter().map(|(&region, life)| (region, life.clone())).collect()
+        self.0.borrow().current.lifecycles.iter().map(|(&region, life)| (region, life.clone())).collect()
     }
 
     /// Returns the regions whose logs have begun.
@@ -171,10 +171,10 @@ impl Disk {
     /// Panics if recovery lost a term or a vote. A peer whose log had begun may have been
     /// destroyed.
     pub fn assert_kept(&self, promised: &Promises) {
-        let lives = self.0.borrow().current.lives.clone();
+        let lifecycles = self.0.borrow().current.lifecycles.clone();
         for (&region, &(was, had_begun)) in promised {
             let is_destroyed =
-                matches!(lives.get(&region), Some(PeerLifecycle::Tombstone { .. })) && had_begun;
+                matches!(lifecycles.get(&region), Some(PeerLifecycle::Tombstone { .. })) && had_begun;
             if !is_destroyed {
                 let now = self.with(region, |log| log.hard_state).unwrap_or_default();
                 assert_goes_on(region, was, now);
@@ -299,7 +299,7 @@ fn size_of(record: &Record) -> u64 {
 fn apply(logs: &mut Logs, record: &Record) {
     match record {
         Record::Batch(batch) => batch.writes.iter().for_each(|write| apply_write(logs, write)),
-        Record::Life { region, life } => drop(logs.lives.insert(*region, life.clone())),
+        Record::Life { region, life } => drop(logs.lifecycles.insert(*region, life.clone())),
         Record::Mark { region, mark: Some(mark) } => drop(logs.marks.insert(*region, mark.clone())),
         Record::Mark { region, mark: None } => drop(logs.marks.remove(region)),
         Record::Forget { region } => drop(logs.regions.remove(region)),
@@ -330,7 +330,7 @@ fn apply_repair(logs: &mut Logs, region: RegionId, record: &wal::Record) {
         }
         wal::Record::Cut(index) => drop(log.entries.split_off(&(index + 1))),
         wal::Record::Forgotten => drop(logs.regions.remove(&region)),
-        wal::Record::Life(life) => drop(logs.lives.insert(region, life.clone())),
+        wal::Record::Life(life) => drop(logs.lifecycles.insert(region, life.clone())),
         wal::Record::Value { .. } => {}
     }
 }
@@ -397,7 +397,7 @@ fn apply_write(logs: &mut Logs, write: &RegionWrite) {
             }
             RestartCause::Snapshot => PeerLifecycle::Applying { descriptor, index, term },
         };
-        logs.lives.insert(write.region, life);
+        logs.lifecycles.insert(write.region, life);
         let log = RegionLog { truncated: (index, term), ..RegionLog::default() };
         logs.regions.insert(write.region, log);
     }

@@ -73,8 +73,8 @@ impl Durable {
     /// Durably deletes the rows that a received snapshot replaces.
     pub fn clear_for(&mut self, region: RegionId, index: LogIndex) -> Result<(), String> {
         let snapshot = self.received(region, index)?;
-        let former = extent::without_others(&self.engine, region, &self.slots_of(region));
-        let mut slots = former.map_err(|error| error.to_string())?;
+        let previous = extent::without_others(&self.engine, region, &self.slots_of(region));
+        let mut slots = previous.map_err(|error| error.to_string())?;
         slots.extend(snapshot.descriptor.slots);
         for (from, to) in extent::deletion(region, &slots).ranges_deleted {
             self.engine.ingest(&from, &to, []);

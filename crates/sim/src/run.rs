@@ -356,8 +356,8 @@ fn left_behind(world: &World, process: &Process) -> (Vec<RegionId>, bool) {
 /// Returns true if damage has hidden the number of the store's peer of the region. The store
 /// accepts no new peer of the region until an operator empties it.
 fn is_barred(store: &Store, region: RegionId) -> bool {
-    let lives = store.durable.disk.lifecycles();
-    lives.contains(&(region, PeerLifecycle::Tombstone { peer: EVERY_PEER }))
+    let lifecycles = store.durable.disk.lifecycles();
+    lifecycles.contains(&(region, PeerLifecycle::Tombstone { peer: EVERY_PEER }))
 }
 
 /// Describes the parts that are not in their final state. In the end every region's peers exist,

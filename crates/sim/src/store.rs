@@ -177,7 +177,7 @@ pub struct Process {
     backlog: Backlog<Asker>,
     has_apply: bool,
     /// Steps of peer lifecycles, in order. They run in parallel with execution.
-    lives: VecDeque<(RegionId, Step)>,
+    lifecycle_steps: VecDeque<(RegionId, Step)>,
     has_life: bool,
     /// True between the deletion of the rows that a snapshot replaces and the ingestion of its own.
     is_replacing: bool,
@@ -433,7 +433,7 @@ impl World {
             apply_queue: ApplyQueue::default(),
             backlog: Backlog::default(),
             has_apply: false,
-            lives: VecDeque::new(),
+            lifecycle_steps: VecDeque::new(),
             has_life: false,
             is_replacing: false,
             execution: Execution::new(id, !store.is_upgraded),

@@ -65,7 +65,7 @@ struct Process {
     leadership: BTreeMap<RegionId, Leadership>,
     leases: BTreeMap<RegionId, u64>,
     applied: BTreeMap<RegionId, u64>,
-    lives: VecDeque<(RegionId, Step)>,
+    lifecycle_steps: VecDeque<(RegionId, Step)>,
     /// Regions whose snapshot is wanted, snapshots whose view is taken, and finished ones.
     to_make: VecDeque<RegionId>,
     views: VecDeque<Snapshot>,
@@ -159,7 +159,7 @@ impl Script {
             leadership: BTreeMap::new(),
             leases: BTreeMap::new(),
             applied,
-            lives: VecDeque::new(),
+            lifecycle_steps: VecDeque::new(),
             to_make: VecDeque::new(),
             views: VecDeque::new(),
             made: BTreeMap::new(),
@@ -270,7 +270,7 @@ impl Script {
                 let steps = begun.map_or(Vec::new(), lifecycle::Job::steps);
                 self.say(id, format!("{} steps are to be done for region {region}", steps.len()));
                 let process = self.process(id)?;
-                process.lives.extend(steps.into_iter().map(|step| (region, step)));
+                process.lifecycle_steps.extend(steps.into_iter().map(|step| (region, step)));
             }
             Effect::ReadLog { region, number, low, high, max_bytes } => {
                 let disk = self.stores[&id].durable.disk.clone();
@@ -409,7 +409,7 @@ impl Script {
                     let line = format!("region {region} is quarantined at {}: {}", held.index, held.what);
                     self.say(id, line);
                     let steps = lifecycle::Job::Hold { region, mark }.steps();
-                    self.process(id)?.lives.extend(steps.into_iter().map(|step| (region, step)));
+                    self.process(id)?.lifecycle_steps.extend(steps.into_iter().map(|step| (region, step)));
                 }
                 ApplyEffect::Applied(indexes) => {
                     let process = self.process(id)?;
@@ -429,7 +429,7 @@ impl Script {
     /// false if there is none.
     fn live(&mut self, id: StoreId) -> Outcomes<bool> {
         let now = self.now;
-        let Some((region, step)) = self.process(id)?.lives.pop_front() else { return Ok(false) };
+        let Some((region, step)) = self.process(id)?.lifecycle_steps.pop_front() else { return Ok(false) };
         let line = match &step {
             Step::HideRows => format!("nobody reads region {region} any more"),
             Step::ReplaceRows { index, .. } => {

@@ -13,7 +13,7 @@ pub use quorum_loss::{Recovery, RECOVERIES_MAX, RECOVERY_LEAP};
 
 /// The number of a peer of a region, which is also its id in Raft. Numbers begin at 1, and a region
 /// never uses one twice. If a store loses its peer and later receives another one, the new peer is
-/// therefore not taken for the former one.
+/// therefore not taken for the previous one.
 pub type PeerId = u64;
 
 /// Orders the descriptors of one region. A request made for another epoch is stale.

@@ -1,8 +1,8 @@
 //! The heat of reads that followers answered.
 //!
-//! Heat is a decaying average, like the heat of a leader (`former`). A store maintains it while it
-//! has a peer of the region. When a store stops reporting it, because its peer was removed or it
-//! restarted, the region keeps the last value and lets it decay.
+//! Heat is a decaying average, like the heat of a leader (`previous_leader`). A store maintains it
+//! while it has a peer of the region. When a store stops reporting it, because its peer was removed
+//! or it restarted, the region keeps the last value and lets it decay.
 
 use std::collections::BTreeMap;
 

@@ -44,14 +44,14 @@ fn with_leads(store: StoreId, seq: u64, leads: Leads) -> StoreHeartbeat {
 
 #[test]
 fn the_larger_term_wins_in_whatever_order_news_comes() {
-    let news = [(5, 1), (7, 2), (6, 0)].map(|(term, leader)| Route { term, leader });
+    let routes_heard = [(5, 1), (7, 2), (6, 0)].map(|(term, leader)| Route { term, leader });
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let mut routes = Routes::default();
         for at in order {
-            routes.learn(1, news[at]);
+            routes.learn(1, routes_heard[at]);
         }
-        assert_eq!(routes.get(1), Some(news[1]));
-        assert!(!routes.learn(1, news[1]), "known already");
+        assert_eq!(routes.get(1), Some(routes_heard[1]));
+        assert!(!routes.learn(1, routes_heard[1]), "known already");
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn fit<'a>(
     is_plausible: impl Fn(&RegionDescriptor) -> bool,
 ) -> Fit<'a> {
     let mut fit = Fit::default();
-    let mut news: BTreeMap<RegionId, &RegionDescriptor> = BTreeMap::new();
+    let mut newest: BTreeMap<RegionId, &RegionDescriptor> = BTreeMap::new();
     for report in reports {
         let is_newer = |than: &RegionDescriptor| report.epoch.is_newer_than(than.epoch);
         if known.get(&report.id).is_some_and(|region| !is_newer(region)) {
@@ -42,15 +42,15 @@ pub(crate) fn fit<'a>(
         let is_meta = report.id == META_REGION;
         if report.slots.is_none() != is_meta || !is_plausible(report) {
             fit.ignored.push(report.id);
-        } else if news.get(&report.id).is_none_or(|other| is_newer(other)) {
-            news.insert(report.id, report);
+        } else if newest.get(&report.id).is_none_or(|other| is_newer(other)) {
+            newest.insert(report.id, report);
         }
     }
-    fit.taken.extend(news.remove(&META_REGION));
+    fit.taken.extend(newest.remove(&META_REGION));
     // Most reports change no range. They fit regardless of the others.
     let slots_now = |id: RegionId| known.get(&id).and_then(|region| region.slots);
     let (same, other): (Vec<_>, Vec<_>) =
-        news.into_values().partition(|report| slots_now(report.id) == report.slots);
+        newest.into_values().partition(|report| slots_now(report.id) == report.slots);
     if other.is_empty() {
         fit.taken.extend(same);
     } else {

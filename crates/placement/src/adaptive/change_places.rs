@@ -102,7 +102,7 @@ impl Planner<'_, '_> {
                 break;
             }
             // A peer of the region may already be moving.
-            if !self.round.cells[region as usize].free {
+            if !self.round.rows[region as usize].free {
                 continue;
             }
             if let Some(pair) = self.best_pair(region, aim, search) {
@@ -114,8 +114,8 @@ impl Planner<'_, '_> {
     /// Returns the cost of the region's fastest peer.
     fn best_cost(&self, region: u32) -> f64 {
         let round = &*self.round;
-        let cost = |seat: &Replica| round.store_wait(seat.store);
-        round.seats(region).iter().map(cost).fold(f64::INFINITY, f64::min)
+        let cost = |replica: &Replica| round.store_wait(replica.store);
+        round.replicas(region).iter().map(cost).fold(f64::INFINITY, f64::min)
     }
 
     fn has_no_fast_peer(&self, region: u32, search: &Search) -> bool {
@@ -125,10 +125,10 @@ impl Planner<'_, '_> {
 
     fn best_pair(&self, region: u32, aim: Aim, search: &mut Search) -> Option<Pair> {
         let round = &*self.round;
-        let leader = round.cells[region as usize].leader;
+        let leader = round.rows[region as usize].leader;
         let followers = || {
-            let seats = round.seats(region).iter().map(|seat| seat.store);
-            seats.filter(|&at| at != leader && has_no_copies(round, at))
+            let replicas = round.replicas(region).iter().map(|replica| replica.store);
+            replicas.filter(|&at| at != leader && has_no_copies(round, at))
         };
         let slowest = followers().map(|at| round.log_wait(at)).fold(0.0, f64::max);
         let written = self.loads.demand(region).write_bytes;
@@ -209,11 +209,11 @@ impl Planner<'_, '_> {
         ceiling: f64,
     ) -> Option<Pair> {
         let Planner { round, loads, .. } = self;
-        let cell = &round.cells[other as usize];
+        let row = &round.rows[other as usize];
         let can = other != region
-            && cell.free
-            && cell.healthy
-            && cell.leader != fast
+            && row.free
+            && row.healthy
+            && row.leader != fast
             && !round.holds(other, slow)
             && round.companions(other, fast, slow) <= round.companions(other, fast, fast);
         if !can {
@@ -272,14 +272,14 @@ impl Planner<'_, '_> {
         let is_fast = |at: StoreIndex| FAST * round.store_wait(at) <= own;
         let (this, giver) = (round.region(region), round.region(other));
         is_fast(fast)
-            && round.seats(other).iter().any(|seat| seat.store != fast && is_fast(seat.store))
+            && round.replicas(other).iter().any(|replica| replica.store != fast && is_fast(replica.store))
             && giver.write_bytes_rate <= 2.0 * this.write_bytes_rate
             && giver.heat <= 2.0 * this.heat
     }
 
     fn is_worth(&self, region: u32, aim: Aim, pair: &Pair) -> bool {
         let round = &*self.round;
-        let leads = |region: u32| round.cells[region as usize].leader;
+        let leads = |region: u32| round.rows[region as usize].leader;
         let copy =
             |region: u32, to: StoreIndex| self.loads.copy_cost(round.region(region).bytes, leads(region), to);
         let costs = copy(region, pair.fast) + copy(pair.spares, pair.slow);
@@ -353,12 +353,12 @@ impl Search {
         let Planner { round, loads, .. } = planner;
         self.spares.entry(fast).or_insert_with(|| {
             let loss = |region: u32| {
-                let leader = round.cells[region as usize].leader;
+                let leader = round.rows[region as usize].leader;
                 let now = round.wait(region, leader, None);
                 (round.wait(region, leader, Some((fast, NOWHERE))) - now) * loads.demand(region).write_bytes
             };
             let followed = held.by(fast).iter().copied().filter(|&region| {
-                round.cells[region as usize].leader != fast
+                round.rows[region as usize].leader != fast
                     && round.region(region).bytes >= round.limits.region_bytes_min
             });
             let mut ranked: Vec<(Ordered, u32)> =

@@ -120,7 +120,7 @@ impl Planner<'_, '_> {
         let at_end =
             |end: StoreIndex| copies().filter(|(from, shift)| *from == end || shift.to == end).count();
         let cost = |shift: &Shift| {
-            let leader = round.cells[shift.region as usize].leader;
+            let leader = round.rows[shift.region as usize].leader;
             self.loads.copy_cost(round.region(shift.region).bytes, leader, shift.to)
         };
         let costs: f64 = copies().map(|(_, shift)| cost(&shift)).sum();
@@ -143,13 +143,13 @@ impl Planner<'_, '_> {
         let Planner { round, loads, .. } = self;
         let mut shifts = Vec::new();
         for &region in regions {
-            let cell = &round.cells[region as usize];
-            if !cell.free || !cell.healthy {
+            let row = &round.rows[region as usize];
+            if !row.free || !row.healthy {
                 continue;
             }
-            let now = round.wait(region, cell.leader, None);
+            let now = round.wait(region, row.leader, None);
             let read = loads.lead_cost(region, from);
-            if cell.leader == from {
+            if row.leader == from {
                 for to in round.candidates(region).filter(|&to| read > 0.0 && round.has_room_towards(to)) {
                     let slows = round.wait(region, to, None) > now;
                     let costs = loads.lead_cost(region, to);
@@ -169,7 +169,7 @@ impl Planner<'_, '_> {
                     && round.admits(*to, bytes)
             };
             for to in calmest.iter().copied().filter(fits) {
-                let slows = round.wait(region, cell.leader, Some((from, to))) > now;
+                let slows = round.wait(region, row.leader, Some((from, to))) > now;
                 let costs = loads.peer_cost(region, to);
                 shifts.push(Shift { region, to, copies: true, slows, saves, costs });
             }

@@ -28,11 +28,11 @@ impl Planner<'_, '_> {
         }
         let (least, ceiling) = (self.round.least_wait(), self.ceiling());
         let mut moves: Vec<(Reverse<Ordered>, u32)> = Vec::new();
-        for (region, cell) in (0..).zip(&self.round.cells) {
-            if !cell.free || !self.round.is_up(cell.leader) {
+        for (region, row) in (0..).zip(&self.round.rows) {
+            if !row.free || !self.round.is_up(row.leader) {
                 continue;
             }
-            let (now, demand) = (self.round.wait(region, cell.leader, None), self.loads.demand(region));
+            let (now, demand) = (self.round.wait(region, row.leader, None), self.loads.demand(region));
             // The leader makes no difference to a region without writes.
             let only_read = demand.writes <= 0.0 && demand.write_bytes <= 0.0;
             let is_read = only_read && self.round.region(region).read_rate > 0.0;
@@ -53,7 +53,7 @@ impl Planner<'_, '_> {
             // By now the target may be busier or have its maximum of leaders in flight. The region
             // then waits for a later round.
             let Some((to, _)) = self.faster_leader(region, ceiling) else { continue };
-            let from = self.round.cells[region as usize].leader;
+            let from = self.round.rows[region as usize].leader;
             let reason = self.wait_reason(region, (from, to), None);
             self.loads.move_leader(region, from, to);
             self.round.begin_transfer(region, from, to, reason);
@@ -64,7 +64,7 @@ impl Planner<'_, '_> {
     /// present. Among equals, returns the peer whose store leads the fewest regions.
     fn faster_leader(&self, region: u32, ceiling: f64) -> Option<(StoreIndex, f64)> {
         let round = &*self.round;
-        let leader = round.cells[region as usize].leader;
+        let leader = round.rows[region as usize].leader;
         let now = round.wait(region, leader, None);
         round
             .candidates(region)
@@ -89,7 +89,7 @@ impl Planner<'_, '_> {
                 continue;
             };
             let Better { from, to, leader } = better;
-            let present = self.round.cells[region as usize].leader;
+            let present = self.round.rows[region as usize].leader;
             let reason = self.wait_reason(region, (present, leader), Some((from, to)));
             self.loads.move_peer(self.round, region, from, to);
             self.round.begin_move(region, from, to, reason);
@@ -103,14 +103,14 @@ impl Planner<'_, '_> {
         let round = &*self.round;
         let least = round.least_wait();
         let mut wanting: Vec<(Reverse<Ordered>, u32)> = Vec::new();
-        for (region, cell) in (0..).zip(&round.cells) {
+        for (region, row) in (0..).zip(&round.rows) {
             let written = self.loads.demand(region).write_bytes;
-            if !cell.healthy || !cell.free || written <= 0.0 || round.region(region).id == META_REGION {
+            if !row.healthy || !row.free || written <= 0.0 || round.region(region).id == META_REGION {
                 continue;
             }
             // An upper bound of the gain. It may be too little for half of a copy's cost.
-            let most = (round.wait(region, cell.leader, None) - least) * written;
-            let read = self.loads.copy_cost(round.region(region).bytes, cell.leader, cell.leader) / 2.0;
+            let most = (round.wait(region, row.leader, None) - least) * written;
+            let read = self.loads.copy_cost(round.region(region).bytes, row.leader, row.leader) / 2.0;
             if most > 0.0 && most * f64::from(round.limits.repay_seconds) > read {
                 wanting.push((Reverse(Ordered::new(most)), region));
             }
@@ -138,7 +138,7 @@ impl Planner<'_, '_> {
         let stays = |at: &StoreIndex| change.is_none_or(|(from, _)| from != *at);
         let others = round.able(region).filter(stays).filter(|&at| bears(at));
         let newcomer = change.filter(|&(_, to)| round.could_lead(to) && bears(to)).map(|(from, _)| from);
-        let present = round.cells[region as usize].leader;
+        let present = round.rows[region as usize].leader;
         let wait = |at: StoreIndex| (round.wait(region, at, change), at);
         others
             .chain(newcomer)
@@ -155,7 +155,7 @@ impl Planner<'_, '_> {
     /// Returns true if the gain per second repays a copy.
     pub(super) fn is_worth_a_copy(&self, region: u32, to: StoreIndex, gain: f64) -> bool {
         let round = &*self.round;
-        let cost = self.loads.copy_cost(round.region(region).bytes, round.cells[region as usize].leader, to);
+        let cost = self.loads.copy_cost(round.region(region).bytes, round.rows[region as usize].leader, to);
         gain > 0.0 && gain * f64::from(round.limits.repay_seconds) > cost
     }
 
@@ -180,9 +180,9 @@ impl Planner<'_, '_> {
     /// shorter wait repays a copy.
     fn faster_follower(&self, region: u32, fastest: &[StoreIndex], ceiling: f64) -> Option<Better> {
         let Planner { round, loads, .. } = self;
-        let (view, leader) = (round.region(region), round.cells[region as usize].leader);
+        let (view, leader) = (round.region(region), round.rows[region as usize].leader);
         let now = self.best_wait(region, None, |_| 0.0, ceiling).0;
-        let followers = round.seats(region).iter().map(|seat| seat.store).filter(|&at| at != leader);
+        let followers = round.replicas(region).iter().map(|replica| replica.store).filter(|&at| at != leader);
         let from = followers.filter(|&at| round.has_data_room_at(at)).max_by_key(|&at| {
             (Ordered::new(round.log_wait(at)), Ordered::new(loads.busy(at)), Reverse(at))
         })?;

@@ -89,13 +89,13 @@ fn stores_that_were_told_apart_are_so_until_they_are_closer() {
     assert_eq!(classes(&two), [Some(0); 2], "1.2 times apart");
     two[1].capability.kv_bytes_per_s = 155.0;
     assert_eq!(classes(&two), [Some(0), Some(1)], "1.28 times apart");
-    (two[0].former.writes, two[1].former.writes) = (Some(0), Some(1));
+    (two[0].previous.writes, two[1].previous.writes) = (Some(0), Some(1));
     two[1].capability.kv_bytes_per_s = 145.0;
     assert_eq!(classes(&two), [Some(0), Some(1)], "they were of two");
     two[1].capability.kv_bytes_per_s = 130.0;
     assert_eq!(classes(&two), [Some(0); 2], "1.07 times apart");
     // The class of a joining store is unknown.
-    two[1].former.writes = None;
+    two[1].previous.writes = None;
     two[1].capability.kv_bytes_per_s = 145.0;
     assert_eq!(classes(&two), [Some(0); 2]);
 }
@@ -135,7 +135,7 @@ proptest! {
         let estimate = |store: &StoreView| Estimate {
             value: store.capability.kv_bytes_per_s,
             spread: store.spread.kv_bytes_per_s,
-            former: None,
+            previous: None,
         };
         let apart = |one: &StoreView, other: &StoreView| {
             let (one, other) = (estimate(one), estimate(other));

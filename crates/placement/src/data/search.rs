@@ -45,7 +45,7 @@ impl<A: Allow> Search<'_, A> {
     /// Returns true if the region may leave the source, whatever its target.
     pub fn may_go(&self, region: u32) -> bool {
         let round = self.round;
-        let healthy = round.cells[region as usize].healthy;
+        let healthy = round.rows[region as usize].healthy;
         healthy && round.can_change(region) && round.can_leave(region, self.source)
     }
 
@@ -55,12 +55,12 @@ impl<A: Allow> Search<'_, A> {
         let level = round.level(source);
         let mut best: Option<Offer> = None;
         for &region in regions {
-            let cell = &round.cells[region as usize];
+            let row = &round.rows[region as usize];
             if !self.may_go(region) {
                 continue;
             }
             let Some(key) = key(region) else { continue };
-            let (size, bytes) = (cell.size, round.region(region).bytes);
+            let (size, bytes) = (row.size, round.region(region).bytes);
             let after = round.level_without(source, size);
             let before = round.companions(region, source, source);
             let fits = |at: StoreIndex| {

@@ -31,7 +31,7 @@ pub fn region(id: u64, leader: StoreId, peers: &[StoreId]) -> RegionView {
         leader: Some(leader),
         peers: peers
             .iter()
-            .map(|&store| PeerView { store, voter: true, lag: Some(0), unclean: false, spoilt: false })
+            .map(|&store| PeerView { store, voter: true, lag: Some(0), unclean: false, lost_rows: false })
             .collect(),
         ..RegionView::default()
     }
@@ -126,7 +126,7 @@ fn add_peer(view: &mut ClusterView, region: u64, to: StoreId) {
                 voter: true,
                 lag: Some(0),
                 unclean: false,
-                spoilt: false,
+                lost_rows: false,
             });
             let bytes = view.regions[region].bytes;
             hold(view, to, bytes);

@@ -23,7 +23,7 @@ const COPY_BYTES_PER_S: u64 = 100 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thread {
     Maker,
-    Lives,
+    Lifecycle,
 }
 
 /// A thread that does one thing at a time, and the scripts that wait for it.
@@ -86,16 +86,16 @@ impl World<'_> {
     }
 
     pub(super) fn start_removal(&mut self, region: RegionAt, store: StoreAt) {
-        use Thread::{Lives, Maker};
+        use Thread::{Lifecycle, Maker};
         let steps = [
-            Step::Take(store, Lives),
+            Step::Take(store, Lifecycle),
             Step::Flush(store),
             // The tombstone.
             Step::Sync(store),
             Step::Flush(store),
             // The deletion of the log.
             Step::Sync(store),
-            Step::Leave(store, Lives),
+            Step::Leave(store, Lifecycle),
             Step::Take(store, Maker),
             Step::Reclaim(store),
             Step::Leave(store, Maker),
@@ -217,7 +217,7 @@ impl World<'_> {
 
 /// Returns the steps from the view of the region's rows to the learner that has them.
 fn copy(from: StoreAt, to: StoreAt, bytes: u64) -> VecDeque<Step> {
-    use Thread::{Lives, Maker};
+    use Thread::{Lifecycle, Maker};
     let syncs = |store: StoreAt, count: usize| (0..count).map(move |_| Step::Sync(store));
     let mut steps = VecDeque::from([Step::Make(bytes)]);
     steps.extend(syncs(from, FILE_SYNCS));
@@ -228,9 +228,9 @@ fn copy(from: StoreAt, to: StoreAt, bytes: u64) -> VecDeque<Step> {
     // The offer is written before it is answered.
     steps.extend([Step::Sync(to), Step::Carry(bytes), Step::Sync(to), Step::Read(to, bytes)]);
     steps.extend(syncs(to, RECEIVED_SYNCS));
-    steps.extend([Step::Delivered, Step::Take(to, Lives), Step::Flush(to)]);
+    steps.extend([Step::Delivered, Step::Take(to, Lifecycle), Step::Flush(to)]);
     steps.extend(syncs(to, INGEST_SYNCS));
-    steps.extend([Step::Loaded, Step::Leave(to, Lives)]);
+    steps.extend([Step::Loaded, Step::Leave(to, Lifecycle)]);
     steps
 }
 
@@ -245,7 +245,7 @@ impl super::Store {
     fn turns(&mut self, thread: Thread) -> &mut Turns {
         match thread {
             Thread::Maker => &mut self.maker,
-            Thread::Lives => &mut self.lives,
+            Thread::Lifecycle => &mut self.lifecycle,
         }
     }
 }

@@ -124,7 +124,7 @@ impl World<'_> {
                         voter: peer.voter,
                         lag: Some(lag),
                         unclean: false,
-                        spoilt: false,
+                        lost_rows: false,
                     }
                 })
                 .collect(),

@@ -15,7 +15,7 @@ impl<L: LogStore> Peer<L> {
     /// Campaigns. The leader of a split's parent calls this at once, because no other peer is
     /// expected to campaign.
     pub fn campaign(&mut self, ctx: &mut Context) {
-        if self.hold.is_restarting(ctx.now) || self.leaves_leading() || self.is_unclean {
+        if self.stickiness.is_restarting(ctx.now) || self.leaves_leading() || self.is_unclean {
             return;
         }
         self.drive(ctx, |raw| {
@@ -30,7 +30,7 @@ impl<L: LogStore> Peer<L> {
         // for its log.
         let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
         let is_allowed = !self.leaves_leading() && self.may_stand_confined(ctx);
-        is_fit && is_written && !self.hold.is_holding(ctx.now) && is_allowed
+        is_fit && is_written && !self.stickiness.is_holding(ctx.now) && is_allowed
     }
 
     pub(super) fn draw_election_timeout(&mut self, config: &Config) {

@@ -8,7 +8,7 @@
 //!
 //! Safety does not depend on hibernation: a peer that sleeps too long only leads, follows or
 //! campaigns late. A sleeping leader has no lease. After it wakes, no lease begins before a full
-//! vote hold has passed.
+//! stickiness period has passed.
 
 use super::*;
 

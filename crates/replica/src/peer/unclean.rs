@@ -33,8 +33,8 @@ impl<L: LogStore> Peer<L> {
     pub fn accept_loss(&mut self, ctx: &Context) {
         if std::mem::take(&mut self.is_unclean) {
             // The peer was silent for longer than any lease that it helped to confirm. One more
-            // vote hold is an extra precaution.
-            self.hold = Stickiness::new(ctx.config.stickiness_nanos(), Some(ctx.now));
+            // stickiness period is an extra precaution.
+            self.stickiness = Stickiness::new(ctx.config.stickiness_nanos(), Some(ctx.now));
         }
     }
 

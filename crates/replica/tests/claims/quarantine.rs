@@ -123,7 +123,7 @@ fn where_every_voter_is_quarantined_one_leads_for_orders_and_for_nothing_else() 
     let held = trio.last_and_term(0).0 + 1;
     (0..3).for_each(|store| quarantine(&mut trio, store, held));
     trio.settle();
-    // The state is as after a restart of all stores: the former leader no longer leads.
+    // The state is as after a restart of all stores: the previous leader no longer leads.
     trio.nodes[0].seen.clear();
     let isolated: Vec<(StoreId, StoreId, Message)> = std::mem::take(&mut trio.wire);
     drop(isolated);

@@ -105,7 +105,7 @@ fn lost_stores_that_come_back_are_told_and_elect_nobody_with_a_survivor() {
         trio.settle_only(|to, _| to < 2);
     }
     trio.clear();
-    // Two of the lost stores return. Either survivor and they would have a majority of the former
+    // Two of the lost stores return. Either survivor and they would have a majority of the previous
     // voters.
     for _ in 0..60 {
         for store in [2, 3] {
@@ -150,7 +150,7 @@ fn a_survivor_promises_itself_to_one_keeper_in_a_term_and_only_while_nobody_lead
     assert!(report(&mut trio, 1).is_saved);
     assert_eq!(promise(&mut trio, 1, term + 9, 2), Ok(()), "a repeated promise succeeds");
     assert_eq!(promise(&mut trio, 1, term + 9, 1), Err(RecoveryRefusal::Promised { term: term + 9 }));
-    // Messages of the former leader no longer count.
+    // Messages of the previous leader no longer count.
     let last = report(&mut trio, 1).last;
     trio.propose(0, 5, b"late");
     trio.settle_only(|to, _| to == 1);

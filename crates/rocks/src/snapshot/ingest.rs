@@ -37,10 +37,10 @@ impl Keyspace {
     /// those of a region that has applied its log up to the snapshot's index, and they are durable.
     /// The files in `dir` are consumed.
     ///
-    /// The call replaces the rows of the snapshot's own slots and those of `former`, the slots that
-    /// the region's peer on this store had before. It skips slots of `former` that another region's
-    /// descriptor on this store claims: a peer that missed a split still claims slots of another
-    /// region, and that region may have reached this store independently.
+    /// The call replaces the rows of the snapshot's own slots and those of `previous`, the slots
+    /// that the region's peer on this store had before. It skips slots of `previous` that another
+    /// region's descriptor on this store claims: a peer that missed a split still claims slots of
+    /// another region, and that region may have reached this store independently.
     ///
     /// The call may be repeated after a failure or a crash at any step, with the remaining files.
     /// Until it returns, rows of the region may be missing, so the region must not be read. Other
@@ -49,9 +49,9 @@ impl Keyspace {
         &self,
         dir: &Path,
         manifest: &Manifest,
-        former: &[SlotRange],
+        previous: &[SlotRange],
     ) -> Result<(), SnapshotError> {
-        self.ingest_snapshot_by_steps(dir, manifest, former, Files::Unknown, &mut |_| Ok(()))
+        self.ingest_snapshot_by_steps(dir, manifest, previous, Files::Unknown, &mut |_| Ok(()))
     }
 
     /// Same as [`ingest_snapshot`](Self::ingest_snapshot) for files that this process has verified,
@@ -60,9 +60,9 @@ impl Keyspace {
         &self,
         dir: &Path,
         manifest: &Manifest,
-        former: &[SlotRange],
+        previous: &[SlotRange],
     ) -> Result<(), SnapshotError> {
-        self.ingest_snapshot_by_steps(dir, manifest, former, Files::Verified, &mut |_| Ok(()))
+        self.ingest_snapshot_by_steps(dir, manifest, previous, Files::Verified, &mut |_| Ok(()))
     }
 
     /// Same as [`ingest_snapshot`](Self::ingest_snapshot), but stops at the step at which `observe`
@@ -72,7 +72,7 @@ impl Keyspace {
         &self,
         dir: &Path,
         manifest: &Manifest,
-        former: &[SlotRange],
+        previous: &[SlotRange],
         files: Files,
         observe: &mut dyn FnMut(IngestStep) -> storage::Result<()>,
     ) -> Result<(), SnapshotError> {
@@ -93,7 +93,7 @@ impl Keyspace {
             }
         }
         observe(IngestStep::Verified)?;
-        let mut slots = extent::without_others(&self.view(), region, former)?;
+        let mut slots = extent::without_others(&self.view(), region, previous)?;
         slots.extend(manifest.descriptor.slots);
         let deletion = extent::deletion(region, &slots);
         let mut flushes = self.hold_flushes();

@@ -82,8 +82,8 @@ async fn decide(store: &Store, region: RegionId, request: &QuarantineRequest) ->
         }
         QuarantineRequest::Retry { on } => {
             let held = held_of(store, region, on)?;
-            let spoilt = [Cause::Rows.name(), Cause::Damage.name()];
-            if held.iter().all(|(_, cause)| spoilt.contains(&cause.as_str())) {
+            let without_rows = [Cause::Rows.name(), Cause::Damage.name()];
+            if held.iter().all(|(_, cause)| without_rows.contains(&cause.as_str())) {
                 let text = "rows that differ or are damaged do not become sound by a retry: refill the peer";
                 return Err(refuse(409, text));
             }

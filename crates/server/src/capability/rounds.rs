@@ -63,16 +63,20 @@ impl From<&Measured> for Round {
     }
 }
 
-/// Measures the device, continuing the `former` rounds and sittings. A slow device gets fewer
+/// Measures the device, continuing the `previous` rounds and sittings. A slow device gets fewer
 /// rounds, with one job in each.
-pub fn measure(dir: &Path, probe: Probe, former: (&[Round], u32)) -> std::result::Result<Result, ProbeError> {
+pub fn measure(
+    dir: &Path,
+    probe: Probe,
+    previous: (&[Round], u32),
+) -> std::result::Result<Result, ProbeError> {
     let mut options = probe.options();
     if probe == Probe::Brief {
         let measured = device::probe(dir, &options)?;
         let rounds = vec![Round::from(&measured)];
         return Ok(Result { measured, spread: DeviceSpread::OF_A_LOOK, rounds, sittings: 1 });
     }
-    let mut rounds = former.0.to_vec();
+    let mut rounds = previous.0.to_vec();
     let (time_max, pause) = (probe.time_max(), probe.pause());
     let mut spent = Duration::ZERO;
     let mut last = None;
@@ -94,7 +98,7 @@ pub fn measure(dir: &Path, probe: Probe, former: (&[Round], u32)) -> std::result
         rounds.push(Round::from(&measured));
         last = Some(measured);
     }
-    let sittings = former.1 + 1;
+    let sittings = previous.1 + 1;
     rounds.drain(..rounds.len().saturating_sub(KEPT_MAX));
     let last = last.ok_or(ProbeError::NothingWritten)?;
     let of = |value: fn(&Round) -> f64| {

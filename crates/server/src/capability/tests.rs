@@ -171,7 +171,7 @@ fn what_is_told_is_exact_what_is_measured_is_not_and_what_is_corrected_is_less_s
     assert!((1.25..1.4).contains(&measured.kv_bytes_per_s) && measured.sync == 1.3, "{measured:?}");
     own.correct_by(0.1, None);
     assert!((own.present().spread.kv_bytes_per_s / measured.kv_bytes_per_s - 1.2).abs() < 1e-9);
-    assert!(own.former_rounds(Probe::Start).0.is_empty(), "the device has changed");
+    assert!(own.previous_rounds(Probe::Start).0.is_empty(), "the device has changed");
 
     let told = crate::Capability { kv_bytes_per_s: 700.0, ops_per_s: 7.0 };
     let fixture = Fixture::with(|config| config.members[0].capability = Some(told));
@@ -189,7 +189,7 @@ fn a_second_sitting_is_wanted_once_and_goes_on_from_the_first() {
     assert_eq!(own.next_sitting(0), None, "there was no first sitting");
     keep(own, 5e8, false);
     assert_eq!(own.next_sitting(0), Some(Duration::ZERO));
-    assert_eq!((own.former_rounds(Probe::Start).0.len(), own.former_rounds(Probe::Full).0.len()), (1, 0));
+    assert_eq!((own.previous_rounds(Probe::Start).0.len(), own.previous_rounds(Probe::Full).0.len()), (1, 0));
     let spread = DeviceSpread { write: 1.1, ..DeviceSpread::OF_A_LOOK };
     let second = rounds::Result { sittings: 2, spread, ..sitting(measured(5e8)) };
     let counts = own.counts_for(&measured(5e8));

@@ -209,10 +209,10 @@ impl RegionShared {
         if !known.yields_to(new) {
             return None;
         }
-        let former = PreviousLeader(known.leader);
+        let previous = PreviousLeader(known.leader);
         *known = new;
         self.leader.store(new.leader.unwrap_or(NOBODY), Ordering::Release);
-        Some(former)
+        Some(previous)
     }
 
     /// Records another store's report of its own leadership. It takes effect if its term is later,
@@ -242,9 +242,9 @@ impl RegionShared {
             status.lease = None;
         }
         let mut known = self.status.lock();
-        let news = *known != status;
+        let has_changed = *known != status;
         *known = status;
-        news
+        has_changed
     }
 
     /// Marks the region. Returns true for the first call since `untouch`. Usually costs one load.

@@ -167,9 +167,9 @@ fn make(shared: &Shared, region: RegionId) {
         Ok(made) => {
             let manifest = made.manifest.clone();
             let newest = Newest { made, used: Instant::now() };
-            let former = state.newest.insert(region, newest);
+            let previous = state.newest.insert(region, newest);
             drop(state);
-            drop(former);
+            drop(previous);
             shared.host.made(region, manifest.index, manifest.term, manifest.descriptor);
         }
         Err(error) => {

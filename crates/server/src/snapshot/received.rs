@@ -143,10 +143,10 @@ impl Received {
             Some(State::Receiving(sender, _)) if *sender != from => {
                 Begin::Busy("another store is sending it")
             }
-            Some(State::Receiving(_, former)) => {
+            Some(State::Receiving(_, previous)) => {
                 // The sender has only one connection for a snapshot, so the earlier connection is
                 // dead.
-                let _ = former.shutdown(Shutdown::Both);
+                let _ = previous.shutdown(Shutdown::Both);
                 Begin::Busy("an earlier connection for it is being ended")
             }
             Some(State::Ingesting) => Begin::Busy("it is being applied"),

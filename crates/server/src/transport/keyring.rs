@@ -41,9 +41,9 @@ impl Keyring {
     /// Sets the members, with their keys if the list names them.
     pub fn set(&self, members: impl Iterator<Item = (StoreId, Option<StoreKey>)>) {
         let mut known = self.0.lock();
-        let former = std::mem::take(&mut *known);
+        let previous = std::mem::take(&mut *known);
         for (store, key) in members {
-            let seen = former.get(&store).filter(|known| matches!(known, Known::FirstSeen(_))).copied();
+            let seen = previous.get(&store).filter(|known| matches!(known, Known::FirstSeen(_))).copied();
             known.insert(store, key.map_or(seen.unwrap_or(Known::Untold), Known::Agreed));
         }
     }

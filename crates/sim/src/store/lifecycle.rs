@@ -37,7 +37,7 @@ impl World {
         let slow = if self.rng.chance(10) { 100 } else { 1 };
         let delay = self.rng.below(3 * slow * MILLISECOND);
         let Some(process) = self.process(id) else { return };
-        if !process.lives.is_empty() && !std::mem::replace(&mut process.has_life, true) {
+        if !process.lifecycle_steps.is_empty() && !std::mem::replace(&mut process.has_life, true) {
             self.schedule_work(id, delay, Work::Life);
         }
     }
@@ -52,7 +52,7 @@ impl World {
             return self.schedule_work(id, wait, Work::Life);
         }
         let Some(process) = self.process(id) else { return };
-        let Some((region, step)) = process.lives.pop_front() else { return };
+        let Some((region, step)) = process.lifecycle_steps.pop_front() else { return };
         if self.may_crash(id, crash_before(&step)) {
             return;
         }
@@ -75,7 +75,9 @@ impl World {
             Step::ReplaceRows { descriptor, index, term } => {
                 let Some(process) = self.process(id) else { return };
                 if !std::mem::replace(&mut process.is_replacing, true) {
-                    process.lives.push_front((region, Step::ReplaceRows { descriptor, index, term }));
+                    process
+                        .lifecycle_steps
+                        .push_front((region, Step::ReplaceRows { descriptor, index, term }));
                     let done = self.store_mut(id).durable.clear_for(region, index);
                     return self.must(id, done);
                 }

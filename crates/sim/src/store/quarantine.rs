@@ -66,7 +66,7 @@ impl World {
             self.publish_quarantine(id, &Input::Held { region, mark: mark.clone() });
         }
         let Some(process) = self.process(id) else { return };
-        process.lives.extend(job.steps().into_iter().map(|step| (region, step)));
+        process.lifecycle_steps.extend(job.steps().into_iter().map(|step| (region, step)));
         self.wake_lives(id);
     }
 

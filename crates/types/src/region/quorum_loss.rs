@@ -58,9 +58,9 @@ impl RegionDescriptor {
 
     /// Takes over the records of a region that merged into this one.
     pub(super) fn inherit_recoveries(&mut self, source: &RegionDescriptor) {
-        let news = source.recoveries.iter().filter(|of_source| !self.recoveries.contains(of_source));
-        let news: Vec<Recovery> = news.cloned().collect();
-        self.recoveries.extend(news);
+        let missing = source.recoveries.iter().filter(|of_source| !self.recoveries.contains(of_source));
+        let missing: Vec<Recovery> = missing.cloned().collect();
+        self.recoveries.extend(missing);
         self.recoveries.sort_by_key(|recovery| recovery.at_ms);
         self.forget_old_recoveries();
     }

@@ -33,7 +33,7 @@ impl Held {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
     regions: BTreeMap<RegionId, Held>,
-    lives: BTreeMap<RegionId, PeerLifecycle>,
+    lifecycles: BTreeMap<RegionId, PeerLifecycle>,
     values: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -109,7 +109,7 @@ impl Life {
             let terms = entries.iter().map(|entry| (entry.index, entry.term)).collect();
             model.regions.insert(region, Held { truncated, terms, hard_state });
         }
-        model.lives = self.index.with(|index| index.lifecycles()).into_iter().collect();
+        model.lifecycles = self.index.with(|index| index.lifecycles()).into_iter().collect();
         for name in 0..5u8 {
             if let Some(value) = self.index.with(|index| index.value(&[name])) {
                 model.values.insert(vec![name], value.to_vec());
@@ -161,7 +161,7 @@ impl Life {
                     }
                     RestartCause::Snapshot => PeerLifecycle::Applying { descriptor, index, term },
                 };
-                model.lives.insert(region, life);
+                model.lifecycles.insert(region, life);
             } else if draw.below(6) == 0 {
                 first -= draw.below(4).min(last - held.truncated.truncated_index);
             }
@@ -230,12 +230,12 @@ impl Life {
             }
             1 => {
                 model.regions.remove(&region);
-                model.lives.insert(region, tombstone.clone());
+                model.lifecycles.insert(region, tombstone.clone());
                 self.truncated.insert(region, 0);
                 (region, vec![Record::Forgotten, Record::Life(tombstone)])
             }
             _ => {
-                model.lives.insert(region, tombstone.clone());
+                model.lifecycles.insert(region, tombstone.clone());
                 (region, vec![Record::Life(tombstone)])
             }
         };
@@ -289,7 +289,7 @@ impl Life {
         self.possible.iter().any(|model| {
             let regions: std::collections::BTreeSet<_> =
                 model.regions.keys().chain(found.regions.keys()).collect();
-            model.lives == found.lives
+            model.lifecycles == found.lifecycles
                 && model.values == found.values
                 && regions.into_iter().all(|region| {
                     let blank = Held::default();

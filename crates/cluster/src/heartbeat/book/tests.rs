@@ -41,13 +41,13 @@ fn a_rate_that_fades_is_told_now_and_then_and_its_end_always() {
     let mut book = DeltaTracker::default();
     book.put(LeadReport { write_rate: 1000.0, ..report(1, 0) });
     book.tell(1, true);
-    let (mut rate, mut news) = (1000.0, 0);
+    let (mut rate, mut sent) = (1000.0, 0);
     for seq in 2..200 {
         rate *= 0.96;
         book.put(LeadReport { write_rate: rate, ..report(1, 0) });
-        news += book.tell(seq, true).reports.iter().filter(|lead| lead.write_rate == rate).count();
+        sent += book.tell(seq, true).reports.iter().filter(|lead| lead.write_rate == rate).count();
     }
-    assert!((20..80).contains(&news), "{news} of 198");
+    assert!((20..80).contains(&sent), "{sent} of 198");
     book.put(LeadReport { write_rate: 0.0, ..report(1, 0) });
     assert_eq!(book.get(1).unwrap().write_rate, 0.0);
 }

@@ -21,8 +21,8 @@ struct Running {
 impl Running {
     fn new() -> Running {
         let fixture = Fixture::new();
-        let (lives, _) = crossbeam_channel::unbounded();
-        let (applier, queue, _) = Applier::new(fixture.store.executor(), lives, &BTreeMap::new());
+        let (lifecycle, _) = crossbeam_channel::unbounded();
+        let (applier, queue, _) = Applier::new(fixture.store.executor(), lifecycle, &BTreeMap::new());
         let index = applied(&queue);
         Running { fixture, applier, queue, index }
     }
