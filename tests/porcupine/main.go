@@ -185,7 +185,7 @@ var model = porcupine.Model{Init: func() any { return group{} }, Step: step}
 
 // operations gives an operation without an answer an end after all others: then it either was the last, which
 // nobody sees, or took effect before. The search for an order is exponential in the number of such operations,
-// so unanswered.go narrows them down.
+// so narrow.go shortens it.
 func operations(of history) []porcupine.Operation {
 	var made []porcupine.Operation
 	for _, o := range of.Operations {

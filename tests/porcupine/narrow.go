@@ -12,6 +12,8 @@ import (
 type trace struct {
 	// writers counts the writes of each value, appenders the appends of each text.
 	writers, appenders map[string]int
+	// begun holds for each value the begin of its last write.
+	begun map[string]int64
 	// isRegister is true if the member is only written and read, isJournal if it is only appended to and read,
 	// by texts that end with their only semicolon.
 	isRegister, isJournal bool
@@ -27,7 +29,7 @@ func traces(operations []porcupine.Operation) *[maxMembers]trace {
 	made := new([maxMembers]trace)
 	for member := range made {
 		made[member] = trace{
-			writers: map[string]int{}, appenders: map[string]int{}, seenBy: map[string]int64{},
+			writers: map[string]int{}, appenders: map[string]int{}, begun: map[string]int64{}, seenBy: map[string]int64{},
 			isRegister: true, isJournal: true,
 			lastRead: math.MinInt64, lastAppend: math.MinInt64,
 		}
@@ -39,6 +41,7 @@ func traces(operations []porcupine.Operation) *[maxMembers]trace {
 		case called.write != nil:
 			for _, next := range called.write {
 				made[next.member].writers[next.text]++
+				made[next.member].begun[next.text] = o.Call
 				made[next.member].isJournal = false
 			}
 		case called.increment != nil:
@@ -78,9 +81,13 @@ func traces(operations []porcupine.Operation) *[maxMembers]trace {
 	return made
 }
 
-// narrow changes operations without an answer so that the search is shorter, and the verdict is the same:
+// narrow changes operations so that the search is shorter, and the verdict is the same. Of all operations:
 //
 //   - A write took effect before the end of a read of its value, if no other write has that value.
+//   - A read of a value took effect after the begin of its write, if no other write has that value.
+//
+// Of those without an answer:
+//
 //   - A write of registers of which no value was read is left out. In an order with it, no read comes between it
 //     and the next write of a member, so the order without it is valid, too. An order without it can end with it.
 //   - An append to a journal took effect before the end of a read that shows its text, if no other append has it.
@@ -93,8 +100,21 @@ func narrow(operations []porcupine.Operation) []porcupine.Operation {
 	var increments [maxMembers][]porcupine.Operation
 	for _, o := range operations {
 		called := o.Input.(*input)
+		isAnswered := o.Output.(*answer) != nil
 		switch {
-		case o.Output.(*answer) != nil || called.read != nil:
+		case called.read != nil:
+			for i, member := range called.read {
+				of, seen := &traces[member], o.Output.(*answer)
+				if seen != nil && i < len(seen.Values) && seen.Values[i] != nil {
+					if text := *seen.Values[i]; of.isRegister && of.writers[text] == 1 {
+						o.Call = max(o.Call, of.begun[text])
+					}
+				}
+			}
+			if o.Call > o.Return {
+				// It saw what was written later. The search finds that from the operations as they are.
+				return operations
+			}
 		case called.write != nil:
 			isSeen, isRegister := false, true
 			for _, next := range called.write {
@@ -106,9 +126,13 @@ func narrow(operations []porcupine.Operation) []porcupine.Operation {
 					o.Return = min(o.Return, end)
 				}
 			}
-			if isRegister && !isSeen {
+			if o.Call > o.Return {
+				return operations
+			}
+			if isRegister && !isSeen && !isAnswered {
 				continue
 			}
+		case isAnswered:
 		case called.increment != nil:
 			increments[*called.increment] = append(increments[*called.increment], o)
 		default:
