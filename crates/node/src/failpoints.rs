@@ -40,6 +40,4 @@ types::failpoints! {
     LivingIsMerged,
     /// A peer whose log is damaged takes part with the rest of its log.
     DamageForgotten,
-    /// A store that restarts faster than it falls silent does not wake the regions that it led.
-    RestartUnnoticed,
 }

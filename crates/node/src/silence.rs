@@ -8,8 +8,6 @@ use std::collections::BTreeMap;
 
 use types::StoreId;
 
-use crate::failpoints::Failpoint;
-
 /// The stores at the last look, each with its incarnation, or `None` if it was silent.
 #[derive(Debug, Default)]
 pub struct Silence {
@@ -24,7 +22,7 @@ impl Silence {
         let before = std::mem::replace(&mut self.stores, stores.into_iter().collect());
         let has_stopped = |store: &StoreId, heard: &Option<u64>| match (before.get(store), heard) {
             (None | Some(Some(_)), None) => true,
-            (Some(Some(before)), Some(now)) => before != now && !Failpoint::RestartUnnoticed.is_on(),
+            (Some(Some(before)), Some(now)) => before != now,
             (Some(None), None) | (None | Some(None), Some(_)) => false,
         };
         let stopped = self.stores.iter().filter(|(store, heard)| has_stopped(store, heard));

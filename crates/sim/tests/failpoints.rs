@@ -13,11 +13,12 @@ const SEEDS: u64 = 3000;
 
 /// Failpoints that take many seeds, and a seed shortly before one that detects them at present, at
 /// which the search begins.
-const RARE: [(&str, u64); 4] = [
+const RARE: [(&str, u64); 5] = [
     ("NoStickinessAfterRestart", 5800),
-    ("SealIgnored", 700),
-    ("MergeNotAwaited", 500),
-    ("RestartUnnoticed", 11_000_500),
+    ("SealIgnored", 1000),
+    ("FullIgnored", 1100),
+    ("MergeNotAwaited", 2400),
+    ("HeirNotAwaited", 800),
 ];
 
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
