@@ -4,7 +4,7 @@
 # environment, see setup.sh. An older program of the same commit is kept.
 #   scripts/upgrade-programs.sh DIR FROM
 set -eu
-dir=$1 from=$2
+dir=$1 from=$(git rev-parse --verify "$2^{commit}")
 mkdir -p "$dir"
 if [ "$(cat "$dir/older.commit" 2>/dev/null)" != "$from" ]; then
     tree=$(mktemp -d)

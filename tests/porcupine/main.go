@@ -87,7 +87,7 @@ type input struct {
 	write     []assignment
 	read      []int
 	increment *int
-	// rank is the increment's position among those of its member without an answer, see operations.
+	// rank is the increment's position among those of its member without an answer, see narrow.
 	rank   int
 	append assignment
 }

@@ -12,8 +12,8 @@
 //! the leader's log, and the target obeys only while its own log ends at that index. When the
 //! leader gives up the transfer, it appends an entry. Once the target has acknowledged an entry
 //! beyond the fence, an old message is harmless, because the target's log never again ends at that
-//! index in this term. A lease may begin only after that acknowledgement and its full length.
-//! Meanwhile `ReadIndex` serves reads.
+//! index in this term. A lease may begin only after that acknowledgement and a full stickiness
+//! period. Meanwhile `ReadIndex` serves reads.
 
 use types::{BootNanos, LogIndex, StoreId};
 

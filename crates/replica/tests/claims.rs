@@ -59,9 +59,13 @@ impl Trio {
         Trio { now, nodes: (0..stores).map(node).collect(), wire: Vec::new() }
     }
 
-    /// Returns a cluster that store 0 leads, with every message delivered.
+    /// Returns a cluster of three that store 0 leads, with every message delivered.
     fn led() -> Trio {
-        let mut trio = Trio::new(3);
+        Trio::led_of(3)
+    }
+
+    fn led_of(stores: u64) -> Trio {
+        let mut trio = Trio::new(stores);
         while trio.role(0) != Role::Leader {
             trio.now += TICK;
             trio.step(0, Input::Tick);

@@ -8,8 +8,8 @@
 //! Without the statement a region can wait for ever although a majority of its voters is clean. The
 //! others may hold the entry, but not know that it is committed, because they have crashed as well:
 //!
-//! - The entry removes an unclean voter. Peers that have not executed the entry count the votes of
-//!   the peers before the change, of which too few are clean.
+//! - The entry removes unclean voters. A peer that has not executed the entry still needs the votes
+//!   of the earlier voters, and too few of them are clean.
 //! - The entry splits the region. The leader needs a further voter, which is blank. That voter
 //!   cannot take the rows from before the split, because its store has the new region.
 
@@ -52,10 +52,11 @@ impl<L: LogStore> Peer<L> {
         };
         let log = &self.raw.raft.raft_log;
         let commit = log.committed;
-        let commit_term = log.term(commit).unwrap_or(0);
-        if !self.is_unclean || commit <= message.commit || commit_term == 0 || term == 0 {
+        if commit <= message.commit || term == 0 {
             return;
         }
+        // The entry may be damaged.
+        let Ok(commit_term) = log.term(commit) else { return };
         let mut answer =
             Message { from: self.id, to: message.from, term, commit, commit_term, ..Message::default() };
         answer.set_msg_type(kind);

@@ -106,12 +106,7 @@ fn a_follower_with_damage_that_is_not_recorded_yet_votes_but_does_not_stand() {
 #[test]
 fn an_only_voter_executes_the_entries_before_the_damage_although_their_commit_index_is_lost() {
     let restarted = |stores: u64, unclean| {
-        let mut trio = Trio::new(stores);
-        while trio.role(0) != Role::Leader {
-            trio.now += TICK;
-            trio.step(0, Input::Tick);
-            trio.settle();
-        }
+        let mut trio = Trio::led_of(stores);
         trio.propose(0, 1, b"one");
         trio.settle();
         let disk = trio.nodes[0].disk.clone();

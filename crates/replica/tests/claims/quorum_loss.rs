@@ -5,12 +5,7 @@ use super::*;
 /// Creates a region of five stores. Stores 0 and 1 have `more` entries that the others lack. The
 /// leader has stepped down.
 pub(super) fn two_of_five(more: u64) -> Trio {
-    let mut trio = Trio::new(5);
-    while trio.role(0) != Role::Leader {
-        trio.now += TICK;
-        trio.step(0, Input::Tick);
-        trio.settle();
-    }
+    let mut trio = Trio::led_of(5);
     trio.propose(0, 1, b"everywhere");
     trio.settle();
     for token in 0..more {

@@ -33,7 +33,7 @@ fn crash_before(step: &Step) -> &'static str {
 }
 
 impl World {
-    pub(super) fn wake_lives(&mut self, id: StoreId) {
+    pub(super) fn wake_lifecycle(&mut self, id: StoreId) {
         let slow = if self.rng.chance(10) { 100 } else { 1 };
         let delay = self.rng.below(3 * slow * MILLISECOND);
         let Some(process) = self.process(id) else { return };
@@ -57,7 +57,7 @@ impl World {
             return;
         }
         self.do_step(id, region, step);
-        self.wake_lives(id);
+        self.wake_lifecycle(id);
     }
 
     fn do_step(&mut self, id: StoreId, region: RegionId, step: Step) {

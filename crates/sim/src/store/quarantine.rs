@@ -67,7 +67,7 @@ impl World {
         }
         let Some(process) = self.process(id) else { return };
         process.lifecycle_steps.extend(job.steps().into_iter().map(|step| (region, step)));
-        self.wake_lives(id);
+        self.wake_lifecycle(id);
     }
 
     /// Publishes a quarantine to readers and heartbeats.
