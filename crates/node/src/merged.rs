@@ -5,7 +5,9 @@
 //! descriptor that concerns it tells its groups. A store may have been away for more merges than a
 //! descriptor lists. It then asks the meta region, which records all of them.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::iter;
 
 use cluster::MetaState;
 use replica::Input;
@@ -85,14 +87,17 @@ pub fn conclude(asked: &[RegionId], answer: Vec<Merged>) -> Vec<Input> {
     of_asked.map(|(region, heirs)| Input::MergedAway { region, heirs }).collect()
 }
 
-/// Returns true if the groups of `store` must be told of this descriptor from a heartbeat. This is
-/// the case if its region absorbed a region that has a peer here, or if the region's own peer here
-/// was removed, perhaps while this store was absent.
-pub fn concerns(
-    descriptor: &RegionDescriptor,
+/// Returns true if the groups of `store` must be told of this descriptor from a heartbeat: it proves
+/// the end of a peer here, which may have happened while the store was absent. `local` returns the
+/// descriptor of a region that has a peer here.
+pub fn concerns<D: Borrow<RegionDescriptor>>(
+    heard: &RegionDescriptor,
     store: StoreId,
-    mut is_here: impl FnMut(RegionId) -> bool,
+    local: impl FnMut(RegionId) -> Option<D>,
 ) -> bool {
-    let is_gone = !descriptor.has_peer_on(store) && is_here(descriptor.id);
-    is_gone || descriptor.absorbed.iter().any(|&region| is_here(region))
+    let has_ended = |last: D| {
+        let last = last.borrow();
+        last.peer_on(store).is_none_or(|peer| heard.end_of(last, peer.id).is_some())
+    };
+    iter::once(heard.id).chain(heard.absorbed.iter().copied()).filter_map(local).any(has_ended)
 }

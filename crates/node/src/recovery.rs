@@ -128,10 +128,9 @@ pub fn recover<K: Kept>(
                 continue;
             }
         };
-        let newest = described.get(&region).unwrap_or(&made);
-        let has_merged = described.values().any(|other| other.supersedes(newest));
+        let has_ended = |peer| described.values().any(|other| other.end_of(&made, peer).is_some());
         match made.peer_on(store).map(|peer| peer.id) {
-            Some(peer) if (has_merged || !newest.has_peer_on(store)) && !Failpoint::EndForgotten.is_on() => {
+            Some(peer) if has_ended(peer) && !Failpoint::EndForgotten.is_on() => {
                 // The entry that removes the peer is applied, but the removal was not finished.
                 ended.push((region, PeerLifecycle::Tombstone { peer }));
                 recovered.tombstones.insert(region, peer);

@@ -20,8 +20,11 @@ use crate::peer::inspect;
 use crate::peer::{Context, Outbox, Peer, Turned, Turnover};
 use crate::stickiness::{Promise, Stickiness};
 
+mod existence;
 mod merges;
 mod quorum_loss;
+
+use existence::Existence;
 
 /// Maximum number of vote requests kept for split-off regions that have no peer here yet. The
 /// latest ones are kept.
@@ -77,9 +80,7 @@ pub struct Worker<L: LogStore> {
     /// Regions whose peers were unclean at the start of this store or became so later. Each peer
     /// knows whether it still is.
     unclean: BTreeSet<RegionId>,
-    /// The largest number of a removed peer, by region. A peer up to this number must not come
-    /// back.
-    tombstones: BTreeMap<RegionId, PeerId>,
+    existence: Existence,
     /// Removed peers whose rows or log may still exist. No region may take their slots yet.
     destroying: BTreeMap<RegionId, Option<SlotRange>>,
     /// Regions with a merge whose source is not completely applied here.
@@ -90,9 +91,6 @@ pub struct Worker<L: LogStore> {
     /// Actions to issue when the batch in flight is written. That batch holds entries of the peers
     /// that the actions destroy.
     after_batch: Vec<Action>,
-    /// Regions that merged away according to the meta region, and the regions that have their slots
-    /// now.
-    merged_away: BTreeMap<RegionId, BTreeSet<RegionId>>,
     early_votes: VecDeque<(StoreId, RegionId, Message)>,
     dirty: BTreeSet<RegionId>,
     /// Regions that get ticks. The others hibernate.
@@ -192,10 +190,9 @@ impl<L: LogStore> Worker<L> {
             peers,
             waiting,
             unclean,
-            tombstones,
+            existence: Existence::new(tombstones),
             destroying: BTreeMap::new(),
             mergers: BTreeSet::new(),
-            merged_away: BTreeMap::new(),
             superseded: BTreeMap::new(),
             after_batch: Vec::new(),
             early_votes: VecDeque::new(),
@@ -631,8 +628,9 @@ impl<L: LogStore> Worker<L> {
             if peer.is_leader() && peer.wake(&mut self.ctx) {
                 self.awake.insert(region);
             }
-            let has_gone = peer.hear_descriptor(from, descriptor, &mut self.ctx.out);
-            if let Some(descriptor) = has_gone.filter(|_| !self.has_waiting_child(region)) {
+            if self.existence.end_of(peer.descriptor(), peer.id(), &descriptor).is_none() {
+                peer.hear_descriptor(from, descriptor, &mut self.ctx.out);
+            } else if !self.has_waiting_child(region) {
                 self.ctx.out.turnover.push(Turnover::Gone { descriptor });
                 self.turn_over();
             }
@@ -642,7 +640,7 @@ impl<L: LogStore> Worker<L> {
             return self.ctx.out.sends.push(Action::Announce { to: from, descriptor: heir });
         }
         let Some(peer) = descriptor.peer_on(self.ctx.config.store) else { return };
-        let is_past = self.tombstones.get(&region).is_some_and(|&id| peer.id <= id);
+        let is_past = self.existence.bars(region, Some(peer.id)).is_some();
         let is_busy = self.waiting.contains_key(&region) || self.destroying.contains_key(&region);
         if is_past || is_busy || self.overlaps(&descriptor) {
             return;
@@ -720,11 +718,10 @@ impl<L: LogStore> Worker<L> {
         if is_known {
             return Ok(());
         }
-        if self.tombstones.get(&region).is_some_and(|&last| id.is_none_or(|id| id <= last)) {
+        if let Some(peer) = self.existence.bars(region, id) {
             // The peer was created and removed before this store lost the split. Applying the split
             // again has restored its rows.
             self.destroying.insert(region, descriptor.slots);
-            let peer = self.tombstones[&region];
             self.ctx.out.later.push(Action::Destroy { region, peer });
             return Ok(());
         }
@@ -782,8 +779,7 @@ impl<L: LogStore> Worker<L> {
     fn remove(&mut self, region: RegionId) -> Option<Action> {
         let mut peer = self.peers.remove(&region)?;
         peer.retire(&mut self.ctx.out);
-        let last = self.tombstones.entry(region).or_insert(0);
-        *last = peer.id().max(*last);
+        self.existence.bury(region, peer.id());
         self.destroying.insert(region, None);
         Some(Action::Destroy { region, peer: peer.id() })
     }

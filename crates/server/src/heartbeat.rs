@@ -112,8 +112,11 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     store.regions.learn(heartbeat.leads.reports.iter().map(|lead| &lead.descriptor));
     let mut held = Vec::new();
     for lead in &heartbeat.leads.reports {
-        let is_here = |id: RegionId| store.regions.get(id).is_some_and(|region| region.is_local());
-        if node::merged::concerns(&lead.descriptor, store.id, is_here) {
+        let local = |id: RegionId| {
+            let region = store.regions.get(id).filter(|region| region.is_local())?;
+            Some(region.descriptor())
+        };
+        if node::merged::concerns(&lead.descriptor, store.id, local) {
             let descriptor = lead.descriptor.clone();
             let _ = store.worker.raft(Input::Announced { from, descriptor });
         }

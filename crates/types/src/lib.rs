@@ -18,7 +18,7 @@ mod version;
 pub use draw::{mix, Draw};
 pub use output::{copy_in_pieces, Output, PIECE_BYTES, SHARED_BYTES_MIN};
 pub use region::{
-    ChangeError, Changed, DescriptorError, Merging, Peer, PeerChange, PeerId, PeerRole, Recovery,
+    ChangeError, Changed, DescriptorError, Merging, Peer, PeerChange, PeerEnd, PeerId, PeerRole, Recovery,
     RegionChange, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX, RECOVERIES_MAX, RECOVERY_LEAP,
 };
 pub use size::{parse_size, SizeError};

@@ -5,10 +5,12 @@ use crate::{LogIndex, RegionId, Slot, SlotRange, StoreId};
 
 mod change;
 mod codec;
+mod end;
 mod quorum_loss;
 
 pub use change::{ChangeError, Changed, PeerChange, RegionChange};
 pub use codec::DescriptorError;
+pub use end::PeerEnd;
 pub use quorum_loss::{Recovery, RECOVERIES_MAX, RECOVERY_LEAP};
 
 /// The number of a peer of a region, which is also its id in Raft. Numbers begin at 1, and a region
@@ -139,13 +141,6 @@ impl RegionDescriptor {
     /// Returns true if the region is in a joint configuration.
     pub fn is_joint(&self) -> bool {
         self.peers.iter().any(|peer| matches!(peer.role, PeerRole::Incoming | PeerRole::Outgoing))
-    }
-
-    /// Returns true if this descriptor shows that `other`, whose descriptor may be old, has merged
-    /// away. Slots and versions do not show it: a region that takes over its left neighbour may
-    /// give away all of its original slots and still exist.
-    pub fn supersedes(&self, other: &RegionDescriptor) -> bool {
-        self.absorbed.contains(&other.id)
     }
 
     pub fn contains(&self, slot: Slot) -> bool {

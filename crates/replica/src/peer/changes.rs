@@ -221,29 +221,18 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Handles another store's descriptor of this region. Returns the descriptor if it shows that
-    /// this peer was removed.
-    pub fn hear_descriptor(
-        &mut self,
-        from: StoreId,
-        theirs: RegionDescriptor,
-        out: &mut Outbox,
-    ) -> Option<RegionDescriptor> {
+    /// Handles another store's descriptor of this region, which has this peer.
+    pub fn hear_descriptor(&mut self, from: StoreId, theirs: RegionDescriptor, out: &mut Outbox) {
         let ours = &self.descriptor;
-        let is_gone = theirs.peer(self.id).is_none() && self.id < theirs.next_peer;
-        if theirs.epoch.conf_version > ours.epoch.conf_version && is_gone {
-            return Some(theirs);
-        }
         let place = |descriptor: &RegionDescriptor| descriptor.peer(self.id).map(|peer| peer.store);
         if self.is_blank && theirs.epoch.is_newer_than(ours.epoch) && place(&theirs) == place(ours) {
             self.descriptor = theirs;
-            return None;
+            return;
         }
         let they_are_gone = !self.is_blank && ours.peer_on(from).is_none();
         if ours.epoch.conf_version > theirs.epoch.conf_version && they_are_gone {
             out.sends.push(Action::Announce { to: from, descriptor: ours.clone() });
         }
-        None
     }
 
     /// Returns whether a message's sender is, or may have become, a peer of the region on that

@@ -1,5 +1,7 @@
 //! The part of a merge that involves two regions' peers on this store.
 
+use types::PeerEnd;
+
 use super::*;
 
 impl<L: LogStore> Worker<L> {
@@ -95,23 +97,18 @@ impl<L: LogStore> Worker<L> {
         if !self.peers.contains_key(&region) {
             return;
         }
-        self.merged_away.insert(region, heirs.iter().map(|heir| heir.id).collect());
+        self.existence.record_merge(region, heirs);
         heirs.iter().for_each(|heir| self.remove_merged_peers(heir));
         let peers = &self.peers;
-        self.merged_away.retain(|region, _| peers.contains_key(region));
-    }
-
-    /// Returns true if the region has merged away and `later` has some of its slots.
-    fn is_heir(&self, later: &RegionDescriptor, of: &Peer<L>) -> bool {
-        let told = self.merged_away.get(&of.descriptor().id);
-        later.supersedes(of.descriptor()) || told.is_some_and(|heirs| heirs.contains(&later.id))
+        self.existence.keep_merges(|region| peers.contains_key(&region));
     }
 
     /// Returns true if `later` proves that the region has merged away and no other peer here still
     /// has to take over its rows.
     fn has_merged_away(&self, region: RegionId, later: &RegionDescriptor) -> bool {
         let Some(peer) = self.peers.get(&region) else { return false };
-        if !self.is_heir(later, peer) || !peer.is_at_rest() || self.has_waiting_child(region) {
+        let end = self.existence.end_of(peer.descriptor(), peer.id(), later);
+        if end != Some(PeerEnd::Merged) || !peer.is_at_rest() || self.has_waiting_child(region) {
             return false;
         }
         let may_take_over = |heir: &RegionId| {
@@ -129,6 +126,6 @@ impl<L: LogStore> Worker<L> {
     /// region has merged away.
     pub(super) fn heir_of(&self, descriptor: &RegionDescriptor) -> Option<RegionDescriptor> {
         let peers = self.peers.values().filter(|peer| !peer.is_blank()).map(Peer::descriptor);
-        peers.into_iter().find(|heir| heir.supersedes(descriptor)).cloned()
+        peers.into_iter().find(|heir| heir.has_absorbed(descriptor)).cloned()
     }
 }

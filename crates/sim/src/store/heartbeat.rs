@@ -118,8 +118,10 @@ impl World {
         let mut announced = Vec::new();
         for lead in &heartbeat.leads.reports {
             process.learn(&lead.descriptor);
-            let is_here = |region| process.regions.get(&region).is_some_and(|shared| shared.is_local);
-            if from != id && concerns(&lead.descriptor, id, is_here) {
+            let local = |region| {
+                process.regions.get(&region).filter(|shared| shared.is_local).map(|shared| &shared.descriptor)
+            };
+            if from != id && concerns(&lead.descriptor, id, local) {
                 announced.push(lead.descriptor.clone());
             }
             if let Some(shared) = process.regions.get_mut(&lead.region()) {

@@ -312,19 +312,19 @@ mod tests {
         let Changed { region: left, split_off, .. } =
             region().after(&RegionChange::Split { at: 40, new_region: 8 }).unwrap();
         let right = split_off.unwrap();
-        assert!(!right.supersedes(&left) && !left.supersedes(&right));
-        assert!(!left.supersedes(&region()) && !right.supersedes(&region()), "a part is not the whole");
+        assert!(!right.has_absorbed(&left) && !left.has_absorbed(&right));
+        assert!(!left.has_absorbed(&region()) && !right.has_absorbed(&region()), "a part is not the whole");
         let source = Box::new(after(&right, RegionChange::PrepareMerge { into: 1 }));
         let changed = left.after(&RegionChange::CommitMerge { source, source_index: 9 }).unwrap();
         let whole = changed.region;
-        assert!(whole.supersedes(&right) && !right.supersedes(&whole));
+        assert!(whole.has_absorbed(&right) && !right.has_absorbed(&whole));
         assert_eq!(
             (whole.absorbed.as_slice(), changed.absorbed.map(|region| region.id)),
             (&[8][..], Some(8))
         );
         let again = whole.after(&RegionChange::Split { at: 40, new_region: 9 }).unwrap().split_off.unwrap();
         assert_eq!(again.absorbed, [8]);
-        assert!(again.supersedes(&right));
+        assert!(again.has_absorbed(&right));
         let mut many = whole;
         for id in 100..200 {
             let next = many.after(&RegionChange::Split { at: 40, new_region: id }).unwrap();
