@@ -2,7 +2,7 @@
 
 use node::merged::{concerns, conclude, MergedWatch, ASKED_MAX, ASK_AFTER, LOOK_AGAIN};
 use replica::Input;
-use types::{RegionDescriptor, SlotRange};
+use types::{RegionDescriptor, RegionId, SlotRange};
 
 #[test]
 fn a_region_is_asked_about_when_it_has_long_had_no_leader_and_not_again_at_once() {
@@ -37,10 +37,13 @@ fn nothing_follows_for_a_region_that_the_answer_does_not_name() {
 
 #[test]
 fn groups_hear_of_what_took_their_regions_over_and_of_removals() {
-    let mut region = RegionDescriptor::founded(9, Some(SlotRange::ALL), &[1, 2, 3]);
-    region.absorbed = vec![4, 5];
-    assert!(concerns(&region, 1, |region| region == 5));
-    assert!(!concerns(&region, 1, |region| region == 9 || region == 6), "it has its peer");
-    assert!(concerns(&region, 7, |region| region == 9), "the peer was removed");
-    assert!(!concerns(&region, 7, |_| false));
+    let of = |id| RegionDescriptor::founded(id, Some(SlotRange::ALL), &[1, 2, 3]);
+    let local = |here: &'static [RegionId]| move |id| here.contains(&id).then(|| of(id));
+    let mut heard = RegionDescriptor { absorbed: vec![4, 5], ..of(9) };
+    assert!(concerns(&heard, 1, local(&[5])));
+    assert!(!concerns(&heard, 1, local(&[9, 6])), "its own peer is still a member");
+    heard.peers.retain(|peer| peer.store != 3);
+    heard.epoch.conf_version += 1;
+    assert!(concerns(&heard, 3, local(&[9])), "the peer was removed");
+    assert!(!concerns(&heard, 2, local(&[9])) && !concerns(&heard, 3, local(&[])));
 }
