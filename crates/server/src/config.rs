@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ use crate::budget::Budget;
 /// Election timeout in ticks. An election follows after 15 to 30 ticks of silence: 0.75 to 1.5 s at
 /// 50 ms a tick.
 pub const ELECTION_TICKS: u32 = 15;
+
+/// Maximum number of loops that serve clients if the number follows the load.
+const LOOPS_MAX: usize = 8;
 
 /// The times at which the Raft log is synced. Term and vote are synced in every mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +154,8 @@ pub struct Config {
     pub maxmemory: u64,
     /// The control block of an emulated device (`ctl device` changes it).
     pub device_control: Option<PathBuf>,
-    /// Number of threads that serve clients. One of them also owns the Raft groups.
+    /// Number of loops that serve clients, each on its own thread. The first one also owns the Raft
+    /// groups. 0 means that the number follows the load, up to [`Config::loops`].
     pub io_threads: usize,
     /// debug, verbose, notice or warning.
     pub loglevel: String,
@@ -211,13 +216,21 @@ impl Config {
             rocksdb: Vec::new(),
             maxmemory: 1 << 30,
             device_control: None,
-            io_threads: 2,
+            io_threads: 0,
             loglevel: "notice".into(),
             set_loglevel: None,
         }
     }
 
     /// Checks the configuration. Returns the first error, as text for the operator.
+    /// Returns the number of loops that exist.
+    pub fn loops(&self) -> usize {
+        match self.io_threads {
+            0 => std::thread::available_parallelism().map_or(2, NonZero::get).min(LOOPS_MAX),
+            fixed => fixed,
+        }
+    }
+
     pub fn validate(&self) -> Result<(), String> {
         if !self.members.iter().any(|m| m.id == self.store) {
             return Err(format!("store {} is not in the list of stores", self.store));

@@ -4,14 +4,16 @@ pub mod memory;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use node::session::Session;
 use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
+use crate::regions::RegionShared;
 
 /// The kind of port to which a client connected. It decides how keys of other stores are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +35,11 @@ pub struct ClientEntry {
     /// True if the connection was closed by a planned stop after the client's last reply.
     closed: AtomicBool,
     /// Tells the serving loop to end the connection. Set once a loop serves it.
-    kill: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    kill: Mutex<Option<Kill>>,
     description: Mutex<Description>,
 }
+
+type Kill = Box<dyn Fn() + Send>;
 
 #[derive(Clone, Default)]
 pub struct Description {
@@ -48,12 +52,12 @@ pub struct Description {
 }
 
 impl ClientEntry {
-    /// Registers `kill`, which tells the serving loop to end the connection. The loop calls this.
-    /// Returns false if the connection must end at once.
-    pub fn served_by(&self, kill: impl Fn() + Send + Sync + 'static) -> bool {
-        let _ = self.kill.set(Box::new(kill));
-        // Pairs with the fence in `end`: at least one side sees the other side's change.
-        fence(Ordering::SeqCst);
+    /// Registers `kill`, which tells the serving loop to end the connection. Each loop that takes
+    /// the connection calls this. Returns false if the connection must end at once.
+    pub fn served_by(&self, kill: impl Fn() + Send + 'static) -> bool {
+        // `end` takes the same lock after its change: it calls `kill`, or this sees the change.
+        let mut of_loop = self.kill.lock();
+        *of_loop = Some(Box::new(kill));
         !self.killed.load(Ordering::SeqCst)
     }
 
@@ -68,8 +72,7 @@ impl ClientEntry {
     /// Closes the connection, whatever it waits for.
     pub fn end(&self) {
         self.killed.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        if let Some(kill) = self.kill.get() {
+        if let Some(kill) = &*self.kill.lock() {
             kill();
         }
     }
@@ -124,7 +127,7 @@ impl Clients {
             commands: AtomicU64::new(0),
             killed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            kill: OnceLock::new(),
+            kill: Mutex::new(None),
             description: Mutex::new(Description { resp: 2, last_command: "NULL", ..Description::default() }),
         });
         open.insert(id, entry.clone());
@@ -190,6 +193,14 @@ impl Drop for Seat {
         self.clients.close(self.entry.id);
         self.metrics.connections.dec();
     }
+}
+
+/// A connection on its way from one loop to another. All of its requests are answered.
+pub struct Moving {
+    pub stream: mio::net::TcpStream,
+    pub kind: ListenerKind,
+    pub seat: Seat,
+    pub session: Session<Arc<RegionShared>>,
 }
 
 #[cfg(test)]

@@ -99,5 +99,27 @@ impl CpuKeeper {
     }
 }
 
+/// Measures how many of the CPUs that this process may use are idle.
+pub struct IdleMeter {
+    source: Source,
+    last: Option<(Instant, Counters)>,
+}
+
+impl IdleMeter {
+    pub fn new() -> IdleMeter {
+        IdleMeter { source: Source::of_this_process(), last: None }
+    }
+
+    /// Returns the mean number of idle CPUs since the last call; `None` if it is not known.
+    pub fn look(&mut self) -> Option<f64> {
+        let counters = self.source.read()?;
+        let now = Instant::now();
+        let (then, last) = self.last.replace((now, counters))?;
+        let seconds = now.duration_since(then).as_secs_f64();
+        let used = counters.used_nanos.saturating_sub(last.used_nanos) as f64 / 1e9 / seconds.max(0.001);
+        Some((counters.cores - used).max(0.0))
+    }
+}
+
 #[cfg(test)]
 mod tests;

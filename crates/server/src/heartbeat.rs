@@ -24,6 +24,7 @@ use crate::cluster_state::bootstrap_command;
 use crate::config::{Config, Fsync};
 use crate::cpu::CpuKeeper;
 use crate::device_hang::HangKeeper;
+use crate::fronts::FrontsKeeper;
 use crate::loops::ToWorker;
 use crate::membership_keeper::MembershipKeeper;
 use crate::merged_away::MergedKeeper;
@@ -60,7 +61,7 @@ pub async fn run(store: Arc<Store>) {
     let mut bootstrap = JoinSet::new();
     let mut members = MembershipKeeper::default();
     let (mut clocks, mut upgrades) = (ClockKeeper::default(), UpgradeKeeper::default());
-    let mut merged = MergedKeeper::default();
+    let (mut merged, mut fronts) = (MergedKeeper::default(), FrontsKeeper::new(&store));
     let (mut device, mut pauses) = (HangKeeper::new(store.config.raft_tick), PauseKeeper::default());
     let (mut silent, mut quiet) = (Silence::default(), Silence::default());
     let mut planned = false;
@@ -87,6 +88,7 @@ pub async fn run(store: Arc<Store>) {
         planned = plans;
         upgrades.look(&store, plans);
         merged.look(&store);
+        fronts.look(&store);
         tokio::time::sleep(PERIOD_MIN).await;
         let _ = tokio::time::timeout(PERIOD - PERIOD_MIN, store.cluster.report_soon.notified()).await;
     }

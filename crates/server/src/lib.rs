@@ -40,6 +40,7 @@ mod executor;
 mod expiry;
 #[cfg(test)]
 mod fixture;
+mod fronts;
 mod heartbeat;
 mod inbound;
 mod joining;

@@ -4,7 +4,7 @@ mod to_worker;
 
 use std::io;
 use std::net::TcpStream;
-use std::sync::atomic::{fence, AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender};
 use mio::{Events, Poll, Token, Waker};
 use node::{Answer, Input, Outcome};
 
-use crate::connections::{ListenerKind, Seat};
+use crate::connections::{ListenerKind, Moving, Seat};
 
 pub use to_worker::{Asker, Outcomes, Reader, ToWorker};
 
@@ -52,6 +52,13 @@ pub enum ToLoop {
     /// The outcomes of parts that went through the groups.
     Outcomes(Vec<(PartId, Outcome)>),
     Kill(ConnectionId),
+    /// Another number of loops serves clients now: give connections to others.
+    Spread {
+        before: usize,
+        now: usize,
+    },
+    /// A connection that another loop has served.
+    Moved(Box<Moving>),
     /// Each connection must be closed once its requests are answered.
     Close,
     Stop,
@@ -126,18 +133,23 @@ fn channel() -> io::Result<(LoopSender, LoopInbox)> {
     Ok((LoopSender { queue: sender, sleeps, waker }, inbox))
 }
 
-/// All loops of a store. The first one owns the Raft groups.
+/// All loops of a store. The first one owns the Raft groups. The first [`active`](Loops::active)
+/// ones serve clients.
 pub struct Loops {
     senders: Vec<LoopSender>,
     next: AtomicUsize,
+    active: AtomicUsize,
+    /// The kernel's numbers of the loops' threads; 0 before a loop runs.
+    threads: Vec<AtomicU32>,
 }
 
 impl Loops {
     /// Creates `count` loops, and at least one.
     pub fn new(count: usize) -> io::Result<(Loops, Vec<LoopInbox>)> {
         let channels: Vec<_> = (0..count.max(1)).map(|_| channel()).collect::<io::Result<_>>()?;
-        let (senders, inboxes) = channels.into_iter().unzip();
-        Ok((Loops { senders, next: AtomicUsize::new(0) }, inboxes))
+        let (senders, inboxes): (Vec<_>, _) = channels.into_iter().unzip();
+        let threads = senders.iter().map(|_| AtomicU32::new(0)).collect();
+        Ok((Loops { senders, next: AtomicUsize::new(0), active: AtomicUsize::new(1), threads }, inboxes))
     }
 
     pub fn worker(&self) -> WorkerSender {
@@ -154,7 +166,32 @@ impl Loops {
 
     /// Returns the loop for the next client.
     pub fn next(&self) -> &LoopSender {
-        &self.senders[self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len()]
+        &self.senders[self.next.fetch_add(1, Ordering::Relaxed) % self.active()]
+    }
+
+    /// Returns the number of loops that serve clients.
+    pub fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Lets the first `count` loops serve clients, at most all. Returns true if the number changes.
+    pub fn serve_with(&self, count: usize) -> bool {
+        let now = count.clamp(1, self.senders.len());
+        let before = self.active.swap(now, Ordering::Relaxed);
+        if before != now {
+            self.senders.iter().for_each(|sender| drop(sender.send(ToLoop::Spread { before, now })));
+        }
+        before != now
+    }
+
+    /// Records the calling thread as that of the loop.
+    pub fn runs_here(&self, number: usize) {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        self.threads[number].store(thread as u32, Ordering::Relaxed);
+    }
+
+    pub fn threads(&self) -> Vec<u32> {
+        self.threads.iter().map(|thread| thread.load(Ordering::Relaxed)).collect()
     }
 }
 

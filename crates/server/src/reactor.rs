@@ -16,6 +16,7 @@
 
 mod closing;
 mod connection;
+mod moving;
 mod serve;
 
 use std::collections::VecDeque;
@@ -28,7 +29,7 @@ use node::session::Ask;
 use node::Outcome;
 
 use crate::clock;
-use crate::connections::{ListenerKind, Seat};
+use crate::connections::Moving;
 use crate::executor::worker::RegionWorker;
 use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, WAKER};
 use crate::regions::RegionShared;
@@ -111,6 +112,7 @@ impl Loop {
 
     /// Runs until the loop is told to stop.
     pub fn run(mut self) {
+        self.store.loops.runs_here(self.number);
         let runtime = self.runtime.clone();
         let _inside = runtime.enter();
         let mut events = Events::with_capacity(EVENTS_MAX);
@@ -197,7 +199,18 @@ impl Loop {
                     Some(worker) => worker.take(message),
                     None => unreachable!("only the first loop is told of groups"),
                 },
-                ToLoop::Accepted { stream, kind, seat } => self.accept(stream, kind, seat),
+                ToLoop::Accepted { stream, kind, seat } => {
+                    let stream = mio::net::TcpStream::from_std(stream);
+                    let session = Connection::first_session(&self.store);
+                    let _ = self.accept(Moving { stream, kind, seat, session });
+                }
+                ToLoop::Spread { before, now } => self.spread(before, now),
+                ToLoop::Moved(client) => {
+                    // It is served at once, because a planned stop may have begun.
+                    if let Some(id) = self.accept(*client) {
+                        self.wake(id.slot);
+                    }
+                }
                 ToLoop::Answered { connection, number, answers } => match answers {
                     Some(answers) => {
                         if let Some(connection) = self.connection(connection) {
@@ -245,35 +258,46 @@ impl Loop {
         self.take_outcomes(own);
     }
 
-    fn accept(&mut self, stream: std::net::TcpStream, kind: ListenerKind, seat: Seat) {
+    /// Takes a connection: a new one, or one that another loop has served.
+    fn accept(&mut self, mut client: Moving) -> Option<ConnectionId> {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
         });
-        let mut stream = mio::net::TcpStream::from_std(stream);
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self.inbox.poll.registry().register(&mut stream, Token(slot as usize), interest) {
+        let token = Token(slot as usize);
+        if let Err(error) = self.inbox.poll.registry().register(&mut client.stream, token, interest) {
             tracing::warn!(%error, "cannot wait for a client's socket");
             self.free.push(slot);
-            return;
+            return None;
         }
         let id = ConnectionId { slot, generation: self.slots[slot as usize].generation };
         let home = self.store.loops.get(self.number).clone();
-        let goes_on = seat.entry.served_by(move || drop(home.send(ToLoop::Kill(id))));
-        let connection = Connection::new(id, stream, kind, seat, &self.store, self.now);
+        let goes_on = client.seat.entry.served_by(move || drop(home.send(ToLoop::Kill(id))));
+        let mut connection = Connection::new(id, client, &self.store, self.now);
+        let active = self.store.loops.active();
+        // The number of loops may have changed while the connection was on its way.
+        connection.moves_to = (self.number >= active).then_some(slot as usize % active);
         self.slots[slot as usize].connection = Some(Box::new(connection));
         if !goes_on {
             self.end(id);
+            return None;
         }
+        Some(id)
     }
 
     fn end(&mut self, id: ConnectionId) {
         if self.connection(id).is_some() {
-            let slot = &mut self.slots[id.slot as usize];
-            slot.connection = None;
-            slot.generation = slot.generation.wrapping_add(1);
-            self.free.push(id.slot);
+            self.empty(id.slot);
         }
+    }
+
+    /// Empties a slot. Returns the connection that was in it.
+    fn empty(&mut self, number: u32) -> Option<Box<Connection>> {
+        let slot = &mut self.slots[number as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(number);
+        slot.connection.take()
     }
 
     /// Serves each connection that can continue once, so that a busy one does not delay the others.

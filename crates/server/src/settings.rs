@@ -19,6 +19,9 @@ pub struct Settings {
     pub loglevel: String,
     /// Bytes per second; 0 means no limit.
     pub snapshot_rate: u64,
+    /// Number of loops that serve clients; 0 means that it follows the load.
+    pub io_threads: usize,
+    io_threads_max: usize,
     fixed: Vec<(&'static str, String)>,
 }
 
@@ -47,7 +50,6 @@ impl Settings {
             ("cluster-enabled", yes_no(config.cluster_enabled)),
             ("databases", crate::DATABASES.to_string()),
             ("dir", config.dir.display().to_string()),
-            ("io-threads", config.io_threads.to_string()),
             ("maxmemory", config.maxmemory.to_string()),
             ("maxmemory-policy", "noeviction".to_owned()),
             ("port", config.this().client.port().to_string()),
@@ -64,6 +66,8 @@ impl Settings {
             limits: Limits::default(),
             loglevel: config.loglevel.clone(),
             snapshot_rate: config.snapshot_rate,
+            io_threads: config.io_threads,
+            io_threads_max: config.loops(),
             fixed,
         }
     }
@@ -76,6 +80,7 @@ impl Settings {
         all.push(("maxclients", self.maxclients.to_string()));
         all.push(("loglevel", self.loglevel.clone()));
         all.push(("snapshot-rate", self.snapshot_rate.to_string()));
+        all.push(("io-threads", self.io_threads.to_string()));
         all.push(("proto-max-bulk-len", self.limits.bulk_bytes_max.to_string()));
         all.sort();
         all
@@ -109,6 +114,14 @@ impl Settings {
             "snapshot-rate" => match types::parse_size(value) {
                 Err(_) => return invalid("argument must be a memory value"),
                 Ok(rate) => self.snapshot_rate = rate,
+            },
+            "io-threads" => match resp::parse_integer(value.as_bytes()).map(usize::try_from) {
+                None => return invalid("argument couldn't be parsed into an integer"),
+                Some(Ok(count)) if count <= self.io_threads_max => self.io_threads = count,
+                Some(_) => {
+                    let most = self.io_threads_max;
+                    return invalid(&format!("argument must be between 0 and {most} inclusive"));
+                }
             },
             "proto-max-bulk-len" => match types::parse_size(value) {
                 Err(_) => return invalid("argument must be a memory value"),
@@ -144,5 +157,19 @@ mod tests {
             assert!(settings.all().contains(&("snapshot-rate", rate.to_string())));
         }
         assert!(matches!(settings.set("snapshot-rate", "fast"), Err(SettingError::Invalid(_))));
+    }
+
+    #[test]
+    fn the_number_of_loops_is_at_most_the_number_that_exist() {
+        let config = Config { io_threads: 2, ..Config::single("dir".into(), 7000) };
+        let mut settings = Settings::from_config(&config);
+        for count in ["1", "0", "2"] {
+            assert_eq!(settings.set("io-threads", count), Ok(()));
+            assert!(settings.all().contains(&("io-threads", count.to_owned())));
+        }
+        for count in ["3", "-1", "many"] {
+            assert!(matches!(settings.set("IO-THREADS", count), Err(SettingError::Invalid(_))), "{count}");
+        }
+        assert_eq!(settings.io_threads, 2);
     }
 }

@@ -120,7 +120,10 @@ pub async fn run(
         .map_err(unsynced_error)?;
     let local: Vec<RegionDescriptor> = seeds.iter().map(|seed| seed.descriptor.clone()).collect();
 
-    let (loops, inboxes) = Loops::new(config.io_threads).map_err(StartError::Loops)?;
+    let (loops, inboxes) = Loops::new(config.loops()).map_err(StartError::Loops)?;
+    if config.io_threads > 0 {
+        loops.serve_with(config.io_threads);
+    }
     let (batch_sender, batches) = batches::channel();
     let layout_digest = types::key_hash(dir.identity().layout.as_bytes());
     let (secret, cluster_id) = (dir.identity().secret.clone(), dir.identity().cluster_id);

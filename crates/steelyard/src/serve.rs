@@ -251,11 +251,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     config.rocksdb = options.rocksdb.iter().map(|text| rocksdb_option(text)).collect::<Result<_, _>>()?;
     config.device_control =
         options.device_control.or_else(|| std::env::var_os(device::DEVICE_ENV).map(PathBuf::from));
-    config.io_threads = match options.io_threads {
-        Some(0) => return Err("io-threads must be at least 1".into()),
-        Some(threads) => threads,
-        None => std::thread::available_parallelism().map_or(2, NonZero::get).min(8),
-    };
+    config.io_threads = options.io_threads.unwrap_or(0);
     config.validate()?;
     Ok(config)
 }
@@ -352,7 +348,7 @@ mod tests {
         assert_eq!(config.this().admin.to_string(), "127.0.0.1:26379");
         assert_eq!(config.fsync, server::Fsync::Always);
         assert_eq!((config.regions, config.members.len()), (1, 1));
-        assert!(config.protected_mode && config.io_threads >= 1);
+        assert!(config.protected_mode && config.io_threads == 0);
     }
 
     #[test]

@@ -14,6 +14,8 @@ mod connection;
 mod facts;
 #[path = "protocol/frames.rs"]
 mod frames;
+#[path = "protocol/loops.rs"]
+mod loops;
 #[path = "protocol/script.rs"]
 mod script;
 #[path = "differential/servers.rs"]

@@ -130,6 +130,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("rows_ram_misses", &rows.misses);
             field("entries_applied", &metrics.entries_applied.get());
             field("entries_applied_in_ram", &metrics.entries_applied_in_ram.get());
+            field("io_threads_active", &store.loops.active());
             field("log_syncs", &metrics.log_syncs.get());
             field("checksums", &metrics.checksums.get());
             field("checks_equal", &metrics.checks_equal.get());

@@ -77,14 +77,6 @@ impl ClientMemory {
         let taken = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.budget);
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, taken).is_ok()
     }
-
-    /// Increments or decrements the number of connections that wait for room.
-    pub fn waits(&self, more: bool) {
-        match more {
-            true => self.waiting.fetch_add(1, Ordering::SeqCst),
-            false => self.waiting.fetch_sub(1, Ordering::SeqCst),
-        };
-    }
 }
 
 /// The memory that one connection holds.
@@ -95,11 +87,13 @@ pub struct Held {
     has_turn: bool,
     /// The bytes of a reply in the last batch.
     reply_bytes: Option<usize>,
+    /// True if the connection waits for memory.
+    in_line: bool,
 }
 
 impl Held {
     pub fn new(memory: Arc<ClientMemory>) -> Held {
-        Held { memory, bytes: 0, has_turn: false, reply_bytes: None }
+        Held { memory, bytes: 0, has_turn: false, reply_bytes: None, in_line: false }
     }
 
     /// Sets the connection's memory to `bytes` and returns true, if there is room. One connection
@@ -135,6 +129,20 @@ impl Held {
         }
     }
 
+    /// Records whether the connection waits for memory.
+    pub fn set_in_line(&mut self, waits: bool) {
+        if waits != std::mem::replace(&mut self.in_line, waits) {
+            match waits {
+                true => self.memory.waiting.fetch_add(1, Ordering::SeqCst),
+                false => self.memory.waiting.fetch_sub(1, Ordering::SeqCst),
+            };
+        }
+    }
+
+    pub fn is_in_line(&self) -> bool {
+        self.in_line
+    }
+
     /// Returns true if others wait, and this connection holds memory that they could use.
     pub fn holds_contended_memory(&self) -> bool {
         self.bytes > 0 && self.memory.is_short()
@@ -155,6 +163,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        self.set_in_line(false);
         self.count(0);
     }
 }

@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::READ_BYTES;
 use crate::connections::memory::{ClientMemory, Held};
-use crate::connections::{ListenerKind, Seat};
+use crate::connections::{ListenerKind, Moving, Seat};
 use crate::dispatch::REPLY_BYTES_MAX;
 use crate::loops::ConnectionId;
 use crate::regions::RegionShared;
@@ -36,6 +36,16 @@ pub struct Submitted {
     pub deadline: Instant,
 }
 
+/// Tasks that carry out parts. They end with the connection.
+#[derive(Default)]
+pub struct Tasks(pub Vec<AbortHandle>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
 pub struct Connection {
     pub id: ConnectionId,
     pub(super) stream: TcpStream,
@@ -48,8 +58,7 @@ pub struct Connection {
     /// Likely size of the replies to reads in tasks, in bytes. Until these replies arrive, they are
     /// counted only here.
     expected: usize,
-    /// Tasks that carry out parts. They end with the connection.
-    pub tasks: Vec<AbortHandle>,
+    pub tasks: Tasks,
     /// The time at which the session took the commands that are being answered.
     pub began: Option<Instant>,
     /// The time at which the client last sent or received something.
@@ -65,14 +74,14 @@ pub struct Connection {
     is_at_end: bool,
     /// True if the connection is served in this round.
     pub is_ready: bool,
-    /// True if the connection waits for memory.
-    in_line: bool,
     /// True if the connection is in the loop's queue for memory.
     pub has_place_in_line: bool,
     pub has_waited_longest: bool,
     /// True if the connection was closed by a planned stop: nothing is written, and input is
     /// dropped.
     pub is_closed: bool,
+    /// The loop that is to serve the connection, if it is another one.
+    pub moves_to: Option<usize>,
 }
 
 /// The result of a read from the socket.
@@ -86,29 +95,25 @@ pub enum ReadOutcome {
 }
 
 impl Connection {
-    pub fn new(
-        id: ConnectionId,
-        stream: TcpStream,
-        kind: ListenerKind,
-        seat: Seat,
-        store: &Store,
-        now: Instant,
-    ) -> Connection {
-        let (limits, needs_password) = {
-            let settings = store.settings.read();
-            (settings.limits.clone(), settings.requirepass.is_some())
-        };
+    /// Returns the session of a new client.
+    pub fn first_session(store: &Store) -> Session<Arc<RegionShared>> {
+        let settings = store.settings.read();
+        Session::new(settings.limits.clone(), settings.requirepass.is_some())
+    }
+
+    pub fn new(id: ConnectionId, client: Moving, store: &Store, now: Instant) -> Connection {
+        let Moving { stream, kind, seat, session } = client;
         Connection {
             id,
             stream,
             kind,
             seat,
-            session: Session::new(limits, needs_password),
+            session,
             held: Held::new(store.client_memory.clone()),
             memory: store.client_memory.clone(),
             submitted: Vec::new(),
             expected: 0,
-            tasks: Vec::new(),
+            tasks: Tasks::default(),
             began: None,
             last_progress: now,
             is_readable: false,
@@ -116,11 +121,21 @@ impl Connection {
             is_end_near: false,
             is_at_end: false,
             is_ready: false,
-            in_line: false,
             has_place_in_line: false,
             has_waited_longest: false,
             is_closed: false,
+            moves_to: None,
         }
+    }
+
+    /// Returns true if the connection can move to another loop: nothing of it is in progress, and
+    /// neither memory nor a planned stop holds it here. `rest` was called before.
+    pub fn can_move(&self) -> bool {
+        self.session.is_idle()
+            && self.session.output().is_empty()
+            && self.submitted.is_empty()
+            && self.tasks.0.is_empty()
+            && !(self.held.is_in_line() || self.has_place_in_line || self.is_closed)
     }
 
     /// Reads once, through a buffer that all connections of a loop share, into a buffer as large as
@@ -225,16 +240,13 @@ impl Connection {
     /// Reserves memory. Returns false if there is no room; the connection then waits in line.
     fn hold(&mut self, bytes: usize) -> bool {
         let has_room = self.held.try_hold(bytes as u64, self.has_waited_longest);
-        if has_room == self.in_line {
-            self.in_line = !has_room;
-            self.memory.waits(self.in_line);
-        }
+        self.held.set_in_line(!has_room);
         self.has_waited_longest &= !has_room;
         has_room
     }
 
     pub fn is_in_line(&self) -> bool {
-        self.in_line
+        self.held.is_in_line()
     }
 
     /// Reserves memory for the replies to this many reads. The reservation lasts until no part of
@@ -254,7 +266,7 @@ impl Connection {
         }
         if self.session.is_idle() {
             self.session.rest();
-            self.tasks.clear();
+            self.tasks.0.clear();
         }
         self.held.count((self.session.held_bytes() + self.expected) as u64);
     }
@@ -269,17 +281,8 @@ impl Connection {
     /// wait for.
     pub fn is_stalled(&self, now: Instant, patience: Duration) -> bool {
         !self.session.is_waiting()
-            && !self.in_line
+            && !self.held.is_in_line()
             && now.saturating_duration_since(self.last_progress) >= patience
             && self.held.holds_contended_memory()
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if self.in_line {
-            self.memory.waits(false);
-        }
-        self.tasks.iter().for_each(AbortHandle::abort);
     }
 }

@@ -39,7 +39,12 @@ impl Loop {
         let id = connection.id;
         if then != Then::Ends {
             connection.rest();
+            let moves = then == Then::Waits && connection.can_move();
+            let moves_to = connection.moves_to.filter(|_| moves);
             self.slots[slot as usize].connection = Some(connection);
+            if let Some(to) = moves_to {
+                return self.give_away(slot, to);
+            }
         } else {
             // The replies are written, so the client must see the end of the stream after them.
             connection.shut_down();
@@ -207,7 +212,7 @@ impl Loop {
         let home = self.store.loops.get(self.number).clone();
         let answering = Answering { home, connection: connection.id, number, answers: None };
         let task = self.runtime.spawn(async move { answering.ends_with(work).await });
-        connection.tasks.push(task.abort_handle());
+        connection.tasks.0.push(task.abort_handle());
     }
 
     pub(super) fn take_outcomes(&mut self, outcomes: Vec<(PartId, Outcome)>) {

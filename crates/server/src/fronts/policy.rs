@@ -1,0 +1,224 @@
+//! The rule for the number of loops that serve clients.
+//!
+//! Each further loop costs wake-ups, and takes CPU time that the log, compaction, other processes or
+//! a client on the same machine may need. It gains only if the present loops are saturated while
+//! CPUs are idle. Whether it gains is tried, not guessed: a change is kept if the rate of commands
+//! shows that it was right, and taken back otherwise.
+
+/// Load of the loops during one period.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// CPUs that the loops used together.
+    pub used: f64,
+    /// CPUs that were idle.
+    pub idle: f64,
+    /// Commands answered per second.
+    pub commands: f64,
+}
+
+/// Share of their CPUs from which the loops are taken to be saturated.
+const SATURATED: f64 = 0.85;
+/// Minimum number of idle CPUs for a trial of one more loop.
+const IDLE_FOR_TRIAL: f64 = 0.1;
+/// Share of their CPUs from which the loops get another one without a trial, if a whole CPU is idle.
+const BUSY: f64 = 0.6;
+/// Share of the CPUs of one loop fewer, below which a loop is given up without a trial. It is well
+/// below [`BUSY`], so that a steady load has a steady number of loops.
+const QUIET: f64 = 0.4;
+/// Share of the CPUs of one loop fewer, below which one loop fewer may be enough.
+const FITS: f64 = 0.95;
+/// Gain of the rate for which one more loop is kept.
+const GAIN: f64 = 1.05;
+/// Ratio of the rates below which one loop fewer is taken back.
+const LOSS: f64 = 0.97;
+/// Periods whose mean is a rate. Before a trial is measured, one period passes in which clients
+/// change their loop.
+const MEASURED: u32 = 2;
+const SETTLING: u32 = 1;
+/// Periods between a trial that was taken back and the next trial. Each failure doubles the rest.
+const REST: u32 = 16;
+const REST_MAX: u32 = 1024;
+
+#[derive(Debug)]
+struct Trial {
+    loops_before: usize,
+    rate_before: f64,
+    periods: u32,
+    commands: f64,
+}
+
+#[derive(Debug)]
+pub struct Policy {
+    most: usize,
+    loops: usize,
+    /// The rates of the latest periods with this number of loops.
+    rates: Vec<f64>,
+    trial: Option<Trial>,
+    /// Periods without a trial, and the number of them after the next failure.
+    rests: u32,
+    rest: u32,
+}
+
+impl Policy {
+    /// Begins with one of at most `most` loops.
+    pub fn new(most: usize) -> Policy {
+        Policy { most, loops: 1, rates: Vec::new(), trial: None, rests: 0, rest: REST }
+    }
+
+    pub fn loops(&self) -> usize {
+        self.loops
+    }
+
+    /// Takes the load of the last period. Returns the number of loops for the next one.
+    pub fn look(&mut self, load: Load) -> usize {
+        self.rests = self.rests.saturating_sub(1);
+        if let Some(trial) = &mut self.trial {
+            trial.periods += 1;
+            if trial.periods > SETTLING {
+                trial.commands += load.commands;
+            }
+            if trial.periods == SETTLING + MEASURED {
+                self.judge();
+            }
+            return self.loops;
+        }
+        if self.rates.len() == MEASURED as usize {
+            self.rates.remove(0);
+        }
+        self.rates.push(load.commands);
+        let (loops, fewer) = (self.loops as f64, self.loops as f64 - 1.0);
+        let may_try = self.rests == 0 && self.rates.len() == MEASURED as usize;
+        if self.loops < self.most && load.used >= BUSY * loops && load.idle >= 1.0 {
+            self.change(self.loops + 1);
+        } else if self.loops > 1 && load.used < QUIET * fewer {
+            self.change(self.loops - 1);
+            self.rest = REST;
+        } else if may_try
+            && self.loops < self.most
+            && load.used >= SATURATED * loops
+            && load.idle >= IDLE_FOR_TRIAL
+        {
+            self.attempt(self.loops + 1);
+        } else if may_try && self.loops > 1 && load.used < FITS * fewer && load.idle < IDLE_FOR_TRIAL {
+            self.attempt(self.loops - 1);
+        }
+        self.loops
+    }
+
+    fn change(&mut self, loops: usize) {
+        self.loops = loops;
+        self.rates.clear();
+    }
+
+    fn attempt(&mut self, loops: usize) {
+        let rate_before = self.rates.iter().sum::<f64>() / self.rates.len() as f64;
+        self.trial = Some(Trial { loops_before: self.loops, rate_before, periods: 0, commands: 0.0 });
+        self.change(loops);
+    }
+
+    /// Keeps the number of loops that is being tried, or takes it back.
+    fn judge(&mut self) {
+        let Some(trial) = self.trial.take() else { return };
+        let ratio = trial.commands / f64::from(MEASURED) / trial.rate_before.max(1.0);
+        let least = if self.loops > trial.loops_before { GAIN } else { LOSS };
+        if ratio >= least {
+            self.rest = REST;
+        } else {
+            self.change(trial.loops_before);
+            self.rests = self.rest;
+            self.rest = (self.rest * 2).min(REST_MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with two CPUs, a log and a client on it. Each further loop costs a tenth.
+    struct Machine {
+        /// CPU time of the loops and of all else, per command.
+        own: f64,
+        other: f64,
+        /// Commands per second that the client asks for at most.
+        asked: f64,
+        cpus: f64,
+        /// CPUs that the client can use: it has one thread.
+        others_max: f64,
+    }
+
+    impl Machine {
+        fn load(&self, loops: usize) -> Load {
+            let own = self.own * (1.0 + 0.1 * (loops as f64 - 1.0));
+            let by_loops = loops as f64 / own;
+            let by_others = self.others_max / self.other;
+            let by_cpus = self.cpus / (own + self.other);
+            let commands = by_loops.min(by_others).min(by_cpus).min(self.asked);
+            let used = commands * own;
+            Load { used, idle: (self.cpus - used - commands * self.other).max(0.0), commands }
+        }
+
+        /// Returns how many of the periods each number of loops lasted.
+        fn run(&self, policy: &mut Policy, periods: usize) -> Vec<usize> {
+            let mut counts = vec![0; 9];
+            let mut loops = policy.loops;
+            for _ in 0..periods {
+                counts[loops] += 1;
+                loops = policy.look(self.load(loops));
+            }
+            counts
+        }
+    }
+
+    const US: f64 = 1e-6;
+
+    fn two_cpus(own: f64, other: f64) -> Machine {
+        Machine { own: own * US, other: other * US, asked: f64::INFINITY, cpus: 2.0, others_max: 1.0 }
+    }
+
+    #[test]
+    fn a_client_that_needs_the_other_cpu_is_served_by_one_loop() {
+        let counts = two_cpus(10.0, 9.0).run(&mut Policy::new(2), 2000);
+        assert!(counts[1] > 1950, "{counts:?}");
+    }
+
+    #[test]
+    fn a_pipeline_that_leaves_the_other_cpu_idle_gets_a_second_loop() {
+        let counts = two_cpus(2.5, 1.2).run(&mut Policy::new(2), 200);
+        assert!(counts[1] < 10, "{counts:?}");
+    }
+
+    #[test]
+    fn when_the_client_needs_its_cpu_again_the_second_loop_is_given_up() {
+        let mut policy = Policy::new(2);
+        two_cpus(2.5, 1.2).run(&mut policy, 50);
+        assert_eq!(policy.loops, 2);
+        let counts = two_cpus(10.0, 11.0).run(&mut policy, 200);
+        assert!(counts[2] < 30, "{counts:?}");
+    }
+
+    #[test]
+    fn idle_cpus_of_a_large_machine_are_used_before_a_loop_is_saturated() {
+        let large = |asked| Machine { own: 10.0 * US, other: 0.5 * US, asked, cpus: 16.0, others_max: 1.0 };
+        let mut policy = Policy::new(8);
+        large(70_000.0).run(&mut policy, 20);
+        assert_eq!(policy.loops, 2);
+        large(400_000.0).run(&mut policy, 20);
+        assert_eq!(policy.loops, 8);
+        large(10_000.0).run(&mut policy, 20);
+        assert_eq!(policy.loops, 1);
+        let counts = large(59_000.0).run(&mut policy, 1000);
+        assert_eq!(counts[1], 1000, "a load below the limit changes nothing: {counts:?}");
+    }
+
+    #[test]
+    fn failed_trials_become_rare() {
+        let mut policy = Policy::new(2);
+        let saturated = Load { used: 1.0, idle: 0.5, commands: 1000.0 };
+        let tried = |policy: &mut Policy, periods: usize| {
+            (0..periods).map(|_| policy.look(saturated)).filter(|&loops| loops == 2).count()
+        };
+        let (first, later) = (tried(&mut policy, 1000), tried(&mut policy, 1000));
+        assert!(first > 0 && later < first && later < 10, "{first} {later}");
+    }
+}
