@@ -187,6 +187,9 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
             "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
         ));
     }
+    if changed.io_threads > 0 {
+        store.loops.serve_with(changed.io_threads);
+    }
     if let (true, Some(set)) = (settings.loglevel != changed.loglevel, &store.config.set_loglevel) {
         (set.0)(&changed.loglevel);
     }
