@@ -18,8 +18,10 @@ pub struct Load {
 
 /// Share of their CPUs from which the loops are taken to be saturated.
 const SATURATED: f64 = 0.85;
-/// Minimum number of idle CPUs for a trial of one more loop.
-const IDLE_FOR_TRIAL: f64 = 0.1;
+/// Minimum number of idle CPUs for a trial of one more loop, and number below which one loop fewer
+/// is tried.
+const IDLE: f64 = 0.2;
+const CONTENDED: f64 = 0.1;
 /// Share of their CPUs from which the loops get another one without a trial, if a whole CPU is idle.
 const BUSY: f64 = 0.6;
 /// Share of the CPUs of one loop fewer, below which a loop is given up without a trial. It is well
@@ -35,7 +37,7 @@ const LOSS: f64 = 0.97;
 /// change their loop.
 const MEASURED: u32 = 2;
 const SETTLING: u32 = 1;
-/// Periods between a trial that was taken back and the next trial. Each failure doubles the rest.
+/// Periods between two trials. Each trial that is taken back doubles the next rest.
 const REST: u32 = 16;
 const REST_MAX: u32 = 1024;
 
@@ -93,13 +95,9 @@ impl Policy {
         } else if self.loops > 1 && load.used < QUIET * fewer {
             self.change(self.loops - 1);
             self.rest = REST;
-        } else if may_try
-            && self.loops < self.most
-            && load.used >= SATURATED * loops
-            && load.idle >= IDLE_FOR_TRIAL
-        {
+        } else if may_try && self.loops < self.most && load.used >= SATURATED * loops && load.idle >= IDLE {
             self.attempt(self.loops + 1);
-        } else if may_try && self.loops > 1 && load.used < FITS * fewer && load.idle < IDLE_FOR_TRIAL {
+        } else if may_try && self.loops > 1 && load.used < FITS * fewer && load.idle < CONTENDED {
             self.attempt(self.loops - 1);
         }
         self.loops
@@ -123,6 +121,7 @@ impl Policy {
         let least = if self.loops > trial.loops_before { GAIN } else { LOSS };
         if ratio >= least {
             self.rest = REST;
+            self.rests = REST;
         } else {
             self.change(trial.loops_before);
             self.rests = self.rest;
