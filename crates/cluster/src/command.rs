@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis, Version};
 
 use crate::state::{
-    descriptors, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, StoreState, STORES_MAX,
+    descriptors, MemberState, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, STORES_MAX,
 };
 
 const COMMAND_FORMAT: u8 = 3;
@@ -63,7 +63,7 @@ pub enum MetaCommand {
     /// Starts or cancels the draining of a member.
     SetStoreState {
         store: StoreId,
-        state: StoreState,
+        state: MemberState,
     },
     /// Sets weights that replace the measured ones. `None` restores the measured weight.
     SetPins {

@@ -15,7 +15,7 @@ use placement::{CpuMemory, Operator, PlanLimits, Rating, Reason};
 use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term, UnixMillis, META_REGION};
 
 use crate::heartbeat::CPU_WINDOW_S;
-use crate::state::{InFlight, OperatorId, Outcome, Phase, StoreState};
+use crate::state::{InFlight, MemberState, OperatorId, Outcome, Phase};
 use crate::{Ledger, MetaCommand, MetaState, Order};
 
 mod requests;
@@ -415,7 +415,7 @@ impl Driver {
     fn let_go(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
         let draining: Vec<StoreId> = meta
             .members()
-            .filter(|store| store.state == StoreState::Draining)
+            .filter(|store| store.state == MemberState::Draining)
             .map(|store| store.id)
             .collect();
         if draining.is_empty() {

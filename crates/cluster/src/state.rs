@@ -23,7 +23,7 @@ pub use facts::{StoreFacts, StoreKey};
 pub use merged::MergedRegions;
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
 pub use settings::{Setting, SettingError};
-pub use stores::{StoreRecord, StoreState, STORES_MAX};
+pub use stores::{MemberState, StoreRecord, STORES_MAX};
 
 /// Names of the configuration values that this crate reads.
 pub const CONFIG_REPLICAS: &str = "replicas";
@@ -395,7 +395,7 @@ fn check_bootstrap(stores: &[StoreRecord], regions: &[RegionDescriptor]) -> Resu
     if members.is_empty() || members.len() != stores.len() {
         return bad("there are no stores, or one is named twice".into());
     }
-    if stores.iter().any(|store| store.state != StoreState::Up) {
+    if stores.iter().any(|store| store.state != MemberState::Up) {
         return bad("a store is draining or removed".into());
     }
     let mut ids = BTreeSet::new();

@@ -5,7 +5,7 @@ use types::{BootNanos, PeerRole, RegionDescriptor};
 
 use crate::ledger::Liveness;
 use crate::quarantine::Cause;
-use crate::state::{StoreRecord, StoreState};
+use crate::state::{MemberState, StoreRecord};
 use crate::{Driver, Ledger, MetaState};
 
 /// Returns the view for one round of planning.
@@ -61,14 +61,14 @@ fn store_view(
 ) -> Option<StoreView> {
     let state = match (record.state, ledger.liveness(record.id, now)) {
         // An order that arrived late gave the removed store a peer again, which must be moved away.
-        (StoreState::Removed, _) if meta.first_peer_on(record.id).is_some() => placement::StoreState::Lost,
-        (StoreState::Removed, _) => return None,
+        (MemberState::Removed, _) if meta.first_peer_on(record.id).is_some() => placement::StoreState::Lost,
+        (MemberState::Removed, _) => return None,
         (_, Liveness::Lost) => placement::StoreState::Lost,
         (_, Liveness::Down) => placement::StoreState::Down,
         (_, Liveness::Up) if ledger.is_lost_to_a_hang(record.id, now) => placement::StoreState::Lost,
         (_, Liveness::Up) if !ledger.takes_on(record.id, now) => placement::StoreState::Down,
-        (StoreState::Draining, Liveness::Up) => placement::StoreState::Draining,
-        (StoreState::Up, Liveness::Up) => placement::StoreState::Up,
+        (MemberState::Draining, Liveness::Up) => placement::StoreState::Draining,
+        (MemberState::Up, Liveness::Up) => placement::StoreState::Up,
     };
     let heard = ledger.heard(record.id).map(|heard| &heard.heartbeat);
     let told = match record.facts.capability {

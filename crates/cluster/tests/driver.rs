@@ -4,8 +4,8 @@ mod support;
 
 use placement::{Cpu, Operator, PlanLimits, Policy, Reason};
 use steelyard_cluster::{
-    may_drain, Cause, DrainError, Driver, DriverConfig, Ledger, LedgerConfig, MetaCommand, MetaError,
-    MetaState, Outcome, Phase, Quarantine, StartError, Step, StoreState, CONFIG_REPLICAS,
+    may_drain, Cause, DrainError, Driver, DriverConfig, Ledger, LedgerConfig, MemberState, MetaCommand,
+    MetaError, MetaState, Outcome, Phase, Quarantine, StartError, Step, CONFIG_REPLICAS,
 };
 use support::*;
 
@@ -298,10 +298,10 @@ fn an_empty_store_is_only_let_go_when_it_drains() {
     let mut world = World::new(4, 1, 3);
     let joined = world.join();
     world.run(5);
-    assert_eq!(world.meta.stores[&joined].state, StoreState::Up);
-    world.apply(&MetaCommand::SetStoreState { store: joined, state: StoreState::Draining }).unwrap();
+    assert_eq!(world.meta.stores[&joined].state, MemberState::Up);
+    world.apply(&MetaCommand::SetStoreState { store: joined, state: MemberState::Draining }).unwrap();
     world.run(2);
-    assert_eq!(world.meta.stores[&joined].state, StoreState::Removed);
+    assert_eq!(world.meta.stores[&joined].state, MemberState::Removed);
 }
 
 #[test]

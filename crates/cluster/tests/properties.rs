@@ -6,7 +6,7 @@ mod support;
 use placement::PlanLimits;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use steelyard_cluster::{may_drain, MetaCommand, Outcome, StoreState};
+use steelyard_cluster::{may_drain, MemberState, MetaCommand, Outcome};
 use support::*;
 
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ fn happen(world: &mut World, happening: Happening) {
         Happening::Drain(store) => {
             let store = store % stores;
             if may_drain(&world.meta, &world.ledger, store, world.now).is_ok() {
-                let _ = world.apply(&MetaCommand::SetStoreState { store, state: StoreState::Draining });
+                let _ = world.apply(&MetaCommand::SetStoreState { store, state: MemberState::Draining });
             }
         }
         Happening::Replan(on) => {
@@ -164,7 +164,7 @@ proptest! {
         if dies {
             world.dead.insert(leaver);
         } else {
-            let drain = MetaCommand::SetStoreState { store: leaver, state: StoreState::Draining };
+            let drain = MetaCommand::SetStoreState { store: leaver, state: MemberState::Draining };
             prop_assert!(world.apply(&drain).is_ok());
         }
         world.run(300);
@@ -176,7 +176,7 @@ proptest! {
             prop_assert!(wanted.contains(&region.descriptor.peers.len()), "{}", show_region(&region.descriptor));
             prop_assert!(!region.descriptor.has_peer_on(leaver), "{}", show_region(&region.descriptor));
         }
-        let gone = world.meta.stores[&leaver].state == StoreState::Removed;
+        let gone = world.meta.stores[&leaver].state == MemberState::Removed;
         prop_assert_eq!(gone, !dies, "a drained store is let go, a dead one is not forgotten");
         prop_assert!(world.outcomes().iter().all(|(_, outcome)| *outcome != Outcome::Overtaken));
     }

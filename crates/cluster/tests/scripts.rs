@@ -24,7 +24,7 @@ use std::fmt::Write as _;
 
 use goldenscript::{Command, Runner};
 use placement::PlanLimits;
-use steelyard_cluster::{may_drain, MetaCommand, StoreState};
+use steelyard_cluster::{may_drain, MemberState, MetaCommand};
 use support::*;
 
 struct Script {
@@ -107,7 +107,7 @@ impl Runner for Script {
                 if let Err(error) = may_drain(&world.meta, &world.ledger, store, world.now) {
                     return Ok(format!("{error}\n"));
                 }
-                let _ = world.apply(&MetaCommand::SetStoreState { store, state: StoreState::Draining });
+                let _ = world.apply(&MetaCommand::SetStoreState { store, state: MemberState::Draining });
             }
             "show" => {
                 let mut text = String::new();

@@ -87,9 +87,9 @@ pub fn conclude(asked: &[RegionId], answer: Vec<Merged>) -> Vec<Input> {
     of_asked.map(|(region, heirs)| Input::MergedAway { region, heirs }).collect()
 }
 
-/// Returns true if the groups of `store` must be told of this descriptor from a heartbeat: it proves
-/// the end of a peer here, which may have happened while the store was absent. `local` returns the
-/// descriptor of a region that has a peer here.
+/// Returns true if the groups of `store` must be told of this descriptor from a heartbeat, because
+/// it proves the end of a peer here. The peer may have ended while the store was absent. `local`
+/// returns the descriptor of a region that has a peer here.
 pub fn concerns<D: Borrow<RegionDescriptor>>(
     heard: &RegionDescriptor,
     store: StoreId,

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Driver, DriverConfig, InFlight, Ledger, LedgerConfig, MetaCommand, MetaError, MetaReply, MetaState,
-    Neighbours, Quarantine, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts,
-    StoreHeartbeat, StoreKey, StoreRecord, StoreState, StoreVersions, TurnGrant, Turns, Upgrade, UpgradeStep,
+    Driver, DriverConfig, InFlight, Ledger, LedgerConfig, MemberState, MetaCommand, MetaError, MetaReply,
+    MetaState, Neighbours, Quarantine, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts,
+    StoreHeartbeat, StoreKey, StoreRecord, StoreVersions, TurnGrant, Turns, Upgrade, UpgradeStep,
 };
 use node::merged::Merged;
 use parking_lot::Mutex;
@@ -118,7 +118,7 @@ impl ClusterState {
         let is_news = parts.ledger.hear(heartbeat, now);
         let Parts { meta, ledger, .. } = &*parts;
         let mut others =
-            meta.members().filter(|store| store.id != self.this && store.state == StoreState::Up);
+            meta.members().filter(|store| store.id != self.this && store.state == MemberState::Up);
         self.room_elsewhere.store(others.any(|store| ledger.may_lead(store.id, now)), Ordering::Relaxed);
         is_news
     }

@@ -10,7 +10,7 @@
 
 use std::net::SocketAddr;
 
-use cluster::{AgreedSettings, MetaState, StoreKey, StoreRecord, StoreState};
+use cluster::{AgreedSettings, MemberState, MetaState, StoreKey, StoreRecord};
 use serde::{Deserialize, Serialize};
 use types::StoreId;
 
@@ -52,9 +52,9 @@ impl Members {
             let known = list.binary_search_by_key(&record.id, |member| member.id);
             match (record.state, known) {
                 // This store stays in its own list. Other stores will tell it that it was removed.
-                (StoreState::Removed, Ok(at)) if record.id != config.store => drop(list.remove(at)),
-                (StoreState::Removed, _) | (_, Ok(_)) => {}
-                (StoreState::Up | StoreState::Draining, Err(at)) => match member_of(record) {
+                (MemberState::Removed, Ok(at)) if record.id != config.store => drop(list.remove(at)),
+                (MemberState::Removed, _) | (_, Ok(_)) => {}
+                (MemberState::Up | MemberState::Draining, Err(at)) => match member_of(record) {
                     Some(member) => list.insert(at, member),
                     None => tracing::error!(store = record.id, "a store's addresses cannot be read"),
                 },
@@ -110,7 +110,7 @@ mod tests {
         config
     }
 
-    fn record(id: StoreId, port: u16, state: StoreState) -> StoreRecord {
+    fn record(id: StoreId, port: u16, state: MemberState) -> StoreRecord {
         let mut member = Config::single("nowhere".into(), port).members.remove(0);
         member.id = id;
         StoreRecord { state, ..StoreRecord::new(id, facts_of(&member, Some(StoreKey([5; 32])))) }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_agreed_list_adds_stores_and_takes_them_away() {
-        let (up, removed) = (StoreState::Up, StoreState::Removed);
+        let (up, removed) = (MemberState::Up, MemberState::Removed);
         let stores = vec![
             record(0, 9000, up),
             record(1, 9001, removed),
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_store_stays_in_its_own_list() {
-        let stores = vec![record(7, 9000, StoreState::Removed)];
+        let stores = vec![record(7, 9000, MemberState::Removed)];
         let members = Members::new(&config(&[7]), AgreedMembers { version: 1, stores, ..Default::default() });
         assert_eq!(members.list.len(), 1);
     }

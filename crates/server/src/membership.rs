@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use cluster::{AgreedSettings, StoreState};
+use cluster::{AgreedSettings, MemberState};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::UnboundedReceiver;
 use types::{StoreId, Version, NEWEST_VERSION};
@@ -117,7 +117,7 @@ impl Membership {
         if before != after {
             tracing::info!(?before, ?after, "the settings of the cluster have changed");
         }
-        for record in agreed.stores.iter().filter(|record| record.state == StoreState::Removed) {
+        for record in agreed.stores.iter().filter(|record| record.state == MemberState::Removed) {
             cluster.forget(record.id);
             wall.forget(record.id);
         }
@@ -223,7 +223,7 @@ impl Membership {
                 ),
             );
         }
-        let is_removed = record.is_some_and(|record| record.state == StoreState::Removed);
+        let is_removed = record.is_some_and(|record| record.state == MemberState::Removed);
         if is_removed && self.reach.regions.went_on_without(from) {
             return refuse(
                 RefusalReason::DeclaredLost,

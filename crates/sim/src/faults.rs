@@ -1,7 +1,7 @@
 //! The faults and their frequency. Each seed draws the kinds of faults and their weights, so that
 //! some runs are full of one kind and free of the others.
 
-use cluster::{InFlight, MetaCommand, Outcome, Phase, StoreState};
+use cluster::{InFlight, MemberState, MetaCommand, Outcome, Phase};
 use placement::{Operator, Reason};
 use types::{PeerChange, PeerRole, RegionChange, RegionId, StoreId, META_REGION};
 
@@ -360,7 +360,7 @@ impl World {
         let leader = self.meta_leader(&stores).and_then(|leader| self.stores[&leader].process.as_ref());
         let stays = |store: &StoreId| {
             let is_up = |process: &Process| {
-                process.meta.stores.get(store).is_some_and(|record| record.state == StoreState::Up)
+                process.meta.stores.get(store).is_some_and(|record| record.state == MemberState::Up)
             };
             let known = &self.stores[store];
             !known.is_removed
@@ -375,13 +375,13 @@ impl World {
     fn ask_to_go(&mut self, stores: &[StoreId]) {
         let Some(leader) = self.meta_leader(stores) else { return };
         let Some(process) = self.stores[&leader].process.as_ref() else { return };
-        let going = process.meta.members().filter(|record| record.state == StoreState::Draining);
+        let going = process.meta.members().filter(|record| record.state == MemberState::Draining);
         let going: Vec<StoreId> = going.map(|record| record.id).collect();
         let staying = self.staying();
         let (store, state) = match self.rng.pick(&going).filter(|_| self.rng.chance(50)) {
-            Some(store) => (store, StoreState::Up),
+            Some(store) => (store, MemberState::Up),
             None => match self.rng.pick(&staying) {
-                Some(store) if staying.len() > 3 => (store, StoreState::Draining),
+                Some(store) if staying.len() > 3 => (store, MemberState::Draining),
                 _ => return,
             },
         };

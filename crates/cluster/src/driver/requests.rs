@@ -6,7 +6,7 @@ use types::{BootNanos, PeerRole, RegionId, StoreId, META_REGION};
 
 use super::steps::Remaining;
 use super::{is_current, touches, Driver};
-use crate::state::StoreState;
+use crate::state::MemberState;
 use crate::{Ledger, MetaCommand, MetaError, MetaState};
 
 /// The reason why a requested operator was not begun.
@@ -135,7 +135,7 @@ pub fn may_drain(
 ) -> Result<(), DrainError> {
     meta.member(store)?;
     let is_live = |other: StoreId| other != store && ledger.is_up(other, now);
-    let staying = meta.members().filter(|other| other.state == StoreState::Up && is_live(other.id));
+    let staying = meta.members().filter(|other| other.state == MemberState::Up && is_live(other.id));
     let (live, replicas) = (staying.count(), meta.replicas());
     if live < replicas {
         return Err(DrainError::TooFewLive { live, replicas });

@@ -304,7 +304,7 @@ impl Scene<'_> {
     /// one by pinned weight or class.
     fn next_leader(&self, lead: &LeadReport, from: StoreId) -> Option<StoreId> {
         let rank = |&store: &StoreId| {
-            let staying = self.meta.stores.get(&store).is_some_and(|r| r.state == crate::StoreState::Up);
+            let staying = self.meta.stores.get(&store).is_some_and(|r| r.state == crate::MemberState::Up);
             let heard = self.ledger.heard(store).map(|heard| &heard.heartbeat);
             let capability = heard.map_or(Capability::default(), |heartbeat| heartbeat.capability);
             let unapplied = heard.map_or(0, |heartbeat| heartbeat.unapplied_bytes);

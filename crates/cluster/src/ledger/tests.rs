@@ -244,7 +244,7 @@ fn the_view_joins_what_is_agreed_with_what_was_heard() {
     let pins = MetaCommand::SetPins { store: 0, data_weight: Some(2.0), leader_weight: Some(3.0) };
     let state = |store, state| MetaCommand::SetStoreState { store, state };
     meta.apply(&pins, 0).unwrap();
-    meta.apply(&state(1, crate::StoreState::Draining), 0).unwrap();
+    meta.apply(&state(1, crate::MemberState::Draining), 0).unwrap();
     meta.apply(&MetaCommand::SetConfig { name: "domain-label".into(), value: Some("zone".into()) }, 0)
         .unwrap();
     let mut ledger = ledger(0);
@@ -341,7 +341,7 @@ fn a_lost_store_and_one_removed_with_a_peer_left_are_lost_to_placement() {
             ledger.hear(heartbeat(store, now, &[]), now);
         }
     }
-    meta.stores.get_mut(&2).unwrap().state = crate::StoreState::Removed;
+    meta.stores.get_mut(&2).unwrap().state = crate::MemberState::Removed;
     let driver = Driver::new(DriverConfig::default());
     let states = |meta: &MetaState| -> Vec<_> {
         view(meta, &ledger, &driver, now).stores.iter().map(|store| (store.id, store.state)).collect()

@@ -15,7 +15,7 @@ use placement::Operator;
 use serde::{Deserialize, Serialize};
 use types::{PeerRole, RegionId, StoreId, UnixMillis};
 
-use super::{MetaState, Object, StoreState};
+use super::{MemberState, MetaState, Object};
 use crate::{MetaError, MetaReply};
 
 /// The id of an operator: from 1, in the order in which operators begin.
@@ -139,7 +139,7 @@ impl MetaState {
             return Err(MetaError::NotForRegion(operator.region()));
         }
         if let Some(to) = operator.to() {
-            if self.member(to)?.state == StoreState::Draining {
+            if self.member(to)?.state == MemberState::Draining {
                 return Err(MetaError::StoreDraining(to));
             }
         }

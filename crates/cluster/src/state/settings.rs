@@ -8,7 +8,7 @@ use super::{
     check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_FINISH_UPGRADES, CONFIG_MAX_CLOCK_OFFSET,
     CONFIG_META_REPLICAS, CONFIG_REPLICAS, CONFIG_STRONG_READS,
 };
-use crate::{MetaCommand, MetaError, StoreState};
+use crate::{MemberState, MetaCommand, MetaError};
 
 const SETTINGS: [&str; 6] = [
     CONFIG_REPLICAS,
@@ -96,7 +96,7 @@ impl MetaState {
             return Ok(MetaCommand::SetConfig { name: name.to_owned(), value: None });
         }
         check_config(name, value)?;
-        let staying = self.members().filter(|store| store.state == StoreState::Up).count();
+        let staying = self.members().filter(|store| store.state == MemberState::Up).count();
         match super::parse_replicas(value) {
             // An unreachable number of copies would keep regions from being moved, because they
             // would wait for a copy.

@@ -13,7 +13,7 @@ pub const STORES_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum StoreState {
+pub enum MemberState {
     /// A member. Only heartbeats say whether it is alive.
     #[default]
     Up,
@@ -29,7 +29,7 @@ pub enum StoreState {
 pub struct StoreRecord {
     pub id: StoreId,
     pub facts: StoreFacts,
-    pub state: StoreState,
+    pub state: MemberState,
     /// The weights that replace the measured capability when data and leaders are placed.
     pub data_weight: Option<f64>,
     pub leader_weight: Option<f64>,
@@ -37,21 +37,21 @@ pub struct StoreRecord {
 
 impl StoreRecord {
     pub fn new(id: StoreId, facts: StoreFacts) -> StoreRecord {
-        StoreRecord { id, facts, state: StoreState::Up, data_weight: None, leader_weight: None }
+        StoreRecord { id, facts, state: MemberState::Up, data_weight: None, leader_weight: None }
     }
 }
 
 impl MetaState {
     /// Returns the stores that were not removed, ascending.
     pub fn members(&self) -> impl Iterator<Item = &StoreRecord> {
-        self.stores.values().filter(|store| store.state != StoreState::Removed)
+        self.stores.values().filter(|store| store.state != MemberState::Removed)
     }
 
     pub fn member(&self, store: StoreId) -> Result<&StoreRecord, MetaError> {
         let record = self.stores.get(&store).ok_or(MetaError::UnknownStore(store))?;
         match record.state {
-            StoreState::Removed => Err(MetaError::StoreRemoved(store)),
-            StoreState::Up | StoreState::Draining => Ok(record),
+            MemberState::Removed => Err(MetaError::StoreRemoved(store)),
+            MemberState::Up | MemberState::Draining => Ok(record),
         }
     }
 
@@ -70,7 +70,7 @@ impl MetaState {
         facts.check()?;
         let cluster_id = self.cluster_id.expect("commands but the first need a cluster");
         let (store, object) = match self.with_key(key).map(|store| (store.id, store.state)) {
-            Some((id, StoreState::Removed)) => return Err(MetaError::StoreRemoved(id)),
+            Some((id, MemberState::Removed)) => return Err(MetaError::StoreRemoved(id)),
             Some((id, _)) => (id, self.change_store(id, |record| record.facts = facts.clone())),
             None if self.members().count() >= STORES_MAX => return Err(MetaError::TooManyStores),
             None => {
@@ -102,16 +102,16 @@ impl MetaState {
             MetaCommand::SetStoreState { store, state } => {
                 let known = self.member(*store)?.state;
                 match state {
-                    StoreState::Draining if known == StoreState::Up => self.check_staying(*store)?,
-                    StoreState::Removed => self.check_removal(*store)?,
-                    StoreState::Up | StoreState::Draining => {}
+                    MemberState::Draining if known == MemberState::Up => self.check_staying(*store)?,
+                    MemberState::Removed => self.check_removal(*store)?,
+                    MemberState::Up | MemberState::Draining => {}
                 }
                 Ok(self.change_store(*store, |record| record.state = *state))
             }
             MetaCommand::RemoveStore { store } => {
                 self.member(*store)?;
                 self.check_removal(*store)?;
-                Ok(self.change_store(*store, |record| record.state = StoreState::Removed))
+                Ok(self.change_store(*store, |record| record.state = MemberState::Removed))
             }
             MetaCommand::SetPins { store, data_weight, leader_weight } => {
                 self.member(*store)?;
@@ -142,7 +142,7 @@ impl MetaState {
 
     /// Checks that the stores that are not draining can hold every region without `store`.
     fn check_staying(&self, store: StoreId) -> Result<(), MetaError> {
-        let stays = |other: &&StoreRecord| other.state == StoreState::Up && other.id != store;
+        let stays = |other: &&StoreRecord| other.state == MemberState::Up && other.id != store;
         let staying = self.stores.values().filter(stays).count();
         let replicas = self.replicas();
         if staying < replicas {

@@ -48,7 +48,7 @@ pub(crate) fn commands() -> Vec<MetaCommand> {
         MetaCommand::SetConfig { name: "databases".into(), value: None },
         MetaCommand::SetConfig { name: "x".into(), value: Some("z".into()) },
         MetaCommand::Join { facts: facts(4), newest: None },
-        MetaCommand::SetStoreState { store: 1, state: StoreState::Draining },
+        MetaCommand::SetStoreState { store: 1, state: MemberState::Draining },
         MetaCommand::SetPins { store: 0, data_weight: Some(0.1), leader_weight: None },
         MetaCommand::AllocateRegions { count: 3 },
         MetaCommand::TakeOver { term: 6 },
@@ -102,7 +102,10 @@ fn commands_change_what_they_name() {
     assert_eq!(state.config, BTreeMap::from([("x".to_owned(), "z".to_owned())]));
     assert_eq!(state.regions.len(), 8);
     assert_eq!(state.regions[&1], grown());
-    assert_eq!((state.stores[&1].state, state.stores[&4].state), (StoreState::Draining, StoreState::Removed));
+    assert_eq!(
+        (state.stores[&1].state, state.stores[&4].state),
+        (MemberState::Draining, MemberState::Removed)
+    );
     assert_eq!(state.stores[&0].data_weight, Some(0.1));
     assert_eq!((state.next_store, state.next_region, state.next_operator), (5, 12, 8));
     assert_eq!((state.members_version, state.planner_term), (6, 6));
@@ -132,7 +135,7 @@ fn what_is_so_already_is_unchanged() {
     for command in [
         MetaCommand::SetPolicy { policy: Policy::LeaderOnly },
         MetaCommand::SetStore { store: 0, facts: facts(0) },
-        MetaCommand::SetStoreState { store: 1, state: StoreState::Draining },
+        MetaCommand::SetStoreState { store: 1, state: MemberState::Draining },
         MetaCommand::SetPins { store: 0, data_weight: Some(0.1), leader_weight: None },
         MetaCommand::AdvanceOperator { id: 1, phase: Phase::Bound },
         MetaCommand::FinishOperator { id: 1, outcome: Outcome::Succeeded },
@@ -165,11 +168,11 @@ fn refused_commands_change_nothing() {
         (MetaCommand::RemoveStore { store: 0 }, MetaError::HoldsPeer { store: 0, region: 0 }),
         (MetaCommand::RemoveStore { store: 9 }, MetaError::UnknownStore(9)),
         (
-            MetaCommand::SetStoreState { store: 0, state: StoreState::Draining },
+            MetaCommand::SetStoreState { store: 0, state: MemberState::Draining },
             MetaError::TooFewStores { staying: 2, replicas: 3 },
         ),
         (
-            MetaCommand::SetStoreState { store: 0, state: StoreState::Removed },
+            MetaCommand::SetStoreState { store: 0, state: MemberState::Removed },
             MetaError::HoldsPeer { store: 0, region: 0 },
         ),
         (pin(0.0), MetaError::BadWeight),
@@ -315,7 +318,7 @@ fn a_removed_store_stays_removed_and_its_id_is_not_used_again() {
     state.apply(&join(77), 1).unwrap();
     state.apply(&MetaCommand::RemoveStore { store: 3 }, 2).unwrap();
     assert_eq!(state.apply(&join(77), 3), Err(MetaError::StoreRemoved(3)));
-    let back = MetaCommand::SetStoreState { store: 3, state: StoreState::Up };
+    let back = MetaCommand::SetStoreState { store: 3, state: MemberState::Up };
     assert_eq!(state.apply(&back, 3), Err(MetaError::StoreRemoved(3)));
     assert_eq!(state.members().count(), 3);
     assert_eq!(state.apply(&join(78), 4), Ok(MetaReply::Joined { store: 4, cluster_id: u64::MAX }));
@@ -366,12 +369,12 @@ fn a_store_whose_key_was_not_known_tells_it_once() {
 #[test]
 fn a_store_drains_while_the_others_can_hold_every_replica() {
     let mut state = begun(5, 4);
-    let drain = |store| MetaCommand::SetStoreState { store, state: StoreState::Draining };
+    let drain = |store| MetaCommand::SetStoreState { store, state: MemberState::Draining };
     assert_eq!(state.apply(&drain(0), 1), Ok(MetaReply::Changed));
     assert_eq!(state.apply(&drain(1), 1), Ok(MetaReply::Changed));
     let too_few = Err(MetaError::TooFewStores { staying: 2, replicas: 3 });
     assert_eq!(state.apply(&drain(2), 1), too_few);
-    let back = MetaCommand::SetStoreState { store: 0, state: StoreState::Up };
+    let back = MetaCommand::SetStoreState { store: 0, state: MemberState::Up };
     assert_eq!(state.apply(&back, 1), Ok(MetaReply::Changed));
     assert_eq!(state.apply(&drain(2), 1), Ok(MetaReply::Changed));
     let fewer = MetaCommand::SetConfig { name: CONFIG_REPLICAS.into(), value: Some("1".into()) };
@@ -406,7 +409,7 @@ fn an_operator_keeps_others_from_its_regions_and_its_stores_from_leaving() {
 #[test]
 fn no_operator_brings_anything_to_a_store_that_leaves_or_takes_the_last_voter() {
     let mut state = begun(4, 1);
-    state.apply(&MetaCommand::SetStoreState { store: 3, state: StoreState::Draining }, 0).unwrap();
+    state.apply(&MetaCommand::SetStoreState { store: 3, state: MemberState::Draining }, 0).unwrap();
     let to_draining = MetaCommand::BeginOperator { id: 1, operator: transfer(1, 3) };
     assert_eq!(state.apply(&to_draining, 1), Err(MetaError::StoreDraining(3)));
     state.regions.insert(1, RegionDescriptor::founded(1, Some(SlotRange::ALL), &[2]));

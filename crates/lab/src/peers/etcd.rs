@@ -7,7 +7,7 @@ use super::{say, Comparison, Plan, Report, Side, SyncTime};
 use crate::measure::{cpu_time, fdatasync_micros};
 
 /// The number of clients, and the ratio to reach.
-const LOADS: [(usize, f64); 2] = [(64, 3.0), (512, 5.0)];
+const LOADS: [(usize, f64); 2] = [(64, 4.0), (512, 3.0)];
 
 pub async fn compare(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
     let Some(program) = servers::installed("etcd") else {

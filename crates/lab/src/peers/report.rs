@@ -63,7 +63,7 @@ impl Report {
                     vec![first(comparison.load.clone()), first(comparison.client.clone()), server.into()];
                 cells.extend(figures(samples));
                 cells.push(first(format!("{:.2}", comparison.ratio())));
-                cells.push(first(format!("{:.1}", comparison.aim)));
+                cells.push(first(format!("{:.2}", comparison.aim)));
                 cells.push(first(format!("{:.2}", comparison.part_of_limit())));
                 table.row(cells);
             }

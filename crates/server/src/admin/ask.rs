@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::admin::{ConfigRow, FailRequest, OperatorRow, RegionRequest, StoreRequest};
-use cluster::{MetaCommand, MetaError, MetaReply, SettingError, StartError, StoreFacts, StoreState};
+use cluster::{MemberState, MetaCommand, MetaError, MetaReply, SettingError, StartError, StoreFacts};
 use node::Work;
 use placement::{Operator, Reason};
 use resp::Reply;
@@ -358,11 +358,17 @@ async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAn
         Some(Reply::Bulk(reply)) => {
             MetaReply::decode(&reply).map_err(|error| refuse(502, error.to_string()).into())
         }
-        Some(Reply::Error(error)) => {
-            Err(refuse(409, error.strip_prefix("ERR ").unwrap_or(&error).to_owned()).into())
-        }
+        Some(Reply::Error(error)) => Err(refused(&error).into()),
         _ => Err(refuse(502, "an answer of an unexpected kind").into()),
     }
+}
+
+/// Returns the error of a command that the cluster's state refused. The state of a new cluster
+/// appears a moment after its first leader, so whoever asks before that asks again.
+fn refused(reply: &str) -> AdminError {
+    let text = reply.strip_prefix("ERR ").unwrap_or(reply);
+    let status = if text == MetaError::NotBootstrapped.to_string() { 503 } else { 409 };
+    refuse(status, text.to_owned())
 }
 
 pub async fn begin(store: &Store, operator: Operator) -> Result<Value, NotAnswered> {
@@ -398,9 +404,9 @@ async fn change_store(store: &Store, id: StoreId, change: StoreRequest) -> Resul
     let command = match change {
         StoreRequest::Drain => {
             store.cluster.may_drain(id).map_err(|error| refuse(409, error.to_string()))?;
-            MetaCommand::SetStoreState { store: id, state: StoreState::Draining }
+            MetaCommand::SetStoreState { store: id, state: MemberState::Draining }
         }
-        StoreRequest::Keep => MetaCommand::SetStoreState { store: id, state: StoreState::Up },
+        StoreRequest::Keep => MetaCommand::SetStoreState { store: id, state: MemberState::Up },
         StoreRequest::Remove => MetaCommand::RemoveStore { store: id },
         StoreRequest::Pin { data_weight, leader_weight } => {
             pins(data_weight, leader_weight, store.cluster.pins(id)).map(|(data_weight, leader_weight)| {
@@ -421,5 +427,17 @@ fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, Ad
     match (data, leader) {
         (None, None) => Ok((None, None)),
         _ => Ok((data.or(before.0), leader.or(before.1))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_without_state_is_asked_again_and_other_refusals_are_final() {
+        let early = format!("ERR {}", MetaError::NotBootstrapped);
+        assert_eq!((refused(&early).status, refused("ERR the store is there").status), (503, 409));
+        assert_eq!(refused("ERR the store is there").message, "the store is there");
     }
 }

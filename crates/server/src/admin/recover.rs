@@ -11,7 +11,7 @@ use cluster::admin::{
     FailedRegion, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryRow, StoreRequest, StruckStore,
 };
 use cluster::quorum_loss::{plan, OrderError, RecoveryPlan, RecoveryStep, RegionPlan, Situation, Survey};
-use cluster::{StoreRecord, StoreState};
+use cluster::{MemberState, StoreRecord};
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
 use types::{RegionDescriptor, RegionId, StoreId, META_REGION};
@@ -136,7 +136,7 @@ impl Order<'_> {
             self.store.regions.all().iter().map(|region| (*region.newest()).clone()).collect();
         let leads = self.store.cluster.leads().into_iter();
         let told: BTreeMap<RegionId, u64> = leads.map(|(region, lead)| (region, lead.commit)).collect();
-        let is_removed = |record: &&StoreRecord| record.state == StoreState::Removed;
+        let is_removed = |record: &&StoreRecord| record.state == MemberState::Removed;
         let removed = members.agreed.stores.iter().filter(is_removed).map(|record| record.id);
         let situation = Situation {
             lost: &self.lost,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cluster::admin::{ConfigRow, OperatorRow, PeerRow, RegionRow, StoreRow};
-use cluster::StoreState;
+use cluster::MemberState;
 use types::StoreId;
 
 use super::quarantine;
@@ -29,10 +29,10 @@ pub fn stores(store: &Store) -> Vec<StoreRow> {
         StoreRow {
             id: member.id,
             state: match record.map(|record| record.state) {
-                Some(StoreState::Removed) => "removed",
+                Some(MemberState::Removed) => "removed",
                 _ if up && heartbeat.stopping => "stopping",
                 _ if up && heartbeat.hanging => "hanging",
-                Some(StoreState::Draining) if up => "draining",
+                Some(MemberState::Draining) if up => "draining",
                 _ if up && heartbeat.out_of_room => "out of room",
                 _ if up && heartbeat.clock_off => "clock off",
                 _ if up => "up",

@@ -1,7 +1,7 @@
 //! The rule for the number of loops that serve clients.
 //!
-//! Each further loop costs wake-ups, and takes CPU time that the log, compaction, other processes or
-//! a client on the same machine may need. It gains only if the present loops are saturated while
+//! Each further loop costs wake-ups, and takes CPU time that the log, compaction, other processes
+//! or a client on the same machine may need. It gains only if the present loops are saturated while
 //! CPUs are idle. Whether it gains is tried, not guessed: a change is kept if the rate of commands
 //! shows that it was right, and taken back otherwise.
 
@@ -22,7 +22,8 @@ const SATURATED: f64 = 0.85;
 /// is tried.
 const IDLE: f64 = 0.2;
 const CONTENDED: f64 = 0.1;
-/// Share of their CPUs from which the loops get another one without a trial, if a whole CPU is idle.
+/// Share of their CPUs from which the loops get another one without a trial, if a whole CPU is
+/// idle.
 const BUSY: f64 = 0.6;
 /// Share of the CPUs of one loop fewer, below which a loop is given up without a trial. It is well
 /// below [`BUSY`], so that a steady load has a steady number of loops.
@@ -33,6 +34,9 @@ const FITS: f64 = 0.95;
 const GAIN: f64 = 1.05;
 /// Ratio of the rates below which one loop fewer is taken back.
 const LOSS: f64 = 0.97;
+/// Ratio of the rates from which a load counts as another one, for which earlier trials prove
+/// nothing.
+const OTHER_LOAD: f64 = 1.5;
 /// Periods whose mean is a rate. Before a trial is measured, one period passes in which clients
 /// change their loop.
 const MEASURED: u32 = 2;
@@ -59,12 +63,14 @@ pub struct Policy {
     /// Periods without a trial, and the number of them after the next failure.
     rests: u32,
     rest: u32,
+    /// The rate at the last trial that was taken back.
+    rate_failed: Option<f64>,
 }
 
 impl Policy {
     /// Begins with one of at most `most` loops.
     pub fn new(most: usize) -> Policy {
-        Policy { most, loops: 1, rates: Vec::new(), trial: None, rests: 0, rest: REST }
+        Policy { most, loops: 1, rates: Vec::new(), trial: None, rests: 0, rest: REST, rate_failed: None }
     }
 
     pub fn loops(&self) -> usize {
@@ -88,6 +94,9 @@ impl Policy {
             self.rates.remove(0);
         }
         self.rates.push(load.commands);
+        if self.rate_failed.is_some_and(|failed| is_other_load(failed, load.commands)) {
+            (self.rests, self.rest, self.rate_failed) = (0, REST, None);
+        }
         let (loops, fewer) = (self.loops as f64, self.loops as f64 - 1.0);
         let may_try = self.rests == 0 && self.rates.len() == MEASURED as usize;
         if self.loops < self.most && load.used >= BUSY * loops && load.idle >= 1.0 {
@@ -124,10 +133,15 @@ impl Policy {
             self.rests = REST;
         } else {
             self.change(trial.loops_before);
+            self.rate_failed = Some(trial.rate_before);
             self.rests = self.rest;
             self.rest = (self.rest * 2).min(REST_MAX);
         }
     }
+}
+
+fn is_other_load(rate_before: f64, rate: f64) -> bool {
+    rate > rate_before * OTHER_LOAD || rate * OTHER_LOAD < rate_before
 }
 
 #[cfg(test)]
@@ -192,7 +206,8 @@ mod tests {
         let mut policy = Policy::new(2);
         two_cpus(2.5, 1.2).run(&mut policy, 50);
         assert_eq!(policy.loops, 2);
-        let counts = two_cpus(10.0, 11.0).run(&mut policy, 200);
+        let client_with_threads = Machine { others_max: 2.0, ..two_cpus(10.0, 13.0) };
+        let counts = client_with_threads.run(&mut policy, 200);
         assert!(counts[2] < 30, "{counts:?}");
     }
 
@@ -208,6 +223,18 @@ mod tests {
         assert_eq!(policy.loops, 1);
         let counts = large(59_000.0).run(&mut policy, 1000);
         assert_eq!(counts[1], 1000, "a load below the limit changes nothing: {counts:?}");
+    }
+
+    #[test]
+    fn another_load_is_tried_although_the_last_trial_failed() {
+        let mut policy = Policy::new(2);
+        let log_bound = Load { used: 0.9, idle: 0.5, commands: 100_000.0 };
+        for _ in 0..500 {
+            policy.look(log_bound);
+        }
+        assert_eq!(policy.loops, 1);
+        let counts = two_cpus(2.5, 1.2).run(&mut policy, 20);
+        assert!(counts[1] < 6, "{counts:?}");
     }
 
     #[test]

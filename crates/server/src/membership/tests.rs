@@ -51,12 +51,12 @@ fn with_list(keys: [Option<StoreKey>; 3]) -> Fixture {
     let store = &fixture.store;
     fixture.start_links(&tokio::runtime::Handle::current());
     store.membership.take_cluster_id(77);
-    let states = [StoreState::Draining, StoreState::Removed, StoreState::Up];
+    let states = [MemberState::Draining, MemberState::Removed, MemberState::Up];
     let record = |id, key, state| {
         let member = Member { id, ..store.config.this().clone() };
         StoreRecord { state, ..StoreRecord::new(id, facts_of(&member, key)) }
     };
-    let mut stores = vec![record(0, Some(store.membership.identity.key()), StoreState::Up)];
+    let mut stores = vec![record(0, Some(store.membership.identity.key()), MemberState::Up)];
     stores.extend(keys.into_iter().zip(states).zip(1..).map(|((key, state), id)| record(id, key, state)));
     store.membership.take_members(AgreedMembers { version: 4, stores, ..Default::default() });
     fixture

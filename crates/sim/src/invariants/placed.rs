@@ -1,7 +1,7 @@
 //! The meta region's leader begins only operators that the agreed state allows: the stores are
 //! members, a new peer is placed on a store without a voter, and no region is in two operators.
 
-use cluster::{MetaState, StoreState};
+use cluster::{MemberState, MetaState};
 use placement::Operator;
 use types::{RegionDescriptor, RegionId};
 
@@ -28,7 +28,7 @@ fn check(operator: &Operator, meta: &MetaState, told: Option<&RegionDescriptor>)
     }
     let Some(to) = operator.to() else { return Ok(()) };
     let member = meta.member(to).map_err(|error| error.to_string())?;
-    if operator.moves_data() && member.state != StoreState::Up {
+    if operator.moves_data() && member.state != MemberState::Up {
         return Err("its target was asked to leave".into());
     }
     if !operator.moves_data() && !region.voters().any(|voter| voter == to) {

@@ -1,6 +1,6 @@
 //! Stores that join and leave the cluster, according to the meta region's state.
 
-use cluster::StoreState;
+use cluster::MemberState;
 use types::{StoreId, META_REGION};
 
 use super::Store;
@@ -19,12 +19,12 @@ impl World {
             return;
         }
         self.members_as_of = state.applied_index;
-        let known: Vec<(StoreId, StoreState)> =
+        let known: Vec<(StoreId, MemberState)> =
             process.meta.stores.values().map(|record| (record.id, record.state)).collect();
         for (store, state) in known {
             match (self.stores.contains_key(&store), state) {
-                (false, StoreState::Up | StoreState::Draining) => self.begin_joined(store),
-                (true, StoreState::Removed) if !self.stores[&store].is_removed => {
+                (false, MemberState::Up | MemberState::Draining) => self.begin_joined(store),
+                (true, MemberState::Removed) if !self.stores[&store].is_removed => {
                     self.tally.removed += 1;
                     self.say(&format!("store {store} is no longer a member"));
                     self.store_mut(store).is_removed = true;

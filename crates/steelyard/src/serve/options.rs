@@ -117,7 +117,8 @@ pub struct Options {
     /// Milliseconds of one Raft tick [default: 50]
     #[arg(long, value_name = "MS")]
     pub raft_tick: Option<u64>,
-    /// Number of threads that serve clients; 0: as the load needs, up to the number of CPUs and 8 [default: 0]
+    /// Number of threads that serve clients; 0: as many as the load needs, up to the number of CPUs
+    /// and at most 8 [default: 0]
     #[arg(long, value_name = "N")]
     pub io_threads: Option<usize>,
     /// Name of the device, for display

@@ -1,8 +1,8 @@
 //! The proof that a peer's life has ended.
 //!
-//! A store that was away may have peers that no longer exist. Descriptors tell it: in announcements,
-//! heartbeats and snapshots, and in the rows of its own regions after a restart. Whatever the way,
-//! [`RegionDescriptor::end_of`] decides.
+//! A store that was away may have peers that no longer exist. Descriptors tell it: in
+//! announcements, heartbeats and snapshots, and in the rows of its own regions after a restart. In
+//! each case [`RegionDescriptor::end_of`] decides.
 
 use super::{PeerId, RegionDescriptor};
 
