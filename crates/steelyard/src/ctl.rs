@@ -390,7 +390,7 @@ fn explained(failure: AdminFailure) -> anyhow::Error {
     }
 }
 
-fn unix_ms() -> u64 {
+pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
