@@ -1,4 +1,4 @@
-//! Which peers may exist on this store: the one place that decides it.
+//! Decides which peers may exist on this store. Nothing else does.
 //!
 //! Evidence comes in descriptors, whether they arrive in an announcement, in a heartbeat or with a
 //! snapshot, and in answers of the meta region. [`Existence::end_of`] judges all of it.
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use types::{PeerEnd, PeerId, RegionDescriptor, RegionId};
 
-/// What this store knows of peers and regions that no longer exist.
+/// The knowledge of this store about peers and regions that no longer exist.
 #[derive(Debug)]
 pub struct Existence {
     /// The largest number of a removed peer, by region. The log has it, too.
