@@ -42,7 +42,7 @@ test-faults: ## faults on real processes, ROUNDS=20 of each, every history judge
 	@$(call ENV,test-faults) histories=$$(mktemp -d); trap 'rm -rf "$$histories"' EXIT; export STEELYARD_HISTORIES="$$histories"; \
 	cargo test --release --workspace --lib linearizable && \
 	STEELYARD_FAULT_ROUNDS=$${ROUNDS:-20} cargo test --release --workspace --test faults -- --nocapture && \
-	cd tests/porcupine && go run . "$$histories"
+	cd tests/porcupine && go test . && go run . "$$histories"
 
 endure: ## three stores under load with a fault every ten seconds, for MINUTES=60, from SEED=1; every history judged
 	@$(ENV) cargo build --release --workspace --lib --bins && \
