@@ -4,10 +4,11 @@
 //! the last digit on any hardware, so this module computes the exact sum and rounds it to 17
 //! places, half to even. `docs/COMPATIBILITY.md` lists the differences from Redis.
 
-use std::cmp::Ordering;
+use bigdecimal::num_bigint::BigInt;
+use bigdecimal::{BigDecimal, RoundingMode, Signed, Zero};
 
 /// Number of decimal places that a result keeps.
-const PLACES: usize = 17;
+const PLACES: i64 = 17;
 /// Bytes from which a number's text is refused, as in Redis.
 const TEXT_MAX: usize = 5 * 1024;
 /// Decimal exponents of the largest and the smallest `long double`.
@@ -20,14 +21,9 @@ pub enum Number {
     Infinite,
 }
 
-/// The number `digits` x 10^-`scale`. Digits are ordered from the most significant one, without
-/// leading zeros. Zero has no digits.
+/// A finite number that a `long double` could hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decimal {
-    negative: bool,
-    digits: Vec<u8>,
-    scale: usize,
-}
+pub struct Decimal(BigDecimal);
 
 impl Number {
     /// Parses all that `strtold` accepts, except for hexadecimal numbers and NaN.
@@ -51,31 +47,26 @@ impl Number {
             Some(at) => (&mantissa[..at], &mantissa[at + 1..]),
             None => (mantissa, &[][..]),
         };
-        if whole.is_empty() && fraction.is_empty() {
+        let digits = [whole, fraction].concat();
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
             return None;
         }
-        let mut digits = Vec::with_capacity(mantissa.len());
-        for &byte in whole.iter().chain(fraction) {
-            match byte {
-                b'0' if digits.is_empty() => {}
-                b'0'..=b'9' => digits.push(byte - b'0'),
-                _ => return None,
-            }
+        let digits = BigInt::parse_bytes(&digits, 10)?;
+        if digits.is_zero() {
+            return Some(Number::Finite(Decimal(BigDecimal::zero())));
         }
-        if digits.is_empty() {
-            return Some(Number::Finite(Decimal { negative, digits, scale: 0 }));
-        }
-        // The power of ten of the leading digit decides if a `long double` could hold the number.
-        let scale = fraction.len() as i64 - exponent;
-        let leading = digits.len() as i64 - 1 - scale;
-        if !(EXPONENT_MIN..=EXPONENT_MAX).contains(&leading) {
-            return None;
-        }
-        if scale < 0 {
-            digits.resize(digits.len() + scale.unsigned_abs() as usize, 0);
-        }
-        Some(Number::Finite(Decimal { negative, digits, scale: scale.max(0) as usize }))
+        let digits = if negative { -digits } else { digits };
+        let number = BigDecimal::new(digits, fraction.len() as i64 - exponent);
+        (EXPONENT_MIN..=EXPONENT_MAX)
+            .contains(&leading_exponent(&number))
+            .then_some(Number::Finite(Decimal(number)))
     }
+}
+
+/// Returns the power of ten of the first digit, which decides if a `long double` could hold the
+/// number.
+fn leading_exponent(number: &BigDecimal) -> i64 {
+    number.digits() as i64 - 1 - number.fractional_digit_count()
 }
 
 /// Parses an exponent, clamped far outside of the accepted range so that it cannot overflow.
@@ -95,120 +86,23 @@ fn parse_exponent(text: &[u8]) -> Option<i64> {
 impl Decimal {
     /// Returns the sum, or `None` if a `long double` could not hold it.
     pub fn add(&self, other: &Decimal) -> Option<Decimal> {
-        let scale = self.scale.max(other.scale);
-        let (a, b) = (self.digits_at(scale), other.digits_at(scale));
-        let (negative, digits) = if self.negative == other.negative {
-            (self.negative, add_digits(&a, &b))
-        } else {
-            match compare(&a, &b) {
-                Ordering::Equal => (false, Vec::new()),
-                Ordering::Greater => (self.negative, subtract_digits(&a, &b)),
-                Ordering::Less => (other.negative, subtract_digits(&b, &a)),
-            }
-        };
-        let sum = Decimal { negative, digits, scale };
-        (sum.digits.len() as i64 - 1 - scale as i64 <= EXPONENT_MAX).then_some(sum)
-    }
-
-    fn digits_at(&self, scale: usize) -> Vec<u8> {
-        let mut digits = self.digits.clone();
-        if !digits.is_empty() {
-            digits.resize(digits.len() + (scale - self.scale), 0);
-        }
-        digits
+        let sum = &self.0 + &other.0;
+        (leading_exponent(&sum) <= EXPONENT_MAX).then_some(Decimal(sum))
     }
 
     /// Returns the number in Redis's form: rounded to 17 places, without trailing zeros.
     pub fn to_text(&self) -> String {
-        let rounded = self.rounded();
-        let mut text = String::with_capacity(rounded.digits.len() + 3);
-        let whole_len = rounded.digits.len().saturating_sub(rounded.scale);
-        let (whole, fraction) = rounded.digits.split_at(whole_len);
-        let push = |digits: &[u8], text: &mut String| {
-            text.extend(digits.iter().map(|&digit| char::from(b'0' + digit)));
-        };
-        if rounded.negative && !rounded.digits.is_empty() {
-            text.push('-');
+        let rounded = self.0.with_scale_round(PLACES, RoundingMode::HalfEven);
+        // Without an exponent in the number, the text has none either.
+        let (digits, _) = rounded.abs().into_bigint_and_exponent();
+        let digits = format!("{digits:0>width$}", width = PLACES as usize + 1);
+        let (whole, fraction) = digits.split_at(digits.len() - PLACES as usize);
+        let sign = if rounded.is_negative() { "-" } else { "" };
+        match fraction.trim_end_matches('0') {
+            "" => format!("{sign}{whole}"),
+            fraction => format!("{sign}{whole}.{fraction}"),
         }
-        match whole.is_empty() {
-            true => text.push('0'),
-            false => push(whole, &mut text),
-        }
-        if rounded.digits.is_empty() {
-            return text;
-        }
-        let kept = fraction.iter().rposition(|&digit| digit != 0).map_or(0, |last| last + 1);
-        if kept > 0 {
-            text.push('.');
-            text.extend(std::iter::repeat_n('0', rounded.scale - fraction.len()));
-            push(&fraction[..kept], &mut text);
-        }
-        text
     }
-
-    fn rounded(&self) -> Decimal {
-        if self.scale <= PLACES {
-            return self.clone();
-        }
-        let dropped = self.scale - PLACES;
-        let kept = self.digits.len().saturating_sub(dropped);
-        let mut digits = self.digits[..kept].to_vec();
-        let tail = &self.digits[kept..];
-        let half = match tail.len() == dropped {
-            // The dropped digits have leading zeros, so they are less than a half.
-            false => Ordering::Less,
-            true => tail[0].cmp(&5).then_with(|| match tail[1..].iter().any(|&digit| digit != 0) {
-                true => Ordering::Greater,
-                false => Ordering::Equal,
-            }),
-        };
-        let odd = digits.last().is_some_and(|digit| digit % 2 == 1);
-        if half == Ordering::Greater || (half == Ordering::Equal && odd) {
-            digits = add_digits(&digits, &[1]);
-        }
-        Decimal { negative: self.negative, digits, scale: PLACES }
-    }
-}
-
-fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
-}
-
-fn add_digits(a: &[u8], b: &[u8]) -> Vec<u8> {
-    let mut sum = Vec::with_capacity(a.len().max(b.len()) + 1);
-    let mut carry = 0;
-    let (mut a, mut b) = (a.iter().rev(), b.iter().rev());
-    loop {
-        let (x, y) = (a.next(), b.next());
-        if x.is_none() && y.is_none() {
-            break;
-        }
-        let digit = x.unwrap_or(&0) + y.unwrap_or(&0) + carry;
-        sum.push(digit % 10);
-        carry = digit / 10;
-    }
-    if carry > 0 {
-        sum.push(carry);
-    }
-    sum.reverse();
-    sum
-}
-
-/// Returns `a - b` for `a >= b`.
-fn subtract_digits(a: &[u8], b: &[u8]) -> Vec<u8> {
-    let mut difference = Vec::with_capacity(a.len());
-    let mut borrow = 0;
-    let mut b = b.iter().rev();
-    for &x in a.iter().rev() {
-        let y = b.next().unwrap_or(&0) + borrow;
-        borrow = u8::from(x < y);
-        difference.push(x + 10 * borrow - y);
-    }
-    while difference.last() == Some(&0) {
-        difference.pop();
-    }
-    difference.reverse();
-    difference
 }
 
 #[cfg(test)]
