@@ -95,6 +95,7 @@ const PURE: &[&str] =
 
 /// External crates that a pure crate may use. Any other crate must be discussed first.
 const PURE_EXTERNAL: &[&str] = &[
+    "bigdecimal",
     "bytes",
     "hashbrown",
     "itoa",
