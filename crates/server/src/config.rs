@@ -222,7 +222,6 @@ impl Config {
         }
     }
 
-    /// Checks the configuration. Returns the first error, as text for the operator.
     /// Returns the number of loops that exist.
     pub fn loops(&self) -> usize {
         match self.io_threads {
@@ -231,6 +230,7 @@ impl Config {
         }
     }
 
+    /// Checks the configuration. Returns the first error, as text for the operator.
     pub fn validate(&self) -> Result<(), String> {
         if !self.members.iter().any(|m| m.id == self.store) {
             return Err(format!("store {} is not in the list of stores", self.store));

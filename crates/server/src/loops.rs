@@ -11,6 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use mio::{Events, Poll, Token, Waker};
 use node::{Answer, Input, Outcome};
+use parking_lot::Mutex;
 
 use crate::connections::{ListenerKind, Moving, Seat};
 
@@ -139,6 +140,8 @@ pub struct Loops {
     senders: Vec<LoopSender>,
     next: AtomicUsize,
     active: AtomicUsize,
+    /// Held while the number of active loops changes, so that all loops hear the changes in order.
+    changing: Mutex<()>,
     /// The kernel's numbers of the loops' threads; 0 before a loop runs.
     threads: Vec<AtomicU32>,
 }
@@ -149,7 +152,8 @@ impl Loops {
         let channels: Vec<_> = (0..count.max(1)).map(|_| channel()).collect::<io::Result<_>>()?;
         let (senders, inboxes): (Vec<_>, _) = channels.into_iter().unzip();
         let threads = senders.iter().map(|_| AtomicU32::new(0)).collect();
-        Ok((Loops { senders, next: AtomicUsize::new(0), active: AtomicUsize::new(1), threads }, inboxes))
+        let (next, active) = (AtomicUsize::new(0), AtomicUsize::new(1));
+        Ok((Loops { senders, next, active, changing: Mutex::new(()), threads }, inboxes))
     }
 
     pub fn worker(&self) -> WorkerSender {
@@ -177,6 +181,7 @@ impl Loops {
     /// Lets the first `count` loops serve clients, at most all. Returns true if the number changes.
     pub fn serve_with(&self, count: usize) -> bool {
         let now = count.clamp(1, self.senders.len());
+        let _changing = self.changing.lock();
         let before = self.active.swap(now, Ordering::Relaxed);
         if before != now {
             self.senders.iter().for_each(|sender| drop(sender.send(ToLoop::Spread { before, now })));

@@ -321,7 +321,14 @@ impl Loop {
         for slot in std::mem::take(&mut self.in_line) {
             // The slot may belong to another connection now, which has its own place in the queue.
             let Some(connection) = &mut self.slots[slot as usize].connection else { continue };
-            if !std::mem::replace(&mut connection.has_place_in_line, false) || !connection.is_in_line() {
+            if !std::mem::replace(&mut connection.has_place_in_line, false) {
+                continue;
+            }
+            if !connection.is_in_line() {
+                // Its place in the queue may have kept it from moving to another loop.
+                if connection.moves_to.is_some() {
+                    self.wake(slot);
+                }
                 continue;
             }
             connection.has_waited_longest = std::mem::replace(&mut is_first, false);

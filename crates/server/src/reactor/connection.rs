@@ -53,7 +53,7 @@ pub struct Connection {
     pub seat: Seat,
     pub session: Session<Arc<RegionShared>>,
     memory: Arc<ClientMemory>,
-    held: Held,
+    pub(super) held: Held,
     pub submitted: Vec<Submitted>,
     /// Likely size of the replies to reads in tasks, in bytes. Until these replies arrive, they are
     /// counted only here.

@@ -36,7 +36,9 @@ impl Loop {
             return tracing::warn!(%error, "a client's socket cannot move to another loop");
         }
         if let Some(connection) = self.empty(slot) {
-            let Connection { stream, kind, seat, session, .. } = *connection;
+            let Connection { stream, kind, seat, session, held, .. } = *connection;
+            // The other loop counts the connection's memory from here on.
+            drop(held);
             let client = Box::new(Moving { stream, kind, seat, session });
             // A loop that has stopped serves no clients, and neither does this store.
             let _ = self.store.loops.get(to).send(ToLoop::Moved(client));
