@@ -221,7 +221,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Handles another store's descriptor of this region, which has this peer.
+    /// Handles another store's descriptor of this region, which does not prove the end of this
+    /// peer.
     pub fn hear_descriptor(&mut self, from: StoreId, theirs: RegionDescriptor, out: &mut Outbox) {
         let ours = &self.descriptor;
         let place = |descriptor: &RegionDescriptor| descriptor.peer(self.id).map(|peer| peer.store);

@@ -364,7 +364,8 @@ async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAn
 }
 
 /// Returns the error of a command that the cluster's state refused. The state of a new cluster
-/// appears a moment after its first leader, so whoever asks before that asks again.
+/// appears a moment after its first leader. The status tells a caller that came earlier to ask
+/// again.
 fn refused(reply: &str) -> AdminError {
     let text = reply.strip_prefix("ERR ").unwrap_or(reply);
     let status = if text == MetaError::NotBootstrapped.to_string() { 503 } else { 409 };
