@@ -49,9 +49,6 @@ pub struct Variant {
     pub run_divisor: u64,
     /// True if compaction and the building of files run at the lowest CPU priority.
     pub low_priority: bool,
-    /// True if files are built on a RAM file system and copied, which leaves their pages in the
-    /// page cache.
-    pub built_in_ram: bool,
 }
 
 /// Number of files in level 0 at which an ingest waits. RocksDB slows writers into memtables at 20.
@@ -59,11 +56,14 @@ const LEVEL0_FILES_MAX: u64 = 12;
 /// The pause of the builder after each MiB. A MiB takes about 2 ms of work, so the builder is busy
 /// half of the time.
 const REST: Duration = Duration::from_millis(2);
-const INGEST: Way = Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: None };
-const INGEST_SLICES: Way = Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: Some(REST) };
+const INGEST: Way =
+    Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: None, stays_in_page_cache: false };
+const INGEST_SLICES: Way =
+    Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: Some(REST), stays_in_page_cache: false };
+const INGEST_CACHED: Way =
+    Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: None, stays_in_page_cache: true };
 
-const PLAIN: Variant =
-    Variant { name: "", way: Way::Memtable, run_divisor: 1, low_priority: false, built_in_ram: false };
+const PLAIN: Variant = Variant { name: "", way: Way::Memtable, run_divisor: 1, low_priority: false };
 
 /// All variants.
 pub const VARIANTS: [Variant; 8] = [
@@ -71,7 +71,7 @@ pub const VARIANTS: [Variant; 8] = [
     Variant { name: "vector", way: Way::Vector, ..PLAIN },
     Variant { name: "vector-low", way: Way::Vector, low_priority: true, ..PLAIN },
     Variant { name: "ingest", way: INGEST, ..PLAIN },
-    Variant { name: "ingest-cached", way: INGEST, built_in_ram: true, ..PLAIN },
+    Variant { name: "ingest-cached", way: INGEST_CACHED, ..PLAIN },
     Variant { name: "ingest-slices", way: INGEST_SLICES, ..PLAIN },
     Variant { name: "ingest-small", way: INGEST, run_divisor: 4, ..PLAIN },
     Variant { name: "ingest-low", way: INGEST, low_priority: true, ..PLAIN },
@@ -86,8 +86,7 @@ pub struct Measured {
     /// CPU time of the process per row in microseconds. It includes the flush and all compaction,
     /// also that after the writer has ended. It excludes the reader and the making of the rows.
     pub cpu_us_per_row: f64,
-    /// Bytes given to the file system divided by bytes of rows. It includes all compaction and
-    /// excludes files that are built in RAM.
+    /// Bytes given to the file system divided by bytes of rows. It includes all compaction.
     pub write_amplification: f64,
     /// Bytes that the process read from the device divided by bytes of rows. It includes all
     /// compaction.
@@ -153,11 +152,7 @@ pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
     );
     ensure!(load.value_bytes >= 8, "a value must have at least 8 bytes");
     let priority = if variant.low_priority { CompactionPriority::Low } else { CompactionPriority::Normal };
-    let mut freezer = Freezer::open(dir, variant.way, &options(load), priority)?;
-    let ram = if variant.built_in_ram { Some(ram_directory()?) } else { None };
-    if let Some(ram) = &ram {
-        freezer = freezer.build_in(ram.path())?;
-    }
+    let freezer = Freezer::open(dir, variant.way, &options(load), priority)?;
     for from in (0..load.keys).step_by(fill_rows as usize) {
         let to = load.keys.min(from + fill_rows);
         freezer.fill(&(from..to).map(|key| row(key, load.value_bytes)).collect::<Vec<Row>>())?;
@@ -190,7 +185,6 @@ pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
     let cpu = (process_cpu()? - cpu_before).saturating_sub(writer.making).saturating_sub(reader.cpu);
     let stalled = Duration::from_micros(freezer.stats()?.stall_micros - stalled_before);
     let row_bytes = writer.rows as f64 * (load.value_bytes + KEY_BYTES) as f64;
-    let in_ram = if variant.built_in_ram { row_bytes } else { 0.0 };
     let bytes_after = bytes_written_and_read()?;
     let [written, read] = [0, 1].map(|at| (bytes_after[at] - bytes_before[at]) as f64);
     Ok(Measured {
@@ -198,7 +192,7 @@ pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
         load,
         rows_per_second: writer.rows as f64 / elapsed.as_secs_f64(),
         cpu_us_per_row: cpu.as_secs_f64() * 1e6 / writer.rows as f64,
-        write_amplification: (written - in_ram) / row_bytes,
+        write_amplification: written / row_bytes,
         read_amplification: read / row_bytes,
         level0_files_max: writer.level0_files_max,
         freezes: writer.freezes,
@@ -222,11 +216,6 @@ pub fn variant(name: &str) -> anyhow::Result<&'static Variant> {
 }
 
 /// Makes a directory on a RAM file system. It is removed when it is dropped.
-fn ram_directory() -> anyhow::Result<tempfile::TempDir> {
-    let dir = tempfile::Builder::new().prefix("steelyard-freeze-").tempdir_in("/dev/shm");
-    dir.context("no directory can be made in /dev/shm")
-}
-
 /// Returns the options of every variant. A run fits into one memtable, and nothing is compressed.
 fn options(load: Load) -> rocks::Options {
     let run_bytes = load.rows * (load.value_bytes as u64 + 64);

@@ -6,20 +6,17 @@
 
 use std::ffi::CStr;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rocksdb::perf::{set_perf_stats, PerfContext, PerfMetric, PerfStatsLevel};
-use rocksdb::{
-    properties, Env, IngestExternalFileOptions, MemtableFactory, SstFileWriter, WriteBatch, WriteOptions, DB,
-};
+use rocksdb::{properties, Env, IngestExternalFileOptions, MemtableFactory, WriteBatch, WriteOptions, DB};
 use storage::{Result, StorageError};
 
-use crate::error::classify;
-use crate::keyspace::{flush_memtables, int_property};
+use crate::error::{classify, classify_sst};
+use crate::flush::{clear, flush_memtables, int_property};
 use crate::options::{Options, LEVELS};
 use crate::stats::{self, Stats};
 
@@ -52,6 +49,9 @@ pub enum Way {
         /// The builder's pause after each MiB of rows, which leaves the CPU to other threads.
         /// `None` builds without pauses.
         rest: Option<Duration>,
+        /// If false, the pages of the file are dropped from the page cache, as RocksDB's own
+        /// writer does, so that reads and compaction fetch them from the device again.
+        stays_in_page_cache: bool,
     },
 }
 
@@ -82,6 +82,7 @@ pub struct Freezer {
     /// Directory of the files that are not ingested yet.
     runs: PathBuf,
     options: rocksdb::Options,
+    format: sst::Format,
     pending_compaction_bytes_max: u64,
     files: AtomicU64,
 }
@@ -103,6 +104,7 @@ impl Freezer {
             }
         }
         let pending_compaction_bytes_max = options.soft_pending_compaction_bytes_limit;
+        let format = options.flush_format();
         let capacity = usize::try_from(options.block_cache_size).unwrap_or(usize::MAX);
         let cache = rocksdb::Cache::new_lru_cache(capacity).map_err(classify)?;
         let mut options = options.to_rocksdb(&cache);
@@ -119,22 +121,8 @@ impl Freezer {
         let runs = dir.join("runs");
         clear(&runs)?;
         let db = DB::open(&options, dir.join("rows")).map_err(classify)?;
-        Ok(Freezer { db, way, runs, options, pending_compaction_bytes_max, files: AtomicU64::new(0) })
-    }
-
-    /// Builds files in `runs`, a separate directory, instead of beside the database. The content of
-    /// `runs` is removed.
-    ///
-    /// If `runs` is on another file system than the database, an ingest copies the file. This is
-    /// meant for a RAM file system: RocksDB's builder drops the pages of its file from the page
-    /// cache, and rust-rocksdb 0.20.1 has no option to prevent it, so reads and compaction fetch
-    /// them from the device again. The pages of a copy stay in the page cache.
-    ///
-    /// # Errors
-    /// If the directory cannot be emptied or created.
-    pub fn build_in(self, runs: &Path) -> Result<Freezer> {
-        clear(runs)?;
-        Ok(Freezer { runs: runs.to_owned(), ..self })
+        let files = AtomicU64::new(0);
+        Ok(Freezer { db, way, runs, options, format, pending_compaction_bytes_max, files })
     }
 
     /// Writes a run of at least one row, with ascending and distinct keys. The run is durable on
@@ -155,10 +143,11 @@ impl Freezer {
                 observe(Step::Publishes);
                 flush_memtables(&self.db)
             }
-            Way::SortedFile { level0_files_max, rest } => {
+            Way::SortedFile { level0_files_max, rest, stays_in_page_cache } => {
                 observe(Step::Waits);
                 self.wait_for_compaction(level0_files_max)?;
-                self.freeze_into_file(run, rest, observe)
+                let format = sst::Format { stays_in_page_cache, ..self.format };
+                self.freeze_into_file(run, &format, rest, observe)
             }
         }
     }
@@ -169,7 +158,7 @@ impl Freezer {
     /// # Errors
     /// Same as [`freeze`](Self::freeze).
     pub fn fill(&self, run: &[Row]) -> Result<()> {
-        self.freeze_into_file(run, None, &mut |_| ())
+        self.freeze_into_file(run, &self.format, None, &mut |_| ())
     }
 
     /// Returns the row's value, or `None` if there is no such row.
@@ -215,12 +204,13 @@ impl Freezer {
     fn freeze_into_file(
         &self,
         run: &[Row],
+        format: &sst::Format,
         rest: Option<Duration>,
         observe: &mut dyn FnMut(Step),
     ) -> Result<()> {
         let path = self.runs.join(format!("{}.sst", self.files.fetch_add(1, Ordering::Relaxed)));
         observe(Step::Writes);
-        let frozen = self.build(&path, run, rest).and_then(|()| {
+        let frozen = build(&path, format, run, rest).and_then(|()| {
             observe(Step::Publishes);
             // The database uses a hard link if it can, so that the rows are not written twice.
             let mut options = IngestExternalFileOptions::default();
@@ -232,25 +222,24 @@ impl Freezer {
         let _ = fs::remove_file(&path);
         frozen
     }
+}
 
-    fn build(&self, path: &Path, run: &[Row], rest: Option<Duration>) -> Result<()> {
-        let mut file = SstFileWriter::create(&self.options);
-        file.open(path).map_err(classify)?;
-        let mut slice_bytes = 0;
-        for (key, value) in run {
-            match value {
-                Some(value) => file.put(key, value),
-                None => file.delete(key),
-            }
-            .map_err(classify)?;
-            slice_bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
-            if let Some(rest) = rest.filter(|_| slice_bytes >= SLICE_BYTES) {
-                slice_bytes = 0;
-                std::thread::sleep(rest);
-            }
+fn build(path: &Path, format: &sst::Format, run: &[Row], rest: Option<Duration>) -> Result<()> {
+    let mut file = sst::Writer::create(path, format).map_err(classify_sst)?;
+    let mut slice_bytes = 0;
+    for (key, value) in run {
+        match value {
+            Some(value) => file.put(key, value),
+            None => file.delete(key),
         }
-        file.finish().map_err(classify)
+        .map_err(classify_sst)?;
+        slice_bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
+        if let Some(rest) = rest.filter(|_| slice_bytes >= SLICE_BYTES) {
+            slice_bytes = 0;
+            std::thread::sleep(rest);
+        }
     }
+    file.finish().map_err(classify_sst)
 }
 
 /// Measurement of the time for which the calling thread waits for the mutex of any RocksDB
@@ -277,21 +266,5 @@ impl MutexWait {
 impl Drop for MutexWait {
     fn drop(&mut self) {
         set_perf_stats(PerfStatsLevel::Disable);
-    }
-}
-
-/// Empties or creates a directory. A file that a crash left there may be a hard link to a table of
-/// the database, so it must not be overwritten.
-fn clear(dir: &Path) -> Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(io(dir, &error)),
-        _ => fs::create_dir_all(dir).map_err(|error| io(dir, &error)),
-    }
-}
-
-fn io(path: &Path, error: &std::io::Error) -> StorageError {
-    match error.kind() {
-        ErrorKind::StorageFull => StorageError::NoSpace(format!("{}: {error}", path.display())),
-        _ => StorageError::Engine(format!("{}: {error}", path.display())),
     }
 }

@@ -1,16 +1,15 @@
 //! A store's rows: the RAM tier over one RocksDB with one column family and no WAL.
 //!
 //! The Raft log is the only log. Writes go only to the RAM tier's memtable ([`storage::tier`]). A
-//! [flush](Keyspace::flush) freezes the memtable and writes the frozen memtables to RocksDB, oldest
-//! first, each as one batch. RocksDB never divides a batch, so a crash always leaves a prefix of
+//! [flush](Keyspace::flush) freezes the memtable and brings the frozen memtables to RocksDB, oldest
+//! first, each in one atomic step ([`flush`](crate::flush)). So a crash always leaves a prefix of
 //! the write sets. Each write set contains its region's applied index, so the surviving rows show
 //! where replay starts.
 //!
-//! RocksDB may flush its own memtable before it is asked to. In that case a longer prefix is
-//! durable than [`Keyspace::flush`] has reported. That is harmless, because replay is idempotent by
-//! applied index.
+//! If a flush fails or the process is killed, a longer prefix may be durable than
+//! [`Keyspace::flush`] has reported. That is harmless, because replay is idempotent by applied
+//! index.
 
-use std::ffi::CStr;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -18,12 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
-use rocksdb::{properties, Cache, ReadOptions, WriteBatch, WriteOptions, DB};
-use storage::tier::{Found, Memtable, MemtableView, RamTier};
-use storage::{Reader, Result, StorageError, Visit, WriteSet};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use rocksdb::{Cache, ReadOptions, WriteBatch, DB};
+use storage::tier::{Found, MemtableView, RamTier};
+use storage::{Reader, Result, Visit, WriteSet};
 
 use crate::error::classify;
+use crate::flush::{self, Flusher};
 use crate::options::{Options, LEVELS};
 use crate::size;
 use crate::stats::{self, Stats};
@@ -47,7 +47,8 @@ const SETTLED_ROWS: usize = 256;
 /// searches all of them.
 const FROZEN_MAX: usize = 4;
 
-const FLUSH_POLL: Duration = Duration::from_millis(1);
+/// The directory of files that are not ingested yet, inside of RocksDB's. RocksDB ignores it.
+const UNFINISHED: &str = "flushing";
 
 pub struct Keyspace {
     pub(crate) db: DB,
@@ -56,9 +57,8 @@ pub struct Keyspace {
     /// Size of the active memtable at which a flush is due, in bytes. Frozen memtables may take as
     /// much again.
     memtable_bytes: u64,
-    /// The number of the first memtable that RocksDB does not have. Every change of RocksDB holds
-    /// this lock.
-    flushing: Mutex<u64>,
+    flusher: Flusher,
+    pub(crate) snapshot_format: sst::Format,
     /// Held while the condition variables below are signalled or their conditions are checked
     /// before a wait.
     signals: Mutex<()>,
@@ -67,10 +67,7 @@ pub struct Keyspace {
     hits: AtomicU64,
     misses: AtomicU64,
     reads: ReadsUnderWay,
-    before_flush: Option<BeforeFlush>,
 }
-
-type BeforeFlush = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// A view of the keyspace at one moment.
 pub struct View<'a> {
@@ -130,23 +127,15 @@ impl Keyspace {
             rocksdb_options,
             tier: RwLock::new(RamTier::new(options.row_cache_bytes, options.ram_bytes, hash_seed)),
             memtable_bytes: options.write_buffer_size,
-            flushing: Mutex::new(0),
+            flusher: Flusher::new(dir.join(UNFINISHED), options.flush_format())?,
+            snapshot_format: options.snapshot_format(),
             signals: Mutex::new(()),
             flush_due: Condvar::new(),
             room: Condvar::new(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             reads: ReadsUnderWay::new(),
-            before_flush: None,
         })
-    }
-
-    /// Sets the action that every flush performs after it freezes the memtable and before it writes
-    /// to RocksDB, which may flush at any time after that. If the action fails, the flush fails and
-    /// RocksDB does not change. The store uses it to sync the Raft log: otherwise rows could be
-    /// durable before their entries and be ahead of the log after a loss of power.
-    pub fn before_flush(&mut self, first: impl Fn() -> Result<()> + Send + Sync + 'static) {
-        self.before_flush = Some(Box::new(first));
     }
 
     /// Returns a view of all rows. Freezes the active memtable if it is large.
@@ -235,37 +224,39 @@ impl Keyspace {
         }
     }
 
-    /// Makes all writes before the call durable, and blocks until they are.
+    /// Sets the action that every flush performs after it freezes the memtable and before it
+    /// changes RocksDB. If the action fails, the flush fails and RocksDB does not change. The store
+    /// uses it to sync the Raft log: otherwise rows could be durable before their entries and be
+    /// ahead of the log after a loss of power.
+    pub fn before_flush(&mut self, first: impl Fn() -> Result<()> + Send + Sync + 'static) {
+        self.flusher.before_flush(first);
+    }
+
+    /// Makes all writes before the call durable, and blocks until they are. While compaction is far
+    /// behind, it waits for compaction.
     ///
     /// To learn how far its regions' logs may be truncated, a caller reads their applied indexes
     /// *before* the call. The rows as of these indexes are in memtables that this flush writes to
     /// flash.
     ///
-    /// After [`NoSpace`](storage::StorageError::NoSpace) nothing is lost: the memtables do not
-    /// change. RocksDB checks for free space every few seconds and resumes automatically.
+    /// After an error nothing is lost: memtables that are not on flash stay in RAM. The call may be
+    /// repeated after [`NoSpace`](storage::StorageError::NoSpace). RocksDB itself checks for free
+    /// space every few seconds and resumes compaction automatically.
     pub fn flush(&self) -> Result<()> {
-        self.flush_holding(&mut self.flushing.lock())
+        self.flush_holding(&self.hold_flushes())
     }
 
-    /// Flushes on behalf of a caller that holds [`Self::flushing`]; `next` is the number that it
-    /// guards.
-    pub(crate) fn flush_holding(&self, next: &mut u64) -> Result<()> {
+    /// Flushes on behalf of a caller that [holds flushes](Self::hold_flushes).
+    pub(crate) fn flush_holding(&self, _held: &MutexGuard<'_, ()>) -> Result<()> {
         let frozen: Vec<_> = {
             let mut tier = self.tier.write();
             tier.freeze();
             tier.frozen().cloned().collect()
         };
-        if let Some(first) = &self.before_flush {
-            first()?;
-        }
-        for memtable in &frozen {
-            if memtable.number() >= *next {
-                self.write_to_rocksdb(batch_of(memtable))?;
-                *next = memtable.number() + 1;
-            }
-        }
-        flush_memtables(&self.db)?;
-        for _ in frozen {
+        self.flusher.prepare()?;
+        for memtable in frozen {
+            self.flusher.ingest(&self.db, &memtable)?;
+            drop(memtable);
             while !self.tier.write().settle(SETTLED_ROWS) {}
             self.signal(&self.room);
         }
@@ -273,15 +264,15 @@ impl Keyspace {
     }
 
     /// Blocks flushes and every other change of RocksDB while the guard is held.
-    pub(crate) fn hold_flushes(&self) -> parking_lot::MutexGuard<'_, u64> {
-        self.flushing.lock()
+    pub(crate) fn hold_flushes(&self) -> MutexGuard<'_, ()> {
+        self.flusher.hold()
     }
 
     pub(crate) fn delete_in_rocksdb(&self, deletion: &WriteSet) -> Result<()> {
-        let mut batch = WriteBatch::default();
-        deletion.ranges_deleted.iter().for_each(|range| delete_range(&mut batch, range));
         assert!(deletion.rows.is_empty(), "only ranges are deleted past the RAM tier");
-        self.write_to_rocksdb(batch)
+        let mut batch = WriteBatch::default();
+        flush::delete_ranges(&mut batch, &deletion.ranges_deleted);
+        flush::write(&self.db, batch)
     }
 
     /// Scans RocksDB's present rows, without those in the RAM tier.
@@ -297,12 +288,6 @@ impl Keyspace {
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         view.scan_part(from, to, usize::MAX, options, visit).map(drop)
-    }
-
-    pub(crate) fn write_to_rocksdb(&self, batch: WriteBatch) -> Result<()> {
-        let mut options = WriteOptions::default();
-        options.disable_wal(true);
-        self.db.write_opt(batch, &options).map_err(classify)
     }
 
     /// Informs the RAM tier that the rows in these ranges were replaced in RocksDB.
@@ -375,6 +360,7 @@ impl Keyspace {
         let mut stats = stats::read(&self.db, &self.rocksdb_options, LEVELS)?;
         let ram = self.ram_use();
         stats.memtable_bytes += ram.dirty_bytes;
+        stats.stall_micros += self.flusher.delayed_micros();
         stats.row_cache_bytes = ram.clean_bytes;
         stats.row_cache_hits = ram.hits;
         stats.row_cache_misses = ram.misses;
@@ -402,58 +388,6 @@ pub struct RamUse {
     /// Number of reads that found their row in RAM. `misses` counts those that went to flash.
     pub hits: u64,
     pub misses: u64,
-}
-
-fn delete_range(batch: &mut WriteBatch, (from, to): &(Bytes, Bytes)) {
-    // RocksDB refuses an inverted range, and with it the whole batch.
-    if from < to {
-        batch.delete_range(&from[..], &to[..]);
-    }
-}
-
-/// Returns the whole memtable as one batch, which RocksDB never divides.
-fn batch_of(memtable: &Memtable) -> WriteBatch {
-    let mut batch = WriteBatch::default();
-    memtable.ranges().iter().for_each(|range| delete_range(&mut batch, range));
-    for (row, value) in memtable.rows() {
-        match value {
-            Some(value) => batch.put(row, value),
-            None => batch.delete(row),
-        }
-    }
-    batch
-}
-
-/// Makes all memtables of `db` durable, and blocks until they are.
-///
-/// RocksDB's own flush seals the memtable and waits for it. But after it has recovered from a
-/// background error, it returns before the memtable is written and reports success (7.8: the wait
-/// ends early for as long as the error of the last recovery is remembered). So after any background
-/// error this function itself waits until no sealed memtable is left. Sealed memtables are written
-/// oldest first, and leave the list once the manifest names their file.
-pub(crate) fn flush_memtables(db: &DB) -> Result<()> {
-    loop {
-        db.flush().map_err(classify)?;
-        let errors = int_property(db, properties::BACKGROUND_ERRORS)?;
-        if errors == 0 {
-            return Ok(());
-        }
-        loop {
-            if int_property(db, properties::NUM_IMMUTABLE_MEM_TABLE)? == 0 {
-                return Ok(());
-            }
-            std::thread::sleep(FLUSH_POLL);
-            if int_property(db, properties::BACKGROUND_ERRORS)? != errors {
-                break;
-            }
-        }
-    }
-}
-
-/// Returns the value of an integer property of RocksDB, by its name.
-pub(crate) fn int_property(db: &DB, name: &CStr) -> Result<u64> {
-    let value = db.property_int_value(name).map_err(classify)?;
-    value.ok_or_else(|| StorageError::Engine(format!("RocksDB does not know its property {name:?}")))
 }
 
 /// Reads of the current state. A scan proceeds in parts, and each part sees one moment. It suits a

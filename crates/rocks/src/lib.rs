@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod flush;
 pub mod freeze;
 mod keyspace;
 mod manifest_edit;

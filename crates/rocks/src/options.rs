@@ -1,18 +1,20 @@
 //! RocksDB tuning: named profiles, and every option by its RocksDB name.
 
 use rocksdb::DBCompressionType;
-use storage::tier::COPIES_OF_FROZEN;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Number of memtables that the RAM tier has room for: the active one, a frozen one [three
-/// times](COPIES_OF_FROZEN), and the size of one memtable for the row cache.
-const MEMTABLE_PART: u64 = 1 + COPIES_OF_FROZEN + 1;
-/// Maximum size of a memtable, in bytes. A larger one would collapse no more overwrites, because
-/// the log has no room for them. It would also be a larger batch when it is flushed.
+/// Number of memtables that the RAM tier has room for: the active one, a frozen one, and the size
+/// of one memtable for the row cache.
+const MEMTABLE_PART: u64 = 3;
+/// Maximum size of a memtable, in bytes. A larger one would collapse few more overwrites, because
+/// the log has no room for them.
 const MEMTABLE_BYTES_MAX: u64 = 512 * MIB;
+
+/// The version of RocksDB's table format.
+const FORMAT_VERSION: u32 = 5;
 
 /// Levels of the tree, RocksDB's default.
 pub(crate) const LEVELS: usize = 7;
@@ -31,8 +33,6 @@ pub enum OptionError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub write_buffer_size: u64,
-    pub max_write_buffer_number: u64,
-    pub min_write_buffer_number_to_merge: u64,
     pub level0_file_num_compaction_trigger: u64,
     pub level0_slowdown_writes_trigger: u64,
     pub level0_stop_writes_trigger: u64,
@@ -50,10 +50,6 @@ pub struct Options {
     pub block_cache_size: u64,
     pub bytes_per_sync: u64,
     pub max_open_files: u64,
-    /// If true, each memtable has a Bloom filter over its rows, of a tenth of its size. Most reads
-    /// look for a row that the memtable does not hold, and without the filter each of them costs a
-    /// dozen cache misses in the skip list.
-    pub memtable_whole_key_filtering: bool,
     pub optimize_filters_for_hits: bool,
     pub level_compaction_dynamic_level_bytes: bool,
     pub cache_index_and_filter_blocks: bool,
@@ -107,8 +103,6 @@ macro_rules! size {
     };
 }
 
-const MEMTABLE_BLOOM_RATIO: f64 = 0.1;
-
 macro_rules! flag {
     ($field:ident) => {
         Knob { name: stringify!($field), access: Access::Flag(|o| &mut o.$field) }
@@ -117,8 +111,6 @@ macro_rules! flag {
 
 static KNOBS: &[Knob] = &[
     size!(write_buffer_size, 64 * KIB),
-    count!(max_write_buffer_number, 2, INT_MAX),
-    count!(min_write_buffer_number_to_merge, 1, INT_MAX),
     count!(level0_file_num_compaction_trigger, 1, INT_MAX),
     count!(level0_slowdown_writes_trigger, 1, INT_MAX),
     count!(level0_stop_writes_trigger, 1, INT_MAX),
@@ -135,7 +127,6 @@ static KNOBS: &[Knob] = &[
     size!(block_cache_size, 64 * KIB),
     count!(bytes_per_sync, 0, 1 << 40),
     count!(max_open_files, 16, INT_MAX),
-    flag!(memtable_whole_key_filtering),
     flag!(optimize_filters_for_hits),
     flag!(level_compaction_dynamic_level_bytes),
     flag!(cache_index_and_filter_blocks),
@@ -151,8 +142,6 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             write_buffer_size: 64 * MIB,
-            max_write_buffer_number: 4,
-            min_write_buffer_number_to_merge: 1,
             level0_file_num_compaction_trigger: 4,
             level0_slowdown_writes_trigger: 20,
             level0_stop_writes_trigger: 36,
@@ -169,7 +158,6 @@ impl Default for Options {
             block_cache_size: 128 * MIB,
             bytes_per_sync: MIB,
             max_open_files: 4096,
-            memtable_whole_key_filtering: true,
             optimize_filters_for_hits: false,
             level_compaction_dynamic_level_bytes: true,
             cache_index_and_filter_blocks: true,
@@ -193,7 +181,6 @@ impl Options {
             // where look-ups hit.
             "redis-on-flash" => Ok(Options {
                 write_buffer_size: 128 * MIB,
-                max_write_buffer_number: 6,
                 level0_file_num_compaction_trigger: 2,
                 level0_slowdown_writes_trigger: 24,
                 level0_stop_writes_trigger: 40,
@@ -207,7 +194,6 @@ impl Options {
             // until it catches up.
             "bulk" => Ok(Options {
                 write_buffer_size: 128 * MIB,
-                max_write_buffer_number: 6,
                 level0_file_num_compaction_trigger: 8,
                 level0_slowdown_writes_trigger: 200,
                 level0_stop_writes_trigger: 400,
@@ -278,9 +264,8 @@ impl Options {
     }
 
     /// Returns these options with memtables and a row cache that take at most `bytes` together. A
-    /// memtable gets a fifth of it, because a memtable that is being flushed takes its size [three
-    /// times](storage::tier::COPIES_OF_FROZEN) while the next one fills. The tree keeps its
-    /// proportions to the memtable: a level 1 that is large compared with level 0 would be
+    /// memtable gets a third of it, because one is flushed while the next one fills. The tree keeps
+    /// its proportions to the memtable: a level 1 that is large compared with level 0 would be
     /// rewritten for each small flush, and a compaction reads ahead in each of its files.
     pub fn with_ram(mut self, bytes: u64) -> Options {
         let was = self.write_buffer_size;
@@ -298,7 +283,7 @@ impl Options {
 
     /// Returns the memory that full memtables and caches take, in bytes.
     pub fn memory_bytes(&self) -> u64 {
-        let memtables = self.write_buffer_size.saturating_mul(1 + COPIES_OF_FROZEN);
+        let memtables = self.write_buffer_size.saturating_mul(2);
         let rows = memtables.saturating_add(self.row_cache_bytes).min(self.ram_bytes.max(memtables));
         rows.saturating_add(self.block_cache_size)
     }
@@ -316,12 +301,41 @@ impl Options {
         self
     }
 
+    /// Returns the format of files that memtables are flushed into. They go to level 0, or lower if
+    /// they overlap no other file.
+    pub(crate) fn flush_format(&self) -> sst::Format {
+        self.format_of(self.compression_of(0))
+    }
+
+    /// Returns the format of a snapshot's files, which go to the last level if they can.
+    pub(crate) fn snapshot_format(&self) -> sst::Format {
+        self.format_of(self.compression_of(LEVELS - 1))
+    }
+
+    fn compression_of(&self, level: usize) -> Compression {
+        let levels = &self.compression_per_level;
+        levels.get(level).or(levels.last()).copied().unwrap_or(Compression::None)
+    }
+
+    fn format_of(&self, compression: Compression) -> sst::Format {
+        sst::Format {
+            block_bytes: self.block_size,
+            bloom_bits: self.bloom_bits as f64,
+            bytes_per_sync: self.bytes_per_sync,
+            format_version: FORMAT_VERSION,
+            compression: match compression {
+                Compression::None => sst::Compression::None,
+                Compression::Lz4 => sst::Compression::Lz4,
+                Compression::Zstd => sst::Compression::Zstd,
+            },
+            stays_in_page_cache: true,
+        }
+    }
+
     pub(crate) fn to_rocksdb(&self, cache: &rocksdb::Cache) -> rocksdb::Options {
         let mut options = rocksdb::Options::default();
         options.create_if_missing(true);
         options.set_write_buffer_size(size(self.write_buffer_size));
-        options.set_max_write_buffer_number(int(self.max_write_buffer_number));
-        options.set_min_write_buffer_number_to_merge(int(self.min_write_buffer_number_to_merge));
         options.set_level_zero_file_num_compaction_trigger(int(self.level0_file_num_compaction_trigger));
         options.set_level_zero_slowdown_writes_trigger(int(self.level0_slowdown_writes_trigger));
         options.set_level_zero_stop_writes_trigger(int(self.level0_stop_writes_trigger));
@@ -335,20 +349,13 @@ impl Options {
         options.set_compaction_readahead_size(size(self.compaction_readahead_size));
         options.set_bytes_per_sync(self.bytes_per_sync);
         options.set_max_open_files(int(self.max_open_files));
-        if self.memtable_whole_key_filtering {
-            options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_RATIO);
-            options.set_memtable_whole_key_filtering(true);
-        }
         options.set_optimize_filters_for_hits(self.optimize_filters_for_hits);
         options.set_level_compaction_dynamic_level_bytes(self.level_compaction_dynamic_level_bytes);
         options.set_disable_auto_compactions(self.disable_auto_compactions);
         options.set_use_direct_reads(self.use_direct_reads);
         options.set_use_direct_io_for_flush_and_compaction(self.use_direct_io_for_flush_and_compaction);
         options.set_num_levels(LEVELS as i32);
-        let last = *self.compression_per_level.last().unwrap_or(&Compression::None);
-        let levels: Vec<_> = (0..LEVELS)
-            .map(|level| self.compression_per_level.get(level).copied().unwrap_or(last).to_rocksdb())
-            .collect();
+        let levels: Vec<_> = (0..LEVELS).map(|level| self.compression_of(level).to_rocksdb()).collect();
         options.set_compression_per_level(&levels);
         // Without these limits RocksDB's text log would grow for as long as the store runs.
         options.set_keep_log_file_num(4);
@@ -359,7 +366,7 @@ impl Options {
         table.set_block_cache(cache);
         table.set_cache_index_and_filter_blocks(self.cache_index_and_filter_blocks);
         table.set_pin_l0_filter_and_index_blocks_in_cache(true);
-        table.set_format_version(5);
+        table.set_format_version(FORMAT_VERSION as i32);
         if self.bloom_bits > 0 {
             table.set_bloom_filter(self.bloom_bits as f64, false);
             table.set_whole_key_filtering(true);

@@ -21,11 +21,12 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use rocksdb::{LiveFile, WriteBatch};
 use storage::rows::{slots_range, SPACE_DATA};
-use storage::{Result, StorageError, WriteSet};
+use storage::{Result, StorageError};
 use types::{Slot, SlotRange, SLOT_COUNT};
 
 use crate::error::classify;
-use crate::keyspace::{flush_memtables, Keyspace};
+use crate::flush::{self, flush_memtables};
+use crate::keyspace::Keyspace;
 use crate::manifest_edit;
 use crate::options::Options;
 
@@ -130,9 +131,18 @@ impl Damage {
     /// If rows outside of slots are lost.
     pub fn cut_out(self, changed: Vec<(Bytes, Option<Bytes>)>) -> Result<()> {
         assert!(!self.loses_others, "rows outside of slots have no copy to be made from");
-        let ranges_deleted = self.lost_slots().into_iter().map(slots_range).collect();
-        self.rows.write(&WriteSet { ranges_deleted, rows: changed });
-        self.rows.flush()?;
+        // All of it goes through RocksDB's own memtable. An ingest would read the damaged files.
+        let mut batch = WriteBatch::default();
+        let lost: Vec<Range> = self.lost_slots().into_iter().map(slots_range).collect();
+        flush::delete_ranges(&mut batch, &lost);
+        for (row, value) in &changed {
+            match value {
+                Some(value) => batch.put(row, value),
+                None => batch.delete(row),
+            }
+        }
+        flush::write(&self.rows.db, batch)?;
+        flush_memtables(&self.rows.db)?;
         for range in ranges_of(self.files.values()) {
             for (from, to) in without_slots(range, &self.lost) {
                 self.write_anew(from, &to)?;
@@ -165,7 +175,7 @@ impl Damage {
             let end = end.unwrap_or_else(|| to.clone());
             batch.delete_range(&from[..], &end[..]);
             rows.iter().for_each(|(row, value)| batch.put(row, value));
-            self.rows.write_to_rocksdb(batch)?;
+            flush::write(&self.rows.db, batch)?;
             from = end;
         }
         Ok(())

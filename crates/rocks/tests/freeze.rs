@@ -8,12 +8,12 @@ use bytes::Bytes;
 use steelyard_rocks::freeze::{CompactionPriority, Freezer, MutexWait, Row, Step, Way};
 use steelyard_rocks::Options;
 
-const FILE: Way = Way::SortedFile { level0_files_max: 4, rest: None };
+const FILE: Way = Way::SortedFile { level0_files_max: 4, rest: None, stays_in_page_cache: true };
 const WAYS: [Way; 4] = [
     Way::Memtable,
     Way::Vector,
     FILE,
-    Way::SortedFile { level0_files_max: 6, rest: Some(Duration::from_micros(1)) },
+    Way::SortedFile { level0_files_max: 6, rest: Some(Duration::from_micros(1)), stays_in_page_cache: false },
 ];
 
 /// Opens a database with small memtables and levels, so that a run needs several memtables and
@@ -92,7 +92,7 @@ fn an_ingest_waits_for_room_in_level_0() {
 fn a_bound_that_no_compaction_would_keep_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let never = Options { disable_auto_compactions: true, ..Options::default() };
-    let below = Way::SortedFile { level0_files_max: 3, rest: None };
+    let below = Way::SortedFile { level0_files_max: 3, rest: None, stays_in_page_cache: true };
     for (way, options) in [(below, Options::default()), (FILE, never)] {
         assert!(Freezer::open(dir.path(), way, &options, CompactionPriority::Normal).is_err(), "{way:?}");
     }
@@ -136,28 +136,6 @@ fn a_file_that_a_crash_left_is_removed_at_the_next_start() {
     let freezer = open(dir.path(), FILE);
     assert!(!left.exists());
     freeze(&freezer, &run(0));
-}
-
-#[test]
-fn files_built_elsewhere_are_copied_and_leave_nothing_behind() {
-    // Uses another file system than the database's if there is one.
-    let ram = Path::new("/dev/shm");
-    let elsewhere = if ram.is_dir() { tempfile::tempdir_in(ram) } else { tempfile::tempdir() };
-    let elsewhere = elsewhere.expect("a directory").keep();
-    let dir = tempfile::tempdir().expect("a directory");
-    let freezer = open(dir.path(), FILE).build_in(&elsewhere).expect("it is created");
-    let mut model: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
-    for number in 0..6 {
-        freeze(&freezer, &run(number));
-        model.extend(run(number));
-        assert_eq!(std::fs::read_dir(&elsewhere).expect("it is there").count(), 0, "after run {number}");
-    }
-    std::fs::remove_dir_all(&elsewhere).expect("it is removed");
-    drop(freezer);
-    let again = open(dir.path(), FILE);
-    for (key, value) in &model {
-        assert_eq!(again.get(key).expect("it is read"), *value, "{key:?}");
-    }
 }
 
 #[test]

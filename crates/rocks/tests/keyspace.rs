@@ -53,7 +53,8 @@ fn crash_copy(dir: &Path) -> tempfile::TempDir {
     for tables in [false, true] {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "sst") == tables {
+            // The directory of unfinished flushes is not RocksDB's.
+            if path.is_file() && path.extension().is_some_and(|extension| extension == "sst") == tables {
                 std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
             }
         }
@@ -232,4 +233,54 @@ fn stats_and_sizes_say_what_is_there() {
     let stats = db.stats().unwrap();
     assert!(stats.block_cache_hits + stats.block_cache_misses > 0);
     assert_eq!((stats.row_cache_hits, stats.row_cache_misses), (1, 1));
+}
+
+#[test]
+fn flushed_rows_are_in_files_alone_and_nothing_is_left_of_a_flush() {
+    let dir = tempfile::tempdir().unwrap();
+    let unfinished = dir.path().join("flushing");
+    std::fs::create_dir_all(&unfinished).unwrap();
+    std::fs::write(unfinished.join("0.sst"), b"what a crash left").unwrap();
+    let db = open_uncompacted(dir.path());
+    let left = || std::fs::read_dir(&unfinished).unwrap().count();
+    assert_eq!(left(), 0);
+    db.write(&put((0..1000).map(|i| (format!("r{i:04}"), "old".repeat(10)))));
+    db.flush().unwrap();
+    // A range deletion reaches flash, and spares the rows that were written after it.
+    let ranges_deleted = vec![("r0100".into(), "r0900".into()), ("r0950".into(), "r0940".into())];
+    db.write(&WriteSet { ranges_deleted, rows: vec![("r0500".into(), Some("new".into()))] });
+    db.write(&WriteSet { ranges_deleted: vec![], rows: vec![("r0001".into(), None)] });
+    db.flush().unwrap();
+    // A memtable of nothing but a range deletion is flushed, too.
+    db.write(&WriteSet { ranges_deleted: vec![("r0990".into(), "r1".into())], rows: vec![] });
+    db.flush().unwrap();
+    assert_eq!((left(), db.unflushed_bytes()), (0, 0));
+    drop(db);
+    let again = open_uncompacted(dir.path());
+    let rows = scan(&again, "r", "s");
+    assert_eq!(rows.len(), 99 + 1 + 90);
+    assert!(rows.contains(&"r0500=new".to_owned()));
+    assert_eq!(again.stats().unwrap().files_per_level.iter().sum::<u64>(), 3);
+}
+
+#[test]
+fn a_flush_waits_for_compaction_as_a_writer_of_rocksdb_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        level0_file_num_compaction_trigger: 2,
+        level0_slowdown_writes_trigger: 3,
+        level0_stop_writes_trigger: 4,
+        ..small()
+    };
+    let db = Keyspace::open(dir.path(), &options).unwrap();
+    for i in 0..60 {
+        db.write(&put((0..50).map(|row| (format!("r{row:03}"), format!("{i}").repeat(100)))));
+        db.flush().unwrap();
+        let stats = db.stats().unwrap();
+        assert!(stats.files_per_level[0] <= 4, "after flush {i}: {:?}", stats.files_per_level);
+    }
+    drop(db);
+    let again = open_uncompacted(dir.path());
+    assert_eq!(scan(&again, "r", "s").len(), 50);
+    assert_eq!(get(&again, "r049").unwrap(), "59".repeat(100));
 }

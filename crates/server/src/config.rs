@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -162,10 +163,22 @@ pub struct Config {
     pub set_loglevel: Option<SetLogLevel>,
 }
 
+/// Default of `maxmemory`, in bytes.
+const MAXMEMORY_DEFAULT: u64 = 1 << 30;
+
+/// Default of `raft_log_bytes`: half of `maxmemory` within these bounds. So the log has room for
+/// overwrites of the rows that a memtable holds, and a restart replays a bounded part of it.
+const RAFT_LOG_BYTES_DEFAULT: RangeInclusive<u64> = 256 << 20..=4 << 30;
+
 /// Minimum of `raft_log_bytes`: sixteen files of a few hundred entries.
 const RAFT_LOG_BYTES_MIN: u64 = 4 << 20;
 
 impl Config {
+    /// Returns the size of the Raft log for a store that configures none.
+    pub fn default_raft_log_bytes(maxmemory: u64) -> u64 {
+        (maxmemory / 2).clamp(*RAFT_LOG_BYTES_DEFAULT.start(), *RAFT_LOG_BYTES_DEFAULT.end())
+    }
+
     /// This store's own entry in `members`.
     pub fn this(&self) -> &Member {
         self.members.iter().find(|m| m.id == self.store).expect("checked by validate")
@@ -208,13 +221,13 @@ impl Config {
             raft_tick: Duration::from_millis(50),
             reserve_bytes: 256 << 20,
             capacity_bytes: None,
-            raft_log_bytes: 256 << 20,
+            raft_log_bytes: Config::default_raft_log_bytes(MAXMEMORY_DEFAULT),
             fit: device::Fit::shipped(),
             probe: true,
             snapshot_rate: 100 << 20,
             rocksdb_profile: "default".into(),
             rocksdb: Vec::new(),
-            maxmemory: 1 << 30,
+            maxmemory: MAXMEMORY_DEFAULT,
             device_control: None,
             io_threads: 0,
             loglevel: "notice".into(),

@@ -243,7 +243,7 @@ pub async fn run(
     }
     // The log also holds the contents of the memtables. A flush now makes the next start faster.
     let last = move || {
-        flusher::flush(&parts);
+        flusher::flush_last(&parts);
         parts.unsynced.stopped(&log);
     };
     let _ = tokio::task::spawn_blocking(last).await;

@@ -217,9 +217,10 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if let Some(size) = options.maxmemory {
         config.maxmemory = size.0;
     }
-    if let Some(size) = options.raft_log_size {
-        config.raft_log_bytes = size.0;
-    }
+    config.raft_log_bytes = match options.raft_log_size {
+        Some(size) => size.0,
+        None => Config::default_raft_log_bytes(config.maxmemory),
+    };
     if let Some(size) = options.reserve {
         config.reserve_bytes = size.0;
     }
@@ -364,6 +365,11 @@ mod tests {
         assert_eq!(config.this().forward.unwrap().port(), 7100);
         assert!(config.probe && config.capacity_bytes.is_none());
         assert_eq!(configure(options("raft-log-size = \"32mb\"")).unwrap().raft_log_bytes, 32 << 20);
+        let bytes = |text| configure(options(text)).unwrap().raft_log_bytes;
+        assert_eq!(
+            [bytes("maxmemory = \"64mb\""), bytes(""), bytes("maxmemory = \"64gb\"")],
+            [256 << 20, 512 << 20, 4 << 30]
+        );
         let small = configure(options("raft-log-size = \"1mb\"")).and_then(|config| config.validate());
         assert!(small.is_err_and(|why| why.contains("raft-log-size")));
         let config = configure(options("capacity = \"5gb\"\nprobe = \"no\"")).unwrap();

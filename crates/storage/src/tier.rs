@@ -41,10 +41,6 @@ pub use row_cache::CACHE_ENTRY_OVERHEAD_BYTES;
 /// Maximum number of row cache places that one settling step examines for a deleted range.
 const CACHE_PLACES_PER_STEP: usize = 4096;
 
-/// Number of copies in memory of a memtable that is being flushed: the frozen memtable, the write
-/// batch, and the flash tier's own memtable.
-pub const COPIES_OF_FROZEN: u64 = 3;
-
 #[derive(Debug)]
 pub struct RamTier {
     active: Memtable,
@@ -106,9 +102,7 @@ impl RamTier {
 
     /// Sets the row cache's budget to the memory that the memtables leave.
     fn share(&mut self) {
-        let frozen: u64 = self.frozen.iter().map(|table| table.bytes()).sum();
-        let dirty = self.active.bytes().saturating_add(frozen.saturating_mul(COPIES_OF_FROZEN));
-        self.cache.set_bytes_max(self.cache_bytes.min(self.bytes_max.saturating_sub(dirty)));
+        self.cache.set_bytes_max(self.cache_bytes.min(self.bytes_max.saturating_sub(self.dirty_bytes())));
     }
 
     pub fn get(&self, row: &[u8]) -> Found {

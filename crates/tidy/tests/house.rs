@@ -21,7 +21,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("replica", &["types"]),
     ("wal", &["types", "replica"]),
     ("node", &["types", "resp", "storage", "command", "cluster", "replica", "wal"]),
-    ("rocks", &["durable", "types", "storage"]),
+    ("sst", &[]),
+    ("rocks", &["sst", "durable", "types", "storage"]),
     ("raftlog", &["durable", "types", "replica", "wal"]),
     ("device", &["durable", "types"]),
     ("devshim", &["device"]),
@@ -112,12 +113,12 @@ const PURE_EXTERNAL: &[&str] = &[
 /// Engines and their only users. `raftlog` and `server` use Raft's message types, which they store
 /// and transmit, but they drive no Raft group.
 const OWNED: &[(&str, &[&str])] =
-    &[("raft", &["replica", "wal", "raftlog", "server"]), ("rocksdb", &["rocks"])];
+    &[("raft", &["replica", "wal", "raftlog", "server"]), ("rocksdb", &["rocks", "sst"])];
 
 /// Crates that may contain unsafe code. `device` maps control blocks, `devshim` intercepts file
-/// calls, `server` ends without exit handlers, and `client` asks the kernel to signal its child
-/// processes when it ends.
-const UNSAFE_ALLOWED: &[&str] = &["allocator", "client", "device", "devshim", "server"];
+/// calls, `server` ends without exit handlers, `client` asks the kernel to signal its child
+/// processes when it ends, and `sst` calls RocksDB's writer of files.
+const UNSAFE_ALLOWED: &[&str] = &["allocator", "client", "device", "devshim", "server", "sst"];
 const BANNED_MODULES: &[&str] = &["utils", "util", "helpers", "common", "misc", "manager"];
 const BANNED_CALLS: &[&str] = &[
     "Instant::now",

@@ -11,7 +11,8 @@ use super::manifest::Manifest;
 use super::write::descriptor_of;
 use super::SnapshotError;
 use crate::error::classify;
-use crate::keyspace::{flush_memtables, Keyspace};
+use crate::flush::flush_memtables;
+use crate::keyspace::Keyspace;
 
 /// The state of verification of a snapshot's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,10 +97,10 @@ impl Keyspace {
         let mut slots = extent::without_others(&self.view(), region, previous)?;
         slots.extend(manifest.descriptor.slots);
         let deletion = extent::deletion(region, &slots);
-        let mut flushes = self.hold_flushes();
+        let flushes = self.hold_flushes();
         // No entry of the region is applied during the ingest, so after the flush no memtable holds
         // a row of the region.
-        self.flush_holding(&mut flushes)?;
+        self.flush_holding(&flushes)?;
         self.delete_in_rocksdb(&deletion)?;
         self.replaced(&deletion.ranges_deleted);
         observe(IngestStep::Deleted)?;

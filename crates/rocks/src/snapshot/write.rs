@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use rocksdb::SstFileWriter;
 use types::{RegionDescriptor, RegionId};
 
 use super::checksum::describe;
@@ -13,7 +12,7 @@ use storage::extent;
 use storage::rows::region_descriptor_row;
 
 use super::{at, data_range, SnapshotError};
-use crate::error::classify;
+use crate::error::classify_sst;
 use crate::keyspace::{Keyspace, View};
 
 /// Size at which a file of a snapshot is closed, in bytes. A file takes a few seconds to resume,
@@ -115,7 +114,7 @@ struct Files<'a> {
     pace: &'a mut Pace<'a>,
     /// Bytes of rows written since the last call of the pace.
     unpaced: u64,
-    open: Option<SstFileWriter<'a>>,
+    open: Option<sst::Writer>,
     done: Vec<SnapshotFile>,
 }
 
@@ -137,12 +136,11 @@ impl Files<'_> {
     fn put(&mut self, row: &[u8], value: &[u8]) -> Result<(), SnapshotError> {
         // RocksDB cannot create a file without rows, so a file is opened for its first row.
         if self.open.is_none() {
-            let writer = SstFileWriter::create(&self.keyspace.rocksdb_options);
-            writer.open(self.path()).map_err(classify)?;
-            self.open = Some(writer);
+            let format = &self.keyspace.snapshot_format;
+            self.open = Some(sst::Writer::create(&self.path(), format).map_err(classify_sst)?);
         }
         let writer = self.open.as_mut().expect("opened above");
-        writer.put(row, value).map_err(classify)?;
+        writer.put(row, value).map_err(classify_sst)?;
         let is_full = writer.file_size() >= self.file_bytes;
         self.unpaced += (row.len() + value.len()) as u64;
         if self.unpaced >= PACE_BYTES || is_full {
@@ -158,8 +156,8 @@ impl Files<'_> {
     }
 
     fn close(&mut self) -> Result<(), SnapshotError> {
-        let Some(mut writer) = self.open.take() else { return Ok(()) };
-        writer.finish().map_err(classify)?;
+        let Some(writer) = self.open.take() else { return Ok(()) };
+        writer.finish().map_err(classify_sst)?;
         let path = self.path();
         // This sync is in addition to the writer's own: a lost file would be noticed only when the
         // snapshot is needed.

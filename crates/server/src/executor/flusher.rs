@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use raftlog::RaftLog;
+use storage::StorageError;
 
 use super::parts::Parts;
 use crate::config::Config;
@@ -48,32 +49,41 @@ pub fn run(parts: Parts, log: RaftLog) {
 }
 
 /// Makes the applied rows durable and tells the worker. Returns false if there is no room.
-///
+pub fn flush(parts: &Parts) -> bool {
+    match try_flush(parts) {
+        Ok(flushed) => flushed,
+        Err(error) => parts.ends.rows_failed_for_good("rows cannot be flushed", &error),
+    }
+}
+
+/// Flushes at a planned stop, so that the next start is faster. Without it the log restores the
+/// rows. If a file of rows is damaged, the next start removes it.
+pub fn flush_last(parts: &Parts) {
+    if let Err(error) = try_flush(parts) {
+        parts.ends.rows_failed("rows cannot be flushed", &error);
+    }
+}
+
 /// A flush that runs out of space can end the process: RocksDB 7.8 with assertions, as built by
 /// Debian, asserts that the file is not used again, and then uses it. So no flush begins without
 /// room.
-pub fn flush(parts: &Parts) -> bool {
+fn try_flush(parts: &Parts) -> Result<bool, StorageError> {
     if !parts.disk.takes(parts.engine.rows().unflushed_bytes()) {
         parts.disk.set_full();
         tracing::warn!("no space to flush rows: the Raft log grows until there is room");
-        if parts.ends.is_stopping() {
-            // Closing the engine would flush nevertheless. So it stays open until the process ends,
-            // as after a kill, and the log restores the rows that were not flushed.
-            std::mem::forget(parts.engine.clone());
-        }
-        return false;
+        return Ok(false);
     }
     let applied = parts.regions.applied();
     match parts.engine.rows().flush() {
         Ok(()) => {
             let _ = parts.worker.send(ToWorker::Flushed { applied });
-            true
+            Ok(true)
         }
-        Err(storage::StorageError::NoSpace(reason)) => {
+        Err(StorageError::NoSpace(reason)) => {
             parts.disk.set_full();
             tracing::warn!(%reason, "no space to flush rows: the Raft log grows until there is room");
-            false
+            Ok(false)
         }
-        Err(error) => parts.ends.rows_failed_for_good("rows cannot be flushed", &error),
+        Err(error) => Err(error),
     }
 }

@@ -108,7 +108,8 @@ pub struct Options {
     /// room and refuses writes that add data [default: 256mb]
     #[arg(long, value_name = "SIZE")]
     pub reserve: Option<Size>,
-    /// Size of the Raft log above which unneeded files are deleted; at least 4mb [default: 256mb]
+    /// Size of the Raft log above which unneeded files are deleted; at least 4mb [default: half of
+    /// maxmemory, from 256mb to 4gb]
     #[arg(long, value_name = "SIZE")]
     pub raft_log_size: Option<Size>,
     /// Milliseconds for which a command may wait for a leader or a quorum [default: 5000]

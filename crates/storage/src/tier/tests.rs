@@ -283,7 +283,7 @@ fn the_row_cache_has_what_memtables_leave() {
     assert!(tier.dirty_bytes() + tier.clean_bytes() <= bytes_max);
     tier.freeze();
     (0..20).for_each(|_| tier.write(&put(2000, value.clone())));
-    assert!(COPIES_OF_FROZEN * tier.dirty_bytes() + tier.clean_bytes() <= bytes_max + bytes_max / 10);
+    assert!(tier.dirty_bytes() + tier.clean_bytes() <= bytes_max);
     while !tier.settle(8) {}
     for number in 0..2000 {
         let epoch = tier.epoch();

@@ -1,0 +1,188 @@
+//! Flushes: frozen memtables become SST files that RocksDB ingests.
+//!
+//! An ingest is atomic, so a frozen memtable is on flash as a whole or not at all. It needs no
+//! second copy of the rows in memory, as a batch into RocksDB's own memtable would. That memtable
+//! stays empty but for the range deletions before a snapshot's ingest and during a repair.
+//!
+//! RocksDB delays writers while compaction is behind, but it delays no ingest. So a flush observes
+//! RocksDB's limits itself.
+
+use std::ffi::CStr;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use rocksdb::{properties, IngestExternalFileOptions, WriteBatch, WriteOptions, DB};
+use storage::tier::Memtable;
+use storage::{Result, StorageError};
+
+use crate::error::{classify, classify_sst};
+
+/// Bytes of rows in a file between two looks at RocksDB's limit of the write rate.
+const SLICE_BYTES: u64 = 1 << 20;
+const FLUSH_POLL: Duration = Duration::from_millis(1);
+
+/// The files of flushes, and what must happen before each flush.
+pub(crate) struct Flusher {
+    /// The directory of files that are not ingested yet.
+    dir: PathBuf,
+    format: sst::Format,
+    /// Every change of RocksDB holds this lock.
+    changing: Mutex<()>,
+    before_flush: Option<BeforeFlush>,
+    files: AtomicU64,
+    /// Microseconds for which flushes kept to RocksDB's limit of the write rate.
+    delayed_micros: AtomicU64,
+}
+
+type BeforeFlush = Box<dyn Fn() -> Result<()> + Send + Sync>;
+
+impl Flusher {
+    /// Removes files that a crash left in `dir` and creates the directory if it is missing.
+    pub(crate) fn new(dir: PathBuf, format: sst::Format) -> Result<Flusher> {
+        clear(&dir)?;
+        Ok(Flusher {
+            dir,
+            format,
+            changing: Mutex::new(()),
+            before_flush: None,
+            files: AtomicU64::new(0),
+            delayed_micros: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn delayed_micros(&self) -> u64 {
+        self.delayed_micros.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn before_flush(&mut self, first: impl Fn() -> Result<()> + Send + Sync + 'static) {
+        self.before_flush = Some(Box::new(first));
+    }
+
+    /// Blocks every change of RocksDB by others while the guard is held.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock()
+    }
+
+    /// Must be called between the freeze of the memtables of a flush and their ingest.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        self.before_flush.as_ref().map_or(Ok(()), |first| first())
+    }
+
+    /// Makes a frozen memtable that is not empty durable in RocksDB, in one atomic step.
+    pub(crate) fn ingest(&self, db: &DB, memtable: &Memtable) -> Result<()> {
+        // RocksDB handles an empty batch as any other: it waits while writers are stopped, and
+        // returns the error that a background thread has met.
+        write(db, WriteBatch::default())?;
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        let path = self.dir.join(format!("{number}.sst"));
+        let ingested = self.build(db, &path, memtable).and_then(|()| {
+            let mut options = IngestExternalFileOptions::default();
+            // Uses a hard link where the file system supports it, so that the rows are not written
+            // twice.
+            options.set_move_files(true);
+            db.ingest_external_file_opts(&options, vec![&path]).map_err(classify)
+        });
+        // RocksDB has its own link or copy by now, or none. A file that cannot be removed here is
+        // removed at the next start.
+        let _ = fs::remove_file(&path);
+        ingested
+    }
+
+    fn build(&self, db: &DB, path: &Path, memtable: &Memtable) -> Result<()> {
+        let mut file = sst::Writer::create(path, &self.format).map_err(classify_sst)?;
+        for (from, to) in memtable.ranges() {
+            file.delete_range(from, to).map_err(classify_sst)?;
+        }
+        let mut slice_bytes = 0;
+        for (row, value) in memtable.rows() {
+            match value {
+                Some(value) => file.put(row, value),
+                None => file.delete(row),
+            }
+            .map_err(classify_sst)?;
+            slice_bytes += (row.len() + value.as_ref().map_or(0, Bytes::len)) as u64;
+            if slice_bytes >= SLICE_BYTES {
+                self.delay(db, std::mem::take(&mut slice_bytes))?;
+            }
+        }
+        file.finish().map_err(classify_sst)
+    }
+
+    /// Waits for as long as RocksDB would delay a writer of as many bytes.
+    fn delay(&self, db: &DB, bytes: u64) -> Result<()> {
+        let rate = int_property(db, properties::ACTUAL_DELAYED_WRITE_RATE)?;
+        if rate > 0 {
+            let delay = Duration::from_secs_f64(bytes as f64 / rate as f64);
+            std::thread::sleep(delay);
+            self.delayed_micros.fetch_add(delay.as_micros() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Writes a batch into RocksDB's own memtable.
+pub(crate) fn write(db: &DB, batch: WriteBatch) -> Result<()> {
+    let mut options = WriteOptions::default();
+    options.disable_wal(true);
+    db.write_opt(batch, &options).map_err(classify)
+}
+
+pub(crate) fn delete_ranges(batch: &mut WriteBatch, ranges: &[(Bytes, Bytes)]) {
+    // RocksDB refuses an inverted range, and with it the whole batch.
+    for (from, to) in ranges.iter().filter(|(from, to)| from < to) {
+        batch.delete_range(&from[..], &to[..]);
+    }
+}
+
+/// Makes RocksDB's own memtables durable, and blocks until they are.
+///
+/// RocksDB's own flush seals the memtable and waits for it. But after it has recovered from a
+/// background error, it returns before the memtable is written and reports success (7.8: the wait
+/// ends early for as long as the error of the last recovery is remembered). So after any background
+/// error this function itself waits until no sealed memtable is left. Sealed memtables are written
+/// oldest first, and leave the list once the manifest names their file.
+pub(crate) fn flush_memtables(db: &DB) -> Result<()> {
+    loop {
+        db.flush().map_err(classify)?;
+        let errors = int_property(db, properties::BACKGROUND_ERRORS)?;
+        if errors == 0 {
+            return Ok(());
+        }
+        loop {
+            if int_property(db, properties::NUM_IMMUTABLE_MEM_TABLE)? == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(FLUSH_POLL);
+            if int_property(db, properties::BACKGROUND_ERRORS)? != errors {
+                break;
+            }
+        }
+    }
+}
+
+/// Returns the value of an integer property of RocksDB, by its name.
+pub(crate) fn int_property(db: &DB, name: &CStr) -> Result<u64> {
+    let value = db.property_int_value(name).map_err(classify)?;
+    value.ok_or_else(|| StorageError::Engine(format!("RocksDB does not know its property {name:?}")))
+}
+
+/// Empties or creates a directory. A file that a crash left there may be a hard link to a table of
+/// the database, so it must not be overwritten.
+pub(crate) fn clear(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io(dir, &error)),
+        _ => fs::create_dir_all(dir).map_err(|error| io(dir, &error)),
+    }
+}
+
+fn io(path: &Path, error: &std::io::Error) -> StorageError {
+    match error.kind() {
+        ErrorKind::StorageFull => StorageError::NoSpace(format!("{}: {error}", path.display())),
+        _ => StorageError::Engine(format!("{}: {error}", path.display())),
+    }
+}

@@ -1,0 +1,20 @@
+//! Compiles `src/writer.cc` with the headers of the RocksDB that is linked.
+
+fn main() {
+    println!("cargo:rerun-if-changed=src/writer.cc");
+    println!("cargo:rerun-if-env-changed=ROCKSDB_INCLUDE_DIR");
+    let bundled = || {
+        // RocksDB's sources are inside the crate that compiles them.
+        let root = std::env::var("DEP_ROCKSDB_CARGO_MANIFEST_DIR").expect("librocksdb-sys tells its place");
+        format!("{root}/rocksdb/include")
+    };
+    let include = std::env::var("ROCKSDB_INCLUDE_DIR").unwrap_or_else(|_| bundled());
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .include(include)
+        // RocksDB's headers have unused parameters.
+        .flag_if_supported("-Wno-unused-parameter")
+        .file("src/writer.cc")
+        .compile("steelyard_sst");
+}
