@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use cluster::{MetaError, StoreFacts};
+use cluster::StoreFacts;
 
 use crate::admin_error::{refuse, AdminError};
 use crate::cluster_state::ClusterState;
@@ -52,10 +52,6 @@ pub fn may_join(
     facts: &StoreFacts,
 ) -> Result<(), AdminError> {
     check_addresses(facts)?;
-    // A request that comes before the cluster's state does not count against the limit.
-    if !cluster.is_bootstrapped() {
-        return Err(refuse(503, MetaError::NotBootstrapped.to_string()));
-    }
     if let Some(other) = cluster.live_at(facts) {
         return Err(refuse(
             503,

@@ -272,6 +272,12 @@ impl Membership {
         joins.lock().take(Instant::now())
     }
 
+    /// Notes that a new store's request, which was counted, came before the cluster's state, so that
+    /// nothing has joined.
+    pub fn joined_too_early(&self) {
+        self.joins.lock().give_back();
+    }
+
     /// Asks the meta region's leader for a list that may be newer. If there is none, asks a store
     /// with a recent heartbeat. One rate limit applies to all callers.
     fn ask_for_newer(self: &Arc<Self>) {

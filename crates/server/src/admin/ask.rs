@@ -275,7 +275,11 @@ pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
         }
         Ask::Join { facts, newest } => {
             admission::may_join(&store.cluster, &store.membership, &facts)?;
-            join_as_leader(store, facts, newest).await?
+            join_as_leader(store, facts, newest).await.inspect_err(|error| {
+                if matches!(error, NotAnswered::Error(error) if is_early(&error.message)) {
+                    store.membership.joined_too_early();
+                }
+            })?
         }
         Ask::Versions => versions::answer(store).await,
         Ask::MergedAway { regions } => merged::answer(store, &regions),
@@ -368,8 +372,11 @@ async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAn
 /// again.
 fn refused(reply: &str) -> AdminError {
     let text = reply.strip_prefix("ERR ").unwrap_or(reply);
-    let status = if text == MetaError::NotBootstrapped.to_string() { 503 } else { 409 };
-    refuse(status, text.to_owned())
+    refuse(if is_early(text) { 503 } else { 409 }, text.to_owned())
+}
+
+fn is_early(text: &str) -> bool {
+    text == MetaError::NotBootstrapped.to_string()
 }
 
 pub async fn begin(store: &Store, operator: Operator) -> Result<Value, NotAnswered> {

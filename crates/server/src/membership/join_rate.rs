@@ -18,6 +18,11 @@ impl JoinRate {
         JoinRate { left: JOINS_AT_ONCE, filled_at: now }
     }
 
+    /// Makes room again for a join that did not happen.
+    pub fn give_back(&mut self) {
+        self.left = (self.left + 1).min(JOINS_AT_ONCE);
+    }
+
     pub fn take(&mut self, now: Instant) -> bool {
         while self.left < JOINS_AT_ONCE && now.duration_since(self.filled_at) >= JOIN_EVERY {
             self.left += 1;
@@ -37,6 +42,16 @@ impl JoinRate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_join_that_did_not_happen_makes_room_for_another() {
+        let start = Instant::now();
+        let mut rate = JoinRate::new(start);
+        rate.give_back();
+        assert_eq!((0..100).filter(|_| rate.take(start)).count(), JOINS_AT_ONCE as usize);
+        rate.give_back();
+        assert_eq!((0..100).filter(|_| rate.take(start)).count(), 1);
+    }
 
     #[test]
     fn joins_are_as_many_as_time_allows() {
