@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use raft::eraftpb::{self, MessageType};
+use raft::eraftpb::MessageType;
 use replica::Input;
 use tokio::net::TcpStream;
-use types::{RegionDescriptor, RegionId, StoreId};
+use tokio::sync::oneshot;
+use types::{RegionDescriptor, StoreId};
 
 use crate::dispatch::passing;
-use crate::loops::ToWorker;
+use crate::loops::{ToLoop, ToWorker};
 use crate::store::Store;
 use crate::transport::frame::Refusal;
 use crate::transport::handshake::Introduced;
@@ -17,6 +18,7 @@ use crate::transport::kinds::{
     JOIN_FIRST, REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_JOIN_AS, REQUEST_MEMBERS,
     REQUEST_RECOVER, REQUEST_VERSIONS, STATUS_ERROR, STATUS_NOT_LEADER,
 };
+use crate::transport::raft_lane::{Messages, RaftLane};
 use crate::transport::{Inbound, InboundAnswer, Place, Remote, NOBODY};
 use crate::{admin, heartbeat, joining, orders, survey, upgrade};
 
@@ -24,18 +26,29 @@ pub struct FromStores {
     pub store: Arc<Store>,
 }
 
+/// Drops snapshots, which come over lanes of their own. Those deliver a message once its files are
+/// here. Without its files a snapshot could never be applied, and the store would stop at every
+/// start.
+pub fn drop_snapshots(store: &Store, from: StoreId, messages: &mut Messages) {
+    let before = messages.len();
+    messages.retain(|(_, message)| message.get_msg_type() != MessageType::MsgSnapshot);
+    if messages.len() < before {
+        store.metrics.raft_messages_refused.inc_by((before - messages.len()) as u64);
+        tracing::warn!(from, "a snapshot message without its files was dropped");
+    }
+}
+
 impl Inbound for FromStores {
-    fn raft(&self, from: StoreId, mut messages: Vec<(RegionId, eraftpb::Message)>, place: Place) {
-        let before = messages.len();
-        // Snapshots come over lanes of their own, which deliver a message once its files are here.
-        // Without its files a snapshot could never be applied, and the store would stop at every
-        // start.
-        messages.retain(|(_, message)| message.get_msg_type() != MessageType::MsgSnapshot);
-        if messages.len() < before {
-            self.store.metrics.raft_messages_refused.inc_by((before - messages.len()) as u64);
-            tracing::warn!(from, "a snapshot message without its files was dropped");
-        }
-        let _ = self.store.worker.send(ToWorker::Messages { from, messages, place });
+    fn raft(&self, from: StoreId, mut messages: Messages, place: Place) {
+        drop_snapshots(&self.store, from, &mut messages);
+        let _ = self.store.worker.send(ToWorker::Messages { from, messages, place: Some(place) });
+    }
+
+    fn raft_lane(&self, lane: RaftLane) -> Result<oneshot::Receiver<RaftLane>, RaftLane> {
+        let (back, comes_back) = oneshot::channel();
+        // A loop that has ended drops the connection.
+        let _ = self.store.loops.first().send(ToLoop::Lane { lane, back });
+        Ok(comes_back)
     }
 
     fn heartbeat(&self, from: StoreId, report: Bytes) {
@@ -99,6 +112,8 @@ impl Inbound for FromStores {
 
 #[cfg(test)]
 mod tests {
+    use raft::eraftpb;
+
     use super::*;
     use crate::fixture::Fixture;
 

@@ -12,8 +12,10 @@ use crossbeam_channel::{Receiver, Sender};
 use mio::{Events, Poll, Token, Waker};
 use node::{Answer, Input, Outcome};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use crate::connections::{ListenerKind, Moving, Seat};
+use crate::transport::raft_lane::RaftLane;
 
 pub use to_worker::{Asker, Outcomes, Reader, ToWorker};
 
@@ -52,6 +54,11 @@ pub enum ToLoop {
     },
     /// The outcomes of parts that went through the groups.
     Outcomes(Vec<(PartId, Outcome)>),
+    /// A connection of Raft messages, for the first loop.
+    Lane {
+        lane: RaftLane,
+        back: oneshot::Sender<RaftLane>,
+    },
     Kill(ConnectionId),
     /// Another number of loops serves clients now: give connections to others.
     Spread {
@@ -157,7 +164,12 @@ impl Loops {
     }
 
     pub fn worker(&self) -> WorkerSender {
-        WorkerSender(self.senders[0].clone())
+        WorkerSender(self.first().clone())
+    }
+
+    /// Returns the loop that owns the Raft groups.
+    pub fn first(&self) -> &LoopSender {
+        &self.senders[0]
     }
 
     pub fn get(&self, of: usize) -> &LoopSender {

@@ -4,6 +4,7 @@
 //! ```text
 //!  wait for sockets, messages, timers                     one wake-up for all that is ready
 //!    ready connections: read, session, submissions        new input joins the next log batch
+//!    lanes of other stores: read ─▶ groups
 //!    messages ─▶ groups, sessions
 //!    groups take turns ─▶ outcomes ─▶ sessions             the log batch leaves before replies do
 //!    answered connections: write, read                    one write for all replies of a client
@@ -16,6 +17,7 @@
 
 mod closing;
 mod connection;
+mod lanes;
 mod moving;
 mod serve;
 
@@ -31,11 +33,14 @@ use node::Outcome;
 use crate::clock;
 use crate::connections::Moving;
 use crate::executor::worker::RegionWorker;
-use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, WAKER};
+use crate::inbound;
+use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, ToWorker, WAKER};
 use crate::regions::RegionShared;
 use crate::store::Store;
+use crate::transport::Remote;
 
 use connection::Connection;
+use lanes::{Lanes, LANES};
 
 const EVENTS_MAX: usize = 1024;
 /// Maximum bytes of one read from a socket, into a buffer that all connections of a loop share.
@@ -59,6 +64,8 @@ pub struct Loop {
     inbox: LoopInbox,
     /// The region worker; only the first loop has one.
     worker: Option<RegionWorker>,
+    /// Connections from other stores; only the first loop has some.
+    lanes: Lanes,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Connections that can continue.
@@ -95,6 +102,7 @@ impl Loop {
             runtime,
             inbox,
             worker,
+            lanes: Lanes::default(),
             slots: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
@@ -126,6 +134,7 @@ impl Loop {
             events.iter().for_each(|event| self.note(event));
             // Client input joins the next log batch, so it is processed before a batch is closed.
             self.serve_ready();
+            self.read_lanes();
             self.take_messages();
             if self.closes && self.now >= self.next_closing_look {
                 self.look_at_closing();
@@ -149,7 +158,7 @@ impl Loop {
     }
 
     fn timeout(&self) -> Duration {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || self.lanes.are_ready() {
             return Duration::ZERO;
         }
         let wakes_at = match &self.worker {
@@ -169,6 +178,9 @@ impl Loop {
         let Token(slot) = event.token();
         if event.token() == WAKER {
             return;
+        }
+        if slot >= LANES {
+            return self.lanes.note(event.token());
         }
         let Some(Slot { connection: Some(connection), .. }) = self.slots.get_mut(slot) else { return };
         connection.is_end_near |= event.is_read_closed() || event.is_error();
@@ -204,6 +216,11 @@ impl Loop {
                     let session = Connection::first_session(&self.store);
                     let _ = self.accept(Moving { stream, kind, seat, session });
                 }
+                ToLoop::Lane { lane, back } => {
+                    if let Err(error) = self.lanes.add(lane, back, self.inbox.poll.registry()) {
+                        tracing::warn!(%error, "cannot wait for another store's socket");
+                    }
+                }
                 ToLoop::Spread { before, now } => self.spread(before, now),
                 ToLoop::Moved(client) => {
                     // It is served at once, because a planned stop may have begun.
@@ -226,6 +243,17 @@ impl Loop {
                 ToLoop::Stop => self.stops = true,
             }
         }
+    }
+
+    /// Passes the messages of other stores to the groups.
+    fn read_lanes(&mut self) {
+        let Some(worker) = &mut self.worker else { return };
+        let (store, registry) = (&self.store, self.inbox.poll.registry());
+        let is_welcome = |remote: &Remote| store.membership.is_welcome(remote);
+        self.lanes.read(&mut self.read_buffer, registry, is_welcome, |from, mut messages| {
+            inbound::drop_snapshots(store, from, &mut messages);
+            worker.take(ToWorker::Messages { from, messages, place: None });
+        });
     }
 
     fn wake_if_there(&mut self, id: ConnectionId) {

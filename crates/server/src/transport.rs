@@ -17,6 +17,7 @@ pub mod kinds;
 mod link;
 mod output;
 mod raft_frames;
+pub mod raft_lane;
 mod requests;
 pub mod socket;
 #[cfg(test)]

@@ -202,8 +202,8 @@ fn a_planned_stop_ends_although_its_last_flush_meets_a_damaged_file() {
     let client = stores.all[0].client;
     // A flush looks for the place of its first row, which here is in the first block of a file.
     // Filters show that the key does not exist, so nothing reads that block before.
-    let new = (0..).map(|number| format!("new:{number}"));
-    let first = new.filter(|key| types::slot_of_key(key.as_bytes()) == 0).next().expect("there is one");
+    let mut new = (0..).map(|number| format!("new:{number}"));
+    let first = new.find(|key| types::slot_of_key(key.as_bytes()) == 0).expect("there is one");
     eventually("a new key is written", || {
         let reply = Wire::ask(client, &[&["SET", &first, "1"]])?;
         (!reply[0].is_error()).then_some(())

@@ -44,7 +44,7 @@ pub enum ToWorker {
         messages: Messages,
         /// The messages' share of the bytes that may come from that store. It is released once the
         /// messages are processed.
-        place: Place,
+        place: Option<Place>,
     },
     /// Rows and states are written through these indexes, with these outcomes.
     Applied { indexes: Vec<(RegionId, LogIndex)>, outcomes: Outcomes },

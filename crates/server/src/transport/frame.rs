@@ -157,10 +157,14 @@ pub fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     take_within(FRAME_BYTES_MAX, buffer)
 }
 
-/// Does the same with a limit of `bytes_max` for a frame.
+/// Returns the length of the frame at the front of `buffer`, as far as it is there.
+pub fn length(buffer: &[u8]) -> Option<usize> {
+    buffer.first_chunk::<4>().map(|prefix| u32::from_le_bytes(*prefix) as usize)
+}
+
+/// Does the same as [`take`] with a limit of `bytes_max` for a frame.
 pub fn take_within(bytes_max: usize, buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
-    let Some(prefix) = buffer.first_chunk::<4>() else { return Ok(None) };
-    let length = u32::from_le_bytes(*prefix) as usize;
+    let Some(length) = length(buffer) else { return Ok(None) };
     if length > bytes_max {
         return Err(FrameError::TooLong(length));
     }

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use cluster::StoreKey;
-use protobuf::Message as _;
 use raft::eraftpb;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{mpsc, oneshot, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use types::{Output, RegionId, StoreId};
 
@@ -19,6 +18,7 @@ use super::frame::{self, Frame, Hello, Lane, Proof, Refusal, RefusalReason, FRAM
 use super::handshake::{self, Greeted, Introduced};
 use super::identity::{Identity, NOBODY};
 use super::output::{self, WRITE_BYTES};
+use super::raft_lane::{decode_messages, RaftLane};
 use super::socket;
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
@@ -39,6 +39,12 @@ pub trait Inbound: Send + Sync + 'static {
     /// Receives Raft messages. `place` holds their share of the connection's bytes until they are
     /// processed.
     fn raft(&self, from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>, place: Place);
+    /// Takes over a connection whose frames are Raft messages, to read it on another thread. The
+    /// connection comes back with a part of a very large frame, or the sender is dropped when the
+    /// connection has ended. Returns the connection if nobody else reads it.
+    fn raft_lane(&self, lane: RaftLane) -> Result<oneshot::Receiver<RaftLane>, RaftLane> {
+        Err(lane)
+    }
     fn heartbeat(&self, from: StoreId, report: Bytes);
     fn order(&self, from: StoreId, order: Bytes);
     fn announce(&self, from: StoreId, descriptor: Bytes);
@@ -121,6 +127,9 @@ async fn serve(
         return Ok(());
     }
     let from = Remote { store: hello.from, key: hello.key };
+    if hello.lane == Lane::Log && from.store != NOBODY {
+        return hear_raft(stream, bytes, from, inbound).await;
+    }
     if from.store != NOBODY {
         return converse(stream, bytes, from, inbound).await;
     }
@@ -154,6 +163,54 @@ async fn converse(
             Some(Err(error)) if error.is_panic() => Err("the task that writes answers panicked".into()),
             _ => Err("answers cannot be written".into()),
         },
+    }
+}
+
+/// Has a connection of Raft messages read by another thread, and reads its very large frames, until
+/// the connection ends.
+async fn hear_raft(
+    stream: TcpStream,
+    bytes: BytesMut,
+    remote: Remote,
+    inbound: Arc<impl Inbound>,
+) -> Result<(), String> {
+    let text = |error: std::io::Error| error.to_string();
+    let bytes_at_once = bytes_at_once(&*inbound);
+    let at_once = Arc::new(Semaphore::new(bytes_at_once));
+    let mut lane = RaftLane { stream: stream.into_std().map_err(text)?, remote, bytes };
+    loop {
+        lane = match inbound.raft_lane(lane) {
+            Ok(back) => match back.await {
+                Ok(lane) => lane,
+                Err(_ended) => return Ok(()),
+            },
+            Err(lane) => lane,
+        };
+        let mut stream = TcpStream::from_std(lane.stream).map_err(text)?;
+        let Some(frame) = read_frame(&mut stream, &mut lane.bytes).await? else { return Ok(()) };
+        if !inbound.is_welcome(&remote) {
+            return Err(format!("store {} is no longer admitted", remote.store));
+        }
+        let Frame::Raft(messages) = frame else { return Err("a frame out of place".into()) };
+        let place = place_of(&messages, &at_once, bytes_at_once).await?;
+        inbound.raft(remote.store, decode_messages(messages)?, place);
+        lane.stream = stream.into_std().map_err(text)?;
+    }
+}
+
+/// Reads until there is a frame. Returns `None` if the connection ends.
+async fn read_frame(
+    reader: &mut (impl AsyncReadExt + Unpin),
+    bytes: &mut BytesMut,
+) -> Result<Option<Frame>, String> {
+    loop {
+        if let Some(frame) = frame::take(bytes).map_err(|e| e.to_string())? {
+            return Ok(Some(frame));
+        }
+        socket::make_room(bytes).await;
+        if let Ok(0) | Err(_) = reader.read_buf(bytes).await {
+            return Ok(None);
+        }
     }
 }
 
@@ -276,8 +333,7 @@ async fn read_frames(
     answers: mpsc::UnboundedSender<Response>,
 ) -> Result<(), String> {
     let from = remote.store;
-    let bytes_at_once =
-        inbound.bytes_at_once().clamp(REQUEST_WEIGHT_MIN, Semaphore::MAX_PERMITS.min(1 << 31));
+    let bytes_at_once = bytes_at_once(&*inbound);
     // A stranger's request takes the whole limit, so a stranger makes one request at a time.
     let (frame_bytes_max, weight_min) = match from {
         NOBODY => (STRANGER_FRAME_BYTES_MAX, bytes_at_once),
@@ -296,9 +352,8 @@ async fn read_frames(
                     return Err("a frame of a member from a store that is not one".into())
                 }
                 Frame::Raft(messages) => {
-                    let bytes = messages.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
-                    let place = at_once.clone().acquire_many_owned(bytes.min(bytes_at_once) as u32).await;
-                    inbound.raft(from, decode_messages(messages)?, place.map_err(|e| e.to_string())?);
+                    let place = place_of(&messages, &at_once, bytes_at_once).await?;
+                    inbound.raft(from, decode_messages(messages)?, place);
                 }
                 Frame::Heartbeat(report) => inbound.heartbeat(from, report),
                 Frame::Order(order) => inbound.order(from, order),
@@ -329,18 +384,18 @@ async fn read_frames(
     }
 }
 
-fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Vec<(RegionId, eraftpb::Message)>, String> {
-    let frame_bytes: usize = messages.iter().map(|(_, bytes)| bytes.len()).sum();
-    let decode = |(region, bytes): (RegionId, Bytes)| {
-        let mut message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
-        for entry in message.mut_entries().iter_mut().filter(|entry| entry.data.len() < frame_bytes / 2) {
-            // The data is copied, because an entry that is kept would otherwise keep the whole
-            // frame in memory.
-            entry.data = Bytes::copy_from_slice(&entry.data);
-        }
-        Ok((region, message))
-    };
-    messages.into_iter().map(decode).collect()
+fn bytes_at_once(inbound: &impl Inbound) -> usize {
+    inbound.bytes_at_once().clamp(REQUEST_WEIGHT_MIN, Semaphore::MAX_PERMITS.min(1 << 31))
+}
+
+/// Waits until messages that were not decoded yet have a place among those in progress.
+async fn place_of(
+    messages: &[(RegionId, Bytes)],
+    at_once: &Arc<Semaphore>,
+    bytes_at_once: usize,
+) -> Result<Place, String> {
+    let bytes = messages.iter().map(|(_, bytes)| bytes.len()).sum::<usize>().min(bytes_at_once);
+    at_once.clone().acquire_many_owned(bytes as u32).await.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

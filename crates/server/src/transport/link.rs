@@ -1,7 +1,11 @@
 //! An outgoing connection for one lane: its queue, the task that writes it, and reconnection.
 //!
-//! Invariant: `connected` is true only while the task holds a connection, and every byte counted in
-//! `queued_bytes` belongs to a message in the queue.
+//! While nothing is queued, the sender of Raft messages writes to the socket itself, so that no
+//! other thread must wake up. What the socket does not take is left to the task.
+//!
+//! Invariants: `connected` is true only while the task holds a connection. Every byte counted in
+//! `queued_bytes` belongs to a message in the queue. `queued` counts at least the messages that
+//! were queued and are not written. Bytes that a sender left in `wire` come before the queue's.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -11,18 +15,18 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures::FutureExt;
+use parking_lot::Mutex;
 use raft::eraftpb;
-use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use types::{Output, RegionId, StoreId};
+use types::{Output, RegionId, StoreId, SHARED_BYTES_MIN};
 
 use super::frame::{self, Frame, Lane, Refusal};
 use super::handshake::Caller;
 use super::identity::Identity;
 use super::output::{self, WRITE_BYTES};
 use super::raft_frames::RaftFrameWriter;
-use super::socket::Standing;
+use super::socket::{self, Standing};
 use super::{append, LaneBytes};
 
 const RECONNECT_FIRST: Duration = Duration::from_millis(20);
@@ -31,16 +35,44 @@ const RECONNECT_LAST: Duration = Duration::from_millis(500);
 const STOOD: Duration = Duration::from_secs(1);
 /// Maximum bytes read from the other end, more than the longest refusal.
 const HEARD_BYTES_MAX: usize = 4096;
+/// Maximum bytes that a sender encodes and writes itself. No part of them is too large to copy.
+const AT_ONCE_BYTES_MAX: usize = SHARED_BYTES_MIN;
+
+type RaftMessages = Vec<(RegionId, eraftpb::Message)>;
 
 enum Outgoing {
-    Raft(Vec<(RegionId, eraftpb::Message)>, usize),
+    Raft(RaftMessages, usize),
     Frame(Frame),
+    /// What a sender has left in the wire.
+    Rest,
 }
 
 struct State {
     connected: AtomicBool,
+    queued: AtomicUsize,
     queued_bytes: AtomicUsize,
     bytes_max: LaneBytes,
+    wire: Mutex<Wire>,
+}
+
+/// The connection as its senders see it.
+#[derive(Default)]
+struct Wire {
+    stream: Option<Arc<TcpStream>>,
+    /// Encoded bytes that the socket did not take yet.
+    rest: Output,
+}
+
+impl State {
+    fn new(bytes_max: LaneBytes) -> State {
+        State {
+            connected: AtomicBool::new(false),
+            queued: AtomicUsize::new(0),
+            queued_bytes: AtomicUsize::new(0),
+            bytes_max,
+            wire: Mutex::default(),
+        }
+    }
 }
 
 pub struct Link {
@@ -57,24 +89,54 @@ impl Link {
         bytes_max: LaneBytes,
     ) -> Link {
         let (queue, receiver) = mpsc::unbounded_channel();
-        let (connected, queued_bytes) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let state = Arc::new(State { connected, queued_bytes, bytes_max });
+        let state = Arc::new(State::new(bytes_max));
         tokio::spawn(run(address, identity, (to, lane), receiver, state.clone()));
         Link { queue, state }
     }
 
-    pub fn send_raft(&self, messages: Vec<(RegionId, eraftpb::Message)>) -> bool {
+    pub fn send_raft(&self, messages: RaftMessages) -> bool {
         if !self.state.connected.load(Ordering::Relaxed) {
             return false;
         }
         let size = messages.iter().map(|(_, message)| append::bytes_of(message)).sum();
+        if size <= AT_ONCE_BYTES_MAX && self.write_at_once(&messages) {
+            return true;
+        }
         let most = self.state.bytes_max.load(Ordering::Relaxed);
         let is_full = self.state.queued_bytes.fetch_add(size, Ordering::Relaxed) > most;
-        if is_full || self.queue.send(Outgoing::Raft(messages, size)).is_err() {
+        if is_full || !self.enqueue(Outgoing::Raft(messages, size)) {
             self.state.queued_bytes.fetch_sub(size, Ordering::Relaxed);
             return false;
         }
         true
+    }
+
+    /// Writes the messages to the socket unless others wait for it.
+    fn write_at_once(&self, messages: &RaftMessages) -> bool {
+        let wire = &mut *self.state.wire.lock();
+        let Some(stream) = wire.stream.as_ref().filter(|_| self.state.queued.load(Ordering::Acquire) == 0)
+        else {
+            return false;
+        };
+        let mut raft = RaftFrameWriter::default();
+        for (region, message) in messages {
+            push(&mut raft, &mut wire.rest, *region, message);
+        }
+        raft.finish(&mut wire.rest);
+        // The task learns of an error when it writes the rest.
+        if !output::write_now(&mut wire.rest, stream).unwrap_or(false) {
+            self.enqueue(Outgoing::Rest);
+        }
+        true
+    }
+
+    fn enqueue(&self, outgoing: Outgoing) -> bool {
+        self.state.queued.fetch_add(1, Ordering::AcqRel);
+        let is_queued = self.queue.send(outgoing).is_ok();
+        if !is_queued {
+            self.state.queued.fetch_sub(1, Ordering::AcqRel);
+        }
+        is_queued
     }
 
     pub fn is_connected(&self) -> bool {
@@ -82,7 +144,7 @@ impl Link {
     }
 
     pub fn send(&self, frame: Frame) -> bool {
-        self.state.connected.load(Ordering::Relaxed) && self.queue.send(Outgoing::Frame(frame)).is_ok()
+        self.state.connected.load(Ordering::Relaxed) && self.enqueue(Outgoing::Frame(frame))
     }
 }
 
@@ -156,6 +218,7 @@ async fn run(
         // Messages that waited for the broken connection are outdated by the time of the next one.
         while let Ok(lost) = queue.try_recv() {
             forget(&state, &lost);
+            state.queued.fetch_sub(1, Ordering::AcqRel);
         }
         if queue.is_closed() {
             return;
@@ -170,6 +233,46 @@ fn forget(state: &State, outgoing: &Outgoing) {
     }
 }
 
+fn push(raft: &mut RaftFrameWriter, bytes: &mut Output, region: RegionId, message: &eraftpb::Message) {
+    if let Err(error) = raft.push(bytes, region, message) {
+        tracing::error!(region, %error, "a raft message cannot be sent");
+    }
+}
+
+/// The connection in the wire, for as long as this lives.
+struct Shown<'a>(&'a State);
+
+impl<'a> Shown<'a> {
+    fn new(state: &'a State, stream: &Arc<TcpStream>) -> Shown<'a> {
+        *state.wire.lock() = Wire { stream: Some(stream.clone()), rest: Output::default() };
+        Shown(state)
+    }
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        *self.0.wire.lock() = Wire::default();
+    }
+}
+
+/// The messages that the task took from the queue and has not written yet.
+struct Taken<'a> {
+    state: &'a State,
+    count: usize,
+}
+
+impl Taken<'_> {
+    fn are_written(&mut self) {
+        self.state.queued.fetch_sub(std::mem::take(&mut self.count), Ordering::AcqRel);
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.are_written();
+    }
+}
+
 /// Writes until the connection breaks (returns false) or the store ends (returns true).
 async fn write_queue(
     stream: TcpStream,
@@ -177,7 +280,11 @@ async fn write_queue(
     state: &State,
     refused: impl Fn(Refusal),
 ) -> bool {
-    let (mut reader, mut writer) = stream.into_split();
+    let stream = Arc::new(stream);
+    // Dropped after the connection is out of the wire, so that nobody writes to it after a part of
+    // a message.
+    let mut taken = Taken { state, count: 0 };
+    let _shown = Shown::new(state, &stream);
     let mut bytes = Output::default();
     let mut heard = BytesMut::new();
     loop {
@@ -187,7 +294,7 @@ async fn write_queue(
                 None => return true,
             },
             // The other store writes nothing on this lane except a refusal.
-            read = reader.read_buf(&mut heard) => match (read, frame::take(&mut heard)) {
+            read = socket::read(&stream, &mut heard) => match (read, frame::take(&mut heard)) {
                 (Ok(1..=HEARD_BYTES_MAX), Ok(None)) if heard.len() <= HEARD_BYTES_MAX => continue,
                 (_, Ok(Some(Frame::Refused(refusal)))) => {
                     refused(refusal);
@@ -196,20 +303,20 @@ async fn write_queue(
                 _ => return false,
             },
         };
+        std::mem::swap(&mut bytes, &mut state.wire.lock().rest);
         let mut raft = RaftFrameWriter::default();
         let mut next = Some(first);
         while let Some(outgoing) = next {
+            taken.count += 1;
             forget(state, &outgoing);
             match outgoing {
                 Outgoing::Raft(messages, _) => {
                     for (region, message) in messages {
                         for piece in append::pieces(message) {
-                            if let Err(error) = raft.push(&mut bytes, region, &piece) {
-                                tracing::error!(region, %error, "a raft message cannot be sent");
-                            }
+                            push(&mut raft, &mut bytes, region, &piece);
                             if bytes.len() >= WRITE_BYTES {
                                 raft.finish(&mut bytes);
-                                if output::write(&mut bytes, &mut writer).await.is_err() {
+                                if output::write_to(&mut bytes, &stream).await.is_err() {
                                     return false;
                                 }
                             }
@@ -222,13 +329,15 @@ async fn write_queue(
                         tracing::error!(%error, "a frame cannot be sent");
                     }
                 }
+                Outgoing::Rest => {}
             }
             next = if bytes.len() < WRITE_BYTES { queue.try_recv().ok() } else { None };
         }
         raft.finish(&mut bytes);
-        if output::write(&mut bytes, &mut writer).await.is_err() {
+        if output::write_to(&mut bytes, &stream).await.is_err() {
             return false;
         }
+        taken.are_written();
     }
 }
 
@@ -240,9 +349,8 @@ mod tests {
 
     fn unwritten() -> (Link, mpsc::UnboundedReceiver<Outgoing>) {
         let (queue, receiver) = mpsc::unbounded_channel();
-        let (connected, queued_bytes) = (AtomicBool::new(true), AtomicUsize::new(0));
-        let bytes_max = Arc::new(AtomicUsize::new(LANE_BYTES));
-        let state = Arc::new(State { connected, queued_bytes, bytes_max });
+        let state = Arc::new(State::new(Arc::new(AtomicUsize::new(LANE_BYTES))));
+        state.connected.store(true, Ordering::Relaxed);
         (Link { queue, state }, receiver)
     }
 
@@ -270,13 +378,99 @@ mod tests {
 
     #[tokio::test]
     async fn a_lane_stands_only_while_its_task_does() {
-        let (connected, queued_bytes) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let state = State { connected, queued_bytes, bytes_max: LaneBytes::default() };
+        let state = State::new(LaneBytes::default());
         let dying = AssertUnwindSafe(async {
             let _standing = Standing::new(&state.connected);
             assert!(!state.connected.load(Ordering::Relaxed), "the lane is up, so this panics");
         });
         assert!(dying.catch_unwind().await.is_err());
         assert!(!state.connected.load(Ordering::Relaxed));
+    }
+
+    /// Returns a link whose task runs over a connection, and the other end of it. The task ends
+    /// with the runtime.
+    async fn connected() -> (Arc<Link>, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (link, mut receiver) = unwritten();
+        let state = link.state.clone();
+        tokio::spawn(async move { write_queue(stream, &mut receiver, &state, |_| ()).await });
+        while link.state.wire.lock().stream.is_none() {
+            tokio::task::yield_now().await;
+        }
+        (Arc::new(link), listener.accept().await.unwrap().0)
+    }
+
+    /// Reads frames until `count` Raft messages were read. Returns their contexts.
+    async fn contexts(stream: &mut TcpStream, count: usize) -> Vec<Vec<u8>> {
+        use protobuf::Message as _;
+        use tokio::io::AsyncReadExt;
+        let (mut bytes, mut seen) = (BytesMut::new(), Vec::new());
+        while seen.len() < count {
+            assert!(stream.read_buf(&mut bytes).await.unwrap() > 0);
+            while let Some(frame) = frame::take(&mut bytes).unwrap() {
+                let Frame::Raft(batch) = frame else { continue };
+                for (_, message) in batch {
+                    let message = eraftpb::Message::parse_from_carllerche_bytes(&message).unwrap();
+                    seen.push(message.context.to_vec());
+                }
+            }
+        }
+        assert!(bytes.is_empty());
+        seen
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_written_at_once_and_what_is_queued_arrive_whole_and_in_order() {
+        let (link, mut stream) = connected().await;
+        let count = 2000u32;
+        let sender = link.clone();
+        let sending = std::thread::spawn(move || {
+            for number in 0..count {
+                // Some are larger than what is written at once, and more than the socket takes.
+                let length =
+                    if number % 50 == 7 { 2 * AT_ONCE_BYTES_MAX } else { number as usize * 37 % 20_000 };
+                let mut context = vec![number as u8; 4 + length];
+                context[..4].copy_from_slice(&number.to_le_bytes());
+                let message = eraftpb::Message { context: context.into(), ..Default::default() };
+                while !sender.send_raft(vec![(1, message.clone())]) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let other = link.clone();
+        let beside = std::thread::spawn(move || {
+            (0..count).for_each(|_| assert!(other.send(Frame::Order(vec![1; 100].into()))));
+        });
+        let seen = contexts(&mut stream, count as usize).await;
+        for (number, context) in (0..count).zip(seen) {
+            assert_eq!(context[..4], number.to_le_bytes());
+            assert!(context[4..].iter().all(|&byte| byte == number as u8), "{number}");
+        }
+        sending.join().unwrap();
+        beside.join().unwrap();
+        while link.state.queued.load(Ordering::Acquire) > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(queued(&link), 0);
+        // Nothing waits, so this thread writes, and nothing is queued.
+        assert!(link.send_raft(messages(10)));
+        assert_eq!(link.state.queued.load(Ordering::Acquire), 0);
+        assert_eq!(contexts(&mut stream, 1).await.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_gone_leaves_nothing_in_the_wire() {
+        let (link, stream) = connected().await;
+        drop(stream);
+        while link.state.wire.lock().stream.is_some() {
+            link.send_raft(messages(1000));
+            tokio::task::yield_now().await;
+        }
+        assert!(link.state.wire.lock().rest.is_empty());
+        while link.send_raft(messages(1)) {
+            // The task, which would write it, is about to end.
+            tokio::task::yield_now().await;
+        }
     }
 }

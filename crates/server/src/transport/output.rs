@@ -3,6 +3,7 @@
 use std::io;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 use types::{Output, PIECE_BYTES};
 
 /// Bytes that are encoded before they are written to the socket.
@@ -19,6 +20,29 @@ pub async fn write(output: &mut Output, writer: &mut (impl AsyncWrite + Unpin)) 
     }
     writer.write_all(output.front()).await?;
     output.clear(KEPT_BYTES_MAX);
+    Ok(())
+}
+
+/// Writes what the socket takes without waiting. Returns true if that is everything.
+pub fn write_now(output: &mut Output, stream: &TcpStream) -> io::Result<bool> {
+    while !output.is_empty() {
+        let front = output.front();
+        match stream.try_write(&front[..front.len().min(PIECE_BYTES)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(bytes) => output.advance(bytes),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    output.clear(KEPT_BYTES_MAX);
+    Ok(true)
+}
+
+/// Writes everything to a connection that others write to, too, while this task does not.
+pub async fn write_to(output: &mut Output, stream: &TcpStream) -> io::Result<()> {
+    while !write_now(output, stream)? {
+        stream.writable().await?;
+    }
     Ok(())
 }
 

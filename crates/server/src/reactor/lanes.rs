@@ -1,0 +1,270 @@
+//! Connections on which other stores send appends and acknowledgements. The first loop reads them
+//! itself, so that no other thread must wake up for a message.
+//!
+//! A very large frame would delay the loop's other work. Its connection goes back to the task that
+//! accepted it, which reads that frame.
+
+use std::io::{self, ErrorKind, Read};
+
+use mio::{Interest, Registry, Token};
+use tokio::sync::oneshot;
+use types::StoreId;
+
+use crate::transport::raft_lane::{Messages, Next, RaftLane};
+use crate::transport::Remote;
+
+/// The first token of lanes. Connections of clients have smaller tokens.
+pub const LANES: usize = 1 << 48;
+/// Maximum bytes that are read from one lane in a round of the loop.
+const ROUND_BYTES_MAX: usize = 1 << 20;
+
+struct Open {
+    stream: mio::net::TcpStream,
+    lane: RaftLane,
+    back: oneshot::Sender<RaftLane>,
+    is_readable: bool,
+}
+
+/// How a round with one lane ended.
+enum Round {
+    /// The socket is empty.
+    Done,
+    /// The socket may have more.
+    NotDone,
+    Large,
+    Ended(String),
+}
+
+#[derive(Default)]
+pub struct Lanes {
+    slots: Vec<Option<Open>>,
+}
+
+impl Lanes {
+    /// Takes a connection. When it is dropped here, the other end of `back` learns of it.
+    pub fn add(
+        &mut self,
+        lane: RaftLane,
+        back: oneshot::Sender<RaftLane>,
+        registry: &Registry,
+    ) -> io::Result<()> {
+        let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        let mut stream = mio::net::TcpStream::from_std(lane.stream.try_clone()?);
+        registry.register(&mut stream, Token(LANES + at), Interest::READABLE)?;
+        if at == self.slots.len() {
+            self.slots.push(None);
+        }
+        // The bytes that were read before may contain frames.
+        self.slots[at] = Some(Open { stream, lane, back, is_readable: true });
+        Ok(())
+    }
+
+    /// Notes that the lane with this token has something to read.
+    pub fn note(&mut self, Token(token): Token) {
+        if let Some(Some(open)) = self.slots.get_mut(token - LANES) {
+            open.is_readable = true;
+        }
+    }
+
+    pub fn are_ready(&self) -> bool {
+        self.slots.iter().flatten().any(|open| open.is_readable)
+    }
+
+    /// Reads from all lanes that are ready and passes on their messages. `buffer` is used for each
+    /// read.
+    pub fn read(
+        &mut self,
+        buffer: &mut [u8],
+        registry: &Registry,
+        is_welcome: impl Fn(&Remote) -> bool,
+        mut take: impl FnMut(StoreId, Messages),
+    ) {
+        for slot in &mut self.slots {
+            let Some(open) = slot.as_mut().filter(|open| open.is_readable) else { continue };
+            let round = match is_welcome(&open.lane.remote) {
+                true => open.round(buffer, &mut take),
+                false => Round::Ended("it is no longer admitted".into()),
+            };
+            match round {
+                Round::Done => open.is_readable = false,
+                Round::NotDone => {}
+                Round::Large => {
+                    if let Some(mut open) = slot.take() {
+                        // The lane has its own descriptor of the socket, so closing this one would
+                        // not end the registration.
+                        let _ = registry.deregister(&mut open.stream);
+                        let _ = open.back.send(open.lane);
+                    }
+                }
+                Round::Ended(reason) => {
+                    tracing::warn!(from = open.lane.remote.store, reason, "a lane of another store ended");
+                    if let Some(mut open) = slot.take() {
+                        let _ = registry.deregister(&mut open.stream);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Open {
+    fn round(&mut self, buffer: &mut [u8], take: &mut impl FnMut(StoreId, Messages)) -> Round {
+        let from = self.lane.remote.store;
+        let mut read_bytes = 0;
+        loop {
+            loop {
+                match self.lane.take() {
+                    Ok(Next::Messages(messages)) => take(from, messages),
+                    Ok(Next::Part) => break,
+                    Ok(Next::PartOfLarge) => return Round::Large,
+                    Err(reason) => return Round::Ended(reason),
+                }
+            }
+            if read_bytes >= ROUND_BYTES_MAX {
+                return Round::NotDone;
+            }
+            match self.stream.read(buffer) {
+                Ok(0) => return Round::Ended("the other store closed it".into()),
+                Ok(bytes) => {
+                    self.lane.bytes.extend_from_slice(&buffer[..bytes]);
+                    read_bytes += bytes;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Round::Done,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Round::Ended(error.to_string()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use bytes::{Bytes, BytesMut};
+    use cluster::StoreKey;
+    use mio::{Events, Poll};
+    use protobuf::Message as _;
+    use raft::eraftpb;
+
+    use super::*;
+    use crate::transport::frame::{self, Frame};
+
+    struct Fixture {
+        poll: Poll,
+        lanes: Lanes,
+        taken: Vec<usize>,
+        admitted: bool,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let poll = Poll::new().unwrap();
+            Fixture { poll, lanes: Lanes::default(), taken: Vec::new(), admitted: true }
+        }
+
+        /// Adds a lane with bytes that were read before. Returns its other end, and what hears of
+        /// its end here.
+        fn add(&mut self, read: &[u8]) -> (TcpStream, oneshot::Receiver<RaftLane>) {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let stream = listener.accept().unwrap().0;
+            stream.set_nonblocking(true).unwrap();
+            let (back, comes_back) = oneshot::channel();
+            let remote = Remote { store: 3, key: StoreKey([1; 32]) };
+            let lane = RaftLane { stream, remote, bytes: BytesMut::from(read) };
+            self.lanes.add(lane, back, self.poll.registry()).unwrap();
+            (far, comes_back)
+        }
+
+        /// Waits for sockets and reads, until `is_over`.
+        fn until(&mut self, is_over: impl Fn(&Fixture) -> bool) {
+            let mut events = Events::with_capacity(8);
+            let mut buffer = vec![0; 64 << 10];
+            while !is_over(self) {
+                let wait = if self.lanes.are_ready() { Duration::ZERO } else { Duration::from_secs(10) };
+                self.poll.poll(&mut events, Some(wait)).unwrap();
+                events.iter().for_each(|event| self.lanes.note(event.token()));
+                let (admitted, taken) = (self.admitted, &mut self.taken);
+                self.lanes.read(
+                    &mut buffer,
+                    self.poll.registry(),
+                    |_| admitted,
+                    |from, messages| {
+                        assert_eq!(from, 3);
+                        taken.extend(messages.iter().map(|(_, message)| message.context.len()));
+                    },
+                );
+            }
+        }
+    }
+
+    fn encoded(length: usize) -> Vec<u8> {
+        let message = eraftpb::Message { context: vec![5; length].into(), ..Default::default() };
+        let mut bytes = BytesMut::new();
+        let message = Bytes::from(message.write_to_bytes().unwrap());
+        frame::encode(&Frame::Raft(vec![(1, message)]), &mut bytes).unwrap();
+        bytes.to_vec()
+    }
+
+    #[test]
+    fn frames_are_taken_in_order_however_they_are_cut() {
+        let mut fixture = Fixture::new();
+        let first = encoded(10);
+        let (mut far, _back) = fixture.add(&first[..7]);
+        far.write_all(&first[7..]).unwrap();
+        fixture.until(|fixture| fixture.taken == [10]);
+        let lengths: Vec<usize> = (0..60).map(|number| number * 7919 % 200_000).collect();
+        let all: Vec<u8> = lengths.iter().flat_map(|&length| encoded(length)).collect();
+        // More than a round reads, so the lane stays ready.
+        let writing = std::thread::spawn(move || {
+            all.chunks(99_991).for_each(|part| far.write_all(part).unwrap());
+            far
+        });
+        fixture.until(|fixture| fixture.taken.len() == 61);
+        assert_eq!(fixture.taken[1..], lengths);
+        drop(writing.join().unwrap());
+    }
+
+    #[test]
+    fn a_lane_comes_back_with_the_part_of_a_large_frame_and_may_be_added_again() {
+        let mut fixture = Fixture::new();
+        let (mut far, mut back) = fixture.add(&[]);
+        far.write_all(&encoded(20)).unwrap();
+        let large = encoded(2 << 20);
+        far.write_all(&large[..1000]).unwrap();
+        fixture.until(|fixture| fixture.lanes.slots[0].is_none());
+        assert_eq!(fixture.taken, [20]);
+        let mut lane = back.try_recv().unwrap();
+        assert_eq!(lane.bytes[..], large[..1000]);
+        lane.bytes.clear();
+        let (again, _back) = oneshot::channel();
+        fixture.lanes.add(lane, again, fixture.poll.registry()).unwrap();
+        far.write_all(&encoded(30)).unwrap();
+        fixture.until(|fixture| fixture.taken == [20, 30]);
+    }
+
+    #[test]
+    fn a_lane_ends_with_its_socket_with_a_wrong_frame_and_with_its_admission() {
+        let mut wrong = BytesMut::new();
+        frame::encode(&Frame::Order(Bytes::from_static(b"x")), &mut wrong).unwrap();
+        for case in 0..4 {
+            let mut fixture = Fixture::new();
+            let (mut far, mut back) = fixture.add(&[]);
+            match case {
+                0 => drop(far),
+                1 => far.write_all(&wrong).unwrap(),
+                2 => far.write_all(&[9, 0, 0, 0, 77, 1, 1, 1, 1, 1, 1, 1, 1]).unwrap(),
+                _ => {
+                    fixture.admitted = false;
+                    far.write_all(&encoded(1)).unwrap();
+                }
+            }
+            fixture.until(|fixture| fixture.lanes.slots[0].is_none());
+            assert!(fixture.taken.is_empty());
+            assert!(matches!(back.try_recv(), Err(oneshot::error::TryRecvError::Closed)), "{case}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A connection of Raft messages, for a thread that reads it without waiting.
+
+use std::net::TcpStream;
+
+use bytes::{Bytes, BytesMut};
+use protobuf::Message as _;
+use raft::eraftpb;
+use types::RegionId;
+
+use super::frame::{self, Frame};
+use super::inbound::Remote;
+
+/// Minimum size of a frame that is left to a task, in bytes. Reading it at once would delay the
+/// thread's other work.
+const LARGE_FRAME_BYTES: usize = 1 << 20;
+
+pub type Messages = Vec<(RegionId, eraftpb::Message)>;
+
+/// A connection from an admitted store.
+pub struct RaftLane {
+    /// The socket, which does not block.
+    pub stream: TcpStream,
+    pub remote: Remote,
+    /// Bytes that were read and are not taken yet.
+    pub bytes: BytesMut,
+}
+
+/// What a lane's bytes begin with.
+#[derive(Debug, PartialEq)]
+pub enum Next {
+    Messages(Messages),
+    /// A part of a frame, or nothing.
+    Part,
+    /// A part of a very large frame.
+    PartOfLarge,
+}
+
+impl RaftLane {
+    /// Takes the messages of the next frame.
+    ///
+    /// # Errors
+    /// A frame that cannot be decoded or does not belong on this lane. The connection must end.
+    pub fn take(&mut self) -> Result<Next, String> {
+        match frame::take(&mut self.bytes).map_err(|error| error.to_string())? {
+            Some(Frame::Raft(messages)) => decode_messages(messages).map(Next::Messages),
+            Some(_) => Err("a frame out of place".into()),
+            None => Ok(match frame::length(&self.bytes) {
+                Some(length) if length >= LARGE_FRAME_BYTES => Next::PartOfLarge,
+                _ => Next::Part,
+            }),
+        }
+    }
+}
+
+/// Decodes the messages of a frame.
+pub fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Messages, String> {
+    let frame_bytes: usize = messages.iter().map(|(_, bytes)| bytes.len()).sum();
+    let decode = |(region, bytes): (RegionId, Bytes)| {
+        let mut message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
+        for entry in message.mut_entries().iter_mut().filter(|entry| entry.data.len() < frame_bytes / 2) {
+            // The data is copied, because an entry that is kept would otherwise keep the whole
+            // frame in memory.
+            entry.data = Bytes::copy_from_slice(&entry.data);
+        }
+        Ok((region, message))
+    };
+    messages.into_iter().map(decode).collect()
+}
