@@ -284,3 +284,24 @@ fn a_flush_waits_for_compaction_as_a_writer_of_rocksdb_does() {
     assert_eq!(scan(&again, "r", "s").len(), 50);
     assert_eq!(get(&again, "r049").unwrap(), "59".repeat(100));
 }
+
+#[test]
+fn a_flush_that_meets_a_damaged_file_fails_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open_uncompacted(dir.path());
+    db.write(&put((0..1000).map(|i| (format!("r{i:04}"), "old".repeat(10)))));
+    db.flush().unwrap();
+    drop(db);
+    let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let table = files.filter(|path| path.extension().is_some_and(|of| of == "sst")).last().unwrap();
+    let mut bytes = std::fs::read(&table).unwrap();
+    bytes[..100].fill(0);
+    std::fs::write(&table, bytes).unwrap();
+    let db = open_uncompacted(dir.path());
+    // An ingest looks for the place of its first row in the files that may overlap it.
+    db.write(&one("r0000", "new"));
+    assert!(matches!(db.flush(), Err(StorageError::Damaged(_))));
+    assert_eq!(get(&db, "r0000").unwrap(), "new");
+    assert!(db.unflushed_bytes() > 0);
+    assert_eq!(std::fs::read_dir(dir.path().join("flushing")).unwrap().count(), 0);
+}

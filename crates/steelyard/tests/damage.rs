@@ -4,7 +4,6 @@ mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::FileExt;
 
 use client::admin::{CheckRequest, QuarantineQuery, RegionRow};
 use resp::Reply;
@@ -183,37 +182,4 @@ fn a_store_without_others_says_what_a_damaged_row_file_took_and_serves_the_rest(
     let mut wire = Wire::open(client);
     (0..KEYS).for_each(|number| wire.ok(&["SET", &key(number), "new"]));
     assert_eq!(wire.int(&["DBSIZE"]), KEYS as i64);
-}
-
-#[test]
-fn a_planned_stop_ends_although_its_last_flush_meets_a_damaged_file() {
-    let _alone = alone();
-    let mut stores = Stores::start(&plan(1));
-    fill(&stores);
-    assert!(stores.all[0].terminate().success());
-    for entry in fs::read_dir(stores.all[0].dir.join("rows")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|of| of == "sst") {
-            let file = fs::File::options().write(true).open(&path).unwrap();
-            file.write_all_at(&[0; 100], 0).unwrap();
-        }
-    }
-    stores.all[0].restart();
-    let client = stores.all[0].client;
-    // A flush looks for the place of its first row, which here is in the first block of a file.
-    // Filters show that the key does not exist, so nothing reads that block before.
-    let mut new = (0..).map(|number| format!("new:{number}"));
-    let first = new.find(|key| types::slot_of_key(key.as_bytes()) == 0).expect("there is one");
-    eventually("a new key is written", || {
-        let reply = Wire::ask(client, &[&["SET", &first, "1"]])?;
-        (!reply[0].is_error()).then_some(())
-    });
-    let ended = stores.all[0].terminate();
-    let log = stores.all[0].log_text();
-    assert!(log.contains("rows cannot be flushed"), "the flush meets the damage: {log}");
-    assert!(ended.success(), "{ended}");
-    stores.all[0].restart();
-    eventually("the damage is cut out", || {
-        stores.all[0].log_text().contains("the damaged files are cut out").then_some(())
-    });
 }
