@@ -272,8 +272,8 @@ impl Membership {
         joins.lock().take(Instant::now())
     }
 
-    /// Notes that a new store's request, which was counted, came before the cluster's state, so that
-    /// nothing has joined.
+    /// Notes that a new store's request, which was counted, came before the cluster's state, so
+    /// that nothing has joined.
     pub fn joined_too_early(&self) {
         self.joins.lock().give_back();
     }

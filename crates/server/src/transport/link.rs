@@ -43,7 +43,7 @@ type RaftMessages = Vec<(RegionId, eraftpb::Message)>;
 enum Outgoing {
     Raft(RaftMessages, usize),
     Frame(Frame),
-    /// What a sender has left in the wire.
+    /// The bytes that a sender has left in the wire.
     Rest,
 }
 

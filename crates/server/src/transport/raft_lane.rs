@@ -25,7 +25,7 @@ pub struct RaftLane {
     pub bytes: BytesMut,
 }
 
-/// What a lane's bytes begin with.
+/// The beginning of a lane's bytes.
 #[derive(Debug, PartialEq)]
 pub enum Next {
     Messages(Messages),
