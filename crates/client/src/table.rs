@@ -32,31 +32,20 @@ impl Table {
         self.rows.is_empty()
     }
 
-    fn widths(&self) -> Vec<usize> {
-        let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].chars().count());
-            cells.max().unwrap_or(0).max(self.columns[column].0.chars().count())
-        };
-        (0..self.columns.len()).map(width).collect()
-    }
-
-    fn line(&self, cells: &[String], widths: &[usize]) -> String {
-        let mut line = String::new();
-        for (index, cell) in cells.iter().enumerate() {
-            let width = widths[index];
-            let _ = match self.columns[index].1 {
-                Align::Left => write!(line, "{cell:<width$}  "),
-                Align::Right => write!(line, "{cell:>width$}  "),
-            };
-        }
-        line.trim_end().to_owned()
-    }
-
     /// Returns the heading and the rows as lines without newlines.
     pub fn lines(&self) -> Vec<String> {
-        let widths = self.widths();
-        let heading: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        std::iter::once(&heading).chain(&self.rows).map(|row| self.line(row, &widths)).collect()
+        let mut table = comfy_table::Table::new();
+        table.load_preset(comfy_table::presets::NOTHING);
+        table.set_header(self.columns.iter().map(|(name, _)| name));
+        table.add_rows(&self.rows);
+        for (column, (_, align)) in table.column_iter_mut().zip(&self.columns) {
+            column.set_padding((0, 2));
+            column.set_cell_alignment(match align {
+                Align::Left => comfy_table::CellAlignment::Left,
+                Align::Right => comfy_table::CellAlignment::Right,
+            });
+        }
+        table.lines().map(|line| line.trim_end().to_owned()).collect()
     }
 
     pub fn markdown(&self) -> String {

@@ -9,6 +9,8 @@ use crate::truncation::Truncation;
 pub const DRIFT_BOUND_PPM: u64 = 1000;
 
 const MILLISECOND: u64 = 1_000_000;
+/// The tick and the election timeout of a worker whose owner sets no others, as the simulator. The
+/// server sets its own.
 const TICK_NANOS: u64 = 100 * MILLISECOND;
 const DEFAULT_ELECTION_TICKS: u32 = 10;
 const HEARTBEAT_TICKS: u32 = 2;
