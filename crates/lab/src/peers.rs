@@ -6,6 +6,7 @@
 //! all of them. Figures are medians over rounds, and ratios of medians. Every server keeps its data
 //! on the same file system and syncs before it acknowledges.
 
+mod cases;
 mod etcd;
 mod redis;
 mod report;
@@ -39,6 +40,8 @@ pub struct Plan {
     /// The number of regions of the three stores.
     pub regions: u16,
     pub redis: bool,
+    /// Whether other sizes, commands and numbers of connections are compared with Redis, too.
+    pub cases: bool,
     pub etcd: bool,
 }
 
@@ -104,9 +107,9 @@ impl Comparison {
         rate(&self.ours) / rate(&self.theirs)
     }
 
-    /// Returns the ratio of our rate to the limit's.
-    pub fn part_of_limit(&self) -> f64 {
-        rate(&self.ours) / rate(&self.limit)
+    /// Returns the ratio of our rate to the limit's, if that was measured.
+    pub fn part_of_limit(&self) -> Option<f64> {
+        (!self.limit.is_empty()).then(|| rate(&self.ours) / rate(&self.limit))
     }
 }
 
@@ -149,6 +152,9 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
     let mut report = Report::new(plan, file_system);
     if plan.redis {
         redis::compare(plan, &mut report).await?;
+    }
+    if plan.cases {
+        cases::compare(plan, &mut report).await?;
     }
     if plan.etcd {
         etcd::compare(plan, &mut report).await?;

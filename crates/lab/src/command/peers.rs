@@ -27,6 +27,9 @@ pub struct Peers {
     /// Leave out the comparison with Redis
     #[arg(long)]
     no_redis: bool,
+    /// Also compare values of other sizes, other commands and more connections with Redis
+    #[arg(long)]
+    cases: bool,
     /// Leave out the comparison with etcd
     #[arg(long)]
     no_etcd: bool,
@@ -49,6 +52,7 @@ pub fn run(options: Peers) -> anyhow::Result<()> {
         inserts_per_client: options.inserts_per_client as usize,
         regions: options.regions,
         redis: !options.no_redis,
+        cases: options.cases,
         etcd: !options.no_etcd,
     };
     // The load generator has one thread, like `redis-benchmark`.

@@ -127,7 +127,7 @@ async fn cross_check(
 
 /// Parses a line of names (`"test","rps","avg_latency_ms",...,"p99_latency_ms",...`) and a line of
 /// values.
-fn parse_csv(text: &str, round: usize) -> Option<Sample> {
+pub(super) fn parse_csv(text: &str, round: usize) -> Option<Sample> {
     let mut lines = text.lines().filter(|line| line.starts_with('"'));
     let fields =
         |line: &str| line.split(',').map(|f| f.trim_matches('"').to_owned()).collect::<Vec<String>>();

@@ -57,14 +57,16 @@ impl Report {
                 (comparison.neighbour.as_str(), &comparison.theirs),
                 ("the limit", &comparison.limit),
             ];
-            for (index, (server, samples)) in rows.into_iter().enumerate() {
+            let measured = rows.into_iter().filter(|(_, samples)| !samples.is_empty());
+            for (index, (server, samples)) in measured.enumerate() {
                 let first = |text: String| if index == 0 { text } else { String::new() };
                 let mut cells =
                     vec![first(comparison.load.clone()), first(comparison.client.clone()), server.into()];
                 cells.extend(figures(samples));
                 cells.push(first(format!("{:.2}", comparison.ratio())));
                 cells.push(first(format!("{:.2}", comparison.aim)));
-                cells.push(first(format!("{:.2}", comparison.part_of_limit())));
+                let part = comparison.part_of_limit();
+                cells.push(first(part.map_or("-".into(), |part| format!("{part:.2}"))));
                 table.row(cells);
             }
         }
@@ -156,7 +158,7 @@ mod tests {
             limit: [400.0].map(sample).into(),
             aim: 1.0,
         };
-        assert_eq!((comparison.ratio(), comparison.part_of_limit()), (2.0, 0.5));
+        assert_eq!((comparison.ratio(), comparison.part_of_limit()), (2.0, Some(0.5)));
         let report = Report {
             cpus: 2,
             file_system: "ext4".into(),
