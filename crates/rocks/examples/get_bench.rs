@@ -22,7 +22,7 @@ fn main() {
         let value = Bytes::from(vec![b'v'; value_bytes]);
         for row in 0..rows {
             let rows = vec![(Bytes::copy_from_slice(&row.to_be_bytes()), Some(value.clone()))];
-            db.write(&WriteSet { ranges_deleted: vec![], rows });
+            db.write(WriteSet { ranges_deleted: vec![], rows });
         }
         db.flush().expect("room");
         let mut draw = Draw::new(1);

@@ -174,7 +174,7 @@ impl Keyspace {
     /// Writes the set atomically: first its ranges are deleted, then its rows are written. The set
     /// is visible at once and durable after the next [`flush`](Self::flush). Callers that write
     /// much should check for [room](Self::has_room) first.
-    pub fn write(&self, writes: &WriteSet) {
+    pub fn write(&self, writes: WriteSet) {
         if writes.is_empty() {
             return;
         }

@@ -86,7 +86,7 @@ fn writing_stops_at_a_full_device_and_resumes_without_loss() {
     let left = (0..).find(|row| has(*row).is_none()).unwrap();
     (0..left).for_each(|row| assert_eq!(has(row), set(row).rows[0].1, "row {row}"));
     (left..left + 10_000).for_each(|row| assert!(has(row).is_none(), "row {row} without row {left}"));
-    db.write(&set(left));
+    db.write(set(left));
     db.flush().unwrap();
 }
 
@@ -94,7 +94,7 @@ fn fill(device: &Path) {
     let db = rows(device);
     let mut written = 0;
     let refusal = loop {
-        db.write(&set(written));
+        db.write(set(written));
         written += 1;
         if db.is_flush_due() {
             if let Err(error) = db.flush() {
@@ -107,7 +107,7 @@ fn fill(device: &Path) {
     assert!(matches!(db.flush(), Err(StorageError::NoSpace(_))));
     // Rows are still accepted until the memtables are full.
     while db.has_room() {
-        db.write(&set(written));
+        db.write(set(written));
         written += 1;
     }
     assert!(!db.wait_for_room(Duration::from_millis(10)));
@@ -122,7 +122,7 @@ fn fill(device: &Path) {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(db.wait_for_room(Duration::ZERO));
-    db.write(&set(written));
+    db.write(set(written));
     db.flush().unwrap();
     eprintln!("resumed after {:?}, {written} rows", begun.elapsed());
     drop(db);

@@ -66,14 +66,14 @@ fn crash_copy(dir: &Path) -> tempfile::TempDir {
 fn a_set_deletes_its_ranges_first_and_then_writes_its_rows() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    db.write(&put([("a".into(), "1".into()), ("b".into(), "1".into()), ("z".into(), "1".into())]));
+    db.write(put([("a".into(), "1".into()), ("b".into(), "1".into()), ("z".into(), "1".into())]));
     assert_eq!(get(&db, "a").unwrap(), "1");
     let set = WriteSet {
         // An inverted and an empty range delete nothing.
         ranges_deleted: vec![("a".into(), "c".into()), ("z".into(), "a".into()), ("z".into(), "z".into())],
         rows: vec![("b".into(), Some("2".into())), ("y".into(), None)],
     };
-    db.write(&set);
+    db.write(set);
     assert_eq!(scan(&db, "a", "zz"), ["b=2", "z=1"]);
     assert_eq!(get(&db, "a"), None);
 }
@@ -82,11 +82,11 @@ fn a_set_deletes_its_ranges_first_and_then_writes_its_rows() {
 fn a_view_stays_at_its_moment() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    db.write(&one("a", "1"));
+    db.write(one("a", "1"));
     assert_eq!(get(&db, "a").unwrap(), "1");
     let view = db.view();
-    db.write(&one("a", "2"));
-    db.write(&one("b", "2"));
+    db.write(one("a", "2"));
+    db.write(one("b", "2"));
     db.flush().unwrap();
     assert_eq!(get(&view, "a").unwrap(), "1");
     assert_eq!(scan(&view, "", "z"), ["a=1"]);
@@ -99,7 +99,7 @@ fn a_scan_keeps_its_bounds_its_break_and_its_order_when_it_grows_large() {
     let db = open(dir.path());
     let value = "v".repeat(4096);
     for part in 0..10 {
-        db.write(&put((0..100).map(|i| (format!("r{:04}", part * 100 + i), value.clone()))));
+        db.write(put((0..100).map(|i| (format!("r{:04}", part * 100 + i), value.clone()))));
     }
     let mut seen = Vec::new();
     let visit = &mut |row: &[u8], _: &[u8]| {
@@ -128,14 +128,14 @@ fn a_flush_makes_everything_written_before_it_durable_and_nothing_less() {
     let db = open_uncompacted(dir.path());
     // This is more than the intended size of a memtable.
     for i in 0..3000 {
-        db.write(&one(&format!("r{i:05}"), &"v".repeat(1000)));
+        db.write(one(&format!("r{i:05}"), &"v".repeat(1000)));
     }
     assert!(db.unflushed_bytes() > 3_000_000);
     assert!(db.is_flush_due() && !db.has_room());
     db.flush().unwrap();
     assert!(!db.is_flush_due() && db.has_room());
     assert_eq!(db.unflushed_bytes(), 0);
-    db.write(&one("late", "1"));
+    db.write(one("late", "1"));
     let copy = crash_copy(dir.path());
     let survived = open(copy.path());
     assert_eq!(scan(&survived, "r", "s").len(), 3000);
@@ -159,7 +159,7 @@ fn what_a_crash_leaves_is_a_prefix_of_the_write_sets() {
             for (round, ()) in rounds.iter().enumerate() {
                 for i in round * SETS..(round + 1) * SETS {
                     let rows = [(format!("r{i:05}"), "v".repeat(1000)), ("state".to_owned(), i.to_string())];
-                    db.write(&put(rows));
+                    db.write(put(rows));
                 }
                 // Views freeze memtables, too.
                 drop(db.view());
@@ -186,7 +186,7 @@ fn a_second_opener_is_refused_and_damage_is_told_from_other_errors() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     assert!(matches!(Keyspace::open(dir.path(), &small()), Err(StorageError::Engine(_))));
-    db.write(&put((0..1000).map(|i| (format!("r{i:05}"), "v".repeat(100)))));
+    db.write(put((0..1000).map(|i| (format!("r{i:05}"), "v".repeat(100)))));
     db.flush().unwrap();
     drop(db);
     let table = std::fs::read_dir(dir.path())
@@ -212,7 +212,7 @@ fn stats_and_sizes_say_what_is_there() {
     for i in 0..2000u32 {
         let value: Vec<u8> = (0..1000).map(|_| draw.number() as u8).collect();
         let row = Bytes::from([&b"d"[..], &i.to_be_bytes()].concat());
-        db.write(&WriteSet { ranges_deleted: vec![], rows: vec![(row, Some(value.into()))] });
+        db.write(WriteSet { ranges_deleted: vec![], rows: vec![(row, Some(value.into()))] });
     }
     db.flush().unwrap();
     let bound = |i: u32| Bytes::from([&b"d"[..], &i.to_be_bytes()].concat());
@@ -244,15 +244,15 @@ fn flushed_rows_are_in_files_alone_and_nothing_is_left_of_a_flush() {
     let db = open_uncompacted(dir.path());
     let left = || std::fs::read_dir(&unfinished).unwrap().count();
     assert_eq!(left(), 0);
-    db.write(&put((0..1000).map(|i| (format!("r{i:04}"), "old".repeat(10)))));
+    db.write(put((0..1000).map(|i| (format!("r{i:04}"), "old".repeat(10)))));
     db.flush().unwrap();
     // A range deletion reaches flash, and spares the rows that were written after it.
     let ranges_deleted = vec![("r0100".into(), "r0900".into()), ("r0950".into(), "r0940".into())];
-    db.write(&WriteSet { ranges_deleted, rows: vec![("r0500".into(), Some("new".into()))] });
-    db.write(&WriteSet { ranges_deleted: vec![], rows: vec![("r0001".into(), None)] });
+    db.write(WriteSet { ranges_deleted, rows: vec![("r0500".into(), Some("new".into()))] });
+    db.write(WriteSet { ranges_deleted: vec![], rows: vec![("r0001".into(), None)] });
     db.flush().unwrap();
     // A memtable of nothing but a range deletion is flushed, too.
-    db.write(&WriteSet { ranges_deleted: vec![("r0990".into(), "r1".into())], rows: vec![] });
+    db.write(WriteSet { ranges_deleted: vec![("r0990".into(), "r1".into())], rows: vec![] });
     db.flush().unwrap();
     assert_eq!((left(), db.unflushed_bytes()), (0, 0));
     drop(db);
@@ -274,7 +274,7 @@ fn a_flush_waits_for_compaction_as_a_writer_of_rocksdb_does() {
     };
     let db = Keyspace::open(dir.path(), &options).unwrap();
     for i in 0..60 {
-        db.write(&put((0..50).map(|row| (format!("r{row:03}"), format!("{i}").repeat(100)))));
+        db.write(put((0..50).map(|row| (format!("r{row:03}"), format!("{i}").repeat(100)))));
         db.flush().unwrap();
         let stats = db.stats().unwrap();
         assert!(stats.files_per_level[0] <= 4, "after flush {i}: {:?}", stats.files_per_level);
@@ -289,7 +289,7 @@ fn a_flush_waits_for_compaction_as_a_writer_of_rocksdb_does() {
 fn a_flush_that_meets_a_damaged_file_fails_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let db = open_uncompacted(dir.path());
-    db.write(&put((0..1000).map(|i| (format!("r{i:04}"), "old".repeat(10)))));
+    db.write(put((0..1000).map(|i| (format!("r{i:04}"), "old".repeat(10)))));
     db.flush().unwrap();
     drop(db);
     let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
@@ -299,7 +299,7 @@ fn a_flush_that_meets_a_damaged_file_fails_and_loses_nothing() {
     std::fs::write(&table, bytes).unwrap();
     let db = open_uncompacted(dir.path());
     // An ingest looks for the place of its first row in the files that may overlap it.
-    db.write(&one("r0000", "new"));
+    db.write(one("r0000", "new"));
     assert!(matches!(db.flush(), Err(StorageError::Damaged(_))));
     assert_eq!(get(&db, "r0000").unwrap(), "new");
     assert!(db.unflushed_bytes() > 0);

@@ -51,7 +51,7 @@ fn no_read_is_older_than_a_completed_write() {
     // The newest completed write of each row.
     let completed: Vec<AtomicU64> = (0..ROWS).map(|_| AtomicU64::new(0)).collect();
     let done = AtomicBool::new(false);
-    db.write(&WriteSet { ranges_deleted: vec![], rows: (0..ROWS).map(|at| (row(at), put(0))).collect() });
+    db.write(WriteSet { ranges_deleted: vec![], rows: (0..ROWS).map(|at| (row(at), put(0))).collect() });
     std::thread::scope(|scope| {
         let (db, completed, done) = (&db, &completed, &done);
         scope.spawn(|| flush_all_along(db, done));
@@ -80,7 +80,7 @@ fn no_read_is_older_than_a_completed_write() {
                 0 => vec![(row(at), Bytes::from([&row(at)[..], &[0]].concat()))],
                 _ => vec![],
             };
-            db.write(&WriteSet { ranges_deleted, rows: vec![(row(at), put(n))] });
+            db.write(WriteSet { ranges_deleted, rows: vec![(row(at), put(n))] });
             completed[at].store(n, Ordering::SeqCst);
             // Waits until a reader has read a row from flash, whichever thread has the CPU.
             if n % 4000 == 0 {
@@ -103,14 +103,14 @@ fn what_is_seen_at_one_moment_was_written_at_one() {
     let db = Keyspace::open(dir.path(), &options()).unwrap();
     let all =
         |n: u64| WriteSet { ranges_deleted: vec![], rows: (0..ROWS).map(|at| (row(at), put(n))).collect() };
-    db.write(&all(0));
+    db.write(all(0));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (db, done) = (&db, &done);
         scope.spawn(|| flush_all_along(db, done));
         scope.spawn(move || {
             let _stop = SetOnDrop(done);
-            (1..5000).for_each(|n| db.write(&all(n)));
+            (1..5000).for_each(|n| db.write(all(n)));
         });
         let mut in_ram = 0;
         let mut last = 0;
@@ -141,7 +141,7 @@ fn what_is_seen_at_one_moment_was_written_at_one() {
 fn a_hit_does_not_touch_rocksdb() {
     let dir = tempfile::tempdir().unwrap();
     let db = Keyspace::open(dir.path(), &Options::default()).unwrap();
-    db.write(&WriteSet { ranges_deleted: vec![], rows: vec![(row(1), Some("v".into()))] });
+    db.write(WriteSet { ranges_deleted: vec![], rows: vec![(row(1), Some("v".into()))] });
     db.flush().unwrap();
     let before = db.stats().unwrap();
     for _ in 0..1000 {

@@ -32,7 +32,7 @@ fn value(number: usize, round: usize) -> Bytes {
 }
 
 fn write(db: &Keyspace, rows: Vec<(Bytes, Option<Bytes>)>) {
-    db.write(&WriteSet { ranges_deleted: vec![], rows });
+    db.write(WriteSet { ranges_deleted: vec![], rows });
     db.flush().unwrap();
 }
 

@@ -52,7 +52,7 @@ fn fill(keyspace: &Keyspace, descriptor: &RegionDescriptor, index: u64, per_slot
         (row, Some(Bytes::from(value)))
     });
     let rows = data.chain(own_rows(descriptor, index)).collect();
-    keyspace.write(&WriteSet { ranges_deleted: vec![], rows });
+    keyspace.write(WriteSet { ranges_deleted: vec![], rows });
 }
 
 fn all_rows(reader: &dyn Reader) -> Rows {
@@ -334,7 +334,7 @@ fn two_snapshots_close_together_leave_the_second_one() {
     let second = receiver.dir.path().join("second");
     let source = open(&receiver.dir.path().join("source"));
     let deleted = WriteSet { ranges_deleted: vec![(data_row(150, 0), data_row(160, 5))], rows: vec![] };
-    source.write(&deleted);
+    source.write(deleted);
     fill(&source, &descriptor(REGION, SLOTS), 501, 1, "newest");
     let manifest = source.write_snapshot(REGION, &second, FILE_BYTES, &mut unlimited).unwrap();
     let expected = of_region(&all_rows(&source), &manifest.descriptor);
@@ -448,12 +448,12 @@ fn an_empty_region_and_the_meta_region_have_snapshots_too() {
     let of_cluster = (Bytes::from_static(b"m-row"), Some(Bytes::from_static(b"state")));
     let rows: Vec<_> =
         [of_cluster].into_iter().chain(own_rows(&meta, 9)).chain(own_rows(&empty, 5)).collect();
-    source.write(&WriteSet { ranges_deleted: vec![], rows });
+    source.write(WriteSet { ranges_deleted: vec![], rows });
 
     let other = open(&dir.path().join("other"));
     fill(&other, &empty, 4, 3, "old");
     let stale = (Bytes::from_static(b"m-stale"), Some(Bytes::from_static(b"state")));
-    other.write(&WriteSet { ranges_deleted: vec![], rows: vec![stale] });
+    other.write(WriteSet { ranges_deleted: vec![], rows: vec![stale] });
     for (region, slots, files) in [(REGION, vec![SLOTS], 1), (META_REGION, vec![], 2)] {
         let at = dir.path().join(format!("made-{region}"));
         let manifest = source.write_snapshot(region, &at, FILE_BYTES, &mut unlimited).unwrap();

@@ -143,13 +143,15 @@ impl Engine {
 
     /// Writes rows into the RAM tier. A caller with many rows first [waits for
     /// room](Keyspace::wait_for_room).
-    pub fn write(&self, writes: &WriteSet) {
+    pub fn write(&self, writes: WriteSet) {
+        let written = writes.rows.iter().filter(|(_, value)| value.is_some());
+        let upkeep: Vec<_> = written.filter_map(|(row, _)| rows::upkeep_of(row)).collect();
         self.rows.write(writes);
-        for (row, value) in &writes.rows {
-            match rows::upkeep_of(row).filter(|_| value.is_some()) {
-                Some((slot, rows::Upkeep::Expire { at_ms })) => self.upkeep.expiry.note(slot, at_ms),
-                Some((slot, rows::Upkeep::Sweep)) => self.upkeep.sweep.note(slot, 0),
-                None => {}
+        // Whoever is told of a row must find it.
+        for (slot, kind) in upkeep {
+            match kind {
+                rows::Upkeep::Expire { at_ms } => self.upkeep.expiry.note(slot, at_ms),
+                rows::Upkeep::Sweep => self.upkeep.sweep.note(slot, 0),
             }
         }
     }

@@ -222,7 +222,7 @@ mod tests {
         let options = rocks::Options { row_cache_bytes: 0, ..rocks::Options::default() };
         let flash = Keyspace::open(dir.path(), &options).unwrap();
         let rows = (0..rows).step_by(2).map(|at| (row(at), Some(value(at, bytes)))).collect();
-        flash.write(&WriteSet { ranges_deleted: vec![], rows });
+        flash.write(WriteSet { ranges_deleted: vec![], rows });
         flash.flush().unwrap();
         (dir, Readers::with(Arc::new(flash), slow_from))
     }

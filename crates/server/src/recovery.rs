@@ -189,7 +189,7 @@ impl Kept for OnDisk<'_> {
             (region_state_row(region.id), Some(state.encode())),
             (region_descriptor_row(region.id), Some(region.encode())),
         ];
-        self.engine.write(&WriteSet { ranges_deleted: Vec::new(), rows });
+        self.engine.write(WriteSet { ranges_deleted: Vec::new(), rows });
         Ok(())
     }
 
@@ -235,7 +235,7 @@ mod tests {
                 (region_state_row(descriptor.id), Some(RegionState::default().encode())),
                 (region_descriptor_row(descriptor.id), Some(descriptor.encode())),
             ];
-            engine.write(&WriteSet { ranges_deleted: Vec::new(), rows });
+            engine.write(WriteSet { ranges_deleted: Vec::new(), rows });
         }
         for _ in 0..2 {
             let mut kept = OnDisk { log: &log, engine: &engine, snapshots: dir.path().join("snapshots") };

@@ -61,7 +61,7 @@ impl Durable {
     pub fn delete_own_rows(&mut self, region: RegionId) -> Result<(), String> {
         let slots = extent::without_others(&self.engine, region, &self.slots_of(region));
         let slots = slots.map_err(|error| error.to_string())?;
-        self.engine.write(&extent::deletion(region, &slots));
+        self.engine.write(extent::deletion(region, &slots));
         Ok(())
     }
 
@@ -183,7 +183,7 @@ impl Kept for Durable {
 
     fn set_own_rows(&mut self, region: &RegionDescriptor, state: &RegionState) -> Result<(), String> {
         let rows = own_rows(region, state).to_vec();
-        self.engine.write(&WriteSet { ranges_deleted: Vec::new(), rows });
+        self.engine.write(WriteSet { ranges_deleted: Vec::new(), rows });
         Ok(())
     }
 

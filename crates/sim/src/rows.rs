@@ -67,7 +67,7 @@ impl Ram {
 
 impl Rows {
     /// Applies a write set as a whole. It is visible at once and durable after the next flush.
-    pub fn write(&mut self, writes: &WriteSet) {
+    pub fn write(&mut self, writes: WriteSet) {
         let ram = self.ram.get_mut();
         ram.interfere();
         ram.tier.write(writes);

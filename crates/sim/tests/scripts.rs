@@ -383,7 +383,7 @@ impl Script {
             match effect {
                 ApplyEffect::Write(writes) => {
                     self.say(id, format!("writes {} rows", writes.rows.len()));
-                    self.stores.get_mut(&id).expect("it runs").durable.engine.write(&writes);
+                    self.stores.get_mut(&id).expect("it runs").durable.engine.write(writes);
                     if stop_at_write {
                         return Ok(true);
                     }

@@ -95,7 +95,7 @@ impl RamTier {
     }
 
     /// Applies the write set atomically: its range deletions first, then its rows.
-    pub fn write(&mut self, writes: &WriteSet) {
+    pub fn write(&mut self, writes: WriteSet) {
         self.active.write(writes);
         self.share();
     }

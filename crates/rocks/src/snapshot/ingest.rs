@@ -120,7 +120,7 @@ impl Keyspace {
     /// durable after the next flush. It is idempotent.
     pub fn destroy_region(&self, region: RegionId, slots: &[SlotRange]) -> storage::Result<()> {
         let slots = extent::without_others(&self.view(), region, slots)?;
-        self.write(&extent::deletion(region, &slots));
+        self.write(extent::deletion(region, &slots));
         Ok(())
     }
 

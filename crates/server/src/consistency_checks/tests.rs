@@ -18,7 +18,7 @@ fn write(fixture: &Fixture, applied: LogIndex, value: &str) {
         (region_descriptor_row(REGION), Some(descriptor.encode())),
         (key, Some(bytes::Bytes::copy_from_slice(value.as_bytes()))),
     ];
-    fixture.store.engine.write(&WriteSet { ranges_deleted: Vec::new(), rows });
+    fixture.store.engine.write(WriteSet { ranges_deleted: Vec::new(), rows });
 }
 
 fn order(index: LogIndex) -> Order {

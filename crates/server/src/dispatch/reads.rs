@@ -307,7 +307,7 @@ mod tests {
         }
         let mut txn = Txn::new(fixture.store.engine.rows(), region.id(), RegionState::default());
         command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
-        fixture.store.engine.write(&txn.finish().0);
+        fixture.store.engine.write(txn.finish().0);
         // Large values in memtables do not enter the row cache.
         fixture.store.engine.rows().flush().unwrap();
         let answers_and_misses = async |lines: &[&str]| {
@@ -327,7 +327,7 @@ mod tests {
         entry.push(0, false, &["SET", "key", value].map(|arg| Bytes::copy_from_slice(arg.as_bytes())));
         let mut txn = Txn::new(fixture.store.engine.rows(), 1, RegionState::default());
         command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
-        fixture.store.engine.write(&txn.finish().0);
+        fixture.store.engine.write(txn.finish().0);
         // Large values in memtables do not enter the row cache.
         fixture.store.engine.rows().flush().unwrap();
     }

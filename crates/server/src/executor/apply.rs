@@ -242,10 +242,10 @@ fn execute(
 pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usize) {
     match effect {
         ApplyEffect::Write(writes) => {
-            parts.engine.write(&writes);
             let row_bytes =
                 |(row, value): &(Bytes, Option<Bytes>)| row.len() + value.as_ref().map_or(0, Bytes::len);
             let bytes: usize = writes.rows.iter().map(row_bytes).sum();
+            parts.engine.write(writes);
             parts.metrics.rows_bytes_written.inc_by(bytes as u64);
             parts.metrics.entries_applied.inc_by(entries as u64);
         }

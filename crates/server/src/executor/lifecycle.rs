@@ -214,7 +214,7 @@ mod tests {
         (state.applied_index, state.applied_term) = (index, TERM);
         writes.rows.push((region_state_row(descriptor.id), Some(state.encode())));
         writes.rows.push((region_descriptor_row(descriptor.id), Some(descriptor.encode())));
-        engine.write(&writes);
+        engine.write(writes);
     }
 
     fn read_weakly(fixture: &Fixture, runtime: &tokio::runtime::Runtime, key: usize) -> Option<resp::Reply> {

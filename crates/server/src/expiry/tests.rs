@@ -33,7 +33,7 @@ fn apply(fixture: &Fixture, region: RegionId, commands: &[&str]) {
     assert!(replies.iter().flatten().all(|reply| !reply.is_error()), "{replies:?}");
     txn.state_mut().applied_index += 1;
     let (writes, state) = txn.finish();
-    engine.write(&writes);
+    engine.write(writes);
     engine.publish_counts(region.id(), &state);
     fixture.store.regions.set_applied(region.id(), state.applied_index, state.last_stamp_ms);
 }

@@ -314,7 +314,7 @@ fn fill(keyspace: &Keyspace, region: RegionId, index: LogIndex, bytes: usize) {
     let descriptor_row = rows::region_descriptor_row(region);
     let own = [(state_row, Some(state.encode())), (descriptor_row, Some(descriptor.encode()))];
     let rows = data.chain(own).collect();
-    keyspace.write(&WriteSet { ranges_deleted: vec![], rows });
+    keyspace.write(WriteSet { ranges_deleted: vec![], rows });
 }
 
 fn rows_of(keyspace: &Keyspace, region: RegionId) -> BTreeMap<Vec<u8>, Vec<u8>> {

@@ -290,7 +290,7 @@ impl World {
     fn carry_out_applied(&mut self, id: StoreId, effect: ApplyEffect<Asker>) {
         match effect {
             ApplyEffect::Write(writes) => {
-                self.store_mut(id).durable.engine.write(&writes);
+                self.store_mut(id).durable.engine.write(writes);
             }
             ApplyEffect::Describe(descriptors) => {
                 let Some(process) = self.process(id) else { return };

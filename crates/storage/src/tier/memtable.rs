@@ -75,12 +75,12 @@ impl Memtable {
         self.rows.behind(after)
     }
 
-    pub(super) fn write(&mut self, writes: &WriteSet) {
+    pub(super) fn write(&mut self, writes: WriteSet) {
         for (from, to) in &writes.ranges_deleted {
             self.delete_range(from, to);
         }
-        for (row, value) in &writes.rows {
-            self.put(row.clone(), value.clone());
+        for (row, value) in writes.rows {
+            self.put(row, value);
         }
     }
 

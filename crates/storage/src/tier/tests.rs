@@ -40,7 +40,7 @@ impl Store {
     }
 
     fn write(&mut self, writes: WriteSet) {
-        self.tier.write(&writes);
+        self.tier.write(writes);
         for (from, to) in &writes.ranges_deleted {
             self.model.retain(|row, _| row < from || to <= row);
         }
@@ -277,12 +277,12 @@ fn the_row_cache_has_what_memtables_leave() {
     (0..2000).for_each(|number| assert!(tier.fill(&row(number), &value, 0)));
     assert!(tier.clean_bytes() > bytes_max * 9 / 10 && tier.clean_bytes() <= bytes_max);
     for number in 2000..2170 {
-        tier.write(&put(number, value.clone()));
+        tier.write(put(number, value.clone()));
     }
     assert!(tier.dirty_bytes() > bytes_max / 4);
     assert!(tier.dirty_bytes() + tier.clean_bytes() <= bytes_max);
     tier.freeze();
-    (0..20).for_each(|_| tier.write(&put(2000, value.clone())));
+    (0..20).for_each(|_| tier.write(put(2000, value.clone())));
     assert!(tier.dirty_bytes() + tier.clean_bytes() <= bytes_max);
     while !tier.settle(8) {}
     for number in 0..2000 {

@@ -57,7 +57,7 @@ impl Running {
                 let row = Bytes::from(format!("d\0\0filler{round}:{at}"));
                 (row, Some(Bytes::from(vec![0; 40 << 10])))
             });
-            rows.write(&storage::WriteSet { ranges_deleted: Vec::new(), rows: filler.collect() });
+            rows.write(storage::WriteSet { ranges_deleted: Vec::new(), rows: filler.collect() });
             rows.flush().expect("there is room");
         }
     }
