@@ -5,6 +5,7 @@
 //! on finding one.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
 use bytes::Bytes;
 use resp::Reply;
@@ -146,14 +147,35 @@ impl HashValue {
     }
 }
 
+/// A key and its meta row, which most commands need more than once.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Key<'k> {
+    of: KeyRef<'k>,
+    meta_row: Bytes,
+}
+
+impl<'k> From<KeyRef<'k>> for Key<'k> {
+    fn from(key: KeyRef<'k>) -> Key<'k> {
+        Key { of: key, meta_row: key.meta_row() }
+    }
+}
+
+impl<'k> Deref for Key<'k> {
+    type Target = KeyRef<'k>;
+
+    fn deref(&self) -> &KeyRef<'k> {
+        &self.of
+    }
+}
+
 impl Exec<'_, '_> {
-    pub(crate) fn key<'k>(&self, key: &'k [u8]) -> KeyRef<'k> {
-        KeyRef::new(self.db, key)
+    pub(crate) fn key<'k>(&self, key: &'k [u8]) -> Key<'k> {
+        KeyRef::new(self.db, key).into()
     }
 
     /// Returns the current value of a key. An expired key is deleted, or ends a read.
-    pub(crate) fn find(&mut self, key: &KeyRef<'_>) -> CommandResult<Option<Meta>> {
-        let Some(row) = self.txn.get(&key.meta_row())? else { return Ok(None) };
+    pub(crate) fn find(&mut self, key: &Key<'_>) -> CommandResult<Option<Meta>> {
+        let Some(row) = self.txn.get(&key.meta_row)? else { return Ok(None) };
         let meta = Meta::decode(&row)?;
         if !meta.is_due(self.now_ms) {
             return Ok(Some(meta));
@@ -167,7 +189,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    pub(crate) fn find_string(&mut self, key: &KeyRef<'_>) -> CommandResult<Option<StringValue>> {
+    pub(crate) fn find_string(&mut self, key: &Key<'_>) -> CommandResult<Option<StringValue>> {
         match self.find(key)? {
             None => Ok(None),
             Some(Meta { expire_at_ms, value: Value::String(bytes) }) => {
@@ -177,7 +199,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    pub(crate) fn find_hash(&mut self, key: &KeyRef<'_>) -> CommandResult<Option<HashValue>> {
+    pub(crate) fn find_hash(&mut self, key: &Key<'_>) -> CommandResult<Option<HashValue>> {
         match self.find(key)? {
             None => Ok(None),
             Some(Meta { expire_at_ms, value: Value::Hash { generation, len } }) => {
@@ -190,7 +212,7 @@ impl Exec<'_, '_> {
     /// Writes a string in place of `old`, the current value of the key.
     pub(crate) fn put_string(
         &mut self,
-        key: &KeyRef<'_>,
+        key: &Key<'_>,
         old: Option<&Meta>,
         value: &[u8],
         expire_at_ms: Option<u64>,
@@ -200,38 +222,38 @@ impl Exec<'_, '_> {
         }
         self.account(key, old.map(|old| old.expire_at_ms), Some(expire_at_ms));
         self.txn.state_mut().adjust_bytes(value.len(), old.map_or(0, |old| old.value.string_len()));
-        self.txn.put(key.meta_row(), storage::meta::encode_string(expire_at_ms, value));
+        self.txn.put(key.meta_row.clone(), storage::meta::encode_string(expire_at_ms, value));
         Ok(())
     }
 
     /// Changes a string or creates it. An existing string keeps its expiry time.
-    pub(crate) fn update_string(&mut self, key: &KeyRef<'_>, old: Option<&StringValue>, value: &[u8]) {
+    pub(crate) fn update_string(&mut self, key: &Key<'_>, old: Option<&StringValue>, value: &[u8]) {
         let expire_at_ms = old.and_then(|old| old.expire_at_ms);
         if old.is_none() {
             self.account(key, None, Some(None));
         }
         self.txn.state_mut().adjust_bytes(value.len(), old.map_or(0, |old| old.bytes.len()));
-        self.txn.put(key.meta_row(), storage::meta::encode_string(expire_at_ms, value));
+        self.txn.put(key.meta_row.clone(), storage::meta::encode_string(expire_at_ms, value));
     }
 
     /// Writes a hash's meta row in place of `old`. The caller writes the elements.
-    pub(crate) fn put_hash(&mut self, key: &KeyRef<'_>, old: Option<HashValue>, new: HashValue) {
+    pub(crate) fn put_hash(&mut self, key: &Key<'_>, old: Option<HashValue>, new: HashValue) {
         self.account(key, old.map(|old| old.expire_at_ms), Some(new.expire_at_ms));
-        self.txn.put(key.meta_row(), new.meta().encode());
+        self.txn.put(key.meta_row.clone(), new.meta().encode());
     }
 
     /// Sets or removes the expiry time of a key.
-    pub(crate) fn set_expiry(&mut self, key: &KeyRef<'_>, mut meta: Meta, expire_at_ms: Option<u64>) {
+    pub(crate) fn set_expiry(&mut self, key: &Key<'_>, mut meta: Meta, expire_at_ms: Option<u64>) {
         self.account(key, Some(meta.expire_at_ms), Some(expire_at_ms));
         meta.expire_at_ms = expire_at_ms;
-        self.txn.put(key.meta_row(), meta.encode());
+        self.txn.put(key.meta_row.clone(), meta.encode());
     }
 
-    pub(crate) fn remove(&mut self, key: &KeyRef<'_>, meta: &Meta) -> CommandResult<()> {
+    pub(crate) fn remove(&mut self, key: &Key<'_>, meta: &Meta) -> CommandResult<()> {
         self.drop_elements(key, meta)?;
         self.account(key, Some(meta.expire_at_ms), None);
         self.txn.state_mut().adjust_bytes(0, meta.value.string_len());
-        self.txn.delete(key.meta_row());
+        self.txn.delete(key.meta_row.clone());
         Ok(())
     }
 
@@ -268,7 +290,7 @@ impl Exec<'_, '_> {
 
     /// Updates the counts and the expiry index for a change of a key's meta row, except for the
     /// bytes of its value. `None` stands for no key, `Some(None)` for a key without an expiry time.
-    fn account(&mut self, key: &KeyRef<'_>, old: Option<Option<u64>>, new: Option<Option<u64>>) {
+    fn account(&mut self, key: &Key<'_>, old: Option<Option<u64>>, new: Option<Option<u64>>) {
         let (old_at, new_at) = (old.flatten(), new.flatten());
         if old_at != new_at {
             if let Some(at) = old_at {

@@ -13,7 +13,7 @@ use resp::Reply;
 use storage::{KeyRef, StorageError};
 
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec, HashValue};
+use crate::exec::{fail, CommandResult, Exec, HashValue, Key};
 
 /// Bytes of the hash that precedes the name in a field's sub-key.
 pub(crate) const FIELD_HASH_LEN: usize = 8;
@@ -89,7 +89,7 @@ impl Writing {
     pub fn set(
         &mut self,
         exec: &mut Exec<'_, '_>,
-        key: &KeyRef<'_>,
+        key: &Key<'_>,
         field: &[u8],
         value: Bytes,
     ) -> CommandResult<bool> {
@@ -103,7 +103,7 @@ impl Writing {
         Ok(old.is_none())
     }
 
-    pub fn finish(self, exec: &mut Exec<'_, '_>, key: &KeyRef<'_>) {
+    pub fn finish(self, exec: &mut Exec<'_, '_>, key: &Key<'_>) {
         if self.old.is_none_or(|old| old.len != self.new.len) {
             exec.put_hash(key, self.old, self.new);
         }
@@ -235,7 +235,7 @@ pub(crate) fn hstrlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
 /// exist.
 fn find_field(
     exec: &mut Exec<'_, '_>,
-    key: &KeyRef<'_>,
+    key: &Key<'_>,
     field: &[u8],
 ) -> CommandResult<(Option<HashValue>, Option<Bytes>)> {
     let hash = exec.find_hash(key)?;
@@ -248,7 +248,7 @@ fn find_field(
 
 fn set_field(
     exec: &mut Exec<'_, '_>,
-    key: &KeyRef<'_>,
+    key: &Key<'_>,
     old: Option<HashValue>,
     field: &[u8],
     value: Bytes,

@@ -27,7 +27,7 @@ pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Com
             None => None,
         };
         match meta {
-            Some(meta) if meta.expire_at_ms == Some(at) => exec.remove(&key, &meta)?,
+            Some(meta) if meta.expire_at_ms == Some(at) => exec.remove(&key.into(), &meta)?,
             _ => return Err(StorageError::Corrupt("an expiry row that no key's time matches".into()).into()),
         }
     }

@@ -5,7 +5,7 @@ use resp::Reply;
 use storage::{KeyRef, Meta, Value};
 
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec, HashValue};
+use crate::exec::{fail, CommandResult, Exec, HashValue, Key};
 use crate::hashes::{all_fields, field_row};
 use crate::number::database_index;
 
@@ -43,7 +43,7 @@ pub(crate) fn copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
             return fail(error_messages::SYNTAX);
         }
     }
-    let (from, to) = (exec.key(&args[1]), KeyRef::new(db, &args[2]));
+    let (from, to) = (exec.key(&args[1]), Key::from(KeyRef::new(db, &args[2])));
     if from == to {
         return fail(error_messages::SAME_OBJECT);
     }
@@ -57,7 +57,7 @@ pub(crate) fn copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 
 pub(crate) fn move_key(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let db = database(&args[2], exec)?;
-    let (from, to) = (exec.key(&args[1]), KeyRef::new(db, &args[1]));
+    let (from, to) = (exec.key(&args[1]), Key::from(KeyRef::new(db, &args[1])));
     if from == to {
         return fail(error_messages::SAME_OBJECT);
     }
@@ -75,7 +75,7 @@ fn database(number: &[u8], exec: &Exec<'_, '_>) -> CommandResult<u16> {
 }
 
 /// Copies the value and the expiry time of `from` to `to`, in place of its current value.
-fn duplicate(exec: &mut Exec<'_, '_>, from: &KeyRef<'_>, meta: &Meta, to: &KeyRef<'_>) -> CommandResult<()> {
+fn duplicate(exec: &mut Exec<'_, '_>, from: &Key<'_>, meta: &Meta, to: &Key<'_>) -> CommandResult<()> {
     let old = exec.find(to)?;
     match &meta.value {
         Value::String(bytes) => exec.put_string(to, old.as_ref(), bytes, meta.expire_at_ms),

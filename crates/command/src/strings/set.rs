@@ -5,7 +5,7 @@ use resp::Reply;
 use storage::{Meta, Value};
 
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec};
+use crate::exec::{fail, CommandResult, Exec, Key};
 use crate::number::integer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,17 +91,16 @@ fn expire_at(exec: &Exec<'_, '_>, kind: Expiry, value: &[u8], command: &str) -> 
 /// Writes a string, or deletes the key immediately if the expiry time has already passed.
 fn put(
     exec: &mut Exec<'_, '_>,
-    key: &[u8],
+    key: &Key<'_>,
     old: Option<&Meta>,
     value: &[u8],
     expire_at_ms: Option<u64>,
 ) -> CommandResult<()> {
-    let key = exec.key(key);
     if expire_at_ms.is_none_or(|at| at > exec.now_ms) {
-        return exec.put_string(&key, old, value, expire_at_ms);
+        return exec.put_string(key, old, value, expire_at_ms);
     }
     match old {
-        Some(old) => exec.remove(&key, old),
+        Some(old) => exec.remove(key, old),
         None => Ok(()),
     }
 }
@@ -127,7 +126,7 @@ pub(crate) fn set(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         true => old.as_ref().and_then(|old| old.expire_at_ms),
         false => expire_at_ms,
     };
-    put(exec, &args[1], old.as_ref(), &args[2], expire_at_ms)?;
+    put(exec, &key, old.as_ref(), &args[2], expire_at_ms)?;
     Ok(answer)
 }
 
@@ -152,7 +151,7 @@ fn put_for(args: &[Bytes], exec: &mut Exec<'_, '_>, kind: Expiry, command: &str)
     let at = expire_at(exec, kind, &args[2], command)?;
     let key = exec.key(&args[1]);
     let old = exec.find(&key)?;
-    put(exec, &args[1], old.as_ref(), &args[3], Some(at))?;
+    put(exec, &key, old.as_ref(), &args[3], Some(at))?;
     Ok(Reply::OK)
 }
 
