@@ -40,7 +40,7 @@ pub struct Plan {
     /// The number of regions of the three stores.
     pub regions: u16,
     pub redis: bool,
-    /// Whether other sizes, commands and numbers of connections are compared with Redis, too.
+    /// True if other sizes, commands and numbers of connections are compared with Redis, too.
     pub cases: bool,
     pub etcd: bool,
 }
