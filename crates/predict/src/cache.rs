@@ -104,7 +104,7 @@ mod tests {
                 if draw.below(100) < writes_percent {
                     let batch: BTreeSet<u32> = (0..8).map(|_| popular(records, &mut draw) as u32).collect();
                     let rows = batch.iter().map(|record| (row(*record), value.clone()));
-                    theirs.write(&WriteSet { ranges_deleted: vec![], rows: rows.collect() });
+                    theirs.write(WriteSet { ranges_deleted: vec![], rows: rows.collect() });
                     ours.evict();
                     theirs.freeze();
                     while !theirs.settle(usize::MAX) {}

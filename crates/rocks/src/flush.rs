@@ -24,6 +24,8 @@ use crate::error::{classify, classify_sst};
 
 /// Bytes of rows in a file between two looks at RocksDB's limit of the write rate.
 const SLICE_BYTES: u64 = 1 << 20;
+/// Interval at which a delayed flush looks whether compaction has caught up.
+const DELAY_POLL: Duration = Duration::from_millis(10);
 const FLUSH_POLL: Duration = Duration::from_millis(1);
 
 /// The files of flushes, and what must happen before each flush.
@@ -31,6 +33,8 @@ pub(crate) struct Flusher {
     /// The directory of files that are not ingested yet.
     dir: PathBuf,
     format: sst::Format,
+    /// True if RocksDB can link a file, so that the rows are not written twice.
+    links: bool,
     /// Every change of RocksDB holds this lock.
     changing: Mutex<()>,
     before_flush: Option<BeforeFlush>,
@@ -45,9 +49,11 @@ impl Flusher {
     /// Removes files that a crash left in `dir` and creates the directory if it is missing.
     pub(crate) fn new(dir: PathBuf, format: sst::Format) -> Result<Flusher> {
         clear(&dir)?;
+        let links = has_hard_links(&dir).map_err(|error| io(&dir, &error))?;
         Ok(Flusher {
             dir,
             format,
+            links,
             changing: Mutex::new(()),
             before_flush: None,
             files: AtomicU64::new(0),
@@ -82,9 +88,7 @@ impl Flusher {
         let path = self.dir.join(format!("{number}.sst"));
         let ingested = self.build(db, &path, memtable).and_then(|()| {
             let mut options = IngestExternalFileOptions::default();
-            // Uses a hard link where the file system supports it, so that the rows are not written
-            // twice.
-            options.set_move_files(true);
+            options.set_move_files(self.links);
             db.ingest_external_file_opts(&options, vec![&path]).map_err(classify)
         });
         // RocksDB has its own link or copy by now, or none. A file that cannot be removed here is
@@ -115,10 +119,15 @@ impl Flusher {
 
     /// Waits for as long as RocksDB would delay a writer of as many bytes.
     fn delay(&self, db: &DB, bytes: u64) -> Result<()> {
-        let rate = int_property(db, properties::ACTUAL_DELAYED_WRITE_RATE)?;
-        if rate > 0 {
-            let delay = Duration::from_secs_f64(bytes as f64 / rate as f64);
+        let mut left = bytes as f64;
+        while left > 0.0 {
+            let rate = int_property(db, properties::ACTUAL_DELAYED_WRITE_RATE)? as f64;
+            if rate == 0.0 {
+                break;
+            }
+            let delay = Duration::from_secs_f64(left / rate).min(DELAY_POLL);
             std::thread::sleep(delay);
+            left -= delay.as_secs_f64() * rate;
             self.delayed_micros.fetch_add(delay.as_micros() as u64, Ordering::Relaxed);
         }
         Ok(())
@@ -178,6 +187,19 @@ pub(crate) fn clear(dir: &Path) -> Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(io(dir, &error)),
         _ => fs::create_dir_all(dir).map_err(|error| io(dir, &error)),
     }
+}
+
+/// Returns true if the file system has hard links. RocksDB falls back to a copy for some errors of a
+/// link only.
+fn has_hard_links(dir: &Path) -> std::io::Result<bool> {
+    let (file, link) = (dir.join("file"), dir.join("link"));
+    fs::write(&file, b"")?;
+    let linked = fs::hard_link(&file, &link).is_ok();
+    fs::remove_file(&file)?;
+    if linked {
+        fs::remove_file(&link)?;
+    }
+    Ok(linked)
 }
 
 fn io(path: &Path, error: &std::io::Error) -> StorageError {

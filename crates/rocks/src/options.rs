@@ -329,6 +329,7 @@ impl Options {
                 Compression::Zstd => sst::Compression::Zstd,
             },
             stays_in_page_cache: true,
+            direct_writes: self.use_direct_io_for_flush_and_compaction,
         }
     }
 

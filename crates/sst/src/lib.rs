@@ -34,6 +34,8 @@ pub struct Format {
     pub compression: Compression,
     /// If true, the pages of the file stay in the page cache.
     pub stays_in_page_cache: bool,
+    /// If true, the file is written past the page cache.
+    pub direct_writes: bool,
 }
 
 /// An error of RocksDB, in its own words, which begin with the kind of the error.
@@ -99,7 +101,8 @@ impl Writer {
     /// Appends a row.
     ///
     /// # Errors
-    /// Those of the file system, and a row that is not after all earlier ones.
+    /// A row that is not after all earlier ones. RocksDB reports an error of the file system only
+    /// when the file is [finished](Self::finish).
     pub fn put(&mut self, row: &[u8], value: &[u8]) -> Result<(), Error> {
         // SAFETY: The writer is alive, and both slices are valid for the call.
         check(unsafe {
@@ -119,7 +122,7 @@ impl Writer {
     /// Adds the deletion of all rows in `from..to` that are not in this file. It needs no order.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Those of RocksDB.
     pub fn delete_range(&mut self, from: &[u8], to: &[u8]) -> Result<(), Error> {
         // RocksDB would write an inverted range into the file.
         if from >= to {

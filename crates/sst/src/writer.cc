@@ -18,7 +18,11 @@
 namespace {
 
 char* text_of(const rocksdb::Status& status) {
-  return status.ok() ? nullptr : strdup(status.ToString().c_str());
+  if (status.ok()) return nullptr;
+  char* text = strdup(status.ToString().c_str());
+  // Null would mean success.
+  if (text == nullptr) abort();
+  return text;
 }
 
 rocksdb::Slice slice(const char* bytes, size_t length) { return rocksdb::Slice(bytes, length); }
@@ -35,6 +39,7 @@ struct steelyard_sst_format {
   uint32_t format_version;
   uint8_t compression;
   uint8_t stays_in_page_cache;
+  uint8_t direct_writes;
 };
 
 void* steelyard_sst_create(const steelyard_sst_format* format) noexcept {
@@ -51,6 +56,7 @@ void* steelyard_sst_create(const steelyard_sst_format* format) noexcept {
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   rocksdb::EnvOptions env_options;
   env_options.bytes_per_sync = format->bytes_per_sync;
+  env_options.use_direct_writes = format->direct_writes != 0;
   return new rocksdb::SstFileWriter(env_options, options, nullptr, format->stays_in_page_cache == 0);
 }
 

@@ -14,6 +14,7 @@ const FORMAT: Format = Format {
     format_version: 5,
     compression: Compression::None,
     stays_in_page_cache: true,
+    direct_writes: false,
 };
 
 fn open(dir: &Path) -> DB {

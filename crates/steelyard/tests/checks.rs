@@ -47,7 +47,7 @@ fn damage(dir: &Path, key: &str, value: Option<&str>) {
     let row = KeyRef::new(0, key.as_bytes()).meta_row();
     assert!(rows.get(&row).expect("it can be read").is_some(), "the row was flushed when the store stopped");
     let value: Option<Bytes> = value.map(|value| meta::encode_string(None, value.as_bytes()));
-    rows.write(&WriteSet { ranges_deleted: Vec::new(), rows: vec![(row, value)] });
+    rows.write(WriteSet { ranges_deleted: Vec::new(), rows: vec![(row, value)] });
     rows.flush().expect("it can be written");
 }
 

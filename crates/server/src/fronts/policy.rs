@@ -63,14 +63,14 @@ pub struct Policy {
     /// Periods without a trial, and the number of them after the next failure.
     rests: u32,
     rest: u32,
-    /// The rate at the last trial that was taken back.
-    rate_failed: Option<f64>,
+    /// The rate of the load for which the last trial was judged.
+    rate_judged: Option<f64>,
 }
 
 impl Policy {
     /// Begins with one of at most `most` loops.
     pub fn new(most: usize) -> Policy {
-        Policy { most, loops: 1, rates: Vec::new(), trial: None, rests: 0, rest: REST, rate_failed: None }
+        Policy { most, loops: 1, rates: Vec::new(), trial: None, rests: 0, rest: REST, rate_judged: None }
     }
 
     pub fn loops(&self) -> usize {
@@ -94,8 +94,8 @@ impl Policy {
             self.rates.remove(0);
         }
         self.rates.push(load.commands);
-        if self.rate_failed.is_some_and(|failed| is_other_load(failed, load.commands)) {
-            (self.rests, self.rest, self.rate_failed) = (0, REST, None);
+        if self.rate_judged.is_some_and(|judged| is_other_load(judged, load.commands)) {
+            (self.rests, self.rest, self.rate_judged) = (0, REST, None);
         }
         let (loops, fewer) = (self.loops as f64, self.loops as f64 - 1.0);
         let may_try = self.rests == 0 && self.rates.len() == MEASURED as usize;
@@ -126,14 +126,16 @@ impl Policy {
     /// Keeps the number of loops that is being tried, or takes it back.
     fn judge(&mut self) {
         let Some(trial) = self.trial.take() else { return };
-        let ratio = trial.commands / f64::from(MEASURED) / trial.rate_before.max(1.0);
+        let rate = trial.commands / f64::from(MEASURED);
+        let ratio = rate / trial.rate_before.max(1.0);
         let least = if self.loops > trial.loops_before { GAIN } else { LOSS };
         if ratio >= least {
             self.rest = REST;
             self.rests = REST;
+            self.rate_judged = Some(rate);
         } else {
             self.change(trial.loops_before);
-            self.rate_failed = Some(trial.rate_before);
+            self.rate_judged = Some(trial.rate_before);
             self.rests = self.rest;
             self.rest = (self.rest * 2).min(REST_MAX);
         }

@@ -5,6 +5,7 @@
 //! accepted it, which reads that frame.
 
 use std::io::{self, ErrorKind, Read};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use mio::{Interest, Registry, Token};
 use tokio::sync::oneshot;
@@ -113,7 +114,9 @@ impl Open {
         let mut read_bytes = 0;
         loop {
             loop {
-                match self.lane.take() {
+                // A panic of the decoder ends one connection, not the store.
+                let next = catch_unwind(AssertUnwindSafe(|| self.lane.take()));
+                match next.unwrap_or_else(|_| Err("a frame's decoding panicked".into())) {
                     Ok(Next::Messages(messages)) => take(from, messages),
                     Ok(Next::Part) => break,
                     Ok(Next::PartOfLarge) => return Round::Large,
@@ -233,7 +236,7 @@ mod tests {
         let mut fixture = Fixture::new();
         let (mut far, mut back) = fixture.add(&[]);
         far.write_all(&encoded(20)).unwrap();
-        let large = encoded(2 << 20);
+        let large = encoded(9 << 20);
         far.write_all(&large[..1000]).unwrap();
         fixture.until(|fixture| fixture.lanes.slots[0].is_none());
         assert_eq!(fixture.taken, [20]);

@@ -40,7 +40,7 @@ impl Store {
     }
 
     fn write(&mut self, writes: WriteSet) {
-        self.tier.write(writes);
+        self.tier.write(writes.clone());
         for (from, to) in &writes.ranges_deleted {
             self.model.retain(|row, _| row < from || to <= row);
         }

@@ -59,7 +59,7 @@ impl Rows {
         }
         let (writes, state) = txn.finish();
         let left = turn.left();
-        self.engine.write(writes);
+        self.engine.write(writes.clone());
         self.engine.rows().flush().expect("there is room");
         self.state = state;
         (replies, writes, left)
@@ -73,7 +73,7 @@ impl Rows {
             replies.extend(command::entry::apply(payload, &mut txn, SlotRange::ALL).expect("it applies"));
         }
         let (writes, state) = txn.finish();
-        self.engine.write(writes);
+        self.engine.write(writes.clone());
         self.engine.rows().flush().expect("there is room");
         self.state = state;
         (replies, writes)
