@@ -65,12 +65,23 @@ pub struct Policy {
     rest: u32,
     /// The rate of the load for which the last trial was judged.
     rate_judged: Option<f64>,
+    /// The latest periods in a row with another load than that.
+    others: u32,
 }
 
 impl Policy {
     /// Begins with one of at most `most` loops.
     pub fn new(most: usize) -> Policy {
-        Policy { most, loops: 1, rates: Vec::new(), trial: None, rests: 0, rest: REST, rate_judged: None }
+        Policy {
+            most,
+            loops: 1,
+            rates: Vec::new(),
+            trial: None,
+            rests: 0,
+            rest: REST,
+            rate_judged: None,
+            others: 0,
+        }
     }
 
     pub fn loops(&self) -> usize {
@@ -94,11 +105,16 @@ impl Policy {
             self.rates.remove(0);
         }
         self.rates.push(load.commands);
-        if self.rate_judged.is_some_and(|judged| is_other_load(judged, load.commands)) {
-            (self.rests, self.rest, self.rate_judged) = (0, REST, None);
+        // A pause is no other load: the load after it may be the one from before.
+        let is_other = |judged| load.used >= BUSY && is_other_load(judged, load.commands);
+        self.others = if self.rate_judged.is_some_and(is_other) { self.others + 1 } else { 0 };
+        if self.others == MEASURED {
+            (self.rests, self.rest, self.rate_judged, self.others) = (0, REST, None, 0);
         }
         let (loops, fewer) = (self.loops as f64, self.loops as f64 - 1.0);
-        let may_try = self.rests == 0 && self.rates.len() == MEASURED as usize;
+        let is_steady = self.rates.len() == MEASURED as usize
+            && self.rates.windows(2).all(|rates| !is_other_load(rates[0], rates[1]));
+        let may_try = self.rests == 0 && is_steady;
         if self.loops < self.most && load.used >= BUSY * loops && load.idle >= 1.0 {
             self.change(self.loops + 1);
         } else if self.loops > 1 && load.used < QUIET * fewer {
@@ -237,6 +253,39 @@ mod tests {
         assert_eq!(policy.loops, 1);
         let counts = two_cpus(2.5, 1.2).run(&mut policy, 20);
         assert!(counts[1] < 6, "{counts:?}");
+    }
+
+    #[test]
+    fn another_load_is_tried_although_the_last_trial_was_kept() {
+        let mut policy = Policy::new(2);
+        two_cpus(2.5, 1.2).run(&mut policy, 50);
+        // One loop fewer is as good for this load, so the trial is kept.
+        let contended = |loops: usize| Load { used: 0.9, idle: 0.0, commands: 90_000.0 + loops as f64 };
+        for _ in 0..100 {
+            if policy.loops == 1 {
+                break;
+            }
+            policy.look(contended(policy.loops));
+        }
+        for _ in 0..SETTLING + MEASURED {
+            policy.look(contended(policy.loops));
+        }
+        assert_eq!((policy.loops, policy.trial.is_none(), policy.rests > 8), (1, true, true));
+        let counts = two_cpus(2.5, 1.2).run(&mut policy, 20);
+        assert!(counts[1] < 6, "{counts:?}");
+    }
+
+    #[test]
+    fn a_load_that_comes_in_bursts_is_not_tried_again_and_again() {
+        let mut policy = Policy::new(2);
+        let burst = |part: f64| Load { used: 0.9 * part, idle: 0.5, commands: 20_000.0 * part };
+        let mut tried = 0;
+        for _ in 0..50 {
+            for part in [0.4, 1.0, 1.0, 1.0, 0.3, 0.0] {
+                tried += usize::from(policy.look(burst(part)) == 2);
+            }
+        }
+        assert!(tried < 30, "{tried} of 300 periods");
     }
 
     #[test]
