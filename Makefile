@@ -1,4 +1,4 @@
-# Everything but `dist` and `bench-peers` uses the release profile, so that heavy crates compile once.
+# Everything but `dist`, `bench-peers` and `bench-cases` uses the release profile, so that heavy crates compile once.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help

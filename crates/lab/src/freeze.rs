@@ -215,7 +215,6 @@ pub fn variant(name: &str) -> anyhow::Result<&'static Variant> {
     })
 }
 
-/// Makes a directory on a RAM file system. It is removed when it is dropped.
 /// Returns the options of every variant. A run fits into one memtable, and nothing is compressed.
 fn options(load: Load) -> rocks::Options {
     let run_bytes = load.rows * (load.value_bytes as u64 + 64);

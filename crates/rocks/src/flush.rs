@@ -39,7 +39,7 @@ pub(crate) struct Flusher {
     changing: Mutex<()>,
     before_flush: Option<BeforeFlush>,
     files: AtomicU64,
-    /// Microseconds for which flushes kept to RocksDB's limit of the write rate.
+    /// Microseconds that flushes slept to keep to RocksDB's limit of the write rate.
     delayed_micros: AtomicU64,
 }
 
@@ -189,8 +189,8 @@ pub(crate) fn clear(dir: &Path) -> Result<()> {
     }
 }
 
-/// Returns true if the file system has hard links. RocksDB falls back to a copy for some errors of a
-/// link only.
+/// Returns true if the file system has hard links. RocksDB falls back to a copy for some errors of
+/// a link only.
 fn has_hard_links(dir: &Path) -> std::io::Result<bool> {
     let (file, link) = (dir.join("file"), dir.join("link"));
     fs::write(&file, b"")?;

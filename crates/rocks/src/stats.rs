@@ -27,7 +27,8 @@ pub struct Stats {
     /// Hits in the block cache since the keyspace was opened; the misses count from then, too.
     pub block_cache_hits: u64,
     pub block_cache_misses: u64,
-    /// Time for which writers were stalled since the keyspace was opened, in microseconds.
+    /// Time for which writes and flushes waited for compaction since the keyspace was opened, in
+    /// microseconds.
     pub stall_micros: u64,
     pub files_per_level: Vec<u64>,
     pub row_cache_bytes: u64,

@@ -147,7 +147,7 @@ impl Engine {
         let written = writes.rows.iter().filter(|(_, value)| value.is_some());
         let upkeep: Vec<_> = written.filter_map(|(row, _)| rows::upkeep_of(row)).collect();
         self.rows.write(writes);
-        // Whoever is told of a row must find it.
+        // A row must be readable before the indexes of upkeep name it.
         for (slot, kind) in upkeep {
             match kind {
                 rows::Upkeep::Expire { at_ms } => self.upkeep.expiry.note(slot, at_ms),

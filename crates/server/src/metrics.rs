@@ -165,7 +165,7 @@ const ENGINE_COUNTERS: [(&str, &str); 5] = [
     ("row_cache_misses", "Rows read from RocksDB because the row cache did not hold them"),
     ("block_cache_hits", "Table blocks found in RocksDB's block cache"),
     ("block_cache_misses", "Table blocks read from the device"),
-    ("write_stall_micros", "Microseconds for which RocksDB stalled writes"),
+    ("write_stall_micros", "Microseconds for which writes and flushes waited for compaction"),
 ];
 
 const ENGINE_GAUGES: [(&str, &str); 7] = [

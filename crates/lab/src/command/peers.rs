@@ -24,7 +24,7 @@ pub struct Peers {
     /// target directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Leave out the comparison with Redis
+    /// Leave out the standard comparison with Redis
     #[arg(long)]
     no_redis: bool,
     /// Also compare values of other sizes, other commands and more connections with Redis

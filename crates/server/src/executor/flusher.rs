@@ -12,7 +12,7 @@ use super::parts::Parts;
 use crate::config::Config;
 use crate::loops::ToWorker;
 
-/// Returns the bytes of rows, and of log, since the last flush that justify another one: 192 MiB
+/// Returns the bytes of rows, and of log, since the last flush that justify another one: 384 MiB
 /// for the default size of the log. A full memtable is flushed earlier. But if the same rows are
 /// written repeatedly, the memtable stays small while the log grows.
 fn flush_bytes(config: &Config) -> u64 {

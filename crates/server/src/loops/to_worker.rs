@@ -43,7 +43,7 @@ pub enum ToWorker {
         from: StoreId,
         messages: Messages,
         /// The messages' share of the bytes that may come from that store. It is released once the
-        /// messages are processed.
+        /// messages are processed. `None` for messages that the loop read itself.
         place: Option<Place>,
     },
     /// Rows and states are written through these indexes, with these outcomes.

@@ -168,8 +168,8 @@ mod tests {
             Fixture { poll, lanes: Lanes::default(), taken: Vec::new(), admitted: true }
         }
 
-        /// Adds a lane with bytes that were read before. Returns its other end, and what hears of
-        /// its end here.
+        /// Adds a lane with bytes that were read before. Returns its other end, and the receiver
+        /// that learns of its end here.
         fn add(&mut self, read: &[u8]) -> (TcpStream, oneshot::Receiver<RaftLane>) {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -157,7 +157,7 @@ pub fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     take_within(FRAME_BYTES_MAX, buffer)
 }
 
-/// Returns the length of the frame at the front of `buffer`, as far as it is there.
+/// Returns the declared length of the first frame, or `None` if its prefix is incomplete.
 pub fn length(buffer: &[u8]) -> Option<usize> {
     buffer.first_chunk::<4>().map(|prefix| u32::from_le_bytes(*prefix) as usize)
 }

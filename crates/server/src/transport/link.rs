@@ -281,8 +281,8 @@ async fn write_queue(
     refused: impl Fn(Refusal),
 ) -> bool {
     let stream = Arc::new(stream);
-    // Dropped after the connection is out of the wire, so that nobody writes to it after a part of
-    // a message.
+    // Dropped after the connection is out of the wire, so that no sender writes to it after a part
+    // of a message.
     let mut taken = Taken { state, count: 0 };
     let _shown = Shown::new(state, &stream);
     let mut bytes = Output::default();

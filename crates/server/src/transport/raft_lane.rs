@@ -10,8 +10,8 @@ use types::RegionId;
 use super::frame::{self, Frame, RAFT_BATCH_BYTES_MAX};
 use super::inbound::Remote;
 
-/// Minimum size of a frame that is left to a task, in bytes. Growing a buffer for it would delay the
-/// thread's other work. A frame of several messages is smaller.
+/// Minimum size of a frame that is left to a task, in bytes. Growing a buffer for it would delay
+/// the thread's other work. A frame of several messages is smaller.
 const LARGE_FRAME_BYTES: usize = 2 * RAFT_BATCH_BYTES_MAX;
 
 pub type Messages = Vec<(RegionId, eraftpb::Message)>;

@@ -64,6 +64,10 @@ fn churn(hosts: &[Host], needed: &[&str], stop: &AtomicBool) -> Tally {
             continue;
         }
         if let Some((command, numbers)) = change(&mut chance, &rows) {
+            // At the end the kinds that were accepted keep no region busy for those that were not.
+            if deadline.is_some() && taken_up(&tally, command) > 0 && chance.below(8) > 0 {
+                continue;
+            }
             let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
             let words: Vec<&str> = [command].into_iter().chain(words.iter().map(String::as_str)).collect();
             let asked = tally.entry(command).or_default();
