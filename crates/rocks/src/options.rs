@@ -9,8 +9,7 @@ const GIB: u64 = 1 << 30;
 /// Number of memtables that the RAM tier has room for: the active one, a frozen one, and the size
 /// of one memtable for the row cache.
 const MEMTABLE_PART: u64 = 3;
-/// Maximum size of a memtable, in bytes. A larger one would collapse few more overwrites, because
-/// the log has no room for them.
+/// Maximum size of a memtable, in bytes. It bounds the time of a flush and the size of its file.
 const MEMTABLE_BYTES_MAX: u64 = 512 * MIB;
 
 /// The version of RocksDB's table format.

@@ -27,7 +27,8 @@ pub struct Peers {
     /// Leave out the standard comparison with Redis
     #[arg(long)]
     no_redis: bool,
-    /// Also compare values of other sizes, other commands and more connections with Redis
+    /// Also compare values of other sizes, other commands and more connections with Redis; needs
+    /// 10,000 open files for each process (`ulimit -n`)
     #[arg(long)]
     cases: bool,
     /// Leave out the comparison with etcd

@@ -41,7 +41,8 @@ pub trait Inbound: Send + Sync + 'static {
     fn raft(&self, from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>, place: Place);
     /// Takes over a connection whose frames are Raft messages, to read it on another thread. The
     /// connection comes back with a part of a very large frame, or the sender is dropped when the
-    /// connection has ended. Returns the connection if nobody else reads it.
+    /// connection has ended. Returns the connection if this handler
+    /// has no thread that reads it.
     fn raft_lane(&self, lane: RaftLane) -> Result<oneshot::Receiver<RaftLane>, RaftLane> {
         Err(lane)
     }
@@ -127,11 +128,11 @@ async fn serve(
         return Ok(());
     }
     let from = Remote { store: hello.from, key: hello.key };
-    if hello.lane == Lane::Log && from.store != NOBODY {
-        return hear_raft(stream, bytes, from, inbound).await;
-    }
     if from.store != NOBODY {
-        return converse(stream, bytes, from, inbound).await;
+        return match hello.lane {
+            Lane::Log => hear_raft(stream, bytes, from, inbound).await,
+            _ => converse(stream, bytes, from, inbound).await,
+        };
     }
     let Ok(_permit) = strangers.try_acquire() else {
         refuse(stream, wrong("too many stores ask to join at the same time; try again".into())).await;
