@@ -18,7 +18,7 @@ use crate::transport::kinds::{
     JOIN_FIRST, REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_JOIN_AS, REQUEST_MEMBERS,
     REQUEST_RECOVER, REQUEST_VERSIONS, STATUS_ERROR, STATUS_NOT_LEADER,
 };
-use crate::transport::raft_lane::{Messages, RaftLane};
+use crate::transport::raft_lane::{Messages, RaftLane, Returned};
 use crate::transport::{Inbound, InboundAnswer, Place, Remote, NOBODY};
 use crate::{admin, heartbeat, joining, orders, survey, upgrade};
 
@@ -44,7 +44,7 @@ impl Inbound for FromStores {
         let _ = self.store.worker.send(ToWorker::Messages { from, messages, place: Some(place) });
     }
 
-    fn raft_lane(&self, lane: RaftLane) -> Result<oneshot::Receiver<RaftLane>, RaftLane> {
+    fn raft_lane(&self, lane: RaftLane) -> Result<oneshot::Receiver<Returned>, RaftLane> {
         let (back, comes_back) = oneshot::channel();
         // A loop that has ended drops the connection.
         let _ = self.store.loops.first().send(ToLoop::Lane { lane, back });

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::connections::{ListenerKind, Moving, Seat};
-use crate::transport::raft_lane::RaftLane;
+use crate::transport::raft_lane::{RaftLane, Returned};
 
 pub use to_worker::{Asker, Outcomes, Reader, ToWorker};
 
@@ -57,7 +57,7 @@ pub enum ToLoop {
     /// A connection of Raft messages, for the first loop.
     Lane {
         lane: RaftLane,
-        back: oneshot::Sender<RaftLane>,
+        back: oneshot::Sender<Returned>,
     },
     Kill(ConnectionId),
     /// Another number of loops serves clients now: give connections to others.

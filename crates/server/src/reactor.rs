@@ -180,7 +180,7 @@ impl Loop {
             return;
         }
         if slot >= LANES {
-            return self.lanes.note(event.token());
+            return self.lanes.note(event);
         }
         let Some(Slot { connection: Some(connection), .. }) = self.slots.get_mut(slot) else { return };
         connection.is_end_near |= event.is_read_closed() || event.is_error();

@@ -7,11 +7,12 @@
 use std::io::{self, ErrorKind, Read};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use tokio::sync::oneshot;
 use types::StoreId;
 
-use crate::transport::raft_lane::{Messages, Next, RaftLane};
+use crate::transport::raft_lane::{Messages, Next, RaftLane, Returned};
 use crate::transport::Remote;
 
 /// The first token of lanes. Connections of clients have smaller tokens.
@@ -22,8 +23,10 @@ const ROUND_BYTES_MAX: usize = 1 << 20;
 struct Open {
     stream: mio::net::TcpStream,
     lane: RaftLane,
-    back: oneshot::Sender<RaftLane>,
+    back: oneshot::Sender<Returned>,
     is_readable: bool,
+    /// True if the end of the input is in the socket, or about to be.
+    is_end_near: bool,
 }
 
 /// How a round with one lane ended.
@@ -33,6 +36,7 @@ enum Round {
     /// The socket may have more.
     NotDone,
     Large,
+    Closed,
     Ended(String),
 }
 
@@ -42,11 +46,11 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Takes a connection. When it is dropped here, the other end of `back` learns of it.
+    /// Takes a connection. The other end of `back` learns why it ends, or that it was closed.
     pub fn add(
         &mut self,
         lane: RaftLane,
-        back: oneshot::Sender<RaftLane>,
+        back: oneshot::Sender<Returned>,
         registry: &Registry,
     ) -> io::Result<()> {
         let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
@@ -56,14 +60,15 @@ impl Lanes {
             self.slots.push(None);
         }
         // The bytes that were read before may contain frames.
-        self.slots[at] = Some(Open { stream, lane, back, is_readable: true });
+        self.slots[at] = Some(Open { stream, lane, back, is_readable: true, is_end_near: false });
         Ok(())
     }
 
-    /// Notes that the lane with this token has something to read.
-    pub fn note(&mut self, Token(token): Token) {
-        if let Some(Some(open)) = self.slots.get_mut(token - LANES) {
+    /// Notes that a lane has something to read.
+    pub fn note(&mut self, event: &Event) {
+        if let Some(Some(open)) = self.slots.get_mut(event.token().0 - LANES) {
             open.is_readable = true;
+            open.is_end_near |= event.is_read_closed() || event.is_error();
         }
     }
 
@@ -89,29 +94,33 @@ impl Lanes {
             match round {
                 Round::Done => open.is_readable = false,
                 Round::NotDone => {}
-                Round::Large => {
-                    if let Some(mut open) = slot.take() {
-                        // The lane has its own descriptor of the socket, so closing this one would
-                        // not end the registration.
-                        let _ = registry.deregister(&mut open.stream);
-                        let _ = open.back.send(open.lane);
-                    }
-                }
-                Round::Ended(reason) => {
-                    tracing::warn!(from = open.lane.remote.store, reason, "a lane of another store ended");
-                    if let Some(mut open) = slot.take() {
-                        let _ = registry.deregister(&mut open.stream);
-                    }
-                }
+                Round::Large => give_back(slot, registry, |lane| Some(Ok(lane))),
+                Round::Ended(reason) => give_back(slot, registry, |_| Some(Err(reason))),
+                Round::Closed => give_back(slot, registry, |_| None),
             }
         }
+    }
+}
+
+/// Empties a slot. Sends what `returned` makes of the lane, if anything.
+fn give_back(
+    slot: &mut Option<Open>,
+    registry: &Registry,
+    returned: impl FnOnce(RaftLane) -> Option<Returned>,
+) {
+    let Some(mut open) = slot.take() else { return };
+    // The lane has its own descriptor of the socket, so closing this one would not end the
+    // registration.
+    let _ = registry.deregister(&mut open.stream);
+    if let Some(returned) = returned(open.lane) {
+        let _ = open.back.send(returned);
     }
 }
 
 impl Open {
     fn round(&mut self, buffer: &mut [u8], take: &mut impl FnMut(StoreId, Messages)) -> Round {
         let from = self.lane.remote.store;
-        let mut read_bytes = 0;
+        let (mut read_bytes, mut is_empty) = (0, false);
         loop {
             loop {
                 // A panic of the decoder ends one connection, not the store.
@@ -123,18 +132,24 @@ impl Open {
                     Err(reason) => return Round::Ended(reason),
                 }
             }
+            // A socket that gave less than was asked for is empty. More input, or its end, is
+            // another event.
+            if is_empty {
+                return Round::Done;
+            }
             if read_bytes >= ROUND_BYTES_MAX {
                 return Round::NotDone;
             }
             match self.stream.read(buffer) {
-                Ok(0) => return Round::Ended("the other store closed it".into()),
+                Ok(0) => return Round::Closed,
                 Ok(bytes) => {
                     self.lane.bytes.extend_from_slice(&buffer[..bytes]);
                     read_bytes += bytes;
+                    is_empty = bytes < buffer.len() && !self.is_end_near;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Round::Done,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Round::Ended(error.to_string()),
+                Err(_broken) => return Round::Closed,
             }
         }
     }
@@ -170,7 +185,7 @@ mod tests {
 
         /// Adds a lane with bytes that were read before. Returns its other end, and the receiver
         /// that learns of its end here.
-        fn add(&mut self, read: &[u8]) -> (TcpStream, oneshot::Receiver<RaftLane>) {
+        fn add(&mut self, read: &[u8]) -> (TcpStream, oneshot::Receiver<Returned>) {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let stream = listener.accept().unwrap().0;
@@ -189,7 +204,7 @@ mod tests {
             while !is_over(self) {
                 let wait = if self.lanes.are_ready() { Duration::ZERO } else { Duration::from_secs(10) };
                 self.poll.poll(&mut events, Some(wait)).unwrap();
-                events.iter().for_each(|event| self.lanes.note(event.token()));
+                events.iter().for_each(|event| self.lanes.note(event));
                 let (admitted, taken) = (self.admitted, &mut self.taken);
                 self.lanes.read(
                     &mut buffer,
@@ -240,7 +255,7 @@ mod tests {
         far.write_all(&large[..1000]).unwrap();
         fixture.until(|fixture| fixture.lanes.slots[0].is_none());
         assert_eq!(fixture.taken, [20]);
-        let mut lane = back.try_recv().unwrap();
+        let mut lane = back.try_recv().unwrap().unwrap();
         assert_eq!(lane.bytes[..], large[..1000]);
         lane.bytes.clear();
         let (again, _back) = oneshot::channel();
@@ -267,7 +282,11 @@ mod tests {
             }
             fixture.until(|fixture| fixture.lanes.slots[0].is_none());
             assert!(fixture.taken.is_empty());
-            assert!(matches!(back.try_recv(), Err(oneshot::error::TryRecvError::Closed)), "{case}");
+            let returned = back.try_recv();
+            match case {
+                0 => assert!(matches!(returned, Err(oneshot::error::TryRecvError::Closed))),
+                _ => assert!(matches!(returned, Ok(Err(_))), "{case}"),
+            }
         }
     }
 }

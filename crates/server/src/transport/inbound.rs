@@ -18,7 +18,7 @@ use super::frame::{self, Frame, Hello, Lane, Proof, Refusal, RefusalReason, FRAM
 use super::handshake::{self, Greeted, Introduced};
 use super::identity::{Identity, NOBODY};
 use super::output::{self, WRITE_BYTES};
-use super::raft_lane::{decode_messages, RaftLane};
+use super::raft_lane::{decode_messages, RaftLane, Returned};
 use super::socket;
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
@@ -40,10 +40,10 @@ pub trait Inbound: Send + Sync + 'static {
     /// processed.
     fn raft(&self, from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>, place: Place);
     /// Takes over a connection whose frames are Raft messages, to read it on another thread. The
-    /// connection comes back with a part of a very large frame, or the sender is dropped when the
-    /// connection has ended. Returns the connection if this handler
+    /// connection comes back with a part of a very large frame, or the reason for its end; the
+    /// sender is dropped when the other store has closed it. Returns the connection if this handler
     /// has no thread that reads it.
-    fn raft_lane(&self, lane: RaftLane) -> Result<oneshot::Receiver<RaftLane>, RaftLane> {
+    fn raft_lane(&self, lane: RaftLane) -> Result<oneshot::Receiver<Returned>, RaftLane> {
         Err(lane)
     }
     fn heartbeat(&self, from: StoreId, report: Bytes);
@@ -182,8 +182,8 @@ async fn hear_raft(
     loop {
         lane = match inbound.raft_lane(lane) {
             Ok(back) => match back.await {
-                Ok(lane) => lane,
-                Err(_ended) => return Ok(()),
+                Ok(returned) => returned?,
+                Err(_closed) => return Ok(()),
             },
             Err(lane) => lane,
         };

@@ -26,6 +26,7 @@ use super::handshake::Caller;
 use super::identity::Identity;
 use super::output::{self, WRITE_BYTES};
 use super::raft_frames::RaftFrameWriter;
+use super::raft_lane::Messages;
 use super::socket::{self, Standing};
 use super::{append, LaneBytes};
 
@@ -38,10 +39,8 @@ const HEARD_BYTES_MAX: usize = 4096;
 /// Maximum bytes that a sender encodes and writes itself. No part of them is too large to copy.
 const AT_ONCE_BYTES_MAX: usize = SHARED_BYTES_MIN;
 
-type RaftMessages = Vec<(RegionId, eraftpb::Message)>;
-
 enum Outgoing {
-    Raft(RaftMessages, usize),
+    Raft(Messages, usize),
     Frame(Frame),
     /// The bytes that a sender has left in the wire.
     Rest,
@@ -94,7 +93,7 @@ impl Link {
         Link { queue, state }
     }
 
-    pub fn send_raft(&self, messages: RaftMessages) -> bool {
+    pub fn send_raft(&self, messages: Messages) -> bool {
         if !self.state.connected.load(Ordering::Relaxed) {
             return false;
         }
@@ -112,7 +111,7 @@ impl Link {
     }
 
     /// Writes the messages to the socket unless others wait for it.
-    fn write_at_once(&self, messages: &RaftMessages) -> bool {
+    fn write_at_once(&self, messages: &Messages) -> bool {
         let wire = &mut *self.state.wire.lock();
         let Some(stream) = wire.stream.as_ref().filter(|_| self.state.queued.load(Ordering::Acquire) == 0)
         else {
@@ -427,7 +426,7 @@ mod tests {
         let sender = link.clone();
         let sending = std::thread::spawn(move || {
             for number in 0..count {
-                // Some messages are larger than what is written at once, and than what the socket takes.
+                // Some are larger than what is written at once, and than what the socket takes.
                 let length =
                     if number % 50 == 7 { 2 * AT_ONCE_BYTES_MAX } else { number as usize * 37 % 20_000 };
                 let mut context = vec![number as u8; 4 + length];

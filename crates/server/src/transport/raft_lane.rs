@@ -14,7 +14,10 @@ use super::inbound::Remote;
 /// the thread's other work. A frame of several messages is smaller.
 const LARGE_FRAME_BYTES: usize = 2 * RAFT_BATCH_BYTES_MAX;
 
-pub type Messages = Vec<(RegionId, eraftpb::Message)>;
+pub use node::Messages;
+
+/// A lane that its reader gives back, with a part of a very large frame, or the reason for its end.
+pub type Returned = Result<RaftLane, String>;
 
 /// A connection from an admitted store.
 pub struct RaftLane {
