@@ -337,7 +337,7 @@ impl Reporter {
         let rates = self.rates.entry(id).or_insert_with(|| Rates::of(&region));
         if rates.leads_in.is_some() && rates.leads_in != leads_in {
             // The old rates were reported, and other stores have decayed them since.
-            *rates = Rates::of(&region);
+            rates.start_again();
         }
         rates.advance(&region, seconds, now);
         let settled = rates.rest();
@@ -418,6 +418,19 @@ impl Rates {
             write_bytes: Rate::of(&region.write_bytes),
             ..Rates::default()
         }
+    }
+
+    /// Sets all averages to zero. Operations that were not reported yet count in the new ones.
+    fn start_again(&mut self) {
+        let same_count = |rate: &Rate| Rate { count: rate.count, per_s: 0.0 };
+        *self = Rates {
+            reads: same_count(&self.reads),
+            misses: same_count(&self.misses),
+            writes: same_count(&self.writes),
+            write_bytes: same_count(&self.write_bytes),
+            heated_at: self.heated_at,
+            ..Rates::default()
+        };
     }
 
     fn advance(&mut self, region: &RegionShared, seconds: f64, now: Instant) {

@@ -133,6 +133,32 @@ fn what_a_follower_answers_heats_its_region_and_is_told_in_full_reports() {
     assert_eq!(followed(report(true)), 0.0);
 }
 
+#[test]
+fn reads_between_a_report_and_a_change_of_leader_are_counted() {
+    let fixture = Fixture::new();
+    let store = &fixture.store;
+    let one = store.regions.get(1).unwrap();
+    let lead = |leader: StoreId, term| {
+        store.regions.lead(1, Leadership { term, leader: Some(leader) });
+        store.regions.touch(&one);
+    };
+    let mut reporter = Reporter::new();
+    let mut full_report = || {
+        reporter.full_at = None;
+        reporter.report(store)
+    };
+    lead(store.id, 3);
+    store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
+    assert_eq!(full_report().leads.reports[0].heat, 0.0);
+    // The store answers 600 reads, as the leader and then as a follower, before its next report.
+    one.reads.fetch_add(200, Ordering::Relaxed);
+    lead(store.id + 1, 4);
+    one.reads.fetch_add(400, Ordering::Relaxed);
+    let heartbeat = full_report();
+    let [(1, heat)] = heartbeat.followed[..] else { panic!("{heartbeat:?}") };
+    assert!((0.99..1.01).contains(&heat), "{heat}");
+}
+
 /// The load becomes known after some seconds, if the kernel reports it.
 #[test]
 fn heartbeats_and_metrics_tell_how_busy_the_cpu_is() {
