@@ -40,4 +40,6 @@ types::failpoints! {
     LivingIsMerged,
     /// A peer whose log is damaged takes part with the rest of its log.
     DamageForgotten,
+    /// A copy counts as complete as of the leader's answer, instead of as of the question.
+    LagFromAnswer,
 }

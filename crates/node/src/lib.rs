@@ -21,6 +21,7 @@
 //! - [`lifecycle`] defines the steps that replace a region's rows with a snapshot, or remove a
 //!   peer.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
+//! - [`bounded_staleness`] decides whether a copy is fresh enough for a weak read with a bound.
 //! - [`Silence`] detects silent stores, so that the regions they led wake.
 //! - [`merged`] informs a store of regions that merged away while it was absent.
 //! - [`hand_over`] chooses the stores that take over the regions of a store that must not lead.
@@ -36,6 +37,7 @@
 mod answer;
 mod apply;
 mod apply_queue;
+pub mod bounded_staleness;
 pub mod damage;
 pub mod failpoints;
 pub mod hand_over;

@@ -29,6 +29,7 @@ use resp::{Decoder, Limits, Protocol, Reply};
 use types::{Output, PIECE_BYTES};
 
 use crate::answer::Answer;
+use crate::bounded_staleness::MaxLag;
 use crate::failpoints::Failpoint;
 use crate::item::{Item, ItemSlot};
 
@@ -64,6 +65,8 @@ pub struct Context {
     pub authenticated: bool,
     /// Set by `READONLY`: this store's own copy may answer reads.
     pub read_only: bool,
+    /// The bound that `READONLY` set for such reads.
+    pub max_lag: Option<MaxLag>,
     /// True if the connection is closed after the replies so far.
     pub closing: bool,
 }
@@ -193,6 +196,7 @@ impl<R: Clone + PartialEq> Session<R> {
             db: 0,
             authenticated: !needs_password,
             read_only: false,
+            max_lag: None,
             closing: false,
         };
         let first = if needs_password { Limits::unauthenticated() } else { limits.clone() };
@@ -557,9 +561,9 @@ impl<R: Clone + PartialEq> Session<R> {
         if let Some(error) = item.too_large() {
             return Admitted::Answered(error.into());
         }
-        let (region, weak) = match route {
-            Route::Region(region) => (region, false),
-            Route::Weak(region) => (region, true),
+        let (region, reads) = match route {
+            Route::Region(region) => (region, Kind::Reads),
+            Route::Weak(region) => (region, Kind::Weak(self.context.max_lag)),
             Route::Answered(_) | Route::Alone => {
                 if self.has_unanswered() {
                     return Admitted::Stalled(item.args);
@@ -570,9 +574,9 @@ impl<R: Clone + PartialEq> Session<R> {
         };
         let position = self.given + self.due.len();
         match self.gathered.iter_mut().find(|group| group.region == region) {
-            Some(group) if group.takes(&item, weak) => group.push(item, position),
+            Some(group) if group.takes(&item, reads) => group.push(item, position),
             Some(_) if !Failpoint::Overtake.is_on() => return Admitted::Stalled(item.args),
-            _ => self.gathered.push(Group::new(region, weak, item, position)),
+            _ => self.gathered.push(Group::new(region, reads, item, position)),
         }
         self.push_due(None);
         Admitted::Gathered

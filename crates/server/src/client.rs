@@ -7,6 +7,7 @@ mod aside;
 mod cluster_commands;
 mod info;
 mod listener;
+mod read_only;
 mod server_commands;
 mod spanning;
 
@@ -33,6 +34,7 @@ impl Connected<'_> {
         self.context.protocol = Protocol::Resp2;
         self.context.db = 0;
         self.context.read_only = false;
+        self.context.max_lag = None;
         self.context.authenticated = !needs_password;
         self.entry.describe(|d| d.name = Bytes::new());
     }

@@ -130,6 +130,9 @@ pub struct Config {
     /// Maximum time that a command waits for a leader or a quorum before it is answered with an
     /// error.
     pub request_timeout: Duration,
+    /// The bound on weak reads of connections that send `READONLY` without one. `None` means that
+    /// their reads may be of any age.
+    pub weak_read_max_lag: Option<Duration>,
     /// The length of a Raft tick. Election timeout and lease are multiples of it.
     pub raft_tick: Duration,
     /// Free bytes on the data device below which the store is out of room: it proposes no entries
@@ -218,6 +221,7 @@ impl Config {
             fsync: Fsync::Always,
             boot_id_file: "/proc/sys/kernel/random/boot_id".into(),
             request_timeout: Duration::from_secs(5),
+            weak_read_max_lag: None,
             raft_tick: Duration::from_millis(50),
             reserve_bytes: 256 << 20,
             capacity_bytes: None,

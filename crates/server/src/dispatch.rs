@@ -8,6 +8,7 @@ mod at_once;
 pub mod passing;
 mod reads;
 mod rerouting;
+mod weak_reads;
 
 pub use at_once::Finished;
 

@@ -15,8 +15,8 @@ use crate::store::Store;
 use crate::transport::frame::Refusal;
 use crate::transport::handshake::Introduced;
 use crate::transport::kinds::{
-    JOIN_FIRST, REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_JOIN_AS, REQUEST_MEMBERS,
-    REQUEST_RECOVER, REQUEST_VERSIONS, STATUS_ERROR, STATUS_NOT_LEADER,
+    JOIN_FIRST, REQUEST_ADMIN, REQUEST_APPLIED, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_JOIN_AS,
+    REQUEST_MEMBERS, REQUEST_RECOVER, REQUEST_VERSIONS, STATUS_ERROR, STATUS_NOT_LEADER,
 };
 use crate::transport::raft_lane::{Messages, RaftLane, Returned};
 use crate::transport::{Inbound, InboundAnswer, Place, Remote, NOBODY};
@@ -100,6 +100,7 @@ impl Inbound for FromStores {
                 REQUEST_MEMBERS => store.membership.answer_members(),
                 REQUEST_RECOVER => survey::answer(store, body).await,
                 REQUEST_VERSIONS => upgrade::answer(store, body).await,
+                REQUEST_APPLIED => store.answer_applied(body).await,
                 _ => (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")),
             }
         })

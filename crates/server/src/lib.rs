@@ -77,6 +77,7 @@ mod wall_clock;
 mod written_version;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
+pub use settings::{weak_read_max_lag, WEAK_READ_MAX_LAG_RANGE};
 pub use start_error::StartError;
 pub use startup::{run, Ended};
 pub use transport::frame;

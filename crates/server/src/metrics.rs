@@ -103,6 +103,8 @@ pub struct Metrics {
     pub rows_read_ahead_used: Counter,
     pub reads_by_lease: Counter,
     pub reads_by_read_index: Counter,
+    pub weak_read_questions: Counter,
+    pub weak_reads_refused: Counter,
     pub forwarded: Counter,
     pub unknown_outcomes: Counter,
     pub raft_messages_sent: Counter,
@@ -388,6 +390,12 @@ impl Metrics {
             counter("rows_read_ahead_used", "Prefetched rows that a command then needed");
         let reads_by_lease = counter("reads_by_lease", "Reads answered under the leader's lease");
         let reads_by_read_index = counter("reads_by_read_index", "Reads that needed a ReadIndex round");
+        let weak_read_questions = counter(
+            "weak_read_questions",
+            "Questions to leaders for their applied index, for weak reads with a bound",
+        );
+        let weak_reads_refused =
+            counter("weak_reads_refused", "Weak reads refused because the copy was older than their bound");
         let forwarded = counter("forwarded", "Commands passed to the leader's store");
         let unknown_outcomes = counter("unknown_outcomes", "Commands answered -UNKNOWN");
         let raft_messages_sent = counter("raft_messages_sent", "Raft messages handed to a link");
@@ -478,6 +486,8 @@ impl Metrics {
             rows_read_ahead_used,
             reads_by_lease,
             reads_by_read_index,
+            weak_read_questions,
+            weak_reads_refused,
             forwarded,
             unknown_outcomes,
             raft_messages_sent,
@@ -547,7 +557,7 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 19] = [
+        let rows: [(&str, u64); 21] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
@@ -558,6 +568,8 @@ impl Metrics {
             ("rows_read_ahead_used", self.rows_read_ahead_used.get()),
             ("reads_by_lease", self.reads_by_lease.get()),
             ("reads_by_read_index", self.reads_by_read_index.get()),
+            ("weak_read_questions", self.weak_read_questions.get()),
+            ("weak_reads_refused", self.weak_reads_refused.get()),
             ("forwarded", self.forwarded.get()),
             ("unknown_outcomes", self.unknown_outcomes.get()),
             ("raft_messages_sent", self.raft_messages_sent.get()),

@@ -26,7 +26,7 @@ use types::{
 use known::Known;
 pub use known::Table;
 use shared::PreviousLeader;
-pub use shared::RegionShared;
+pub use shared::{RegionShared, RowsToken};
 
 /// Maximum time between two looks of [`Regions::look_until`].
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -2,6 +2,8 @@
 //!
 //! They belong to this store: the execution of replicated commands reads none of them.
 
+use std::time::Duration;
+
 use resp::Limits;
 
 use crate::config::Config;
@@ -22,7 +24,21 @@ pub struct Settings {
     /// Number of loops that serve clients; 0 means that it follows the load.
     pub io_threads: usize,
     io_threads_max: usize,
+    /// The bound on weak reads after `READONLY` without arguments; `None` means any age.
+    pub weak_read_max_lag: Option<Duration>,
     fixed: Vec<(&'static str, String)>,
+}
+
+/// The values of `weak-read-max-lag`, as error messages state them.
+pub const WEAK_READ_MAX_LAG_RANGE: &str = "between -1 and 4294967295 inclusive";
+
+/// Returns the bound on weak reads that a number of milliseconds stands for; `None` if the number
+/// is out of range. -1 stands for no bound.
+pub fn weak_read_max_lag(ms: i64) -> Option<Option<Duration>> {
+    match ms {
+        -1 => Some(None),
+        ms => u32::try_from(ms).ok().map(|ms| Some(Duration::from_millis(u64::from(ms)))),
+    }
 }
 
 /// The reason why a setting was not changed. The text follows Redis's `ERR CONFIG SET failed
@@ -68,6 +84,7 @@ impl Settings {
             snapshot_rate: config.snapshot_rate,
             io_threads: config.io_threads,
             io_threads_max: config.loops(),
+            weak_read_max_lag: config.weak_read_max_lag,
             fixed,
         }
     }
@@ -82,6 +99,8 @@ impl Settings {
         all.push(("snapshot-rate", self.snapshot_rate.to_string()));
         all.push(("io-threads", self.io_threads.to_string()));
         all.push(("proto-max-bulk-len", self.limits.bulk_bytes_max.to_string()));
+        let lag_ms = self.weak_read_max_lag.map_or("-1".to_owned(), |lag| lag.as_millis().to_string());
+        all.push(("weak-read-max-lag", lag_ms));
         all.sort();
         all
     }
@@ -122,6 +141,11 @@ impl Settings {
                     let most = self.io_threads_max;
                     return invalid(&format!("argument must be between 0 and {most} inclusive"));
                 }
+            },
+            "weak-read-max-lag" => match resp::parse_integer(value.as_bytes()).map(weak_read_max_lag) {
+                None => return invalid("argument couldn't be parsed into an integer"),
+                Some(None) => return invalid(&format!("argument must be {WEAK_READ_MAX_LAG_RANGE}")),
+                Some(Some(max)) => self.weak_read_max_lag = max,
             },
             "proto-max-bulk-len" => match types::parse_size(value) {
                 Err(_) => return invalid("argument must be a memory value"),
@@ -171,5 +195,18 @@ mod tests {
             assert!(matches!(settings.set("IO-THREADS", count), Err(SettingError::Invalid(_))), "{count}");
         }
         assert_eq!(settings.io_threads, 2);
+    }
+
+    #[test]
+    fn the_bound_on_weak_reads_is_in_milliseconds_and_minus_one_lifts_it() {
+        let mut settings = Settings::from_config(&Config::single("dir".into(), 7000));
+        assert!(settings.all().contains(&("weak-read-max-lag", "-1".to_owned())));
+        for (value, lag) in [("0", Some(0)), ("250", Some(250)), ("-1", None)] {
+            assert_eq!(settings.set("weak-read-max-lag", value), Ok(()));
+            assert_eq!(settings.weak_read_max_lag, lag.map(std::time::Duration::from_millis));
+        }
+        for value in ["-2", "4294967296", "1s", ""] {
+            assert!(matches!(settings.set("weak-read-max-lag", value), Err(SettingError::Invalid(_))));
+        }
     }
 }

@@ -13,7 +13,7 @@ use types::{StoreId, UnixMillis};
 
 use crate::clock::{MILLISECOND, SECOND};
 use crate::model::{Command, Group, Key};
-use crate::observation::{Observation, Op, OpId};
+use crate::observation::{Observation, Op, OpId, Weakly};
 use crate::rng::Rng;
 use crate::world::{Event, World};
 
@@ -56,6 +56,9 @@ impl Client {
         self.conversation.is_none() && self.wishes.as_ref().is_some_and(Vec::is_empty)
     }
 }
+
+/// The bounds that connections set for weak reads, in milliseconds. -1 stands for none.
+const MAX_LAGS_MS: [&str; 5] = ["0", "10", "100", "1000", "-1"];
 
 /// A connection, and the operations sent over it.
 #[derive(Debug)]
@@ -100,8 +103,8 @@ enum Awaited {
 #[derive(Clone, Copy, Debug)]
 pub struct ReadAs {
     pub read_ms: UnixMillis,
-    /// The store that answered a weak read, and its incarnation.
-    pub weakly: Option<(StoreId, u64)>,
+    /// Set if the read was a weak one.
+    pub weakly: Option<Weakly>,
 }
 
 /// Error replies by which a store tells a client the outcome of a command.
@@ -180,7 +183,8 @@ impl World {
         let Some(first) = ops.first() else { return };
         self.tally.conversations += u64::from(!is_rushing);
         // A weak read may go to any store.
-        let is_weak = first.command.is_read() && !self.is_calm && self.rng.chance(15);
+        let weak_percent = if self.plan.bounds_reads { 60 } else { 15 };
+        let is_weak = first.command.is_read() && !self.is_calm && self.rng.chance(weak_percent);
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let at = match is_weak {
             true => self.rng.pick(&stores).expect("there are stores"),
@@ -188,7 +192,7 @@ impl World {
         };
         for op in &ops {
             self.tally.operations += 1;
-            self.observe(&Observation::Invoked { op });
+            self.observe(&Observation::Invoked { op, at: self.now });
         }
         let since = self.now;
         let asked = ops.into_iter().map(|op| Asking { op, since }).collect();
@@ -235,7 +239,10 @@ impl World {
         let connection = self.last_connection;
         let (mut awaited, mut bytes) = (VecDeque::new(), BytesMut::new());
         if is_weak {
-            resp::encode_request(&["READONLY"], &mut bytes);
+            match self.plan.bounds_reads.then(|| MAX_LAGS_MS[connection as usize % MAX_LAGS_MS.len()]) {
+                Some(ms) => resp::encode_request(&["READONLY", "MAXLAG", ms], &mut bytes),
+                None => resp::encode_request(&["READONLY"], &mut bytes),
+            }
             awaited.push_back(Awaited::Own(Reply::OK));
         }
         if self.is_tracing {
@@ -346,7 +353,14 @@ impl World {
         let read_ms = read.map(|read| read.read_ms);
         self.tally.reads += u64::from(read_ms.is_some());
         self.tally.slowest_ns = self.tally.slowest_ns.max(self.now - since);
-        self.observe(&Observation::Answered { op: op.id, reply: &reply, read_ms, weakly, after });
+        self.observe(&Observation::Answered {
+            op: op.id,
+            at: self.now,
+            reply: &reply,
+            read_ms,
+            weakly,
+            after,
+        });
     }
 
     /// Ends the conversation, or prepares to send refused operations again, this time only to

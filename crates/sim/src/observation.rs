@@ -30,6 +30,16 @@ pub enum Item {
     ExpireDue(Slot),
 }
 
+/// The way in which a weak read was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weakly {
+    pub store: StoreId,
+    /// The incarnation of the store's process.
+    pub life: u64,
+    /// The maximum lag that the connection allows, in nanoseconds.
+    pub max_lag: Option<u64>,
+}
+
 #[derive(Debug)]
 pub enum Observation<'a> {
     /// A peer became leader. Its log ends at `last`.
@@ -99,8 +109,10 @@ pub enum Observation<'a> {
         store: StoreId,
         region: RegionId,
     },
+    /// A client sends a command, at this true time.
     Invoked {
         op: &'a Op,
+        at: u64,
     },
     Proposed {
         entry: EntryId,
@@ -120,13 +132,14 @@ pub enum Observation<'a> {
         /// the configuration has just changed.
         voters: &'a [Vec<StoreId>],
     },
-    /// A client got its answer. For a read, `read_ms` is the time at which the rows were read.
+    /// A client got its answer, at this true time. For a read, `read_ms` is the time at which the rows were read.
     Answered {
         op: OpId,
+        at: u64,
         reply: &'a Reply,
         read_ms: Option<UnixMillis>,
-        /// The store, and its incarnation, that answered after `READONLY` from its applied entries.
-        weakly: Option<(StoreId, u64)>,
+        /// Set if a store answered after `READONLY` from its applied entries.
+        weakly: Option<Weakly>,
         /// The previous command of the same group that leaders answered on the same connection.
         after: Option<OpId>,
     },

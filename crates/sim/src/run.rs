@@ -22,6 +22,9 @@ use crate::tally::Tally;
 use crate::world::{Event, World, BEGIN};
 
 const CLIENTS: usize = 5;
+/// Salt and percentage of the seeds in which weak reads have bounds.
+const BOUNDING: u64 = 0x2f9d_824d_d57d_8db8;
+const BOUNDING_PERCENT: u64 = 10;
 /// Salt and percentage of the seeds in which entries fail.
 const FAILING: u64 = 0x9d1f_2b5a_77c3_e041;
 const FAILING_PERCENT: u64 = 20;
@@ -128,6 +131,7 @@ fn begin(options: Options) -> World {
     let mut world = found(options.seed, rng, plan, (count, spares, regions));
     // These are drawn separately, so that the other seeds run as before.
     world.plan.entries_fail = Rng::new(options.seed ^ FAILING).chance(FAILING_PERCENT);
+    world.plan.bounds_reads = Rng::new(options.seed ^ BOUNDING).chance(BOUNDING_PERCENT);
     world.is_tracing = options.is_tracing;
     if let Some(name) = options.only {
         world.keep_invariant(name);

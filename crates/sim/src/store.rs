@@ -21,6 +21,7 @@ mod sessions;
 mod snapshot;
 mod stop;
 mod unsynced;
+mod weak_reads;
 mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +31,7 @@ use cluster::{
     CheckBook, ClockLimit, Clocks, DeltaTracker, Driver, DriverConfig, Ledger, LedgerConfig, MetaState,
     Quarantine,
 };
+use node::bounded_staleness::Freshness;
 use node::lifecycle::Step;
 use node::merged::MergedWatch;
 use node::reads::{Local, Proof};
@@ -47,7 +49,7 @@ use crate::clock::{Clock, MILLISECOND, SECOND};
 use crate::disk::Disk;
 use crate::durable::{Durable, Snapshot};
 use crate::observation::{Observation, OpId};
-use crate::world::{Event, Work, World};
+use crate::world::{Event, Packet, Work, World};
 pub use damage::Damaging;
 pub use heartbeat::facts;
 use log::ToLog;
@@ -55,6 +57,7 @@ use node::recovery::Recovered;
 use sessions::Connection;
 pub use sessions::PartId;
 pub use unsynced::{Fsync, Syncing};
+use weak_reads::Reader;
 
 /// Times of silence after which a store counts as down, and as lost.
 const LEDGER: LedgerConfig = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 8 * SECOND };
@@ -118,6 +121,7 @@ pub struct Shared {
     pub applied: LogIndex,
     pub last_stamp_ms: UnixMillis,
     lease_wanted: BootNanos,
+    freshness: Freshness,
     /// The number of times that the rows were replaced or removed by means other than entries.
     replacements: u64,
     pub quarantine: Option<Quarantine>,
@@ -155,10 +159,10 @@ pub(super) enum Asker {
     Meta,
 }
 
-type ToShard = Input<Asker, PartId>;
+type ToShard = Input<Asker, Reader>;
 
 pub struct Process {
-    pub shard: Shard<Disk, Asker, PartId>,
+    pub shard: Shard<Disk, Asker, Reader>,
     /// The log entries that the shard holds in memory, and the number of appends refused up to the
     /// last turn.
     memory: Arc<EntryMemory>,
@@ -219,6 +223,7 @@ impl Shared {
             applied: 0,
             last_stamp_ms: 0,
             lease_wanted: 0,
+            freshness: Freshness::default(),
             replacements: 0,
             quarantine: None,
         }
@@ -553,6 +558,11 @@ impl World {
             Work::Stop => self.stop_step(id),
             Work::Refuse { part } => self.refuse(id, part),
             Work::Own { part } => self.answer_part(id, part, vec![Reply::Simple("PONG".into())]),
+            Work::AwaitCopy { part, max, arrived } => self.await_copy(id, part, max, arrived),
+            Work::TellApplied { to, question, index } => {
+                self.send(id, to, Packet::Applied { question, index })
+            }
+            Work::NoAnswer { question } => self.no_answer(id, question),
             Work::View { part, read } => self.take_view(id, part, read),
             Work::Read { part, replies, read_ms, read } => self.viewed(id, part, (replies, read_ms), &read),
             Work::ProvenRead { part } => self.read_rows(id, part, Proof::AlreadyThere),

@@ -58,6 +58,10 @@ pub struct Tally {
     pub damaged: u64,
     pub damage_healed: u64,
     pub weak_reads: u64,
+    /// Weak reads with a bound, questions to leaders for them, and such reads that were refused.
+    pub bounded_reads: u64,
+    pub bound_questions: u64,
+    pub bounds_refused: u64,
     /// Hibernating regions, counted at each heartbeat of a store.
     pub asleep: u64,
     /// Number of times that a store found its clock too far from the median, or close to it again.
@@ -132,6 +136,9 @@ impl Tally {
             (&mut self.damaged, other.damaged),
             (&mut self.damage_healed, other.damage_healed),
             (&mut self.weak_reads, other.weak_reads),
+            (&mut self.bounded_reads, other.bounded_reads),
+            (&mut self.bound_questions, other.bound_questions),
+            (&mut self.bounds_refused, other.bounds_refused),
             (&mut self.asleep, other.asleep),
             (&mut self.clocks_judged, other.clocks_judged),
             (&mut self.hangs, other.hangs),
@@ -169,6 +176,9 @@ impl Tally {
             ("  by lease", self.lease_reads),
             ("  by ReadIndex", self.index_reads),
             ("  after READONLY", self.weak_reads),
+            ("    with a bound", self.bounded_reads),
+            ("    questions to leaders", self.bound_questions),
+            ("    refused because of the bound", self.bounds_refused),
             ("elections won", self.elections),
             ("entries applied", self.entries_applied),
             ("  hand-outs executed in RAM", self.executed_in_ram),

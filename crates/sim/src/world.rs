@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use cluster::MetaCommand;
+use node::bounded_staleness::MaxLag;
 use node::merged::Merged;
 use node::reads::Read;
 use placement::Operator;
 use replica::eraftpb::Message;
 use resp::Reply;
-use types::{LogIndex, RegionChange, RegionDescriptor, RegionId, Slot, SlotRange, StoreId, UnixMillis};
+use types::{
+    BootNanos, LogIndex, RegionChange, RegionDescriptor, RegionId, Slot, SlotRange, StoreId, UnixMillis,
+};
 
 use crate::absence::Absence;
 use crate::client::{Client, ClientId, ConnectionId};
@@ -46,8 +49,26 @@ pub enum Packet {
         asked: Vec<RegionId>,
         merged: Vec<Merged>,
     },
+    /// A store's question to a region's leader for its applied index, and the answer.
+    AskApplied {
+        question: Question,
+    },
+    Applied {
+        question: Question,
+        index: LogIndex,
+    },
     /// A random, unplanned request to a leader.
     Asked(Asked),
+}
+
+/// A question to a region's leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    pub region: RegionId,
+    /// The time of the question by the asking store's clock.
+    pub asked_at: BootNanos,
+    /// The incarnation of the asking process, whose connections end with it.
+    pub life: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -179,6 +200,22 @@ pub enum Work {
     /// A command that another thread carries out is done.
     Own {
         part: PartId,
+    },
+    /// Weak reads with a bound look whether the store's copy is fresh enough.
+    AwaitCopy {
+        part: PartId,
+        max: MaxLag,
+        arrived: BootNanos,
+    },
+    /// The answer to another store's question is sent.
+    TellApplied {
+        to: StoreId,
+        question: Question,
+        index: LogIndex,
+    },
+    /// The store gives up a question to a region's leader.
+    NoAnswer {
+        question: Question,
     },
     /// Reads take their view.
     View {

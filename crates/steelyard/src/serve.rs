@@ -243,6 +243,10 @@ pub fn configure(options: Options) -> Result<Config, String> {
         }
         config.request_timeout = Duration::from_millis(ms);
     }
+    if let Some(ms) = options.weak_read_max_lag {
+        config.weak_read_max_lag = server::weak_read_max_lag(ms)
+            .ok_or_else(|| format!("weak-read-max-lag must be {}", server::WEAK_READ_MAX_LAG_RANGE))?;
+    }
     if let Some(ms) = options.raft_tick {
         config.raft_tick = Duration::from_millis(ms);
     }

@@ -161,13 +161,7 @@ fn histories_stay_linearizable_while_the_leader_is_stopped_and_moved() {
 
 /// Returns the number of reads that a store has answered under its lease, and by asking a majority.
 fn reads_of(store: &stores::Store) -> (u64, u64) {
-    let status = store.host().ctl(&["status"]).expect("the store reports its status");
-    let count = |name: &str| {
-        let counters = status["counters"].as_array()?;
-        counters.iter().find(|counter| counter[0] == name)?[1].as_u64()
-    };
-    let both = (count("reads_by_lease"), count("reads_by_read_index"));
-    (both.0.expect("reads_by_lease"), both.1.expect("reads_by_read_index"))
+    (store.count("reads_by_lease"), store.count("reads_by_read_index"))
 }
 
 #[test]

@@ -10,7 +10,8 @@ const PAGE: &str = "docs/OPERATING.md";
 const MESSAGES_MIN: usize = 40;
 
 /// Words with which commands begin. A table may list these instead of messages.
-const COMMANDS: &[&str] = &["ctl", "steelyard", "redis-cli", "INFO", "CONFIG", "remove-peer", "move-peer"];
+const COMMANDS: &[&str] =
+    &["ctl", "steelyard", "redis-cli", "INFO", "CONFIG", "READONLY", "READWRITE", "remove-peer", "move-peer"];
 
 /// Minimum bytes of a part of a message that is searched for.
 const PART_BYTES_MIN: usize = 5;

@@ -60,7 +60,7 @@ pub(super) static COMMANDS: [CommandSpec; 11] = [
             "Returns information about commands.",
             "",
         ),
-    CommandSpec::new("readonly", 1, flags::ANYTIME | flags::FAST, Handler::Server(ServerCommand::ReadOnly))
+    CommandSpec::new("readonly", -1, flags::ANYTIME | flags::FAST, Handler::Server(ServerCommand::ReadOnly))
         .categories(&["@connection"])
         .about("cluster", "3.0.0", "O(1)", "Allows reads from followers on the connection.", ""),
     CommandSpec::new("readwrite", 1, flags::ANYTIME | flags::FAST, Handler::Server(ServerCommand::ReadWrite))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::bounded_staleness::MaxLag;
 use crate::item::Item;
 
 /// Maximum size of one region's commands that are executed together, in bytes. A single larger
@@ -13,9 +14,9 @@ const GROUP_BYTES_MAX: usize = 2 << 20;
 pub enum Kind {
     /// Strong reads. The executor may answer only some of them, but at least one.
     Reads,
-    /// Reads of this store's own copy, or strong reads if that copy cannot answer. As with `Reads`,
-    /// the executor may answer only some of them.
-    Weak,
+    /// Reads of this store's own copy, within the bound if there is one, or strong reads if that
+    /// copy cannot answer. As with `Reads`, the executor may answer only some of them.
+    Weak(Option<MaxLag>),
     /// Writes and the reads between and after them, as one entry of the region's log.
     Writes,
 }
@@ -33,25 +34,22 @@ pub(super) struct Group<R> {
 }
 
 impl<R> Group<R> {
-    pub fn new(region: R, weak: bool, item: Item, position: usize) -> Group<R> {
-        let kind = match (item.is_write(), weak) {
-            (true, _) => Kind::Writes,
-            (false, true) => Kind::Weak,
-            (false, false) => Kind::Reads,
-        };
+    /// Begins a group. `reads` is the kind of the group if the command is a read.
+    pub fn new(region: R, reads: Kind, item: Item, position: usize) -> Group<R> {
+        let kind = if item.is_write() { Kind::Writes } else { reads };
         let mut group =
             Group { region, kind, positions: Vec::new(), part: Arc::default(), items: Vec::new(), bytes: 0 };
         group.push(item, position);
         group
     }
 
-    /// Returns true if the command may be executed together with those before it. `weak` means that
-    /// this store's own copy may answer it, unless another command that the connection sent to the
-    /// region is unanswered.
-    pub fn takes(&self, item: &Item, weak: bool) -> bool {
+    /// Returns true if the command may be executed together with those before it. `reads` is the
+    /// kind of reads that it belongs to. A strong read may not be answered like a weak one; a weak
+    /// one becomes strong if another command that the connection sent to the region is unanswered.
+    pub fn takes(&self, item: &Item, reads: Kind) -> bool {
         let fits = self.bytes + item.bytes() <= GROUP_BYTES_MAX;
         fits && match self.kind {
-            Kind::Weak => weak && !item.is_write(),
+            Kind::Weak(_) => reads == self.kind && !item.is_write(),
             Kind::Reads => !item.is_write(),
             Kind::Writes => item.is_write() || item.is_bounded_read(),
         }

@@ -1,6 +1,7 @@
 use types::{Draw, RegionId};
 
 use super::*;
+use crate::bounded_staleness::MaxLag;
 
 /// A cluster of two regions: keys that begin with `a` are in region 1, others in region 2. Region 9
 /// is led by another store.
@@ -46,6 +47,8 @@ impl Host for Two {
             }
             ServerCommand::ReadOnly => {
                 context.read_only = true;
+                let nanos = args.get(1).map(|nanos| std::str::from_utf8(nanos).unwrap().parse().unwrap());
+                context.max_lag = nanos.map(|nanos| MaxLag { nanos, entries: None });
                 Own::Reply(Reply::OK)
             }
             ServerCommand::Quit => {
@@ -258,12 +261,22 @@ fn without_a_password_nothing_is_told_and_only_one_command_is_read_at_a_time() {
 fn weak_reads_become_strong_behind_what_the_connection_sent_to_the_region() {
     let mut client = Client::new();
     client.sends(&["readonly"]);
-    assert_eq!(client.sends(&["get w1", "get w2"]), ["9 Weak: get w1, get w2"]);
+    assert_eq!(client.sends(&["get w1", "get w2"]), ["9 Weak(None): get w1, get w2"]);
     client.answers(0, 2);
     assert_eq!(client.sends(&["set w1 1", "get w1"]), ["9 Writes: set w1 1, get w1"]);
     client.answers(1, 2);
-    assert_eq!(client.sends(&["get w1", "set w1 1"]), ["9 Weak: get w1"]);
+    assert_eq!(client.sends(&["get w1", "set w1 1"]), ["9 Weak(None): get w1"]);
     assert_eq!(client.answers(2, 1), ["9 Writes: set w1 1"]);
+}
+
+#[test]
+fn weak_reads_with_another_bound_wait_for_those_before_them() {
+    let mut client = Client::new();
+    client.sends(&["readonly 5"]);
+    let bounded = |nanos| format!("Weak({:?})", Some(MaxLag { nanos, entries: None }));
+    let first = client.sends(&["get w1", "get w2", "readonly 7", "get w3"]);
+    assert_eq!(first, [format!("9 {}: get w1, get w2", bounded(5))]);
+    assert_eq!(client.answers(0, 2), [format!("9 {}: get w3", bounded(7))]);
 }
 
 #[test]

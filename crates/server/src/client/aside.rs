@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use node::bounded_staleness::MaxLag;
 use node::{Answer, Item, ItemSlot};
 use resp::Reply;
 
 use super::spanning;
+use crate::clock;
 use crate::connections::ListenerKind;
 use crate::proposals::cluster_down;
 use crate::regions::RegionShared;
@@ -45,19 +47,21 @@ impl Store {
         self.execute_or_redirect(kind, &region, item, deadline).await
     }
 
-    /// Executes reads on this store's own copy. The leader executes the reads that this copy cannot
-    /// answer. Returns at least one answer.
+    /// Executes reads on this store's own copy, within the bound if there is one. The leader
+    /// executes the reads that this copy cannot answer. Returns at least one answer.
     pub async fn execute_weakly(
         self: &Arc<Self>,
         kind: ListenerKind,
         region: &Arc<RegionShared>,
         items: &[Item],
+        max: Option<MaxLag>,
         deadline: Instant,
     ) -> Vec<Answer> {
         let mut answers = Vec::new();
+        let max = max.map(|max| (max, clock::boot_nanos()));
         let (mut bytes, bytes_max) = (0, crate::dispatch::REPLY_BYTES_MAX);
         for item in items {
-            let answer = match self.read_weakly(region, item.clone()).await {
+            let answer = match self.read_weakly(region, item.clone(), max).await {
                 Ok(Some(answer)) => answer,
                 Ok(None) => self.execute_or_redirect(kind, region, item.clone(), deadline).await,
                 Err(error) => error.into(),

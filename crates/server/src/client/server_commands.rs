@@ -5,7 +5,7 @@ use command::{CommandSpec, ServerCommand};
 use node::session::Own;
 use resp::{Protocol, Reply};
 
-use super::{admin_commands, cluster_commands, info, Connected};
+use super::{admin_commands, cluster_commands, info, read_only, Connected};
 use crate::store::Store;
 
 /// Executes a command of the connection or of the store itself.
@@ -43,8 +43,17 @@ pub fn run(
             Err(error) => error,
         },
         ServerCommand::Cluster(command) => return cluster_commands::run(store, command, args),
-        ServerCommand::ReadOnly | ServerCommand::ReadWrite => {
-            client.context.read_only = command == ServerCommand::ReadOnly;
+        ServerCommand::ReadOnly => match read_only::max_lag(args, store.settings.read().weak_read_max_lag) {
+            Ok(max_lag) => {
+                client.context.read_only = true;
+                client.context.max_lag = max_lag;
+                Reply::OK
+            }
+            Err(error) => error,
+        },
+        ServerCommand::ReadWrite => {
+            client.context.read_only = false;
+            client.context.max_lag = None;
             Reply::OK
         }
     })

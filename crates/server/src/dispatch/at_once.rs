@@ -26,12 +26,12 @@ pub enum Finished {
 
 impl Store {
     /// Reads rows that are all in RAM. The region must be led by this store under a lease or, for
-    /// weak reads, must have a peer here. Returns `None` if the read needs more. Such a read is not
+    /// weak reads, must have a peer here that is fresh enough. Returns `None` if the read needs more. Such a read is not
     /// counted.
     pub fn read_at_once(&self, region: &RegionShared, items: &[Item], kind: Kind) -> Option<Vec<Answer>> {
         let proof = match kind {
             Kind::Reads => Proof::Lease,
-            Kind::Weak => Proof::AlreadyThere,
+            Kind::Weak(_) => Proof::AlreadyThere,
             Kind::Writes => return None,
         };
         if proof == Proof::Lease {
@@ -46,6 +46,12 @@ impl Store {
         }
         let version = region.newest_version();
         let read = Read::begin(region, proof)?;
+        if let Kind::Weak(Some(max)) = kind {
+            let applied = region.applied();
+            if !region.freshness().suffices(max, clock::boot_nanos(), applied) {
+                return None;
+            }
+        }
         let answers = self.engine.read_all_from_ram(region, items, region.read_time(self.wall.millis()))?;
         let slots = items.iter().map(|item| item.slot);
         if !read.may_be_answered(region, slots, version, clock::boot_nanos) {

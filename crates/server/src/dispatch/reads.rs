@@ -1,4 +1,4 @@
-//! Strong reads at the leader, weak reads anywhere.
+//! Strong reads at the leader, and the pass over the rows that weak reads share (`weak_reads`).
 //!
 //! Every read takes its view of the rows first and then proves that the view may be used for an
 //! answer. Two conditions hold for all reads: the region's own rows were present and complete, and
@@ -27,15 +27,15 @@ use super::REPLY_BYTES_MAX;
 use crate::clock;
 use crate::loops::ToWorker;
 use crate::proposals::{cluster_down, Answers, NotDone};
-use crate::regions::RegionShared;
+use crate::regions::{RegionShared, RowsToken};
 use crate::store::Store;
 
 /// Maximum number of slots whose due keys one entry deletes.
 const DUE_SLOTS_MAX: usize = 256;
 
 /// The result of one pass over the rows.
-struct Pass {
-    answers: Vec<Option<Answer>>,
+pub(super) struct Pass {
+    pub(super) answers: Vec<Option<Answer>>,
     /// Positions of commands that met an expired key.
     to_propose: Vec<usize>,
     /// Number of commands that RAM could not answer.
@@ -85,26 +85,21 @@ impl Store {
         }
     }
 
-    /// Reads what this store has applied, which may be outdated. Returns `None` if only the leader
-    /// can answer: the command met an expired key, or the rows cannot be read here.
-    pub async fn read_weakly(
-        self: &Arc<Self>,
-        region: &Arc<RegionShared>,
-        item: Item,
-    ) -> Result<Option<Answer>, Reply> {
-        let version = region.newest().epoch.version;
-        match self.proved_pass(region, version, &Arc::new(vec![item]), Proof::AlreadyThere).await {
-            Ok(pass) => {
-                let answer = pass.and_then(|mut pass| pass.answers.pop().flatten());
-                if answer.is_some() {
-                    region.reads.fetch_add(1, Ordering::Relaxed);
-                    self.regions.touch(region);
-                }
-                Ok(answer)
+    /// Returns once this store has proved that it leads the region, by the lease or by a round of
+    /// heartbeats. Everything that was acknowledged before the call is then applied here.
+    pub(super) async fn prove_leadership(
+        &self,
+        region: &RegionShared,
+        deadline: Instant,
+    ) -> Result<(), NotDone> {
+        let now = clock::boot_nanos();
+        if self.membership.may_use_lease() {
+            self.want_lease(region, now);
+            if region.lease_holds(now) {
+                return Ok(());
             }
-            Err(NotDone::Error(error)) => Err(error),
-            Err(NotDone::NotLeader) => Err(cluster_down()),
         }
+        self.read_index(region, deadline).await
     }
 
     /// Makes a pass over the rows and proves it. Returns `None` if the pass may have seen foreign
@@ -117,6 +112,17 @@ impl Store {
         proof: Proof,
     ) -> Result<Option<Pass>, NotDone> {
         let Some(read) = Read::begin(&**region, proof) else { return Ok(None) };
+        self.finish_read(region, version, items, read).await
+    }
+
+    /// Makes the pass of a read that has begun.
+    pub(super) async fn finish_read(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        version: u64,
+        items: &Arc<Vec<Item>>,
+        read: Read<RowsToken>,
+    ) -> Result<Option<Pass>, NotDone> {
         let pass = self.pass(region, items).await?;
         let slots = items.iter().map(|item| item.slot);
         Ok(read.may_be_answered(&**region, slots, version, clock::boot_nanos).then_some(pass))
@@ -381,7 +387,7 @@ mod tests {
         let answer = runtime.block_on(async {
             tokio::task::spawn_blocking(move || wait.recv());
             let (store, of) = (fixture.store.clone(), region.clone());
-            let reading = tokio::spawn(async move { store.read_weakly(&of, item("GET key")).await });
+            let reading = tokio::spawn(async move { store.read_weakly(&of, item("GET key"), None).await });
             // The read runs until it waits for the pool, which is busy.
             tokio::task::yield_now().await;
             remove_peer(&fixture);

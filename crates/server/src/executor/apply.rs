@@ -190,6 +190,8 @@ impl Applier {
             self.parts.engine.rows_came(slots);
         }
         let slots = descriptor.slots;
+        // A read that finds these rows must not find the applied index of the rows before them.
+        self.parts.regions.set_applied(region, state.applied_index, state.last_stamp_ms);
         self.parts.regions.set_local(&[descriptor]);
         publish_state(&self.parts, region, &state);
         self.execution.lock().load(region, state, slots);

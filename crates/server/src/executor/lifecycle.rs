@@ -220,7 +220,7 @@ mod tests {
     fn read_weakly(fixture: &Fixture, runtime: &tokio::runtime::Runtime, key: usize) -> Option<resp::Reply> {
         let region = fixture.store.regions.get(1).unwrap();
         let item = Item::new(command(&format!("GET key:{key}")), 0, false).unwrap();
-        let answer = runtime.block_on(fixture.store.read_weakly(&region, item)).unwrap();
+        let answer = runtime.block_on(fixture.store.read_weakly(&region, item, None)).unwrap();
         answer.map(Answer::into_reply)
     }
 

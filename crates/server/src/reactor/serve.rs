@@ -177,16 +177,15 @@ impl Loop {
                 let read = catch_unwind(AssertUnwindSafe(|| store.read_at_once(&region, &items, reads)));
                 match read {
                     Ok(Some(answers)) => connection.session.answered(number, answers),
-                    Ok(None) if reads == Kind::Weak => {
-                        connection.expect(items.len());
-                        self.spawn(connection, number, async move {
-                            store.execute_weakly(kind, &region, &items, deadline).await
-                        });
-                    }
                     Ok(None) => {
                         connection.expect(items.len());
                         self.spawn(connection, number, async move {
-                            store.execute(&region, items, deadline).await
+                            match reads {
+                                Kind::Weak(max) => {
+                                    store.execute_weakly(kind, &region, &items, max, deadline).await
+                                }
+                                Kind::Reads | Kind::Writes => store.execute(&region, items, deadline).await,
+                            }
                         });
                     }
                     Err(_) => return false,

@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use node::bounded_staleness::Freshness;
 use node::reads::Local;
 use node::Leadership;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use replica::RegionStatus;
+use tokio::sync::Notify;
 use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis};
 
 /// The value of the packed leader for "no store".
@@ -58,6 +60,10 @@ pub struct RegionShared {
     last_stamp_ms: AtomicU64,
     applied: AtomicU64,
     held_by_all: AtomicU64,
+    /// The age of the rows here, as far as bounded weak reads have asked for it.
+    freshness: Mutex<Freshness>,
+    /// Notified when a question about the age of the rows has ended.
+    pub question_ended: Notify,
     /// The group's status while this store leads, as published by its worker within the last tenth
     /// of a second.
     status: Mutex<Option<RegionStatus>>,
@@ -91,6 +97,8 @@ impl RegionShared {
             last_stamp_ms: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             held_by_all: AtomicU64::new(0),
+            freshness: Mutex::default(),
+            question_ended: Notify::new(),
             status: Mutex::new(None),
             touched: AtomicBool::new(false),
             reads: AtomicU64::new(0),
@@ -285,6 +293,11 @@ impl RegionShared {
 
     pub fn applied(&self) -> LogIndex {
         self.applied.load(Ordering::Acquire)
+    }
+
+    /// Locks the known freshness of the rows here.
+    pub fn freshness(&self) -> MutexGuard<'_, Freshness> {
+        self.freshness.lock()
     }
 
     /// Returns the region's time: the last stamp applied here.

@@ -14,6 +14,8 @@ pub const REQUEST_RECOVER: u8 = 5;
 pub const REQUEST_VERSIONS: u8 = 6;
 /// A request to join the cluster, with the newest version that the program supports.
 pub const REQUEST_JOIN_AS: u8 = 7;
+/// A question to a region's leader: the index that it has applied, for reads of followers.
+pub const REQUEST_APPLIED: u8 = 8;
 
 /// The answer to a process that is not a store and sends a request other than to join.
 pub const JOIN_FIRST: &[u8] = b"join first";

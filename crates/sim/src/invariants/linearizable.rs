@@ -5,7 +5,9 @@
 //! store. So no search is needed. An executed command creates the group's next version, and its
 //! replies on every store must be those of the model. A read must agree with a version between the
 //! newest that any client had seen at the call, and the newest that exists. A read after `READONLY`
-//! may agree with any version that is not older than one that the same process has returned.
+//! may agree with any version that is not older than one that the same process has returned. If the
+//! connection set a bound on the lag, the version is not older than the newest that any client had
+//! seen that long before the call.
 //! Commands that one connection sends at once take effect in their order, unless they were refused
 //! first. A refused command must never be executed, and no command may be executed twice.
 
@@ -16,7 +18,7 @@ use types::{LogIndex, RegionId, StoreId, UnixMillis};
 
 use super::Invariant;
 use crate::model::{slot_of, Command, Group, GroupState};
-use crate::observation::{EntryId, Item, Observation, OpId};
+use crate::observation::{EntryId, Item, Observation, OpId, Weakly};
 
 struct OpRecord {
     group: Group,
@@ -25,6 +27,8 @@ struct OpRecord {
     floor: usize,
     /// The newest versions that weak reads had returned at the call, by the store's incarnation.
     weak_floors: BTreeMap<(StoreId, u64), usize>,
+    /// The true time of the call.
+    called_at: u64,
     /// The version that the command created, and the model's reply.
     effect: Option<(usize, Reply)>,
     /// The version that the answer agrees with.
@@ -61,6 +65,8 @@ struct EntryRecord {
 struct GroupRecord {
     versions: Vec<GroupState>,
     seen: usize,
+    /// The times at which `seen` grew, and its values.
+    seen_at: Vec<(u64, usize)>,
     /// The newest version that a store's incarnation has returned to weak reads. It never
     /// decreases.
     weakly_seen: BTreeMap<(StoreId, u64), usize>,
@@ -76,10 +82,11 @@ pub struct Linearizable {
 impl Invariant for Linearizable {
     fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         match *seen {
-            Observation::Invoked { op } => {
+            Observation::Invoked { op, at } => {
                 let fresh = || GroupRecord {
                     versions: vec![GroupState::default()],
                     seen: 0,
+                    seen_at: Vec::new(),
                     weakly_seen: BTreeMap::new(),
                 };
                 let group = self.groups.entry(op.group).or_insert_with(fresh);
@@ -88,6 +95,7 @@ impl Invariant for Linearizable {
                     command: op.command.clone(),
                     floor: group.seen,
                     weak_floors: group.weakly_seen.clone(),
+                    called_at: at,
                     effect: None,
                     answered: None,
                 };
@@ -120,11 +128,20 @@ impl Invariant for Linearizable {
                     )),
                 }
             }
-            Observation::Answered { op, reply, read_ms, weakly, after } => {
-                self.answer(op, reply, (read_ms, weakly), after)
+            Observation::Answered { op, at, reply, read_ms, weakly, after } => {
+                self.answer((op, at), reply, (read_ms, weakly), after)
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl GroupRecord {
+    /// Returns the newest version that any client had seen `lag` before a call. A store measures the
+    /// lag by its own clock, which may be slow.
+    fn seen_until(&self, called_at: u64, lag: u64) -> usize {
+        let limit = called_at.saturating_sub(lag + lag * 2 * replica::DRIFT_BOUND_PPM / 1_000_000);
+        self.seen_at.iter().rev().find(|(at, _)| *at <= limit).map_or(0, |(_, version)| *version)
     }
 }
 
@@ -184,15 +201,19 @@ impl Linearizable {
 
     fn answer(
         &mut self,
-        id: OpId,
+        (id, at): (OpId, u64),
         reply: &Reply,
-        (read_ms, weakly): (Option<UnixMillis>, Option<(StoreId, u64)>),
+        (read_ms, weakly): (Option<UnixMillis>, Option<Weakly>),
         after: Option<OpId>,
     ) -> Result<(), String> {
         let before = after.and_then(|before| self.ops[&before].answered);
         let op = &self.ops[&id];
         let floor = match weakly {
-            Some(life) => op.weak_floors.get(&life).copied().unwrap_or(0),
+            Some(Weakly { store, life, max_lag }) => {
+                let same_process = op.weak_floors.get(&(store, life)).copied().unwrap_or(0);
+                let within = max_lag.map_or(0, |lag| self.groups[&op.group].seen_until(op.called_at, lag));
+                same_process.max(within)
+            }
             None => op.floor.max(before.unwrap_or(0)),
         };
         let group = self.groups.get_mut(&op.group).expect("an operation has a group");
@@ -219,11 +240,17 @@ impl Linearizable {
         };
         // A follower may have applied an entry that the leader has committed but not applied yet.
         // Strong reads need not see it.
-        let seen = match weakly {
-            Some(life) => group.weakly_seen.entry(life).or_default(),
-            None => &mut group.seen,
-        };
-        *seen = version.max(*seen);
+        match weakly {
+            Some(Weakly { store, life, .. }) => {
+                let seen = group.weakly_seen.entry((store, life)).or_default();
+                *seen = version.max(*seen);
+            }
+            None if version > group.seen => {
+                group.seen = version;
+                group.seen_at.push((at, version));
+            }
+            None => {}
+        }
         if let Some(op) = self.ops.get_mut(&id) {
             op.answered = Some(version);
         }
@@ -238,7 +265,7 @@ mod tests {
     use crate::observation::Op;
 
     fn invoke(invariant: &mut Linearizable, id: OpId, command: Command) {
-        invariant.observe(&Observation::Invoked { op: &Op { id, group: 1, command } }).unwrap();
+        invariant.observe(&Observation::Invoked { op: &Op { id, group: 1, command }, at: id }).unwrap();
     }
 
     fn execute(invariant: &mut Linearizable, entry: EntryId, op: OpId, reply: Reply) -> Result<(), String> {
@@ -258,6 +285,7 @@ mod tests {
         let reply = &Reply::bulk(value);
         invariant.observe(&Observation::Answered {
             op: id,
+            at: id,
             reply,
             read_ms: Some(1),
             weakly: None,
@@ -276,6 +304,7 @@ mod tests {
         invariant
             .observe(&Observation::Answered {
                 op: 1,
+                at: 1,
                 reply: &Reply::OK,
                 read_ms: None,
                 weakly: None,
@@ -292,6 +321,34 @@ mod tests {
         invoke(&mut invariant, 6, get);
         assert!(read(&mut invariant, 6, "1").is_err());
         read(&mut invariant, 5, "1").unwrap();
+    }
+
+    #[test]
+    fn a_weak_read_older_than_its_bound_is_found() {
+        let get = Command::Get { key: Key::First };
+        let mut invariant = Linearizable::default();
+        for value in [1, 2] {
+            invoke(&mut invariant, value, Command::Set { key: Key::First, value });
+            execute(&mut invariant, value, value, Reply::OK).unwrap();
+            let (at, reply) = (100 * value, &Reply::OK);
+            let seen =
+                Observation::Answered { op: value, at, reply, read_ms: None, weakly: None, after: None };
+            invariant.observe(&seen).unwrap();
+        }
+        let mut read = |op, called_at, lag| {
+            let command = get.clone();
+            invariant
+                .observe(&Observation::Invoked { op: &Op { id: op, group: 1, command }, at: called_at })
+                .unwrap();
+            let weakly = Some(Weakly { store: op, life: 1, max_lag: lag });
+            let (at, reply) = (called_at, &Reply::bulk("1"));
+            invariant.observe(&Observation::Answered { op, at, reply, read_ms: Some(1), weakly, after: None })
+        };
+        // The second value was seen at 200.
+        read(3, 250, None).unwrap();
+        read(4, 250, Some(60)).unwrap();
+        assert!(read(5, 250, Some(50)).is_err());
+        assert!(read(6, 300, Some(60)).is_err());
     }
 
     #[test]

@@ -11,9 +11,11 @@ use storage::Txn;
 use types::{RegionId, Slot, SlotRange, StoreId, UnixMillis};
 
 use super::sessions::{Part, PartId};
+use super::weak_reads::Reader;
 use super::Asker;
 use crate::client::{ReadAs, PATIENCE};
 use crate::clock::MILLISECOND;
+use crate::observation::Weakly;
 use crate::world::{Work, World};
 
 /// Interval at which readers tell the worker that the lease is in use.
@@ -46,7 +48,7 @@ impl World {
 
     fn prove(&mut self, id: StoreId, part: PartId, region: RegionId) {
         let deadline = self.boot(id) + PATIENCE;
-        self.tell(id, node::Input::ReadIndex { region, deadline, reader: part });
+        self.tell(id, node::Input::ReadIndex { region, deadline, reader: Reader::Part(part) });
     }
 
     /// Begins reads. The view of the rows is taken later. After that the reads are checked for
@@ -62,7 +64,7 @@ impl World {
         self.schedule_work(id, delay, Work::View { part, read });
     }
 
-    fn read_delay(&mut self) -> u64 {
+    pub(super) fn read_delay(&mut self) -> u64 {
         let slow = if self.rng.chance(5) { 50 } else { 1 };
         if self.rng.chance(20) {
             self.rng.below(slow * 20 * MILLISECOND)
@@ -74,7 +76,7 @@ impl World {
     /// Takes the view for the first of the reads, and possibly for the reads after it.
     pub(super) fn take_view(&mut self, id: StoreId, part: PartId, read: Read<u64>) {
         let Some(Part { region, items, kind, .. }) = self.part(id, part) else { return };
-        let (region, items, is_weak) = (*region, items.clone(), *kind == Kind::Weak);
+        let (region, items, is_weak) = (*region, items.clone(), matches!(kind, Kind::Weak(_)));
         let count = if self.rng.chance(70) { items.len() } else { 1 };
         let (mut replies, mut read_ms) = (Vec::new(), 0);
         for item in items.iter().take(count) {
@@ -110,10 +112,20 @@ impl World {
             let count = replies.len() as u64;
             match (read.proof(), kind) {
                 (Proof::Lease, _) => self.tally.lease_reads += count,
-                (Proof::AlreadyThere, Kind::Weak) => self.tally.weak_reads += count,
+                (Proof::AlreadyThere, Kind::Weak(max)) => {
+                    self.tally.weak_reads += count;
+                    self.tally.bounded_reads += if max.is_some() { count } else { 0 };
+                }
                 (Proof::AlreadyThere, _) => self.tally.index_reads += count,
             }
-            let weakly = (kind == Kind::Weak).then_some((id, self.stores[&id].life));
+            let max_lag = match kind {
+                Kind::Weak(max) => Some(max),
+                Kind::Reads | Kind::Writes => None,
+            };
+            let weakly = max_lag.map(|max_lag| {
+                let life = self.stores[&id].life;
+                Weakly { store: id, life, max_lag: max_lag.map(|max| max.nanos) }
+            });
             for op in ops.iter().take(replies.len()) {
                 self.note_read(part, *op, ReadAs { read_ms, weakly });
             }

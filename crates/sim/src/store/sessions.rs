@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use command::{CommandSpec, ServerCommand};
+use node::bounded_staleness::MaxLag;
 use node::reads::Proof;
 use node::session::{self, Ask, Context, Host, Kind, Own, Route, Session};
 use node::{Answer, Item, ItemSlot, Outcome, Work as Proposal};
@@ -84,11 +85,14 @@ impl Host for Served<'_> {
         context: &mut Context,
         command: ServerCommand,
         spec: &'static CommandSpec,
-        _: &[Bytes],
+        args: &[Bytes],
     ) -> Own {
         match command {
             ServerCommand::ReadOnly => {
                 context.read_only = true;
+                // READONLY MAXLAG milliseconds
+                let ms = args.get(2).and_then(|ms| std::str::from_utf8(ms).ok()?.parse::<u64>().ok());
+                context.max_lag = ms.map(|ms| MaxLag { nanos: ms * MILLISECOND, entries: None });
                 Own::Reply(Reply::OK)
             }
             ServerCommand::Ping if self.is_slow => Own::Later,
@@ -223,8 +227,13 @@ impl World {
             }
             (Wanted::Commands | Wanted::Gone, _) => return,
         };
-        if kind == Kind::Weak {
-            return self.read_rows(id, part, Proof::AlreadyThere);
+        match kind {
+            Kind::Weak(None) => return self.read_rows(id, part, Proof::AlreadyThere),
+            Kind::Weak(Some(max)) => {
+                let arrived = self.boot(id);
+                return self.await_copy(id, part, max, arrived);
+            }
+            Kind::Reads | Kind::Writes => {}
         }
         if kind == Kind::Reads {
             return self.read_strongly(id, part, region);

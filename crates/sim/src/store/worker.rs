@@ -7,7 +7,7 @@ use types::{RegionId, StoreId};
 
 use super::hang::HUNG_LOG_BYTES;
 use super::log::ToLog;
-use super::{Asker, PartId, ToShard, ENTRIES_HELD_MAX};
+use super::{Asker, Reader, ToShard, ENTRIES_HELD_MAX};
 use crate::absence::{has_past, PAST_ENTRY_BYTES};
 use crate::client::PATIENCE;
 use crate::clock::MILLISECOND;
@@ -66,6 +66,8 @@ impl World {
                 self.input(id, RaftInput::Announced { from, descriptor });
             }
             Packet::Order(bytes) => self.ordered(id, &bytes),
+            Packet::AskApplied { question } => self.asked_applied(id, from, question),
+            Packet::Applied { question, index } => self.told_applied(id, question, index),
             Packet::Asked(asked) => self.asked(id, asked),
             Packet::AskMerged { regions } => self.answer_merged(id, from, regions),
             Packet::Merged { asked, merged } => self.hear_merged(id, &asked, merged),
@@ -156,7 +158,7 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, id: StoreId, effect: Effect<Asker, PartId>) {
+    fn carry_out(&mut self, id: StoreId, effect: Effect<Asker, Reader>) {
         match effect {
             Effect::Leadership { region, leadership, is_self } => self.lead(id, region, leadership, is_self),
             Effect::Lease { region, term, until } => {
@@ -196,11 +198,16 @@ impl World {
                     self.answer(id, client, outcome.clone());
                 }
             }
-            Effect::Read { reader: part, proven: Ok(()), .. } => {
+            Effect::Read { reader: Reader::Part(part), proven: Ok(()), .. } => {
                 let delay = self.rng.below(2 * MILLISECOND);
                 self.schedule_work(id, delay, Work::ProvenRead { part });
             }
-            Effect::Read { reader: part, proven: Err(_), .. } => self.refuse(id, part),
+            Effect::Read { reader: Reader::Part(part), proven: Err(_), .. } => self.refuse(id, part),
+            Effect::Read { reader: Reader::Store { store, question }, proven, .. } => {
+                if proven.is_ok() {
+                    self.tell_applied(id, store, question);
+                }
+            }
             Effect::Announce { to, descriptor } => self.send(id, to, Packet::Announced(descriptor)),
             Effect::ReadLog { region, number, low, high, max_bytes } => {
                 let slow = if self.rng.chance(10) { 100 } else { 1 };

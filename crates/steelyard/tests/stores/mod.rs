@@ -392,6 +392,14 @@ impl Store {
         self.child.as_mut().and_then(Child::ended)
     }
 
+    /// Returns one of the counters in the store's status.
+    pub fn count(&self, name: &str) -> u64 {
+        let status = self.host().ctl(&["status"]).expect("the store reports its status");
+        let counters = status["counters"].as_array().expect("counters");
+        let counter = counters.iter().find(|counter| counter[0] == name);
+        counter.and_then(|counter| counter[1].as_u64()).unwrap_or_else(|| panic!("no {name} in {status}"))
+    }
+
     /// Sends SIGSTOP or SIGCONT.
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();

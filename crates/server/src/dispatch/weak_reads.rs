@@ -1,0 +1,182 @@
+//! Weak reads: from this store's own copy of a region, with or without a bound on its age.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use node::bounded_staleness::{MaxLag, Next};
+use node::reads::{Proof, Read};
+use node::{Answer, Item};
+use resp::Reply;
+use types::{BootNanos, LogIndex, RegionId};
+
+use crate::clock;
+use crate::proposals::{cluster_down, NotDone};
+use crate::regions::{RegionShared, RowsToken};
+use crate::store::Store;
+use crate::transport::frame::{take_u64, FrameError};
+use crate::transport::kinds::{REQUEST_APPLIED, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
+
+/// Interval at which a read that waits for its copy looks at it.
+const COPY_POLL: Duration = Duration::from_millis(1);
+/// Time for which a store waits for the leader's answer.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+/// Time between two questions if the first got no answer.
+const RETRY: Duration = Duration::from_millis(20);
+
+fn too_old(max: MaxLag) -> Reply {
+    let ms = max.nanos / 1_000_000;
+    let entries = max.entries.map_or(String::new(), |entries| format!(" or {entries} entries"));
+    Reply::error(format!(
+        "MASTERDOWN This store's copy may be more than {ms} ms{entries} behind its leader, \
+         and READONLY allows this connection no older reads"
+    ))
+}
+
+impl Store {
+    /// Reads what this store has applied, which may be outdated, but at most by `max` if there is a
+    /// bound. Returns `None` if only the leader can answer: the command met an expired key, or the
+    /// rows cannot be read here.
+    pub async fn read_weakly(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        item: Item,
+        max: Option<(MaxLag, BootNanos)>,
+    ) -> Result<Option<Answer>, Reply> {
+        let version = region.newest().epoch.version;
+        let read = match max {
+            Some((max, arrived)) => self.await_copy(region, max, arrived).await?,
+            None => Read::begin(&**region, Proof::AlreadyThere),
+        };
+        let Some(read) = read else { return Ok(None) };
+        match self.finish_read(region, version, &Arc::new(vec![item]), read).await {
+            Ok(pass) => {
+                let answer = pass.and_then(|mut pass| pass.answers.pop().flatten());
+                if answer.is_some() {
+                    region.reads.fetch_add(1, Ordering::Relaxed);
+                    self.regions.touch(region);
+                }
+                Ok(answer)
+            }
+            Err(NotDone::Error(error)) => Err(error),
+            Err(NotDone::NotLeader) => Err(cluster_down()),
+        }
+    }
+
+    /// Waits until this store's copy is fresh enough for a read that arrived at `arrived`. Returns
+    /// `None` if the rows are absent.
+    async fn await_copy(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        max: MaxLag,
+        arrived: BootNanos,
+    ) -> Result<Option<Read<RowsToken>>, Reply> {
+        loop {
+            let question_ended = region.question_ended.notified();
+            tokio::pin!(question_ended);
+            question_ended.as_mut().enable();
+            // The token is taken before the applied index is read. If older rows replace these in
+            // between, the token changes.
+            let Some(read) = Read::begin(&**region, Proof::AlreadyThere) else { return Ok(None) };
+            let now = clock::boot_nanos();
+            let (next, asks) = region.freshness().look(max, arrived, now, region.applied());
+            if asks {
+                tokio::spawn(self.clone().ask_for_applied(region.clone(), now));
+            }
+            match next {
+                Next::Read => return Ok(Some(read)),
+                Next::Wait if now.saturating_sub(arrived) > max.patience_nanos() => {
+                    self.metrics.weak_reads_refused.inc();
+                    return Err(too_old(max));
+                }
+                Next::Wait => drop(tokio::time::timeout(COPY_POLL, question_ended).await),
+            }
+        }
+    }
+
+    /// Asks the region's leader for its applied index, on behalf of all reads of this store's copy.
+    async fn ask_for_applied(self: Arc<Self>, region: Arc<RegionShared>, asked_at: BootNanos) {
+        self.metrics.weak_read_questions.inc();
+        let leader = region.leader().filter(|leader| *leader != self.id);
+        let answer = match leader {
+            Some(leader) => {
+                let body = encode_question(region.id());
+                self.transport.call(leader, REQUEST_APPLIED, body, ANSWER_PATIENCE).await.ok()
+            }
+            None => None,
+        };
+        match answer.and_then(|(status, body)| (status == STATUS_DONE).then(|| decode_answer(body).ok())?) {
+            Some(index) => region.freshness().answered(asked_at, index, clock::boot_nanos()),
+            None => {
+                tokio::time::sleep(RETRY).await;
+                region.freshness().not_answered(asked_at);
+            }
+        }
+        region.question_ended.notify_waiters();
+    }
+
+    /// Answers another store's question for the applied index of a region that this store leads.
+    /// The leadership is proved as for a strong read, after the question arrived.
+    pub async fn answer_applied(self: &Arc<Self>, body: Bytes) -> (u8, Bytes) {
+        let Ok(id) = decode_question(body) else {
+            return (STATUS_ERROR, Bytes::from_static(b"the question cannot be read"));
+        };
+        let not_leader = (STATUS_NOT_LEADER, Bytes::new());
+        let Some(region) = self.regions.get(id).filter(|region| region.leader() == Some(self.id)) else {
+            return not_leader;
+        };
+        let deadline = Instant::now() + ANSWER_PATIENCE;
+        match self.prove_leadership(&region, deadline).await {
+            // All that was acknowledged before the proof is applied here by now.
+            Ok(()) => (STATUS_DONE, encode_answer(region.applied())),
+            Err(_) => not_leader,
+        }
+    }
+}
+
+fn encode_question(region: RegionId) -> Bytes {
+    Bytes::copy_from_slice(&region.to_le_bytes())
+}
+
+fn decode_question(mut body: Bytes) -> Result<RegionId, FrameError> {
+    take_u64(&mut body, "the region")
+}
+
+fn encode_answer(applied: LogIndex) -> Bytes {
+    let mut out = BytesMut::with_capacity(8);
+    out.put_u64_le(applied);
+    out.freeze()
+}
+
+fn decode_answer(mut body: Bytes) -> Result<LogIndex, FrameError> {
+    take_u64(&mut body, "the applied index")
+}
+
+#[cfg(test)]
+mod tests {
+    use node::Leadership;
+
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[tokio::test]
+    async fn only_a_leader_that_proves_its_leadership_answers_for_its_region() {
+        let fixture = Fixture::new();
+        let store = &fixture.store;
+        let ask = |region| store.answer_applied(encode_question(region));
+        let led_by = |leader| store.regions.lead(1, Leadership { term: 3, leader: Some(leader) });
+        led_by(store.id + 1);
+        assert_eq!(ask(1).await, (STATUS_NOT_LEADER, Bytes::new()));
+        assert_eq!(ask(77).await, (STATUS_NOT_LEADER, Bytes::new()));
+        assert_eq!(store.answer_applied(Bytes::from_static(b"1234567")).await.0, STATUS_ERROR);
+        // Without a lease, a round of heartbeats is needed, which nobody confirms here.
+        let led = Leadership { term: 4, leader: Some(store.id) };
+        store.regions.lead(1, led);
+        store.regions.set_applied(1, 70, 1);
+        assert_eq!(ask(1).await, (STATUS_NOT_LEADER, Bytes::new()));
+        store.regions.lease(1, led.term, Some(BootNanos::MAX));
+        let (status, answer) = ask(1).await;
+        assert_eq!((status, decode_answer(answer).unwrap()), (STATUS_DONE, 70));
+    }
+}
