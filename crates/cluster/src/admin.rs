@@ -21,7 +21,7 @@ pub use quarantine::{FailRequest, QuarantineQuery, QuarantineRequest, Quarantine
 pub use quorum_loss::{FailedRegion, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryRow, StruckStore};
 pub use region::{
     CheckRequest, CheckRow, CheckedRow, ExplainQuery, ExplainRow, LeaderRequest, LeaderRow, PeerRow,
-    RegionRequest, RegionRow, RegionsQuery,
+    RegionRequest, RegionRow, RegionsQuery, WindowRow, WindowsQuery,
 };
 pub use settings::{
     ConfigQuery, ConfigRequest, ConfigRow, OperatorRow, OperatorsQuery, PolicyQuery, PolicyRequest,

@@ -12,9 +12,10 @@
 //! ```
 //!
 //! A read that arrives at `a` and allows a lag of `d` needs an answer to a question sent at `a - d`
-//! or later. One answer serves all reads of its region until it is too old, and the next question
-//! is sent when half of that time has passed. So reads do not wait while they keep coming, and the
-//! leader answers two small questions per `d` and region, regardless of the number of reads.
+//! or later. One answer serves all reads of the copy until it is too old. The next question is sent
+//! ahead: after half of the time that is left of `d` once the copy has reached an answer. So reads
+//! rarely wait while they keep coming, and a leader answers a few small questions per `d` and
+//! copy, regardless of the number of reads.
 
 use std::collections::VecDeque;
 
@@ -22,17 +23,19 @@ use types::{BootNanos, LogIndex};
 
 use crate::failpoints::Failpoint;
 
-/// Maximum number of answers kept per region.
-const ANSWERS_MAX: usize = 8;
-/// Minimum time for which a read waits for its copy, in nanoseconds.
+/// Maximum number of answers kept per copy.
+const ANSWERS_MAX: usize = 16;
+/// Time in nanoseconds for which a read waits for its copy, even if the allowed lag is shorter.
 const PATIENCE_MIN_NANOS: u64 = 100_000_000;
+/// The shortest interval between two questions that are sent ahead, as a part of the lag.
+const AHEAD_MIN_PART: u64 = 8;
 
 /// The oldest copy that a connection's reads may return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxLag {
     /// The result contains every write that was acknowledged this long before the read arrived.
     pub nanos: u64,
-    /// Number of committed entries that the copy may lack.
+    /// Number of entries that the copy may lack, up to the newest index that a leader named.
     pub entries: Option<u64>,
 }
 
@@ -48,6 +51,8 @@ impl MaxLag {
 struct Answer {
     asked_at: BootNanos,
     index: LogIndex,
+    /// True once a read has found that the copy has applied the index.
+    is_reached: bool,
 }
 
 /// The step that a read takes next.
@@ -56,8 +61,10 @@ pub enum Next {
     /// The copy is fresh enough. A view that is taken from now on may be answered if the rows were
     /// not replaced since `applied` was read.
     Read,
-    /// The copy must apply more entries, or an answer is on its way.
-    Wait,
+    /// The copy must apply entries that an answer named.
+    AwaitEntries,
+    /// No answer is new enough.
+    AwaitAnswer,
 }
 
 /// The freshness of one copy, as far as it is known.
@@ -67,6 +74,9 @@ pub struct Freshness {
     answers: VecDeque<Answer>,
     /// The time of the question that is not answered yet.
     open: Option<BootNanos>,
+    /// The time that passed between a question and the moment at which a read found its answer
+    /// reached, as last measured.
+    reached_after: u64,
 }
 
 impl Freshness {
@@ -79,7 +89,7 @@ impl Freshness {
         now: BootNanos,
         applied: LogIndex,
     ) -> (Next, bool) {
-        self.drop_old(applied);
+        self.drop_old(applied, now);
         let (next, asks) = self.decide(max, arrived, now, applied);
         if asks {
             self.open = Some(now);
@@ -97,17 +107,19 @@ impl Freshness {
         let newest_index = self.answers.iter().map(|answer| answer.index).max();
         let lacks = newest_index.map_or(0, |index| index.saturating_sub(applied));
         let is_in_reach = max.entries.is_none_or(|most| lacks <= most);
-        let is_complete = |answer: &Answer| answer.asked_at >= oldest && answer.index <= applied;
-        let next = match is_in_reach && self.answers.iter().any(is_complete) {
-            true => Next::Read,
-            false => Next::Wait,
+        let mut new_enough = self.answers.iter().filter(|answer| answer.asked_at >= oldest).peekable();
+        let next = match new_enough.peek().is_some() {
+            false => Next::AwaitAnswer,
+            true if is_in_reach && new_enough.any(|answer| answer.index <= applied) => Next::Read,
+            true => Next::AwaitEntries,
         };
-        // The reads to come need a newer answer. If no lag is allowed, this one does not help them.
-        let ahead = now.saturating_sub(max.nanos / 2);
+        let left = max.nanos.saturating_sub(self.reached_after);
+        let ahead = now.saturating_sub((left / 2).max(max.nanos / AHEAD_MIN_PART));
         let needed = match next {
-            Next::Read if max.nanos == 0 => 0,
-            Next::Read => ahead,
-            Next::Wait => oldest,
+            // If no lag is allowed, reads that arrive later need their own question anyway.
+            Next::Read | Next::AwaitEntries if max.nanos == 0 => 0,
+            Next::Read | Next::AwaitEntries => ahead,
+            Next::AwaitAnswer => oldest.max(if max.nanos == 0 { 0 } else { ahead }),
         };
         let asks = self.open.is_none() && self.answers.back().is_none_or(|answer| answer.asked_at < needed);
         (next, asks)
@@ -118,10 +130,14 @@ impl Freshness {
         self.not_answered(asked_at);
         let asked_at = if Failpoint::LagFromAnswer.is_on() { now } else { asked_at };
         let place = self.answers.partition_point(|answer| answer.asked_at <= asked_at);
-        self.answers.insert(place, Answer { asked_at, index });
+        self.answers.insert(place, Answer { asked_at, index, is_reached: false });
         if self.answers.len() > ANSWERS_MAX {
             // The oldest answer is the first that the copy reaches, and the newest serves longest.
-            self.answers.remove(ANSWERS_MAX - 1);
+            // Of the others, the one is dropped that its neighbours replace best.
+            let gap = |place: &usize| self.answers[place + 1].asked_at - self.answers[place - 1].asked_at;
+            if let Some(place) = (1..ANSWERS_MAX).min_by_key(gap) {
+                self.answers.remove(place);
+            }
         }
     }
 
@@ -133,9 +149,12 @@ impl Freshness {
     }
 
     /// Drops answers that are older than one which the copy has reached.
-    fn drop_old(&mut self, applied: LogIndex) {
-        if let Some(reached) = self.answers.iter().rposition(|answer| answer.index <= applied) {
-            self.answers.drain(..reached);
+    fn drop_old(&mut self, applied: LogIndex, now: BootNanos) {
+        let Some(reached) = self.answers.iter().rposition(|answer| answer.index <= applied) else { return };
+        self.answers.drain(..reached);
+        let answer = &mut self.answers[0];
+        if !std::mem::replace(&mut answer.is_reached, true) {
+            self.reached_after = now.saturating_sub(answer.asked_at);
         }
     }
 }
@@ -158,24 +177,47 @@ mod tests {
     #[test]
     fn a_copy_is_fresh_from_the_question_on_and_not_from_the_answer() {
         let mut freshness = Freshness::default();
-        assert_eq!(look(&mut freshness, lag(100), 1000, 70), (Next::Wait, true));
-        assert_eq!(look(&mut freshness, lag(100), 1001, 70), (Next::Wait, false), "one question is open");
+        assert_eq!(look(&mut freshness, lag(100), 1000, 70), (Next::AwaitAnswer, true));
+        assert_eq!(
+            look(&mut freshness, lag(100), 1001, 70),
+            (Next::AwaitAnswer, false),
+            "one question is open"
+        );
         freshness.answered(1000 * MS, 70, 1090 * MS);
         assert_eq!(look(&mut freshness, lag(100), 1100, 70).0, Next::Read);
-        assert_eq!(look(&mut freshness, lag(100), 1101, 70).0, Next::Wait);
+        assert_eq!(look(&mut freshness, lag(100), 1101, 70).0, Next::AwaitAnswer);
         assert_eq!(look(&mut freshness, lag(200), 1101, 70).0, Next::Read, "another connection allows more");
     }
 
     #[test]
-    fn the_next_question_is_sent_when_half_of_the_lag_has_passed() {
+    fn the_next_question_is_sent_when_half_of_the_time_that_is_left_has_passed() {
         let mut freshness = Freshness::default();
         look(&mut freshness, lag(100), 1000, 7);
-        freshness.answered(1000 * MS, 7, 1001 * MS);
-        assert_eq!(look(&mut freshness, lag(100), 1050, 7), (Next::Read, false));
-        assert_eq!(look(&mut freshness, lag(100), 1051, 7), (Next::Read, true));
+        freshness.answered(1000 * MS, 7, 1002 * MS);
+        assert_eq!(look(&mut freshness, lag(100), 1002, 7), (Next::Read, false));
+        assert_eq!(look(&mut freshness, lag(100), 1049, 7), (Next::Read, false));
+        assert_eq!(look(&mut freshness, lag(100), 1050, 7), (Next::Read, true));
         assert_eq!(look(&mut freshness, lag(100), 1060, 7), (Next::Read, false));
-        freshness.not_answered(1051 * MS);
+        freshness.not_answered(1050 * MS);
         assert_eq!(look(&mut freshness, lag(100), 1061, 7), (Next::Read, true));
+    }
+
+    /// The copy is 80 ms behind, and every answer comes after 1 ms.
+    #[test]
+    fn reads_of_a_copy_that_is_behind_by_less_than_the_lag_do_not_wait() {
+        let mut freshness = Freshness::default();
+        let (mut waits, mut questions) = (0, 0);
+        for now in 1000..3000 {
+            let applied = now - 80;
+            if let Some(asked_at) = freshness.open {
+                freshness.answered(asked_at, asked_at / MS, now * MS);
+            }
+            let (next, asks) = look(&mut freshness, lag(100), now, applied);
+            questions += u64::from(asks);
+            waits += u64::from(next != Next::Read && now > 1200);
+        }
+        assert_eq!(waits, 0);
+        assert!((100..200).contains(&questions), "{questions}");
     }
 
     #[test]
@@ -183,9 +225,9 @@ mod tests {
         let mut freshness = Freshness::default();
         look(&mut freshness, lag(100), 1000, 7);
         freshness.not_answered(1000 * MS);
-        assert_eq!(look(&mut freshness, lag(100), 1500, 7), (Next::Wait, true));
+        assert_eq!(look(&mut freshness, lag(100), 1500, 7), (Next::AwaitAnswer, true));
         freshness.answered(1000 * MS, 7, 1501 * MS);
-        assert_eq!(look(&mut freshness, lag(100), 1502, 7), (Next::Wait, false), "the second is open");
+        assert_eq!(look(&mut freshness, lag(100), 1502, 7), (Next::AwaitAnswer, false), "the second is open");
         freshness.answered(1500 * MS, 7, 1503 * MS);
         assert_eq!(look(&mut freshness, lag(100), 1504, 7), (Next::Read, false));
     }
@@ -197,19 +239,20 @@ mod tests {
         freshness.answered(1000 * MS, 70, 1001 * MS);
         let late =
             |freshness: &mut Freshness, applied| freshness.look(lag(100), 1000 * MS, 1040 * MS, applied);
-        assert_eq!(late(&mut freshness, 69), (Next::Wait, false));
-        assert_eq!(late(&mut freshness, 70), (Next::Read, false));
+        assert_eq!(late(&mut freshness, 69), (Next::AwaitEntries, false));
+        // The copy took 40 ms, so the next question is sent ahead of the 60 ms that are left.
+        assert_eq!(late(&mut freshness, 70), (Next::Read, true));
         // A new peer began with an older snapshot.
-        assert_eq!(late(&mut freshness, 60), (Next::Wait, false));
+        assert_eq!(late(&mut freshness, 60), (Next::AwaitEntries, false));
     }
 
     #[test]
     fn no_lag_asks_for_each_read_that_arrives_after_the_last_question() {
         let mut freshness = Freshness::default();
-        assert_eq!(look(&mut freshness, lag(0), 1000, 7), (Next::Wait, true));
+        assert_eq!(look(&mut freshness, lag(0), 1000, 7), (Next::AwaitAnswer, true));
         freshness.answered(1000 * MS, 7, 1001 * MS);
         assert_eq!(freshness.look(lag(0), 1000 * MS, 1002 * MS, 7), (Next::Read, false));
-        assert_eq!(look(&mut freshness, lag(0), 1002, 7), (Next::Wait, true));
+        assert_eq!(look(&mut freshness, lag(0), 1002, 7), (Next::AwaitAnswer, true));
     }
 
     #[test]
@@ -220,7 +263,7 @@ mod tests {
         freshness.answered(1000 * MS, 50, 1001 * MS);
         assert_eq!(look(&mut freshness, max, 1002, 50).0, Next::Read);
         freshness.answered(1600 * MS, 61, 1601 * MS);
-        assert_eq!(look(&mut freshness, max, 1602, 50).0, Next::Wait);
+        assert_eq!(look(&mut freshness, max, 1602, 50).0, Next::AwaitEntries);
         assert_eq!(look(&mut freshness, lag(1000), 1602, 50).0, Next::Read, "in time");
         assert_eq!(look(&mut freshness, max, 1602, 51).0, Next::Read);
     }
@@ -233,6 +276,9 @@ mod tests {
             assert_eq!(look(&mut freshness, lag(1000), 1000 + at, 50).0, Next::Read);
         }
         assert!(freshness.answers.len() <= ANSWERS_MAX);
-        assert_eq!(freshness.answers.back(), Some(&Answer { asked_at: 1099 * MS, index: 149 }));
+        assert_eq!(
+            freshness.answers.back(),
+            Some(&Answer { asked_at: 1099 * MS, index: 149, is_reached: false })
+        );
     }
 }

@@ -69,8 +69,8 @@ pub(crate) struct Proposal {
 
 /// The proposals that a region accepts at the moment.
 pub(crate) enum May {
-    /// Everything but a skip. This store leads the region.
-    Propose,
+    /// Everything but a skip, in at most this number of entries. This store leads the region.
+    Propose(u64),
     /// Only a skip of this entry. The leader is quarantined there.
     Skip(LogIndex),
     /// Nothing, because this store does not lead the region.
@@ -85,7 +85,7 @@ impl May {
             (_, May::Wait) => true,
             (Work::Order(Order::Skip(index)), May::Skip(expected)) => index == expected,
             (Work::Order(Order::Skip(_)), _) => false,
-            (_, may) => matches!(may, May::Propose),
+            (_, may) => matches!(may, May::Propose(_)),
         }
     }
 
@@ -123,7 +123,8 @@ impl<C> Queue<C> {
     }
 
     /// Builds one entry for each region from its waiting submissions, or more if one would be too
-    /// large. Entries are written in the cluster's `version` and carry the timestamp `stamp`. `may`
+    /// large. Submissions for which the region's window has no room keep waiting. Entries are
+    /// written in the cluster's `version` and carry the timestamp `stamp`. `may`
     /// decides whether a region accepts proposals now. If this store does not lead the region, its
     /// clients are returned in `refused`. If the region accepts no proposals for a while, they keep
     /// waiting. `token` returns a number that no other entry has. The entry's seed is derived from
@@ -143,7 +144,10 @@ impl<C> Queue<C> {
                 continue;
             }
             let mut queue = may.split_off(queue, refused);
-            while let Some(first) = queue.pop_front() {
+            let mut room = if let May::Propose(room) = may { room } else { u64::MAX };
+            while room > 0 {
+                let Some(first) = queue.pop_front() else { break };
+                room -= 1;
                 let token = token();
                 let seed = seed ^ token.wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 let alone = |client, deadline| vec![Client { to: Some(client), commands: 1, deadline }];
@@ -159,6 +163,9 @@ impl<C> Queue<C> {
                 self.proposed.insert(token, Waiting { region, seed, clients });
                 let is_skip = matches!(may, May::Skip(_));
                 made.push(Proposal { region, token, payload, is_skip });
+            }
+            if !queue.is_empty() {
+                self.queues.insert(region, queue);
             }
         }
         made
@@ -285,8 +292,44 @@ mod tests {
             token += 1;
             token
         };
-        let proposals = queue.build((1, 5, 6), |_| May::Propose, next, &mut Vec::new());
+        let proposals = queue.build((1, 5, 6), |_| May::Propose(u64::MAX), next, &mut Vec::new());
         proposals.into_iter().map(|proposal| proposal.payload).collect()
+    }
+
+    #[test]
+    fn a_window_takes_as_many_entries_as_it_has_room_for_and_the_rest_in_order_later() {
+        let mut queue = Queue::default();
+        // Each of these is an entry of its own.
+        let large = |first: u8| vec![first; ENTRY_BYTES_MAX];
+        for client in 0..3u8 {
+            let work = Work::Commands(set(large(client)));
+            queue.add(Submit { region: 1, work, deadline: 0, client: usize::from(client) });
+        }
+        let work = Work::Commands(set(large(9)));
+        queue.add(Submit { region: 2, work, deadline: 0, client: 9 });
+        let mut token = 0;
+        let mut build = |queue: &mut Queue<usize>, room: u64| {
+            let may = |region| match (region, room) {
+                (1, 0) => May::Wait,
+                (1, room) => May::Propose(room),
+                _ => May::Propose(u64::MAX),
+            };
+            let next = || {
+                token += 1;
+                token
+            };
+            let proposals = queue.build((1, 5, 6), may, next, &mut Vec::new());
+            proposals.iter().map(|proposal| proposal.region).collect::<Vec<_>>()
+        };
+        assert_eq!(build(&mut queue, 0), [2]);
+        assert_eq!(build(&mut queue, 2), [1, 1]);
+        let clients = |queue: &Queue<usize>, token| {
+            queue.waiting(token).map(|(_, clients)| clients.map(|(client, _)| *client).collect::<Vec<_>>())
+        };
+        assert_eq!((clients(&queue, 2), clients(&queue, 3)), (Some(vec![0]), Some(vec![1])));
+        assert_eq!(build(&mut queue, 2), [1]);
+        assert_eq!(clients(&queue, 4), Some(vec![2]));
+        assert!(queue.is_empty());
     }
 
     #[test]

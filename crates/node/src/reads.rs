@@ -56,6 +56,18 @@ impl<T: Copy + PartialEq> Read<T> {
         Some(Read { proof, rows: region.rows()? })
     }
 
+    /// Begins a weak read, as [`begin`](Self::begin) does. Also returns `None` if the slots do not
+    /// belong to the region as applied here. The rows of slots that a merge adds later may be older
+    /// than the region's applied index says.
+    pub fn begin_weak<L: Local<Token = T>>(
+        region: &L,
+        slots: impl IntoIterator<Item = ItemSlot>,
+        version: u64,
+    ) -> Option<Read<T>> {
+        let read = Read::begin(region, Proof::AlreadyThere)?;
+        lie_in(slots, region, version).then_some(read)
+    }
+
     /// Returns true if the result of the view may be sent to the client. The caller must call this
     /// after it has taken the view; `clock` is read during the call. The commands are for `slots`,
     /// according to a descriptor of `version`.
@@ -85,4 +97,42 @@ pub fn lie_in<L: Local>(slots: impl IntoIterator<Item = ItemSlot>, region: &L, v
         ItemSlot::Several => false,
     };
     here == SlotRange::ALL || slots.into_iter().all(lies_in)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A region that has applied only its own slots. A merge will add the others.
+    struct Half;
+
+    impl Local for Half {
+        type Token = u64;
+
+        fn rows(&self) -> Option<u64> {
+            Some(7)
+        }
+
+        fn lease_holds(&self, _: BootNanos) -> bool {
+            true
+        }
+
+        fn slots_here(&self) -> SlotRange {
+            SlotRange { first: 0, last: 99 }
+        }
+
+        fn version_here(&self) -> u64 {
+            3
+        }
+    }
+
+    #[test]
+    fn a_weak_read_begins_only_in_slots_that_the_region_has_applied() {
+        let begins = |slot, version| Read::begin_weak(&Half, [slot], version).is_some();
+        assert!(begins(ItemSlot::One(99), 4));
+        // The newest descriptor has this slot already.
+        assert!(!begins(ItemSlot::One(100), 4));
+        assert!(begins(ItemSlot::Any, 3));
+        assert!(!begins(ItemSlot::Any, 4));
+    }
 }

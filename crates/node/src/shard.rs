@@ -225,7 +225,10 @@ fn skippable(marks: &BTreeMap<RegionId, Mark>, region: RegionId) -> Option<LogIn
 /// Returns the proposals that the region accepts at the moment.
 fn may<L: LogStore>(raft: &replica::Worker<L>, marks: &BTreeMap<RegionId, Mark>, region: RegionId) -> May {
     match raft.can_propose(region) {
-        Ok(()) => May::Propose,
+        Ok(()) => match raft.proposal_room(region) {
+            0 => May::Wait,
+            room => May::Propose(room),
+        },
         Err(replica::Refusal::Quarantined) => skippable(marks, region).map_or(May::Refuse, May::Skip),
         Err(replica::Refusal::NotLeader { .. }) => May::Refuse,
         Err(_) => May::Wait,

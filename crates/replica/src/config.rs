@@ -16,6 +16,9 @@ const DEFAULT_ELECTION_TICKS: u32 = 10;
 const HEARTBEAT_TICKS: u32 = 2;
 const DEFAULT_LEASE_NANOS: u64 = 700 * MILLISECOND;
 const MESSAGE_BYTES: u64 = 1 << 20;
+/// Number of entries that may wait for their commit, by default. A store makes few proposals at a
+/// time, because all commands of a turn share one; so the window fills only if no quorum answers.
+pub const UNCOMMITTED_ENTRIES: u64 = 1024;
 const UNCOMMITTED_BYTES: u64 = 64 << 20;
 
 const _: () =
@@ -47,6 +50,9 @@ pub struct Config {
     pub lease_demand_nanos: u64,
     pub max_message_bytes: u64,
     pub max_inflight_messages: usize,
+    /// The proposal window: the number of entries beyond a region's commit index from which on its
+    /// leader makes no more proposals.
+    pub max_uncommitted_entries: u64,
     /// Maximum size of a region's uncommitted proposals, in bytes. Further proposals are refused.
     pub max_uncommitted_bytes: u64,
     /// Maximum payload of one `Apply`, in bytes. A larger single entry is still handed out alone.
@@ -74,6 +80,7 @@ impl Config {
             lease_demand_nanos: 1000 * MILLISECOND,
             max_message_bytes: MESSAGE_BYTES,
             max_inflight_messages: 256,
+            max_uncommitted_entries: UNCOMMITTED_ENTRIES,
             max_uncommitted_bytes: UNCOMMITTED_BYTES,
             max_apply_bytes: 8 << 20,
             entry_memory_bytes: 32 << 20,
@@ -116,6 +123,9 @@ impl Config {
                 "a lease of {} ns is not covered by a stickiness period of {hold} ns with clocks {DRIFT_BOUND_PPM} ppm off",
                 self.lease_nanos
             ));
+        }
+        if self.max_uncommitted_entries == 0 {
+            return Err("the proposal window is at least 1".into());
         }
         if self.max_inflight_messages == 0 || self.max_uncommitted_bytes < self.max_message_bytes {
             return Err("a message must be allowed in flight and within the uncommitted bytes".into());

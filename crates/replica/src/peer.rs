@@ -655,6 +655,12 @@ impl<L: LogStore> Peer<L> {
         Ok(())
     }
 
+    /// Returns the number of entries beyond the commit index.
+    pub fn uncommitted(&self) -> u64 {
+        let log = &self.raw.raft.raft_log;
+        log.last_index().saturating_sub(log.committed)
+    }
+
     fn can_change(&self) -> Result<(), Refusal> {
         if !self.is_leader() {
             return Err(Refusal::NotLeader { leader: self.leader() });

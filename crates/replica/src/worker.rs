@@ -455,6 +455,12 @@ impl<L: LogStore> Worker<L> {
         self.peers.get(&region).ok_or(Refusal::NotLeader { leader: None })?.can_propose()
     }
 
+    /// Returns the number of entries that may be proposed before another one is committed.
+    pub fn proposal_room(&self, region: RegionId) -> u64 {
+        let in_flight = self.peers.get(&region).map_or(0, |peer| peer.uncommitted());
+        self.ctx.config.max_uncommitted_entries.saturating_sub(in_flight)
+    }
+
     pub fn status(&self, region: RegionId, now: BootNanos) -> Option<RegionStatus> {
         self.peers.get(&region).map(|peer| peer.status(&self.ctx.config, now))
     }

@@ -16,14 +16,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use rocksdb::{properties, IngestExternalFileOptions, WriteBatch, WriteOptions, DB};
+use rocksdb::{properties, WriteBatch, WriteOptions, DB};
 use storage::tier::Memtable;
 use storage::{Result, StorageError};
 
 use crate::error::{classify, classify_sst};
+use crate::ingest;
 
-/// Bytes of rows in a file between two looks at RocksDB's limit of the write rate.
-const SLICE_BYTES: u64 = 1 << 20;
 /// Interval at which a delayed flush looks whether compaction has caught up.
 const DELAY_POLL: Duration = Duration::from_millis(10);
 const FLUSH_POLL: Duration = Duration::from_millis(1);
@@ -49,7 +48,7 @@ impl Flusher {
     /// Removes files that a crash left in `dir` and creates the directory if it is missing.
     pub(crate) fn new(dir: PathBuf, format: sst::Format) -> Result<Flusher> {
         clear(&dir)?;
-        let links = has_hard_links(&dir).map_err(|error| io(&dir, &error))?;
+        let links = ingest::has_hard_links(&dir).map_err(|error| io(&dir, &error))?;
         Ok(Flusher {
             dir,
             format,
@@ -59,6 +58,11 @@ impl Flusher {
             files: AtomicU64::new(0),
             delayed_micros: AtomicU64::new(0),
         })
+    }
+
+    /// Returns true if the database can link the files that it ingests.
+    pub(crate) fn links(&self) -> bool {
+        self.links
     }
 
     pub(crate) fn delayed_micros(&self) -> u64 {
@@ -86,11 +90,8 @@ impl Flusher {
         write(db, WriteBatch::default())?;
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(format!("{number}.sst"));
-        let ingested = self.build(db, &path, memtable).and_then(|()| {
-            let mut options = IngestExternalFileOptions::default();
-            options.set_move_files(self.links);
-            db.ingest_external_file_opts(&options, vec![&path]).map_err(classify)
-        });
+        let ingested =
+            self.build(db, &path, memtable).and_then(|()| ingest::ingest(db, vec![path.clone()], self.links));
         // RocksDB has its own link or copy by now, or none. A file that cannot be removed here is
         // removed at the next start.
         let _ = fs::remove_file(&path);
@@ -102,18 +103,7 @@ impl Flusher {
         for (from, to) in memtable.ranges() {
             file.delete_range(from, to).map_err(classify_sst)?;
         }
-        let mut slice_bytes = 0;
-        for (row, value) in memtable.rows() {
-            match value {
-                Some(value) => file.put(row, value),
-                None => file.delete(row),
-            }
-            .map_err(classify_sst)?;
-            slice_bytes += (row.len() + value.as_ref().map_or(0, Bytes::len)) as u64;
-            if slice_bytes >= SLICE_BYTES {
-                self.delay(db, std::mem::take(&mut slice_bytes))?;
-            }
-        }
+        ingest::write_rows(&mut file, memtable.rows(), |bytes| self.delay(db, bytes))?;
         file.finish().map_err(classify_sst)
     }
 
@@ -187,19 +177,6 @@ pub(crate) fn clear(dir: &Path) -> Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(io(dir, &error)),
         _ => fs::create_dir_all(dir).map_err(|error| io(dir, &error)),
     }
-}
-
-/// Returns true if the file system has hard links. RocksDB falls back to a copy for some errors of
-/// a link only.
-fn has_hard_links(dir: &Path) -> std::io::Result<bool> {
-    let (file, link) = (dir.join("file"), dir.join("link"));
-    fs::write(&file, b"")?;
-    let linked = fs::hard_link(&file, &link).is_ok();
-    fs::remove_file(&file)?;
-    if linked {
-        fs::remove_file(&link)?;
-    }
-    Ok(linked)
 }
 
 fn io(path: &Path, error: &std::io::Error) -> StorageError {

@@ -12,18 +12,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rocksdb::perf::{set_perf_stats, PerfContext, PerfMetric, PerfStatsLevel};
-use rocksdb::{properties, Env, IngestExternalFileOptions, MemtableFactory, WriteBatch, WriteOptions, DB};
+use rocksdb::{properties, Env, MemtableFactory, WriteBatch, DB};
 use storage::{Result, StorageError};
 
 use crate::error::{classify, classify_sst};
-use crate::flush::{clear, flush_memtables, int_property};
+use crate::flush::{clear, flush_memtables, int_property, write};
+use crate::ingest;
 use crate::options::{Options, LEVELS};
 use crate::stats::{self, Stats};
 
 /// Number of rows in one batch into a memtable.
 const BATCH_ROWS: usize = 1000;
-/// Bytes of rows after which the builder of a sorted file pauses.
-const SLICE_BYTES: usize = 1 << 20;
 /// Interval at which an ingest that waits for compaction checks level 0.
 const COMPACTION_POLL: Duration = Duration::from_millis(5);
 const LEVEL0_FILES: &CStr = c"rocksdb.num-files-at-level0";
@@ -178,8 +177,6 @@ impl Freezer {
     }
 
     fn write(&self, run: &[Row]) -> Result<()> {
-        let mut options = WriteOptions::default();
-        options.disable_wal(true);
         for rows in run.chunks(BATCH_ROWS) {
             let mut batch = WriteBatch::default();
             for (key, value) in rows {
@@ -188,7 +185,7 @@ impl Freezer {
                     None => batch.delete(key),
                 }
             }
-            self.db.write_opt(batch, &options).map_err(classify)?;
+            write(&self.db, batch)?;
         }
         Ok(())
     }
@@ -212,10 +209,7 @@ impl Freezer {
         observe(Step::Writes);
         let frozen = build(&path, format, run, rest).and_then(|()| {
             observe(Step::Publishes);
-            // The database uses a hard link if it can, so that the rows are not written twice.
-            let mut options = IngestExternalFileOptions::default();
-            options.set_move_files(true);
-            self.db.ingest_external_file_opts(&options, vec![&path]).map_err(classify)
+            ingest::ingest(&self.db, vec![path.clone()], true)
         });
         // The database has its own link or copy by now, or none. If the file cannot be removed
         // here, the next start removes it.
@@ -226,19 +220,11 @@ impl Freezer {
 
 fn build(path: &Path, format: &sst::Format, run: &[Row], rest: Option<Duration>) -> Result<()> {
     let mut file = sst::Writer::create(path, format).map_err(classify_sst)?;
-    let mut slice_bytes = 0;
-    for (key, value) in run {
-        match value {
-            Some(value) => file.put(key, value),
-            None => file.delete(key),
-        }
-        .map_err(classify_sst)?;
-        slice_bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
-        if let Some(rest) = rest.filter(|_| slice_bytes >= SLICE_BYTES) {
-            slice_bytes = 0;
-            std::thread::sleep(rest);
-        }
-    }
+    let rows = run.iter().map(|(key, value)| (key, value));
+    ingest::write_rows(&mut file, rows, |_| {
+        rest.into_iter().for_each(std::thread::sleep);
+        Ok(())
+    })?;
     file.finish().map_err(classify_sst)
 }
 

@@ -268,6 +268,11 @@ impl Keyspace {
         self.flusher.hold()
     }
 
+    /// Returns true if files that are ingested are linked, not copied.
+    pub(crate) fn links_files(&self) -> bool {
+        self.flusher.links()
+    }
+
     pub(crate) fn delete_in_rocksdb(&self, deletion: &WriteSet) -> Result<()> {
         assert!(deletion.rows.is_empty(), "only ranges are deleted past the RAM tier");
         let mut batch = WriteBatch::default();

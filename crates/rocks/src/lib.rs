@@ -5,6 +5,7 @@
 mod error;
 mod flush;
 pub mod freeze;
+mod ingest;
 mod keyspace;
 mod manifest_edit;
 mod options;

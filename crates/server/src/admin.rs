@@ -11,6 +11,7 @@ mod quarantine;
 mod recover;
 mod rows;
 mod versions;
+mod windows;
 
 pub use ask::{answer_passed, join, set_facts};
 pub use http::serve;

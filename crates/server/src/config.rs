@@ -130,6 +130,9 @@ pub struct Config {
     /// Maximum time that a command waits for a leader or a quorum before it is answered with an
     /// error.
     pub request_timeout: Duration,
+    /// Number of entries of a region that may wait for their commit before its leader proposes
+    /// more.
+    pub proposal_window: u64,
     /// The bound on weak reads of connections that send `READONLY` without one. `None` means that
     /// their reads may be of any age.
     pub weak_read_max_lag: Option<Duration>,
@@ -221,6 +224,7 @@ impl Config {
             fsync: Fsync::Always,
             boot_id_file: "/proc/sys/kernel/random/boot_id".into(),
             request_timeout: Duration::from_secs(5),
+            proposal_window: replica::UNCOMMITTED_ENTRIES,
             weak_read_max_lag: None,
             raft_tick: Duration::from_millis(50),
             reserve_bytes: 256 << 20,

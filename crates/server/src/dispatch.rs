@@ -11,6 +11,7 @@ mod rerouting;
 mod weak_reads;
 
 pub use at_once::Finished;
+pub use weak_reads::Bound;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cluster::admin::StageRow;
+use cluster::admin::{StageRow, WindowRow};
 use cluster::Quarantine;
 use hdrhistogram::Histogram as Quantiles;
 use parking_lot::Mutex;
@@ -123,6 +123,7 @@ pub struct Metrics {
     pub quarantines: Counter,
     /// By region, with the entry at which each peer is quarantined.
     quarantined: Family<Vec<(&'static str, String)>, Gauge>,
+    windows: Family<Vec<(&'static str, String)>, Gauge>,
     quarantined_regions: Gauge,
     pub connections: Gauge,
     pub leaders: Gauge,
@@ -270,6 +271,23 @@ impl Metrics {
                 ("error", error.clone()),
             ];
             self.quarantined.get_or_create(&labels).set(1);
+        }
+    }
+
+    /// Sets the gauges of the proposals under way in the regions that this store leads.
+    pub fn set_windows(&self, rows: &[WindowRow]) {
+        self.windows.clear();
+        for row in rows {
+            let marks = [
+                ("commit", row.commit),
+                ("promised", row.promised),
+                ("written", row.written),
+                ("next", row.next),
+            ];
+            for (mark, index) in marks {
+                let labels = vec![("region", row.region.to_string()), ("mark", mark.to_owned())];
+                self.windows.get_or_create(&labels).set(i64::try_from(index).unwrap_or(i64::MAX));
+            }
         }
     }
 
@@ -466,6 +484,12 @@ impl Metrics {
         let recoveries = RECOVERIES.map(&mut real);
         let quarantined = Family::default();
         r.register("quarantined", "A quarantined peer, and the entry at which it is", quarantined.clone());
+        let windows = Family::default();
+        r.register(
+            "region_log_index",
+            "The four marks of a led region's proposals: commit, promised, written, next",
+            windows.clone(),
+        );
         let now = Instant::now();
         let recent =
             Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
@@ -505,6 +529,7 @@ impl Metrics {
             checks_different,
             quarantines,
             quarantined,
+            windows,
             quarantined_regions,
             connections,
             leaders,

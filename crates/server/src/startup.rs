@@ -318,6 +318,7 @@ fn raft_config(config: &Config) -> replica::Config {
     raft.election_ticks = ELECTION_TICKS;
     raft.heartbeat_ticks = HEARTBEAT_TICKS;
     raft.hibernate_ticks = HIBERNATE_TICKS;
+    raft.max_uncommitted_entries = config.proposal_window;
     let budget = Budget::of(config.maxmemory);
     raft.entry_memory_bytes = budget.entries;
     raft.max_message_bytes = budget.message_bytes();

@@ -132,7 +132,8 @@ pub enum Observation<'a> {
         /// the configuration has just changed.
         voters: &'a [Vec<StoreId>],
     },
-    /// A client got its answer, at this true time. For a read, `read_ms` is the time at which the rows were read.
+    /// A client got its answer, at this true time. For a read, `read_ms` is the time at which the
+    /// rows were read.
     Answered {
         op: OpId,
         at: u64,

@@ -25,6 +25,11 @@ const CLIENTS: usize = 5;
 /// Salt and percentage of the seeds in which weak reads have bounds.
 const BOUNDING: u64 = 0x2f9d_824d_d57d_8db8;
 const BOUNDING_PERCENT: u64 = 10;
+/// Salt and percentage of the seeds in which the proposal window is narrow.
+const NARROW: u64 = 0x3da6_30f7_f25d_e68e;
+const NARROW_PERCENT: u64 = 10;
+/// A proposal window that fills often, in entries.
+const NARROW_WINDOW: u64 = 2;
 /// Salt and percentage of the seeds in which entries fail.
 const FAILING: u64 = 0x9d1f_2b5a_77c3_e041;
 const FAILING_PERCENT: u64 = 20;
@@ -149,6 +154,10 @@ pub(crate) fn found(seed: u64, rng: Rng, plan: Plan, (count, spares, regions): (
     let mut layout = cluster::bootstrap_plan(&Layout { stores: stores.clone(), regions, replicas: 3 });
     give_past(seed, &mut layout);
     let mut world = World::new(seed, rng, plan, layout);
+    world.plan.window = match Rng::new(seed ^ NARROW).chance(NARROW_PERCENT) {
+        true => NARROW_WINDOW,
+        false => replica::UNCOMMITTED_ENTRIES,
+    };
     for id in 0..count + spares {
         let boot = world.rng.between(10, 100_000) * SECOND;
         let drift = Plan::drift(&mut world.rng);

@@ -327,8 +327,9 @@ pub(super) const ENTRIES_HELD_MAX: u64 = ENTRY_MEMORY_BYTES + UNCOMMITTED_BYTES 
 /// Maximum number of bytes that wait to be executed. Above it, no more entries are handed out.
 const EXECUTION_BYTES: u64 = 1500;
 
-fn config(store: StoreId, seed: u64) -> Config {
+fn config(store: StoreId, seed: u64, window: u64) -> Config {
     Config {
+        max_uncommitted_entries: window,
         max_message_bytes: 512,
         max_inflight_messages: 8,
         max_uncommitted_bytes: UNCOMMITTED_BYTES,
@@ -408,14 +409,20 @@ impl World {
         if damaged + healed > 0 && self.crashes_in_repair(id) {
             return;
         }
+        let window = self.plan.window;
         let store = self.store_mut(id);
         store.durable.disk.repair(damages.repairs);
         let machine = store.machine.to_string();
         store.mark.judge(&machine, id, &mut seeds);
         let peers = seeds.clone();
         let gone = tombstones.clone();
-        let worker = match Worker::new(config(id, seed), store.durable.disk.clone(), seeds, tombstones, boot)
-        {
+        let worker = match Worker::new(
+            config(id, seed, window),
+            store.durable.disk.clone(),
+            seeds,
+            tombstones,
+            boot,
+        ) {
             Ok(worker) => worker,
             Err(fatal) => return self.violate("recovery", format!("store {id}: {fatal}")),
         };

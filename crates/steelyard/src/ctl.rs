@@ -15,12 +15,13 @@ use client::admin::{
     AcceptLossRequest, AcceptedRow, AdminClient, AdminFailure, ConfigQuery, ConfigRequest, ConfigRow,
     DeviceRequest, ExplainQuery, ExplainStoreQuery, LeaderRequest, Operation, OperatorsQuery, PolicyQuery,
     PolicyRequest, RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery,
+    WindowsQuery,
 };
 use serde::Serialize;
 use serde_json::Value;
 use server::side_port;
 
-use tables::{config_table, operators_table, regions_table, status_text, stores_table};
+use tables::{config_table, operators_table, regions_table, status_text, stores_table, windows_table};
 
 #[derive(clap::Args)]
 pub struct Ctl {
@@ -42,7 +43,12 @@ enum Command {
     /// The stores: device, capability, leaders, regions, load
     Stores,
     /// The regions: slots, leader, peers, size, load
-    Regions,
+    Regions {
+        /// Show the proposals under way instead: the commit index, the last entry that another peer
+        /// has acknowledged, the last one in the leader's log, the next unused index
+        #[arg(long)]
+        window: bool,
+    },
     /// Show the placement policy, or change it
     Policy { name: Option<String> },
     /// Show the cluster's other settings, or change one
@@ -227,7 +233,11 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             let rows = ask(client, &StoresQuery {})?;
             Answer::of(&rows, stores_table(&rows).to_string())
         }
-        Command::Regions => {
+        Command::Regions { window: true } => {
+            let rows = ask(client, &WindowsQuery {})?;
+            Answer::of(&rows, windows_table(&rows).to_string())
+        }
+        Command::Regions { window: false } => {
             let rows = ask(client, &RegionsQuery {})?;
             Answer::of(&rows, regions_table(&rows).to_string())
         }

@@ -243,6 +243,12 @@ pub fn configure(options: Options) -> Result<Config, String> {
         }
         config.request_timeout = Duration::from_millis(ms);
     }
+    if let Some(window) = options.proposal_window {
+        if window == 0 {
+            return Err("proposal-window must be at least 1".into());
+        }
+        config.proposal_window = window;
+    }
     if let Some(ms) = options.weak_read_max_lag {
         config.weak_read_max_lag = server::weak_read_max_lag(ms)
             .ok_or_else(|| format!("weak-read-max-lag must be {}", server::WEAK_READ_MAX_LAG_RANGE))?;

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use client::admin::StoresQuery;
+use client::admin::{StoresQuery, WindowsQuery};
 use client::process::{free_ports, Child};
+use resp::Reply;
 use stores::ledger::{Load, Shape};
 use stores::wire::Wire;
 use stores::{alone, eventually, say, steelyard, Plan, Store, Stores, PATIENCE};
@@ -67,6 +68,51 @@ fn without_a_quorum_answers_are_clusterdown_or_unknown_after_a_bounded_wait() {
     assert_eq!(wire.text(&["GET", "k"]).as_deref(), Some("again"));
     // None of the refused increments took effect.
     assert_eq!(wire.int(&["INCR", "n"]), 1);
+}
+
+#[test]
+fn a_leader_without_a_quorum_proposes_no_more_than_its_window() {
+    const WINDOW: u64 = 4;
+    const CLIENTS: usize = 30;
+    let _alone = alone();
+    let flags = [("--proposal-window", "4"), ("--request-timeout", "2000")];
+    let stores = Stores::start(&Plan { stores: 3, flags: &flags, ..Plan::default() });
+    let leader = stores.leader(1);
+    let address = stores.all[leader].client;
+    let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();
+    Wire::open(address).ok(&["SET", "first", "value"]);
+    let windows = || stores.all[leader].admin().ask(&WindowsQuery {}).expect("windows are told");
+    eventually("the windows of both regions are told", || (windows().len() == 2).then_some(()));
+    others.iter().for_each(|&store| stores.all[store].signal("-STOP"));
+    // Each client is a proposal of its own, as long as the window has room.
+    let asked: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            std::thread::sleep(Duration::from_millis(10));
+            std::thread::spawn(move || Wire::open(address).call(&["SET", &format!("key:{client}"), "value"]))
+        })
+        .collect();
+    let row = windows().into_iter().find(|row| row.region == 1).expect("it still leads");
+    say(&format!("{row:?}"));
+    assert_eq!((row.window, row.in_flight()), (WINDOW, WINDOW));
+    assert!(row.commit <= row.promised && row.promised < row.written, "{row:?}");
+    assert_eq!(row.written + 1, row.next, "the leader's own log has them all: {row:?}");
+    let answers: Vec<Reply> = asked.into_iter().map(|thread| thread.join().expect("it answers")).collect();
+    let begins = |reply: &Reply, code: &str| matches!(reply, Reply::Error(text) if text.starts_with(code));
+    let unknown = answers.iter().filter(|reply| begins(reply, "UNKNOWN ")).count();
+    let refused = answers.iter().filter(|reply| begins(reply, "CLUSTERDOWN ")).count();
+    say(&format!("{unknown} unknown, {refused} refused"));
+    assert_eq!(unknown + refused, CLIENTS, "{answers:?}");
+    // On a slow machine, one entry has the commands of several clients.
+    assert!((WINDOW as usize..CLIENTS / 2).contains(&unknown), "{unknown}");
+    others.iter().for_each(|&store| stores.all[store].signal("-CONT"));
+    let mut wire = eventually("there is a leader again", || {
+        let mut wire = Wire::open(address);
+        matches!(wire.call(&["SET", "last", "value"]), Reply::Simple(_)).then_some(wire)
+    });
+    // What was refused is not there.
+    for (client, answer) in answers.iter().enumerate().filter(|(_, answer)| begins(answer, "CLUSTERDOWN ")) {
+        assert_eq!(wire.call(&["EXISTS", &format!("key:{client}")]), Reply::Int(0), "{answer:?}");
+    }
 }
 
 /// A RAM file system of limited size.

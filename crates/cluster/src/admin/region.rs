@@ -56,6 +56,42 @@ pub struct PeerRow {
     pub unclean: bool,
 }
 
+/// Asks for the proposal windows of all regions, as their leaders see them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WindowsQuery {}
+
+impl Operation for WindowsQuery {
+    const METHOD: Method = Method::Get;
+    const PATH: &'static str = "/api/v1/windows";
+    type Of = ();
+    type Reply = Vec<WindowRow>;
+}
+
+/// The proposals of one region that are under way (PaxStore Fig. 4.4). The numbers are indexes of
+/// the region's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowRow {
+    pub region: u64,
+    pub leader: u64,
+    /// The last committed entry.
+    pub commit: u64,
+    /// The last entry that another peer has acknowledged.
+    pub promised: u64,
+    /// The last entry that the leader has written to its own log.
+    pub written: u64,
+    /// The first index that no entry has.
+    pub next: u64,
+    /// The number of entries beyond `commit` from which on the leader makes no more proposals.
+    pub window: u64,
+}
+
+impl WindowRow {
+    /// Returns the number of entries that are not committed yet.
+    pub fn in_flight(&self) -> u64 {
+        self.next.saturating_sub(self.commit).saturating_sub(1)
+    }
+}
+
 /// Moves a region's leader to a store that holds a peer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

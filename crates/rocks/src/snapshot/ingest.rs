@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rocksdb::{CompactOptions, IngestExternalFileOptions};
+use rocksdb::CompactOptions;
 use storage::extent;
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
@@ -10,8 +10,8 @@ use super::checksum;
 use super::manifest::Manifest;
 use super::write::descriptor_of;
 use super::SnapshotError;
-use crate::error::classify;
 use crate::flush::flush_memtables;
+use crate::ingest::ingest;
 use crate::keyspace::Keyspace;
 
 /// The state of verification of a snapshot's files.
@@ -154,11 +154,7 @@ impl Keyspace {
     }
 
     fn ingest_files(&self, dir: &Path, manifest: &Manifest) -> storage::Result<()> {
-        let mut options = IngestExternalFileOptions::default();
-        // Uses hard links where the file system supports them, so that the rows are not written
-        // twice.
-        options.set_move_files(true);
         let files = (0..manifest.files.len()).map(|number| dir.join(Manifest::file_name(number))).collect();
-        self.db.ingest_external_file_opts::<std::path::PathBuf>(&options, files).map_err(classify)
+        ingest(&self.db, files, self.links_files())
     }
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use types::{StoreId, Version, META_REGION, OLDEST_VERSION};
 
 use super::merged::{self, AskedRegion};
-use super::{check, quarantine, rows, versions};
+use super::{check, quarantine, rows, versions, windows};
 use crate::admin_error::{encode_error, read_error, refuse, AdminError};
 use crate::admission;
 use crate::members::AgreedMembers;
@@ -25,6 +25,9 @@ use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::{CallError, Remote};
+
+/// Time that one particular store may take to answer.
+pub const PEER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Questions to the leader of the meta region. A check goes to the leader of its region.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -105,6 +108,8 @@ pub enum Ask {
         region: u64,
         read_only: bool,
     },
+    /// Asks a store for the proposal windows of the regions that it leads.
+    Windows,
 }
 
 impl Ask {
@@ -118,6 +123,7 @@ impl Ask {
                 | Ask::Retry { .. }
                 | Ask::Admit { .. }
                 | Ask::ReadOnly { .. }
+                | Ask::Windows
         )
     }
 }
@@ -178,6 +184,25 @@ pub async fn ask_leader(
             return Err(refuse(503, format!("{name} has no leader that can reach a quorum")));
         }
         let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
+    }
+}
+
+/// Asks one particular store.
+pub async fn ask_store(store: &Store, to: StoreId, ask: Ask) -> Result<Value, AdminError> {
+    if to == store.id {
+        return match Box::pin(answer(store, ask)).await {
+            Ok(value) => Ok(value),
+            Err(NotAnswered::NotLeader) => Err(refuse(502, "an answer of another kind")),
+            Err(NotAnswered::Error(error)) => Err(error),
+        };
+    }
+    let body = serde_json::to_vec(&ask).expect("plain data").into();
+    match store.transport.call(to, REQUEST_ADMIN, body, PEER_PATIENCE).await {
+        Ok((STATUS_DONE, body)) => {
+            serde_json::from_slice(&body).map_err(|error| refuse(502, error.to_string()))
+        }
+        Ok((_, body)) => Err(read_error(&body)),
+        Err(_) => Err(refuse(503, "it does not answer")),
     }
 }
 
@@ -319,6 +344,7 @@ pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             quarantine::read_only(store, region, read_only);
             Value::Null
         }
+        Ask::Windows => serde_json::to_value(windows::led(store)).expect("plain data"),
     };
     Ok(value)
 }

@@ -18,7 +18,7 @@ use cluster::admin::{
     AcceptLossRequest, CheckRequest, ConfigQuery, ConfigRequest, DeviceRequest, ExplainQuery,
     ExplainStoreQuery, FailRequest, LeaderRequest, Method, OperatorsQuery, PolicyQuery, PolicyRequest,
     ProbeRequest, QuarantineQuery, QuarantineRequest, RecoverRequest, RecoveriesQuery, RegionRequest,
-    RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery,
+    RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery, WindowsQuery,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -66,6 +66,7 @@ impl Backend for Arc<Store> {
         self.metrics.set_device(device.is_hanging(), device.log_waited(), device.read_waited());
         self.metrics.set_cluster_version(self.membership.version.get());
         self.metrics.set_unsynced(self.unsynced.counts());
+        self.metrics.set_windows(&super::windows::led(self));
         self.metrics.set_recoveries(self.regions.recoveries_here());
         match self.engine.rows().stats() {
             Ok(stats) => self.metrics.set_engine(&stats),
@@ -90,6 +91,7 @@ fn router<B: Backend>(backend: B) -> Router {
         .with::<StoreRequest>()
         .with::<ExplainStoreQuery>()
         .with::<RegionsQuery>()
+        .with::<WindowsQuery>()
         .with::<LeaderRequest>()
         .with::<RegionRequest>()
         .with::<CheckRequest>()

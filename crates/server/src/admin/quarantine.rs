@@ -14,16 +14,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use types::{LogIndex, RegionId, StoreId, SECOND_VERSION};
 
-use super::ask::{answer, ask, ask_leader, begin, Ask, NotAnswered};
+use super::ask::{ask, ask_leader, ask_store, begin, Ask, NotAnswered, PEER_PATIENCE};
 use super::operations::Served;
-use crate::admin_error::{read_error, refuse, AdminError};
+use crate::admin_error::{refuse, AdminError};
 use crate::proposals::NotDone;
 use crate::regions::RegionShared;
 use crate::store::Store;
-use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE};
 
-/// Time that another store may take to answer for its own peer.
-const PEER_PATIENCE: Duration = Duration::from_secs(2);
 /// Time limit for the answer to a skip. The order must be committed, and the leader must continue
 /// with its log.
 const SKIP_PATIENCE: Duration = Duration::from_secs(2);
@@ -125,25 +122,6 @@ async fn tell_all(
     match failed.is_empty() {
         true => Ok(()),
         false => Err(refuse(503, failed.join("; "))),
-    }
-}
-
-/// Asks one store about its own peer.
-async fn ask_store(store: &Store, to: StoreId, ask: Ask) -> Result<Value, AdminError> {
-    if to == store.id {
-        return match Box::pin(answer(store, ask)).await {
-            Ok(value) => Ok(value),
-            Err(NotAnswered::NotLeader) => Err(refuse(502, "an answer of another kind")),
-            Err(NotAnswered::Error(error)) => Err(error),
-        };
-    }
-    let body = serde_json::to_vec(&ask).expect("plain data").into();
-    match store.transport.call(to, REQUEST_ADMIN, body, PEER_PATIENCE).await {
-        Ok((STATUS_DONE, body)) => {
-            serde_json::from_slice(&body).map_err(|error| refuse(502, error.to_string()))
-        }
-        Ok((_, body)) => Err(read_error(&body)),
-        Err(_) => Err(refuse(503, "it does not answer")),
     }
 }
 

@@ -9,8 +9,8 @@ use node::{Answer, Item, ItemSlot};
 use resp::Reply;
 
 use super::spanning;
-use crate::clock;
 use crate::connections::ListenerKind;
+use crate::dispatch::Bound;
 use crate::proposals::cluster_down;
 use crate::regions::RegionShared;
 use crate::store::{Route, Store};
@@ -58,10 +58,10 @@ impl Store {
         deadline: Instant,
     ) -> Vec<Answer> {
         let mut answers = Vec::new();
-        let max = max.map(|max| (max, clock::boot_nanos()));
+        let bound = max.map(|max| Bound::of(max, deadline));
         let (mut bytes, bytes_max) = (0, crate::dispatch::REPLY_BYTES_MAX);
         for item in items {
-            let answer = match self.read_weakly(region, item.clone(), max).await {
+            let answer = match self.read_weakly(region, item.clone(), bound).await {
                 Ok(Some(answer)) => answer,
                 Ok(None) => self.execute_or_redirect(kind, region, item.clone(), deadline).await,
                 Err(error) => error.into(),

@@ -26,8 +26,8 @@ pub enum Finished {
 
 impl Store {
     /// Reads rows that are all in RAM. The region must be led by this store under a lease or, for
-    /// weak reads, must have a peer here that is fresh enough. Returns `None` if the read needs more. Such a read is not
-    /// counted.
+    /// weak reads, must have a peer here that is fresh enough. Returns `None` if the read needs
+    /// more. Such a read is not counted.
     pub fn read_at_once(&self, region: &RegionShared, items: &[Item], kind: Kind) -> Option<Vec<Answer>> {
         let proof = match kind {
             Kind::Reads => Proof::Lease,
@@ -45,7 +45,11 @@ impl Store {
             }
         }
         let version = region.newest_version();
-        let read = Read::begin(region, proof)?;
+        let slots = || items.iter().map(|item| item.slot);
+        let read = match kind {
+            Kind::Weak(_) => Read::begin_weak(region, slots(), version)?,
+            Kind::Reads | Kind::Writes => Read::begin(region, proof)?,
+        };
         if let Kind::Weak(Some(max)) = kind {
             let applied = region.applied();
             if !region.freshness().suffices(max, clock::boot_nanos(), applied) {
@@ -53,8 +57,7 @@ impl Store {
             }
         }
         let answers = self.engine.read_all_from_ram(region, items, region.read_time(self.wall.millis()))?;
-        let slots = items.iter().map(|item| item.slot);
-        if !read.may_be_answered(region, slots, version, clock::boot_nanos) {
+        if !read.may_be_answered(region, slots(), version, clock::boot_nanos) {
             return None;
         }
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);

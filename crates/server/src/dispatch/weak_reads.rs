@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use node::bounded_staleness::{MaxLag, Next};
-use node::reads::{Proof, Read};
+use node::reads::Read;
 use node::{Answer, Item};
 use resp::Reply;
-use types::{BootNanos, LogIndex, RegionId};
+use types::{BootNanos, LogIndex, RegionId, StoreId};
 
 use crate::clock;
 use crate::proposals::{cluster_down, NotDone};
@@ -18,12 +18,13 @@ use crate::store::Store;
 use crate::transport::frame::{take_u64, FrameError};
 use crate::transport::kinds::{REQUEST_APPLIED, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 
-/// Interval at which a read that waits for its copy looks at it.
+/// Interval at which a read that waits for entries looks at its copy: the first, and the longest.
 const COPY_POLL: Duration = Duration::from_millis(1);
+const COPY_POLL_MAX: Duration = Duration::from_millis(20);
 /// Time for which a store waits for the leader's answer.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 /// Time between two questions if the first got no answer.
-const RETRY: Duration = Duration::from_millis(20);
+const RETRY: Duration = Duration::from_millis(100);
 
 fn too_old(max: MaxLag) -> Reply {
     let ms = max.nanos / 1_000_000;
@@ -34,20 +35,39 @@ fn too_old(max: MaxLag) -> Reply {
     ))
 }
 
+/// The bound of a read, and the times at which it began and ends.
+#[derive(Clone, Copy)]
+pub struct Bound {
+    max: MaxLag,
+    /// The arrival of the read.
+    arrived: BootNanos,
+    /// The end of the wait for a copy that is fresh enough.
+    until: Instant,
+}
+
+impl Bound {
+    /// Returns the bound of reads that arrive now and must be answered by `deadline`.
+    pub fn of(max: MaxLag, deadline: Instant) -> Bound {
+        let until = Instant::now().checked_add(Duration::from_nanos(max.patience_nanos()));
+        let until = until.map_or(deadline, |until| until.min(deadline));
+        Bound { max, arrived: clock::boot_nanos(), until }
+    }
+}
+
 impl Store {
-    /// Reads what this store has applied, which may be outdated, but at most by `max` if there is a
-    /// bound. Returns `None` if only the leader can answer: the command met an expired key, or the
-    /// rows cannot be read here.
+    /// Reads what this store has applied, which may be outdated, but not beyond the bound if there
+    /// is one. Returns `None` if only the leader can answer: the command met an expired key, the
+    /// rows cannot be read here, or this store has become the leader.
     pub async fn read_weakly(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
         item: Item,
-        max: Option<(MaxLag, BootNanos)>,
+        bound: Option<Bound>,
     ) -> Result<Option<Answer>, Reply> {
-        let version = region.newest().epoch.version;
-        let read = match max {
-            Some((max, arrived)) => self.await_copy(region, max, arrived).await?,
-            None => Read::begin(&**region, Proof::AlreadyThere),
+        let version = region.newest_version();
+        let read = match bound {
+            Some(bound) => self.await_copy(region, &item, version, bound).await?,
+            None => Read::begin_weak(&**region, [item.slot], version),
         };
         let Some(read) = read else { return Ok(None) };
         match self.finish_read(region, version, &Arc::new(vec![item]), read).await {
@@ -64,56 +84,85 @@ impl Store {
         }
     }
 
-    /// Waits until this store's copy is fresh enough for a read that arrived at `arrived`. Returns
-    /// `None` if the rows are absent.
+    /// Waits until this store's copy is fresh enough. Returns `None` if the leader must answer.
     async fn await_copy(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
-        max: MaxLag,
-        arrived: BootNanos,
+        item: &Item,
+        version: u64,
+        Bound { max, arrived, until }: Bound,
     ) -> Result<Option<Read<RowsToken>>, Reply> {
+        let mut poll = COPY_POLL;
         loop {
             let question_ended = region.question_ended.notified();
             tokio::pin!(question_ended);
             question_ended.as_mut().enable();
+            if region.leader() == Some(self.id) && !region.is_quarantined() {
+                return Ok(None);
+            }
             // The token is taken before the applied index is read. If older rows replace these in
             // between, the token changes.
-            let Some(read) = Read::begin(&**region, Proof::AlreadyThere) else { return Ok(None) };
+            let Some(read) = Read::begin_weak(&**region, [item.slot], version) else { return Ok(None) };
             let now = clock::boot_nanos();
             let (next, asks) = region.freshness().look(max, arrived, now, region.applied());
             if asks {
                 tokio::spawn(self.clone().ask_for_applied(region.clone(), now));
             }
-            match next {
+            let wait_until = match next {
                 Next::Read => return Ok(Some(read)),
-                Next::Wait if now.saturating_sub(arrived) > max.patience_nanos() => {
-                    self.metrics.weak_reads_refused.inc();
-                    return Err(too_old(max));
-                }
-                Next::Wait => drop(tokio::time::timeout(COPY_POLL, question_ended).await),
+                Next::AwaitAnswer => until,
+                Next::AwaitEntries => until.min(Instant::now() + poll),
+            };
+            if Instant::now() >= until {
+                self.metrics.weak_reads_refused.inc();
+                return Err(too_old(max));
+            }
+            if tokio::time::timeout_at(wait_until.into(), question_ended).await.is_err() {
+                poll = (2 * poll).min(COPY_POLL_MAX);
             }
         }
     }
 
     /// Asks the region's leader for its applied index, on behalf of all reads of this store's copy.
     async fn ask_for_applied(self: Arc<Self>, region: Arc<RegionShared>, asked_at: BootNanos) {
-        self.metrics.weak_read_questions.inc();
         let leader = region.leader().filter(|leader| *leader != self.id);
         let answer = match leader {
-            Some(leader) => {
-                let body = encode_question(region.id());
-                self.transport.call(leader, REQUEST_APPLIED, body, ANSWER_PATIENCE).await.ok()
-            }
+            Some(leader) => self.applied_at_leader(&region, leader).await,
             None => None,
         };
-        match answer.and_then(|(status, body)| (status == STATUS_DONE).then(|| decode_answer(body).ok())?) {
+        match answer {
             Some(index) => region.freshness().answered(asked_at, index, clock::boot_nanos()),
             None => {
-                tokio::time::sleep(RETRY).await;
+                // Another leader can be asked at once.
+                if region.leader() == leader {
+                    tokio::time::sleep(RETRY).await;
+                }
                 region.freshness().not_answered(asked_at);
             }
         }
         region.question_ended.notify_waiters();
+    }
+
+    /// Returns a leader's answer; `None` if there is none, or if another store leads by then.
+    async fn applied_at_leader(&self, region: &RegionShared, leader: StoreId) -> Option<LogIndex> {
+        self.metrics.weak_read_questions.inc();
+        let deposed = async {
+            loop {
+                let changed = self.regions.leader_changes.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if region.leader() != Some(leader) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let body = encode_question(region.id());
+        let (status, body) = tokio::select! {
+            answer = self.transport.call(leader, REQUEST_APPLIED, body, ANSWER_PATIENCE) => answer.ok()?,
+            () = deposed => return None,
+        };
+        (status == STATUS_DONE).then(|| decode_answer(body).ok())?
     }
 
     /// Answers another store's question for the applied index of a region that this store leads.

@@ -137,8 +137,8 @@ impl Invariant for Linearizable {
 }
 
 impl GroupRecord {
-    /// Returns the newest version that any client had seen `lag` before a call. A store measures the
-    /// lag by its own clock, which may be slow.
+    /// Returns the newest version that any client had seen `lag` before a call. A store measures
+    /// the lag by its own clock, which may be slow.
     fn seen_until(&self, called_at: u64, lag: u64) -> usize {
         let limit = called_at.saturating_sub(lag + lag * 2 * replica::DRIFT_BOUND_PPM / 1_000_000);
         self.seen_at.iter().rev().find(|(at, _)| *at <= limit).map_or(0, |(_, version)| *version)

@@ -1,7 +1,7 @@
 //! Weak reads with a bound, which ask the region's leader how far it has applied.
 
 use node::bounded_staleness::{MaxLag, Next};
-use node::reads::{Local, Proof, Read};
+use node::reads::{Local, Read};
 use replica::Input;
 use types::{BootNanos, LogIndex, RegionId, StoreId};
 
@@ -27,13 +27,16 @@ pub enum Reader {
 impl World {
     /// Begins weak reads once the store's copy is fresh enough.
     pub(super) fn await_copy(&mut self, id: StoreId, part: PartId, max: MaxLag, arrived: BootNanos) {
-        let Some(Part { region, .. }) = self.part(id, part) else { return };
-        let region = *region;
+        let Some(Part { region, items, .. }) = self.part(id, part) else { return };
+        let (region, items) = (*region, items.clone());
         let now = self.boot(id);
         let Some(shared) = self.shared_mut(id, region) else {
             return self.refuse(id, part);
         };
-        let Some(read) = Read::begin(shared, Proof::AlreadyThere) else { return self.refuse(id, part) };
+        let slots = items.iter().map(|item| item.slot);
+        let Some(read) = Read::begin_weak(shared, slots, shared.version_here()) else {
+            return self.refuse(id, part);
+        };
         let (next, asks) = shared.freshness.look(max, arrived, now, shared.applied);
         let leader = shared.leadership.leader.filter(|leader| *leader != id);
         if asks {
@@ -49,11 +52,13 @@ impl World {
                 let delay = self.read_delay();
                 self.schedule_work(id, delay, Work::View { part, read });
             }
-            Next::Wait if now.saturating_sub(arrived) > max.patience_nanos() => {
+            _ if now.saturating_sub(arrived) > max.patience_nanos() => {
                 self.tally.bounds_refused += 1;
                 self.refuse(id, part);
             }
-            Next::Wait => self.schedule_work(id, COPY_POLL, Work::AwaitCopy { part, max, arrived }),
+            Next::AwaitEntries | Next::AwaitAnswer => {
+                self.schedule_work(id, COPY_POLL, Work::AwaitCopy { part, max, arrived })
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::admin::{ConfigRow, OperatorRow, RegionRow, StoreRow, StoreStatus};
+use client::admin::{ConfigRow, OperatorRow, RegionRow, StoreRow, StoreStatus, WindowRow};
 use client::table::{bytes, count, duration, micros, Align, Table};
 use Align::{Left, Right};
 
@@ -127,6 +127,33 @@ pub fn regions_table(rows: &[RegionRow]) -> Table {
             count(row.miss_rate),
             count(row.write_rate),
         ]);
+    }
+    table
+}
+
+pub fn windows_table(rows: &[WindowRow]) -> Table {
+    let mut table = Table::new([
+        ("region", Right),
+        ("leader", Right),
+        ("commit", Right),
+        ("promised", Right),
+        ("written", Right),
+        ("next", Right),
+        ("in flight", Right),
+        ("window", Right),
+    ]);
+    for row in rows {
+        let counts = [
+            row.region,
+            row.leader,
+            row.commit,
+            row.promised,
+            row.written,
+            row.next,
+            row.in_flight(),
+            row.window,
+        ];
+        table.row(counts.map(|count| count.to_string()));
     }
     table
 }

@@ -115,6 +115,10 @@ pub struct Options {
     /// Milliseconds for which a command may wait for a leader or a quorum [default: 5000]
     #[arg(long, value_name = "MS")]
     pub request_timeout: Option<u64>,
+    /// Number of log entries of a region that may wait for a quorum before its leader proposes more
+    /// [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub proposal_window: Option<u64>,
     /// Milliseconds by which reads after READONLY may lag behind the leader, unless READONLY itself
     /// names a bound; -1: any lag [default: -1]
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
@@ -213,6 +217,7 @@ impl Options {
             reserve: self.reserve.or(file.reserve),
             raft_log_size: self.raft_log_size.or(file.raft_log_size),
             request_timeout: self.request_timeout.or(file.request_timeout),
+            proposal_window: self.proposal_window.or(file.proposal_window),
             weak_read_max_lag: self.weak_read_max_lag.or(file.weak_read_max_lag),
             raft_tick: self.raft_tick.or(file.raft_tick),
             io_threads: self.io_threads.or(file.io_threads),
