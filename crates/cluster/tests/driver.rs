@@ -445,6 +445,35 @@ fn a_merge_is_given_up_while_a_peer_of_either_region_is_quarantined() {
     assert_eq!(world.regions.len(), 2, "the meta region and the one that is left");
 }
 
+/// A store that missed the split between two regions has no peer of the new one, which may need
+/// that store to elect a leader.
+#[test]
+fn a_merge_whose_source_has_no_leader_does_not_keep_its_target_from_being_repaired() {
+    let mut world = World::new(3, 2, 3);
+    world.limits = PlanLimits::default();
+    world.run(5);
+    let leader = world.regions[&2].leader.expect("a leader");
+    let other = (0..3).find(|&store| store != leader).expect("three stores");
+    let peer = |world: &World| world.regions[&2].descriptor.peer_on(other).copied();
+    let before = peer(&world).expect("a peer");
+    world.events.clear();
+    world.request(operator("merge", &[1, 2]).unwrap()).unwrap();
+    // The source is sealed, or not. Only its leader could tell.
+    while world.regions[&1].descriptor.merging.is_none() {
+        world.tick(|_| Fate::Arrives);
+    }
+    world.leaderless.insert(1);
+    world.unclean.insert(other, vec![(2, before.id)]);
+    world.run(60);
+    assert!(world.outcomes().iter().any(|(_, outcome)| *outcome == Outcome::TimedOut), "{:?}", world.events);
+    let after = peer(&world).expect("it has a peer again");
+    assert!(after.id > before.id && after.role == types::PeerRole::Voter, "{after:?}");
+    // The source has a leader again, and is freed.
+    world.leaderless.clear();
+    world.run(60);
+    assert!(world.regions[&1].descriptor.merging.is_none(), "{:?}", world.regions[&1].descriptor);
+}
+
 #[test]
 fn stores_that_counted_as_different_do_so_until_they_are_closer() {
     let mut world = planning(World::new(3, 6, 3));

@@ -57,12 +57,20 @@ impl Scene<'_> {
         self.ledger.lead(self.flight.operator.region())
     }
 
-    /// Returns true if the region accepts no commands because of this operator.
+    /// Returns true if the region accepts no commands because of this operator, or if that is not
+    /// known and the operator holds no other region.
+    ///
+    /// A merge also holds its target. A source without a leader may need a change of the target's
+    /// peers before it gets one: a store whose peer of the target missed the split between the two
+    /// has no peer of the source. So the merge ends. If the source turns out to be sealed once it
+    /// has a leader, an operator of its own frees it.
     pub fn is_frozen(&self) -> bool {
         let known = self.lead().map(|lead| lead.merging_into().is_some());
-        // Without a report of its leader, the region must be assumed to be stopped.
-        let stops = matches!(self.flight.operator, Operator::Merge { .. } | Operator::Unseal { .. });
-        stops && known.unwrap_or(true)
+        match self.flight.operator {
+            Operator::Merge { .. } => known.unwrap_or(false),
+            Operator::Unseal { .. } => known.unwrap_or(true),
+            _ => false,
+        }
     }
 
     pub fn next(&self) -> Next {

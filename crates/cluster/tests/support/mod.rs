@@ -63,6 +63,8 @@ pub struct World {
     pub unclean: BTreeMap<StoreId, Vec<(RegionId, u64)>>,
     /// Peers that stores name as quarantined.
     pub quarantined: BTreeMap<StoreId, Vec<(RegionId, Quarantine)>>,
+    /// Regions that can elect no leader.
+    pub leaderless: BTreeSet<RegionId>,
     /// Stores on which learners receive no data.
     pub stuck: BTreeSet<StoreId>,
     /// Moments that it takes to fill a learner.
@@ -145,6 +147,7 @@ impl World {
             dead: BTreeSet::new(),
             unclean: BTreeMap::new(),
             quarantined: BTreeMap::new(),
+            leaderless: BTreeSet::new(),
             stuck: BTreeSet::new(),
             fill_moments: 0,
             filling: BTreeMap::new(),
@@ -275,7 +278,7 @@ impl World {
     fn live(&mut self) {
         for region in self.regions.values_mut() {
             let alive = |store: StoreId| !self.dead.contains(&store);
-            if !has_quorum(&region.descriptor, alive) {
+            if !has_quorum(&region.descriptor, alive) || self.leaderless.contains(&region.descriptor.id) {
                 region.leader = None;
                 continue;
             }
