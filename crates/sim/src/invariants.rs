@@ -20,6 +20,9 @@ use crate::observation::Observation;
 pub trait Invariant {
     /// Checks an observation. The error describes how the invariant was violated.
     fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String>;
+
+    /// Allows committed entries to be lost once.
+    fn allow_loss(&mut self) {}
 }
 
 /// The name of an invariant, its source, and a function that creates it for a run.
