@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use bytes::Bytes;
-use steelyard_rocks::{Keyspace, Options};
+use steelyard_rocks::{Compression, Keyspace, Options};
 use storage::{Reader, StorageError, WriteSet};
 use types::Draw;
 
@@ -270,19 +270,28 @@ fn a_flush_waits_for_compaction_as_a_writer_of_rocksdb_does() {
         level0_file_num_compaction_trigger: 2,
         level0_slowdown_writes_trigger: 3,
         level0_stop_writes_trigger: 4,
+        compression_per_level: vec![Compression::Zstd; 7],
+        max_bytes_for_level_base: 1 << 30,
         ..small()
     };
     let db = Keyspace::open(dir.path(), &options).unwrap();
-    for i in 0..60 {
-        db.write(put((0..50).map(|row| (format!("r{row:03}"), format!("{i}").repeat(100)))));
+    // Each compaction of level 0 reads and compresses these rows again, which takes longer than a
+    // flush of a few rows.
+    for round in 0..3 {
+        let filling = (0..20_000).map(|row| (format!("r{row:05}"), format!("{row:05}{round}").repeat(100)));
+        db.write(put(filling));
+        db.flush().unwrap();
+    }
+    for i in 0..40 {
+        db.write(put((0..50).map(|row| (format!("r{:05}", row * 400), format!("{i}").repeat(100)))));
         db.flush().unwrap();
         let stats = db.stats().unwrap();
         assert!(stats.files_per_level[0] <= 4, "after flush {i}: {:?}", stats.files_per_level);
     }
     drop(db);
     let again = open_uncompacted(dir.path());
-    assert_eq!(scan(&again, "r", "s").len(), 50);
-    assert_eq!(get(&again, "r049").unwrap(), "59".repeat(100));
+    assert_eq!(scan(&again, "r", "s").len(), 20_000);
+    assert_eq!(get(&again, "r19600").unwrap(), "39".repeat(100));
 }
 
 #[test]
