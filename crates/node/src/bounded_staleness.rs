@@ -115,14 +115,14 @@ impl Freshness {
         };
         let left = max.nanos.saturating_sub(self.reached_after);
         let ahead = now.saturating_sub((left / 2).max(max.nanos / AHEAD_MIN_PART));
-        let needed = match next {
+        let is_due = match next {
+            Next::AwaitAnswer => true,
             // If no lag is allowed, reads that arrive later need their own question anyway.
-            Next::Read | Next::AwaitEntries if max.nanos == 0 => 0,
-            Next::Read | Next::AwaitEntries => ahead,
-            Next::AwaitAnswer => oldest.max(if max.nanos == 0 { 0 } else { ahead }),
+            Next::Read | Next::AwaitEntries => {
+                max.nanos > 0 && self.answers.back().is_some_and(|answer| answer.asked_at < ahead)
+            }
         };
-        let asks = self.open.is_none() && self.answers.back().is_none_or(|answer| answer.asked_at < needed);
-        (next, asks)
+        (next, is_due && self.open.is_none())
     }
 
     /// Records the answer to the question sent at `asked_at`.

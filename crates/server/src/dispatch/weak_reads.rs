@@ -4,18 +4,18 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use node::bounded_staleness::{MaxLag, Next};
 use node::reads::Read;
 use node::{Answer, Item};
 use resp::Reply;
-use types::{BootNanos, LogIndex, RegionId, StoreId};
+use types::{BootNanos, LogIndex, StoreId};
 
 use crate::clock;
 use crate::proposals::{cluster_down, NotDone};
 use crate::regions::{RegionShared, RowsToken};
 use crate::store::Store;
-use crate::transport::frame::{take_u64, FrameError};
+use crate::transport::frame::take_u64;
 use crate::transport::kinds::{REQUEST_APPLIED, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 
 /// Interval at which a read that waits for entries looks at its copy: the first, and the longest.
@@ -157,18 +157,18 @@ impl Store {
                 changed.await;
             }
         };
-        let body = encode_question(region.id());
-        let (status, body) = tokio::select! {
+        let body = encode(region.id());
+        let (status, mut body) = tokio::select! {
             answer = self.transport.call(leader, REQUEST_APPLIED, body, ANSWER_PATIENCE) => answer.ok()?,
             () = deposed => return None,
         };
-        (status == STATUS_DONE).then(|| decode_answer(body).ok())?
+        (status == STATUS_DONE).then(|| take_u64(&mut body, "the applied index").ok())?
     }
 
     /// Answers another store's question for the applied index of a region that this store leads.
     /// The leadership is proved as for a strong read, after the question arrived.
-    pub async fn answer_applied(self: &Arc<Self>, body: Bytes) -> (u8, Bytes) {
-        let Ok(id) = decode_question(body) else {
+    pub async fn answer_applied(self: &Arc<Self>, mut body: Bytes) -> (u8, Bytes) {
+        let Ok(id) = take_u64(&mut body, "the region") else {
             return (STATUS_ERROR, Bytes::from_static(b"the question cannot be read"));
         };
         let not_leader = (STATUS_NOT_LEADER, Bytes::new());
@@ -178,28 +178,15 @@ impl Store {
         let deadline = Instant::now() + ANSWER_PATIENCE;
         match self.prove_leadership(&region, deadline).await {
             // All that was acknowledged before the proof is applied here by now.
-            Ok(()) => (STATUS_DONE, encode_answer(region.applied())),
+            Ok(()) => (STATUS_DONE, encode(region.applied())),
             Err(_) => not_leader,
         }
     }
 }
 
-fn encode_question(region: RegionId) -> Bytes {
-    Bytes::copy_from_slice(&region.to_le_bytes())
-}
-
-fn decode_question(mut body: Bytes) -> Result<RegionId, FrameError> {
-    take_u64(&mut body, "the region")
-}
-
-fn encode_answer(applied: LogIndex) -> Bytes {
-    let mut out = BytesMut::with_capacity(8);
-    out.put_u64_le(applied);
-    out.freeze()
-}
-
-fn decode_answer(mut body: Bytes) -> Result<LogIndex, FrameError> {
-    take_u64(&mut body, "the applied index")
+/// Encodes a question, which is a region's id, or an answer, which is an index.
+fn encode(number: u64) -> Bytes {
+    Bytes::copy_from_slice(&number.to_le_bytes())
 }
 
 #[cfg(test)]
@@ -213,19 +200,18 @@ mod tests {
     async fn only_a_leader_that_proves_its_leadership_answers_for_its_region() {
         let fixture = Fixture::new();
         let store = &fixture.store;
-        let ask = |region| store.answer_applied(encode_question(region));
+        let ask = |region| store.answer_applied(encode(region));
         let led_by = |leader| store.regions.lead(1, Leadership { term: 3, leader: Some(leader) });
         led_by(store.id + 1);
         assert_eq!(ask(1).await, (STATUS_NOT_LEADER, Bytes::new()));
         assert_eq!(ask(77).await, (STATUS_NOT_LEADER, Bytes::new()));
         assert_eq!(store.answer_applied(Bytes::from_static(b"1234567")).await.0, STATUS_ERROR);
-        // Without a lease, a round of heartbeats is needed, which nobody confirms here.
+        // Without a lease, the store needs a round of heartbeats. No other store confirms it here.
         let led = Leadership { term: 4, leader: Some(store.id) };
         store.regions.lead(1, led);
         store.regions.set_applied(1, 70, 1);
         assert_eq!(ask(1).await, (STATUS_NOT_LEADER, Bytes::new()));
         store.regions.lease(1, led.term, Some(BootNanos::MAX));
-        let (status, answer) = ask(1).await;
-        assert_eq!((status, decode_answer(answer).unwrap()), (STATUS_DONE, 70));
+        assert_eq!(ask(1).await, (STATUS_DONE, encode(70)));
     }
 }

@@ -426,7 +426,7 @@ mod tests {
         let sender = link.clone();
         let sending = std::thread::spawn(move || {
             for number in 0..count {
-                // Some are larger than what is written at once, and than what the socket takes.
+                // Some frames are larger than one write, or than the room of the socket.
                 let length =
                     if number % 50 == 7 { 2 * AT_ONCE_BYTES_MAX } else { number as usize * 37 % 20_000 };
                 let mut context = vec![number as u8; 4 + length];

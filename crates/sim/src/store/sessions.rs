@@ -233,10 +233,8 @@ impl World {
                 let arrived = self.boot(id);
                 return self.await_copy(id, part, max, arrived);
             }
-            Kind::Reads | Kind::Writes => {}
-        }
-        if kind == Kind::Reads {
-            return self.read_strongly(id, part, region);
+            Kind::Reads => return self.read_strongly(id, part, region),
+            Kind::Writes => {}
         }
         let is_low = self.now < self.stores[&id].low_until;
         let adds = |part: &Part| part.items.iter().any(|item| item.spec.denies_oom());
