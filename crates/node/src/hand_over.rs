@@ -97,7 +97,7 @@ impl Led {
 
 /// Returns true if the voters on stores for which `counts` holds are a majority. In a joint
 /// configuration they must be a majority of both sets of voters.
-fn can_elect(descriptor: &RegionDescriptor, counts: impl Fn(StoreId) -> bool) -> bool {
+pub(crate) fn can_elect(descriptor: &RegionDescriptor, counts: impl Fn(StoreId) -> bool) -> bool {
     let is_majority = |other: PeerRole| {
         let of_set =
             descriptor.peers.iter().filter(|peer| peer.role == PeerRole::Voter || peer.role == other);

@@ -38,6 +38,7 @@ mod answer;
 mod apply;
 mod apply_queue;
 pub mod bounded_staleness;
+pub mod coordinator;
 pub mod damage;
 pub mod failpoints;
 pub mod hand_over;

@@ -15,7 +15,7 @@ use command::order::Order;
 use replica::eraftpb::Message;
 use replica::{
     Action, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RecoveryRefusal,
-    RegionStatus, RestartCause,
+    RegionStatus, RestartCause, Seeker,
 };
 use types::{
     BootNanos, LogIndex, PeerId, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term,
@@ -117,6 +117,11 @@ pub enum Effect<C, R> {
         region: RegionId,
         term: Term,
         until: Option<BootNanos>,
+    },
+    /// The region's peer hears from no leader (`replica::Action::Seeking`).
+    Seeking {
+        region: RegionId,
+        seeker: Option<Seeker>,
     },
     Send {
         to: StoreId,
@@ -485,6 +490,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                     let until = until.filter(|_| !ended_leases.contains(&region));
                     first.push(Effect::Lease { region, term, until });
                 }
+                Action::Seeking { region, seeker } => later.push(Effect::Seeking { region, seeker }),
                 Action::Send { to, region, lane, message } => {
                     match sends.iter_mut().find(|(store, of, _)| *store == to && *of == lane) {
                         Some((_, _, messages)) => messages.push((region, message)),

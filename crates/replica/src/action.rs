@@ -9,6 +9,7 @@ use types::{
     StoreId, Term,
 };
 
+use crate::config::Elections;
 use crate::log_store::{HardState, LogError};
 use crate::log_view::size_of;
 
@@ -202,6 +203,18 @@ pub enum Input {
     StoreSilent {
         store: StoreId,
     },
+    /// Changes the way in which candidates are chosen.
+    SetElections(Elections),
+    /// The coordinator has chosen the region's peer to campaign. The input has no effect unless the
+    /// peer seeks a leader and may campaign.
+    Stand {
+        region: RegionId,
+    },
+    /// The store's session with the coordinator has ended. Regions that it led need another leader,
+    /// once no lease of that store can be valid any more.
+    SessionEnded {
+        store: StoreId,
+    },
     /// An operator accepts the loss of the entries that an unclean peer may have lost. The peer
     /// takes part again.
     AcceptLoss {
@@ -218,6 +231,17 @@ pub enum Input {
     StoreUnreachable {
         store: StoreId,
     },
+}
+
+/// The position of a peer that hears from no leader, for the choice of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seeker {
+    /// Term and index of the last entry in its log.
+    pub last: (Term, LogIndex),
+    /// False if the peer only votes: it lacks rows or entries, is quarantined, or its store must
+    /// not lead.
+    pub may_stand: bool,
+    pub descriptor: RegionDescriptor,
 }
 
 /// An action to execute in order. The order matters: a lease ends before the message that lets
@@ -256,6 +280,12 @@ pub enum Action {
     ReadReady {
         region: RegionId,
         token: u64,
+    },
+    /// With `Elections::ByCoordinator`: the peer hears from no leader, or its position has changed
+    /// since. `None` means that it has a leader again, leads itself, or is gone.
+    Seeking {
+        region: RegionId,
+        seeker: Option<Seeker>,
     },
     Leadership {
         region: RegionId,

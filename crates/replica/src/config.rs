@@ -66,6 +66,21 @@ pub struct Config {
     pub skip_commit_broadcast: bool,
     /// Number of idle ticks after which a region hibernates; 0 disables hibernation.
     pub hibernate_ticks: u32,
+    /// The way in which candidates are chosen. `Input::SetElections` changes it.
+    pub elections: Elections,
+}
+
+/// The way in which the candidate of an election is chosen. Whether it wins is decided by the
+/// votes, in either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Elections {
+    /// Each peer campaigns once its own random timeout has passed.
+    #[default]
+    ByTimeout,
+    /// A peer that hears from no leader reports its position and campaigns when it is told to
+    /// (`Input::Stand`). If it has found no leader for `fallback_nanos`, it also campaigns by its
+    /// own timeout; with `None` it never does.
+    ByCoordinator { fallback_nanos: Option<u64> },
 }
 
 impl Config {
@@ -87,6 +102,7 @@ impl Config {
             truncation: Truncation::default(),
             skip_commit_broadcast: false,
             hibernate_ticks: 0,
+            elections: Elections::ByTimeout,
         }
     }
 

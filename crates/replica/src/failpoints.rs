@@ -47,4 +47,13 @@ types::failpoints! {
     HeirNotAwaited,
     /// The consensus code is never told that a recovery removed the lost voters.
     RecoveryNotTold,
+    /// A peer that the coordinator has chosen campaigns as the target of a transfer does, whose
+    /// votes do not wait for the end of the lease.
+    ChosenByForce,
+    /// A voter trusts the coordinator's choice: it grants its vote to a shorter log.
+    StaleEpochWins,
+    /// A leader keeps its lease without a quorum while the coordinator decides about elections.
+    SessionKeepsLease,
+    /// A peer never campaigns by its own timeout while the coordinator is away.
+    FallbackForgotten,
 }

@@ -50,9 +50,9 @@ mod worker;
 
 pub use action::{
     Action, Committed, DropReason, Fatal, Input, Lane, LogBatch, PeerProgress, PeerReport, PeerSeed,
-    RecoveryRefusal, Refusal, RegionStatus, RegionWrite, Restart, RestartCause, Role, Unclean, Unfit,
+    RecoveryRefusal, Refusal, RegionStatus, RegionWrite, Restart, RestartCause, Role, Seeker, Unclean, Unfit,
 };
-pub use config::{Config, DRIFT_BOUND_PPM, UNCOMMITTED_ENTRIES};
+pub use config::{Config, Elections, DRIFT_BOUND_PPM, UNCOMMITTED_ENTRIES};
 pub use log_store::{HardState, LogBounds, LogError, LogStore};
 pub use memory::EntryMemory;
 pub use truncation::Truncation;

@@ -18,10 +18,10 @@ use types::{
 
 use crate::action::{
     Action, Committed, DropReason, Fatal, PeerProgress, PeerSeed, Refusal, RegionStatus, RegionWrite,
-    Restart, RestartCause, Role, Unclean,
+    Restart, RestartCause, Role, Seeker, Unclean,
 };
 use crate::conf::conf_state_of;
-use crate::config::Config;
+use crate::config::{Config, Elections};
 use crate::failpoints::Failpoint;
 use crate::lease::Lease;
 use crate::log_store::{HardState, LogError, LogStore};
@@ -36,6 +36,7 @@ use damage::Damage;
 use inspect::Stance;
 use merge::Takeover;
 use quarantine::Confined;
+use search::Search;
 
 mod campaign;
 mod changes;
@@ -45,6 +46,7 @@ pub(crate) mod inspect;
 mod merge;
 mod quarantine;
 mod quorum_loss;
+mod search;
 mod snapshots;
 mod turn;
 mod unclean;
@@ -195,6 +197,8 @@ pub(crate) struct Peer<L: LogStore> {
     transfer: Option<StoreId>,
     /// True if the store is about to stop or its device hangs: this peer must not become leader.
     pub yields: bool,
+    /// The search for a leader with the help of a coordinator.
+    search: Search,
     /// True if this peer may have lost state that it acknowledged: see `PeerSeed::unclean`.
     is_unclean: bool,
     /// Entries of the log that were found damaged at runtime.
@@ -400,6 +404,7 @@ impl<L: LogStore> Peer<L> {
             lease: Lease::default(),
             transfer: None,
             yields: false,
+            search: Search::default(),
             is_unclean: false,
             damage: None,
             confined: None,
@@ -454,6 +459,7 @@ impl<L: LogStore> Peer<L> {
             self.truncate(ctx);
             return self.raw.has_ready();
         }
+        let waits = self.seek_leader(ctx);
         let raft = &self.raw.raft;
         let would_stand = raft.state != StateRole::Leader
             && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
@@ -462,7 +468,9 @@ impl<L: LogStore> Peer<L> {
             // campaigns against it.
             self.wake_leader(&mut ctx.out);
         }
-        if !would_stand || self.may_stand(ctx) {
+        if waits || would_stand && !self.may_stand(ctx) {
+            self.tick_without_campaign(ctx);
+        } else {
             if would_stand {
                 self.announce_to_voters(&mut ctx.out);
             }
@@ -527,7 +535,7 @@ impl<L: LogStore> Peer<L> {
     }
 
     /// Processes a message that has a valid form for this region.
-    pub fn receive(&mut self, ctx: &mut Context, from: StoreId, message: Message) {
+    pub fn receive(&mut self, ctx: &mut Context, from: StoreId, mut message: Message) {
         if self.is_taken || message.to != self.id {
             return;
         }
@@ -570,6 +578,10 @@ impl<L: LogStore> Peer<L> {
                 if held || self.stickiness.is_restarting(ctx.now) || self.missing_since.is_some() {
                     return;
                 }
+                let is_coordinated = ctx.config.elections != Elections::ByTimeout;
+                if is_coordinated && Failpoint::StaleEpochWins.is_on() {
+                    message.log_term = Term::MAX;
+                }
             }
             // The request to take over names the end of the log for which it is valid (see
             // `lease`).
@@ -590,6 +602,7 @@ impl<L: LogStore> Peer<L> {
             {
                 self.stickiness.heard_from_leader(ctx.now);
                 self.heard_at = ctx.now;
+                self.search.heard_from_leader();
             }
             _ => {}
         }
@@ -819,6 +832,7 @@ impl<L: LogStore> Peer<L> {
     /// Ends the peer's leadership and proposals, because the peer is removed.
     pub fn retire(&mut self, out: &mut Outbox) {
         self.lose_leadership(out);
+        self.end_search(out);
         let lost = self.proposals.take_all();
         self.lose(lost, out);
         let (region, term) = (self.region, self.seen.term);
@@ -880,6 +894,10 @@ impl<L: LogStore> Peer<L> {
                 })
             };
             self.lease.clear_fences(matched);
+        }
+        let is_coordinated = ctx.config.elections != Elections::ByTimeout;
+        if is_coordinated && Failpoint::SessionKeepsLease.is_on() {
+            self.lease.confirm(ctx.now);
         }
         let is_current = raft.apply_to_current_term() || Failpoint::LeaseBeforeOwnTerm.is_on();
         let is_sealed = self.descriptor.merging.is_some();

@@ -336,6 +336,18 @@ impl<L: LogStore> Worker<L> {
                 let led = self.peers.iter().filter(|(_, peer)| peer.is_asleep() && peer.follows(store));
                 self.waking.extend(led.map(|(&region, _)| region));
             }
+            Input::SetElections(elections) => self.ctx.config.elections = elections,
+            Input::Stand { region } => self.with_peer(region, |peer, ctx| {
+                peer.stand(ctx);
+                Ok(())
+            }),
+            Input::SessionEnded { store } => {
+                let led = self.peers.iter_mut().filter(|(_, peer)| peer.follows(store));
+                self.waking.extend(led.map(|(&region, peer)| {
+                    peer.leader_session_ended();
+                    region
+                }));
+            }
             Input::AcceptLoss { region } => {
                 if let Some(peer) = self.peers.get_mut(&region) {
                     peer.accept_loss(&self.ctx);

@@ -201,6 +201,7 @@ impl RegionWorker {
         match effect {
             Effect::Leadership { region, leadership, .. } => self.parts.regions.lead(region, leadership),
             Effect::Lease { region, term, until } => self.parts.regions.lease(region, term, until),
+            Effect::Seeking { region, seeker } => self.parts.seekers.put(region, seeker),
             Effect::Send { to, lane, messages } => self.send(to, lane, messages),
             Effect::AcceptSnapshot { region, index, term } => {
                 self.snapshots.accept(region, index, term);

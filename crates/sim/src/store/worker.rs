@@ -167,6 +167,7 @@ impl World {
                     shared.lease = until.filter(|_| shared.leadership.is_of(id, term));
                 }
             }
+            Effect::Seeking { .. } => {}
             Effect::Send { to, messages, .. } => {
                 for (region, message) in messages {
                     if !self.network.reaches(id, to) && self.rng.chance(20) {
