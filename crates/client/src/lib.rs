@@ -12,3 +12,4 @@ pub mod process;
 pub mod scripted;
 pub mod table;
 pub mod value;
+pub mod zookeeper;

@@ -9,7 +9,7 @@
 //! kv_spread f64, ops_spread f64, sync_spread f64        uncertainty: 1 configured, 0 unknown
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
 //! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room, 4 clock off,
-//!   8 hanging)
+//!   8 hanging, 16 has a session with ZooKeeper: from version 3 of the cluster on)
 //! cpu_cores f64, cpu_busy f64, cpu_own f64, machine     all 0: not known; busy is at most 1
 //! host, device                                          fingerprints; 0: not known
 //! told u8 (1: configured), turn u8 (0 idle, 1 waits, 2 sits), number, ms
@@ -43,7 +43,7 @@ use bytes::Bytes;
 use placement::{Capability, Cpu, Spread};
 use types::{
     LogIndex, PeerId, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis, Version,
-    SECOND_VERSION,
+    SECOND_VERSION, THIRD_VERSION,
 };
 
 use crate::check::REPORT_BYTES_MIN;
@@ -85,6 +85,7 @@ const STOPPING: u8 = 1;
 const OUT_OF_ROOM: u8 = 2;
 const CLOCK_OFF: u8 = 4;
 const HANGING: u8 = 8;
+const HAS_SESSION: u8 = 16;
 
 const PEER_ACTIVE: u8 = 1;
 const PEER_NEEDS_SNAPSHOT: u8 = 2;
@@ -137,6 +138,8 @@ pub struct StoreHeartbeat {
     /// True if the store's device does not answer. The store transfers its leaders to other stores,
     /// and neither leaders nor peers may move to it.
     pub hanging: bool,
+    /// True if the store has a session with ZooKeeper. Not sent before version 3 of the cluster.
+    pub has_session: bool,
     /// The CPU of its machine; `None` if unknown.
     pub cpu: Option<Cpu>,
     pub place: Place,
@@ -256,6 +259,7 @@ impl StoreHeartbeat {
             (self.out_of_room, OUT_OF_ROOM),
             (self.clock_off, CLOCK_OFF),
             (self.hanging, HANGING),
+            (self.has_session && version >= THIRD_VERSION, HAS_SESSION),
         ];
         out.u8(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
         let Cpu { cores, busy, own, machine } =
@@ -320,11 +324,12 @@ impl StoreHeartbeat {
             ..StoreHeartbeat::default()
         };
         let flags = from.u8()?;
-        if flags & !(STOPPING | OUT_OF_ROOM | CLOCK_OFF | HANGING) != 0 {
+        if flags & !(STOPPING | OUT_OF_ROOM | CLOCK_OFF | HANGING | HAS_SESSION) != 0 {
             return Err(WireError::Malformed("a store is in a state that nobody knows"));
         }
         (heartbeat.stopping, heartbeat.out_of_room) = (flags & STOPPING != 0, flags & OUT_OF_ROOM != 0);
         (heartbeat.clock_off, heartbeat.hanging) = (flags & CLOCK_OFF != 0, flags & HANGING != 0);
+        heartbeat.has_session = flags & HAS_SESSION != 0;
         let cpu =
             Cpu { cores: from.float()?, busy: from.float()?, own: from.float()?, machine: from.uint()? };
         heartbeat.cpu = (cpu != Cpu::default()).then_some(cpu);

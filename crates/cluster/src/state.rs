@@ -18,7 +18,7 @@ mod operators;
 mod settings;
 mod stores;
 
-pub use agreed::{AgreedSettings, StrongReads};
+pub use agreed::{AgreedSettings, Election, StrongReads};
 pub use facts::{StoreFacts, StoreKey};
 pub use merged::MergedRegions;
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
@@ -35,6 +35,8 @@ pub const CONFIG_DOMAIN_LABEL: &str = "domain-label";
 pub const CONFIG_STRONG_READS: &str = "strong-reads";
 /// Maximum distance of a store's wall clock from the median of all.
 pub const CONFIG_MAX_CLOCK_OFFSET: &str = "max-clock-offset";
+pub const CONFIG_ELECTION: &str = "election";
+pub const CONFIG_ELECTION_FALLBACK: &str = "election-fallback";
 
 /// Either `yes` or `no`. With `yes` the cluster's version rises automatically once all stores
 /// support a newer one.
@@ -372,6 +374,16 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
             name: name.to_owned(),
             value: value.to_owned(),
             expected: "1s to 365d, as a whole number of s, m, h or d",
+        }),
+        CONFIG_ELECTION if agreed::parse_election(value).is_none() => Err(MetaError::BadConfig {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected: "raft or zookeeper",
+        }),
+        CONFIG_ELECTION_FALLBACK if agreed::parse_fallback(value).is_none() => Err(MetaError::BadConfig {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected: "1s to 365d, as a whole number of s, m, h or d, or never",
         }),
         CONFIG_FINISH_UPGRADES if ![YES, NO].contains(&value) => Err(MetaError::BadConfig {
             name: name.to_owned(),

@@ -1,10 +1,11 @@
 //! The input of placement: the agreed state, combined with recent heartbeats.
 
 use placement::{Capability, ClusterView, PeerView, RegionView, Spread, StoreView};
-use types::{BootNanos, PeerRole, RegionDescriptor};
+use types::{BootNanos, PeerRole, RegionDescriptor, StoreId};
 
 use crate::ledger::Liveness;
 use crate::quarantine::Cause;
+use crate::state::Election;
 use crate::state::{MemberState, StoreRecord};
 use crate::{Driver, Ledger, MetaState};
 
@@ -33,6 +34,7 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
     let begun = meta.operators.values().map(|flight| flight.operator.clone());
     let mut stores: Vec<StoreView> =
         meta.stores.values().filter_map(|record| store_view(record, meta, ledger, driver, now)).collect();
+    mark_stores_without_session(&mut stores, meta, ledger);
     let regions: Vec<RegionView> =
         meta.regions.values().map(|region| region_view(region, ledger, driver, now)).collect();
     for region in &regions {
@@ -49,6 +51,17 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
         replicas: meta.replicas(),
         meta_replicas: meta.meta_replicas(),
         domain_label: meta.domain_label().map(str::to_owned),
+    }
+}
+
+/// Marks the stores that have no session with ZooKeeper, if it chooses candidates and another store
+/// has a session. If none has one, ZooKeeper is away, and the leaders stay.
+fn mark_stores_without_session(stores: &mut [StoreView], meta: &MetaState, ledger: &Ledger) {
+    let has_session = |store: StoreId| ledger.heard(store).is_some_and(|heard| heard.heartbeat.has_session);
+    let is_up = |store: &StoreView| store.state == placement::StoreState::Up;
+    let is_chosen = meta.agreed_settings().election == Election::Zookeeper;
+    if is_chosen && stores.iter().any(|store| is_up(store) && has_session(store.id)) {
+        stores.iter_mut().for_each(|store| store.no_session = !has_session(store.id));
     }
 }
 
@@ -88,6 +101,7 @@ fn store_view(
         unapplied_bytes: heard.map_or(0, |heartbeat| heartbeat.unapplied_bytes),
         out_of_room: heard.is_some_and(|heartbeat| heartbeat.out_of_room),
         clock_off: heard.is_some_and(|heartbeat| heartbeat.clock_off),
+        no_session: false,
         cpu: heard.and_then(|heartbeat| heartbeat.cpu),
         cpu_units,
         cpu_high: cpu_high.unwrap_or_default(),

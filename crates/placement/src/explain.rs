@@ -68,6 +68,7 @@ pub enum Standing {
     Draining,
     OutOfRoom,
     ClockOff,
+    NoSession,
     CpuBusy,
     Learner,
     LagUnknown,
@@ -166,6 +167,7 @@ pub fn explain(
                 Eligibility::Draining => Standing::Draining,
                 Eligibility::OutOfRoom => Standing::OutOfRoom,
                 Eligibility::ClockOff => Standing::ClockOff,
+                Eligibility::NoSession => Standing::NoSession,
                 Eligibility::Eligible if !round.at(peer.store).is_some_and(|to| round.cpu_allows(at, to)) => {
                     Standing::CpuBusy
                 }
@@ -258,6 +260,7 @@ impl fmt::Display for Standing {
             Standing::Draining => "draining",
             Standing::OutOfRoom => "out of room, cannot lead",
             Standing::ClockOff => "its clock is off, cannot lead",
+            Standing::NoSession => "has no session with ZooKeeper, cannot lead",
             Standing::CpuBusy => "its CPU has no room for the lead",
             Standing::Learner => "a learner, cannot lead",
             Standing::LagUnknown => "its lag is unknown",

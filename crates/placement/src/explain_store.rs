@@ -23,6 +23,9 @@ pub struct StoreExplanation {
     pub capacity_bytes: u64,
     pub out_of_room: bool,
     pub clock_off: bool,
+    /// True if the store has no session with ZooKeeper, and another store has one.
+    #[serde(default)]
+    pub no_session: bool,
     /// Set if the store is above its threshold: it sheds data until it holds less than this many
     /// bytes.
     pub sheds_down_to: Option<u64>,
@@ -114,6 +117,7 @@ pub fn explain_store(
         capacity_bytes: seen.capacity_bytes,
         out_of_room: seen.out_of_room,
         clock_off: seen.clock_off,
+        no_session: seen.no_session,
         sheds_down_to: round.sheds_to(at).map(of_capacity),
         // Casts saturate and turn NaN into 0.
         bytes_per_s: seen.capability.kv_bytes_per_s as u64,
@@ -222,6 +226,9 @@ impl fmt::Display for StoreExplanation {
         }
         if self.out_of_room {
             writeln!(f, "  out of room on its device: it is to lead nothing that another can lead")?;
+        }
+        if self.no_session {
+            writeln!(f, "  no session with ZooKeeper: it is to lead nothing that another can lead")?;
         }
         if self.clock_off {
             writeln!(

@@ -41,6 +41,10 @@ pub enum Reason {
     ClockOff {
         store: StoreId,
     },
+    /// The store has no session with ZooKeeper, which chooses candidates, and other stores have.
+    NoSession {
+        store: StoreId,
+    },
     /// Repair: the region has too many voters, and one is removed.
     TooManyVoters {
         voters: u32,
@@ -184,6 +188,7 @@ impl fmt::Display for Reason {
             Reason::ClockOff { store } => {
                 write!(f, "the clock of store {store} is too far from the median of the stores' clocks")
             }
+            Reason::NoSession { store } => write!(f, "store {store} has no session with ZooKeeper"),
             Reason::TooManyVoters { voters, wanted } => write!(f, "it has {voters} voters and needs {wanted}"),
             Reason::Unclean { store } => {
                 write!(f, "the peer on store {store} may have lost entries in a crash of its machine")

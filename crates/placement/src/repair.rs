@@ -204,6 +204,7 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
             let reason = match (round.state(leader), round.bar(leader)) {
                 (StoreState::Draining, _) => Reason::Draining { store },
                 (_, Some(Bar::ClockOff)) => Reason::ClockOff { store },
+                (_, Some(Bar::NoSession)) => Reason::NoSession { store },
                 _ => Reason::OutOfRoom { store },
             };
             Some(Operator::TransferLeader { region: id, from: store, to: round.id(to), reason })

@@ -112,6 +112,7 @@ pub(crate) enum Eligibility {
     Draining,
     OutOfRoom,
     ClockOff,
+    NoSession,
     Learner,
     LagUnknown,
     Behind,
@@ -340,6 +341,7 @@ impl<'a> Round<'a> {
         match self.at(peer.store).and_then(|at| self.bar(at)) {
             Some(Bar::OutOfRoom) => return Eligibility::OutOfRoom,
             Some(Bar::ClockOff) => return Eligibility::ClockOff,
+            Some(Bar::NoSession) => return Eligibility::NoSession,
             None => {}
         }
         match peer.lag {

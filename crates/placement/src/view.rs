@@ -94,6 +94,9 @@ pub struct StoreView {
     /// True if its wall clock, which decides when keys expire in the regions it leads, is too far
     /// from the clocks of the other stores.
     pub clock_off: bool,
+    /// True if the store has lost its session with ZooKeeper, which chooses candidates, and another
+    /// store has one.
+    pub no_session: bool,
     /// True if the store exceeded its fill threshold and has not been below the lower end of the
     /// band since. The value of [`sheds`](crate::sheds) in the previous round.
     pub shedding: bool,
@@ -165,6 +168,7 @@ pub struct RegionView {
 pub(crate) enum Bar {
     OutOfRoom,
     ClockOff,
+    NoSession,
 }
 
 /// Minimum backlog of a store that counts as behind, in bytes. A smaller one is applied before a
@@ -187,7 +191,11 @@ impl StoreView {
     }
 
     pub(crate) fn bar(&self) -> Option<Bar> {
-        let bars = [(self.out_of_room, Bar::OutOfRoom), (self.clock_off, Bar::ClockOff)];
+        let bars = [
+            (self.out_of_room, Bar::OutOfRoom),
+            (self.clock_off, Bar::ClockOff),
+            (self.no_session, Bar::NoSession),
+        ];
         bars.into_iter().find(|(holds, _)| *holds).map(|(_, bar)| bar)
     }
 }

@@ -312,7 +312,9 @@ impl ClusterState {
 
     /// Returns the command that changes a setting.
     pub fn set(&self, name: &str, value: &str) -> Result<MetaCommand, SettingError> {
-        self.parts.lock().meta.set(name, value)
+        let parts = self.parts.lock();
+        let has_session = |store| parts.ledger.heard(store).is_some_and(|heard| heard.heartbeat.has_session);
+        parts.meta.set_with_sessions(name, value, has_session)
     }
 
     /// Returns the list of stores and their settings, if the meta region's rows here have a later

@@ -20,6 +20,9 @@ use crate::budget::Budget;
 /// 50 ms a tick.
 pub const ELECTION_TICKS: u32 = 15;
 
+const ZOOKEEPER_ROOT: &str = "/steelyard";
+const ZOOKEEPER_SESSION: Duration = Duration::from_secs(6);
+
 /// Maximum number of loops that serve clients if the number follows the load.
 const LOOPS_MAX: usize = 8;
 
@@ -43,6 +46,42 @@ impl std::str::FromStr for Fsync {
             "everysec" => Ok(Fsync::EverySec),
             "no" => Ok(Fsync::No),
             other => Err(format!("fsync is always, everysec or no, not '{other}'")),
+        }
+    }
+}
+
+/// A ZooKeeper ensemble, and this store's sessions with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZooKeeper {
+    /// `HOST:PORT`, comma-separated.
+    pub servers: String,
+    /// The znode under which each cluster has a directory.
+    pub root: String,
+    pub session_timeout: Duration,
+    /// `USER:PASSWORD` of the scheme `digest`. Only who has it may read or change the znodes.
+    pub digest: Option<String>,
+}
+
+impl ZooKeeper {
+    /// Parses `HOST:PORT[,HOST:PORT...][/ROOT]`. The default root is `/steelyard`.
+    pub fn parse(text: &str) -> Result<ZooKeeper, String> {
+        let (servers, root) = match text.find('/') {
+            Some(at) => text.split_at(at),
+            None => (text, ZOOKEEPER_ROOT),
+        };
+        let is_server = |server: &str| {
+            let port = server.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+            port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0))
+        };
+        let is_root = root[1..].split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+        match servers.split(',').all(is_server) && is_root {
+            true => Ok(ZooKeeper {
+                servers: servers.to_owned(),
+                root: root.to_owned(),
+                session_timeout: ZOOKEEPER_SESSION,
+                digest: None,
+            }),
+            false => Err(format!("zookeeper is HOST:PORT[,HOST:PORT...][/ROOT], not '{text}'")),
         }
     }
 }
@@ -138,6 +177,8 @@ pub struct Config {
     pub weak_read_max_lag: Option<Duration>,
     /// The length of a Raft tick. Election timeout and lease are multiples of it.
     pub raft_tick: Duration,
+    /// The ZooKeeper ensemble that can choose the candidates of elections.
+    pub zookeeper: Option<ZooKeeper>,
     /// Free bytes on the data device below which the store is out of room: it proposes no entries
     /// that add data.
     pub reserve_bytes: u64,
@@ -227,6 +268,7 @@ impl Config {
             proposal_window: replica::UNCOMMITTED_ENTRIES,
             weak_read_max_lag: None,
             raft_tick: Duration::from_millis(50),
+            zookeeper: None,
             reserve_bytes: 256 << 20,
             capacity_bytes: None,
             raft_log_bytes: Config::default_raft_log_bytes(MAXMEMORY_DEFAULT),
@@ -283,6 +325,10 @@ impl Config {
         }
         if self.raft_tick < Duration::from_millis(5) {
             return Err("raft-tick must be at least 5 ms".into());
+        }
+        let session = self.zookeeper.as_ref().map(|ensemble| ensemble.session_timeout);
+        if session.is_some_and(|timeout| timeout < Duration::from_millis(100)) {
+            return Err("zookeeper-session-timeout must be at least 100 ms".into());
         }
         Ok(())
     }

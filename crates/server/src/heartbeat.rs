@@ -301,6 +301,7 @@ impl Reporter {
             stopping: store.ends.is_leaving(),
             out_of_room: self.out_of_room_until.is_some_and(|until| now < until),
             clock_off: store.wall.is_off(),
+            has_session: store.seekers.has_session(),
             hanging: store.hanging.is_hanging(),
             cpu,
             place: store.capability.place(),

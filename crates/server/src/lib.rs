@@ -34,6 +34,7 @@ mod device_hang;
 mod device_waits;
 mod disk;
 mod dispatch;
+mod election;
 mod ends;
 mod engine;
 mod executor;
@@ -76,7 +77,7 @@ mod upgrade;
 mod wall_clock;
 mod written_version;
 
-pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
+pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel, ZooKeeper};
 pub use settings::{weak_read_max_lag, WEAK_READ_MAX_LAG_RANGE};
 pub use start_error::StartError;
 pub use startup::{run, Ended};

@@ -111,6 +111,7 @@ pub struct Metrics {
     pub raft_messages_dropped: Counter,
     pub raft_messages_refused: Counter,
     pub log_damages: Counter,
+    pub elections_stood: Counter,
     pub raft_appends_put_off: Counter,
     pub pauses: Counter,
     pub connections_accepted: Counter,
@@ -423,6 +424,8 @@ impl Metrics {
             "raft_messages_refused",
             "Raft messages and announcements dropped because no correct store sends them",
         );
+        let elections_stood =
+            counter("elections_stood", "Times that ZooKeeper's znodes had a peer of this store campaign");
         let log_damages = counter(
             "log_damages",
             "Times that entries of the Raft log failed their checksum when they were read",
@@ -518,6 +521,7 @@ impl Metrics {
             raft_messages_dropped,
             raft_messages_refused,
             log_damages,
+            elections_stood,
             raft_appends_put_off,
             pauses,
             connections_accepted,
@@ -582,7 +586,7 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 21] = [
+        let rows: [(&str, u64); 22] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
@@ -601,6 +605,7 @@ impl Metrics {
             ("pauses", self.pauses.get()),
             ("raft_messages_refused", self.raft_messages_refused.get()),
             ("log_damages", self.log_damages.get()),
+            ("elections_stood", self.elections_stood.get()),
             ("raft_appends_put_off", self.raft_appends_put_off.get()),
             ("client_bytes_in", self.client_bytes_in.load(Ordering::Relaxed)),
             ("client_bytes_out", self.client_bytes_out.load(Ordering::Relaxed)),

@@ -18,6 +18,7 @@ use crate::consistency_checks::Checks;
 use crate::datadir::DataDir;
 use crate::device_waits::Hanging;
 use crate::disk::Disk;
+use crate::election::Seekers;
 use crate::ends::Ends;
 use crate::engine::Engine;
 use crate::executor::{Levels, Parts};
@@ -69,6 +70,8 @@ pub struct Store {
     pub unsynced: Arc<Unsynced>,
     /// This store's peers that do not execute their log.
     pub quarantines: Arc<Quarantines>,
+    /// The peers here that seek a leader, and this store's session with ZooKeeper.
+    pub seekers: Arc<Seekers>,
     pub ends: Arc<Ends>,
 }
 
@@ -158,6 +161,7 @@ impl Store {
             checks: Arc::new(checks),
             unsynced: Arc::new(unsynced),
             quarantines: Arc::new(quarantines),
+            seekers: Arc::default(),
             ends,
             config,
         }
@@ -181,6 +185,7 @@ impl Store {
             levels: self.levels.clone(),
             checks: self.checks.clone(),
             unsynced: self.unsynced.clone(),
+            seekers: self.seekers.clone(),
             quarantines: self.quarantines.clone(),
             ends: self.ends.clone(),
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Beginning, Config, Ended, Member, SetLogLevel};
+use server::{Beginning, Config, Ended, Member, SetLogLevel, ZooKeeper};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -256,6 +256,8 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if let Some(ms) = options.raft_tick {
         config.raft_tick = Duration::from_millis(ms);
     }
+    config.zookeeper =
+        zookeeper(options.zookeeper, options.zookeeper_session_timeout, options.zookeeper_auth)?;
     if let Some(profile) = options.rocksdb_profile {
         config.rocksdb_profile = profile;
     }
@@ -342,6 +344,28 @@ fn rocksdb_option(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().into(), value.trim().into())),
         _ => Err(format!("rocksdb takes NAME=VALUE, not '{text}'")),
     }
+}
+
+fn zookeeper(
+    servers: Option<String>,
+    timeout_ms: Option<u64>,
+    auth: Option<String>,
+) -> Result<Option<ZooKeeper>, String> {
+    let Some(servers) = servers else {
+        return match timeout_ms.is_some() || auth.is_some() {
+            true => Err("zookeeper-session-timeout and zookeeper-auth need zookeeper".into()),
+            false => Ok(None),
+        };
+    };
+    let mut ensemble = ZooKeeper::parse(&servers)?;
+    if let Some(ms) = timeout_ms {
+        ensemble.session_timeout = Duration::from_millis(ms);
+    }
+    if auth.as_ref().is_some_and(|auth| !auth.contains(':')) {
+        return Err("zookeeper-auth is USER:PASSWORD".into());
+    }
+    ensemble.digest = auth;
+    Ok(Some(ensemble))
 }
 
 #[cfg(test)]

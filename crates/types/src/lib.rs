@@ -23,7 +23,7 @@ pub use region::{
 };
 pub use size::{parse_size, SizeError};
 pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
-pub use version::{Version, NEWEST_VERSION, OLDEST_VERSION, SECOND_VERSION};
+pub use version::{Version, NEWEST_VERSION, OLDEST_VERSION, SECOND_VERSION, THIRD_VERSION};
 
 /// The id of a store: one server process and its device. Numbered from 0.
 pub type StoreId = u64;

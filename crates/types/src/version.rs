@@ -9,6 +9,7 @@
 //! 1   the first version
 //! 2   heartbeats name quarantined peers; a log entry can order that an earlier one is skipped; the
 //!     meta region records which regions have merged away
+//! 3   ZooKeeper can choose the candidates of elections; heartbeats tell which stores have a session
 //! ```
 
 /// A version of the cluster.
@@ -18,6 +19,9 @@ pub type Version = u32;
 /// meta region records merged regions.
 pub const SECOND_VERSION: Version = 2;
 
+/// The first version in which ZooKeeper can choose candidates, and heartbeats tell of sessions.
+pub const THIRD_VERSION: Version = 3;
+
 /// The oldest version that this program can write.
 pub const OLDEST_VERSION: Version = 1;
 
@@ -25,6 +29,6 @@ pub const OLDEST_VERSION: Version = 1;
 ///
 /// The feature `next-version` adds a version that differs from the one before it only in the number
 /// that entries of commands begin with. It serves the tests of upgrades.
-pub const NEWEST_VERSION: Version = if cfg!(feature = "next-version") { 3 } else { 2 };
+pub const NEWEST_VERSION: Version = if cfg!(feature = "next-version") { 4 } else { 3 };
 
 const _: () = assert!(OLDEST_VERSION <= NEWEST_VERSION);

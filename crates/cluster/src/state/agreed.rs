@@ -4,7 +4,9 @@
 use serde::{Deserialize, Serialize};
 use types::{Version, OLDEST_VERSION};
 
-use super::{MetaState, CONFIG_MAX_CLOCK_OFFSET, CONFIG_STRONG_READS};
+use super::{
+    MetaState, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK, CONFIG_MAX_CLOCK_OFFSET, CONFIG_STRONG_READS,
+};
 
 /// The way in which a leader proves that a read is current.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +19,17 @@ pub enum StrongReads {
     ReadIndex,
 }
 
+/// The way in which the candidates of elections are chosen. Votes decide who wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Election {
+    /// Each peer stands after a random timeout.
+    #[default]
+    Raft,
+    /// The positions that stores publish in ZooKeeper decide who stands.
+    Zookeeper,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgreedSettings {
     pub strong_reads: StrongReads,
@@ -26,6 +39,16 @@ pub struct AgreedSettings {
     /// The cluster's version. A list that was written before versions existed has none.
     #[serde(default = "oldest")]
     pub cluster_version: Version,
+    #[serde(default)]
+    pub election: Election,
+    /// Time in milliseconds without a leader after which peers stand by their own timeouts although
+    /// ZooKeeper chooses the candidates; `None` means never.
+    #[serde(default = "fallback")]
+    pub election_fallback_ms: Option<u64>,
+}
+
+fn fallback() -> Option<u64> {
+    Some(FALLBACK_DEFAULT_MS)
 }
 
 fn oldest() -> Version {
@@ -34,6 +57,10 @@ fn oldest() -> Version {
 
 pub(super) const MAX_CLOCK_OFFSET_DEFAULT: &str = "10s";
 const MAX_CLOCK_OFFSET_DEFAULT_MS: u64 = 10_000;
+pub(super) const FALLBACK_DEFAULT: &str = "10s";
+const FALLBACK_DEFAULT_MS: u64 = 10_000;
+/// The value by which peers never stand by their own timeouts.
+const NEVER: &str = "never";
 const SECONDS_MAX: u64 = 365 * 86_400;
 
 impl Default for AgreedSettings {
@@ -42,6 +69,8 @@ impl Default for AgreedSettings {
             strong_reads: StrongReads::default(),
             max_clock_offset_ms: MAX_CLOCK_OFFSET_DEFAULT_MS,
             cluster_version: OLDEST_VERSION,
+            election: Election::default(),
+            election_fallback_ms: fallback(),
         }
     }
 }
@@ -51,10 +80,14 @@ impl MetaState {
         let default = AgreedSettings::default();
         let read = self.config.get(CONFIG_STRONG_READS).and_then(|text| parse_strong_reads(text));
         let offset = self.config.get(CONFIG_MAX_CLOCK_OFFSET).and_then(|text| parse_offset_ms(text));
+        let election = self.config.get(CONFIG_ELECTION).and_then(|text| parse_election(text));
+        let fallback = self.config.get(CONFIG_ELECTION_FALLBACK).and_then(|text| parse_fallback(text));
         AgreedSettings {
             strong_reads: read.unwrap_or(default.strong_reads),
             max_clock_offset_ms: offset.unwrap_or(default.max_clock_offset_ms),
             cluster_version: self.version.max(OLDEST_VERSION),
+            election: election.unwrap_or(default.election),
+            election_fallback_ms: fallback.unwrap_or(default.election_fallback_ms),
         }
     }
 }
@@ -68,13 +101,34 @@ impl StrongReads {
     }
 }
 
+impl Election {
+    pub fn name(self) -> &'static str {
+        match self {
+            Election::Raft => "raft",
+            Election::Zookeeper => "zookeeper",
+        }
+    }
+}
+
 /// Returns true if every store uses this setting.
 pub(super) fn is_for_every_store(name: &str) -> bool {
-    [CONFIG_STRONG_READS, CONFIG_MAX_CLOCK_OFFSET].contains(&name)
+    [CONFIG_STRONG_READS, CONFIG_MAX_CLOCK_OFFSET, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK].contains(&name)
 }
 
 pub(super) fn parse_strong_reads(text: &str) -> Option<StrongReads> {
     [StrongReads::Lease, StrongReads::ReadIndex].into_iter().find(|known| known.name() == text)
+}
+
+pub(super) fn parse_election(text: &str) -> Option<Election> {
+    [Election::Raft, Election::Zookeeper].into_iter().find(|known| known.name() == text)
+}
+
+/// Parses a time in milliseconds, or `never`.
+pub(super) fn parse_fallback(text: &str) -> Option<Option<u64>> {
+    match text {
+        NEVER => Some(None),
+        _ => parse_offset_ms(text).map(Some),
+    }
 }
 
 /// Parses whole seconds, minutes, hours or days, from one second to one year. An offset below a
@@ -145,10 +199,20 @@ mod tests {
         let settings = AgreedSettings {
             strong_reads: StrongReads::ReadIndex,
             max_clock_offset_ms: 1000,
-            cluster_version: 2,
+            cluster_version: 3,
+            election: Election::Zookeeper,
+            election_fallback_ms: None,
         };
         let text = serde_json::to_string(&settings).unwrap();
-        assert_eq!(text, r#"{"strong_reads":"read-index","max_clock_offset_ms":1000,"cluster_version":2}"#);
+        assert_eq!(
+            text,
+            concat!(
+                r#"{"strong_reads":"read-index","max_clock_offset_ms":1000,"cluster_version":3,"#,
+                r#""election":"zookeeper","election_fallback_ms":null}"#
+            )
+        );
+        let older = r#"{"strong_reads":"lease","max_clock_offset_ms":10000,"cluster_version":1}"#;
+        assert_eq!(serde_json::from_str::<AgreedSettings>(older).unwrap(), AgreedSettings::default());
         assert_eq!(serde_json::from_str::<AgreedSettings>(&text).unwrap(), settings);
     }
 }

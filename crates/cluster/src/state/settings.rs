@@ -3,19 +3,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::agreed::{StrongReads, MAX_CLOCK_OFFSET_DEFAULT};
+use types::{StoreId, Version, THIRD_VERSION};
+
+use super::agreed::{Election, StrongReads, FALLBACK_DEFAULT, MAX_CLOCK_OFFSET_DEFAULT};
 use super::{
-    check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_FINISH_UPGRADES, CONFIG_MAX_CLOCK_OFFSET,
-    CONFIG_META_REPLICAS, CONFIG_REPLICAS, CONFIG_STRONG_READS,
+    check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK,
+    CONFIG_FINISH_UPGRADES, CONFIG_MAX_CLOCK_OFFSET, CONFIG_META_REPLICAS, CONFIG_REPLICAS,
+    CONFIG_STRONG_READS,
 };
 use crate::{MemberState, MetaCommand, MetaError};
 
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 8] = [
     CONFIG_REPLICAS,
     CONFIG_META_REPLICAS,
     CONFIG_DOMAIN_LABEL,
     CONFIG_STRONG_READS,
     CONFIG_MAX_CLOCK_OFFSET,
+    CONFIG_ELECTION,
+    CONFIG_ELECTION_FALLBACK,
     CONFIG_FINISH_UPGRADES,
 ];
 
@@ -47,6 +52,15 @@ pub enum SettingError {
     NoSuchLabel { label: String, labels: Vec<String> },
     #[error("{stores} stores stay in the cluster and cannot hold {replicas} copies, one a store")]
     TooFewStores { replicas: usize, stores: usize },
+    #[error(
+        "'{name}' needs version {THIRD_VERSION} of the cluster, and it has {version}: see steelyard ctl version"
+    )]
+    NeedsVersion { name: String, version: Version },
+    #[error(
+        "ZooKeeper cannot choose the candidates: stores without a session with it are {}",
+        numbers(.stores)
+    )]
+    NoSession { stores: Vec<StoreId> },
     #[error(transparent)]
     Refused(#[from] MetaError),
 }
@@ -56,7 +70,8 @@ impl MetaState {
     pub fn settings(&self) -> Vec<Setting> {
         let setting = |name, value: String, note: &str| Setting { name, value, note: note.to_owned() };
         let label = self.domain_label().unwrap_or(NO_LABEL).to_owned();
-        let reads = self.agreed_settings().strong_reads;
+        let agreed = self.agreed_settings();
+        let reads = agreed.strong_reads;
         let proof = match reads {
             StrongReads::Lease => "leaders answer reads under a lease that counts on CLOCK_BOOTTIME",
             StrongReads::ReadIndex => "leaders ask a majority before they answer reads, many at a time",
@@ -79,6 +94,19 @@ impl MetaState {
                 "a store whose wall clock is further than this from the stores' median does not lead",
             ),
             setting(
+                CONFIG_ELECTION,
+                agreed.election.name().to_owned(),
+                match agreed.election {
+                    Election::Raft => "peers without a leader stand after a random timeout",
+                    Election::Zookeeper => "the positions that stores publish in ZooKeeper decide who stands",
+                },
+            ),
+            setting(
+                CONFIG_ELECTION_FALLBACK,
+                self.config.get(CONFIG_ELECTION_FALLBACK).map_or(FALLBACK_DEFAULT, String::as_str).to_owned(),
+                "with election zookeeper: time without a leader after which peers stand by themselves",
+            ),
+            setting(
                 CONFIG_FINISH_UPGRADES,
                 if self.finishes_upgrades() { super::YES } else { super::NO }.to_owned(),
                 "the cluster's version rises once all stores support a newer one; then there is no way back",
@@ -96,6 +124,9 @@ impl MetaState {
             return Ok(MetaCommand::SetConfig { name: name.to_owned(), value: None });
         }
         check_config(name, value)?;
+        if [CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK].contains(&name) && self.version < THIRD_VERSION {
+            return Err(SettingError::NeedsVersion { name: name.to_owned(), version: self.version });
+        }
         let staying = self.members().filter(|store| store.state == MemberState::Up).count();
         match super::parse_replicas(value) {
             // An unreachable number of copies would keep regions from being moved, because they
@@ -115,6 +146,24 @@ impl MetaState {
             return Err(SettingError::NoSuchLabel { label: value.to_owned(), labels });
         }
         Ok(MetaCommand::SetConfig { name: name.to_owned(), value: Some(value.to_owned()) })
+    }
+
+    /// Returns the same command as [`set`](MetaState::set), if ZooKeeper may choose the candidates:
+    /// each member has a session with it.
+    pub fn set_with_sessions(
+        &self,
+        name: &str,
+        value: &str,
+        has_session: impl Fn(StoreId) -> bool,
+    ) -> Result<MetaCommand, SettingError> {
+        let command = self.set(name, value)?;
+        let without = self.members().map(|store| store.id).filter(|&store| !has_session(store));
+        let stores: Vec<StoreId> = without.collect();
+        let needs_sessions = (name, value) == (CONFIG_ELECTION, Election::Zookeeper.name());
+        match needs_sessions && !stores.is_empty() {
+            true => Err(SettingError::NoSession { stores }),
+            false => Ok(command),
+        }
     }
 
     /// Returns the names of the labels that members have, ascending.
@@ -140,6 +189,10 @@ impl MetaState {
     }
 }
 
+fn numbers(stores: &[StoreId]) -> String {
+    stores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn listed(labels: &[String]) -> String {
     match labels {
         [] => "none".to_owned(),
@@ -161,6 +214,7 @@ mod tests {
     #[test]
     fn a_setting_that_is_set_counts_and_its_command_survives_the_log() {
         let mut state = begun(3, 1);
+        state.version = THIRD_VERSION;
         assert!(state.settings().iter().map(|setting| setting.name).eq(SETTINGS));
         for (name, before, after) in [
             ("replicas", "3", "2"),
@@ -168,6 +222,8 @@ mod tests {
             ("domain-label", "none", "zone"),
             ("strong-reads", "lease", "read-index"),
             ("max-clock-offset", "10s", "2m"),
+            ("election", "raft", "zookeeper"),
+            ("election-fallback", "10s", "never"),
         ] {
             assert_eq!(value(&state, name), before);
             let command = state.set(name, after).unwrap();
@@ -190,7 +246,7 @@ mod tests {
         let refused = |name, value| state.set(name, value).unwrap_err().to_string();
         let settings =
             "the settings are replicas, meta-replicas, domain-label, strong-reads, max-clock-offset, \
-             finish-upgrades";
+             election, election-fallback, finish-upgrades";
         for name in ["replace-after-s", "databases", "domain_label", ""] {
             assert_eq!(refused(name, "5"), format!("unknown setting '{name}': {settings}"));
         }
@@ -211,6 +267,10 @@ mod tests {
         let expected =
             "'0s' is no value of 'max-clock-offset': 1s to 365d, as a whole number of s, m, h or d";
         assert_eq!(refused("max-clock-offset", "0s"), expected);
+        let expected = "'zk' is no value of 'election': raft or zookeeper";
+        assert_eq!(refused("election", "zk"), expected);
+        let expected = "'election' needs version 3 of the cluster, and it has 1: see steelyard ctl version";
+        assert_eq!(refused("election", "zookeeper"), expected);
         assert_eq!(refused("domain-label", "rack"), "no store has the label 'rack': stores have zone");
         assert_eq!(refused("meta-replicas", "2"), "'2' is no value of 'meta-replicas': 1, 3, 5, 7 or 9");
         let too_few = "3 stores stay in the cluster and cannot hold 4 copies, one a store";

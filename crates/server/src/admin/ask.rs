@@ -272,9 +272,10 @@ pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
         }
         Ask::SetConfig { name, value } => {
             let command = store.cluster.set(&name, &value).map_err(|error| match error {
-                SettingError::NoSuchLabel { .. } | SettingError::TooFewStores { .. } => {
-                    refuse(409, error.to_string())
-                }
+                SettingError::NoSuchLabel { .. }
+                | SettingError::TooFewStores { .. }
+                | SettingError::NeedsVersion { .. }
+                | SettingError::NoSession { .. } => refuse(409, error.to_string()),
                 _ => refuse(400, error.to_string()),
             })?;
             propose(store, command).await?;

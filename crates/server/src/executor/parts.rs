@@ -11,6 +11,7 @@ use crate::cluster_state::ClusterState;
 use crate::config::Config;
 use crate::consistency_checks::Checks;
 use crate::disk::Disk;
+use crate::election::Seekers;
 use crate::ends::Ends;
 use crate::engine::Engine;
 use crate::loops::WorkerSender;
@@ -43,6 +44,8 @@ pub struct Parts {
     pub checks: Arc<Checks>,
     pub unsynced: Arc<Unsynced>,
     pub quarantines: Arc<Quarantines>,
+    /// The peers that seek a leader.
+    pub seekers: Arc<Seekers>,
     pub ends: Arc<Ends>,
 }
 

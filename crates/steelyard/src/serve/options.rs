@@ -126,6 +126,17 @@ pub struct Options {
     /// Milliseconds of one Raft tick [default: 50]
     #[arg(long, value_name = "MS")]
     pub raft_tick: Option<u64>,
+    /// ZooKeeper ensemble that can choose the candidates of elections (ctl config election), and the
+    /// znode for its clusters [default: none; ROOT: /steelyard]
+    #[arg(long, value_name = "HOST:PORT,...[/ROOT]")]
+    pub zookeeper: Option<String>,
+    /// Milliseconds without word after which ZooKeeper ends this store's session [default: 6000]
+    #[arg(long, value_name = "MS")]
+    pub zookeeper_session_timeout: Option<u64>,
+    /// Credentials for ZooKeeper, scheme digest; safer in the file. Only sessions with them may read
+    /// or change the znodes [default: none, anyone may]
+    #[arg(long, value_name = "USER:PASSWORD")]
+    pub zookeeper_auth: Option<String>,
     /// Number of threads that serve clients; 0: as many as the load needs, up to the number of CPUs
     /// and at most 8 [default: 0]
     #[arg(long, value_name = "N")]
@@ -220,6 +231,9 @@ impl Options {
             proposal_window: self.proposal_window.or(file.proposal_window),
             weak_read_max_lag: self.weak_read_max_lag.or(file.weak_read_max_lag),
             raft_tick: self.raft_tick.or(file.raft_tick),
+            zookeeper: self.zookeeper.or(file.zookeeper),
+            zookeeper_session_timeout: self.zookeeper_session_timeout.or(file.zookeeper_session_timeout),
+            zookeeper_auth: self.zookeeper_auth.or(file.zookeeper_auth),
             io_threads: self.io_threads.or(file.io_threads),
             device: self.device.or(file.device),
             device_control: self.device_control.or(file.device_control),

@@ -1,0 +1,123 @@
+//! ZooKeeper servers as child processes, for the playground and the tests. They are started from the
+//! files of Debian's package `zookeeper`.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::process::{free_ports, Child};
+
+const JAR: &str = "/usr/share/java/zookeeper.jar";
+const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+/// Maximum size of a server's heap. Its content is small.
+const HEAP: &str = "-Xmx128m";
+const POLL: Duration = Duration::from_millis(50);
+
+/// One server or several, all on loopback. Dropping it ends them.
+#[derive(Debug)]
+pub struct Ensemble {
+    servers: Vec<Server>,
+}
+
+#[derive(Debug)]
+struct Server {
+    dir: PathBuf,
+    client: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Ensemble {
+    /// Starts servers with data below `dir`. `tick` is ZooKeeper's `tickTime`: sessions last at
+    /// least two of them and at most twenty.
+    pub fn start(dir: &Path, servers: usize, tick: Duration) -> io::Result<Ensemble> {
+        if !Path::new(JAR).exists() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{JAR} is missing; Debian's package zookeeper has it"),
+            ));
+        }
+        let ports = free_ports(servers * 3)?;
+        let mut common = format!(
+            "tickTime={}\ninitLimit=50\nsyncLimit=20\nadmin.enableServer=false\nmaxClientCnxns=0\n\
+             4lw.commands.whitelist=srvr,dump\nstandaloneEnabled=true\n",
+            tick.as_millis()
+        );
+        if servers > 1 {
+            for (number, ports) in ports.chunks(3).enumerate() {
+                common += &format!("server.{}=127.0.0.1:{}:{}\n", number + 1, ports[1], ports[2]);
+            }
+        }
+        let mut ensemble = Ensemble { servers: Vec::new() };
+        for (number, ports) in ports.chunks(3).enumerate() {
+            let dir = dir.join(format!("zookeeper-{}", number + 1));
+            let data = dir.join("data");
+            std::fs::create_dir_all(&data)?;
+            std::fs::write(data.join("myid"), (number + 1).to_string())?;
+            let own =
+                format!("dataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n", data.display(), ports[0]);
+            std::fs::write(dir.join("zoo.cfg"), common.clone() + &own)?;
+            let client = SocketAddr::from((Ipv4Addr::LOCALHOST, ports[0]));
+            ensemble.servers.push(Server { dir, client, child: None });
+        }
+        (0..servers).try_for_each(|server| ensemble.restart(server))?;
+        Ok(ensemble)
+    }
+
+    /// Returns the addresses of all servers, as clients name them.
+    pub fn connect_string(&self) -> String {
+        self.servers.iter().map(|server| server.client.to_string()).collect::<Vec<_>>().join(",")
+    }
+
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(|server| server.client).collect()
+    }
+
+    /// Starts a server that is not running.
+    pub fn restart(&mut self, server: usize) -> io::Result<()> {
+        let Server { dir, child, .. } = &mut self.servers[server];
+        let log = std::fs::File::create(dir.join("log"))?;
+        let mut command = Command::new("java");
+        command.args([HEAP, "-Dzookeeper.jmx.log4j.disable=true", "-cp", JAR, MAIN]);
+        command.arg(dir.join("zoo.cfg")).current_dir(&*dir);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        *child = Some(Child::spawn(format!("zookeeper-{}", server + 1), &mut command)?);
+        Ok(())
+    }
+
+    pub fn kill(&mut self, server: usize) {
+        if let Some(mut child) = self.servers[server].child.take() {
+            child.kill();
+            child.wait(Duration::from_secs(10));
+        }
+    }
+
+    /// Waits until every running server serves clients. Returns false if that takes too long.
+    pub fn await_ready(&self, patience: Duration) -> bool {
+        let began = Instant::now();
+        let is_ready = |server: &Server| server.child.is_none() || mode_of(server.client).is_some();
+        while !self.servers.iter().all(is_ready) {
+            if began.elapsed() > patience {
+                return false;
+            }
+            std::thread::sleep(POLL);
+        }
+        true
+    }
+
+    /// Returns the server that leads the ensemble.
+    pub fn leader(&self) -> Option<usize> {
+        self.servers.iter().position(|server| mode_of(server.client).is_some_and(|mode| mode == "leader"))
+    }
+}
+
+/// Asks a server for its role by the command `srvr`. A server without a quorum has none.
+fn mode_of(server: SocketAddr) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&server, Duration::from_millis(500)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    stream.write_all(b"srvr").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text.lines().find_map(|line| line.strip_prefix("Mode: "))?.to_owned())
+}

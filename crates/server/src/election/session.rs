@@ -1,0 +1,314 @@
+//! This store's session with ZooKeeper: it publishes znodes and reads those of other stores.
+//!
+//! After each change, and after a lost connection, one pass compares everything that should be in
+//! ZooKeeper with what was written, and reads again what may have changed. So a lost notification,
+//! a lost answer and a new session need no steps of their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use node::coordinator::{parse_positions, positions_text, Positions};
+use tokio::sync::{mpsc, watch};
+use types::StoreId;
+use zookeeper_client::{
+    Acls, AddWatchMode, Client, CreateMode, Error, EventType, PersistentWatcher, SessionState,
+};
+
+use super::znodes::{own_leads, own_store, Paths, DIRECTORIES, LEADERS, SEEKING, STORES};
+use super::{News, Wanted};
+use crate::config::ZooKeeper;
+use crate::store::Store;
+
+/// Time between two attempts to get a session.
+const ATTEMPTS: Duration = Duration::from_millis(500);
+/// Interval at which the leader table is compared with the present leads.
+const LEADS: Duration = Duration::from_millis(500);
+/// Interval at which the store's own znode is written again if it has changed. Nobody waits for it.
+const PLACES: Duration = Duration::from_secs(5);
+
+/// Keeps a session. Returns when the receiver of the news is gone.
+pub async fn run(
+    store: Arc<Store>,
+    ensemble: ZooKeeper,
+    mut wanted: watch::Receiver<Wanted>,
+    news: mpsc::Sender<News>,
+) {
+    let mut said = String::new();
+    while !news.is_closed() {
+        let ended = match open(&store, &ensemble).await {
+            Ok(client) => {
+                said.clear();
+                tracing::info!(servers = ensemble.servers, session = %client.session_id(), "ZooKeeper session begins");
+                let mut session = Session::new(&store, &ensemble, client, &news);
+                let ended = session.serve(&mut wanted).await;
+                store.seekers.has_session.store(false, Ordering::Relaxed);
+                let _ = news.send(News::Connected(false)).await;
+                tracing::warn!(servers = ensemble.servers, error = %ended, "ZooKeeper session ends");
+                ended.to_string()
+            }
+            Err(error) => error.to_string(),
+        };
+        if said != ended {
+            tracing::warn!(servers = ensemble.servers, error = ended, "no ZooKeeper session");
+            said = ended;
+        }
+        tokio::time::sleep(ATTEMPTS).await;
+    }
+}
+
+async fn open(store: &Store, ensemble: &ZooKeeper) -> Result<Client, Error> {
+    while store.membership.identity.cluster_id() == 0 {
+        tokio::time::sleep(ATTEMPTS).await;
+    }
+    let mut connector = Client::connector().with_session_timeout(ensemble.session_timeout);
+    if let Some(digest) = &ensemble.digest {
+        connector = connector.with_auth("digest", digest.as_bytes());
+    }
+    connector.connect(&ensemble.servers).await
+}
+
+struct Session<'a> {
+    store: &'a Store,
+    client: Client,
+    news: &'a mpsc::Sender<News>,
+    paths: Paths,
+    acls: Acls<'static>,
+    has_directories: bool,
+    /// The texts of this store's znodes, as written in this session, by path.
+    written: BTreeMap<String, String>,
+    /// The stores that had a session at the last look; `None` before the first.
+    alive: Option<BTreeSet<StoreId>>,
+    /// True if the list of stores may have changed since.
+    is_stale: bool,
+    /// Watches the list of stores.
+    stores: Option<PersistentWatcher>,
+    /// Watches the positions of all stores while peers of this one seek a leader.
+    seeking: Option<PersistentWatcher>,
+    /// The positions of other stores, as last told.
+    told: BTreeMap<StoreId, Option<Positions>>,
+    places_at: Option<Instant>,
+}
+
+impl<'a> Session<'a> {
+    fn new(
+        store: &'a Store,
+        ensemble: &ZooKeeper,
+        client: Client,
+        news: &'a mpsc::Sender<News>,
+    ) -> Session<'a> {
+        Session {
+            store,
+            client,
+            news,
+            paths: Paths::new(&ensemble.root, store.membership.identity.cluster_id(), store.id),
+            // Only a session with the same credentials may change the znodes, if there are any.
+            acls: match ensemble.digest {
+                Some(_) => Acls::creator_all(),
+                None => Acls::anyone_all(),
+            },
+            has_directories: false,
+            written: BTreeMap::new(),
+            alive: None,
+            is_stale: true,
+            stores: None,
+            seeking: None,
+            told: BTreeMap::new(),
+            places_at: None,
+        }
+    }
+
+    /// Runs until the session has ended, and returns the reason.
+    async fn serve(&mut self, wanted: &mut watch::Receiver<Wanted>) -> Error {
+        let mut states = self.client.state_watcher();
+        let mut lost_at: Option<Instant> = None;
+        loop {
+            let wants = wanted.borrow_and_update().clone();
+            let passed = match lost_at {
+                None => self.pass(&wants).await,
+                Some(at) if at.elapsed() > self.client.session_timeout() => return Error::SessionExpired,
+                Some(_) => Ok(()),
+            };
+            match passed {
+                Ok(()) if lost_at.is_none() => {
+                    self.store.seekers.has_session.store(true, Ordering::Relaxed);
+                }
+                Ok(()) | Err(Error::ConnectionLoss | Error::NoNode | Error::NodeExists) => {}
+                Err(error) => return error,
+            }
+            let state = tokio::select! {
+                state = states.changed() => Some(state),
+                changed = wanted.changed() => match changed {
+                    Ok(()) => None,
+                    Err(_) => return Error::ClientClosed,
+                },
+                () = changed(&mut self.stores) => {
+                    self.is_stale = true;
+                    None
+                }
+                () = changed(&mut self.seeking) => None,
+                () = tokio::time::sleep(LEADS) => None,
+            };
+            match state {
+                Some(SessionState::SyncConnected) => {
+                    lost_at = None;
+                    (self.stores, self.seeking, self.is_stale) = (None, None, true);
+                    self.tell(News::Connected(true)).await;
+                    self.told.clear();
+                }
+                Some(state) if state.is_terminated() => return Error::SessionExpired,
+                Some(_) => {
+                    lost_at.get_or_insert_with(Instant::now);
+                    self.tell(News::Connected(false)).await;
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Writes what is not written, and reads what this store needs.
+    async fn pass(&mut self, wants: &Wanted) -> Result<(), Error> {
+        if !self.has_directories {
+            let options = CreateMode::Persistent.with_acls(self.acls);
+            for name in DIRECTORIES {
+                self.client.mkdir(&self.paths.directory(name), &options).await?;
+            }
+            self.has_directories = true;
+            self.tell(News::Connected(true)).await;
+        }
+        let positions = (!wants.positions.is_empty()).then(|| positions_text(&wants.positions));
+        self.write(SEEKING, positions).await?;
+        self.read_positions(wants).await?;
+        self.look_at_stores().await?;
+        self.write(LEADERS, Some(own_leads(self.store))).await?;
+        if self.places_at.is_none_or(|at| at.elapsed() >= PLACES) {
+            self.write(STORES, Some(own_store(self.store))).await?;
+            self.places_at = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Writes this store's znode in a directory; `None` deletes it.
+    async fn write(&mut self, directory: &str, text: Option<String>) -> Result<(), Error> {
+        let path = self.paths.own(directory);
+        if self.written.get(&path) == text.as_ref() {
+            return Ok(());
+        }
+        // If the answer is lost, it is unknown which of the two texts is there.
+        let known = self.written.remove(&path);
+        match text {
+            None => match self.client.delete(&path, None).await {
+                Ok(()) | Err(Error::NoNode) => {}
+                Err(error) => {
+                    self.written.insert(path, String::new());
+                    return Err(error);
+                }
+            },
+            Some(text) => {
+                if known.is_some() {
+                    match self.client.set_data(&path, text.as_bytes(), None).await {
+                        Ok(_) => drop(self.written.insert(path, text)),
+                        Err(error) => {
+                            if !matches!(error, Error::NoNode) {
+                                self.written.insert(path, String::new());
+                            }
+                            return Err(error);
+                        }
+                    }
+                } else {
+                    self.create(&path, &text).await?;
+                    self.written.insert(path, text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates an ephemeral znode. One of an earlier session of this store is deleted first: its
+    /// content is old, and it would vanish with that session.
+    async fn create(&self, path: &str, text: &str) -> Result<(), Error> {
+        let options = CreateMode::Ephemeral.with_acls(self.acls);
+        match self.client.create(path, text.as_bytes(), &options).await {
+            Ok(_) => Ok(()),
+            Err(Error::NodeExists) => {
+                match self.client.delete(path, None).await {
+                    Ok(()) | Err(Error::NoNode) => {}
+                    Err(error) => return Err(error),
+                }
+                self.client.create(path, text.as_bytes(), &options).await.map(drop)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the positions of the stores that matter, while peers of this store seek a leader.
+    async fn read_positions(&mut self, wants: &Wanted) -> Result<(), Error> {
+        if wants.watched.is_empty() {
+            self.seeking = None;
+            for store in std::mem::take(&mut self.told).into_keys() {
+                self.tell(News::Positions(store, None)).await;
+            }
+            return Ok(());
+        }
+        if self.seeking.is_none() {
+            let path = self.paths.directory(SEEKING);
+            self.seeking = Some(self.client.watch(&path, AddWatchMode::PersistentRecursive).await?);
+        }
+        for &store in &wants.watched {
+            let read = match self.client.get_data(&self.paths.of(SEEKING, store)).await {
+                Ok((text, _)) => Some(text),
+                Err(Error::NoNode) => None,
+                Err(error) => return Err(error),
+            };
+            let positions = read.and_then(|text| match parse_positions(&String::from_utf8_lossy(&text)) {
+                Ok(positions) => Some(positions),
+                Err(error) => {
+                    tracing::warn!(store, %error, "a store's znode cannot be read");
+                    None
+                }
+            });
+            if self.told.get(&store) != Some(&positions) {
+                self.told.insert(store, positions.clone());
+                self.tell(News::Positions(store, positions)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks which stores have a session, if the list may have changed.
+    async fn look_at_stores(&mut self) -> Result<(), Error> {
+        let path = self.paths.directory(STORES);
+        if self.stores.is_none() {
+            self.stores = Some(self.client.watch(&path, AddWatchMode::Persistent).await?);
+        } else if !self.is_stale {
+            return Ok(());
+        }
+        let names = self.client.list_children(&path).await?;
+        self.is_stale = false;
+        let alive: BTreeSet<StoreId> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        let before = self.alive.replace(alive.clone());
+        for store in before.into_iter().flatten().filter(|store| !alive.contains(store)) {
+            tracing::info!(store, "the store's ZooKeeper session has ended");
+            self.tell(News::Ended(store)).await;
+        }
+        Ok(())
+    }
+
+    async fn tell(&self, news: News) {
+        let _ = self.news.send(news).await;
+    }
+}
+
+/// Waits for the next event of a watch. A watch that has ended is made anew by the next pass.
+async fn changed(watcher: &mut Option<PersistentWatcher>) {
+    match watcher {
+        Some(watching) => {
+            let event = watching.changed().await;
+            if event.event_type == EventType::Session && event.session_state != SessionState::SyncConnected {
+                *watcher = None;
+            }
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,270 @@
+//! Elections whose candidates a real ZooKeeper chooses: killed leaders, a stopped ZooKeeper, lost
+//! sessions, and changes between the two ways of elections.
+
+mod stores;
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use client::zookeeper::Ensemble;
+use stores::ledger::{Load, Shape};
+use stores::{alone, ctl, eventually, say, Plan, Stores};
+
+const TICK: Duration = Duration::from_millis(100);
+const REGION: u64 = 1;
+/// A killed leader must be replaced within this time (PaxStore §5.5).
+const FAILOVER_MAX: Duration = Duration::from_secs(3);
+
+/// A way to ZooKeeper that can be cut.
+struct Way {
+    address: SocketAddr,
+    is_cut: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Way {
+    fn to(server: SocketAddr) -> Way {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (is_cut, open) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<TcpStream>>>::default());
+        let (cut, streams) = (is_cut.clone(), open.clone());
+        // The threads end with the process of the tests.
+        std::thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let Ok(far) = TcpStream::connect(server) else { continue };
+                if cut.load(Ordering::Relaxed) {
+                    continue;
+                }
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    streams.lock().unwrap().push(from.try_clone().unwrap());
+                    std::thread::spawn(move || carry(from, to));
+                }
+            }
+        });
+        Way { address, is_cut, open }
+    }
+
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
+        for stream in std::mem::take(&mut *self.open.lock().unwrap()) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn mend(&self) {
+        self.is_cut.store(false, Ordering::Relaxed);
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream) {
+    let copied = io::copy(&mut Read::by_ref(&mut from), &mut to);
+    let _ = (copied, to.flush(), to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+}
+
+/// Three stores, each with its own way to ZooKeeper, which chooses the candidates.
+struct Cluster {
+    stores: Stores,
+    ways: Vec<Way>,
+    ensemble: Ensemble,
+    _dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    fn start(servers: usize, regions: u16, fallback: &str) -> Cluster {
+        let dir = tempfile::Builder::new().prefix("steelyard-test-zookeeper-").tempdir().unwrap();
+        let ensemble = Ensemble::start(dir.path(), servers, TICK).unwrap();
+        assert!(ensemble.await_ready(Duration::from_secs(60)), "ZooKeeper does not start");
+        let plan = Plan { stores: 3, regions, cluster_enabled: regions > 1, ..Plan::default() };
+        let mut stores = Stores::prepare(&plan);
+        let mut ways = Vec::new();
+        for store in &mut stores.all {
+            let own: Vec<Way> = ensemble.addresses().into_iter().map(Way::to).collect();
+            let servers: Vec<String> = own.iter().map(|way| way.address.to_string()).collect();
+            store.change(&[
+                ("--zookeeper", &servers.join(",")),
+                ("--zookeeper-session-timeout", "1000"),
+                ("--raft-tick", "50"),
+            ]);
+            ways.extend(own);
+            store.spawn();
+        }
+        stores.await_ready();
+        let cluster = Cluster { stores, ways, ensemble, _dir: dir };
+        eventually("every store has a session and the version allows it", || {
+            cluster.set("election", "zookeeper").ok()
+        });
+        cluster.set("election-fallback", fallback).unwrap();
+        for store in &cluster.stores.all {
+            eventually("the store follows the setting", || {
+                store.log_text().contains("znodes decide who stands").then_some(())
+            });
+        }
+        cluster
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<String, String> {
+        ctl(&self.stores, 0, &["config", name, value])
+            .or_else(|_| ctl(&self.stores, 1, &["config", name, value]))
+            .or_else(|_| ctl(&self.stores, 2, &["config", name, value]))
+    }
+
+    /// The ways of one store to the servers.
+    fn ways_of(&self, store: usize) -> &[Way] {
+        let each = self.ensemble.addresses().len();
+        &self.ways[store * each..(store + 1) * each]
+    }
+
+    fn leader(&self) -> usize {
+        self.stores.leader(REGION)
+    }
+
+    fn others(&self, store: usize) -> Vec<usize> {
+        (0..3).filter(|other| *other != store).collect()
+    }
+
+    fn stood(&self) -> u64 {
+        self.stores
+            .all
+            .iter()
+            .filter(|store| store.answers())
+            .map(|store| store.count("elections_stood"))
+            .sum()
+    }
+
+    /// Kills the leader, and returns the time until a write is served.
+    fn replace_leader(&mut self, load: &mut Load) -> Duration {
+        let leader = self.leader();
+        self.stores.all[leader].kill();
+        let passed = load.time_to_serve(Duration::from_secs(20));
+        self.stores.all[leader].restart();
+        passed
+    }
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn rounds(few: usize) -> usize {
+    std::env::var("STEELYARD_ZOOKEEPER_ROUNDS").map_or(few, |rounds| rounds.parse().expect("a number"))
+}
+
+/// `never` shows that ZooKeeper chose: no peer campaigns by its own timeout.
+#[test]
+fn a_killed_leader_is_replaced_by_the_peer_that_the_znodes_name() {
+    let _alone = alone();
+    let mut cluster = Cluster::start(1, 1, "never");
+    let mut load = Load::start(&cluster.stores.clients(), "kills", Shape::MIXED);
+    let mut times = Vec::new();
+    for _ in 0..rounds(3) {
+        load.await_more(200);
+        times.push(cluster.replace_leader(&mut load));
+        cluster.stores.await_ready();
+    }
+    assert!(cluster.stood() > 0, "nobody stood by ZooKeeper's choice");
+    say(&format!(
+        "killed leaders are replaced in {:?}, longest {:?}",
+        median(times.clone()),
+        times.iter().max()
+    ));
+    assert!(times.iter().all(|time| *time < FAILOVER_MAX), "{times:?}");
+    load.finish().check("kills");
+}
+
+#[test]
+fn without_zookeeper_leaders_serve_and_the_fallback_elects() {
+    let _alone = alone();
+    let mut cluster = Cluster::start(1, 1, "2s");
+    let mut load = Load::start(&cluster.stores.clients(), "away", Shape::MIXED);
+    let leader = cluster.leader();
+    cluster.ensemble.kill(0);
+    // Longer than a session and the fallback.
+    std::thread::sleep(Duration::from_secs(4));
+    load.await_more(200);
+    assert_eq!(cluster.leader(), leader, "ZooKeeper's end moved a lead");
+    let stood = cluster.stood();
+    let passed = cluster.replace_leader(&mut load);
+    assert!(passed > Duration::from_millis(1500), "nobody waited for the fallback: {passed:?}");
+    assert!(cluster.stood() <= stood, "nobody can have been chosen");
+    cluster.stores.await_ready();
+    // Without a fallback, only ZooKeeper's return brings a leader.
+    cluster.set("election-fallback", "never").unwrap();
+    load.await_more(200);
+    let leader = cluster.leader();
+    cluster.stores.all[leader].kill();
+    let asked = cluster.others(leader);
+    std::thread::sleep(Duration::from_secs(4));
+    let known = || asked.iter().find_map(|&store| cluster.stores.all[store].leader_of(REGION));
+    assert!(known().is_none_or(|known| known == leader as u64), "a peer stood without ZooKeeper");
+    cluster.ensemble.restart(0).unwrap();
+    load.time_to_serve(Duration::from_secs(30));
+    cluster.stores.all[leader].restart();
+    cluster.stores.await_ready();
+    load.finish().check("away");
+}
+
+#[test]
+fn a_leader_that_loses_its_session_hands_over_and_gets_leads_again_after() {
+    let _alone = alone();
+    let cluster = Cluster::start(1, 1, "10s");
+    let load = Load::start(&cluster.stores.clients(), "sessions", Shape::MIXED);
+    for _ in 0..rounds(1) {
+        let leader = cluster.leader();
+        cluster.ways_of(leader).iter().for_each(Way::cut);
+        eventually("the leader without a session hands over", || (cluster.leader() != leader).then_some(()));
+        load.await_more(100);
+        cluster.ways_of(leader).iter().for_each(Way::mend);
+        eventually("the store has a session again", || {
+            let text = cluster.stores.all[leader].log_text();
+            let last = text.lines().rfind(|line| line.contains("ZooKeeper session"))?;
+            last.contains("begins").then_some(())
+        });
+    }
+    load.finish().check("sessions");
+}
+
+#[test]
+fn the_way_of_elections_is_changed_under_load() {
+    let _alone = alone();
+    let mut cluster = Cluster::start(3, 1, "10s");
+    let mut load = Load::start(&cluster.stores.clients(), "modes", Shape::MIXED);
+    for round in 0..rounds(2) {
+        cluster.set("election", if round % 2 == 0 { "raft" } else { "zookeeper" }).unwrap();
+        load.await_more(200);
+        if let Some(leads) = cluster.ensemble.leader() {
+            cluster.ensemble.kill(leads);
+            let passed = cluster.replace_leader(&mut load);
+            say(&format!("with ZooKeeper's leader killed, too: {passed:?}"));
+            cluster.ensemble.restart(leads).unwrap();
+            assert!(cluster.ensemble.await_ready(Duration::from_secs(60)));
+        }
+        cluster.stores.await_ready();
+    }
+    load.finish().check("modes");
+}
+
+#[test]
+fn zookeeper_is_not_chosen_while_a_store_has_no_session() {
+    let _alone = alone();
+    let stores = Stores::start(&Plan { stores: 3, ..Plan::default() });
+    let refusal = eventually("the cluster has the version", || {
+        let refusal =
+            ctl(&stores, 0, &["config", "election", "zookeeper"]).expect_err("no store has a session");
+        (!refusal.contains("needs version")).then_some(refusal)
+    });
+    assert!(refusal.contains("stores without a session with it are 0, 1, 2"), "{refusal}");
+    assert!(ctl(&stores, 0, &["config", "election", "paxos"]).is_err());
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(1) {
+        assert!(stores
+            .all
+            .iter()
+            .all(|store| store.log_text().lines().all(|line| !line.contains("ZooKeeper"))));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
