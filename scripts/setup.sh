@@ -27,6 +27,7 @@ need cmake "protoc of the Raft crate is compiled with it" command -v cmake
 need redis-server "the oracle of the differential test" command -v redis-server
 need redis-tools "redis-cli and redis-benchmark" command -v redis-cli
 need strace "the tests that make a sync of the log fail" command -v strace
+need zookeeper "the tests of elections whose candidates ZooKeeper chooses" test -e /usr/share/java/zookeeper.jar
 need iproute2 "the tests that cut networks" command -v ip
 
 need_go() { # reason

@@ -22,6 +22,7 @@ mod recycling;
 mod stores;
 mod tails;
 mod unsynced;
+mod zookeeper;
 
 use std::net::SocketAddr;
 use std::sync::{Condvar, Mutex, PoisonError};
