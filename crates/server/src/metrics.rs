@@ -128,6 +128,7 @@ pub struct Metrics {
     quarantined_regions: Gauge,
     pub connections: Gauge,
     pub leaders: Gauge,
+    pub zookeeper_session: Gauge,
     cluster_version: Gauge,
     unclean_peers: Gauge,
     incomplete_regions: Gauge,
@@ -457,6 +458,7 @@ impl Metrics {
         };
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
+        let zookeeper_session = gauge("zookeeper_session", "1 while this store has a session with ZooKeeper");
         let cluster_version =
             gauge("cluster_version", "The version of the cluster in which this store writes");
         let unclean_peers = gauge(
@@ -537,6 +539,7 @@ impl Metrics {
             quarantined_regions,
             connections,
             leaders,
+            zookeeper_session,
             cluster_version,
             unclean_peers,
             incomplete_regions,

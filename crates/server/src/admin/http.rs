@@ -62,6 +62,7 @@ impl Backend for Arc<Store> {
         self.metrics.set_snapshots(self.snapshots().counts());
         self.capability.present().show(&self.metrics);
         self.metrics.set_clock(&self.wall);
+        self.metrics.zookeeper_session.set(i64::from(self.seekers.has_session()));
         let device = &self.hanging;
         self.metrics.set_device(device.is_hanging(), device.log_waited(), device.read_waited());
         self.metrics.set_cluster_version(self.membership.version.get());
