@@ -15,6 +15,7 @@
 pub mod absence;
 mod client;
 pub mod clock;
+mod coordinator;
 pub mod disk;
 pub mod durable;
 pub mod faults;

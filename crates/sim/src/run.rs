@@ -192,6 +192,7 @@ fn drive(world: &mut World, options: Options) {
     world.draw_races();
     world.draw_absences();
     world.draw_forgetting();
+    world.draw_coordination();
     // Faults may prevent all answers for a long time. In that case the deadline ends them.
     let deadline = world.now + options.steps * 200 * MILLISECOND;
     let least = world.now + world.plan.least_ns;
