@@ -210,6 +210,16 @@ impl World {
         in_charge.map_or(Elections::ByTimeout, |ensemble| ensemble.elections)
     }
 
+    /// Gives elections that have just begun the time that they take without the coordinator.
+    pub(crate) fn await_elections(&mut self) {
+        let Some(Elections::ByCoordinator { fallback_nanos }) =
+            self.ensemble.as_ref().map(|ensemble| ensemble.elections)
+        else {
+            return;
+        };
+        self.run_until(self.now + fallback_nanos.unwrap_or(0) + 2 * SECOND);
+    }
+
     /// Returns the delay of a message between a store and the coordinator.
     pub(crate) fn coordinator_delay(&mut self) -> u64 {
         let lag_ms = self.ensemble.as_ref().map_or(0, |ensemble| ensemble.lag_ms);

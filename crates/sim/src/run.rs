@@ -259,6 +259,7 @@ fn expect_answers(world: &mut World) {
     while !world.is_over() && world.now < end && world.may_be_quarantined() {
         world.run_until(world.now + 100 * MILLISECOND);
     }
+    world.await_elections();
     world.is_calm = true;
     ask_for_all(world);
 }
@@ -279,6 +280,7 @@ fn settle(world: &mut World) -> bool {
         let next = world.now + 100 * MILLISECOND;
         world.run_until(next);
     }
+    world.await_elections();
     world.is_calm = true;
     ask_for_all(world);
     let end = world.now + PEACE;
