@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use node::coordinator::{positions_text, Position, Positions};
+use node::coordinator::{parse_positions, positions_text, Position, Positions};
 use replica::Elections;
 use types::{StoreId, META_REGION};
 
@@ -38,6 +38,8 @@ const LOOK: u64 = 100 * MILLISECOND;
 /// The maximum delay of a message without lag in milliseconds, and those with lag.
 const PROMPT_MS: u64 = 20;
 const LAGS_MS: [u64; 3] = [PROMPT_MS, 500, 3000];
+/// Maximum time for which a store whose session has expired reaches no other store.
+const PARTED: u64 = 3 * SECOND;
 /// Maximum number of published texts that a liar remembers.
 const REMEMBERED: usize = 40;
 
@@ -65,6 +67,9 @@ pub enum News {
     Positions { of: StoreId, text: Option<String>, change: u64 },
     Ended { of: StoreId, change: u64 },
 }
+
+/// The positions that the stores publish.
+pub(crate) type Published = BTreeMap<StoreId, Positions>;
 
 struct Session {
     number: u64,
@@ -123,6 +128,16 @@ impl Ensemble {
             last_number: 0,
             remembered: Vec::new(),
         })
+    }
+
+    /// Returns true if no election succeeds without the coordinator.
+    pub fn is_depended_on(&self) -> bool {
+        self.is_in_charge && self.elections == Elections::ByCoordinator { fallback_nanos: None }
+    }
+
+    pub fn published(&self) -> Published {
+        let read = |session: &Session| parse_positions(&session.text).expect("stores write positions");
+        self.sessions.iter().map(|(&store, session)| (store, read(session))).collect()
     }
 
     fn reaches(&self, store: StoreId, now: u64) -> bool {
@@ -326,7 +341,7 @@ impl World {
         let victim = self.victim(&stores);
         let length = self.rng.between(500, 12_000) * MILLISECOND;
         let Some(ensemble) = self.ensemble.as_mut() else { return };
-        let kind = match self.rng.below(if ensemble.lies_percent > 0 { 5 } else { 4 }) {
+        let kind = match self.rng.below(if ensemble.lies_percent > 0 { 6 } else { 5 }) {
             0 => {
                 ensemble.away_until = now + length;
                 "coordinator away"
@@ -342,6 +357,15 @@ impl World {
             3 => {
                 self.end_session(victim);
                 "session of a store expired"
+            }
+            4 => {
+                // The other stores may elect a leader as soon as no lease can be valid.
+                ensemble.cut_until.insert(victim, now + length);
+                for partition in [self.network.mute(victim, &stores), self.network.deafen(victim, &stores)] {
+                    self.schedule(length.min(PARTED), Event::Heal { partition });
+                }
+                self.end_session(victim);
+                "store parted and its session expired"
             }
             _ => {
                 self.report_end(victim);

@@ -28,6 +28,7 @@ mod quorum_loss;
 pub mod rng;
 pub mod rows;
 pub mod run;
+mod silent_candidate;
 pub mod split_race;
 mod store;
 pub mod tally;

@@ -268,6 +268,7 @@ fn expect_answers(world: &mut World) {
 /// Returns false if this fails.
 fn settle(world: &mut World) -> bool {
     world.calm();
+    world.elect_without_a_store();
     for client in &mut world.clients {
         client.wishes = Some(Vec::new());
     }
