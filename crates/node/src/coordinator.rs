@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use replica::Seeker;
-use types::{BootNanos, Draw, LogIndex, RegionId, StoreId, Term};
+use types::{BootNanos, Draw, LogIndex, PeerRole, RegionId, StoreId, Term};
 
 use crate::failpoints::Failpoint;
 use crate::hand_over::can_elect;
@@ -132,8 +132,12 @@ impl Coordinator {
                 false => others.get(&store).and_then(|positions| positions.get(&region)).copied(),
             };
             let descriptor = &search.seeker.descriptor;
+            // In a joint configuration an outgoing voter may have the only log that is long enough.
             let mut standing: Vec<(StoreId, Position)> = descriptor
-                .voters()
+                .peers
+                .iter()
+                .filter(|peer| peer.role != PeerRole::Learner)
+                .map(|peer| peer.store)
                 .filter_map(|store| Some((store, published(store)?)))
                 .filter(|(_, position)| position.may_stand)
                 .collect();

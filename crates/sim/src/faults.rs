@@ -513,7 +513,7 @@ impl World {
     }
 
     /// Chooses a store. Leaders are chosen more often than others.
-    fn victim(&mut self, stores: &[StoreId]) -> StoreId {
+    pub(crate) fn victim(&mut self, stores: &[StoreId]) -> StoreId {
         let leaders: Vec<StoreId> =
             stores.iter().copied().filter(|store| !self.stores[store].led().is_empty()).collect();
         let from = if self.rng.chance(60) && !leaders.is_empty() { leaders } else { stores.to_vec() };
@@ -535,6 +535,9 @@ impl World {
     pub fn calm(&mut self) {
         self.plan.is_over = true;
         self.network.calm();
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.calm();
+        }
         let now = self.now;
         for store in self.stores.values_mut() {
             store.paused_until = 0;

@@ -192,6 +192,7 @@ fn drive(world: &mut World, options: Options) {
     world.draw_races();
     world.draw_absences();
     world.draw_forgetting();
+    world.draw_coordination();
     // Faults may prevent all answers for a long time. In that case the deadline ends them.
     let deadline = world.now + options.steps * 200 * MILLISECOND;
     let least = world.now + world.plan.least_ns;
@@ -258,6 +259,7 @@ fn expect_answers(world: &mut World) {
     while !world.is_over() && world.now < end && world.may_be_quarantined() {
         world.run_until(world.now + 100 * MILLISECOND);
     }
+    world.await_elections();
     world.is_calm = true;
     ask_for_all(world);
 }
@@ -266,6 +268,7 @@ fn expect_answers(world: &mut World) {
 /// Returns false if this fails.
 fn settle(world: &mut World) -> bool {
     world.calm();
+    world.elect_without_a_store();
     for client in &mut world.clients {
         client.wishes = Some(Vec::new());
     }
@@ -278,6 +281,7 @@ fn settle(world: &mut World) -> bool {
         let next = world.now + 100 * MILLISECOND;
         world.run_until(next);
     }
+    world.await_elections();
     world.is_calm = true;
     ask_for_all(world);
     let end = world.now + PEACE;

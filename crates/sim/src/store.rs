@@ -17,6 +17,7 @@ mod members;
 mod merged;
 mod quarantine;
 mod reads;
+mod seek;
 mod sessions;
 mod snapshot;
 mod stop;
@@ -198,6 +199,7 @@ pub struct Process {
     book: DeltaTracker,
     checks: CheckBook,
     silence: Silence,
+    link: seek::Link,
     merged: MergedWatch,
     clocks: Clocks,
     /// The result of the last look at the clocks.
@@ -409,7 +411,7 @@ impl World {
         if damaged + healed > 0 && self.crashes_in_repair(id) {
             return;
         }
-        let window = self.plan.window;
+        let (window, elections) = (self.plan.window, self.elections());
         let store = self.store_mut(id);
         store.durable.disk.repair(damages.repairs);
         let machine = store.machine.to_string();
@@ -417,7 +419,7 @@ impl World {
         let peers = seeds.clone();
         let gone = tombstones.clone();
         let worker = match Worker::new(
-            config(id, seed, window),
+            Config { elections, ..config(id, seed, window) },
             store.durable.disk.clone(),
             seeds,
             tombstones,
@@ -458,6 +460,7 @@ impl World {
             book: DeltaTracker::default(),
             checks: CheckBook::default(),
             silence: Silence::default(),
+            link: seek::Link::new(id),
             merged: MergedWatch::default(),
             clocks: Clocks::new(MAX_CLOCK_OFFSET_MS),
             limit: ClockLimit::NONE,
@@ -584,6 +587,8 @@ impl World {
             }
             Work::Life => self.live(id),
             Work::FlushSoon => self.flush_now(id),
+            Work::News(news) => self.hear_coordinator(id, news),
+            Work::LearnElections => self.input(id, replica::Input::SetElections(self.elections())),
             Work::DamageRecorded { region } => self.damage_recorded(id, region),
         }
     }

@@ -21,6 +21,16 @@ pub struct Tally {
     pub lease_reads: u64,
     pub index_reads: u64,
     pub elections: u64,
+    /// Runs with a coordinator, peers' reports that they seek a leader, and candidates that it
+    /// chose.
+    pub coordinated: u64,
+    pub searches: u64,
+    pub stands: u64,
+    /// Sessions that the coordinator ended, its lies, and changes of the way in which candidates
+    /// are chosen.
+    pub sessions_ended: u64,
+    pub lies: u64,
+    pub switches: u64,
     pub entries_applied: u64,
     /// Number of times that the worker executed entries with the rows in RAM, and number of times
     /// that it lacked rows.
@@ -108,6 +118,12 @@ impl Tally {
             (&mut self.lease_reads, other.lease_reads),
             (&mut self.index_reads, other.index_reads),
             (&mut self.elections, other.elections),
+            (&mut self.coordinated, other.coordinated),
+            (&mut self.searches, other.searches),
+            (&mut self.stands, other.stands),
+            (&mut self.sessions_ended, other.sessions_ended),
+            (&mut self.lies, other.lies),
+            (&mut self.switches, other.switches),
             (&mut self.entries_applied, other.entries_applied),
             (&mut self.executed_in_ram, other.executed_in_ram),
             (&mut self.attempts_missed, other.attempts_missed),
@@ -180,6 +196,12 @@ impl Tally {
             ("    questions to leaders", self.bound_questions),
             ("    refused because of the bound", self.bounds_refused),
             ("elections won", self.elections),
+            ("runs with a coordinator", self.coordinated),
+            ("  reports of peers without a leader", self.searches),
+            ("  candidates chosen", self.stands),
+            ("  sessions ended", self.sessions_ended),
+            ("  lies", self.lies),
+            ("  changes of the way to choose", self.switches),
             ("entries applied", self.entries_applied),
             ("  hand-outs executed in RAM", self.executed_in_ram),
             ("  hand-outs that lacked rows", self.attempts_missed),

@@ -17,6 +17,7 @@ use types::{
 use crate::absence::Absence;
 use crate::client::{Client, ClientId, ConnectionId};
 use crate::clock::{MILLISECOND, SECOND};
+use crate::coordinator::{Ask, Ensemble, News};
 use crate::durable::Snapshot;
 use crate::faults::Plan;
 use crate::forgetting::Forgetting;
@@ -142,6 +143,15 @@ pub enum Event {
     Forgetting,
     /// An entry that fails during execution is proposed.
     FailEntry,
+    /// The coordinator looks for sessions that have ended.
+    Sessions,
+    /// A store's message reaches the coordinator.
+    AskCoordinator {
+        ask: Ask,
+    },
+    EnsembleFault,
+    /// The way in which candidates are chosen changes.
+    SwitchElections,
     /// The simulated operator handles quarantined peers.
     Attend,
     Heal {
@@ -264,6 +274,10 @@ pub enum Work {
     /// a peer.
     Life,
     FlushSoon,
+    /// A message of the coordinator.
+    News(News),
+    /// The store learns the present way in which candidates are chosen.
+    LearnElections,
     /// The record is complete that damage to the log made the region's peer unclean.
     DamageRecorded {
         region: RegionId,
@@ -305,6 +319,8 @@ pub struct World {
     pub(crate) race: Option<SplitRace>,
     /// The leader and the follower that are isolated together.
     pub(crate) forgetting: Option<Forgetting>,
+    /// The coordinator that chooses candidates.
+    pub(crate) ensemble: Option<Ensemble>,
     /// True from the first quarantined peer on: a simulated operator decides about such peers.
     pub(crate) is_attended: bool,
     /// The skips that the simulated operator has ordered, by region and entry, and their times.
@@ -351,6 +367,7 @@ impl World {
             merged: BTreeSet::new(),
             race: None,
             forgetting: None,
+            ensemble: Ensemble::of(seed),
             is_attended: false,
             skips_asked: BTreeMap::new(),
             rush_until: 0,
@@ -444,6 +461,10 @@ impl World {
             Event::SplitRace => self.look_at_race(),
             Event::Forgetting => self.forget_entries(),
             Event::FailEntry => self.fail_entry(),
+            Event::Sessions => self.look_at_sessions(),
+            Event::AskCoordinator { ask } => self.asked_coordinator(&ask),
+            Event::EnsembleFault => self.ensemble_fault(),
+            Event::SwitchElections => self.switch_elections(),
             Event::Attend => self.attend(),
             Event::Heal { partition } => self.network.heal(partition),
             Event::Start { store } => self.start(store),

@@ -1,5 +1,5 @@
 use super::*;
-use types::{Peer, PeerRole, RegionDescriptor};
+use types::{Peer, RegionDescriptor};
 
 const TURN: u64 = 1000;
 const RETRY: u64 = 100;
@@ -55,6 +55,20 @@ fn who_has_joined_begins_after_a_turn_though_it_is_no_majority() {
     store.seek(5, Some(seeker((3, 20))), 50);
     assert!(store.candidates(49 + TURN).is_empty());
     assert_eq!(store.candidates(50 + TURN), [5]);
+}
+
+#[test]
+fn an_outgoing_voter_stands_and_a_learner_does_not() {
+    for (role, stands) in [(PeerRole::Outgoing, true), (PeerRole::Learner, false)] {
+        let mut seeker = seeker((3, 20));
+        seeker.descriptor.peers[0].role = role;
+        let mut store = coordinator(1);
+        store.seek(5, Some(seeker), 0);
+        for other in [2, 3] {
+            store.hear(other, at((3, 19)));
+        }
+        assert_eq!(!store.candidates(10).is_empty(), stands, "{role:?}");
+    }
 }
 
 #[test]

@@ -74,6 +74,8 @@ impl<L: LogStore> Peer<L> {
         self.drive(ctx, |raw| match Failpoint::ChosenByForce.is_on() {
             true => {
                 let raft = &mut raw.raft;
+                // A candidate ignores the order.
+                raft.become_follower(raft.term, raft::INVALID_ID);
                 let mut order = Message { to: raft.id, from: raft.id, term: raft.term, ..Message::default() };
                 order.set_msg_type(MessageType::MsgTimeoutNow);
                 let _ = raft.step(order);

@@ -79,6 +79,7 @@ impl World {
         let boot = self.boot(id);
         let Some(process) = self.process(id) else { return };
         process.shard.expire(boot);
+        self.keep_session(id);
         let pause = 90 * MILLISECOND + self.rng.below(20 * MILLISECOND);
         self.schedule_work(id, pause, Work::Tick);
     }
@@ -167,7 +168,7 @@ impl World {
                     shared.lease = until.filter(|_| shared.leadership.is_of(id, term));
                 }
             }
-            Effect::Seeking { .. } => {}
+            Effect::Seeking { region, seeker } => self.seek(id, region, seeker),
             Effect::Send { to, messages, .. } => {
                 for (region, message) in messages {
                     if !self.network.reaches(id, to) && self.rng.chance(20) {
