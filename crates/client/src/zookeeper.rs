@@ -1,5 +1,5 @@
-//! ZooKeeper servers as child processes, for the playground and the tests. They are started from the
-//! files of Debian's package `zookeeper`.
+//! ZooKeeper servers as child processes, for the playground and the tests. They are started from
+//! the files of Debian's package `zookeeper`.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -3,15 +3,15 @@
 //!
 //! A peer that hears from no leader *seeks*. Its store publishes the peer's epoch and LSN, that is
 //! term and index of the last entry of its log, as long as it seeks. The stores of the region's
-//! other voters read this. Once a majority of the voters seek, the peer with the largest epoch, then
-//! LSN, stands first; a deterministic draw breaks ties, so that a lost store's leads spread over the
-//! others. If it does not become leader within a turn, the next one stands as well, and so on in
-//! circles. If no majority has joined within a turn, those that have joined begin.
+//! other voters read this. Once a majority of the voters seek, the peer with the largest epoch,
+//! then LSN, stands first; a deterministic draw breaks ties, so that a lost store's leads spread
+//! over the others. If it does not become leader within a turn, the next one stands as well, and so
+//! on in circles. If no majority has joined within a turn, those that have joined begin.
 //!
-//! All stores calculate the same order from the same positions, so usually one peer stands. If their
-//! views differ, several stand, and Raft's votes decide. Nothing here can make a peer leader: a peer
-//! that stands needs the votes of a majority, as in every election, and its log must be as long as
-//! theirs.
+//! All stores calculate the same order from the same positions, so usually one peer stands. If
+//! their views differ, several stand, and Raft's votes decide. Nothing here can make a peer leader:
+//! a peer that stands needs the votes of a majority, as in every election, and its log must be as
+//! long as theirs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,21 +7,19 @@
 //!     └── Stand, ended ───┘  └────── news ───────┘
 //! ```
 //!
-//! The session is kept whenever an ensemble is configured, also while elections do without it. So an
-//! operator can change to it at any time, and sees the stores' znodes before.
+//! The session is kept whenever an ensemble is configured, also while elections do without it. So
+//! an operator can change to it at any time, and sees the stores' znodes before.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{AgreedSettings, Election};
 use node::coordinator::{Coordinator, Positions};
-use parking_lot::Mutex;
-use replica::{Elections, Input, Seeker};
-use tokio::sync::{mpsc, watch, Notify};
+use replica::{Elections, Input};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use types::{RegionId, StoreId};
+use types::StoreId;
 
 use crate::clock;
 use crate::config::ELECTION_TICKS;
@@ -33,29 +31,6 @@ mod znodes;
 const NEWS_MAX: usize = 1024;
 /// Interval at which a change of the agreed settings is looked for.
 const LOOK: Duration = Duration::from_millis(200);
-
-/// The peers of this store that seek a leader, as their worker reports them, and the state of the
-/// session.
-#[derive(Default)]
-pub struct Seekers {
-    /// The latest report of each region that the choice has not read.
-    reports: Mutex<BTreeMap<RegionId, Option<Seeker>>>,
-    reported: Notify,
-    has_session: AtomicBool,
-}
-
-impl Seekers {
-    pub fn put(&self, region: RegionId, seeker: Option<Seeker>) {
-        self.reports.lock().insert(region, seeker);
-        self.reported.notify_one();
-    }
-
-    /// Returns true if this store has a session with ZooKeeper, as far as it knows: none of its
-    /// ephemeral znodes has been deleted.
-    pub fn has_session(&self) -> bool {
-        self.has_session.load(Ordering::Relaxed)
-    }
-}
 
 /// The content that the session keeps in ZooKeeper, and the stores whose content it reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +66,7 @@ pub async fn run(store: Arc<Store>) {
     loop {
         let period = if coordinator.positions().is_empty() { LOOK } else { tick };
         tokio::select! {
-            () = store.seekers.reported.notified() => {}
+            () = store.seekers.reported() => {}
             () = tokio::time::sleep(period) => {}
             Some(message) = news.recv() => hear(&store, &mut coordinator, message, elections),
         }
@@ -105,7 +80,7 @@ pub async fn run(store: Arc<Store>) {
             let _ = store.worker.raft(Input::SetElections(elections));
         }
         let now = clock::boot_nanos();
-        for (region, seeker) in std::mem::take(&mut *store.seekers.reports.lock()) {
+        for (region, seeker) in store.seekers.take() {
             coordinator.seek(region, seeker, now);
         }
         let wants = Wanted { positions: coordinator.positions(), watched: coordinator.watched() };

@@ -63,6 +63,7 @@ mod recovery;
 mod regions;
 mod resident;
 mod row_damage;
+mod seekers;
 mod settings;
 mod slot_times;
 mod snapshot;

@@ -9,7 +9,8 @@
 //! 1   the first version
 //! 2   heartbeats name quarantined peers; a log entry can order that an earlier one is skipped; the
 //!     meta region records which regions have merged away
-//! 3   ZooKeeper can choose the candidates of elections; heartbeats tell which stores have a session
+//! 3   ZooKeeper can choose the candidates of elections; heartbeats tell which stores have a
+//!     session
 //! ```
 
 /// A version of the cluster.

@@ -4,8 +4,8 @@
 //! A peer that hears from no leader for an election timeout reports its position and waits to be
 //! told to campaign. It begins earlier if the leader's store has lost its session with the
 //! coordinator, but not before the stickiness period has passed: the leader may be alive and have a
-//! lease. The coordinator may be wrong, late or gone. It can only cause campaigns of peers that hear
-//! from no leader, or prevent them, and these begin with a pre-vote like all others.
+//! lease. The coordinator may be wrong, late or gone. It can only cause campaigns of peers that
+//! hear from no leader, or prevent them, and these begin with a pre-vote like all others.
 
 use super::*;
 

@@ -5,7 +5,6 @@
 //! a lost answer and a new session need no steps of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +42,7 @@ pub async fn run(
                 tracing::info!(servers = ensemble.servers, session = %client.session_id(), "ZooKeeper session begins");
                 let mut session = Session::new(&store, &ensemble, client, &news);
                 let ended = session.serve(&mut wanted).await;
-                store.seekers.has_session.store(false, Ordering::Relaxed);
+                store.seekers.set_session(false);
                 let _ = news.send(News::Connected(false)).await;
                 tracing::warn!(servers = ensemble.servers, error = %ended, "ZooKeeper session ends");
                 ended.to_string()
@@ -132,7 +131,7 @@ impl<'a> Session<'a> {
             };
             match passed {
                 Ok(()) if lost_at.is_none() => {
-                    self.store.seekers.has_session.store(true, Ordering::Relaxed);
+                    self.store.seekers.set_session(true);
                 }
                 Ok(()) | Err(Error::ConnectionLoss | Error::NoNode | Error::NodeExists) => {}
                 Err(error) => return error,

@@ -126,15 +126,15 @@ pub struct Options {
     /// Milliseconds of one Raft tick [default: 50]
     #[arg(long, value_name = "MS")]
     pub raft_tick: Option<u64>,
-    /// ZooKeeper ensemble that can choose the candidates of elections (ctl config election), and the
-    /// znode for its clusters [default: none; ROOT: /steelyard]
+    /// ZooKeeper ensemble that can choose the candidates of elections (ctl config election), and
+    /// the znode for its clusters [default: none; ROOT: /steelyard]
     #[arg(long, value_name = "HOST:PORT,...[/ROOT]")]
     pub zookeeper: Option<String>,
     /// Milliseconds without word after which ZooKeeper ends this store's session [default: 6000]
     #[arg(long, value_name = "MS")]
     pub zookeeper_session_timeout: Option<u64>,
-    /// Credentials for ZooKeeper, scheme digest; safer in the file. Only sessions with them may read
-    /// or change the znodes [default: none, anyone may]
+    /// Credentials for ZooKeeper, scheme digest; safer in the file. Only sessions with them may
+    /// read or change the znodes [default: none, anyone may]
     #[arg(long, value_name = "USER:PASSWORD")]
     pub zookeeper_auth: Option<String>,
     /// Number of threads that serve clients; 0: as many as the load needs, up to the number of CPUs

@@ -56,8 +56,8 @@ fn leaders_that_are_killed_are_replaced_by_zookeepers_choice_without_a_loss() {
     judge(load.finish());
 }
 
-/// A store that is stopped for longer than a session loses it, and its lead. It finds both gone when
-/// it goes on.
+/// A store that is stopped for longer than a session loses it, and its lead. It finds both gone
+/// when it goes on.
 #[test]
 fn sessions_that_expire_under_load_lose_nothing() {
     let _place = crate::place();
