@@ -48,12 +48,17 @@ fn kind(message: &Message) -> MessageType {
 
 impl Trio {
     fn new(stores: u64) -> Trio {
+        Trio::with_draws(stores, 5)
+    }
+
+    /// Returns a cluster whose random timeouts are drawn from this number.
+    fn with_draws(stores: u64, draws: u64) -> Trio {
         let now = 1_000_000 * MILLISECOND;
         let node = |store| {
             let disk = Disk::default();
             disk.found(&descriptor(REGION, stores));
             let worker =
-                Worker::new(config(store, 5), disk.clone(), seed(stores), BTreeMap::new(), now).unwrap();
+                Worker::new(config(store, draws), disk.clone(), seed(stores), BTreeMap::new(), now).unwrap();
             Node { worker, disk, writing: Vec::new(), holds_writes: false, seen: Vec::new() }
         };
         Trio { now, nodes: (0..stores).map(node).collect(), wire: Vec::new() }
@@ -65,14 +70,17 @@ impl Trio {
     }
 
     fn led_of(stores: u64) -> Trio {
-        let mut trio = Trio::new(stores);
-        while trio.role(0) != Role::Leader {
-            trio.now += TICK;
-            trio.step(0, Input::Tick);
-            trio.settle();
+        Trio::new(stores).with_leader()
+    }
+
+    fn with_leader(mut self) -> Trio {
+        while self.role(0) != Role::Leader {
+            self.now += TICK;
+            self.step(0, Input::Tick);
+            self.settle();
         }
-        trio.clear();
-        trio
+        self.clear();
+        self
     }
 
     fn role(&self, store: usize) -> Role {
@@ -984,3 +992,5 @@ mod merged_away;
 mod quarantine;
 #[path = "claims/quorum_loss.rs"]
 mod quorum_loss;
+#[path = "claims/search.rs"]
+mod search;

@@ -82,6 +82,7 @@ prop_compose! {
             out_of_room: rates[1] < 1e11,
             clock_off: rates[2] < 1e11,
             hanging: rates[2] < 1e10,
+            has_session: rates[1] < 1e10,
             cpu: cpu.map(|(cores, busy, own, machine)| Cpu { cores, busy, own, machine }),
             wall_ms: other,
             place: Place { host: p99_us, device: used_bytes },
