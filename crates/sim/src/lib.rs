@@ -4,8 +4,8 @@
 //! command execution (`command`) on rows (`storage`), the cluster's state (`cluster`) and planning
 //! (`placement`). Everything else is simulated: true time and each store's clocks ([`clock`]), the
 //! network ([`network`]), the log device ([`disk`]), the data that survives a crash ([`durable`]),
-//! the threads of a store (`store`), clients (`client`) and faults ([`faults`]). The [`invariants`]
-//! observe all events.
+//! the threads of a store (`store`), the coordinator of elections (`coordinator`), clients
+//! (`client`) and faults ([`faults`]). The [`invariants`] observe all events.
 //!
 //! A run is a function of its seed and of the program: [`run::run`] of the same seed gives the same
 //! digest.
