@@ -15,7 +15,7 @@
 pub mod absence;
 mod client;
 pub mod clock;
-mod coordinator;
+pub mod coordinator;
 pub mod disk;
 pub mod durable;
 pub mod faults;
@@ -28,7 +28,7 @@ mod quorum_loss;
 pub mod rng;
 pub mod rows;
 pub mod run;
-mod silent_candidate;
+pub mod silent_candidate;
 pub mod split_race;
 mod store;
 pub mod tally;
