@@ -66,18 +66,12 @@ impl World {
         let count = FAULTS.len() - usize::from(ensemble.lies_percent == 0);
         let number = self.rng.below(count as u64);
         match number {
-            0 => {
-                ensemble.away_until = now + length;
-            }
-            1 => {
-                ensemble.cut_until.insert(victim, now + length);
-            }
+            0 => ensemble.away_until = now + length,
+            1 => drop(ensemble.cut_until.insert(victim, now + length)),
             2 => {
                 ensemble.lag_ms = self.rng.pick(&LAGS_MS).expect("there are lags");
             }
-            3 => {
-                self.end_session(victim);
-            }
+            3 => self.end_session(victim),
             4 => {
                 // The other stores may elect a leader as soon as no lease can be valid.
                 ensemble.cut_until.insert(victim, now + length);
