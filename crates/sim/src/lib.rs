@@ -4,8 +4,8 @@
 //! command execution (`command`) on rows (`storage`), the cluster's state (`cluster`) and planning
 //! (`placement`). Everything else is simulated: true time and each store's clocks ([`clock`]), the
 //! network ([`network`]), the log device ([`disk`]), the data that survives a crash ([`durable`]),
-//! the threads of a store (`store`), clients (`client`) and faults ([`faults`]). The [`invariants`]
-//! observe all events.
+//! the threads of a store (`store`), the coordinator of elections (`coordinator`), clients
+//! (`client`) and faults ([`faults`]). The [`invariants`] observe all events.
 //!
 //! A run is a function of its seed and of the program: [`run::run`] of the same seed gives the same
 //! digest.
@@ -15,7 +15,7 @@
 pub mod absence;
 mod client;
 pub mod clock;
-mod coordinator;
+pub mod coordinator;
 pub mod disk;
 pub mod durable;
 pub mod faults;
@@ -28,7 +28,7 @@ mod quorum_loss;
 pub mod rng;
 pub mod rows;
 pub mod run;
-mod silent_candidate;
+pub mod silent_candidate;
 pub mod split_race;
 mod store;
 pub mod tally;

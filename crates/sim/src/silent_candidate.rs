@@ -22,7 +22,7 @@ const ELECTION: u64 = 6 * SECOND;
 const LOOK: u64 = 50 * MILLISECOND;
 
 /// The name in the tally.
-const FIRST_SILENT: &str = "first candidate silent";
+pub const FIRST_SILENT: &str = "first candidate silent";
 
 impl World {
     /// Isolates a store, if the seed's peers depend on the coordinator, and waits for elections.

@@ -228,6 +228,8 @@ impl Script {
                     }
                 }
             }
+            // The scenarios have no coordinator.
+            Effect::Seeking { .. } => {}
             Effect::Send { to, messages, .. } => {
                 for (region, message) in messages {
                     self.say(id, format!("sends {to}: {}", line_of(&message)));

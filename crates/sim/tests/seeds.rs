@@ -63,6 +63,13 @@ fn a_thousand_clusters_in_trouble_keep_every_promise() {
         let count = sum.faults.get(kind).copied().unwrap_or(0);
         assert!(count >= 50, "{kind}: {count}");
     }
+    for kind in sim::coordinator::FAULTS {
+        let count = sum.faults.get(kind).copied().unwrap_or(0);
+        assert!(count >= 50, "{kind}: {count}");
+    }
+    // Few coordinators are depended on.
+    let silent = sum.faults.get(sim::silent_candidate::FIRST_SILENT).copied().unwrap_or(0);
+    assert!(silent >= 10, "{silent}");
     assert!(sum.events / sum.seeds >= 500);
 }
 
