@@ -140,7 +140,7 @@ mod tests {
     async fn the_agreed_way_of_elections_reaches_the_worker() {
         let fixture = Fixture::new();
         let store = &fixture.store;
-        let mut members = (*store.membership.members()).agreed.clone();
+        let mut members = store.membership.members().agreed.clone();
         members.version += 1;
         members.settings.election = Election::Zookeeper;
         members.settings.election_fallback_ms = Some(3000);
