@@ -1,13 +1,17 @@
 //! The input of placement: the agreed state, combined with recent heartbeats.
 
 use placement::{Capability, ClusterView, PeerView, RegionView, Spread, StoreView};
-use types::{BootNanos, PeerRole, RegionDescriptor, StoreId};
+use types::{BootNanos, PeerRole, RegionDescriptor};
 
 use crate::ledger::Liveness;
 use crate::quarantine::Cause;
 use crate::state::Election;
 use crate::state::{MemberState, StoreRecord};
 use crate::{Driver, Ledger, MetaState};
+
+/// Time without a session with ZooKeeper after which a store should not lead, in nanoseconds. It is
+/// longer than the differences between the times at which stores notice that ZooKeeper is away.
+const SESSION_GRACE_NANOS: u64 = 15_000_000_000;
 
 /// Returns the view for one round of planning.
 ///
@@ -34,7 +38,7 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
     let begun = meta.operators.values().map(|flight| flight.operator.clone());
     let mut stores: Vec<StoreView> =
         meta.stores.values().filter_map(|record| store_view(record, meta, ledger, driver, now)).collect();
-    mark_stores_without_session(&mut stores, meta, ledger);
+    mark_stores_without_session(&mut stores, meta, ledger, now);
     let regions: Vec<RegionView> =
         meta.regions.values().map(|region| region_view(region, ledger, driver, now)).collect();
     for region in &regions {
@@ -54,14 +58,20 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
     }
 }
 
-/// Marks the stores that have no session with ZooKeeper, if it chooses candidates and another store
-/// has a session. If none has one, ZooKeeper is away, and the leaders stay.
-fn mark_stores_without_session(stores: &mut [StoreView], meta: &MetaState, ledger: &Ledger) {
-    let has_session = |store: StoreId| ledger.heard(store).is_some_and(|heard| heard.heartbeat.has_session);
+/// Marks the stores that have had no session with ZooKeeper for a while, if it chooses candidates and
+/// another store has a session. If none has one, ZooKeeper is away, and the leaders stay. Stores
+/// notice its end and its return at different times, hence the while.
+fn mark_stores_without_session(stores: &mut [StoreView], meta: &MetaState, ledger: &Ledger, now: BootNanos) {
+    if meta.agreed_settings().election != Election::Zookeeper {
+        return;
+    }
+    let since = |store: &StoreView| ledger.heard(store.id).map(|heard| heard.without_session_since);
     let is_up = |store: &StoreView| store.state == placement::StoreState::Up;
-    let is_chosen = meta.agreed_settings().election == Election::Zookeeper;
-    if is_chosen && stores.iter().any(|store| is_up(store) && has_session(store.id)) {
-        stores.iter_mut().for_each(|store| store.no_session = !has_session(store.id));
+    if stores.iter().any(|store| is_up(store) && since(store) == Some(None)) {
+        for store in stores {
+            let lacks = since(store).flatten();
+            store.no_session = lacks.is_some_and(|since| now.saturating_sub(since) > SESSION_GRACE_NANOS);
+        }
     }
 }
 

@@ -499,3 +499,39 @@ fn stores_that_counted_as_different_do_so_until_they_are_closer() {
     world.run(40);
     assert_eq!(leads(&world), [2; 3]);
 }
+
+#[test]
+fn a_store_leads_nothing_while_it_alone_has_no_session_and_zookeeper_chooses() {
+    let mut world = planning(World::new(3, 6, 3));
+    world.meta.version = types::THIRD_VERSION;
+    world.sessions.extend([1, 2]);
+    world.run(40);
+    let leads =
+        |world: &World, store| world.regions.values().filter(|region| region.leader == Some(store)).count();
+    assert_eq!(leads(&world, 0), 3, "its session does not matter to elections by Raft");
+    let set = |world: &mut World, value| {
+        let command = world.meta.set("election", value).unwrap();
+        world.apply(&command).unwrap();
+    };
+    set(&mut world, "zookeeper");
+    world.sessions.insert(0);
+    world.run(5);
+    // ZooKeeper goes away, and comes back: the stores notice at different times.
+    for stores in [&[1, 2][..], &[2], &[], &[0], &[0, 1, 2]] {
+        world.sessions = stores.iter().copied().collect();
+        world.run(6);
+    }
+    world.sessions.clear();
+    world.run(60);
+    assert_eq!(leads(&world, 0), 3, "without ZooKeeper the leaders stay");
+    world.sessions.extend([0, 1, 2]);
+    world.run(5);
+    world.sessions.remove(&0);
+    world.run(60);
+    assert_eq!(leads(&world, 0), 0);
+    let reason = "store 0 has no session with ZooKeeper";
+    assert!(world.events.iter().any(|event| event.contains(reason)), "{:?}", world.events);
+    world.sessions.insert(0);
+    world.run(60);
+    assert!(leads(&world, 0) > 0, "it leads again");
+}

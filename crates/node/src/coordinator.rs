@@ -146,9 +146,10 @@ impl Coordinator {
                 (Reverse(position.last), tie)
             });
             let Some(rank) = standing.iter().position(|&(store, _)| store == this) else { continue };
-            if search.joined.is_none() && can_elect(descriptor, |store| published(store).is_some()) {
-                search.joined = Some(now);
-            }
+            search.joined = match can_elect(descriptor, |store| published(store).is_some()) {
+                true => search.joined.or(Some(now)),
+                false => None,
+            };
             let begins = search.joined.unwrap_or_else(|| search.since.saturating_add(turn));
             let Some(passed) = now.checked_sub(begins) else { continue };
             let place = match Failpoint::TurnsForgotten.is_on() {
@@ -156,6 +157,8 @@ impl Coordinator {
                 false => passed / turn % standing.len() as u64,
             };
             let is_turn = place == rank as u64;
+            // Without a majority a candidate can hardly win, and there may be thousands of them.
+            let retry = if search.joined.is_some() { retry } else { turn };
             let stood_lately = search.stood.is_some_and(|at| now.saturating_sub(at) < retry);
             if is_turn && !stood_lately {
                 search.stood = Some(now);

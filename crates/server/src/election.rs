@@ -60,7 +60,7 @@ pub async fn run(store: Arc<Store>) {
     // Dropping the set ends the session's task.
     let mut tasks = JoinSet::new();
     if let Some(ensemble) = store.config.zookeeper.clone() {
-        tasks.spawn(session::run(store.clone(), ensemble, published, tell.clone()));
+        tasks.spawn(session::run(store.clone(), ensemble, published.clone(), tell.clone()));
     }
     let mut elections = Elections::ByTimeout;
     loop {
@@ -68,6 +68,16 @@ pub async fn run(store: Arc<Store>) {
         tokio::select! {
             () = store.seekers.reported() => {}
             () = tokio::time::sleep(period) => {}
+            Some(ended) = tasks.join_next() => {
+                // It runs until the process ends, so it has panicked.
+                tracing::error!(?ended, "the task of the ZooKeeper session has ended; it starts anew");
+                store.seekers.set_session(false);
+                coordinator.set_session(false);
+                tokio::time::sleep(LOOK).await;
+                if let Some(ensemble) = store.config.zookeeper.clone() {
+                    tasks.spawn(session::run(store.clone(), ensemble, published.clone(), tell.clone()));
+                }
+            }
             Some(message) = news.recv() => hear(&store, &mut coordinator, message, elections),
         }
         while let Ok(message) = news.try_recv() {

@@ -63,6 +63,8 @@ pub struct World {
     pub unclean: BTreeMap<StoreId, Vec<(RegionId, u64)>>,
     /// Peers that stores name as quarantined.
     pub quarantined: BTreeMap<StoreId, Vec<(RegionId, Quarantine)>>,
+    /// Stores that have a session with ZooKeeper.
+    pub sessions: BTreeSet<StoreId>,
     /// Regions that can elect no leader.
     pub leaderless: BTreeSet<RegionId>,
     /// Stores on which learners receive no data.
@@ -147,6 +149,7 @@ impl World {
             dead: BTreeSet::new(),
             unclean: BTreeMap::new(),
             quarantined: BTreeMap::new(),
+            sessions: BTreeSet::new(),
             leaderless: BTreeSet::new(),
             stuck: BTreeSet::new(),
             fill_moments: 0,
@@ -363,6 +366,7 @@ impl World {
                 leads: book.tell(self.seq, self.seq % 10 == 0),
                 unclean: self.unclean.get(&store).cloned().unwrap_or_default(),
                 quarantined: self.quarantined.get(&store).cloned().unwrap_or_default(),
+                has_session: self.sessions.contains(&store),
                 ..StoreHeartbeat::default()
             };
             let heartbeat =

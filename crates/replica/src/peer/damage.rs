@@ -101,6 +101,7 @@ impl<L: LogStore> Peer<L> {
         // The peer will not learn the outcomes of its proposals.
         let lost = self.proposals.take_all();
         self.lose(lost, &mut ctx.out);
+        self.end_search(&mut ctx.out);
         self.is_unclean = true;
     }
 }

@@ -7,12 +7,18 @@
 //! lease. The coordinator may be wrong, late or gone. It can only cause campaigns of peers that
 //! hear from no leader, or prevent them, and these begin with a pre-vote like all others.
 
+use types::META_REGION;
+
 use super::*;
+
+/// Time without a leader after which peers of the meta region campaign by their own timeouts, if
+/// the configured fallback is to never do so.
+const META_FALLBACK_NANOS: u64 = 10_000_000_000;
 
 #[derive(Default)]
 pub(super) struct Search {
-    /// The time at which the peer began to search.
-    since: Option<BootNanos>,
+    /// The time at which the peer began to search, and its term then.
+    since: Option<(BootNanos, Term)>,
     /// The position as last reported.
     told: Option<Seeker>,
     /// True if the session of the leader's store has ended, and no leader was heard since.
@@ -38,15 +44,18 @@ impl<L: LogStore> Peer<L> {
             self.end_search(&mut ctx.out);
             return false;
         };
-        if self.search.has_lost_session && !self.is_leader() && !self.stickiness.is_holding(ctx.now) {
+        // A peer that slept has just been woken. A leader that is alive hears of it, and answers.
+        let heard_until = self.heard_at.saturating_add(ctx.config.stickiness_nanos());
+        let is_holding = self.stickiness.is_holding(ctx.now) || ctx.now < heard_until;
+        if self.search.has_lost_session && !self.is_leader() && !is_holding {
             self.forget_leader(ctx);
         }
         if !self.misses_leader(&ctx.config) {
             self.end_search(&mut ctx.out);
             return false;
         }
-        let since = *self.search.since.get_or_insert(ctx.now);
         let raft = &self.raw.raft;
+        let (since, _) = *self.search.since.get_or_insert((ctx.now, raft.term));
         let log = &raft.raft_log;
         let seeker = Seeker {
             last: (log.last_term(), log.last_index()),
@@ -58,16 +67,23 @@ impl<L: LogStore> Peer<L> {
             ctx.out.first.push(Action::Seeking { region: self.region, seeker: Some(seeker) });
         }
         let is_alone = raft.prs().conf().voters().ids().len() == 1;
+        // Without a leader of the meta region nobody could change the way of elections.
+        let fallback_nanos = fallback_nanos.or((self.region == META_REGION).then_some(META_FALLBACK_NANOS));
         let fallback_nanos = fallback_nanos.filter(|_| !Failpoint::FallbackForgotten.is_on());
         !is_alone && fallback_nanos.is_none_or(|fallback| ctx.now.saturating_sub(since) < fallback)
     }
 
-    /// Campaigns by the coordinator's choice. A campaign under way is not interrupted.
+    /// Campaigns by the coordinator's choice. A campaign under way is not interrupted: after a vote,
+    /// its own or for another peer, the peer waits for an election timeout. That wait is random, so
+    /// that peers with different views of the others do not depose each other again and again.
     pub fn stand(&mut self, ctx: &mut Context) {
+        let Some((_, first_term)) = self.search.since else { return };
         let raft = &self.raw.raft;
-        let is_campaigning =
-            raft.state == StateRole::Candidate && raft.election_elapsed < raft.election_timeout();
-        if self.search.since.is_none() || is_campaigning || !self.may_stand(ctx) {
+        let wait = match raft.term == first_term {
+            true => raft.election_timeout(),
+            false => self.election_timeout.min(longest_wait(raft.election_timeout())),
+        };
+        if raft.election_elapsed < wait || self.is_unclean || !self.may_stand(ctx) {
             return;
         }
         self.announce_to_voters(&mut ctx.out);
@@ -84,13 +100,14 @@ impl<L: LogStore> Peer<L> {
         });
     }
 
-    /// Counts a tick up to the end of the election timeout. Until then the consensus code ignores
-    /// other peers' requests for votes. The tick does not make the peer campaign.
+    /// Counts a tick, up to the longest wait of a peer that stands. From the end of the election
+    /// timeout on, the consensus code accepts other peers' requests for votes. The tick does not
+    /// make the peer campaign.
     pub(super) fn tick_without_campaign(&mut self, ctx: &mut Context) {
-        let timeout = self.raw.raft.election_timeout();
-        if self.raw.raft.election_elapsed < timeout {
+        let wait = longest_wait(self.raw.raft.election_timeout());
+        if self.raw.raft.election_elapsed < wait {
             self.drive(ctx, |raw| {
-                raw.raft.set_randomized_election_timeout(timeout + 1);
+                raw.raft.set_randomized_election_timeout(wait + 1);
                 raw.tick();
             });
         }
@@ -118,7 +135,14 @@ impl<L: LogStore> Peer<L> {
             self.drive(ctx, |raw| {
                 let term = raw.raft.term;
                 raw.raft.become_follower(term, raft::INVALID_ID);
+                raw.raft.election_elapsed = raw.raft.election_timeout();
             });
         }
     }
+}
+
+/// Returns the largest number of ticks for which a peer waits before it stands, below the largest
+/// random timeout that the consensus code allows.
+fn longest_wait(election_timeout: usize) -> usize {
+    2 * election_timeout - 2
 }

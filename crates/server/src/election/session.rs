@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use node::coordinator::{parse_positions, positions_text, Positions};
 use tokio::sync::{mpsc, watch};
 use types::StoreId;
 use zookeeper_client::{
-    Acls, AddWatchMode, Client, CreateMode, Error, EventType, PersistentWatcher, SessionState,
+    Acls, AddWatchMode, Client, CreateMode, Error, EventType, PersistentWatcher, SessionState, StateWatcher,
 };
 
 use super::znodes::{own_leads, own_store, Paths, DIRECTORIES, LEADERS, SEEKING, STORES};
@@ -38,7 +39,6 @@ pub async fn run(
     while !news.is_closed() {
         let ended = match open(&store, &ensemble).await {
             Ok(client) => {
-                said.clear();
                 tracing::info!(servers = ensemble.servers, session = %client.session_id(), "ZooKeeper session begins");
                 let mut session = Session::new(&store, &ensemble, client, &news);
                 let ended = session.serve(&mut wanted).await;
@@ -68,6 +68,23 @@ async fn open(store: &Store, ensemble: &ZooKeeper) -> Result<Client, Error> {
     connector.connect(&ensemble.servers).await
 }
 
+/// The content of one of this store's znodes, as far as this session knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Written {
+    /// An earlier session's znode may be there, or a request whose answer was lost had an effect.
+    #[default]
+    Unknown,
+    Nothing,
+    Text(String),
+}
+
+fn absent_or(deleted: Result<(), Error>) -> Result<(), Error> {
+    match deleted {
+        Err(Error::NoNode) => Ok(()),
+        other => other,
+    }
+}
+
 struct Session<'a> {
     store: &'a Store,
     client: Client,
@@ -75,8 +92,8 @@ struct Session<'a> {
     paths: Paths,
     acls: Acls<'static>,
     has_directories: bool,
-    /// The texts of this store's znodes, as written in this session, by path.
-    written: BTreeMap<String, String>,
+    /// This store's znodes, by directory.
+    written: BTreeMap<&'static str, Written>,
     /// The stores that had a session at the last look; `None` before the first.
     alive: Option<BTreeSet<StoreId>>,
     /// True if the list of stores may have changed since.
@@ -88,6 +105,10 @@ struct Session<'a> {
     /// The positions of other stores, as last told.
     told: BTreeMap<StoreId, Option<Positions>>,
     places_at: Option<Instant>,
+    /// The contents of stores' znodes that could not be read, as last logged.
+    unreadable: BTreeMap<StoreId, Vec<u8>>,
+    /// The error of the znodes for people, as last logged.
+    said: String,
 }
 
 impl<'a> Session<'a> {
@@ -115,6 +136,8 @@ impl<'a> Session<'a> {
             seeking: None,
             told: BTreeMap::new(),
             places_at: None,
+            unreadable: BTreeMap::new(),
+            said: String::new(),
         }
     }
 
@@ -124,31 +147,34 @@ impl<'a> Session<'a> {
         let mut lost_at: Option<Instant> = None;
         loop {
             let wants = wanted.borrow_and_update().clone();
+            let mut state = None;
             let passed = match lost_at {
-                None => self.pass(&wants).await,
+                // A pass whose connection is lost may wait for an answer for long.
+                None => tokio::select! {
+                    changed = states.changed() => {
+                        state = Some(changed);
+                        Ok(())
+                    }
+                    passed = self.pass(&wants) => passed,
+                },
                 Some(at) if at.elapsed() > self.client.session_timeout() => return Error::SessionExpired,
                 Some(_) => Ok(()),
             };
             match passed {
-                Ok(()) if lost_at.is_none() => {
+                Ok(()) if lost_at.is_none() && state.is_none() => {
                     self.store.seekers.set_session(true);
                 }
-                Ok(()) | Err(Error::ConnectionLoss | Error::NoNode | Error::NodeExists) => {}
+                Err(Error::NoNode) => {
+                    // Somebody has deleted a directory, or a znode of this store.
+                    (self.has_directories, self.stores, self.seeking) = (false, None, None);
+                    self.written.clear();
+                }
+                Ok(()) | Err(Error::ConnectionLoss | Error::NodeExists) => {}
                 Err(error) => return error,
             }
-            let state = tokio::select! {
-                state = states.changed() => Some(state),
-                changed = wanted.changed() => match changed {
-                    Ok(()) => None,
-                    Err(_) => return Error::ClientClosed,
-                },
-                () = changed(&mut self.stores) => {
-                    self.is_stale = true;
-                    None
-                }
-                () = changed(&mut self.seeking) => None,
-                () = tokio::time::sleep(LEADS) => None,
-            };
+            if state.is_none() {
+                state = self.wait(&mut states, wanted).await;
+            }
             match state {
                 Some(SessionState::SyncConnected) => {
                     lost_at = None;
@@ -166,6 +192,25 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Waits until another pass may have something to do. Returns the new state of the session, if it
+    /// has changed.
+    async fn wait(
+        &mut self,
+        states: &mut StateWatcher,
+        wanted: &mut watch::Receiver<Wanted>,
+    ) -> Option<SessionState> {
+        tokio::select! {
+            state = states.changed() => Some(state),
+            changed = wanted.changed() => changed.is_err().then_some(SessionState::Closed),
+            () = changed(&mut self.stores) => {
+                self.is_stale = true;
+                None
+            }
+            () = changed(&mut self.seeking) => None,
+            () = tokio::time::sleep(LEADS) => None,
+        }
+    }
+
     /// Writes what is not written, and reads what this store needs.
     async fn pass(&mut self, wants: &Wanted) -> Result<(), Error> {
         if !self.has_directories {
@@ -180,45 +225,65 @@ impl<'a> Session<'a> {
         self.write(SEEKING, positions).await?;
         self.read_positions(wants).await?;
         self.look_at_stores().await?;
+        match self.write_for_people().await {
+            Ok(()) => self.said.clear(),
+            // The session does not depend on these znodes.
+            Err(error @ (Error::NoAuth | Error::InvalidAcl | Error::QuotaExceeded)) => {
+                let said = error.to_string();
+                if self.said != said {
+                    tracing::warn!(%error, "the znodes of stores and leaders cannot be written");
+                    self.said = said;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn write_for_people(&mut self) -> Result<(), Error> {
         self.write(LEADERS, Some(own_leads(self.store))).await?;
         if self.places_at.is_none_or(|at| at.elapsed() >= PLACES) {
-            self.write(STORES, Some(own_store(self.store))).await?;
             self.places_at = Some(Instant::now());
+            self.look_at_own().await?;
+            self.write(STORES, Some(own_store(self.store))).await?;
         }
         Ok(())
     }
 
     /// Writes this store's znode in a directory; `None` deletes it.
-    async fn write(&mut self, directory: &str, text: Option<String>) -> Result<(), Error> {
-        let path = self.paths.own(directory);
-        if self.written.get(&path) == text.as_ref() {
+    async fn write(&mut self, directory: &'static str, text: Option<String>) -> Result<(), Error> {
+        let known = self.written.get(directory).cloned().unwrap_or_default();
+        if known == text.clone().map_or(Written::Nothing, Written::Text) {
             return Ok(());
         }
-        // If the answer is lost, it is unknown which of the two texts is there.
-        let known = self.written.remove(&path);
-        match text {
-            None => match self.client.delete(&path, None).await {
-                Ok(()) | Err(Error::NoNode) => {}
-                Err(error) => {
-                    self.written.insert(path, String::new());
-                    return Err(error);
-                }
-            },
-            Some(text) => {
-                if known.is_some() {
-                    match self.client.set_data(&path, text.as_bytes(), None).await {
-                        Ok(_) => drop(self.written.insert(path, text)),
-                        Err(error) => {
-                            if !matches!(error, Error::NoNode) {
-                                self.written.insert(path, String::new());
-                            }
-                            return Err(error);
-                        }
-                    }
-                } else {
-                    self.create(&path, &text).await?;
-                    self.written.insert(path, text);
-                }
+        // Until the answer arrives, and if it is lost, it is unknown what is there.
+        self.written.insert(directory, Written::Unknown);
+        let path = self.paths.own(directory);
+        let written = match (text, known) {
+            (None, _) => {
+                absent_or(self.client.delete(&path, None).await)?;
+                Written::Nothing
+            }
+            (Some(text), Written::Text(_)) => {
+                self.client.set_data(&path, text.as_bytes(), None).await?;
+                Written::Text(text)
+            }
+            (Some(text), _) => {
+                self.create(&path, &text).await?;
+                Written::Text(text)
+            }
+        };
+        self.written.insert(directory, written);
+        Ok(())
+    }
+
+    /// Looks whether this store's znodes are there. Somebody may have deleted them.
+    async fn look_at_own(&mut self) -> Result<(), Error> {
+        for directory in DIRECTORIES {
+            let has_text = matches!(self.written.get(directory), Some(Written::Text(_)));
+            if has_text && self.client.check_stat(&self.paths.own(directory)).await?.is_none() {
+                tracing::warn!(directory, "this store's znode was deleted; it is written again");
+                self.written.insert(directory, Written::Unknown);
             }
         }
         Ok(())
@@ -231,10 +296,7 @@ impl<'a> Session<'a> {
         match self.client.create(path, text.as_bytes(), &options).await {
             Ok(_) => Ok(()),
             Err(Error::NodeExists) => {
-                match self.client.delete(path, None).await {
-                    Ok(()) | Err(Error::NoNode) => {}
-                    Err(error) => return Err(error),
-                }
+                absent_or(self.client.delete(path, None).await)?;
                 self.client.create(path, text.as_bytes(), &options).await.map(drop)
             }
             Err(error) => Err(error),
@@ -263,7 +325,9 @@ impl<'a> Session<'a> {
             let positions = read.and_then(|text| match parse_positions(&String::from_utf8_lossy(&text)) {
                 Ok(positions) => Some(positions),
                 Err(error) => {
-                    tracing::warn!(store, %error, "a store's znode cannot be read");
+                    if self.unreadable.insert(store, text.clone()) != Some(text) {
+                        tracing::warn!(store, %error, "a store's znode cannot be read");
+                    }
                     None
                 }
             });
@@ -289,6 +353,8 @@ impl<'a> Session<'a> {
         let before = self.alive.replace(alive.clone());
         for store in before.into_iter().flatten().filter(|store| !alive.contains(store)) {
             tracing::info!(store, "the store's ZooKeeper session has ended");
+            // What it publishes is read again, even if it has not changed.
+            self.told.remove(&store);
             self.tell(News::Ended(store)).await;
         }
         Ok(())
@@ -303,7 +369,11 @@ impl<'a> Session<'a> {
 async fn changed(watcher: &mut Option<PersistentWatcher>) {
     match watcher {
         Some(watching) => {
-            let event = watching.changed().await;
+            let mut event = watching.changed().await;
+            // One pass serves all events that have arrived.
+            while let Some(next) = watching.changed().now_or_never() {
+                event = next;
+            }
             if event.event_type == EventType::Session && event.session_state != SessionState::SyncConnected {
                 *watcher = None;
             }
