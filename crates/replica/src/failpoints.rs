@@ -47,9 +47,9 @@ types::failpoints! {
     HeirNotAwaited,
     /// The consensus code is never told that a recovery removed the lost voters.
     RecoveryNotTold,
-    /// A peer that the coordinator has chosen campaigns as the target of a transfer does, whose
-    /// votes do not wait for the end of the lease.
-    ChosenByForce,
+    /// The end of a leader's session counts as its end: peers stand at once, as the target of a
+    /// transfer does, whose votes do not wait for the end of the lease.
+    SessionEndTrusted,
     /// A voter trusts the coordinator's choice: it grants its vote to a shorter log.
     StaleEpochWins,
     /// A leader keeps its lease without a quorum while the coordinator decides about elections.

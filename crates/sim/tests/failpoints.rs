@@ -13,14 +13,13 @@ const SEEDS: u64 = 3000;
 
 /// Failpoints that take many seeds, and a seed shortly before one that detects them at present, at
 /// which the search begins.
-const RARE: [(&str, u64); 8] = [
+const RARE: [(&str, u64); 7] = [
     ("NoStickinessAfterRestart", 5800),
     ("SealIgnored", 1000),
     ("FullIgnored", 1100),
     ("MergeNotAwaited", 2400),
     ("HeirNotAwaited", 800),
     ("LagFromAnswer", 400),
-    ("ChosenByForce", 1280),
     ("SessionKeepsLease", 1400),
 ];
 

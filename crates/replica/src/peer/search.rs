@@ -47,6 +47,7 @@ impl<L: LogStore> Peer<L> {
         // A peer that slept has just been woken. A leader that is alive hears of it, and answers.
         let heard_until = self.heard_at.saturating_add(ctx.config.stickiness_nanos());
         let is_holding = self.stickiness.is_holding(ctx.now) || ctx.now < heard_until;
+        let is_holding = is_holding && !Failpoint::SessionEndTrusted.is_on();
         if self.search.has_lost_session && !self.is_leader() && !is_holding {
             self.forget_leader(ctx);
         }
@@ -59,7 +60,7 @@ impl<L: LogStore> Peer<L> {
         let log = &raft.raft_log;
         let seeker = Seeker {
             last: (log.last_term(), log.last_index()),
-            may_stand: self.may_stand(ctx) && !self.is_blank,
+            may_stand: self.may_be_chosen(ctx) && !self.is_blank,
             descriptor: self.descriptor.clone(),
         };
         if self.search.told.as_ref() != Some(&seeker) {
@@ -83,11 +84,11 @@ impl<L: LogStore> Peer<L> {
             true => raft.election_timeout(),
             false => self.election_timeout.min(longest_wait(raft.election_timeout())),
         };
-        if raft.election_elapsed < wait || self.is_unclean || !self.may_stand(ctx) {
+        if raft.election_elapsed < wait || self.is_unclean || !self.may_be_chosen(ctx) {
             return;
         }
         self.announce_to_voters(&mut ctx.out);
-        self.drive(ctx, |raw| match Failpoint::ChosenByForce.is_on() {
+        self.drive(ctx, |raw| match Failpoint::SessionEndTrusted.is_on() {
             true => {
                 let raft = &mut raw.raft;
                 // A candidate ignores the order.
@@ -98,6 +99,10 @@ impl<L: LogStore> Peer<L> {
             }
             false => drop(raw.campaign()),
         });
+    }
+
+    fn may_be_chosen(&self, ctx: &Context) -> bool {
+        self.may_stand(ctx) || Failpoint::SessionEndTrusted.is_on() && self.search.has_lost_session
     }
 
     /// Counts a tick, up to the longest wait of a peer that stands. From the end of the election
