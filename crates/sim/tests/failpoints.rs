@@ -20,7 +20,7 @@ const RARE: [(&str, u64); 7] = [
     ("MergeNotAwaited", 2400),
     ("HeirNotAwaited", 800),
     ("LagFromAnswer", 400),
-    ("SessionKeepsLease", 1400),
+    ("SessionKeepsLease", 3300),
 ];
 
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
