@@ -58,9 +58,9 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
     }
 }
 
-/// Marks the stores that have had no session with ZooKeeper for a while, if it chooses candidates and
-/// another store has a session. If none has one, ZooKeeper is away, and the leaders stay. Stores
-/// notice its end and its return at different times, hence the while.
+/// Marks the stores that have had no session with ZooKeeper for a while, if it chooses candidates
+/// and another store has a session. If none has one, ZooKeeper is away, and the leaders stay.
+/// Stores notice its end and its return at different times, hence the while.
 fn mark_stores_without_session(stores: &mut [StoreView], meta: &MetaState, ledger: &Ledger, now: BootNanos) {
     if meta.agreed_settings().election != Election::Zookeeper {
         return;

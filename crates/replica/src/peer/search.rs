@@ -74,9 +74,10 @@ impl<L: LogStore> Peer<L> {
         !is_alone && fallback_nanos.is_none_or(|fallback| ctx.now.saturating_sub(since) < fallback)
     }
 
-    /// Campaigns by the coordinator's choice. A campaign under way is not interrupted: after a vote,
-    /// its own or for another peer, the peer waits for an election timeout. That wait is random, so
-    /// that peers with different views of the others do not depose each other again and again.
+    /// Campaigns by the coordinator's choice. A campaign under way is not interrupted: after a
+    /// vote, its own or for another peer, the peer waits for an election timeout. That wait is
+    /// random, so that peers with different views of the others do not depose each other again and
+    /// again.
     pub fn stand(&mut self, ctx: &mut Context) {
         let Some((_, first_term)) = self.search.since else { return };
         let raft = &self.raw.raft;

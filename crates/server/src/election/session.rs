@@ -192,8 +192,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits until another pass may have something to do. Returns the new state of the session, if it
-    /// has changed.
+    /// Waits until another pass may have something to do. Returns the new state of the session, if
+    /// it has changed.
     async fn wait(
         &mut self,
         states: &mut StateWatcher,
