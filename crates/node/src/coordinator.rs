@@ -24,9 +24,7 @@ use crate::hand_over::can_elect;
 
 mod znode;
 
-pub use znode::{
-    leads_text, parse_positions, positions_text, store_text, Lead, Place, UnreadableZnode, ZNODE_BYTES_MAX,
-};
+pub use znode::{leads_text, parse_positions, positions_text, store_text, Lead, Place, UnreadableZnode};
 
 /// The position of a peer that seeks a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use types::{LogIndex, RegionId, Term};
 use super::{Position, Positions};
 
 /// Maximum size of a znode's content in bytes. ZooKeeper refuses requests of 1 MiB.
-pub const ZNODE_BYTES_MAX: usize = 900_000;
+const ZNODE_BYTES_MAX: usize = 900_000;
 
 /// The content of a znode that no store writes.
 #[derive(Clone, Debug, PartialEq, Eq)]

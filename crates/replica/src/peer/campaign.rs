@@ -42,4 +42,23 @@ impl<L: LogStore> Peer<L> {
         self.election_timeout = (ticks + drawn % ticks) as usize;
         self.raw.raft.set_randomized_election_timeout(self.election_timeout);
     }
+
+    /// Counts a tick, up to the longest wait of a peer that stands. From the end of the election
+    /// timeout on, the consensus code accepts other peers' requests for votes. The tick does not
+    /// make the peer campaign.
+    pub(super) fn tick_without_campaign(&mut self, ctx: &mut Context) {
+        let wait = longest_wait(self.raw.raft.election_timeout());
+        if self.raw.raft.election_elapsed < wait {
+            self.drive(ctx, |raw| {
+                raw.raft.set_randomized_election_timeout(wait + 1);
+                raw.tick();
+            });
+        }
+    }
+}
+
+/// Returns the largest number of ticks for which a peer waits before it stands, below the largest
+/// random timeout that the consensus code allows.
+pub(super) fn longest_wait(election_timeout: usize) -> usize {
+    2 * election_timeout - 2
 }

@@ -68,7 +68,7 @@ impl<L: LogStore> Peer<L> {
             ctx.out.first.push(Action::Seeking { region: self.region, seeker: Some(seeker) });
         }
         let is_alone = raft.prs().conf().voters().ids().len() == 1;
-        // Without a leader of the meta region nobody could change the way of elections.
+        // Operators cannot change the way of elections while the meta region has no leader.
         let fallback_nanos = fallback_nanos.or((self.region == META_REGION).then_some(META_FALLBACK_NANOS));
         let fallback_nanos = fallback_nanos.filter(|_| !Failpoint::FallbackForgotten.is_on());
         !is_alone && fallback_nanos.is_none_or(|fallback| ctx.now.saturating_sub(since) < fallback)
@@ -83,7 +83,7 @@ impl<L: LogStore> Peer<L> {
         let raft = &self.raw.raft;
         let wait = match raft.term == first_term {
             true => raft.election_timeout(),
-            false => self.election_timeout.min(longest_wait(raft.election_timeout())),
+            false => self.election_timeout.min(campaign::longest_wait(raft.election_timeout())),
         };
         if raft.election_elapsed < wait || self.is_unclean || !self.may_be_chosen(ctx) {
             return;
@@ -104,19 +104,6 @@ impl<L: LogStore> Peer<L> {
 
     fn may_be_chosen(&self, ctx: &Context) -> bool {
         self.may_stand(ctx) || Failpoint::SessionEndTrusted.is_on() && self.search.has_lost_session
-    }
-
-    /// Counts a tick, up to the longest wait of a peer that stands. From the end of the election
-    /// timeout on, the consensus code accepts other peers' requests for votes. The tick does not
-    /// make the peer campaign.
-    pub(super) fn tick_without_campaign(&mut self, ctx: &mut Context) {
-        let wait = longest_wait(self.raw.raft.election_timeout());
-        if self.raw.raft.election_elapsed < wait {
-            self.drive(ctx, |raw| {
-                raw.raft.set_randomized_election_timeout(wait + 1);
-                raw.tick();
-            });
-        }
     }
 
     pub(super) fn end_search(&mut self, out: &mut Outbox) {
@@ -145,10 +132,4 @@ impl<L: LogStore> Peer<L> {
             });
         }
     }
-}
-
-/// Returns the largest number of ticks for which a peer waits before it stands, below the largest
-/// random timeout that the consensus code allows.
-fn longest_wait(election_timeout: usize) -> usize {
-    2 * election_timeout - 2
 }

@@ -23,10 +23,13 @@ use crate::store::Store;
 
 /// Time between two attempts to get a session.
 const ATTEMPTS: Duration = Duration::from_millis(500);
-/// Interval at which the leader table is compared with the present leads.
+/// Interval at which this store compares its part of the leader table with the present leads.
 const LEADS: Duration = Duration::from_millis(500);
-/// Interval at which the store's own znode is written again if it has changed. Nobody waits for it.
+/// Interval at which this store writes its own znode again if its content has changed. No store
+/// reads that content.
 const PLACES: Duration = Duration::from_secs(5);
+/// Time after which a session counts as one that worked.
+const LASTING: Duration = Duration::from_secs(10);
 
 /// Keeps a session. Returns when the receiver of the news is gone.
 pub async fn run(
@@ -35,23 +38,28 @@ pub async fn run(
     mut wanted: watch::Receiver<Wanted>,
     news: mpsc::Sender<News>,
 ) {
+    // The last error in the log. The same error is logged again only after a session that lasted.
     let mut said = String::new();
     while !news.is_closed() {
-        let ended = match open(&store, &ensemble).await {
+        let (what, error) = match open(&store, &ensemble).await {
             Ok(client) => {
+                let began = Instant::now();
                 tracing::info!(servers = ensemble.servers, session = %client.session_id(), "ZooKeeper session begins");
                 let mut session = Session::new(&store, &ensemble, client, &news);
                 let ended = session.serve(&mut wanted).await;
                 store.seekers.set_session(false);
                 let _ = news.send(News::Connected(false)).await;
-                tracing::warn!(servers = ensemble.servers, error = %ended, "ZooKeeper session ends");
-                ended.to_string()
+                if began.elapsed() >= LASTING {
+                    said.clear();
+                }
+                ("ZooKeeper session ends", ended)
             }
-            Err(error) => error.to_string(),
+            Err(error) => ("no ZooKeeper session", error),
         };
-        if said != ended {
-            tracing::warn!(servers = ensemble.servers, error = ended, "no ZooKeeper session");
-            said = ended;
+        let error = error.to_string();
+        if said != error {
+            tracing::warn!(servers = ensemble.servers, error, "{what}");
+            said = error;
         }
         tokio::time::sleep(ATTEMPTS).await;
     }
@@ -104,6 +112,8 @@ struct Session<'a> {
     seeking: Option<PersistentWatcher>,
     /// The positions of other stores, as last told.
     told: BTreeMap<StoreId, Option<Positions>>,
+    /// The times at which the znodes for people were last compared with the present state.
+    leads_at: Option<Instant>,
     places_at: Option<Instant>,
     /// The contents of stores' znodes that could not be read, as last logged.
     unreadable: BTreeMap<StoreId, Vec<u8>>,
@@ -135,6 +145,7 @@ impl<'a> Session<'a> {
             stores: None,
             seeking: None,
             told: BTreeMap::new(),
+            leads_at: None,
             places_at: None,
             unreadable: BTreeMap::new(),
             said: String::new(),
@@ -168,6 +179,7 @@ impl<'a> Session<'a> {
                     // Somebody has deleted a directory, or a znode of this store.
                     (self.has_directories, self.stores, self.seeking) = (false, None, None);
                     self.written.clear();
+                    (self.leads_at, self.places_at) = (None, None);
                 }
                 Ok(()) | Err(Error::ConnectionLoss | Error::NodeExists) => {}
                 Err(error) => return error,
@@ -211,7 +223,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Writes what is not written, and reads what this store needs.
+    /// Writes this store's znodes if their contents have changed, and reads those of other stores
+    /// that it needs.
     async fn pass(&mut self, wants: &Wanted) -> Result<(), Error> {
         if !self.has_directories {
             let options = CreateMode::Persistent.with_acls(self.acls);
@@ -241,7 +254,10 @@ impl<'a> Session<'a> {
     }
 
     async fn write_for_people(&mut self) -> Result<(), Error> {
-        self.write(LEADERS, Some(own_leads(self.store))).await?;
+        if self.leads_at.is_none_or(|at| at.elapsed() >= LEADS) {
+            self.leads_at = Some(Instant::now());
+            self.write(LEADERS, Some(own_leads(self.store))).await?;
+        }
         if self.places_at.is_none_or(|at| at.elapsed() >= PLACES) {
             self.places_at = Some(Instant::now());
             self.look_at_own().await?;
@@ -256,7 +272,7 @@ impl<'a> Session<'a> {
         if known == text.clone().map_or(Written::Nothing, Written::Text) {
             return Ok(());
         }
-        // Until the answer arrives, and if it is lost, it is unknown what is there.
+        // This store does not know the content until the answer arrives, nor if it is lost.
         self.written.insert(directory, Written::Unknown);
         let path = self.paths.own(directory);
         let written = match (text, known) {
@@ -348,15 +364,18 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let names = self.client.list_children(&path).await?;
-        self.is_stale = false;
         let alive: BTreeSet<StoreId> = names.iter().filter_map(|name| name.parse().ok()).collect();
-        let before = self.alive.replace(alive.clone());
-        for store in before.into_iter().flatten().filter(|store| !alive.contains(store)) {
+        let ended: Vec<StoreId> =
+            self.alive.iter().flatten().filter(|s| !alive.contains(s)).copied().collect();
+        for store in ended {
             tracing::info!(store, "the store's ZooKeeper session has ended");
             // What it publishes is read again, even if it has not changed.
             self.told.remove(&store);
             self.tell(News::Ended(store)).await;
         }
+        // A change of the session's state may end the pass before this line. Then the next pass
+        // tells all of it again.
+        (self.alive, self.is_stale) = (Some(alive), false);
         Ok(())
     }
 
@@ -365,7 +384,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Waits for the next event of a watch. A watch that has ended is made anew by the next pass.
+/// Waits for the next event of a watch. The next pass replaces a watch that has ended.
 async fn changed(watcher: &mut Option<PersistentWatcher>) {
     match watcher {
         Some(watching) => {
