@@ -368,7 +368,7 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
         CONFIG_STRONG_READS if agreed::parse_strong_reads(value).is_none() => Err(MetaError::BadConfig {
             name: name.to_owned(),
             value: value.to_owned(),
-            expected: "lease or read-index",
+            expected: "lease, read-index or epoch-check",
         }),
         CONFIG_MAX_CLOCK_OFFSET if agreed::parse_offset_ms(value).is_none() => Err(MetaError::BadConfig {
             name: name.to_owned(),

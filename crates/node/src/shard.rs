@@ -14,7 +14,7 @@ use cluster::{Cause, Mark, Quarantine};
 use command::order::Order;
 use replica::eraftpb::Message;
 use replica::{
-    Action, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RecoveryRefusal,
+    Action, Asked, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RecoveryRefusal,
     RegionStatus, RestartCause, Seeker,
 };
 use types::{
@@ -58,6 +58,7 @@ pub enum Input<C, R> {
     /// Requests a proof that this store leads the region, for reads that begin at this time.
     ReadIndex {
         region: RegionId,
+        asked: Asked,
         deadline: BootNanos,
         reader: R,
     },
@@ -274,10 +275,10 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         match input {
             Input::Raft(input) => self.raft.step(input, now),
             Input::Submit(submit) => self.queue.add(submit),
-            Input::ReadIndex { region, deadline, reader } => {
+            Input::ReadIndex { region, asked, deadline, reader } => {
                 let token = self.next_token();
                 self.readers.insert(token, Reader { region, reader, deadline });
-                self.raft.step(replica::Input::ReadIndex { region, token }, now);
+                self.raft.step(replica::Input::ReadIndex { region, token, asked }, now);
             }
             Input::ChangeRegion { region, expect, change } => {
                 let token = self.next_token();

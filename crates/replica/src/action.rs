@@ -12,6 +12,7 @@ use types::{
 use crate::config::Elections;
 use crate::log_store::{HardState, LogError};
 use crate::log_view::size_of;
+use crate::reads::Asked;
 
 /// The result of recovery for one region of this store.
 #[derive(Clone, Debug)]
@@ -69,6 +70,7 @@ pub enum Input {
     ReadIndex {
         region: RegionId,
         token: u64,
+        asked: Asked,
     },
     /// A reader found the lease missing or near its end. The lease is renewed while this input, or
     /// `ReadIndex`, keeps coming.

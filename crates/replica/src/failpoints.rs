@@ -52,6 +52,8 @@ types::failpoints! {
     SessionEndTrusted,
     /// A voter trusts the coordinator's choice: it grants its vote to a shorter log.
     StaleEpochWins,
+    /// A leader that may ask a mere majority does not ask: it counts the term of earlier answers.
+    EpochRemembered,
     /// A leader keeps its lease without a quorum while the coordinator decides about elections.
     SessionKeepsLease,
     /// A peer never campaigns by its own timeout while the coordinator is away.

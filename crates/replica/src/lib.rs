@@ -55,6 +55,7 @@ pub use action::{
 pub use config::{Config, Elections, DRIFT_BOUND_PPM, UNCOMMITTED_ENTRIES};
 pub use log_store::{HardState, LogBounds, LogError, LogStore};
 pub use memory::EntryMemory;
+pub use reads::Asked;
 pub use truncation::Truncation;
 pub use worker::Worker;
 

@@ -28,7 +28,7 @@ use crate::log_store::{HardState, LogError, LogStore};
 use crate::log_view::{LogView, Logs};
 use crate::message::{is_transfer_vote, lane};
 use crate::proposals::Proposals;
-use crate::reads::Reads;
+use crate::reads::{Asked, Reads};
 use crate::stickiness::{Promise, Stickiness};
 use crate::truncation::LogUse;
 use crate::unsaved::{InFlight, Unsaved};
@@ -486,6 +486,7 @@ impl<L: LogStore> Peer<L> {
         let limit = ctx.now.saturating_sub(2 * ctx.config.election_nanos());
         self.refuse(&mut ctx.out, Refusal::Unproven, |reads| reads.take_older(limit));
         if self.is_leader() {
+            self.pass_over_silent(ctx);
             self.settle_lease(ctx);
             if self.may_renew(ctx) {
                 self.send_round(ctx);
@@ -685,9 +686,9 @@ impl<L: LogStore> Peer<L> {
         Ok(())
     }
 
-    pub fn read_index(&mut self, ctx: &mut Context, token: u64) {
+    pub fn read_index(&mut self, ctx: &mut Context, token: u64, asked: Asked) {
         if self.is_leader() && self.descriptor.merging.is_none() && self.confined.is_none() {
-            self.reads.push(token, ctx.now);
+            self.reads.push(token, asked, ctx.now);
         } else {
             let is_sealed = self.descriptor.merging.is_some();
             // Leadership of a sealed region does not prove that no other region has its slots.

@@ -3,6 +3,11 @@
 //! All reads that arrived since the last round was sent share the next one. A read never joins a
 //! round that is already in flight, because a round proves leadership only for the moment at which
 //! it was sent. A confirmed round also confirms the rounds that were sent before it.
+//!
+//! A round normally asks all followers. It can also ask just enough of them for a majority, as
+//! PaxStore's strong read does, whose leader reads the epoch of one follower out of two (PaxStore
+//! §3.2). This saves the other followers' share of the messages, but nobody covers for a follower
+//! that is slow.
 
 use std::collections::VecDeque;
 
@@ -11,10 +16,22 @@ use types::{BootNanos, LogIndex};
 /// Maximum number of rounds in flight. Further reads wait until one of them is confirmed.
 const ROUNDS: usize = 4;
 
+/// The followers that a round of heartbeats asks. The answers of a majority confirm it in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asked {
+    /// All followers, so the slower ones do not delay the round.
+    #[default]
+    All,
+    /// As many voters as make a majority with the leader. If they do not answer, the leader's next
+    /// heartbeat asks all, and the following rounds ask others.
+    Majority,
+}
+
 #[derive(Clone, Copy)]
 struct Read {
     token: u64,
     since: BootNanos,
+    asked: Asked,
 }
 
 struct Round {
@@ -32,11 +49,13 @@ pub(crate) struct Reads {
     next_round: u64,
     last_sent: Option<BootNanos>,
     wanted: Option<BootNanos>,
+    /// Position of the first voter that a round to a mere majority asks, modulo their number.
+    first_asked: usize,
 }
 
 impl Reads {
-    pub fn push(&mut self, token: u64, now: BootNanos) {
-        self.waiting.push(Read { token, since: now });
+    pub fn push(&mut self, token: u64, asked: Asked, now: BootNanos) {
+        self.waiting.push(Read { token, since: now, asked });
         self.want(now);
     }
 
@@ -57,6 +76,35 @@ impl Reads {
     /// The lease that depends on the last round should then be renewed.
     pub fn is_stale(&self, now: BootNanos, age: BootNanos) -> bool {
         self.rounds.len() < ROUNDS && self.last_sent.is_none_or(|sent| now >= sent.saturating_add(age))
+    }
+
+    /// Returns the followers that the next round should ask. One that only renews a lease asks all.
+    pub fn asked(&self) -> Asked {
+        let is_frugal = |read: &Read| read.asked == Asked::Majority;
+        match !self.waiting.is_empty() && self.waiting.iter().all(is_frugal) {
+            true => Asked::Majority,
+            false => Asked::All,
+        }
+    }
+
+    /// Chooses the `needed` voters that a round to a mere majority asks, from the voters other than
+    /// the leader.
+    pub fn choose(&self, mut others: Vec<u64>, needed: usize) -> Vec<u64> {
+        others.sort_unstable();
+        if !others.is_empty() {
+            let first = self.first_asked % others.len();
+            others.rotate_left(first);
+        }
+        others.truncate(needed);
+        others
+    }
+
+    /// Lets the next rounds ask other voters if a round that was sent before `limit` is not
+    /// confirmed.
+    pub fn pass_over_silent(&mut self, limit: BootNanos) {
+        if self.rounds.front().is_some_and(|round| round.sent < limit) {
+            self.first_asked = self.first_asked.wrapping_add(1);
+        }
     }
 
     /// Opens a round that is sent at `now` and includes all waiting reads. Returns its number.
@@ -97,9 +145,9 @@ impl Reads {
     /// Removes and returns the tokens of all reads, when leadership is lost. Also clears the demand
     /// for a lease.
     pub fn take_all(&mut self) -> Vec<u64> {
-        let next_round = self.next_round;
+        let Reads { next_round, first_asked, .. } = *self;
         let Reads { waiting, rounds, proven, .. } = std::mem::take(self);
-        self.next_round = next_round;
+        (self.next_round, self.first_asked) = (next_round, first_asked);
         let reads = waiting
             .into_iter()
             .chain(rounds.into_iter().flat_map(|round| round.reads))
@@ -140,10 +188,10 @@ mod tests {
     #[test]
     fn a_read_never_joins_a_round_that_was_already_sent() {
         let mut reads = Reads::default();
-        reads.push(1, 10);
-        reads.push(2, 11);
+        reads.push(1, Asked::All, 10);
+        reads.push(2, Asked::All, 11);
         let first = reads.open_round(12);
-        reads.push(3, 13);
+        reads.push(3, Asked::All, 13);
         assert_eq!(reads.confirm(first, 5), Some(12));
         assert_eq!(reads.take_ready(4), Vec::<u64>::new());
         assert_eq!(reads.take_ready(5), vec![1, 2]);
@@ -156,14 +204,14 @@ mod tests {
     #[test]
     fn a_confirmed_round_confirms_earlier_ones_and_the_rest_can_be_refused() {
         let mut reads = Reads::default();
-        reads.push(1, 10);
+        reads.push(1, Asked::All, 10);
         reads.open_round(10);
-        reads.push(2, 20);
+        reads.push(2, Asked::All, 20);
         let second = reads.open_round(20);
-        reads.push(3, 30);
+        reads.push(3, Asked::All, 30);
         reads.open_round(30);
         assert_eq!(reads.confirm(second, 9), Some(20));
-        reads.push(4, 40);
+        reads.push(4, Asked::All, 40);
         assert_eq!(reads.take_older(20), vec![1]);
         assert_eq!(reads.take_all(), vec![4, 3, 2]);
         assert!(reads.take_ready(u64::MAX).is_empty());
@@ -173,11 +221,40 @@ mod tests {
     fn rounds_under_way_are_bounded() {
         let mut reads = Reads::default();
         for round in 0..ROUNDS as u64 {
-            reads.push(round, round);
+            reads.push(round, Asked::All, round);
             assert!(reads.needs_round());
             reads.open_round(round);
         }
-        reads.push(99, 99);
+        reads.push(99, Asked::All, 99);
         assert!(!reads.needs_round());
+    }
+
+    #[test]
+    fn a_round_asks_a_mere_majority_only_if_all_its_reads_allow_it() {
+        let mut reads = Reads::default();
+        assert_eq!(reads.asked(), Asked::All, "a renewal");
+        reads.push(1, Asked::Majority, 10);
+        reads.push(2, Asked::Majority, 10);
+        assert_eq!(reads.asked(), Asked::Majority);
+        reads.push(3, Asked::All, 10);
+        assert_eq!(reads.asked(), Asked::All);
+        reads.open_round(10);
+        reads.push(4, Asked::Majority, 11);
+        assert_eq!(reads.asked(), Asked::Majority, "the round under way does not count");
+    }
+
+    #[test]
+    fn voters_that_do_not_confirm_a_round_in_time_are_passed_over() {
+        let mut reads = Reads::default();
+        assert_eq!(reads.choose(vec![9, 5, 7, 3], 2), [3, 5]);
+        let round = reads.open_round(10);
+        reads.pass_over_silent(10);
+        assert_eq!(reads.choose(vec![3, 5, 7, 9], 2), [3, 5], "it is still in time");
+        reads.pass_over_silent(11);
+        assert_eq!(reads.choose(vec![3, 5, 7, 9], 2), [5, 7]);
+        reads.confirm(round, 1);
+        reads.pass_over_silent(99);
+        assert_eq!(reads.choose(vec![3, 5, 7, 9], 2), [5, 7], "no round waits");
+        assert_eq!(reads.choose(Vec::new(), 0), Vec::<u64>::new());
     }
 }

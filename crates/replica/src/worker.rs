@@ -291,11 +291,11 @@ impl<L: LogStore> Worker<L> {
                 }
                 self.with_woken_peer(region, |peer, ctx| peer.propose_order(ctx, token, payload));
             }
-            Input::ReadIndex { region, token } => {
+            Input::ReadIndex { region, token, asked } => {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);
                 }
-                self.with_woken_peer(region, |peer, ctx| peer.read_index(ctx, token));
+                self.with_woken_peer(region, |peer, ctx| peer.read_index(ctx, token, asked));
             }
             Input::WantLease { region } => {
                 self.with_woken_peer(region, |peer, ctx| peer.want_lease(ctx));

@@ -125,9 +125,18 @@ pub struct Plan {
     pub window: u64,
     /// True if weak reads have bounds.
     pub bounds_reads: bool,
+    /// True if leaders use no lease and ask a mere majority for each strong read.
+    pub asks_majority: bool,
 }
 
 impl Plan {
+    pub(crate) fn asked(&self) -> replica::Asked {
+        match self.asks_majority {
+            true => replica::Asked::Majority,
+            false => replica::Asked::All,
+        }
+    }
+
     pub fn draw(rng: &mut Rng) -> Plan {
         let mut kinds = Vec::new();
         let step_crash_percent = if rng.chance(40) { 0 } else { rng.between(5, 40) };

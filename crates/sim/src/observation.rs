@@ -151,7 +151,7 @@ pub enum Observation<'a> {
         applied: LogIndex,
     },
     /// A store's peers learn that the store is stopping. `standing` lists the regions in which they
-    /// are already candidates.
+    /// are already candidates, or have won without having told it.
     StopBegun {
         store: StoreId,
         standing: &'a BTreeSet<RegionId>,

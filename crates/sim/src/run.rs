@@ -25,6 +25,9 @@ const CLIENTS: usize = 5;
 /// Salt and percentage of the seeds in which weak reads have bounds.
 const BOUNDING: u64 = 0x2f9d_824d_d57d_8db8;
 const BOUNDING_PERCENT: u64 = 10;
+/// Salt and percentage of the seeds in which strong reads ask a mere majority.
+const FRUGAL: u64 = 0x71c9_4e0b_a26f_5d13;
+const FRUGAL_PERCENT: u64 = 20;
 /// Salt and percentage of the seeds in which the proposal window is narrow.
 const NARROW: u64 = 0x3da6_30f7_f25d_e68e;
 const NARROW_PERCENT: u64 = 10;
@@ -158,6 +161,7 @@ pub(crate) fn found(seed: u64, rng: Rng, plan: Plan, (count, spares, regions): (
         true => NARROW_WINDOW,
         false => replica::UNCOMMITTED_ENTRIES,
     };
+    world.plan.asks_majority = Rng::new(seed ^ FRUGAL).chance(FRUGAL_PERCENT);
     for id in 0..count + spares {
         let boot = world.rng.between(10, 100_000) * SECOND;
         let drift = Plan::drift(&mut world.rng);

@@ -13,7 +13,7 @@ const SEEDS: u64 = 3000;
 
 /// Failpoints that take many seeds, and a seed shortly before one that detects them at present, at
 /// which the search begins.
-const RARE: [(&str, u64); 7] = [
+const RARE: [(&str, u64); 8] = [
     ("NoStickinessAfterRestart", 5800),
     ("SealIgnored", 1000),
     ("FullIgnored", 1100),
@@ -21,6 +21,7 @@ const RARE: [(&str, u64); 7] = [
     ("HeirNotAwaited", 800),
     ("LagFromAnswer", 400),
     ("SessionKeepsLease", 3300),
+    ("EpochRemembered", 800),
 ];
 
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.

@@ -716,7 +716,9 @@ impl Runner for Script {
                 let (id, reader) = (words[0].parse()?, (words[1].clone(), words[2].clone()));
                 let deadline = now + 5000 * MILLISECOND;
                 let region = self.region_of(&words[2]);
-                self.process(id)?.shard.step(Input::ReadIndex { region, deadline, reader }, now);
+                self.process(id)?
+                    .shard
+                    .step(Input::ReadIndex { region, asked: replica::Asked::All, deadline, reader }, now);
             }
             "change" => {
                 let words: Vec<String> = args.rest_pos().iter().map(|arg| arg.value.clone()).collect();

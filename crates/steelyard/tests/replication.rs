@@ -174,8 +174,7 @@ fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
         let rows = config(stores, &[]).expect("settings are told");
         rows.as_array().unwrap().iter().find(|row| row["name"] == "strong-reads").unwrap().clone()
     };
-    let read_at_leader = |stores: &Stores| {
-        let leader = stores.leader(REGION);
+    let read_at = |stores: &Stores, leader: usize| {
         let before = reads_of(&stores.all[leader]);
         let mut wire = Wire::open(stores.all[leader].client);
         wire.ok(&["SET", "k", "v"]);
@@ -185,11 +184,14 @@ fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
         let after = reads_of(&stores.all[leader]);
         (after.0 - before.0, after.1 - before.1)
     };
+    let read_at_leader = |stores: &Stores| read_at(stores, stores.leader(REGION));
     assert_eq!(row(&stores)["value"], "lease");
     let (by_lease, _) = read_at_leader(&stores);
     assert!(by_lease > READS / 2, "{by_lease} of {READS} by lease");
 
-    assert!(config(&stores, &["strong-reads", "leases"]).unwrap_err().contains("lease or read-index"));
+    assert!(config(&stores, &["strong-reads", "leases"])
+        .unwrap_err()
+        .contains("lease, read-index or epoch-check"));
     config(&stores, &["strong-reads", "read-index"]).unwrap();
     assert_eq!(row(&stores)["value"], "read-index");
     eventually("every store knows", || (!row(&stores)["note"].as_str()?.contains("not known")).then_some(()));
@@ -211,6 +213,18 @@ fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
     stores.await_ready();
     assert_eq!(read_at_leader(&stores), (0, READS), "after a restart of all");
     assert!(stores.all.iter().all(|store| reads_of(store).0 == 0), "no store has used its lease since");
+
+    eventually("the cluster's version allows it", || config(&stores, &["strong-reads", "epoch-check"]).ok());
+    eventually("every store knows", || (!row(&stores)["note"].as_str()?.contains("not known")).then_some(()));
+    assert_eq!(read_at_leader(&stores), (0, READS), "by epoch check");
+    // Without either follower, the other one is asked.
+    let leader = stores.leader(REGION);
+    for follower in (0..3).filter(|&store| store != leader) {
+        stores.all[follower].kill();
+        assert_eq!(read_at(&stores, leader), (0, READS), "without store {follower}");
+        stores.all[follower].restart();
+        stores.await_ready();
+    }
 
     config(&stores, &["strong-reads", "lease"]).unwrap();
     eventually("every store knows", || (!row(&stores)["note"].as_str()?.contains("not known")).then_some(()));

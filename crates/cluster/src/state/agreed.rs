@@ -17,6 +17,9 @@ pub enum StrongReads {
     Lease,
     /// By a round of heartbeats to a majority, sent after the read arrived. It relies on no clock.
     ReadIndex,
+    /// As by `ReadIndex`, but the round goes only to as many followers as make a majority with the
+    /// leader: one of two (PaxStore §3.2).
+    EpochCheck,
 }
 
 /// The way in which the candidates of elections are chosen. Votes decide who wins.
@@ -97,6 +100,7 @@ impl StrongReads {
         match self {
             StrongReads::Lease => "lease",
             StrongReads::ReadIndex => "read-index",
+            StrongReads::EpochCheck => "epoch-check",
         }
     }
 }
@@ -116,7 +120,8 @@ pub(super) fn is_for_every_store(name: &str) -> bool {
 }
 
 pub(super) fn parse_strong_reads(text: &str) -> Option<StrongReads> {
-    [StrongReads::Lease, StrongReads::ReadIndex].into_iter().find(|known| known.name() == text)
+    let all = [StrongReads::Lease, StrongReads::ReadIndex, StrongReads::EpochCheck];
+    all.into_iter().find(|known| known.name() == text)
 }
 
 pub(super) fn parse_election(text: &str) -> Option<Election> {

@@ -53,9 +53,9 @@ pub enum SettingError {
     #[error("{stores} stores stay in the cluster and cannot hold {replicas} copies, one a store")]
     TooFewStores { replicas: usize, stores: usize },
     #[error(
-        "'{name}' needs version {THIRD_VERSION} of the cluster, and it has {version}: see steelyard ctl version"
+        "'{what}' needs version {THIRD_VERSION} of the cluster, and it has {version}: see steelyard ctl version"
     )]
-    NeedsVersion { name: String, version: Version },
+    NeedsVersion { what: String, version: Version },
     #[error(
         "ZooKeeper cannot choose the candidates: stores without a session with it are {}",
         numbers(.stores)
@@ -74,7 +74,10 @@ impl MetaState {
         let reads = agreed.strong_reads;
         let proof = match reads {
             StrongReads::Lease => "leaders answer reads under a lease that counts on CLOCK_BOOTTIME",
-            StrongReads::ReadIndex => "leaders ask a majority before they answer reads, many at a time",
+            StrongReads::ReadIndex => "leaders ask all followers before they answer reads, many at a time",
+            StrongReads::EpochCheck => {
+                "leaders ask as many followers as they need before they answer reads, many at a time"
+            }
         };
         let offset =
             self.config.get(CONFIG_MAX_CLOCK_OFFSET).map_or(MAX_CLOCK_OFFSET_DEFAULT, String::as_str);
@@ -124,8 +127,14 @@ impl MetaState {
             return Ok(MetaCommand::SetConfig { name: name.to_owned(), value: None });
         }
         check_config(name, value)?;
-        if [CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK].contains(&name) && self.version < THIRD_VERSION {
-            return Err(SettingError::NeedsVersion { name: name.to_owned(), version: self.version });
+        if self.version < THIRD_VERSION {
+            let version = self.version;
+            if [CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK].contains(&name) {
+                return Err(SettingError::NeedsVersion { what: name.to_owned(), version });
+            }
+            if (name, value) == (CONFIG_STRONG_READS, StrongReads::EpochCheck.name()) {
+                return Err(SettingError::NeedsVersion { what: format!("{name} {value}"), version });
+            }
         }
         let staying = self.members().filter(|store| store.state == MemberState::Up).count();
         match super::parse_replicas(value) {
@@ -220,7 +229,7 @@ mod tests {
             ("replicas", "3", "2"),
             ("meta-replicas", "5", "7"),
             ("domain-label", "none", "zone"),
-            ("strong-reads", "lease", "read-index"),
+            ("strong-reads", "lease", "epoch-check"),
             ("max-clock-offset", "10s", "2m"),
             ("election", "raft", "zookeeper"),
             ("election-fallback", "10s", "never"),
@@ -261,7 +270,8 @@ mod tests {
             );
         }
         for value in ["", "leases", "Lease", "none"] {
-            let expected = format!("'{value}' is no value of 'strong-reads': lease or read-index");
+            let expected =
+                format!("'{value}' is no value of 'strong-reads': lease, read-index or epoch-check");
             assert_eq!(refused("strong-reads", value), expected);
         }
         let expected =
@@ -271,6 +281,8 @@ mod tests {
         assert_eq!(refused("election", "zk"), expected);
         let expected = "'election' needs version 3 of the cluster, and it has 1: see steelyard ctl version";
         assert_eq!(refused("election", "zookeeper"), expected);
+        let expected = "'strong-reads epoch-check' needs version 3 of the cluster, and it has 1: see steelyard ctl version";
+        assert_eq!(refused("strong-reads", "epoch-check"), expected);
         assert_eq!(refused("domain-label", "rack"), "no store has the label 'rack': stores have zone");
         assert_eq!(refused("meta-replicas", "2"), "'2' is no value of 'meta-replicas': 1, 3, 5, 7 or 9");
         let too_few = "3 stores stay in the cluster and cannot hold 4 copies, one a store";

@@ -43,10 +43,43 @@ impl<L: LogStore> Peer<L> {
     /// an entry of its own term, so the reads wait here until then.
     pub(super) fn send_round(&mut self, ctx: &mut Context) {
         if self.raw.raft.commit_to_current_term() {
+            let asked = self.asked_voters();
             let mut context = self.raw.raft.term.to_be_bytes().to_vec();
             context.extend(self.reads.open_round(ctx.now).to_be_bytes());
-            self.drive(ctx, |raw| raw.read_index(context));
+            let committed = self.raw.raft.raft_log.committed;
+            if asked.is_some() && Failpoint::EpochRemembered.is_on() {
+                return self.confirm_round(&context, committed, ctx.now);
+            }
+            self.drive(ctx, |raw| {
+                raw.read_index(context.clone());
+                if let Some(asked) = asked {
+                    let is_for_others = |message: &Message| !asked.contains(&message.to);
+                    raw.raft.msgs.retain(|message| message.context != context || !is_for_others(message));
+                }
+            });
         }
+    }
+
+    /// Returns the voters that the next round asks, or `None` for all followers. While the voters
+    /// change, two majorities count, and the round asks all.
+    fn asked_voters(&self) -> Option<Vec<u64>> {
+        if self.reads.asked() == Asked::All || self.descriptor.is_joint() {
+            return None;
+        }
+        let raft = &self.raw.raft;
+        let voters = raft.prs().conf().voters().ids();
+        let (count, leads) = (voters.len(), voters.contains(raft.id));
+        let others = voters.iter().filter(|&id| id != raft.id).collect();
+        let majority = count / 2 + 1;
+        Some(self.reads.choose(others, majority - usize::from(leads)))
+    }
+
+    /// Passes over the voters that were asked and have not answered for half a heartbeat interval.
+    /// The leader's heartbeats repeat the last round's question to all followers, so another
+    /// follower confirms the round soon after this.
+    pub(super) fn pass_over_silent(&mut self, ctx: &Context) {
+        let interval = ctx.config.tick_nanos.saturating_mul(u64::from(ctx.config.heartbeat_ticks));
+        self.reads.pass_over_silent(ctx.now.saturating_sub(interval / 2));
     }
 
     pub(super) fn suspend_lease(&mut self, ctx: &mut Context) {

@@ -130,7 +130,8 @@ impl Store {
 
     async fn read_index(&self, region: &RegionShared, deadline: Instant) -> Result<(), NotDone> {
         let (sender, granted) = oneshot::channel();
-        if self.worker.send(ToWorker::ReadIndex { region: region.id(), reply: sender }).is_err() {
+        let asked = self.membership.asked();
+        if self.worker.send(ToWorker::ReadIndex { region: region.id(), asked, reply: sender }).is_err() {
             return Err(NotDone::Error(Reply::error("ERR the store is shutting down")));
         }
         match tokio::time::timeout_at(deadline.into(), granted).await {

@@ -111,9 +111,9 @@ impl RegionWorker {
                 self.tell_apply(&input);
                 self.shard.step(input, now);
             }
-            ToWorker::ReadIndex { region, reply } => {
+            ToWorker::ReadIndex { region, asked, reply } => {
                 let deadline = clock::boot_nanos_at(Instant::now() + self.parts.config.request_timeout);
-                self.shard.step(Input::ReadIndex { region, deadline, reader: reply }, now);
+                self.shard.step(Input::ReadIndex { region, asked, deadline, reader: reply }, now);
             }
             ToWorker::Messages { from, messages, place: _place } => {
                 for (region, message) in messages {

@@ -2,6 +2,7 @@
 
 use cluster::quorum_loss::{PeerReport, RecoveryStep};
 use node::{Input, Messages, Outcome, Refusal};
+use replica::Asked;
 use tokio::sync::oneshot;
 use types::{LogIndex, RegionId, StoreId};
 
@@ -38,7 +39,7 @@ pub enum ToWorker {
     /// An input for the shard. It holds no token, because the shard assigns tokens.
     Shard(Input<Asker, Reader>),
     /// Prove that this store leads the region, for reads that begin now.
-    ReadIndex { region: RegionId, reply: Reader },
+    ReadIndex { region: RegionId, asked: Asked, reply: Reader },
     Messages {
         from: StoreId,
         messages: Messages,

@@ -31,11 +31,11 @@ fn slot_of(item: &Item) -> Slot {
 impl World {
     /// Serves reads of a region that this store leads.
     pub(super) fn read_strongly(&mut self, id: StoreId, part: PartId, region: RegionId) {
-        let boot = self.boot(id);
+        let (boot, asks_majority) = (self.boot(id), self.plan.asks_majority);
         let Some(shared) = self.process(id).and_then(|process| process.regions.get_mut(&region)) else {
             return self.refuse(id, part);
         };
-        let holds = shared.lease_holds(boot);
+        let holds = !asks_majority && shared.lease_holds(boot);
         if boot.saturating_sub(shared.lease_wanted) > LEASE_DEMAND {
             shared.lease_wanted = boot;
             self.input(id, Input::WantLease { region });
@@ -48,7 +48,8 @@ impl World {
 
     fn prove(&mut self, id: StoreId, part: PartId, region: RegionId) {
         let deadline = self.boot(id) + PATIENCE;
-        self.tell(id, node::Input::ReadIndex { region, deadline, reader: Reader::Part(part) });
+        let (asked, reader) = (self.plan.asked(), Reader::Part(part));
+        self.tell(id, node::Input::ReadIndex { region, asked, deadline, reader });
     }
 
     /// Begins reads. The view of the rows is taken later. After that the reads are checked for

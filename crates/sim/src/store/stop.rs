@@ -53,8 +53,14 @@ impl World {
     /// Shows the invariants that the peers are about to learn of the stop.
     pub(super) fn show_stop(&mut self, id: StoreId) {
         let Some(process) = self.process(id) else { return };
-        let stands = |region: &RegionId| {
-            process.shard.status(*region, 0).is_some_and(|status| status.role == Role::Candidate)
+        // A peer may have won already, in this turn, although its leadership is not told yet.
+        let is_told = |region: &RegionId| {
+            process.regions.get(region).is_some_and(|shared| shared.leadership.leader == Some(id))
+        };
+        let stands = |region: &RegionId| match process.shard.status(*region, 0).map(|status| status.role) {
+            Some(Role::Candidate) => true,
+            Some(Role::Leader) => !is_told(region),
+            _ => false,
         };
         let standing: BTreeSet<RegionId> = process.shard.regions().filter(stands).collect();
         self.observe(&Observation::StopBegun { store: id, standing: &standing });

@@ -71,17 +71,19 @@ impl World {
     /// Proves the leadership, as for a strong read, and then answers another store.
     pub(super) fn asked_applied(&mut self, id: StoreId, from: StoreId, question: Question) {
         let (boot, region) = (self.boot(id), question.region);
+        let asks_majority = self.plan.asks_majority;
         let Some(shared) = self.shared_mut(id, region) else { return };
         if shared.leadership.leader != Some(id) {
             return;
         }
-        let holds = shared.lease_holds(boot);
+        let holds = !asks_majority && shared.lease_holds(boot);
         self.input(id, Input::WantLease { region });
         match holds {
             true => self.tell_applied(id, from, question),
             false => {
                 let reader = Reader::Store { store: from, question };
-                self.tell(id, node::Input::ReadIndex { region, deadline: boot + ANSWER_PATIENCE, reader });
+                let (asked, deadline) = (self.plan.asked(), boot + ANSWER_PATIENCE);
+                self.tell(id, node::Input::ReadIndex { region, asked, deadline, reader });
             }
         }
     }
