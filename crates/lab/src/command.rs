@@ -9,6 +9,7 @@ mod full_store;
 mod ground;
 mod limit;
 mod peers;
+mod reads;
 pub mod reproduce;
 mod slowdown;
 mod watch;
@@ -29,6 +30,8 @@ pub struct Bench {
 enum Command {
     /// Compare one store with Redis, three with etcd, and both with the limit, in one run
     Peers(peers::Peers),
+    /// Compare strong reads by lease, epoch check and ReadIndex, and weak reads, on three stores
+    Reads(reads::Reads),
     /// Run the smallest durable server: SET, GET, PING and DBSIZE, without recovery of data at its
     /// start
     Limit(limit::Limit),
@@ -56,6 +59,7 @@ pub const CLIENT_THREADS: usize = 1;
 pub fn run(bench: Bench) -> anyhow::Result<()> {
     match bench.command {
         Command::Peers(options) => peers::run(options),
+        Command::Reads(options) => drive(CLIENT_THREADS, reads::run(options)),
         Command::Limit(options) => limit::run(options),
         Command::Freeze(options) => freeze::run(options),
         Command::Ycsb(options) => drive(CLIENT_THREADS, ycsb::run(options)),

@@ -12,6 +12,7 @@ pub mod load;
 pub mod measure;
 mod page;
 pub mod peers;
+pub mod reads;
 pub mod scenario;
 mod svg;
 pub mod ycsb;

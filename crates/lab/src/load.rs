@@ -41,6 +41,8 @@ pub struct Load {
     /// The server's processes.
     pub pids: Vec<u32>,
     pub seed: u64,
+    /// The command that each connection sends first; empty for none.
+    pub opening: &'static [&'static str],
 }
 
 #[derive(Clone, Debug)]
@@ -113,7 +115,11 @@ pub async fn run(load: &Load) -> anyhow::Result<Measured> {
     );
     let mut connections = Vec::with_capacity(load.connections);
     for _ in 0..load.connections {
-        connections.push(Connection::open(load.target, CONNECT).await?);
+        let mut connection = Connection::open(load.target, CONNECT).await?;
+        if !load.opening.is_empty() {
+            refuse_errors(connection.call(load.opening).await?)?;
+        }
+        connections.push(connection);
     }
     let from = Instant::now() + load.warmup;
     let until = from + load.window;

@@ -88,6 +88,7 @@ async fn measure(
         window: plan.window,
         pids: server.pids(),
         seed: round as u64,
+        opening: &[],
     };
     // Both syncs and commands are counted over the whole run with its warm-up.
     let counters = || async { Some((server.counter("log_syncs").await?, server.counter("commands").await?)) };
