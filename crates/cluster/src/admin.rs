@@ -6,6 +6,7 @@
 //!
 //! Every error is answered with its HTTP status and `{"error": "..."}`.
 
+mod catch_up;
 mod quarantine;
 mod quorum_loss;
 mod region;
@@ -17,6 +18,7 @@ use std::fmt::Debug;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
+pub use catch_up::{catch_up, CatchUpRow};
 pub use quarantine::{FailRequest, QuarantineQuery, QuarantineRequest, QuarantineRow};
 pub use quorum_loss::{FailedRegion, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryRow, StruckStore};
 pub use region::{

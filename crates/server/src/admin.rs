@@ -9,7 +9,7 @@ mod merged;
 mod operations;
 mod quarantine;
 mod recover;
-mod rows;
+pub(crate) mod rows;
 mod versions;
 mod windows;
 

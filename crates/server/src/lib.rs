@@ -21,6 +21,7 @@ mod admin_error;
 mod admission;
 mod budget;
 mod capability;
+mod catch_up;
 mod check_schedule;
 mod client;
 mod clock;

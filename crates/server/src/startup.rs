@@ -35,8 +35,8 @@ use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
 use crate::{
-    admin, capability, check_schedule, clock, election, expiry, heartbeat, inbound, joining, membership,
-    planned_stop, recovery, resident, row_damage, unsynced,
+    admin, capability, catch_up, check_schedule, clock, election, expiry, heartbeat, inbound, joining,
+    membership, planned_stop, recovery, resident, row_damage, unsynced,
 };
 
 /// Time for answers to reach other stores before the process ends.
@@ -114,6 +114,13 @@ pub async fn run(
         clock::boot_nanos(),
     )
     .map_err(|error| StartError::Recovery(error.to_string()))?;
+    let statuses = seeds.iter().filter_map(|seed| raft.status(seed.descriptor.id, 0));
+    let entries: u64 = statuses.map(|status| status.commit.saturating_sub(status.applied)).sum();
+    tracing::info!(
+        regions = seeds.len(),
+        entries,
+        "the log is read; entries that the rows lack are executed again"
+    );
     // The mark must be durable before the store acknowledges anything.
     let unsynced = unsynced
         .begin(&config, &log, (&seeds, &tombstones), raft.unclean(), is_alone)
@@ -199,6 +206,7 @@ pub async fn run(
     let mut tasks = JoinSet::new();
     let listening = listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));
+    tasks.spawn(catch_up::run(store.clone()));
     tasks.spawn(election::run(store.clone()));
     tasks.spawn(expiry::run(store.expirer()));
     tasks.spawn(check_schedule::run(store.check_schedule()));

@@ -12,16 +12,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, Context};
 use client::admin::{
-    AcceptLossRequest, AcceptedRow, AdminClient, AdminFailure, ConfigQuery, ConfigRequest, ConfigRow,
-    DeviceRequest, ExplainQuery, ExplainStoreQuery, LeaderRequest, Operation, OperatorsQuery, PolicyQuery,
-    PolicyRequest, RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery,
-    WindowsQuery,
+    catch_up, AcceptLossRequest, AcceptedRow, AdminClient, AdminFailure, ConfigQuery, ConfigRequest,
+    ConfigRow, DeviceRequest, ExplainQuery, ExplainStoreQuery, LeaderRequest, Operation, OperatorsQuery,
+    PolicyQuery, PolicyRequest, RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery,
+    VersionsQuery, WindowsQuery,
 };
 use serde::Serialize;
 use serde_json::Value;
 use server::side_port;
 
-use tables::{config_table, operators_table, regions_table, status_text, stores_table, windows_table};
+use tables::{
+    catch_up_table, config_table, operators_table, regions_table, status_text, stores_table, windows_table,
+};
 
 #[derive(clap::Args)]
 pub struct Ctl {
@@ -49,6 +51,8 @@ enum Command {
         #[arg(long)]
         window: bool,
     },
+    /// Show how far the stores' peers are behind their leaders
+    CatchUp,
     /// Show the placement policy, or change it
     Policy { name: Option<String> },
     /// Show the cluster's other settings, or change one
@@ -240,6 +244,10 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
         Command::Regions { window: false } => {
             let rows = ask(client, &RegionsQuery {})?;
             Answer::of(&rows, regions_table(&rows).to_string())
+        }
+        Command::CatchUp => {
+            let rows = catch_up(&ask(client, &RegionsQuery {})?);
+            Answer::of(&rows, catch_up_table(&rows).to_string())
         }
         Command::Policy { name: None } => {
             let row = ask(client, &PolicyQuery {})?;

@@ -231,3 +231,39 @@ fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
     let (by_lease, _) = read_at_leader(&stores);
     assert!(by_lease > READS / 2, "{by_lease} of {READS} by lease again");
 }
+
+#[test]
+fn ctl_and_the_log_show_how_a_restarted_store_catches_up() {
+    const WRITES: usize = 500;
+    let _alone = alone();
+    let mut stores = three();
+    let leader = stores.leader(REGION);
+    let away = (leader + 1) % 3;
+    let row = |stores: &Stores| {
+        let rows = stores.all[leader].host().ctl(&["catch-up"]).expect("any store answers");
+        rows.as_array().unwrap().iter().find(|row| row["store"] == away as u64).unwrap().clone()
+    };
+    let numbers = |stores: &Stores| {
+        let row = row(stores);
+        ["behind", "entries", "unknown"].map(|name| row[name].as_u64().unwrap())
+    };
+    eventually("nobody is behind", || (numbers(&stores) == [0, 0, 0]).then_some(()));
+    let caught_up = "the peers of this store have caught up with their leaders";
+    eventually("the store says so", || stores.all[away].log_text().contains(caught_up).then_some(()));
+    // A stopped process is behind; its leader knows by how much until it counts as inactive.
+    stores.all[away].signal("-STOP");
+    let mut wire = Wire::open(stores.all[leader].client);
+    for number in 0..WRITES {
+        wire.ok(&["SET", &format!("k{number}"), "v"]);
+    }
+    eventually("the store is behind", || {
+        let [behind, entries, unknown] = numbers(&stores);
+        (behind > 0 && entries > 0 || unknown > 0).then_some(())
+    });
+    stores.all[away].kill();
+    eventually("nobody knows where the store is", || (numbers(&stores)[2] > 0).then_some(()));
+    stores.all[away].restart();
+    eventually("the store has caught up", || (numbers(&stores) == [0, 0, 0]).then_some(()));
+    // The log of a store that starts again is empty at first.
+    eventually("it says so again", || stores.all[away].log_text().contains(caught_up).then_some(()));
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::admin::{ConfigRow, OperatorRow, RegionRow, StoreRow, StoreStatus, WindowRow};
+use client::admin::{CatchUpRow, ConfigRow, OperatorRow, RegionRow, StoreRow, StoreStatus, WindowRow};
 use client::table::{bytes, count, duration, micros, Align, Table};
 use Align::{Left, Right};
 
@@ -153,6 +153,21 @@ pub fn windows_table(rows: &[WindowRow]) -> Table {
             row.in_flight(),
             row.window,
         ];
+        table.row(counts.map(|count| count.to_string()));
+    }
+    table
+}
+
+pub fn catch_up_table(rows: &[CatchUpRow]) -> Table {
+    let mut table = Table::new([
+        ("store", Right),
+        ("regions", Right),
+        ("behind", Right),
+        ("entries", Right),
+        ("unknown", Right),
+    ]);
+    for row in rows {
+        let counts = [row.store, row.regions, row.behind, row.entries, row.unknown];
         table.row(counts.map(|count| count.to_string()));
     }
     table
