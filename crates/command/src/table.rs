@@ -15,7 +15,8 @@ use crate::error_messages;
 use crate::spec::CommandSpec;
 
 /// Size of the hash index, which uses open addressing. Its load is below one half, so a look-up
-/// usually compares one name.
+/// usually compares one name. It is no `HashMap`: every command is looked up here, names match in
+/// any case without a copy in lower case, and this crate has no ambient randomness to seed one.
 const SLOTS: usize = 512;
 const LONGEST_NAME: usize = 24;
 
