@@ -471,9 +471,9 @@ impl LeadReport {
 
     /// Returns the number of committed log entries that the peer on `store` lacks. Returns `None`
     /// if the peer was not reported, has not answered recently, waits for a snapshot, or is not
-    /// known to hold any entry: then it is unknown when the peer will have the entries. A newly
-    /// added learner is such a peer. Every log begins above 0, so even for a short log the learner
-    /// first needs a snapshot.
+    /// known to hold any entry. The time until it has the entries is then unknown. A newly added
+    /// learner is such a peer. Every log begins above 0, so even for a short log the learner first
+    /// needs a snapshot.
     pub fn lag_of(&self, store: StoreId) -> Option<u64> {
         let is_known = |peer: &&PeerProgress| peer.active && !peer.needs_snapshot && peer.matched > 0;
         let peer = self.peer(store).filter(is_known)?;

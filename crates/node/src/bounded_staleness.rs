@@ -74,8 +74,8 @@ pub struct Freshness {
     answers: VecDeque<Answer>,
     /// The time of the question that is not answered yet.
     open: Option<BootNanos>,
-    /// The time that passed between a question and the moment at which a read found its answer
-    /// reached, as last measured.
+    /// Last measured time from sending a question until the copy had applied its answer's index, in
+    /// nanoseconds.
     reached_after: u64,
 }
 
@@ -133,7 +133,7 @@ impl Freshness {
         self.answers.insert(place, Answer { asked_at, index, is_reached: false });
         if self.answers.len() > ANSWERS_MAX {
             // The oldest answer is the first that the copy reaches, and the newest serves longest.
-            // Of the others, the one is dropped that its neighbours replace best.
+            // Among the rest, drops the answer whose neighbours are the closest substitutes.
             let gap = |place: &usize| self.answers[place + 1].asked_at - self.answers[place - 1].asked_at;
             if let Some(place) = (1..ANSWERS_MAX).min_by_key(gap) {
                 self.answers.remove(place);

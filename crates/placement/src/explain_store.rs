@@ -247,9 +247,9 @@ impl fmt::Display for StoreExplanation {
                 f.write_str("It is silent: nothing moves to or from it until it answers or counts as lost.")
             }
             (StoreState::Lost, _) if self.peers > 0 => {
-                write!(f, "It is given up: {} peers are to be made anew elsewhere.", self.peers)
+                write!(f, "The store is lost: {} of its peers must be replaced on other stores.", self.peers)
             }
-            (StoreState::Lost, _) => f.write_str("It is given up, and no region has a peer on it."),
+            (StoreState::Lost, _) => f.write_str("The store is lost, and no region has a peer on it."),
             (StoreState::Draining, _) if self.peers > 0 => {
                 write!(f, "It drains: {} peers are still to go, then it may be removed.", self.peers)
             }

@@ -14,9 +14,9 @@
 //!
 //! The sizes at each moment follow from the compactions done; nothing is assumed about them.
 //!
-//! If a row was written several times, a flush keeps only the newest version. So does the merge of
-//! level 0 with rows that have entered the base level since that was last emptied. Below that,
-//! replaced versions count until they reach the last level.
+//! A flush keeps only the newest version of each row. So does a merge of level 0 into the base
+//! level, for the rows of level 0 and for those that entered the base level after it was last
+//! emptied. In the levels below, older versions count until they reach the last level.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -384,8 +384,7 @@ impl Tree {
         }
     }
 
-    /// Returns the levels of which a job that is about to finish replaces parts, with those parts,
-    /// and the level of its output.
+    /// Returns the levels whose parts the finishing job replaces, those parts, and the output level.
     pub fn replaced(&self, job: &Job) -> (Vec<(usize, f64)>, usize) {
         let part = |bytes: u64, of: u64| bytes as f64 / of.max(1) as f64;
         match job.kind {

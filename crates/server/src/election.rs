@@ -70,7 +70,7 @@ pub async fn run(store: Arc<Store>) {
             () = tokio::time::sleep(period) => {}
             Some(ended) = tasks.join_next() => {
                 // It runs until the process ends, so it has panicked.
-                tracing::error!(?ended, "the task of the ZooKeeper session has ended; it starts anew");
+                tracing::error!(?ended, "the ZooKeeper session task has ended unexpectedly and is restarted");
                 store.seekers.set_session(false);
                 coordinator.set_session(false);
                 tokio::time::sleep(LOOK).await;

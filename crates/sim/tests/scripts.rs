@@ -24,7 +24,7 @@
 //! flush STORE               makes the store's rows durable and tells the groups
 //! pin STORE [REGION]        tells the region that the log is too large and that it must let go
 //! write STORE               writes the batch without a sync
-//! crash STORE [kept=BYTES]  ends the process; keeps so many unsynced bytes of the log, and no
+//! crash STORE [kept=BYTES]  ends the process; keeps BYTES unsynced bytes of the log, and no
 //!                           unflushed rows
 //! start STORE               starts the store with its recovery
 //! show STORE                shows the log and the regions: term, leader, committed and applied

@@ -28,7 +28,8 @@ const LEADS: Duration = Duration::from_millis(500);
 /// Interval at which this store writes its own znode again if its content has changed. No store
 /// reads that content.
 const PLACES: Duration = Duration::from_secs(5);
-/// Time after which a session counts as one that worked.
+/// Time after which a session counts as successful. The log then shows the next error even if it is
+/// the same as the last one.
 const LASTING: Duration = Duration::from_secs(10);
 
 /// Keeps a session. Returns when the receiver of the news is gone.
@@ -176,7 +177,7 @@ impl<'a> Session<'a> {
                     self.store.seekers.set_session(true);
                 }
                 Err(Error::NoNode) => {
-                    // Somebody has deleted a directory, or a znode of this store.
+                    // Another client has deleted a directory, or a znode of this store.
                     (self.has_directories, self.stores, self.seeking) = (false, None, None);
                     self.written.clear();
                     (self.leads_at, self.places_at) = (None, None);
@@ -293,7 +294,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Looks whether this store's znodes are there. Somebody may have deleted them.
+    /// Checks if this store's znodes exist. Another client may have deleted them.
     async fn look_at_own(&mut self) -> Result<(), Error> {
         for directory in DIRECTORIES {
             let has_text = matches!(self.written.get(directory), Some(Written::Text(_)));
