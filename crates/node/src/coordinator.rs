@@ -4,14 +4,15 @@
 //! A peer that hears from no leader *seeks*. Its store publishes the peer's epoch and LSN, that is
 //! term and index of the last entry of its log, as long as it seeks. The stores of the region's
 //! other voters read this. Once a majority of the voters seek, the peer with the largest epoch,
-//! then LSN, stands first; a deterministic draw breaks ties, so that a lost store's leads spread
-//! over the others. If it does not become leader within a turn, the next one stands as well, and so
-//! on in circles. If no majority has joined within a turn, those that have joined begin.
+//! then LSN, campaigns first; a deterministic draw breaks ties, so that a lost store's leads spread
+//! over the others. If it does not become leader within a turn, the next candidate campaigns as
+//! well. After the last candidate the order starts again. If no majority has joined within a turn,
+//! those that have joined begin.
 //!
-//! All stores calculate the same order from the same positions, so usually one peer stands. If
-//! their views differ, several stand, and Raft's votes decide. Nothing here can make a peer leader:
-//! a peer that stands needs the votes of a majority, as in every election, and its log must be as
-//! long as theirs.
+//! All stores calculate the same order from the same positions, so usually one peer campaigns. If
+//! their views differ, several campaign, and Raft's votes decide. Nothing here can make a peer
+//! leader: a peer that campaigns needs the votes of a majority, as in every election, and its log
+//! must be as long as theirs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,9 +49,9 @@ struct Search {
 /// One store's part in the choice.
 pub struct Coordinator {
     this: StoreId,
-    /// The time for which a candidate stands alone, in nanoseconds.
+    /// The time for which a candidate campaigns alone, in nanoseconds.
     turn_nanos: u64,
-    /// Interval at which a candidate stands again during its turn, in nanoseconds.
+    /// Interval at which a candidate campaigns again during its turn, in nanoseconds.
     retry_nanos: u64,
     has_session: bool,
     searches: BTreeMap<RegionId, Search>,
@@ -85,7 +86,7 @@ impl Coordinator {
     }
 
     /// Notes whether this store has a session. Without one it knows nothing about other stores, and
-    /// its peers do not stand.
+    /// its peers do not campaign.
     pub fn set_session(&mut self, has_session: bool) {
         self.has_session = has_session;
         if !has_session {
@@ -116,7 +117,7 @@ impl Coordinator {
         peers.map(|peer| peer.store).filter(|&store| store != self.this).collect()
     }
 
-    /// Returns the regions whose peers here stand now. To be called after each change, and
+    /// Returns the regions whose peers here campaign now. To be called after each change, and
     /// repeatedly while regions seek.
     pub fn candidates(&mut self, now: BootNanos) -> Vec<RegionId> {
         if !self.has_session {

@@ -42,6 +42,6 @@ types::failpoints! {
     DamageForgotten,
     /// A copy counts as complete as of the leader's answer, instead of as of the question.
     LagFromAnswer,
-    /// Only the first peer in the coordinator's order ever stands.
+    /// Only the first peer in the coordinator's order ever campaigns.
     TurnsForgotten,
 }

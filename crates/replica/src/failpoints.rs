@@ -47,7 +47,7 @@ types::failpoints! {
     HeirNotAwaited,
     /// The consensus code is never told that a recovery removed the lost voters.
     RecoveryNotTold,
-    /// The end of a leader's session counts as its end: peers stand at once, as the target of a
+    /// The end of a leader's session counts as its end: peers campaign at once, as the target of a
     /// transfer does, whose votes do not wait for the end of the lease.
     SessionEndTrusted,
     /// A voter trusts the coordinator's choice: it grants its vote to a shorter log.

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  look      the damaged files, and the slots that are lost
-//!  cut out   lost slots are deleted, other rows of the files' ranges are written anew (flushed)
+//!  cut out   lost slots are deleted, other rows of the files' ranges are written again (flushed)
 //!            ─▶ RocksDB is closed ─▶ the files are dropped from the manifest
 //! ```
 //!

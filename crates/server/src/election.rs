@@ -131,11 +131,11 @@ fn elections_of(agreed: &AgreedSettings) -> Elections {
 
 fn describe(elections: Elections, has_ensemble: bool) -> &'static str {
     match (elections, has_ensemble) {
-        (Elections::ByTimeout, _) => "elections: peers without a leader stand after a random timeout",
-        (Elections::ByCoordinator { .. }, true) => "elections: ZooKeeper's znodes decide who stands",
+        (Elections::ByTimeout, _) => "elections: peers without a leader campaign after a random timeout",
+        (Elections::ByCoordinator { .. }, true) => "elections: ZooKeeper's znodes decide who campaigns",
         (Elections::ByCoordinator { .. }, false) => {
-            "elections: ZooKeeper's znodes decide who stands, but this store has no `zookeeper` configured: its \
-             peers stand only after election-fallback"
+            "elections: ZooKeeper's znodes decide who campaigns, but this store has no `zookeeper` configured: its \
+             peers campaign only after election-fallback"
         }
     }
 }

@@ -122,7 +122,7 @@ fn cut_out(
     if damage.loses_others() {
         return Err("the damage took rows that say which regions this store has. If other stores have its \
                     regions, remove it from the cluster (steelyard ctl store remove), empty its directory and let \
-                    it join anew; if not, restore the file"
+                    it join again; if not, restore the file"
             .to_owned());
     }
     let lost = damage.lost_slots();

@@ -61,7 +61,7 @@ impl World {
 }
 
 /// Returns true if the peers that seek a leader could elect one of them without the silent store: a
-/// peer may stand, and the logs of a majority of the voters are not longer than its log.
+/// peer may campaign, and the logs of a majority of the voters are not longer than its log.
 fn can_elect(region: &RegionDescriptor, published: &Published, silent: StoreId) -> bool {
     let voters: Vec<StoreId> = region.voters().collect();
     let others = voters.iter().filter(|&&store| store != silent);

@@ -98,7 +98,7 @@ fn a_row_that_one_store_writes_differently_is_found_by_the_stores_own_checks() {
     assert!((0..SHORT).all(|seed| run(of(seed, None)).violation.is_none()));
 }
 
-/// The failpoint stays enabled for the peer that is made anew, so the end of such a run is not
+/// The failpoint stays enabled for the peer that is made again, so the end of such a run is not
 /// judged.
 #[test]
 fn a_peer_whose_rows_differ_is_quarantined_and_made_anew() {

@@ -72,9 +72,9 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         match server::run(config, ready, stops).await? {
             Ended::Stopped => tracing::info!("stopped"),
             Ended::ToMend => {
-                tracing::info!("starting anew");
+                tracing::info!("starting again");
                 let error = start_anew();
-                return Err(error).context("the store stopped for damaged rows and cannot start anew");
+                return Err(error).context("the store stopped for damaged rows and cannot start again");
             }
         }
         Ok(())

@@ -94,7 +94,7 @@ fn a_damaged_row_file_costs_a_store_the_regions_that_it_touches() {
     assert!(!replaced.is_empty() && replaced.len() < usize::from(REGIONS), "{replaced:?}");
     assert!(replaced.iter().all(|region| after[region] > before[region]), "{before:?} {after:?}");
     assert!(!file.exists(), "the damaged file is gone");
-    assert!(log(&stores).contains("starting anew"));
+    assert!(log(&stores).contains("starting again"));
     // No data is lost, and this store's copy is complete.
     for number in 0..KEYS {
         assert_eq!(wire.text(&["GET", &key(number)]).as_deref(), Some(&*value(number)), "{number}");

@@ -100,7 +100,7 @@ impl Cluster {
         cluster.set("election-fallback", fallback).unwrap();
         for store in &cluster.stores.all {
             eventually("the store follows the setting", || {
-                store.log_text().contains("znodes decide who stands").then_some(())
+                store.log_text().contains("znodes decide who campaigns").then_some(())
             });
         }
         cluster
@@ -166,7 +166,7 @@ fn a_killed_leader_is_replaced_by_the_peer_that_the_znodes_name() {
         times.push(cluster.replace_leader(&mut load));
         cluster.stores.await_ready();
     }
-    assert!(cluster.stood() > 0, "nobody stood by ZooKeeper's choice");
+    assert!(cluster.stood() > 0, "no peer campaigned by ZooKeeper's choice");
     say(&format!(
         "killed leaders are replaced in {:?}, longest {:?}",
         median(times.clone()),
@@ -200,7 +200,7 @@ fn without_zookeeper_leaders_serve_and_the_fallback_elects() {
     let asked = cluster.others(leader);
     std::thread::sleep(Duration::from_secs(4));
     let known = || asked.iter().find_map(|&store| cluster.stores.all[store].leader_of(REGION));
-    assert!(known().is_none_or(|known| known == leader as u64), "a peer stood without ZooKeeper");
+    assert!(known().is_none_or(|known| known == leader as u64), "a peer campaigned without ZooKeeper");
     cluster.ensemble.restart(0).unwrap();
     load.time_to_serve(Duration::from_secs(30));
     cluster.stores.all[leader].restart();

@@ -26,10 +26,10 @@ pub enum StrongReads {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Election {
-    /// Each peer stands after a random timeout.
+    /// Each peer campaigns after a random timeout.
     #[default]
     Raft,
-    /// The positions that stores publish in ZooKeeper decide who stands.
+    /// The positions that stores publish in ZooKeeper decide who campaigns.
     Zookeeper,
 }
 
@@ -44,8 +44,8 @@ pub struct AgreedSettings {
     pub cluster_version: Version,
     #[serde(default)]
     pub election: Election,
-    /// Time in milliseconds without a leader after which peers stand by their own timeouts although
-    /// ZooKeeper chooses the candidates; `None` means never.
+    /// Time in milliseconds without a leader after which peers campaign by their own timeouts
+    /// although ZooKeeper chooses the candidates; `None` means never.
     #[serde(default = "fallback")]
     pub election_fallback_ms: Option<u64>,
 }
@@ -62,7 +62,7 @@ pub(super) const MAX_CLOCK_OFFSET_DEFAULT: &str = "10s";
 const MAX_CLOCK_OFFSET_DEFAULT_MS: u64 = 10_000;
 pub(super) const FALLBACK_DEFAULT: &str = "10s";
 const FALLBACK_DEFAULT_MS: u64 = 10_000;
-/// The value by which peers never stand by their own timeouts.
+/// The value by which peers never campaign by their own timeouts.
 const NEVER: &str = "never";
 const SECONDS_MAX: u64 = 365 * 86_400;
 

@@ -100,14 +100,14 @@ impl MetaState {
                 CONFIG_ELECTION,
                 agreed.election.name().to_owned(),
                 match agreed.election {
-                    Election::Raft => "peers without a leader stand after a random timeout",
-                    Election::Zookeeper => "the positions that stores publish in ZooKeeper decide who stands",
+                    Election::Raft => "peers without a leader campaign after a random timeout",
+                    Election::Zookeeper => "the positions that stores publish in ZooKeeper decide who campaigns",
                 },
             ),
             setting(
                 CONFIG_ELECTION_FALLBACK,
                 self.config.get(CONFIG_ELECTION_FALLBACK).map_or(FALLBACK_DEFAULT, String::as_str).to_owned(),
-                "with election zookeeper: time without a leader after which peers stand by themselves",
+                "with election zookeeper: time without a leader after which peers campaign by themselves",
             ),
             setting(
                 CONFIG_FINISH_UPGRADES,

@@ -29,7 +29,7 @@ fn the_largest_epoch_then_lsn_stands_once_a_majority_seeks() {
     assert!(store.candidates(20).is_empty(), "store 2 has the larger epoch");
     store.hear(2, at((3, 19)));
     assert_eq!(store.candidates(30), [5]);
-    assert!(store.candidates(40).is_empty(), "it stands now");
+    assert!(store.candidates(40).is_empty(), "it campaigns now");
     assert_eq!(store.candidates(130), [5]);
     assert!(store.seek(5, None, 140));
     assert!(store.candidates(500).is_empty() && store.positions().is_empty() && store.watched().is_empty());

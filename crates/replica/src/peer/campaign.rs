@@ -43,7 +43,7 @@ impl<L: LogStore> Peer<L> {
         self.raw.raft.set_randomized_election_timeout(self.election_timeout);
     }
 
-    /// Counts a tick, up to the longest wait of a peer that stands. From the end of the election
+    /// Counts a tick, up to the longest wait of a peer that campaigns. From the end of the election
     /// timeout on, the consensus code accepts other peers' requests for votes. The tick does not
     /// make the peer campaign.
     pub(super) fn tick_without_campaign(&mut self, ctx: &mut Context) {
@@ -57,8 +57,8 @@ impl<L: LogStore> Peer<L> {
     }
 }
 
-/// Returns the largest number of ticks for which a peer waits before it stands, below the largest
-/// random timeout that the consensus code allows.
+/// Returns the largest number of ticks for which a peer waits before it campaigns, below the
+/// largest random timeout that the consensus code allows.
 pub(super) fn longest_wait(election_timeout: usize) -> usize {
     2 * election_timeout - 2
 }

@@ -37,7 +37,7 @@ fn a_peer_seeks_and_stands_only_when_it_is_chosen() {
     set(&mut trio, NEVER);
     assert_eq!(seeks(&trio, 1), None);
     without_first(&mut trio, 300);
-    assert!((1..3).all(|store| trio.role(store) == Role::Follower), "no peer stands by itself");
+    assert!((1..3).all(|store| trio.role(store) == Role::Follower), "no peer campaigns by itself");
     let seeker = seeks(&trio, 1).expect("it hears from no leader");
     let (index, term) = trio.last_and_term(1);
     assert_eq!((seeker.last, seeker.may_stand), ((term, index), true));

@@ -18,7 +18,7 @@ pub fn in_words(comparison: &Comparison) -> String {
             let (first, differ) = (stores.first().copied().unwrap_or_default(), list(stores));
             format!(
                 "the rows of region {region} at index {index} on {differ} are not those of the majority ({found}): \
-                 it is quarantined, and its rows are kept; look at the device of {differ}, then have the peer made anew: \
+                 it is quarantined, and its rows are kept; look at the device of {differ}, then have the peer made again: \
                  steelyard ctl quarantine refill {region} {first}"
             )
         }

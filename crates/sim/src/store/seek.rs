@@ -1,5 +1,5 @@
 //! A store's part in elections with a coordinator: it keeps its session, publishes the positions of
-//! its peers that seek a leader, and tells the worker which of them stand.
+//! its peers that seek a leader, and tells the worker which of them campaign.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::clock::{MILLISECOND, SECOND};
 use crate::coordinator::{Ask, News};
 use crate::world::{Event, World};
 
-/// The time for which a candidate stands alone, and the interval at which it stands again: an
+/// The time for which a candidate campaigns alone, and the interval at which it campaigns again: an
 /// election timeout, and two ticks.
 const TURN: u64 = SECOND;
 const RETRY: u64 = 200 * MILLISECOND;
@@ -136,7 +136,7 @@ impl World {
         self.stand(id);
     }
 
-    /// Tells the worker which peers stand now.
+    /// Tells the worker which peers campaign now.
     fn stand(&mut self, id: StoreId) {
         let boot = self.boot(id);
         let Some(process) = self.process(id) else { return };

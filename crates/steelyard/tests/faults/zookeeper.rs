@@ -34,7 +34,7 @@ fn chosen(servers: usize) -> Chosen {
         ctl(&stores, 0, &["config", "election-fallback", "never"]).ok()
     });
     for store in &stores.all {
-        let is_told = |text: String| text.contains("znodes decide who stands");
+        let is_told = |text: String| text.contains("znodes decide who campaigns");
         eventually("every store knows it", || is_told(store.log_text()).then_some(()));
     }
     Chosen { stores, ensemble, _dir: dir }
