@@ -43,7 +43,7 @@ pub mod flags {
 #[derive(Debug)]
 pub struct KeySpec {
     pub first: usize,
-    /// If at least 0, relative to `first`. If negative, counted from the end: -1 is the last
+    /// Relative to `first` if at least 0. Counted from the end if negative: -1 is the last
     /// argument.
     pub last: isize,
     pub step: usize,

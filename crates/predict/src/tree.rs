@@ -384,7 +384,8 @@ impl Tree {
         }
     }
 
-    /// Returns the levels whose parts the finishing job replaces, those parts, and the output level.
+    /// Returns the levels whose parts the finishing job replaces, those parts, and the output
+    /// level.
     pub fn replaced(&self, job: &Job) -> (Vec<(usize, f64)>, usize) {
         let part = |bytes: u64, of: u64| bytes as f64 / of.max(1) as f64;
         match job.kind {

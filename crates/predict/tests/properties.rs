@@ -37,7 +37,7 @@ fn of_several_runs_medians_are_told() {
     assert_eq!(of(1, 0), Err(PredictError::Zero("the number of runs")));
 }
 
-/// If stores are equal, no policy gains anything.
+/// No policy gains anything if stores are equal.
 #[test]
 fn on_equal_stores_policies_are_equal() {
     let question = cluster(&EQUAL);

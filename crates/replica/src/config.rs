@@ -62,7 +62,7 @@ pub struct Config {
     /// this budget, appends from other stores are refused.
     pub entry_memory_bytes: u64,
     pub truncation: Truncation,
-    /// If true, followers learn of a commit only with the next entries or heartbeat.
+    /// True if followers learn of a commit only with the next entries or heartbeat.
     pub skip_commit_broadcast: bool,
     /// Number of idle ticks after which a region hibernates; 0 disables hibernation.
     pub hibernate_ticks: u32,

@@ -48,8 +48,8 @@ pub enum Way {
         /// The builder's pause after each MiB of rows, which leaves the CPU to other threads.
         /// `None` builds without pauses.
         rest: Option<Duration>,
-        /// If false, the pages of the file are dropped from the page cache, as RocksDB's own
-        /// writer does, so that reads and compaction fetch them from the device again.
+        /// True if the pages of the file stay in the page cache. Otherwise they are dropped, as by
+        /// RocksDB's own writer, and reads and compaction fetch them from the device again.
         stays_in_page_cache: bool,
     },
 }

@@ -32,9 +32,9 @@ pub struct Format {
     /// The version of RocksDB's table format.
     pub format_version: u32,
     pub compression: Compression,
-    /// If true, the pages of the file stay in the page cache.
+    /// True if the pages of the file stay in the page cache.
     pub stays_in_page_cache: bool,
-    /// If true, the file is written past the page cache.
+    /// True if the file is written past the page cache.
     pub direct_writes: bool,
 }
 

@@ -7,7 +7,7 @@ types::failpoints! {
     DroppedUnsettled,
     /// Rows that a snapshot replaced on flash stay in the row cache.
     ReplacedStays,
-    /// If several memtables have a row, the oldest is used instead of the newest.
+    /// The oldest memtable that has a row is used instead of the newest.
     OldestFirst,
     /// A deleted row is looked up on flash.
     NoTombstones,

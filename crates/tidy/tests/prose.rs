@@ -7,29 +7,58 @@ use std::path::{Path, PathBuf};
 /// Maximum width of a line with nothing but a comment, in characters.
 const COMMENT_WIDTH_MAX: usize = 100;
 
+/// Maximum width of a line of a document, in characters.
+const DOCUMENT_WIDTH_MAX: usize = 120;
+
 /// Words with which no doc comment begins, because they hide its subject.
-const HIDING_WORDS: &[&str] =
-    &["What", "Of", "Whether", "Which", "So", "Whoever", "Nobody", "Those", "Where"];
+const HIDING_WORDS: &[&str] = &[
+    "What", "Of", "Whether", "Which", "So", "Whoever", "Nobody", "Those", "Where", "If", "How", "When", "Why",
+];
+
+/// Adds the files below `dir` whose names end with `.extension`, each with its text.
+fn below(dir: &Path, extension: &str, found: &mut Vec<(PathBuf, String)>) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for path in entries.map(|entry| entry.expect("a directory entry").path()) {
+        if path.is_dir() && !path.ends_with("target") {
+            below(&path, extension, found);
+        } else if path.extension().is_some_and(|of| of == extension) {
+            let text = fs::read_to_string(&path).expect("a text file");
+            found.push((path, text));
+        }
+    }
+}
+
+fn crates_dir() -> PathBuf {
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo tells a test where its package is");
+    Path::new(&here).parent().expect("inside crates/").canonicalize().expect("a directory")
+}
 
 /// Returns the project's sources, each with its text.
 fn sources() -> Vec<(PathBuf, String)> {
-    fn below(dir: &Path, found: &mut Vec<(PathBuf, String)>) {
-        let Ok(entries) = fs::read_dir(dir) else { return };
-        for path in entries.map(|entry| entry.expect("a directory entry").path()) {
-            if path.is_dir() && !path.ends_with("target") {
-                below(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).expect("a source file");
-                found.push((path, text));
-            }
+    let crates = crates_dir();
+    let mut found = Vec::new();
+    below(&crates, "rs", &mut found);
+    below(&crates.with_file_name("fuzz"), "rs", &mut found);
+    assert!(found.len() > 100, "the scan looks in the wrong place");
+    found
+}
+
+/// Returns the project's documents, each with its text. Reports that a measurement writes are
+/// excepted.
+fn documents() -> Vec<(PathBuf, String)> {
+    let root = crates_dir().parent().expect("inside the repository").to_path_buf();
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&root).expect("the repository") {
+        let path = entry.expect("a directory entry").path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            let text = fs::read_to_string(&path).expect("a text file");
+            found.push((path, text));
         }
     }
-    let here = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo tells a test where its package is");
-    let crates = Path::new(&here).parent().expect("inside crates/").canonicalize().expect("a directory");
-    let mut found = Vec::new();
-    below(&crates, &mut found);
-    below(&crates.with_file_name("fuzz"), &mut found);
-    assert!(found.len() > 100, "the scan looks in the wrong place");
+    below(&root.join("docs"), "md", &mut found);
+    below(&root.join("fuzz"), "md", &mut found);
+    found.retain(|(path, _)| !path.starts_with(root.join("docs/evaluation")));
+    assert!(found.len() > 15, "the scan looks in the wrong place");
     found
 }
 
@@ -78,6 +107,49 @@ fn comments_that_break_rules_are_found() {
     let text = format!("/// What it is.\n/// Of it.\nfn f() {{}}\n//! Whether so.\n{wide}\n/// Offers.\n");
     let lines: Vec<usize> = comments_that_break_rules(&text).into_iter().map(|(line, _)| line).collect();
     assert_eq!(lines, [1, 4, 5]);
+}
+
+/// Returns the numbers of a document's lines that are too wide although they could be broken. Rows
+/// of tables and code blocks cannot, nor can a word, such as a link, that is too wide by itself.
+fn wide_lines(text: &str) -> Vec<usize> {
+    let mut wide = Vec::new();
+    let mut is_code = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let content = line.trim_start();
+        let indent = line.len() - content.len();
+        if content.starts_with("```") {
+            is_code = !is_code;
+            continue;
+        }
+        let is_fixed = is_code || indent >= 4 || content.starts_with('|');
+        let can_break =
+            content.split_whitespace().all(|word| indent + word.chars().count() <= DOCUMENT_WIDTH_MAX);
+        if !is_fixed && can_break && line.chars().count() > DOCUMENT_WIDTH_MAX {
+            wide.push(number);
+        }
+    }
+    wide
+}
+
+#[test]
+fn lines_of_documents_are_narrow() {
+    let mut broken = Vec::new();
+    for (path, text) in documents() {
+        let found = wide_lines(&text).into_iter();
+        broken
+            .extend(found.map(|line| format!("{}:{line}: wider than {DOCUMENT_WIDTH_MAX}", path.display())));
+    }
+    assert_none(broken);
+}
+
+#[test]
+fn wide_lines_of_documents_are_found() {
+    let words = "word ".repeat(25);
+    let link = format!("[x](https://{})", "y".repeat(120));
+    let umlauts = "ü".repeat(60) + " " + &"ü".repeat(59);
+    let text =
+        format!("{words}\n| {words} |\n```\n{words}\n```\n    {words}\n{link}\n{umlauts}\n- {words}\n");
+    assert_eq!(wide_lines(&text), [1, 9]);
 }
 
 /// Returns the modules that `text` declares in files of their own.

@@ -3,7 +3,7 @@
 types::failpoints! {
     /// A sync is skipped but reported as done.
     AcknowledgeBeforeSync,
-    /// If several segments were written, only the newest one is synced.
+    /// Only the newest of several written segments is synced.
     OlderSegmentNotSynced,
     /// A segment is released before the data still needed from it has been rewritten.
     NotCarried,

@@ -101,7 +101,9 @@ impl MetaState {
                 agreed.election.name().to_owned(),
                 match agreed.election {
                     Election::Raft => "peers without a leader campaign after a random timeout",
-                    Election::Zookeeper => "the positions that stores publish in ZooKeeper decide who campaigns",
+                    Election::Zookeeper => {
+                        "the positions that stores publish in ZooKeeper decide who campaigns"
+                    }
                 },
             ),
             setting(

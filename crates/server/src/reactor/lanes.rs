@@ -29,7 +29,7 @@ struct Open {
     is_end_near: bool,
 }
 
-/// How a round with one lane ended.
+/// The outcome of a round with one lane.
 enum Round {
     /// The socket is empty.
     Done,

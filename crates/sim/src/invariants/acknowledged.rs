@@ -1,5 +1,4 @@
-//! When a store answers for an entry, a majority of its region's voters have synced the entry to
-//! their logs.
+//! A majority of a region's voters have synced an entry to their logs when a store answers for it.
 //!
 //! An entry that was proposed before a change of voters was applied may be committed by the old
 //! voters.

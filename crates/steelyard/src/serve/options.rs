@@ -93,7 +93,7 @@ pub struct Options {
     /// Without a password, serve only clients on loopback [default: yes]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub protected_mode: Option<YesNo>,
-    /// When to sync the Raft log: always, everysec, no [default: always]
+    /// Time of the Raft log's syncs: always, everysec, no [default: always]
     #[arg(long, value_name = "WHEN")]
     pub fsync: Option<String>,
     /// File that contains the present boot id of the machine, which shows --fsync everysec and no

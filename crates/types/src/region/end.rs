@@ -6,7 +6,7 @@
 
 use super::{PeerId, RegionDescriptor};
 
-/// How a peer ended.
+/// The outcome of a peer's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerEnd {
     /// Its region continues without it.
