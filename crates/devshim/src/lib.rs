@@ -21,6 +21,8 @@
 #[cfg(not(test))]
 mod device_state;
 #[cfg(not(test))]
+mod directory;
+#[cfg(not(test))]
 mod hooks;
 #[cfg(not(test))]
 mod image;

@@ -9,16 +9,13 @@ use std::mem::MaybeUninit;
 use device::ControlBlock;
 
 use crate::device_state::{now, status, State};
+use crate::directory::for_each_entry;
 
 const DEPTH_MAX: u32 = 24;
 const BLOCK: u64 = 512;
-/// Offsets in `struct linux_dirent64`.
-const RECORD_LENGTH: usize = 16;
-const RECORD_TYPE: usize = 18;
-const RECORD_NAME: usize = 19;
-
-#[repr(align(8))]
-struct Entries([u8; 2048]);
+/// Size of the buffer for a directory's entries. There is one on the stack for each level of the
+/// tree.
+const ENTRIES_BYTES: usize = 2048;
 
 /// Returns the allocated bytes under the root. A file with several links counts once in total. A
 /// file that was unlinked while open does not count.
@@ -78,33 +75,16 @@ fn tree_bytes(parent: c_int, name: *const c_char, depth: u32) -> u64 {
         return 0;
     }
     let mut total = 0u64;
-    let mut entries = Entries([0; 2048]);
-    loop {
-        // SAFETY: the buffer has the length given.
-        let filled =
-            unsafe { libc::syscall(libc::SYS_getdents64, dir, entries.0.as_mut_ptr(), entries.0.len()) };
-        let filled = usize::try_from(filled).unwrap_or(0).min(entries.0.len());
-        if filled == 0 {
-            break;
-        }
-        let mut at = 0;
-        while at + RECORD_NAME < filled {
-            let record = &entries.0[at..filled];
-            let length = usize::from(u16::from_ne_bytes([record[RECORD_LENGTH], record[RECORD_LENGTH + 1]]));
-            let name = &record[RECORD_NAME..];
-            if !name.starts_with(b".\0") && !name.starts_with(b"..\0") {
-                let path = name.as_ptr().cast::<c_char>();
-                total = total.saturating_add(match record[RECORD_TYPE] {
-                    libc::DT_DIR => tree_bytes(dir, path, depth - 1),
-                    // Some file systems do not report the type. A file that is not a directory adds
-                    // nothing as one.
-                    libc::DT_UNKNOWN => tree_bytes(dir, path, depth - 1).max(file_bytes(dir, path)),
-                    _ => file_bytes(dir, path),
-                });
-            }
-            at += length.max(RECORD_NAME);
-        }
-    }
+    for_each_entry::<ENTRIES_BYTES>(dir, |name, kind| {
+        let path = name.as_ptr();
+        total = total.saturating_add(match kind {
+            libc::DT_DIR => tree_bytes(dir, path, depth - 1),
+            // Some file systems do not report the type. A file that is not a directory adds nothing
+            // as one.
+            libc::DT_UNKNOWN => tree_bytes(dir, path, depth - 1).max(file_bytes(dir, path)),
+            _ => file_bytes(dir, path),
+        });
+    });
     // SAFETY: `dir` is ours.
     unsafe { libc::syscall(libc::SYS_close, dir) };
     total

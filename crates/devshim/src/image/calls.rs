@@ -4,6 +4,8 @@
 use std::ffi::{c_char, c_int, CStr};
 use std::mem::MaybeUninit;
 
+use crate::directory::for_each_entry;
+
 /// A short name on the stack.
 pub(super) struct Name {
     bytes: [u8; NAME_BYTES],
@@ -186,34 +188,9 @@ impl Drop for Lock {
 
 /// Calls `each` with every name in a directory except `.` and `..`.
 pub(super) fn for_each_name(dir: c_int, mut each: impl FnMut(&CStr)) {
-    /// Offsets in `struct linux_dirent64`.
-    const LENGTH_AT: usize = 16;
-    const NAME_AT: usize = 19;
-    #[repr(align(8))]
-    struct Entries([u8; 4096]);
     // A separate descriptor, whose position is the beginning.
     let Some(dir) = open_at(dir, c".", libc::O_RDONLY | libc::O_DIRECTORY) else { return };
-    let mut entries = Entries([0; 4096]);
-    loop {
-        // SAFETY: the buffer has the length given.
-        let filled =
-            unsafe { libc::syscall(libc::SYS_getdents64, dir, entries.0.as_mut_ptr(), entries.0.len()) };
-        let filled = usize::try_from(filled).unwrap_or(0).min(entries.0.len());
-        if filled == 0 {
-            break;
-        }
-        let mut at = 0;
-        while at + NAME_AT < filled {
-            let record = &entries.0[at..filled];
-            let length = usize::from(u16::from_ne_bytes([record[LENGTH_AT], record[LENGTH_AT + 1]]));
-            if let Ok(name) = CStr::from_bytes_until_nul(&record[NAME_AT..]) {
-                if name != c"." && name != c".." {
-                    each(name);
-                }
-            }
-            at += length.max(NAME_AT);
-        }
-    }
+    for_each_entry::<4096>(dir, |name, _| each(name));
     close(dir);
 }
 
