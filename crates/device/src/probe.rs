@@ -169,11 +169,3 @@ impl Drop for Removed<'_> {
         let _ = fs::remove_file(self.0);
     }
 }
-
-/// Advances an xorshift64* generator. The probe needs spread-out numbers, not good ones.
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-}

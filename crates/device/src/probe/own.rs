@@ -10,8 +10,9 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{fadvise, Advice};
+use types::Draw;
 
-use super::{next, BLOCK, PAGE};
+use super::{BLOCK, PAGE};
 
 /// Minimum bytes of the pieces in which a block is written. The pieces grow while one takes less
 /// than a 32nd of the available time. So a fast device writes whole blocks, and on a slow one no
@@ -75,6 +76,17 @@ impl Pages {
     }
 }
 
+/// The uses of random numbers. Each has its own sequence, and so has each job of the writes.
+const POOL: u64 = 0;
+const SYNCS: u64 = 1;
+const READS: u64 = 2;
+const FIRST_JOB: u64 = 3;
+
+/// Returns the random numbers of one use.
+fn draw(seed: u64, of: u64) -> Draw {
+    Draw::new(Draw::new(seed).number().wrapping_add(of))
+}
+
 /// Number of jobs with different data. Further jobs repeat it.
 const POOL_JOBS: usize = 64;
 
@@ -97,9 +109,9 @@ impl Test {
         unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, (blocks * BLOCK) as libc::off_t) };
         let _ = fadvise(&file, 0, None, Advice::Random);
         let mut pool = Pages::new(BLOCK as usize + POOL_JOBS * PAGE);
-        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = draw(seed, POOL);
         for word in pool.all_mut().chunks_exact_mut(8) {
-            word.copy_from_slice(&next(&mut random).to_le_bytes());
+            word.copy_from_slice(&random.number().to_le_bytes());
         }
         Ok(Test { file, direct, blocks, seed, pool })
     }
@@ -140,12 +152,12 @@ impl Test {
     fn job(&self, number: usize, claimed: &AtomicU64, bounds: Bounds) -> io::Result<Job> {
         let began = Instant::now();
         let mut job = Job { began, ended: began, extents: Vec::new() };
-        let mut random = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number as u64 * 2) | 1;
+        let mut random = draw(self.seed, FIRST_JOB + number as u64);
         let skip = number % POOL_JOBS * PAGE;
         let content = &self.pool.all()[skip..skip + BLOCK as usize];
         let mut piece = PIECE_MIN;
         loop {
-            let block = next(&mut random) % self.blocks * BLOCK;
+            let block = random.below(self.blocks) * BLOCK;
             let mut at = 0;
             while at < BLOCK {
                 let length = piece.min(BLOCK - at);
@@ -170,7 +182,7 @@ impl Test {
     pub fn sync_latency(&self, extents: &[(u64, u64)], time: Duration) -> io::Result<Duration> {
         // This sync covers the earlier writes and is not measured.
         self.file.sync_data()?;
-        let mut random = self.seed.wrapping_mul(3) | 1;
+        let mut random = draw(self.seed, SYNCS);
         mean(SYNCS_MAX, time, || {
             self.file.write_all_at(&self.pool.all()[..PAGE], page(extents, &mut random))?;
             let started = Instant::now();
@@ -183,7 +195,7 @@ impl Test {
         // If the writes went through the page cache, the reads must not find their data there.
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
         let mut buffer = Pages::new(PAGE);
-        let mut random = self.seed.wrapping_mul(5) | 1;
+        let mut random = draw(self.seed, READS);
         mean(READS_MAX, time, || {
             let at = page(extents, &mut random);
             let started = Instant::now();
@@ -200,9 +212,9 @@ struct Job {
 }
 
 /// Returns the offset of a random page of the written data.
-fn page(extents: &[(u64, u64)], random: &mut u64) -> u64 {
-    let (offset, length) = extents[(next(random) % extents.len() as u64) as usize];
-    offset + next(random) % (length / PAGE as u64) * PAGE as u64
+fn page(extents: &[(u64, u64)], random: &mut Draw) -> u64 {
+    let (offset, length) = extents[random.below(extents.len() as u64) as usize];
+    offset + random.below(length / PAGE as u64) * PAGE as u64
 }
 
 fn mean(most: u32, time: Duration, mut sample: impl FnMut() -> io::Result<Duration>) -> io::Result<Duration> {
