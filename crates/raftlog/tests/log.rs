@@ -1,15 +1,18 @@
 //! The log over real files: the data that it persists, the losses that a crash may cause, and the
 //! damage that it refuses or reports.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use raft::eraftpb::Entry;
 use replica::{HardState, LogBatch, LogBounds, LogStore, RegionWrite, Restart, RestartCause};
 use steelyard_raftlog::{LogError, Options, PeerLifecycle, RaftLog};
+use support::{crash_copy, segments};
 use types::{LogIndex, RegionDescriptor, RegionId, Term};
 use wal::layout::{HEADER_LEN, HEAD_LEN};
 use wal::Record;
@@ -42,26 +45,6 @@ fn batch(writes: Vec<RegionWrite>) -> LogBatch {
 
 fn append(log: &RaftLog, region: RegionId, entries: Vec<Entry>) {
     log.append(&batch(vec![write(region, entries)]), true).unwrap();
-}
-
-/// Returns a copy of the files as a crash at this moment leaves them.
-fn crash_copy(dir: &Path) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(dir).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-    }
-    copy
-}
-
-fn segments(dir: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "segment"))
-        .collect();
-    files.sort();
-    files
 }
 
 fn refusal(dir: &Path) -> LogError {

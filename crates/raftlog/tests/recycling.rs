@@ -1,15 +1,18 @@
 //! Logs that have reused their segments many times: recovery after a killed process, and detection
 //! of a lost file.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use raft::eraftpb::Entry;
 use replica::{HardState, LogBatch, LogBounds, LogStore, RegionWrite};
 use steelyard_raftlog::{LogError, Options, RaftLog};
+use support::{crash_copy, segments};
 use types::{LogIndex, RegionId};
 
 const BUSY: RegionId = 1;
@@ -88,24 +91,6 @@ impl Written {
             assert_eq!(log.store_value(name.as_bytes()).as_deref(), Some(&value.to_be_bytes()[..]), "{name}");
         }
     }
-}
-
-/// Returns a copy of the files as a process killed at this moment leaves them.
-fn crash_copy(dir: &Path) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(dir).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-    }
-    copy
-}
-
-fn segments(dir: &Path) -> Vec<PathBuf> {
-    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let mut segments: Vec<_> =
-        paths.filter(|path| path.extension().is_some_and(|of| of == "segment")).collect();
-    segments.sort();
-    segments
 }
 
 #[test]
