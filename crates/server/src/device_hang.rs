@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use node::hand_over::Led;
 use node::hang::{HangRelief, HangTimes, HangWatch, Pending};
 use replica::Input;
 use types::RegionId;
@@ -14,6 +13,7 @@ use types::RegionId;
 use crate::clock;
 use crate::config::ELECTION_TICKS;
 use crate::device_waits::Hanging;
+use crate::led::led;
 use crate::store::Store;
 
 /// Time without an answer after which the device counts as hanging, unless two election timeouts
@@ -112,19 +112,10 @@ impl HangKeeper {
 
     fn lead_away(&mut self, store: &Store, now: u64) {
         let Some(relief) = &mut self.relief else { return };
-        let takes_leads = |other| store.cluster.takes_on(other);
-        let mut led = Vec::new();
-        for region in store.regions.all().iter().filter(|region| store.regions.leads(region)) {
-            let quarantined = store.cluster.quarantined_on(region.id());
-            let is_quarantined = |other| quarantined.contains(&other);
-            led.push(match region.status() {
-                Some(status) => Led::of(&status, store.id, takes_leads, is_quarantined),
-                None => Led::unseen(&region.descriptor(), store.id, takes_leads, is_quarantined),
-            });
-        }
         // A transfer is abandoned after an election timeout.
         let tick = store.config.raft_tick.as_nanos() as u64;
         let patience = tick * u64::from(ELECTION_TICKS) * 5 / 4;
+        let led = led(store);
         let step = relief.step(&led, patience, now);
         for (region, to) in step.transfers {
             tracing::info!(region, to, "the device hangs: the region's leadership is transferred");

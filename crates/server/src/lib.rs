@@ -46,6 +46,7 @@ mod fronts;
 mod heartbeat;
 mod inbound;
 mod joining;
+mod led;
 mod loops;
 mod members;
 mod membership;

@@ -5,13 +5,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::hand_over::Led;
 use node::stop::{PlannedStop, StopPhase, StopTimes, StopView};
 use replica::Input;
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::config::{Config, ELECTION_TICKS};
+use crate::config::{Config, Member, ELECTION_TICKS};
+use crate::led::led;
 use crate::loops::ToLoop;
 use crate::store::Store;
 
@@ -84,21 +84,11 @@ pub async fn stop(store: &Arc<Store>, mut listening: JoinSet<()>, hurried: impl 
 }
 
 fn view(store: &Store) -> StopView {
-    let takes_leads = |other| store.cluster.takes_on(other);
-    let mut led = Vec::new();
-    for region in store.regions.all().iter().filter(|region| store.regions.leads(region)) {
-        let quarantined = store.cluster.quarantined_on(region.id());
-        let is_quarantined = |other| quarantined.contains(&other);
-        led.push(match region.status() {
-            Some(status) => Led::of(&status, store.id, takes_leads, is_quarantined),
-            // This store has just become the region's leader.
-            None => Led::unseen(&region.descriptor(), store.id, takes_leads, is_quarantined),
-        });
-    }
     let members = store.membership.members();
+    let is_other = |member: &Member| member.id != store.id && store.cluster.takes_on(member.id);
     StopView {
-        led,
-        has_others: members.list.iter().any(|member| member.id != store.id && takes_leads(member.id)),
+        led: led(store),
+        has_others: members.list.iter().any(is_other),
         passed: store.ends.answering.passed(),
         answering: store.ends.answering.now(),
         connections: store.clients.unclosed(),
