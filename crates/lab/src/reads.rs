@@ -1,4 +1,4 @@
-//! What a read costs by the way in which it is proved: `steelyard bench reads`.
+//! The cost of a read by the way in which it is proved: `steelyard bench reads`.
 //!
 //! Three stores hold one region. Each way is measured in each round, at the leader or at a
 //! follower, with one connection and with many. The CPU time is that of all three stores, because

@@ -2,8 +2,8 @@
 //!
 //! A lease relies on CLOCK_BOOTTIME. On a virtual machine that was paused, that clock continues
 //! from its value before the pause. So the lease continues as well, although another store may lead
-//! by then. With `read-index` or `epoch-check` a store answers no read under a lease as soon as it has
-//! received the setting. `DIR/MEMBERS` keeps the setting across restarts.
+//! by then. With `read-index` or `epoch-check` a store answers no read under a lease as soon as it
+//! has received the setting. `DIR/MEMBERS` keeps the setting across restarts.
 
 use cluster::StrongReads;
 use replica::Asked;

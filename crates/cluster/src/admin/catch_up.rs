@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RegionRow;
 
-/// How far the peers of one store are behind their leaders.
+/// The distance of the peers of one store from their leaders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatchUpRow {
     pub store: u64,
