@@ -21,7 +21,7 @@ pub type OwnRows = (RegionState, Option<RegionDescriptor>);
 
 /// The log and rows of a store that is not running yet. Unless stated otherwise, writes are durable
 /// on return.
-pub trait Kept {
+pub trait StoredState {
     type Error;
 
     /// Returns the lifecycle state of every region that has or had a peer on this store.
@@ -90,7 +90,7 @@ pub struct Recovered {
 ///
 /// The damages are returned, not written. [`crate::damage`] describes the writes that the caller
 /// must make, and their order.
-pub fn recover<K: Kept>(
+pub fn recover<K: StoredState>(
     store: StoreId,
     kept: &mut K,
     known: &BTreeMap<RegionId, Damaged>,
@@ -168,7 +168,7 @@ pub fn recover<K: Kept>(
 /// Returns the lifecycles of the store's peers. If the log's record is damaged, the descriptor in
 /// the rows describes the peer. Without such rows the peer's number is unknown. The number of a
 /// blank peer whose vote is damaged is unknown, too. A region with an unknown number is barred.
-fn readable_lifecycles<K: Kept>(
+fn readable_lifecycles<K: StoredState>(
     store: StoreId,
     kept: &K,
     losses: &BTreeMap<RegionId, Loss>,
@@ -200,7 +200,7 @@ fn readable_lifecycles<K: Kept>(
 }
 
 /// Decides which peers are unclean by damage, and how to make their logs consistent.
-fn judge_losses<K: Kept>(
+fn judge_losses<K: StoredState>(
     store: StoreId,
     kept: &K,
     losses: &BTreeMap<RegionId, Loss>,
@@ -268,7 +268,7 @@ fn judge_losses<K: Kept>(
 /// may be flushed before the log knows of its peer. In that case the parent does not apply the
 /// split again. Such a peer has acknowledged no entry. If it was blank before, its term and vote
 /// stay.
-fn adopt_orphans<K: Kept>(
+fn adopt_orphans<K: StoredState>(
     store: StoreId,
     kept: &mut K,
     losses: &BTreeMap<RegionId, Loss>,
@@ -290,7 +290,7 @@ fn adopt_orphans<K: Kept>(
 }
 
 /// Deletes the remaining data of a peer whose tombstone is written.
-fn bury<K: Kept>(region: RegionId, peer: PeerId, kept: &mut K) -> Result<(), K::Error> {
+fn bury<K: StoredState>(region: RegionId, peer: PeerId, kept: &mut K) -> Result<(), K::Error> {
     if let Some((_, descriptor)) = kept.own_rows(region)? {
         let slots: Vec<SlotRange> = descriptor.and_then(|descriptor| descriptor.slots).into_iter().collect();
         kept.delete_rows(region, &slots)?;
@@ -302,7 +302,7 @@ fn bury<K: Kept>(region: RegionId, peer: PeerId, kept: &mut K) -> Result<(), K::
     }
 }
 
-fn seed<K: Kept>(
+fn seed<K: StoredState>(
     kept: &mut K,
     made: RegionDescriptor,
     parent: Option<(RegionId, LogIndex)>,

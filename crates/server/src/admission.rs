@@ -69,7 +69,7 @@ pub fn may_join(
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let Ok(StoreFacts { key: Some(key), .. }) = serde_json::from_slice(bytes) else { return };
-    let from = Remote { store: crate::transport::NOBODY, key };
+    let from = Remote { store: crate::transport::NO_STORE, key };
     if let Ok(facts) = read_facts(bytes, from) {
         assert!(bytes.len() <= FACTS_BYTES_MAX && facts.check().is_ok());
         let again = serde_json::to_vec(&facts).expect("plain data");
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::config::{facts_of, Config};
-    use crate::transport::NOBODY;
+    use crate::transport::NO_STORE;
 
     const KEY: StoreKey = StoreKey([3; 32]);
 
@@ -94,7 +94,7 @@ mod tests {
 
     fn read(facts: &StoreFacts) -> Result<StoreFacts, u16> {
         let body = serde_json::to_vec(facts).unwrap();
-        read_facts(&body, Remote { store: NOBODY, key: KEY }).map_err(|error| error.status)
+        read_facts(&body, Remote { store: NO_STORE, key: KEY }).map_err(|error| error.status)
     }
 
     #[test]
@@ -115,10 +115,10 @@ mod tests {
     fn a_long_body_is_refused_before_it_is_parsed() {
         let mut body = serde_json::to_vec(&facts()).unwrap();
         body.resize(FACTS_BYTES_MAX + 1, b' ');
-        let refused = read_facts(&body, Remote { store: NOBODY, key: KEY }).unwrap_err();
+        let refused = read_facts(&body, Remote { store: NO_STORE, key: KEY }).unwrap_err();
         assert_eq!((refused.status, refused.message.contains("too long")), (400, true));
         body.truncate(FACTS_BYTES_MAX);
-        assert!(read_facts(&body, Remote { store: NOBODY, key: KEY }).is_ok());
+        assert!(read_facts(&body, Remote { store: NO_STORE, key: KEY }).is_ok());
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::metrics::Metrics;
 pub use account::LogClock;
-use persisted::Kept;
+use persisted::Persisted;
 use rounds::{DeviceSpread, Round};
 use schedule::Sitting;
 use turn::OwnTurn;
@@ -137,7 +137,7 @@ pub struct OwnCapability {
 }
 
 struct State {
-    kept: Option<Kept>,
+    kept: Option<Persisted>,
     correction: f64,
     ratio: Option<f64>,
     /// A counter that increases with each new measurement of the device.
@@ -151,7 +151,7 @@ impl OwnCapability {
             told: told(config),
             fit: config.fit.clone(),
             state: Mutex::new(State {
-                kept: read_kept(config, ground.as_ref()),
+                kept: read_persisted(config, ground.as_ref()),
                 correction: 1.0,
                 ratio: None,
                 measurements: 0,
@@ -268,7 +268,7 @@ impl OwnCapability {
 
     /// Stores a new measurement and ends the correction, because the measurement shows the device's
     /// present speed.
-    fn take(&self, kept: Kept) {
+    fn take(&self, kept: Persisted) {
         let mut state = self.state.lock();
         state.kept = Some(kept);
         (state.correction, state.ratio) = (1.0, None);
@@ -306,8 +306,8 @@ fn read_ground(config: &Config) -> Option<Ground> {
 }
 
 /// Reads the last measurement, if it was made on the directory's present device.
-fn read_kept(config: &Config, ground: Option<&Ground>) -> Option<Kept> {
-    let kept = Kept::read(&config.dir).unwrap_or_else(|error| {
+fn read_persisted(config: &Config, ground: Option<&Ground>) -> Option<Persisted> {
+    let kept = Persisted::read(&config.dir).unwrap_or_else(|error| {
         tracing::warn!(%error, "the measurement of the device cannot be read; the device will be measured again");
         None
     })?;
@@ -422,10 +422,10 @@ fn keep(
     probe: Probe,
     ground: Option<&Ground>,
     mut history: Vec<Sitting>,
-) -> Kept {
+) -> Persisted {
     let (measured, spread) = (result.measured, result.spread);
     let counts = counts_for(&measured, &config.fit);
-    let mut kept = Kept::new(result, counts, probe == Probe::Brief, config.fit.provenance());
+    let mut kept = Persisted::new(result, counts, probe == Probe::Brief, config.fit.provenance());
     kept.told_bytes_per_s = told(config).map(|told| told.kv_bytes_per_s);
     kept.ground = ground.cloned();
     history.drain(..history.len().saturating_sub(schedule::HISTORY_MAX));

@@ -167,28 +167,28 @@ impl Clients {
 }
 
 /// A client's place among the `maxclients`. Dropping it releases the place.
-pub struct Seat {
+pub struct ConnectionSlot {
     clients: Arc<Clients>,
     metrics: Arc<Metrics>,
     pub entry: Arc<ClientEntry>,
 }
 
-impl Seat {
+impl ConnectionSlot {
     pub fn take(
         clients: &Arc<Clients>,
         metrics: &Arc<Metrics>,
         peer: SocketAddr,
         local: SocketAddr,
         max: usize,
-    ) -> Option<Seat> {
+    ) -> Option<ConnectionSlot> {
         let entry = clients.open(peer, local, max)?;
         metrics.connections_accepted.inc();
         metrics.connections.inc();
-        Some(Seat { clients: clients.clone(), metrics: metrics.clone(), entry })
+        Some(ConnectionSlot { clients: clients.clone(), metrics: metrics.clone(), entry })
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.clients.close(self.entry.id);
         self.metrics.connections.dec();
@@ -199,7 +199,7 @@ impl Drop for Seat {
 pub struct Moving {
     pub stream: mio::net::TcpStream,
     pub kind: ListenerKind,
-    pub seat: Seat,
+    pub seat: ConnectionSlot,
     pub session: Session<Arc<RegionShared>>,
 }
 
@@ -211,8 +211,11 @@ mod tests {
     fn a_seat_is_given_back_however_its_connection_ends() {
         let (clients, metrics) = (Arc::new(Clients::default()), Arc::new(Metrics::new()));
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let seat = Seat::take(&clients, &metrics, address, address, 1).expect("one place is free");
-        assert!(Seat::take(&clients, &metrics, address, address, 1).is_none(), "the place is taken");
+        let seat = ConnectionSlot::take(&clients, &metrics, address, address, 1).expect("one place is free");
+        assert!(
+            ConnectionSlot::take(&clients, &metrics, address, address, 1).is_none(),
+            "the place is taken"
+        );
         assert_eq!((clients.count(), metrics.connections.get()), (1, 1));
         let ended = std::thread::spawn(move || {
             let _seat = seat;
@@ -220,6 +223,6 @@ mod tests {
         });
         assert!(ended.join().is_err());
         assert_eq!((clients.count(), metrics.connections.get()), (0, 0));
-        assert!(Seat::take(&clients, &metrics, address, address, 1).is_some());
+        assert!(ConnectionSlot::take(&clients, &metrics, address, address, 1).is_some());
     }
 }

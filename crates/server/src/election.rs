@@ -41,7 +41,7 @@ struct Wanted {
 
 /// A message of the session.
 #[derive(Debug)]
-enum News {
+enum SessionEvent {
     /// The session is connected, or not.
     Connected(bool),
     /// The positions that a store publishes.
@@ -107,11 +107,11 @@ pub async fn run(store: Arc<Store>) {
     }
 }
 
-fn hear(store: &Store, coordinator: &mut Coordinator, news: News, elections: Elections) {
+fn hear(store: &Store, coordinator: &mut Coordinator, news: SessionEvent, elections: Elections) {
     match news {
-        News::Connected(is_connected) => coordinator.set_session(is_connected),
-        News::Positions(from, positions) => coordinator.hear(from, positions),
-        News::Ended(of) => {
+        SessionEvent::Connected(is_connected) => coordinator.set_session(is_connected),
+        SessionEvent::Positions(from, positions) => coordinator.hear(from, positions),
+        SessionEvent::Ended(of) => {
             coordinator.hear(of, None);
             if elections != Elections::ByTimeout {
                 let _ = store.worker.raft(Input::SessionEnded { store: of });

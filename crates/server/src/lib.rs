@@ -6,7 +6,7 @@
 //!               ▲          │                   │   ▲   │
 //!               │          │                   │   │   └▶ executor::log_writer ─▶ raftlog
 //!               └ replies ─│─────────────────◀─┴───┴──▶ executor::apply ─▶ engine ─▶ rocks
-//!                          └▶ transport ◀─▶ other stores ─▶ inbound ─▶ heartbeat, orders, …
+//!                          └▶ transport ◀─▶ other stores ─▶ store_messages ─▶ heartbeat, orders, …
 //! ```
 //!
 //! A module names only modules below it. At the top, `startup` creates everything. Below it are the
@@ -44,7 +44,6 @@ mod expiry;
 mod fixture;
 mod fronts;
 mod heartbeat;
-mod inbound;
 mod joining;
 mod led;
 mod loops;
@@ -72,6 +71,7 @@ mod snapshot;
 mod start_error;
 mod startup;
 mod store;
+mod store_messages;
 mod strong_reads;
 mod survey;
 mod transport;

@@ -14,7 +14,7 @@ use node::{Answer, Input, Outcome};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::connections::{ListenerKind, Moving, Seat};
+use crate::connections::{ConnectionSlot, ListenerKind, Moving};
 use crate::transport::raft_lane::{RaftLane, Returned};
 
 pub use to_worker::{Asker, Outcomes, Reader, ToWorker};
@@ -44,7 +44,7 @@ pub enum ToLoop {
     Accepted {
         stream: TcpStream,
         kind: ListenerKind,
-        seat: Seat,
+        seat: ConnectionSlot,
     },
     /// A part was executed. `None` means that its task panicked, so the connection ends.
     Answered {

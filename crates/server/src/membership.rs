@@ -23,7 +23,7 @@ use crate::transport::frame::{Hello, Refusal, RefusalReason};
 use crate::transport::handshake::Introduced;
 use crate::transport::keyring::Verdict;
 use crate::transport::kinds::{REQUEST_MEMBERS, STATUS_DONE};
-use crate::transport::{Identity, Remote, Transport, NOBODY};
+use crate::transport::{Identity, Remote, Transport, NO_STORE};
 use crate::wall_clock::WallClock;
 use crate::written_version::WrittenVersion;
 
@@ -205,7 +205,7 @@ impl Membership {
         };
         const NO_PASSWORD: &str =
             "the caller does not know this cluster's password: its requirepass must equal that of this store";
-        if from == NOBODY {
+        if from == NO_STORE {
             return if knows_password() { Ok(()) } else { refuse(RefusalReason::Wrong, NO_PASSWORD.into()) };
         }
         let mut members = self.members();
@@ -262,7 +262,7 @@ impl Membership {
 
     /// Returns true if an admitted store, or one that asks to join, may still send frames.
     pub fn is_welcome(&self, from: &Remote) -> bool {
-        from.store == NOBODY || self.identity.keyring.has(from.store, from.key)
+        from.store == NO_STORE || self.identity.keyring.has(from.store, from.key)
     }
 
     /// Returns true if one more store may join now, and counts it.
@@ -365,7 +365,7 @@ pub async fn heed_refusals(
 
 /// Changes the store's number in its own configuration to the number in its directory.
 pub fn rename(config: &mut Config, store: StoreId) {
-    debug_assert!(store != NOBODY);
+    debug_assert!(store != NO_STORE);
     let this: Member = Member { id: store, ..config.this().clone() };
     config.store = store;
     config.members = vec![this];

@@ -33,10 +33,10 @@ use node::Outcome;
 use crate::clock;
 use crate::connections::Moving;
 use crate::executor::worker::RegionWorker;
-use crate::inbound;
 use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, ToWorker, WAKER};
 use crate::regions::RegionShared;
 use crate::store::Store;
+use crate::store_messages;
 use crate::transport::Remote;
 
 use connection::Connection;
@@ -251,7 +251,7 @@ impl Loop {
         let (store, registry) = (&self.store, self.inbox.poll.registry());
         let is_welcome = |remote: &Remote| store.membership.is_welcome(remote);
         self.lanes.read(&mut self.read_buffer, registry, is_welcome, |from, mut messages| {
-            inbound::drop_snapshots(store, from, &mut messages);
+            store_messages::drop_snapshots(store, from, &mut messages);
             worker.take(ToWorker::Messages { from, messages, place: None });
         });
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use cluster::Mark;
 use node::damage::Damages;
-use node::recovery::{Kept, OwnRows, Recovered};
+use node::recovery::{OwnRows, Recovered, StoredState};
 use node::unsynced::Damaged;
 use raftlog::{LogError, Loss, PeerLifecycle, RaftLog};
 use replica::{HardState, LogStore};
@@ -123,7 +123,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-impl Kept for OnDisk<'_> {
+impl StoredState for OnDisk<'_> {
     type Error = String;
 
     fn lifecycles(&self) -> Vec<(RegionId, PeerLifecycle)> {

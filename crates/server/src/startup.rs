@@ -35,8 +35,8 @@ use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
 use crate::{
-    admin, capability, catch_up, check_schedule, clock, election, expiry, heartbeat, inbound, joining,
-    membership, planned_stop, recovery, resident, row_damage, unsynced,
+    admin, capability, catch_up, check_schedule, clock, election, expiry, heartbeat, joining, membership,
+    planned_stop, recovery, resident, row_damage, store_messages, unsynced,
 };
 
 /// Time for answers to reach other stores before the process ends.
@@ -427,7 +427,7 @@ impl Listeners {
             listening.spawn(client::listen(listener, ListenerKind::Forward, store.clone()));
         }
         if let Some(listener) = self.peers {
-            let handler = Arc::new(inbound::FromStores { store: store.clone() });
+            let handler = Arc::new(store_messages::FromStores { store: store.clone() });
             tasks.spawn(transport::listen(listener, store.membership.identity.clone(), handler));
         }
         let backend = store.clone();

@@ -36,7 +36,7 @@ use types::{RegionId, StoreId};
 
 use frame::{Frame, Lane};
 use handshake::Caller;
-pub use identity::{Identity, NOBODY};
+pub use identity::{Identity, NO_STORE};
 pub use inbound::{listen, Inbound, InboundAnswer, Place, Remote};
 use link::Link;
 pub use requests::{ask_once, CallError};

@@ -61,7 +61,7 @@ pub struct Ask {
 
 /// A message to a store. A change is a number that grows with each change, as a zxid does.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum CoordinatorMessage {
     Session { number: u64 },
     Expired { number: u64 },
     Positions { of: StoreId, text: Option<String>, change: u64 },
@@ -250,7 +250,7 @@ impl World {
         let change = ensemble.next_number();
         let others: Vec<StoreId> = ensemble.sessions.keys().copied().filter(|&store| store != of).collect();
         for store in others {
-            self.inform(store, News::Ended { of, change });
+            self.inform(store, CoordinatorMessage::Ended { of, change });
         }
     }
 
@@ -272,11 +272,13 @@ impl World {
         let number = ensemble.sessions.get(&ask.store).map(|session| session.number);
         match (taken, number, ask.session) {
             (Some((first, watchers)), Some(number), _) => {
-                self.inform(ask.store, News::Session { number });
+                self.inform(ask.store, CoordinatorMessage::Session { number });
                 first.into_iter().for_each(|of| self.serve_positions(ask.store, of));
                 watchers.into_iter().for_each(|watcher| self.serve_positions(watcher, ask.store));
             }
-            (_, _, Some(number)) => self.inform_life(ask.store, ask.life, News::Expired { number }),
+            (_, _, Some(number)) => {
+                self.inform_life(ask.store, ask.life, CoordinatorMessage::Expired { number })
+            }
             _ => {}
         }
     }
@@ -291,10 +293,10 @@ impl World {
             false => ensemble.sessions.get(&of).map(|session| session.text.clone()),
         };
         self.tally.lies += u64::from(lies);
-        self.inform(to, News::Positions { of, text, change });
+        self.inform(to, CoordinatorMessage::Positions { of, text, change });
     }
 
-    fn inform(&mut self, to: StoreId, news: News) {
+    fn inform(&mut self, to: StoreId, news: CoordinatorMessage) {
         let now = self.now;
         let Some(ensemble) = self.ensemble.as_mut() else { return };
         let is_reached = ensemble.reaches(to, now);
@@ -307,8 +309,8 @@ impl World {
         self.inform_life(to, life, news);
     }
 
-    fn inform_life(&mut self, store: StoreId, life: u64, news: News) {
+    fn inform_life(&mut self, store: StoreId, life: u64, news: CoordinatorMessage) {
         let delay = self.coordinator_delay();
-        self.schedule(delay, Event::Of { store, life, work: Work::News(news) });
+        self.schedule(delay, Event::Of { store, life, work: Work::CoordinatorMessage(news) });
     }
 }

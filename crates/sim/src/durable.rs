@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use cluster::Mark;
-use node::recovery::{Kept, OwnRows, Recovered};
+use node::recovery::{OwnRows, Recovered, StoredState};
 use node::unsynced::Damaged;
 use replica::HardState;
 use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
@@ -120,7 +120,7 @@ impl Durable {
     }
 }
 
-impl Kept for Durable {
+impl StoredState for Durable {
     type Error = String;
 
     fn lifecycles(&self) -> Vec<(RegionId, PeerLifecycle)> {

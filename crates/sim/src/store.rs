@@ -587,7 +587,7 @@ impl World {
             }
             Work::Life => self.live(id),
             Work::FlushSoon => self.flush_now(id),
-            Work::News(news) => self.hear_coordinator(id, news),
+            Work::CoordinatorMessage(news) => self.hear_coordinator(id, news),
             Work::LearnElections => self.input(id, replica::Input::SetElections(self.elections())),
             Work::DamageRecorded { region } => self.damage_recorded(id, region),
         }

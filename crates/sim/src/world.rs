@@ -17,7 +17,7 @@ use types::{
 use crate::absence::Absence;
 use crate::client::{Client, ClientId, ConnectionId};
 use crate::clock::{MILLISECOND, SECOND};
-use crate::coordinator::{Ask, Ensemble, News};
+use crate::coordinator::{Ask, CoordinatorMessage, Ensemble};
 use crate::durable::Snapshot;
 use crate::faults::Plan;
 use crate::forgetting::Forgetting;
@@ -275,7 +275,7 @@ pub enum Work {
     Life,
     FlushSoon,
     /// A message of the coordinator.
-    News(News),
+    CoordinatorMessage(CoordinatorMessage),
     /// The store learns the present way in which candidates are chosen.
     LearnElections,
     /// The record is complete that damage to the log made the region's peer unclean.

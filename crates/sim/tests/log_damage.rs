@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use node::damage::EVERY_PEER;
-use node::recovery::{Kept, Recovered};
+use node::recovery::{Recovered, StoredState};
 use node::unsynced::Damaged;
 use replica::eraftpb::Entry;
 use replica::{HardState, LogBatch, LogStore, RegionWrite, Restart, RestartCause};

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use goldenscript::{Command, Runner};
 use node::lifecycle::{self, Step};
-use node::recovery::Kept;
+use node::recovery::StoredState;
 use node::{
     ApplyEffect, Effect, Execution, Input, Item, Leadership, Moment, Outcome, Shard, Submit, ToApply, Work,
 };

@@ -66,7 +66,7 @@ pub(crate) fn fit<'a>(
     fit
 }
 
-const NOBODY: usize = usize::MAX;
+const NO_TAKER: usize = usize::MAX;
 
 /// Lays the candidates over the known regions, the highest version first. While a slot has no
 /// region, rejects the candidates that took the slot's region away.
@@ -75,11 +75,11 @@ fn settle<'a>(known: &Regions, mut candidates: Vec<&'a RegionDescriptor>) -> Fit
     let mut rejected = vec![false; candidates.len()];
     loop {
         // The index of the candidate that has each slot.
-        let mut taker = vec![NOBODY; usize::from(SLOT_COUNT)];
+        let mut taker = vec![NO_TAKER; usize::from(SLOT_COUNT)];
         let mut accepted: BTreeMap<RegionId, usize> = BTreeMap::new();
         for (at, region) in candidates.iter().enumerate().filter(|(at, _)| !rejected[*at]) {
             let slots = slots_of(region);
-            if taker[slots.clone()].iter().all(|&taker| taker == NOBODY) {
+            if taker[slots.clone()].iter().all(|&taker| taker == NO_TAKER) {
                 taker[slots].fill(at);
                 accepted.insert(region.id, at);
             }
@@ -90,13 +90,13 @@ fn settle<'a>(known: &Regions, mut candidates: Vec<&'a RegionDescriptor>) -> Fit
             let slots = slots_of(old);
             let successor = accepted.get(&old.id).copied();
             let takers: BTreeSet<usize> = taker[slots.clone()].iter().copied().collect();
-            if takers.iter().all(|&taker| taker == NOBODY) && successor.is_none() {
+            if takers.iter().all(|&taker| taker == NO_TAKER) && successor.is_none() {
                 continue;
             }
             // The region moves or ends. All its slots must have a successor with a higher version.
-            let others = takers.iter().copied().filter(|&at| at != NOBODY && Some(at) != successor);
+            let others = takers.iter().copied().filter(|&at| at != NO_TAKER && Some(at) != successor);
             let all_newer = others.clone().all(|at| candidates[at].epoch.version > old.epoch.version);
-            if takers.contains(&NOBODY) || !all_newer {
+            if takers.contains(&NO_TAKER) || !all_newer {
                 wrong.extend(others.chain(successor));
             } else if successor.is_none() {
                 gone.push(old.id);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::account::Written;
 use super::schedule::Sitting;
 use super::watcher::{watch_device, SERVING_OPS_PER_S};
-use super::{keep, probe, read_ground, read_kept, rounds, Measurer, Probe};
+use super::{keep, probe, read_ground, read_persisted, rounds, Measurer, Probe};
 use crate::clock;
 use crate::config::Config;
 
@@ -82,7 +82,7 @@ pub fn look_first(config: &Config) {
         return;
     }
     let ground = read_ground(config);
-    if read_kept(config, ground.as_ref()).is_some() {
+    if read_persisted(config, ground.as_ref()).is_some() {
         return;
     }
     let options = Probe::Brief.options();

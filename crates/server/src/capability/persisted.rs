@@ -33,7 +33,7 @@ const NAME: &str = "CAPABILITY";
 const VERSION: u32 = 2;
 
 #[derive(Debug, thiserror::Error)]
-pub enum KeptError {
+pub enum PersistedError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("{} has version {found}, and this program knows {VERSION}", path.display())]
@@ -43,7 +43,7 @@ pub enum KeptError {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct Persisted {
     version: u32,
     unix_ms: u64,
     /// True if the measurement serves only for comparison.
@@ -67,10 +67,10 @@ pub struct Kept {
     fit: String,
 }
 
-impl Kept {
-    pub fn new(result: Result, counts: Capability, brief: bool, fit: &str) -> Kept {
+impl Persisted {
+    pub fn new(result: Result, counts: Capability, brief: bool, fit: &str) -> Persisted {
         let rounds::Result { measured, spread, rounds, sittings } = result;
-        Kept {
+        Persisted {
             version: VERSION,
             unix_ms: clock::unix_millis(),
             brief,
@@ -88,22 +88,22 @@ impl Kept {
     }
 
     /// Reads the file. Returns `None` if there is none.
-    pub fn read(dir: &Path) -> std::result::Result<Option<Kept>, KeptError> {
+    pub fn read(dir: &Path) -> std::result::Result<Option<Persisted>, PersistedError> {
         let path = dir.join(NAME);
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(KeptError::Io { path, source }),
+            Err(source) => return Err(PersistedError::Io { path, source }),
         };
-        let unreadable = |reason: String| KeptError::Unreadable { path: path.clone(), reason };
+        let unreadable = |reason: String| PersistedError::Unreadable { path: path.clone(), reason };
         // The version is read first, because the rest of a newer format may differ.
         let value: serde_json::Value =
             serde_json::from_slice(&text).map_err(|e| unreadable(e.to_string()))?;
         let found = value["version"].as_u64().ok_or_else(|| unreadable("it has no version".into()))?;
         if found != u64::from(VERSION) {
-            return Err(KeptError::Version { path, found });
+            return Err(PersistedError::Version { path, found });
         }
-        let kept: Kept = serde_json::from_value(value).map_err(|e| unreadable(e.to_string()))?;
+        let kept: Persisted = serde_json::from_value(value).map_err(|e| unreadable(e.to_string()))?;
         let rate = kept.measured.write_bytes_per_s;
         if !(rate.is_finite() && rate > 0.0) {
             return Err(unreadable(format!("it says that the device writes {rate} bytes/s")));
@@ -116,10 +116,10 @@ impl Kept {
     }
 
     /// Writes the file atomically and durably.
-    pub fn write(&self, dir: &Path) -> std::result::Result<(), KeptError> {
+    pub fn write(&self, dir: &Path) -> std::result::Result<(), PersistedError> {
         let text = serde_json::to_string_pretty(self).expect("plain data") + "\n";
         let path = dir.join(NAME);
-        durable::write(&path, text).map_err(|source| KeptError::Io { path, source })
+        durable::write(&path, text).map_err(|source| PersistedError::Io { path, source })
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    pub fn kept(brief: bool) -> Kept {
+    pub fn kept(brief: bool) -> Persisted {
         let measured = Measured {
             write_bytes_per_s: 5e8,
             sync_latency: Duration::from_micros(1234),
@@ -143,16 +143,21 @@ mod tests {
             spread: DeviceSpread::OF_A_LOOK,
             sittings: 1,
         };
-        Kept::new(result, Capability { kv_bytes_per_s: 2e7, ops_per_s: 3e4 }, brief, "measured somewhere")
+        Persisted::new(
+            result,
+            Capability { kv_bytes_per_s: 2e7, ops_per_s: 3e4 },
+            brief,
+            "measured somewhere",
+        )
     }
 
     #[test]
     fn what_was_kept_is_read_back_and_anything_else_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Kept::read(dir.path()).unwrap(), None);
+        assert_eq!(Persisted::read(dir.path()).unwrap(), None);
         let kept = kept(false);
         kept.write(dir.path()).unwrap();
-        assert_eq!(Kept::read(dir.path()).unwrap(), Some(kept));
+        assert_eq!(Persisted::read(dir.path()).unwrap(), Some(kept));
         let names = fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(names, 1, "no other file is left");
         let path = dir.path().join(NAME);
@@ -165,7 +170,7 @@ mod tests {
             ("measured", "unheard", "cannot be read"),
         ] {
             fs::write(&path, text.replacen(from, to, 1)).unwrap();
-            let error = Kept::read(dir.path()).unwrap_err().to_string();
+            let error = Persisted::read(dir.path()).unwrap_err().to_string();
             assert!(error.contains(said) && error.contains("CAPABILITY"), "{to}: {error}");
         }
     }

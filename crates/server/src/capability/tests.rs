@@ -28,7 +28,7 @@ fn sitting(measured: Measured) -> rounds::Result {
 fn keep(own: &OwnCapability, write_bytes_per_s: f64, brief: bool) -> Capability {
     let measured = measured(write_bytes_per_s);
     let counts = own.counts_for(&measured);
-    own.take(Kept::new(sitting(measured), counts, brief, "of a test"));
+    own.take(Persisted::new(sitting(measured), counts, brief, "of a test"));
     counts
 }
 
@@ -97,7 +97,7 @@ fn a_short_look_is_not_what_a_store_counts_for_once_it_is_not_told_any_more() {
     let mut config = Config::single(dir.path().to_path_buf(), 6379);
     let own = OwnCapability::load(&config);
     let counts = own.counts_for(&measured(5e8));
-    Kept::new(sitting(measured(5e8)), counts, true, "of a test").write(dir.path()).unwrap();
+    Persisted::new(sitting(measured(5e8)), counts, true, "of a test").write(dir.path()).unwrap();
     let own = OwnCapability::load(&config);
     assert_eq!(own.present().capability, Capability::UNKNOWN);
     assert_eq!(own.lacks(), Some(Probe::Start));
@@ -153,7 +153,7 @@ async fn a_probe_measures_keeps_and_is_alone() {
     let Probed { measured, is_reference } = one.unwrap();
     assert!(is_reference && measured.write_bytes_per_s > 0.0);
     assert!(matches!(other, Err(NotProbed::UnderWay)));
-    assert_eq!(Kept::read(&store.config.dir).unwrap().map(|kept| kept.measured), Some(measured));
+    assert_eq!(Persisted::read(&store.config.dir).unwrap().map(|kept| kept.measured), Some(measured));
     assert!(probe(&store.measurer(), Probe::Brief, None).await.is_ok(), "the first probe is over");
 
     let full = Fixture::with(|config| config.reserve_bytes = u64::MAX);
@@ -193,7 +193,7 @@ fn a_second_sitting_is_wanted_once_and_goes_on_from_the_first() {
     let spread = DeviceSpread { write: 1.1, ..DeviceSpread::OF_A_LOOK };
     let second = rounds::Result { sittings: 2, spread, ..sitting(measured(5e8)) };
     let counts = own.counts_for(&measured(5e8));
-    own.take(Kept::new(second, counts, false, "of a test"));
+    own.take(Persisted::new(second, counts, false, "of a test"));
     assert_eq!(own.next_sitting(0), None);
 }
 
@@ -205,7 +205,7 @@ fn a_store_that_is_not_sure_after_two_sittings_sits_again_unless_its_device_is_c
     let twice = |write: f64| {
         let spread = DeviceSpread { write, ..DeviceSpread::OF_A_LOOK };
         let result = rounds::Result { sittings: 2, spread, ..sitting(measured) };
-        Kept::new(result, own.counts_for(&measured), false, "of a test")
+        Persisted::new(result, own.counts_for(&measured), false, "of a test")
     };
     own.take(twice(2.0));
     assert_eq!(own.next_sitting(0), Some(Duration::ZERO));
@@ -226,7 +226,7 @@ fn what_was_measured_of_another_device_is_dropped_and_what_of_this_one_is_not() 
     let once = || vec![Sitting { began_unix_ms: 1, ended_unix_ms: 2 }];
     drop(super::keep(&config, sitting(measured(5e8)), Probe::Start, own.ground.as_ref(), once()));
     assert_eq!(lacks(&config), None);
-    assert_eq!(Kept::read(dir.path()).unwrap().unwrap().history, once());
+    assert_eq!(Persisted::read(dir.path()).unwrap().unwrap().history, once());
 
     // An emulated device under the same directory.
     config.device_control = Some(dir.path().join("control"));
@@ -254,7 +254,7 @@ async fn a_sitting_is_remembered_with_its_time_and_its_ground() {
     for _ in 0..2 {
         probe(&store.measurer(), Probe::Brief, None).await.unwrap();
     }
-    let kept = Kept::read(&store.config.dir).unwrap().unwrap();
+    let kept = Persisted::read(&store.config.dir).unwrap().unwrap();
     assert_eq!((kept.history.len(), &kept.ground), (2, &store.capability.ground));
     let [one, other] = kept.history[..] else { unreachable!() };
     assert!(one.began_unix_ms <= one.ended_unix_ms && one.ended_unix_ms <= other.began_unix_ms);

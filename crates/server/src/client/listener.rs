@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::connections::{ListenerKind, Seat};
+use crate::connections::{ConnectionSlot, ListenerKind};
 use crate::loops::ToLoop;
 use crate::store::Store;
 
@@ -64,7 +64,7 @@ async fn accept(mut stream: TcpStream, peer: SocketAddr, kind: ListenerKind, sto
         let _ = stream.write_all(PROTECTED).await;
         return;
     }
-    match Seat::take(&store.clients, &store.metrics, peer, local, max) {
+    match ConnectionSlot::take(&store.clients, &store.metrics, peer, local, max) {
         Some(seat) => {
             keep_alive(&stream);
             match stream.into_std() {

@@ -17,7 +17,7 @@ use zookeeper_client::{
 };
 
 use super::znodes::{own_leads, own_store, Paths, DIRECTORIES, LEADERS, SEEKING, STORES};
-use super::{News, Wanted};
+use super::{SessionEvent, Wanted};
 use crate::config::ZooKeeper;
 use crate::store::Store;
 
@@ -37,7 +37,7 @@ pub async fn run(
     store: Arc<Store>,
     ensemble: ZooKeeper,
     mut wanted: watch::Receiver<Wanted>,
-    news: mpsc::Sender<News>,
+    news: mpsc::Sender<SessionEvent>,
 ) {
     // The last error in the log. The same error is logged again only after a session that lasted.
     let mut said = String::new();
@@ -49,7 +49,7 @@ pub async fn run(
                 let mut session = Session::new(&store, &ensemble, client, &news);
                 let ended = session.serve(&mut wanted).await;
                 store.seekers.set_session(false);
-                let _ = news.send(News::Connected(false)).await;
+                let _ = news.send(SessionEvent::Connected(false)).await;
                 if began.elapsed() >= LASTING {
                     said.clear();
                 }
@@ -97,7 +97,7 @@ fn absent_or(deleted: Result<(), Error>) -> Result<(), Error> {
 struct Session<'a> {
     store: &'a Store,
     client: Client,
-    news: &'a mpsc::Sender<News>,
+    news: &'a mpsc::Sender<SessionEvent>,
     paths: Paths,
     acls: Acls<'static>,
     has_directories: bool,
@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
         store: &'a Store,
         ensemble: &ZooKeeper,
         client: Client,
-        news: &'a mpsc::Sender<News>,
+        news: &'a mpsc::Sender<SessionEvent>,
     ) -> Session<'a> {
         Session {
             store,
@@ -192,13 +192,13 @@ impl<'a> Session<'a> {
                 Some(SessionState::SyncConnected) => {
                     lost_at = None;
                     (self.stores, self.seeking, self.is_stale) = (None, None, true);
-                    self.tell(News::Connected(true)).await;
+                    self.tell(SessionEvent::Connected(true)).await;
                     self.told.clear();
                 }
                 Some(state) if state.is_terminated() => return Error::SessionExpired,
                 Some(_) => {
                     lost_at.get_or_insert_with(Instant::now);
-                    self.tell(News::Connected(false)).await;
+                    self.tell(SessionEvent::Connected(false)).await;
                 }
                 None => {}
             }
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
                 self.client.mkdir(&self.paths.directory(name), &options).await?;
             }
             self.has_directories = true;
-            self.tell(News::Connected(true)).await;
+            self.tell(SessionEvent::Connected(true)).await;
         }
         let positions = (!wants.positions.is_empty()).then(|| positions_text(&wants.positions));
         self.write(SEEKING, positions).await?;
@@ -325,7 +325,7 @@ impl<'a> Session<'a> {
         if wants.watched.is_empty() {
             self.seeking = None;
             for store in std::mem::take(&mut self.told).into_keys() {
-                self.tell(News::Positions(store, None)).await;
+                self.tell(SessionEvent::Positions(store, None)).await;
             }
             return Ok(());
         }
@@ -350,7 +350,7 @@ impl<'a> Session<'a> {
             });
             if self.told.get(&store) != Some(&positions) {
                 self.told.insert(store, positions.clone());
-                self.tell(News::Positions(store, positions)).await;
+                self.tell(SessionEvent::Positions(store, positions)).await;
             }
         }
         Ok(())
@@ -372,7 +372,7 @@ impl<'a> Session<'a> {
             tracing::info!(store, "the store's ZooKeeper session has ended");
             // What it publishes is read again, even if it has not changed.
             self.told.remove(&store);
-            self.tell(News::Ended(store)).await;
+            self.tell(SessionEvent::Ended(store)).await;
         }
         // A change of the session's state may end the pass before this line. Then the next pass
         // tells all of it again.
@@ -380,7 +380,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    async fn tell(&self, news: News) {
+    async fn tell(&self, news: SessionEvent) {
         let _ = self.news.send(news).await;
     }
 }

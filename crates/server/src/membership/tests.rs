@@ -30,7 +30,7 @@ fn introduced(store: &Store, comes: Comes) -> Introduced {
     let secret = SecretKey::numbered(key);
     let password = password.map(str::to_owned);
     let identity = Arc::new(Identity::new(from, 0, secret, cluster_id, password).0);
-    let to = if from == NOBODY { NOBODY } else { store.id };
+    let to = if from == NO_STORE { NO_STORE } else { store.id };
     identity.set_members([(store.id, None)].into_iter());
     let caller = Caller::new(identity, to, Lane::Request).unwrap();
     let (mut hello, mut proof) = (caller.said(), bytes::BytesMut::new());
@@ -123,7 +123,7 @@ async fn of_those_who_come_as_a_store_that_has_not_told_its_key_the_first_is_bel
 async fn who_is_about_to_join_knows_the_password_if_there_is_one() {
     let fixture = with_list([None; 3]);
     let store = &fixture.store;
-    let joins = |password| Comes { password, ..comes(NOBODY, 0, 9) };
+    let joins = |password| Comes { password, ..comes(NO_STORE, 0, 9) };
     assert_eq!(reason(store, joins(None)), None);
     store.settings.write().set("requirepass", "secret").unwrap();
     assert_eq!(reason(store, joins(None)), Some(RefusalReason::Wrong));

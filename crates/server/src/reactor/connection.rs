@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::READ_BYTES;
 use crate::connections::memory::{ClientMemory, Held};
-use crate::connections::{ListenerKind, Moving, Seat};
+use crate::connections::{ConnectionSlot, ListenerKind, Moving};
 use crate::dispatch::REPLY_BYTES_MAX;
 use crate::loops::ConnectionId;
 use crate::regions::RegionShared;
@@ -50,7 +50,7 @@ pub struct Connection {
     pub id: ConnectionId,
     pub(super) stream: TcpStream,
     pub kind: ListenerKind,
-    pub seat: Seat,
+    pub seat: ConnectionSlot,
     pub session: Session<Arc<RegionShared>>,
     memory: Arc<ClientMemory>,
     pub(super) held: Held,

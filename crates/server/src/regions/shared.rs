@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis};
 
 /// The value of the packed leader for "no store".
-const NOBODY: u64 = u64::MAX;
+const NO_STORE: u64 = u64::MAX;
 
 /// The value of the packed range for "no slots".
 const NO_SLOTS: u32 = u32::MAX;
@@ -91,7 +91,7 @@ impl RegionShared {
             is_quarantined: AtomicBool::new(false),
             is_readable: AtomicBool::new(true),
             leadership: Mutex::new(Leadership::default()),
-            leader: AtomicU64::new(NOBODY),
+            leader: AtomicU64::new(NO_STORE),
             lease_until: AtomicU64::new(0),
             lease_wanted: AtomicU64::new(0),
             last_stamp_ms: AtomicU64::new(0),
@@ -204,7 +204,7 @@ impl RegionShared {
 
     pub fn leader(&self) -> Option<StoreId> {
         let leader = self.leader.load(Ordering::Acquire);
-        (leader != NOBODY).then_some(leader)
+        (leader != NO_STORE).then_some(leader)
     }
 
     pub fn leadership(&self) -> Leadership {
@@ -219,7 +219,7 @@ impl RegionShared {
         }
         let previous = PreviousLeader(known.leader);
         *known = new;
-        self.leader.store(new.leader.unwrap_or(NOBODY), Ordering::Release);
+        self.leader.store(new.leader.unwrap_or(NO_STORE), Ordering::Release);
         Some(previous)
     }
 
@@ -239,7 +239,7 @@ impl RegionShared {
             return false;
         }
         known.leader = None;
-        self.leader.store(NOBODY, Ordering::Release);
+        self.leader.store(NO_STORE, Ordering::Release);
         true
     }
 

@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use types::StoreId;
 
 use super::frame::{self, Challenge, Frame, FrameError, Hello, Lane, Nonce, Proof, Refusal, RefusalReason};
-use super::identity::{Identity, NOBODY};
+use super::identity::{Identity, NO_STORE};
 use super::keyring::Verdict;
 use super::keys;
 use super::socket;
@@ -135,7 +135,7 @@ impl Caller {
             return Err(NotOpened::Stranger(format!("what answers for store {to} cannot prove its key")));
         }
         // A store that is about to join knows only an address and no store's key.
-        let verdict = if to == NOBODY { Verdict::FirstSeen } else { self.identity.keyring.meet(to, key) };
+        let verdict = if to == NO_STORE { Verdict::FirstSeen } else { self.identity.keyring.meet(to, key) };
         if !matches!(verdict, Verdict::Agreed | Verdict::FirstSeen) {
             return Err(NotOpened::Stranger(format!(
                 "the process that answers for store {to} has another key: the address now belongs to another \

@@ -12,7 +12,7 @@ use super::keys::SecretKey;
 
 /// A placeholder for a store's number: of a joining store, and of the unknown store that answers
 /// it.
-pub const NOBODY: StoreId = StoreId::MAX;
+pub const NO_STORE: StoreId = StoreId::MAX;
 
 /// The means by which this store proves its identity and checks that of others. The cluster's id is
 /// 0 until it is known.
@@ -44,7 +44,7 @@ impl Identity {
 
     /// Creates the identity of a store that is about to join.
     pub fn joining(secret: SecretKey, password: Option<String>) -> Identity {
-        Identity::new(NOBODY, 0, secret, 0, password).0
+        Identity::new(NO_STORE, 0, secret, 0, password).0
     }
 
     pub fn key(&self) -> StoreKey {

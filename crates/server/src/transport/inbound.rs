@@ -16,7 +16,7 @@ use types::{Output, RegionId, StoreId};
 
 use super::frame::{self, Frame, Hello, Lane, Proof, Refusal, RefusalReason, FRAME_BYTES_MAX};
 use super::handshake::{self, Greeted, Introduced};
-use super::identity::{Identity, NOBODY};
+use super::identity::{Identity, NO_STORE};
 use super::output::{self, WRITE_BYTES};
 use super::raft_lane::{decode_messages, RaftLane, Returned};
 use super::socket;
@@ -26,7 +26,7 @@ pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
 /// The proved identity of the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// The store; `NOBODY` if it is about to join.
+    /// The store; `NO_STORE` if it is about to join.
     pub store: StoreId,
     pub key: StoreKey,
 }
@@ -54,7 +54,7 @@ pub trait Inbound: Send + Sync + 'static {
     fn admit(&self, caller: &Introduced) -> Result<(), Refusal>;
     /// Returns true if an admitted store's standing has not changed since its admission.
     fn is_welcome(&self, from: &Remote) -> bool;
-    /// Answers a request with a status byte and a body. `NOBODY` asks before it joins.
+    /// Answers a request with a status byte and a body. `NO_STORE` asks before it joins.
     fn request(self: Arc<Self>, from: Remote, kind: u8, body: Bytes) -> InboundAnswer;
     /// Takes over a snapshot connection, with the input that was read after its hello.
     fn snapshot_lane(&self, from: StoreId, _stream: TcpStream, _read: BytesMut) {
@@ -128,7 +128,7 @@ async fn serve(
         return Ok(());
     }
     let from = Remote { store: hello.from, key: hello.key };
-    if from.store != NOBODY {
+    if from.store != NO_STORE {
         return match hello.lane {
             Lane::Log => hear_raft(stream, bytes, from, inbound).await,
             _ => converse(stream, bytes, from, inbound).await,
@@ -244,7 +244,7 @@ async fn introduce(
 
 fn is_for_this(hello: &Hello, identity: &Identity) -> Result<(), Refusal> {
     let this = identity.store;
-    if hello.from == NOBODY {
+    if hello.from == NO_STORE {
         return match hello.lane {
             Lane::Request => Ok(()),
             _ => Err(wrong("a store without a number may only send requests".into())),
@@ -337,7 +337,7 @@ async fn read_frames(
     let bytes_at_once = bytes_at_once(&*inbound);
     // A stranger's request takes the whole limit, so a stranger makes one request at a time.
     let (frame_bytes_max, weight_min) = match from {
-        NOBODY => (STRANGER_FRAME_BYTES_MAX, bytes_at_once),
+        NO_STORE => (STRANGER_FRAME_BYTES_MAX, bytes_at_once),
         _ => (FRAME_BYTES_MAX, REQUEST_WEIGHT_MIN),
     };
     let at_once = Arc::new(Semaphore::new(bytes_at_once));
@@ -348,7 +348,7 @@ async fn read_frames(
         while let Some(frame) = frame::take_within(frame_bytes_max, &mut bytes).map_err(|e| e.to_string())? {
             match frame {
                 Frame::Raft(_) | Frame::Heartbeat(_) | Frame::Order(_) | Frame::Announce(_)
-                    if from == NOBODY =>
+                    if from == NO_STORE =>
                 {
                     return Err("a frame of a member from a store that is not one".into())
                 }
@@ -541,12 +541,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_stranger_asks_one_short_thing_at_a_time() {
-        let (working, begun, _tasks) = begun_by(NOBODY, &[10, 10, 10]).await;
+        let (working, begun, _tasks) = begun_by(NO_STORE, &[10, 10, 10]).await;
         assert_eq!(begun, 1);
         working.finish.notify_one();
         settle().await;
         assert_eq!(working.begun.load(Ordering::Relaxed), 2);
-        let (_, begun, _tasks) = begun_by(NOBODY, &[STRANGER_FRAME_BYTES_MAX]).await;
+        let (_, begun, _tasks) = begun_by(NO_STORE, &[STRANGER_FRAME_BYTES_MAX]).await;
         assert_eq!(begun, 0, "the request is not even read");
     }
 }

@@ -22,7 +22,7 @@ use types::{Output, StoreId};
 
 use super::frame::{self, Frame, Lane, Refusal};
 use super::handshake::Caller;
-use super::identity::{Identity, NOBODY};
+use super::identity::{Identity, NO_STORE};
 use super::link::{connect, Backoff};
 use super::output::{self, WRITE_BYTES};
 use super::socket::{make_room, Standing};
@@ -259,7 +259,7 @@ pub async fn ask_once(
     kind: u8,
     body: Bytes,
 ) -> std::io::Result<(u8, Bytes)> {
-    let mut stream = Caller::new(identity, NOBODY, Lane::Request)?.connect(address).await?;
+    let mut stream = Caller::new(identity, NO_STORE, Lane::Request)?.connect(address).await?;
     let mut bytes = BytesMut::new();
     frame::encode(&Frame::Request { id: 1, kind, body }, &mut bytes).map_err(std::io::Error::other)?;
     stream.write_all(&bytes).await?;

@@ -50,7 +50,7 @@ impl Inbound for Heard {
     fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
 
     fn admit(&self, caller: &Introduced) -> Result<(), Refusal> {
-        if caller.hello.from == super::NOBODY || caller.hello.key == SecretKey::numbered(0).public() {
+        if caller.hello.from == super::NO_STORE || caller.hello.key == SecretKey::numbered(0).public() {
             return Ok(());
         }
         Err(Refusal { reason: RefusalReason::OtherKey, text: "another key".into() })
@@ -386,12 +386,12 @@ async fn whoever_is_about_to_join_may_ask_and_no_more() {
         Frame::Announce(bytes()),
         Frame::Request { id: 1, kind: ECHO, body: vec![0; 17 << 10].into() },
     ] {
-        let mut lane = RawLane::open(remote.address, nobody(), super::NOBODY, Lane::Request).await;
+        let mut lane = RawLane::open(remote.address, nobody(), super::NO_STORE, Lane::Request).await;
         lane.send(frame.clone()).await;
         assert_eq!(lane.hear().await, None, "{frame:?}");
     }
     for lane in [Lane::Control, Lane::Log, Lane::Snapshot] {
-        let opened = Caller::new(nobody(), super::NOBODY, lane).unwrap().connect(remote.address).await;
+        let opened = Caller::new(nobody(), super::NO_STORE, lane).unwrap().connect(remote.address).await;
         assert!(opened.is_err(), "{lane:?}");
     }
 }

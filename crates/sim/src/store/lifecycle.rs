@@ -3,7 +3,7 @@
 //! delayed, and the store may crash, while entries of other regions are executed.
 
 use node::lifecycle::Step;
-use node::recovery::Kept;
+use node::recovery::StoredState;
 use node::ApplyJob;
 use replica::Input;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId};

@@ -8,7 +8,7 @@ use replica::{Input, Seeker};
 use types::{BootNanos, RegionId, StoreId};
 
 use crate::clock::{MILLISECOND, SECOND};
-use crate::coordinator::{Ask, News};
+use crate::coordinator::{Ask, CoordinatorMessage};
 use crate::world::{Event, World};
 
 /// The time for which a candidate campaigns alone, and the interval at which it campaigns again: an
@@ -104,29 +104,29 @@ impl World {
     }
 
     /// Takes a message of the coordinator.
-    pub(super) fn hear_coordinator(&mut self, id: StoreId, news: News) {
+    pub(super) fn hear_coordinator(&mut self, id: StoreId, news: CoordinatorMessage) {
         let boot = self.boot(id);
         let Some(process) = self.process(id) else { return };
         let link = &mut process.link;
         match news {
-            News::Session { number } => {
+            CoordinatorMessage::Session { number } => {
                 link.heard_at = boot;
                 link.session.get_or_insert(number);
                 link.choice.set_session(true);
             }
-            News::Expired { number } => {
+            CoordinatorMessage::Expired { number } => {
                 if link.session == Some(number) {
                     link.lose_session();
                     self.ask_coordinator(id);
                 }
             }
-            News::Positions { of, text, change } => {
+            CoordinatorMessage::Positions { of, text, change } => {
                 if link.is_news(of, change) {
                     let positions = text.map(|text| parse_positions(&text).expect("stores write positions"));
                     link.choice.hear(of, positions);
                 }
             }
-            News::Ended { of, change } => {
+            CoordinatorMessage::Ended { of, change } => {
                 if link.is_news(of, change) {
                     link.choice.hear(of, None);
                 }

@@ -19,7 +19,7 @@ use crate::transport::kinds::{
     REQUEST_MEMBERS, REQUEST_RECOVER, REQUEST_VERSIONS, STATUS_ERROR, STATUS_NOT_LEADER,
 };
 use crate::transport::raft_lane::{Messages, RaftLane, Returned};
-use crate::transport::{Inbound, InboundAnswer, Place, Remote, NOBODY};
+use crate::transport::{Inbound, InboundAnswer, Place, Remote, NO_STORE};
 use crate::{admin, heartbeat, joining, orders, survey, upgrade};
 
 pub struct FromStores {
@@ -92,7 +92,7 @@ impl Inbound for FromStores {
             let _answering = answering;
             match kind {
                 REQUEST_JOIN | REQUEST_JOIN_AS => joining::answer_join(store, from, kind, body).await,
-                _ if from.store == NOBODY => (STATUS_ERROR, Bytes::from_static(JOIN_FIRST)),
+                _ if from.store == NO_STORE => (STATUS_ERROR, Bytes::from_static(JOIN_FIRST)),
                 // Nothing was proposed, so the other store asks the next leader.
                 REQUEST_COMMANDS if store.ends.is_closing() => (STATUS_NOT_LEADER, Bytes::new()),
                 REQUEST_COMMANDS => store.execute_passed(body).await,
