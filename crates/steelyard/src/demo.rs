@@ -53,6 +53,10 @@ pub struct Demo {
     /// Number of clients, each of which waits for its reply before it sends again
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
+    /// The way in which candidates of elections are chosen: raft, or zookeeper, for which a server
+    /// of Debian's package zookeeper is started
+    #[arg(long, value_name = "raft|zookeeper", value_parser = ["raft", "zookeeper"])]
+    election: Option<String>,
     /// Maximum number of records to load
     #[arg(long, value_name = "N", default_value_t = 15_000)]
     records: usize,

@@ -3,6 +3,7 @@
 //! Stdout carries one line per store and then `ready`. All other output goes to stderr.
 
 pub mod cluster;
+pub mod election;
 pub mod layout;
 
 use std::ffi::OsString;
@@ -12,11 +13,9 @@ use std::time::Duration;
 use anyhow::ensure;
 use tokio::signal::unix::{signal, SignalKind};
 
-use ::client::admin::ConfigRequest;
-use ::client::zookeeper::Ensemble;
-
 use crate::serve::{YesNo, DEFAULT_REGIONS};
 use cluster::{choose_place, Cluster, Store};
+use election::ZooKeeper;
 use layout::{noisy, parse_devices, Layout};
 
 #[derive(clap::Args)]
@@ -67,9 +66,6 @@ pub struct Playground {
     extra: Vec<OsString>,
 }
 
-/// ZooKeeper's unit of time: sessions last at least two of them.
-const ZOOKEEPER_TICK: Duration = Duration::from_millis(500);
-
 /// Maximum time until six stores are up on a busy machine with a slow disk.
 pub const START_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -92,10 +88,10 @@ async fn serve(playground: Playground) -> anyhow::Result<()> {
     });
     let (layout, mut extra) = layout_of(&playground)?;
     // Declared before the cluster, so that it ends after the stores.
-    let _coordinator = match playground.election.as_deref() {
-        Some("zookeeper") => Coordinator::start(&mut extra)?,
-        _ => None,
-    };
+    let zookeeper = ZooKeeper::start_for(playground.election.as_deref(), &mut extra)?;
+    if let Some(zookeeper) = &zookeeper {
+        say(&format!("zookeeper {}  znodes below /steelyard", zookeeper.address()))?;
+    }
     let (place, note) = choose_place(playground.dir.as_deref(), !layout.devices.is_empty())?;
     eprintln!("{note}");
     if !layout.devices.is_empty() {
@@ -115,7 +111,7 @@ async fn serve(playground: Playground) -> anyhow::Result<()> {
     }
     if let Some(election) = &playground.election {
         tokio::select! {
-            set = set_election(&cluster, election) => set?,
+            set = election::set(&cluster, election) => set?,
             () = &mut asked_to_end => return Ok(()),
         }
     }
@@ -129,49 +125,6 @@ async fn serve(playground: Playground) -> anyhow::Result<()> {
     }
     drop(cluster);
     Ok(())
-}
-
-/// A ZooKeeper server for the playground's stores.
-struct Coordinator {
-    _server: Ensemble,
-    // Dropped after the server.
-    _dir: tempfile::TempDir,
-}
-
-impl Coordinator {
-    /// Starts a server and names it in the serve flags, unless they name an ensemble.
-    fn start(flags: &mut Vec<OsString>) -> anyhow::Result<Option<Coordinator>> {
-        let names_one = |flag: &OsString| {
-            flag == "--zookeeper" || flag.to_str().is_some_and(|flag| flag.starts_with("--zookeeper="))
-        };
-        if flags.iter().any(names_one) {
-            return Ok(None);
-        }
-        let dir = tempfile::Builder::new().prefix("steelyard-zookeeper-").tempdir()?;
-        let server = Ensemble::start(dir.path(), 1, ZOOKEEPER_TICK)?;
-        anyhow::ensure!(server.await_ready(START_PATIENCE), "ZooKeeper does not start");
-        let address = server.connect_string();
-        say(&format!("zookeeper {address}  znodes below /steelyard"))?;
-        flags.extend(["--zookeeper".into(), address.into()]);
-        Ok(Some(Coordinator { _server: server, _dir: dir }))
-    }
-}
-
-/// Changes the setting once the stores allow it: their version rises after they have started, and
-/// they need their sessions.
-async fn set_election(cluster: &Cluster, election: &str) -> anyhow::Result<()> {
-    let began = std::time::Instant::now();
-    let request = ConfigRequest { name: "election".to_owned(), value: election.to_owned() };
-    loop {
-        let admin = cluster.stores[0].admin();
-        match admin.ask(&request) {
-            Ok(_) => return Ok(()),
-            Err(error) if began.elapsed() > START_PATIENCE => {
-                anyhow::bail!("the election cannot be set to {election}: {error}")
-            }
-            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
-        }
-    }
 }
 
 fn report_deaths(cluster: &mut Cluster) {

@@ -31,6 +31,7 @@ pub async fn kill(story: &mut Story, load: &Load) -> anyhow::Result<()> {
     let questions = questions(story, &glance.regions, id);
     let store = usize::try_from(id)?;
     load.turn();
+    let chosen_before = story.campaigns_by_znodes(store).await?;
     let killed = Instant::now();
     story.cluster.stores[store].kill();
     note(story, format!("kill -9 of store {id} ({device}), the leader of {leaders} of {regions} regions."));
@@ -66,6 +67,10 @@ pub async fn kill(story: &mut Story, load: &Load) -> anyhow::Result<()> {
         false => format!(", and had answered clients after {:.1} s", answered.as_secs_f64()),
     };
     note(story, format!("Every region had a leader again after {:.1} s{slowest}.", elected.as_secs_f64()));
+    if let (Some(before), Some(after)) = (chosen_before, story.campaigns_by_znodes(store).await?) {
+        let count = plural(after.saturating_sub(before) as usize, "campaign", "campaigns");
+        note(story, format!("ZooKeeper's znodes chose the candidates: {count} of the other stores' peers."));
+    }
     story.watch("without the killed store", WITHOUT, load).await?;
     let (window, took) = load.turn();
     note(

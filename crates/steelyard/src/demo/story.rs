@@ -22,6 +22,7 @@ use super::waits::{waits, Syncs};
 use super::{kill, loading, moves, verify, Demo};
 use crate::ctl::unix_ms;
 use crate::playground::cluster::{choose_place, Cluster};
+use crate::playground::election::{self, ZooKeeper};
 use crate::playground::layout::{parse_devices, Layout};
 use crate::playground::START_PATIENCE;
 
@@ -48,6 +49,8 @@ pub struct Glance {
 
 pub struct Story {
     pub cluster: Cluster,
+    /// Dropped after the stores.
+    zookeeper: Option<ZooKeeper>,
     pub client: Arc<ClusterClient>,
     pub records: Arc<Vec<Record>>,
     pub scene: Scene,
@@ -124,13 +127,16 @@ impl Story {
             hints: Vec::new(),
         };
         let (place, note) = choose_place(demo.dir.as_deref(), true)?;
-        let cluster = Cluster::start(layout, place, &["--policy".into(), "even".into()])?;
+        let mut flags = vec!["--policy".into(), "even".into()];
+        let zookeeper = ZooKeeper::start_for(demo.election.as_deref(), &mut flags)?;
+        let cluster = Cluster::start(layout, place, &flags)?;
         let seeds = cluster.stores.iter().map(|store| store.member.client).collect();
         let controls = (0..cluster.stores.len()).map(|id| cluster.dir().join(format!("store-{id}.device")));
         let mut story = Story {
             gauges: controls.map(|control| Gauge::new(&control)).collect(),
             client: Arc::new(ClusterClient::new(seeds, Patience::default())),
             cluster,
+            zookeeper,
             records: Arc::default(),
             source: String::new(),
             scene,
@@ -148,6 +154,16 @@ impl Story {
         ));
         story.say(&(note.replacen("data", "Data", 1) + "."));
         story.cluster.wait_until_ready(START_PATIENCE).await?;
+        if let Some(election) = &demo.election {
+            election::set(&story.cluster, election).await?;
+        }
+        if let Some(zookeeper) = &story.zookeeper {
+            let address = zookeeper.address();
+            story.say(&format!(
+                "The candidates of elections are chosen by the stores' znodes below /steelyard in the ZooKeeper \
+                 at {address}."
+            ));
+        }
         story.say(&format!("All stores serve after {:.1} s.", started.elapsed().as_secs_f64()));
         let (mut records, source) = tokio::task::spawn_blocking(records::find).await??;
         records.truncate(demo.records);
@@ -351,6 +367,19 @@ impl Story {
 
     /// Asks the running stores in turn, repeatedly, until one answers. The HTTP client blocks, so
     /// it has a thread of its own.
+    /// Returns how often ZooKeeper's znodes had a peer campaign, on the stores other than one.
+    /// `None` if elections do without ZooKeeper.
+    pub async fn campaigns_by_znodes(&self, without: usize) -> anyhow::Result<Option<u64>> {
+        if self.zookeeper.is_none() {
+            return Ok(None);
+        }
+        let others = self.cluster.stores.iter().enumerate().filter(|(store, _)| *store != without);
+        let admins: Vec<AdminClient> = others.map(|(_, store)| store.admin()).collect();
+        let count =
+            move || admins.iter().map(|admin| admin.counter("elections_stood")).sum::<Result<u64, _>>();
+        Ok(Some(tokio::task::spawn_blocking(count).await??))
+    }
+
     async fn with_admin<T: Send + 'static>(
         &self,
         request: impl Fn(&AdminClient) -> Result<T, AdminFailure> + Send + 'static,
