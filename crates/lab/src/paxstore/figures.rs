@@ -27,6 +27,8 @@ pub enum Figure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     Mean,
+    /// The duration of something that happens once.
+    Time,
     /// The part of the mean latency that was spent in syncs.
     Sync,
     Rate,
@@ -40,6 +42,7 @@ impl Metric {
     pub fn name(self) -> &'static str {
         match self {
             Metric::Mean => "mean latency",
+            Metric::Time => "time",
             Metric::Sync => "time of a sync",
             Metric::Rate => "operations per second",
             Metric::Cores => "CPUs busy",
@@ -50,7 +53,7 @@ impl Metric {
 
     pub fn of(self, sample: &Sample) -> Option<f64> {
         match self {
-            Metric::Mean => Some(sample.latency.mean_us),
+            Metric::Mean | Metric::Time => Some(sample.latency.mean_us),
             Metric::Sync => sample.sync_us,
             Metric::Rate => Some(sample.per_second),
             Metric::Cores => sample.cores,
@@ -168,7 +171,8 @@ impl Figure {
             Figure::Overhead => &[Metric::Mean, Metric::Cores],
             Figure::Ensemble => &[Metric::Rate, Metric::Mean, Metric::Cores],
             Figure::Ranges => &[Metric::Rate, Metric::Cores],
-            Figure::Recovery | Figure::Reads => &[Metric::Mean],
+            Figure::Recovery => &[Metric::Time],
+            Figure::Reads => &[Metric::Mean],
             Figure::Failover => &[Metric::Median, Metric::Longest],
         }
     }

@@ -249,7 +249,7 @@ fn linear(summary: &Summary<'_>, panel: &Panel, setup: &Setup) -> Option<Verdict
 fn recovery(summary: &Summary<'_>, panel: &Panel, setup: &Setup) -> Vec<Option<Verdict>> {
     let records = setup.scale.recovered;
     let judge = |series: &str, at: u64| -> Option<Vec<Verdict>> {
-        let took = summary.spread(panel, series, at, Metric::Mean)?;
+        let took = summary.spread(panel, series, at, Metric::Time)?;
         let seconds = took.most / 1e6;
         let because = format!(
             "{seconds:.2} s at most, {:.2} s in the median: {} records, {:.1} MB/s",

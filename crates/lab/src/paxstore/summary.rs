@@ -39,11 +39,17 @@ impl<'a> Summary<'a> {
     }
 
     pub fn panels(&self) -> Vec<Panel> {
-        distinct(self.samples.iter().map(|sample| (sample.place.clone(), sample.load.clone())))
+        let mut all = distinct(self.samples.iter().map(|sample| (sample.place.clone(), sample.load.clone())));
+        all.sort();
+        all
     }
 
+    /// Returns the sides of the comparison by name. The order of measurement differs from round to
+    /// round.
     pub fn series(&self, panel: &Panel) -> Vec<String> {
-        distinct(self.of_panel(panel).map(|sample| sample.series.clone()))
+        let mut all = distinct(self.of_panel(panel).map(|sample| sample.series.clone()));
+        all.sort();
+        all
     }
 
     /// Returns the values on the horizontal axis, ascending.

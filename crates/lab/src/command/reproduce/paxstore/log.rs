@@ -1,5 +1,7 @@
 //! Figure 5.1: the store's log without a store, beside the same log on files that grow.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
@@ -51,10 +53,10 @@ impl Way {
 pub async fn measure(bench: &Bench, round: usize) -> anyhow::Result<Measured> {
     let mut measured = Measured::default();
     let disk = bench.directory()?;
-    at(bench, "disk", disk.path(), round, &mut measured.samples).await?;
+    at(bench, "disk", disk.path(), round, &mut measured).await?;
     let data = disk.path().to_owned();
     match tokio::task::spawn_blocking(move || Mount::new(&data)).await? {
-        Ok(mount) => at(bench, "loop-ext4", mount.path(), round, &mut measured.samples).await?,
+        Ok(mount) => at(bench, "loop-ext4", mount.path(), round, &mut measured).await?,
         Err(error) => measured.skipped.push(format!("loop-ext4: {error:#}")),
     }
     Ok(measured)
@@ -65,7 +67,7 @@ async fn at(
     place: &str,
     dir: &Path,
     round: usize,
-    samples: &mut Vec<Sample>,
+    measured: &mut Measured,
 ) -> anyhow::Result<()> {
     let writes = bench.scale().log_writes;
     for bytes in bench.scale().sizes.clone() {
@@ -74,10 +76,16 @@ async fn at(
                 let dir = tempfile::Builder::new().prefix(way.name()).tempdir_in(dir)?;
                 let path = dir.path().to_owned();
                 let work = move || one(&path, way, writers, bytes, writes);
-                let (loaded, sync_us) = tokio::task::spawn_blocking(work).await??;
+                let One { loaded, sync_us, new_files } = tokio::task::spawn_blocking(work).await??;
                 let load = if writers == 1 { "1 writer".to_owned() } else { format!("{writers} writers") };
                 let sample = loaded.sample(place, &load, way.name(), bytes);
-                samples.push(Sample { sync_us: Some(sync_us), ..sample });
+                measured.samples.push(Sample { sync_us: Some(sync_us), ..sample });
+                if way == Way::Overwrite && new_files > 0 {
+                    measured.skipped.push(format!(
+                        "{place}, {load}, {bytes} B: {new_files} segments were made during the writes, so \
+                         that not all of them overwrote"
+                    ));
+                }
             }
         }
     }
@@ -155,8 +163,15 @@ impl Writer {
     }
 }
 
-/// Measures one way. Returns the latencies and the mean microseconds of a sync.
-fn one(dir: &Path, way: Way, writers: usize, bytes: u64, writes: u64) -> anyhow::Result<(Loaded, f64)> {
+/// The result of one measurement.
+struct One {
+    loaded: Loaded,
+    sync_us: f64,
+    /// Number of files that were made while it was measured.
+    new_files: usize,
+}
+
+fn one(dir: &Path, way: Way, writers: usize, bytes: u64, writes: u64) -> anyhow::Result<One> {
     let mut writer = Writer::open(dir, way)?;
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -171,11 +186,17 @@ fn one(dir: &Path, way: Way, writers: usize, bytes: u64, writes: u64) -> anyhow:
                     writer.write(std::slice::from_ref(&payload))?;
                 }
             }
-            driven(&mut writer, writers, bytes, writes)
+            let before = files(dir)?;
+            let (loaded, sync_us) = driven(&mut writer, writers, bytes, writes)?;
+            Ok(One { loaded, sync_us, new_files: files(dir)?.difference(&before).count() })
         })();
         is_done.store(true, Ordering::Release);
         measured
     })
+}
+
+fn files(dir: &Path) -> std::io::Result<BTreeSet<OsString>> {
+    std::fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect()
 }
 
 /// Recycles segments and makes them in advance, as the store's own thread does.
@@ -193,7 +214,8 @@ fn keep(log: &RaftLog, is_done: &AtomicBool) {
 /// A write and the channel of its acknowledgement.
 type Order = (Bytes, Sender<()>);
 
-/// Writes from threads, each of which waits for its acknowledgement before it goes on.
+/// Writes from threads, each of which waits for its acknowledgement before it goes on. Returns the
+/// latencies and the mean microseconds of a sync.
 fn driven(writer: &mut Writer, writers: usize, bytes: u64, writes: u64) -> anyhow::Result<(Loaded, f64)> {
     let (orders, queue) = channel::<Order>();
     let (syncs, sync) = (writer.syncs, writer.sync);
@@ -256,9 +278,9 @@ mod tests {
     fn both_ways_acknowledge_every_write_of_every_writer() {
         for way in [Way::Overwrite, Way::Append] {
             let dir = tempfile::tempdir().unwrap();
-            let (loaded, sync_us) = one(dir.path(), way, 3, 700, 30).unwrap();
-            assert_eq!(loaded.latency.count, 30, "{}", way.name());
-            assert!(sync_us > 0.0);
+            let one = one(dir.path(), way, 3, 700, 30).unwrap();
+            assert_eq!(one.loaded.latency.count, 30, "{}", way.name());
+            assert!(one.sync_us > 0.0);
         }
     }
 

@@ -10,7 +10,7 @@ use lab::peers::servers::installed;
 
 /// Bytes of the image. A measurement of the log needs less than 300 MB.
 const IMAGE_BYTES: u64 = 1 << 30;
-/// Where the program is if PATH, which may be a user's, does not name it.
+/// The usual place of the program. A PATH may lack it.
 const MKFS: &str = "/usr/sbin/mkfs.ext4";
 const PART: usize = 1 << 20;
 

@@ -72,8 +72,8 @@ async fn over_loopback(
     bench.load(Request { target, mix: Mix::Get, clients: 1, bytes, keys, seed: round }).await
 }
 
-/// Reads random rows of RocksDB with a store's options. Only the mean latency is measured, because a
-/// read may take less than a microsecond.
+/// Reads random rows of RocksDB with a store's options. Only the mean latency is measured, because
+/// a read may take less than a microsecond.
 fn engine(
     dir: &Path,
     records: u64,
