@@ -12,7 +12,7 @@ mod scale;
 mod statements;
 mod summary;
 
-pub use figures::{select, Figure};
+pub use figures::{select, size, Figure};
 pub use plot::write_plots;
 pub use report::report;
 pub use rounds::{Measured, Round, Rounds, Sample, Setup};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::cluster_client::ClusterClient;
-use lab::paxstore::Measured;
+use lab::paxstore::{size, Measured};
 use lab::ycsb::{self, Settings, Workload};
 
 use super::super::laboratory::{settle, PATIENCE};
@@ -15,12 +15,12 @@ use super::{say, Bench, Busy, Loaded};
 
 /// Copies of a range, and the stores that hold them.
 const COPIES: u64 = 3;
-/// Factor of the emulated devices' speed. They are so slow that eight ranges do not need both CPUs
-/// of a small machine.
-const SPEED: f64 = 1.0 / 40.0;
-const CLIENTS_PER_RANGE: u64 = 16;
+/// Factor of the emulated devices' speed. The devices are so slow that several ranges together do
+/// not need both CPUs of a small machine.
+const SPEED: f64 = 1.0 / 20.0;
+const CLIENTS_PER_RANGE: u64 = 64;
 /// Raft's tick, slowed like the devices.
-const RAFT_TICK_MS: &str = "200";
+const RAFT_TICK_MS: &str = "100";
 const PLACING_PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn measure(bench: &Bench, round: usize) -> anyhow::Result<Measured> {
@@ -74,11 +74,8 @@ pub async fn measure(bench: &Bench, round: usize) -> anyhow::Result<Measured> {
             }
             let (per_second, latency) = (summary.per_second(), summary.latency);
             let loaded = Loaded { per_second, latency, cores: busy.cores() };
-            let load = format!(
-                "{}, {CLIENTS_PER_RANGE} clients a range",
-                if *bytes >= 1024 { format!("{} KiB", bytes / 1024) } else { format!("{bytes} B") }
-            );
-            measured.samples.push(loaded.sample("plain-ssd/40", &load, "3 copies", ranges));
+            let load = format!("{}, {CLIENTS_PER_RANGE} clients a range", size(*bytes));
+            measured.samples.push(loaded.sample("plain-ssd/20", &load, "3 copies", ranges));
         }
     }
     Ok(measured)
