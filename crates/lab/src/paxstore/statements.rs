@@ -110,8 +110,8 @@ fn log_overwrite(summary: &Summary<'_>, panel: &Panel) -> Option<Verdict> {
         };
         if let (Some((over, over_sync)), Some((append, append_sync))) = (of("overwrite"), of("append")) {
             because += &format!(
-                "; at {} a sync takes {} of the {} of an overwrite and {} of the {} of an append: committing \
-                 the file's new length makes it only {:.2} times as long on this device",
+                "; at {} a sync takes {} of the {} of an overwrite and {} of the {} of an append: a sync \
+                 that also commits the file's new length takes {:.2} times as long on this device",
                 size(at),
                 micros(over_sync),
                 micros(over),
