@@ -34,6 +34,8 @@ pub enum Metric {
     Rate,
     /// The CPUs that the whole machine used.
     Cores,
+    /// The CPUs that the servers and clients used.
+    OwnCores,
     Median,
     Longest,
 }
@@ -45,7 +47,8 @@ impl Metric {
             Metric::Time => "time",
             Metric::Sync => "time of a sync",
             Metric::Rate => "operations per second",
-            Metric::Cores => "CPUs busy",
+            Metric::Cores => "CPUs of the machine busy",
+            Metric::OwnCores => "CPUs used by servers and clients",
             Metric::Median => "median",
             Metric::Longest => "longest",
         }
@@ -57,6 +60,7 @@ impl Metric {
             Metric::Sync => sample.sync_us,
             Metric::Rate => Some(sample.per_second),
             Metric::Cores => sample.cores,
+            Metric::OwnCores => sample.own_cores,
             Metric::Median => Some(sample.latency.p50_us as f64),
             Metric::Longest => Some(sample.latency.max_us as f64),
         }
@@ -65,7 +69,7 @@ impl Metric {
     pub fn text(self, value: f64) -> String {
         match self {
             Metric::Rate => table::count(value),
-            Metric::Cores => format!("{value:.2}"),
+            Metric::Cores | Metric::OwnCores => format!("{value:.2}"),
             _ => table::micros(value),
         }
     }
@@ -168,9 +172,9 @@ impl Figure {
     pub fn metrics(self) -> &'static [Metric] {
         match self {
             Figure::Log => &[Metric::Mean, Metric::Sync],
-            Figure::Overhead => &[Metric::Mean, Metric::Cores],
-            Figure::Ensemble => &[Metric::Rate, Metric::Mean, Metric::Cores],
-            Figure::Ranges => &[Metric::Rate, Metric::Cores],
+            Figure::Overhead => &[Metric::Mean, Metric::Cores, Metric::OwnCores],
+            Figure::Ensemble => &[Metric::Rate, Metric::Mean, Metric::Cores, Metric::OwnCores],
+            Figure::Ranges => &[Metric::Rate, Metric::Cores, Metric::OwnCores],
             Figure::Recovery => &[Metric::Time],
             Figure::Reads => &[Metric::Mean],
             Figure::Failover => &[Metric::Median, Metric::Longest],

@@ -44,8 +44,11 @@ pub struct Sample {
     pub latency: Latency,
     /// Mean microseconds of a sync of the log.
     pub sync_us: Option<f64>,
-    /// CPUs that the machine used, clients included.
+    /// CPUs that the whole machine used.
     pub cores: Option<f64>,
+    /// CPUs that the servers and clients used.
+    #[serde(default)]
+    pub own_cores: Option<f64>,
 }
 
 /// The samples of a round, and the reasons why others could not be made.
@@ -199,6 +202,7 @@ pub mod tests {
             },
             sync_us: None,
             cores: Some(1.0),
+            own_cores: Some(0.9),
         }
     }
 

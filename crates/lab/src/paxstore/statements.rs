@@ -5,7 +5,7 @@ use super::figures::{size, Figure, Metric};
 use super::rounds::{Round, Setup};
 use super::summary::{Panel, Summary};
 use crate::scenario::Verdict;
-use client::table::{count, micros};
+use client::table::{bytes, count, micros};
 
 /// The ratio from which one side counts as much slower. The paper's figure has no numbers.
 const MUCH: f64 = 1.5;
@@ -139,19 +139,18 @@ fn overhead(summary: &Summary<'_>, panel: &Panel, setup: &Setup) -> Option<Verdi
             micros(three - one),
             micros(one)
         );
-        if let (Some(alone), Some(cores)) = (of("1 copy", Metric::Cores), of("3 copies", Metric::Cores)) {
-            let share = cores / setup.cpus as f64;
+        if let (Some(one), Some(three)) = (of("1 copy", Metric::OwnCores), of("3 copies", Metric::OwnCores)) {
+            because +=
+                &format!("; with one copy, store and clients use {one:.2} CPUs, with three {three:.2}");
+        }
+        if let Some(cores) = of("3 copies", Metric::Cores).filter(|cores| cores / setup.cpus as f64 >= BUSY) {
             because += &format!(
-                "; one copy keeps {alone:.2} CPUs busy, three {cores:.2} of {}{}",
-                setup.cpus,
-                if share >= BUSY {
-                    ": the CPUs, which all stores and clients share, are the bound"
-                } else {
-                    ""
-                }
+                "; {cores:.2} of the machine's {} CPUs are busy, so the CPUs are the bound",
+                setup.cpus
             );
         }
-        if let (Some(alone), Some(shared)) = (of("1 copy", Metric::Sync), of("3 copies", Metric::Sync)) {
+        let syncs = of("1 copy", Metric::Sync).zip(of("3 copies", Metric::Sync));
+        if let Some((alone, shared)) = syncs.filter(|(alone, shared)| shared > alone) {
             because += &format!(
                 "; a sync of the disk takes {} alone and {} while two others sync: the three stores share it",
                 micros(alone),
@@ -181,15 +180,15 @@ fn ensemble(summary: &Summary<'_>, panel: &Panel, setup: &Setup) -> Vec<Option<V
             format!("{times:.2} times: {} and {} writes per second", count(ours), count(theirs));
         if let Some((limit_times, part)) = limit {
             because += &format!("; the limit reaches {limit_times:.2} times, ours {part:.2} of the limit");
-            let cores = |series| summary.median(panel, series, at, Metric::Cores);
+            let cores = |series| summary.median(panel, series, at, Metric::OwnCores);
             if times < TIMES_ZOOKEEPER && limit_times < TIMES_ZOOKEEPER {
                 because += ": not even the limit is so much faster here";
             } else if let (true, Some(ours), Some(limit)) =
                 (times < TIMES_ZOOKEEPER, cores("Steelyard"), cores("limit"))
             {
                 because += &format!(
-                    "; ours keeps {ours:.2} of {} CPUs busy, the limit {limit:.2}: a write costs us {:.0} us of \
-                     CPU time with its client, and the limit {:.0} us",
+                    "; of {} CPUs ours uses {ours:.2} with its clients, the limit {limit:.2}: a write costs us \
+                     {:.0} us of CPU time, and the limit {:.0} us",
                     setup.cpus,
                     ours * 1e6 / (times * theirs),
                     limit * 1e6 / (limit_times * theirs)
@@ -224,7 +223,9 @@ fn linear(summary: &Summary<'_>, panel: &Panel, setup: &Setup) -> Option<Verdict
     for at in axis.iter().copied().filter(|at| *at > first) {
         let times = of(at, Metric::Rate)? / base;
         let busy = of(at, Metric::Cores).map_or(0.0, |cores| cores / setup.cpus as f64);
-        rows.push(format!("{times:.2} times with {at} ranges, CPUs {:.0}% busy", 100.0 * busy));
+        let own = of(at, Metric::OwnCores)
+            .map_or_else(String::new, |own| format!(", {own:.2} CPUs by stores and clients"));
+        rows.push(format!("{times:.2} times with {at} ranges (CPUs {:.0}% busy{own})", 100.0 * busy));
         if times / at as f64 >= LINEAR {
             linear += 1;
         } else if busy >= BUSY {
@@ -253,12 +254,24 @@ fn recovery(summary: &Summary<'_>, panel: &Panel, setup: &Setup) -> Vec<Option<V
     let judge = |series: &str, at: u64| -> Option<Vec<Verdict>> {
         let took = summary.spread(panel, series, at, Metric::Time)?;
         let seconds = took.most / 1e6;
-        let because = format!(
+        let mut because = format!(
             "{seconds:.2} s at most, {:.2} s in the median: {} records, {:.1} MB/s",
             took.median / 1e6,
             count(records as f64),
             (records * at) as f64 / took.median.max(1.0)
         );
+        let least = summary.axis(panel).first().copied().filter(|least| *least < at);
+        let shortest =
+            least.and_then(|least| Some((least, summary.median(panel, series, least, Metric::Time)?)));
+        if let (Some((least, shortest)), true) = (shortest, seconds >= RECOVERY_AIM_S) {
+            because += &format!(
+                "; as many records of {} take {:.2} s, so {} more bytes take {:.2} s",
+                size(least),
+                shortest / 1e6,
+                bytes((records * (at - least)) as f64),
+                (took.median - shortest) / 1e6
+            );
+        }
         let what = format!("{}, by {series}, {}", panel.0, size(at));
         let mut all = Vec::new();
         if let Some((_, paper_s)) = RECOVERY_S.iter().find(|(bytes, _)| *bytes == at) {
@@ -384,7 +397,9 @@ mod tests {
         assert!(with(119.0).0);
         let (passed, because) = with(150.0);
         assert!(
-            !passed && because.contains("adds 50 us to 100 us") && because.contains("CPUs, which"),
+            !passed
+                && because.contains("adds 50 us to 100 us")
+                && because.contains("1.90 of the machine's 2 CPUs"),
             "{because}"
         );
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, ensure, Context};
 use hdrhistogram::Histogram;
 use lab::load::{self, Load, Mix};
-use lab::measure::{fdatasync_micros, machine_busy_time};
+use lab::measure::{family_cpu_time, fdatasync_micros, machine_busy_time};
 use lab::paxstore::{self, Figure, Round, Rounds, Sample, Scale, Setup};
 use lab::ycsb::Latency;
 
@@ -189,7 +189,7 @@ impl Bench {
         Ok(Loaded {
             per_second: measured.per_second(),
             latency: Latency::of(&measured.latency),
-            cores: busy.cores(),
+            cpus: busy.cpus(),
         })
     }
 }
@@ -208,17 +208,17 @@ struct Request {
 struct Loaded {
     per_second: f64,
     latency: Latency,
-    cores: Option<f64>,
+    cpus: Cpus,
 }
 
 impl Loaded {
-    fn of(latencies: &Histogram<u64>, elapsed: Duration, cores: Option<f64>) -> Loaded {
+    fn of(latencies: &Histogram<u64>, elapsed: Duration, cpus: Cpus) -> Loaded {
         let per_second = latencies.len() as f64 / elapsed.as_secs_f64().max(1e-9);
-        Loaded { per_second, latency: Latency::of(latencies), cores }
+        Loaded { per_second, latency: Latency::of(latencies), cpus }
     }
 
     fn sample(self, place: &str, load: &str, series: &str, at: u64) -> Sample {
-        let Loaded { per_second, latency, cores } = self;
+        let Loaded { per_second, latency, cpus } = self;
         say(&format!(
             "  {place}, {load}, {series}, {at}: {} in the mean, {}/s",
             client::table::micros(latency.mean_us),
@@ -232,26 +232,37 @@ impl Loaded {
             per_second,
             latency,
             sync_us: None,
-            cores,
+            cores: cpus.machine,
+            own_cores: cpus.own,
         }
     }
 }
 
-/// The CPU time of the whole machine from a moment on.
+/// The CPUs used during a measurement: by the whole machine, and by the servers and clients.
+#[derive(Clone, Copy)]
+struct Cpus {
+    machine: Option<f64>,
+    own: Option<f64>,
+}
+
+/// The CPU time from a moment on.
 struct Busy {
     started: Instant,
-    before: Option<Duration>,
+    machine: Option<Duration>,
+    own: Option<Duration>,
 }
 
 impl Busy {
     fn start() -> Busy {
-        Busy { started: Instant::now(), before: machine_busy_time() }
+        Busy { started: Instant::now(), machine: machine_busy_time(), own: family_cpu_time() }
     }
 
-    /// Returns the CPUs used since the start.
-    fn cores(&self) -> Option<f64> {
-        let spent = machine_busy_time()?.saturating_sub(self.before?);
-        Some(spent.as_secs_f64() / self.started.elapsed().as_secs_f64().max(1e-9))
+    fn cpus(&self) -> Cpus {
+        let elapsed = self.started.elapsed().as_secs_f64().max(1e-9);
+        let spent = |before: Option<Duration>, after: Option<Duration>| {
+            Some(after?.saturating_sub(before?).as_secs_f64() / elapsed)
+        };
+        Cpus { machine: spent(self.machine, machine_busy_time()), own: spent(self.own, family_cpu_time()) }
     }
 }
 

@@ -140,7 +140,7 @@ async fn written(
         latencies.add(done??)?;
     }
     ensure!(!latencies.is_empty(), "no write ended within the window");
-    Ok(Loaded::of(&latencies, window, busy.cores()))
+    Ok(Loaded::of(&latencies, window, busy.cpus()))
 }
 
 async fn drive(

@@ -69,7 +69,7 @@ pub async fn measure(bench: &Bench, round: usize) -> anyhow::Result<Measured> {
             say(&format!("  election {election}, kill {}: {:.2} s", number + 1, took.as_secs_f64()));
             times.saturating_record(took.as_micros() as u64);
         }
-        let loaded = Loaded::of(&times, times_sum(&times), busy.cores());
+        let loaded = Loaded::of(&times, times_sum(&times), busy.cpus());
         let kills = bench.scale().kills as u64;
         measured.samples.push(loaded.sample("plain-ssd", &format!("election {election}"), "3 stores", kills));
         drop(ensemble);

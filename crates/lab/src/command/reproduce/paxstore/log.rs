@@ -239,7 +239,7 @@ fn driven(writer: &mut Writer, writers: usize, bytes: u64, writes: u64) -> anyho
     })?;
     let made = (writer.syncs - syncs).max(1);
     let sync_us = (writer.sync - sync).as_micros() as f64 / made as f64;
-    Ok((Loaded::of(&latencies, started.elapsed(), busy.cores()), sync_us))
+    Ok((Loaded::of(&latencies, started.elapsed(), busy.cpus()), sync_us))
 }
 
 fn drive(orders: &Sender<Order>, bytes: u64, number: u64, writes: u64) -> Histogram<u64> {

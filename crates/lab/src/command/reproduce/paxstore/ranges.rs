@@ -73,7 +73,7 @@ pub async fn measure(bench: &Bench, round: usize) -> anyhow::Result<Measured> {
                 say(&format!("  {fault}"));
             }
             let (per_second, latency) = (summary.per_second(), summary.latency);
-            let loaded = Loaded { per_second, latency, cores: busy.cores() };
+            let loaded = Loaded { per_second, latency, cpus: busy.cpus() };
             let load = format!("{}, {CLIENTS_PER_RANGE} clients a range", size(*bytes));
             measured.samples.push(loaded.sample("plain-ssd/20", &load, "3 copies", ranges));
         }

@@ -105,7 +105,7 @@ fn engine(
     let reads = read(started + window)?;
     let elapsed = started.elapsed();
     let mean_us = elapsed.as_secs_f64() * 1e6 / reads.max(1) as f64;
-    let mut loaded = Loaded::of(&histogram(), elapsed, busy.cores());
+    let mut loaded = Loaded::of(&histogram(), elapsed, busy.cpus());
     loaded.per_second = reads as f64 / elapsed.as_secs_f64();
     loaded.latency.count = reads;
     loaded.latency.mean_us = mean_us;

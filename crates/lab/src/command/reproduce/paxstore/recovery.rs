@@ -94,7 +94,7 @@ async fn one(bench: &Bench, device: Device, bytes: u64, way: Way) -> anyhow::Res
     };
     let mut times = histogram();
     times.saturating_record(took.as_micros() as u64);
-    Ok(Loaded::of(&times, took, busy.cores()).sample(device.name(), "3 copies", series, bytes))
+    Ok(Loaded::of(&times, took, busy.cpus()).sample(device.name(), "3 copies", series, bytes))
 }
 
 /// Returns true if a store answers a weak read of the last record from its own copy.
