@@ -11,14 +11,15 @@ use crate::process::{free_ports, Child};
 
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
-/// Maximum size of a server's heap. Its content is small.
-const HEAP: &str = "-Xmx128m";
+/// Maximum size of a server's heap in MiB, unless another is given. Its content is small.
+const HEAP_MIB: u32 = 128;
 const POLL: Duration = Duration::from_millis(50);
 
 /// One server or several, all on loopback. Dropping it ends them.
 #[derive(Debug)]
 pub struct Ensemble {
     servers: Vec<Server>,
+    heap_mib: u32,
 }
 
 #[derive(Debug)]
@@ -32,6 +33,11 @@ impl Ensemble {
     /// Starts servers with data below `dir`. `tick` is ZooKeeper's `tickTime`: sessions last at
     /// least two of them and at most twenty.
     pub fn start(dir: &Path, servers: usize, tick: Duration) -> io::Result<Ensemble> {
+        Ensemble::start_sized(dir, servers, tick, HEAP_MIB)
+    }
+
+    /// Starts servers like [`Ensemble::start`], each with a heap of at most `heap_mib` MiB.
+    pub fn start_sized(dir: &Path, servers: usize, tick: Duration, heap_mib: u32) -> io::Result<Ensemble> {
         if !Path::new(JAR).exists() {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
@@ -49,7 +55,7 @@ impl Ensemble {
                 common += &format!("server.{}=127.0.0.1:{}:{}\n", number + 1, ports[1], ports[2]);
             }
         }
-        let mut ensemble = Ensemble { servers: Vec::new() };
+        let mut ensemble = Ensemble { servers: Vec::new(), heap_mib };
         for (number, ports) in ports.chunks(3).enumerate() {
             let dir = dir.join(format!("zookeeper-{}", number + 1));
             let data = dir.join("data");
@@ -79,7 +85,8 @@ impl Ensemble {
         let Server { dir, child, .. } = &mut self.servers[server];
         let log = std::fs::File::create(dir.join("log"))?;
         let mut command = Command::new("java");
-        command.args([HEAP, "-Dzookeeper.jmx.log4j.disable=true", "-cp", JAR, MAIN]);
+        command.arg(format!("-Xmx{}m", self.heap_mib));
+        command.args(["-Dzookeeper.jmx.log4j.disable=true", "-cp", JAR, MAIN]);
         command.arg(dir.join("zoo.cfg")).current_dir(&*dir);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         *child = Some(Child::spawn(format!("zookeeper-{}", server + 1), &mut command)?);

@@ -19,6 +19,7 @@ pub use plot::write_plots;
 pub use predict::alor::{capacity_bytes, devices, records, scaled_devices, Scale, REQUEST_TIMEOUT_MS};
 pub use predictions::Prediction;
 pub use report::{charts, report};
+pub(crate) use runs::difference;
 pub use runs::{
     cases, feasible, make, with_baseline, Account, Case, Laboratory, Measured, Phase, Rest, Run, Runs, Setup,
 };

@@ -238,7 +238,7 @@ fn warm(dir: &Path) -> anyhow::Result<()> {
 }
 
 /// Waits until RocksDB has no compaction left to do, for at most [`SETTLE_MAX`].
-fn settle(freezer: &Freezer) -> anyhow::Result<()> {
+pub fn settle(freezer: &Freezer) -> anyhow::Result<()> {
     let (started, mut quiet) = (Instant::now(), 0);
     while quiet < SETTLE_LOOKS && started.elapsed() < SETTLE_MAX {
         let stats = freezer.stats()?;

@@ -1,6 +1,6 @@
 //! Tools that measure and drive stores from outside: child processes, a RESP client that knows
 //! clusters, a load generator, YCSB, comparisons with other stores and with the limits of the
-//! machine, the reproduction of a paper's figures, and scenarios in which devices slow down and
+//! machine, the reproduction of two papers' figures, and scenarios in which devices slow down and
 //! stores fill.
 
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ pub mod limit;
 pub mod load;
 pub mod measure;
 mod page;
+pub mod paxstore;
 pub mod peers;
 pub mod reads;
 pub mod scenario;

@@ -16,6 +16,30 @@ pub fn cpu_time(pid: u32) -> Option<Duration> {
     parse_cpu_ticks(&stat).map(|ticks| Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
 }
 
+/// Returns the user and system time of this process and of all running processes that descend from
+/// it.
+pub fn family_cpu_time() -> Option<Duration> {
+    let mut parents: BTreeMap<u32, u32> = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // A process may have ended after the directory was read.
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        parents.extend(parse_parent(&stat).map(|parent| (pid, parent)));
+    }
+    let own = std::process::id();
+    let descends = |pid: &u32| {
+        let line = std::iter::successors(Some(*pid), |pid| parents.get(pid).copied());
+        // No line of parents is longer than the number of processes.
+        line.take(parents.len() + 1).any(|pid| pid == own)
+    };
+    Some(parents.keys().filter(|pid| descends(pid)).filter_map(|pid| cpu_time(*pid)).sum())
+}
+
+fn parse_parent(stat: &str) -> Option<u32> {
+    let after_name = &stat[stat.rfind(')')? + 1..];
+    after_name.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// USER_HZ, which is always 100 in Linux's interface to user space.
 const TICKS_PER_SECOND: u64 = 100;
 
@@ -111,6 +135,20 @@ mod tests {
         assert_eq!(parse_cpu_ticks("garbage"), None);
         assert_eq!(thread_name(stat), Some("a) b (c)"));
         assert!(!threads_cpu_time(std::process::id()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_time_of_a_child_counts_for_the_family() {
+        assert_eq!(parse_parent("12 (a) b (c)) S 7 12 12 0"), Some(7));
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let before = family_cpu_time().unwrap();
+        while cpu_time(child.id()).unwrap() < Duration::from_millis(50) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let spent = family_cpu_time().unwrap() - before;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(spent >= Duration::from_millis(30), "{spent:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod cases;
 mod etcd;
 mod redis;
 mod report;
-pub(crate) mod servers;
+pub mod servers;
 pub(crate) mod ycsb;
 
 use std::path::PathBuf;

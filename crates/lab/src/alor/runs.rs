@@ -215,7 +215,7 @@ impl Runs {
 }
 
 /// Describes the first setting that differs.
-fn difference(old: &Setup, new: &Setup) -> Option<String> {
+pub(crate) fn difference<T: Serialize>(old: &T, new: &T) -> Option<String> {
     fn walk(old: &serde_json::Value, new: &serde_json::Value, name: &str) -> Option<String> {
         match (old.as_object(), new.as_object()) {
             (Some(old), Some(fields)) => {

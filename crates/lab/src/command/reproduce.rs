@@ -1,7 +1,9 @@
-//! `steelyard bench reproduce alor`: the figures of ALOR's evaluation on this machine.
+//! `steelyard bench reproduce`: the figures of two papers' evaluations on this machine. This file
+//! has ALOR's.
 
 pub mod laboratory;
 pub mod observe;
+mod paxstore;
 mod predicted;
 
 use std::time::Instant;
@@ -24,6 +26,9 @@ enum Paper {
     /// ALOR (NPC 2018), figures 5 to 18 by its captions; skips runs whose results are in the output
     /// directory
     Alor(Alor),
+    /// PaxStore (NPC 2014), figures 5.1 to 5.6 and the time of a failover; skips rounds whose
+    /// results are in the output directory
+    Paxstore(paxstore::Options),
 }
 
 #[derive(clap::Args)]
@@ -53,7 +58,13 @@ struct Alor {
 }
 
 pub async fn run(options: Reproduce) -> anyhow::Result<()> {
-    let Paper::Alor(options) = options.paper;
+    match options.paper {
+        Paper::Alor(options) => alor(options).await,
+        Paper::Paxstore(options) => paxstore::run(options).await,
+    }
+}
+
+async fn alor(options: Alor) -> anyhow::Result<()> {
     let figures = alor::select(&options.figure).map_err(|error| anyhow!(error))?;
     let mut scale = options.ground.scale()?;
     if let Some(runs) = options.runs {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,6 +25,14 @@ pub struct Store {
     environment: Vec<(String, OsString)>,
     log: PathBuf,
     child: Option<Child>,
+}
+
+/// The way in which a store comes into its cluster.
+enum Beginning<'a> {
+    /// The list of the stores with which the cluster begins.
+    Listed(&'a str),
+    /// The peer address of a store of the cluster.
+    Joins(SocketAddr),
 }
 
 /// The directory of a playground's data.
@@ -83,13 +92,32 @@ impl Cluster {
         let mut cluster = Cluster { stores: Vec::new(), layout, place };
         for member in members {
             let profile = profiles.get(member.id as usize);
-            let store = Store::prepare(member, profile, &cluster.layout, &list, &dir, extra)?;
+            let beginning = Beginning::Listed(&list);
+            let store = Store::prepare(member, profile, &cluster.layout, beginning, &dir, extra)?;
             cluster.stores.push(store);
         }
         for store in &mut cluster.stores {
             store.start()?;
         }
         Ok(cluster)
+    }
+
+    /// Starts one more store, which joins the cluster through its first store, on a device like
+    /// that store's. The cluster numbers its stores itself; the member's number is only the place
+    /// in `stores`.
+    pub fn join(&mut self, extra: &[OsString]) -> anyhow::Result<()> {
+        let mut wider = self.layout.clone();
+        wider.stores += 1;
+        wider.devices.extend(self.layout.devices.first().cloned());
+        let member = wider.members()?.pop().context("a wider layout has a last member")?;
+        let first = self.stores.first().context("a cluster has a store")?.member.peer;
+        let profiles = wider.profiles()?;
+        let dir = self.place.path().canonicalize()?;
+        let beginning = Beginning::Joins(first);
+        let mut store = Store::prepare(member, profiles.last(), &wider, beginning, &dir, extra)?;
+        store.start()?;
+        self.stores.push(store);
+        Ok(())
     }
 
     pub fn dir(&self) -> &Path {
@@ -132,7 +160,7 @@ impl Store {
         member: Member,
         profile: Option<&device::Profile>,
         layout: &Layout,
-        list: &str,
+        beginning: Beginning<'_>,
         dir: &Path,
         extra: &[OsString],
     ) -> anyhow::Result<Store> {
@@ -153,12 +181,20 @@ impl Store {
         }
         let mut arguments: Vec<OsString> = vec!["serve".into()];
         let mut option = |name: &str, value: OsString| arguments.extend([format!("--{name}").into(), value]);
-        option("store-id", id.to_string().into());
-        option("stores", list.into());
         option("dir", data.into());
-        option("cluster-enabled", if layout.cluster_enabled { "yes" } else { "no" }.into());
-        option("regions", layout.regions.to_string().into());
-        option("replicas", layout.replicas.to_string().into());
+        match beginning {
+            Beginning::Listed(list) => {
+                option("store-id", id.to_string().into());
+                option("stores", list.into());
+                option("cluster-enabled", if layout.cluster_enabled { "yes" } else { "no" }.into());
+                option("regions", layout.regions.to_string().into());
+                option("replicas", layout.replicas.to_string().into());
+            }
+            Beginning::Joins(peer) => {
+                option("join", peer.to_string().into());
+                option("port", member.client.port().to_string().into());
+            }
+        }
         if let Some(control) = device {
             option("device-control", control.into());
         }
