@@ -56,4 +56,9 @@ types::failpoints! {
     SessionKeepsLease,
     /// A peer never campaigns by its own timeout while the coordinator is away.
     FallbackForgotten,
+    /// A follower that passes appends on loses them, and its acknowledgement counts for the
+    /// followers behind it, too.
+    ChainLosesEntry,
+    /// A follower passes a late append on as though the leader of its own term had sent it.
+    RelayRenewsTerm,
 }
