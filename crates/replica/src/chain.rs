@@ -227,6 +227,10 @@ impl Chain {
         self.outside.clear();
     }
 
+    pub fn stores(&self) -> Vec<StoreId> {
+        self.members.iter().map(|link| link.store).collect()
+    }
+
     /// Begins a chain for a leader of this term, unless that has been done.
     pub fn lead(&mut self, term: Term, election_ticks: u32) {
         if self.term != term {

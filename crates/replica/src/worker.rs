@@ -452,6 +452,12 @@ impl<L: LogStore> Worker<L> {
         self.logs.memory.clone()
     }
 
+    /// Returns the stores of a region's chain, the first one first. Empty unless this store leads it
+    /// and sends along a chain.
+    pub fn chain(&self, region: RegionId) -> Vec<StoreId> {
+        self.peers.get(&region).map_or_else(Vec::new, Peer::chain)
+    }
+
     pub fn relay_counts(&self) -> RelayCounts {
         self.ctx.relays
     }

@@ -27,6 +27,15 @@ impl<L: LogStore> Peer<L> {
         sends
     }
 
+    /// Returns the stores of the chain, the first one first.
+    pub fn chain(&self) -> Vec<StoreId> {
+        if self.is_leader() {
+            self.chain.stores()
+        } else {
+            Vec::new()
+        }
+    }
+
     fn is_chained(&self, ctx: &Context) -> bool {
         ctx.config.replication == Replication::Chained && self.is_leader()
     }
