@@ -75,6 +75,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "predict",
             "device",
             "client",
+            "faults",
             "steelyard",
         ],
     ),
