@@ -59,6 +59,6 @@ types::failpoints! {
     /// A follower that passes appends on loses them, and its acknowledgement counts for the
     /// followers behind it, too.
     ChainLosesEntry,
-    /// A follower passes a late append on as though the leader of its own term had sent it.
-    RelayRenewsTerm,
+    /// A leader does not notice that relayed appends are not acknowledged.
+    LostRelayUnnoticed,
 }

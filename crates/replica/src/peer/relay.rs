@@ -57,6 +57,9 @@ impl<L: LogStore> Peer<L> {
         if !self.is_chained(ctx) {
             return self.chain.clear();
         }
+        if Failpoint::LostRelayUnnoticed.is_on() {
+            return;
+        }
         let followers = self.followers();
         let late = self.chain.tick(&followers, ctx.config.heartbeat_ticks);
         ctx.relays.fallbacks += u64::from(!late.is_empty());
@@ -66,6 +69,9 @@ impl<L: LogStore> Peer<L> {
     /// Sends directly again to a peer whose connection broke, and to those that it passed appends
     /// on to.
     pub(super) fn chain_broke_at(&mut self, ctx: &mut Context, peer: PeerId) {
+        if Failpoint::LostRelayUnnoticed.is_on() {
+            return;
+        }
         let lost = self.chain.broke_at(peer);
         ctx.relays.fallbacks += u64::from(!lost.is_empty());
         self.resend(ctx, lost);
@@ -97,9 +103,6 @@ impl<L: LogStore> Peer<L> {
         let is_member = |store| self.descriptor.has_peer_on(store) || self.strangers.contains_key(&store);
         if leads && (is_direct || route.is_relayed && is_member(from)) {
             self.send_on(ctx, &message, &route);
-        } else if Failpoint::RelayRenewsTerm.is_on() && raft.term > message.term && raft.leader_id != 0 {
-            let renewed = Message { term: raft.term, from: raft.leader_id, ..message.clone() };
-            self.send_on(ctx, &renewed, &route);
         }
         match (route.takes, route.is_relayed) {
             (false, _) => None,
