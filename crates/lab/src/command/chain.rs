@@ -148,11 +148,17 @@ impl Stores {
             self.children.push(Child::spawn(format!("store {i}"), &mut command)?);
         }
         let deadline = Instant::now() + START;
-        while self.leader().is_err() {
-            ensure!(Instant::now() < deadline, "the stores do not serve: {:?}", self.leader().err());
-            tokio::time::sleep(Duration::from_millis(200)).await;
+        loop {
+            // A new cluster's version rises a few seconds after its start.
+            let ready = self.leader().and_then(|_| self.ctl(0, &["config", "replication", way(false)]));
+            match ready {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(error.context("the stores do not serve"))
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
         }
-        Ok(())
     }
 
     /// Returns the beginning of a command line on a store's host.
