@@ -45,7 +45,8 @@ impl<L: LogStore> Peer<L> {
         let conf = prs.conf();
         let follower = |(&peer, progress): (&u64, &raft::Progress)| {
             let store = self.store_of(peer).filter(|_| peer != self.id)?;
-            let is_ready = progress.state == raft::ProgressState::Replicate && self.is_active(peer, progress);
+            let is_ready = Failpoint::LostRelayUnnoticed.is_on()
+                || progress.state == raft::ProgressState::Replicate && self.is_active(peer, progress);
             let is_learner = !conf.voters().contains(peer);
             Some(Follower { peer, store, is_learner, matched: progress.matched, is_ready })
         };
