@@ -387,8 +387,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         self.raft.relay_counts()
     }
 
-    /// Returns the stores of a region's chain, the first one first. Empty unless this store leads it
-    /// and sends along a chain.
+    /// Returns the stores of a region's chain, the first one first. Empty unless this store leads
+    /// the region and sends along a chain.
     pub fn chain(&self, region: RegionId) -> Vec<StoreId> {
         self.raft.chain(region)
     }

@@ -452,8 +452,8 @@ impl<L: LogStore> Worker<L> {
         self.logs.memory.clone()
     }
 
-    /// Returns the stores of a region's chain, the first one first. Empty unless this store leads it
-    /// and sends along a chain.
+    /// Returns the stores of a region's chain, the first one first. Empty unless this store leads
+    /// the region and sends along a chain.
     pub fn chain(&self, region: RegionId) -> Vec<StoreId> {
         self.peers.get(&region).map_or_else(Vec::new, Peer::chain)
     }
