@@ -18,7 +18,7 @@ mod operators;
 mod settings;
 mod stores;
 
-pub use agreed::{AgreedSettings, Election, StrongReads};
+pub use agreed::{AgreedSettings, Election, Replication, StrongReads};
 pub use facts::{StoreFacts, StoreKey};
 pub use merged::MergedRegions;
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
@@ -37,6 +37,7 @@ pub const CONFIG_STRONG_READS: &str = "strong-reads";
 pub const CONFIG_MAX_CLOCK_OFFSET: &str = "max-clock-offset";
 pub const CONFIG_ELECTION: &str = "election";
 pub const CONFIG_ELECTION_FALLBACK: &str = "election-fallback";
+pub const CONFIG_REPLICATION: &str = "replication";
 
 /// Either `yes` or `no`. With `yes` the cluster's version rises automatically once all stores
 /// support a newer one.
@@ -384,6 +385,11 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
             name: name.to_owned(),
             value: value.to_owned(),
             expected: "1s to 365d, as a whole number of s, m, h or d, or never",
+        }),
+        CONFIG_REPLICATION if agreed::parse_replication(value).is_none() => Err(MetaError::BadConfig {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected: "direct or chained",
         }),
         CONFIG_FINISH_UPGRADES if ![YES, NO].contains(&value) => Err(MetaError::BadConfig {
             name: name.to_owned(),

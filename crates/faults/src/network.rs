@@ -25,12 +25,17 @@ pub struct Network {
 }
 
 fn ip(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
+    run("ip", arguments)
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
     match output.status.success() {
         true => Ok(()),
         false => {
-            Err(format!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
+            let error = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{program} {}: {}", arguments.join(" "), error.trim()))
         }
     }
 }
@@ -77,6 +82,25 @@ impl Network {
     /// Returns the prefix of a command line that makes the command run on this host.
     pub fn launcher(&self, host: usize) -> Vec<String> {
         ["ip", "netns", "exec", &self.namespace(host)].map(str::to_owned).to_vec()
+    }
+
+    /// Limits the rate at which a host sends, in megabits per second; `None` removes the limit.
+    pub fn limit(&self, host: usize, megabits: Option<u32>) -> Result<(), String> {
+        let name = self.namespace(host);
+        // A host without a limit has no queue to remove.
+        let _ = run("tc", &["-n", &name, "qdisc", "del", "dev", "eth0", "root"]);
+        let Some(megabits) = megabits else { return Ok(()) };
+        let rate = format!("{megabits}mbit");
+        let queue = ["burst", "256kb", "latency", "50ms"];
+        let add = ["-n", &name, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate];
+        run("tc", &[&add[..], &queue].concat())
+    }
+
+    /// Returns the bytes that a host has sent, with the headers of its packets.
+    pub fn sent_bytes(&self, host: usize) -> Result<u64, String> {
+        let path = format!("/sys/class/net/{}v{host}/statistics/rx_bytes", self.tag);
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        text.trim().parse().map_err(|error| format!("{path}: {error}"))
     }
 
     /// Drops all packets from `from` to `to` until the network is healed.

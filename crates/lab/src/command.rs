@@ -1,6 +1,7 @@
 //! `steelyard bench`: workloads against a running cluster, and measurements on clusters that it
 //! starts: comparisons with other servers on the same machine, a paper's figures, scenarios.
 
+mod chain;
 mod check_emulation;
 mod cross_check;
 mod equal_stores;
@@ -35,6 +36,8 @@ enum Command {
     /// Run the smallest durable server: SET, GET, PING and DBSIZE, without recovery of data at its
     /// start
     Limit(limit::Limit),
+    /// Compare direct and chained replication, with and without a limit on the stores' networks
+    Chain(chain::Chain),
     /// Measure how frozen rows reach flash (memtable, vector, sorted files) while a reader reads
     Freeze(freeze::Freeze),
     /// Run one of YCSB's core workloads against a running cluster
@@ -61,6 +64,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Peers(options) => peers::run(options),
         Command::Reads(options) => drive(CLIENT_THREADS, reads::run(options)),
         Command::Limit(options) => limit::run(options),
+        Command::Chain(options) => drive(CLIENT_THREADS, chain::run(options)),
         Command::Freeze(options) => freeze::run(options),
         Command::Ycsb(options) => drive(CLIENT_THREADS, ycsb::run(options)),
         Command::CrossCheck(options) => drive(CLIENT_THREADS, cross_check::run(options)),

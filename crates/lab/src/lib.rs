@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alor;
+pub mod chain;
 pub mod freeze;
 pub mod limit;
 pub mod load;

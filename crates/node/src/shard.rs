@@ -15,7 +15,7 @@ use command::order::Order;
 use replica::eraftpb::Message;
 use replica::{
     Action, Asked, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RecoveryRefusal,
-    RegionStatus, RestartCause, Seeker,
+    RegionStatus, RelayCounts, RestartCause, Seeker,
 };
 use types::{
     BootNanos, LogIndex, PeerId, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term,
@@ -382,6 +382,16 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
     /// Returns the shared memory accounting of the groups' entries.
     pub fn entry_memory(&self) -> Arc<EntryMemory> {
         self.raft.entry_memory()
+    }
+
+    pub fn relay_counts(&self) -> RelayCounts {
+        self.raft.relay_counts()
+    }
+
+    /// Returns the stores of a region's chain, the first one first. Empty unless this store leads
+    /// the region and sends along a chain.
+    pub fn chain(&self, region: RegionId) -> Vec<StoreId> {
+        self.raft.chain(region)
     }
 
     /// Returns the bytes of committed entries that are withheld for lack of room.

@@ -9,6 +9,7 @@ use types::{
     StoreId, Term,
 };
 
+use crate::chain::Replication;
 use crate::config::Elections;
 use crate::log_store::{HardState, LogError};
 use crate::log_view::size_of;
@@ -207,6 +208,9 @@ pub enum Input {
     },
     /// Changes the way in which candidates are chosen.
     SetElections(Elections),
+    /// Changes the way in which leaders send entries. No store of the cluster may be unable to pass
+    /// appends on.
+    SetReplication(Replication),
     /// The coordinator has chosen the region's peer to campaign. The input has no effect unless the
     /// peer seeks a leader and may campaign.
     Stand {

@@ -2,6 +2,7 @@
 
 use types::{BootNanos, StoreId};
 
+use crate::chain::Replication;
 use crate::truncation::Truncation;
 
 /// Maximum rate error of any store's clock, fast or slow, in parts per million of true time. Quartz
@@ -68,6 +69,8 @@ pub struct Config {
     pub hibernate_ticks: u32,
     /// The way in which candidates are chosen. `Input::SetElections` changes it.
     pub elections: Elections,
+    /// The way in which leaders send entries. `Input::SetReplication` changes it.
+    pub replication: Replication,
 }
 
 /// The way in which the candidate of an election is chosen. Whether it wins is decided by the
@@ -103,6 +106,7 @@ impl Config {
             skip_commit_broadcast: false,
             hibernate_ticks: 0,
             elections: Elections::ByTimeout,
+            replication: Replication::Direct,
         }
     }
 

@@ -58,4 +58,9 @@ types::failpoints! {
     SessionKeepsLease,
     /// A peer never campaigns by its own timeout while the coordinator is away.
     FallbackForgotten,
+    /// A follower that passes appends on loses them, and its acknowledgement counts for the
+    /// followers behind it, too.
+    ChainLosesEntry,
+    /// A leader does not notice that relayed appends are not acknowledged.
+    LostRelayUnnoticed,
 }

@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod chain;
 mod change_entry;
 mod conf;
 mod config;
@@ -52,6 +53,7 @@ pub use action::{
     Action, Committed, DropReason, Fatal, Input, Lane, LogBatch, PeerProgress, PeerReport, PeerSeed,
     RecoveryRefusal, Refusal, RegionStatus, RegionWrite, Restart, RestartCause, Role, Seeker, Unclean, Unfit,
 };
+pub use chain::{RelayCounts, Replication};
 pub use config::{Config, Elections, DRIFT_BOUND_PPM, UNCOMMITTED_ENTRIES};
 pub use log_store::{HardState, LogBounds, LogError, LogStore};
 pub use memory::EntryMemory;

@@ -20,6 +20,7 @@ use crate::action::{
     Action, Committed, DropReason, Fatal, PeerProgress, PeerSeed, Refusal, RegionStatus, RegionWrite,
     Restart, RestartCause, Role, Seeker, Unclean,
 };
+use crate::chain::{Chain, RelayCounts};
 use crate::conf::conf_state_of;
 use crate::config::{Config, Elections};
 use crate::failpoints::Failpoint;
@@ -47,6 +48,7 @@ mod lease_rounds;
 mod merge;
 mod quarantine;
 mod quorum_loss;
+mod relay;
 mod search;
 mod snapshots;
 mod turn;
@@ -83,6 +85,7 @@ pub(crate) struct Context {
     /// The time of the present input or turn.
     pub now: BootNanos,
     pub out: Outbox,
+    pub relays: RelayCounts,
 }
 
 /// A turn's actions, grouped by the time at which they must happen.
@@ -200,6 +203,8 @@ pub(crate) struct Peer<L: LogStore> {
     pub yields: bool,
     /// The search for a leader with the help of a coordinator.
     search: Search,
+    /// While leading: the followers that pass appends on.
+    chain: Chain,
     /// True if this peer may have lost state that it acknowledged: see `PeerSeed::unclean`.
     is_unclean: bool,
     /// Entries of the log that were found damaged at runtime.
@@ -406,6 +411,7 @@ impl<L: LogStore> Peer<L> {
             transfer: None,
             yields: false,
             search: Search::default(),
+            chain: Chain::default(),
             is_unclean: false,
             damage: None,
             confined: None,
@@ -476,6 +482,7 @@ impl<L: LogStore> Peer<L> {
                 self.announce_to_voters(&mut ctx.out);
             }
             self.note_who_was_heard();
+            self.watch_chain(ctx);
             self.drive(ctx, |raw| {
                 raw.tick();
             });
@@ -536,8 +543,9 @@ impl<L: LogStore> Peer<L> {
         peer == self.id || progress.recent_active || was_heard
     }
 
-    /// Processes a message that has a valid form for this region.
-    pub fn receive(&mut self, ctx: &mut Context, from: StoreId, mut message: Message) {
+    /// Processes a message that has a valid form for this region. A relayed message is one that
+    /// another store passed on.
+    pub fn receive(&mut self, ctx: &mut Context, from: StoreId, mut message: Message, is_relayed: bool) {
         if self.is_taken || message.to != self.id {
             return;
         }
@@ -600,7 +608,7 @@ impl<L: LogStore> Peer<L> {
                 }
             }
             MessageType::MsgHeartbeat | MessageType::MsgAppend | MessageType::MsgSnapshot
-                if message.term >= self.raw.raft.term =>
+                if message.term >= self.raw.raft.term && !is_relayed =>
             {
                 self.stickiness.heard_from_leader(ctx.now);
                 self.heard_at = ctx.now;
@@ -609,10 +617,15 @@ impl<L: LogStore> Peer<L> {
             _ => {}
         }
         self.hear_commit(ctx, &message);
+        let is_doubled = Failpoint::ChainLosesEntry.is_on() && kind == MessageType::MsgAppendResponse;
+        let doubled = is_doubled.then(|| message.clone());
         self.drive(ctx, |raw| {
             // Errors mean that the message came too late or too early to matter.
             let _ = raw.step(message);
         });
+        if let Some(response) = doubled {
+            self.acknowledge_for_next(ctx, response);
+        }
         if is_about_sleep {
             self.consider_sleep(kind, sender, term, commit);
         }
@@ -727,6 +740,7 @@ impl<L: LogStore> Peer<L> {
         let peer = self.descriptor.peer_on(store).map(|peer| peer.id).filter(|_| self.is_leader());
         if let Some(peer) = peer {
             self.drive(ctx, |raw| raw.report_unreachable(peer));
+            self.chain_broke_at(ctx, peer);
         }
         peer.is_some()
     }

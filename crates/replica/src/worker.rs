@@ -10,6 +10,7 @@ use raft::eraftpb::{Message, MessageType};
 use types::{BootNanos, LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId};
 
 use crate::action::{Action, DropReason, Fatal, Input, LogBatch, PeerSeed, Refusal, RegionStatus, Unclean};
+use crate::chain::RelayCounts;
 use crate::config::Config;
 use crate::failpoints::Failpoint;
 use crate::log_reads::{Range, LOG_READS_MAX};
@@ -148,7 +149,7 @@ impl<L: LogStore> Worker<L> {
         config.validate().map_err(Fatal::Config)?;
         let memory = Arc::new(EntryMemory::new(config.entry_memory_bytes));
         let logs = Logs { store: log, memory };
-        let mut ctx = Context { config, now, out: Outbox::default() };
+        let mut ctx = Context { config, now, out: Outbox::default(), relays: RelayCounts::default() };
         let mut peers = BTreeMap::new();
         let mut waiting = BTreeMap::new();
         let unclean =
@@ -337,6 +338,7 @@ impl<L: LogStore> Worker<L> {
                 self.waking.extend(led.map(|(&region, _)| region));
             }
             Input::SetElections(elections) => self.ctx.config.elections = elections,
+            Input::SetReplication(replication) => self.ctx.config.replication = replication,
             Input::Stand { region } => self.with_peer(region, |peer, ctx| {
                 peer.stand(ctx);
                 Ok(())
@@ -450,6 +452,16 @@ impl<L: LogStore> Worker<L> {
         self.logs.memory.clone()
     }
 
+    /// Returns the stores of a region's chain, the first one first. Empty unless this store leads
+    /// the region and sends along a chain.
+    pub fn chain(&self, region: RegionId) -> Vec<StoreId> {
+        self.peers.get(&region).map_or_else(Vec::new, Peer::chain)
+    }
+
+    pub fn relay_counts(&self) -> RelayCounts {
+        self.ctx.relays
+    }
+
     /// Returns true while a batch is in flight. The caller should then collect waiting commands
     /// into one payload, because their entry would have to wait, too.
     pub fn persist_in_flight(&self) -> bool {
@@ -556,6 +568,13 @@ impl<L: LogStore> Worker<L> {
             return self.drop_message(region, from, reason);
         }
         let kind = message.get_msg_type();
+        let is_routed = kind == MessageType::MsgAppend && !message.get_context().is_empty();
+        let passed = match self.peers.get_mut(&region).filter(|_| is_routed) {
+            // It is passed on even if this store has no memory for it.
+            Some(peer) => peer.pass_on(&mut self.ctx, from, message),
+            None => Some((from, message, false)),
+        };
+        let Some((from, message, is_relayed)) = passed else { return };
         if kind == MessageType::MsgAppend && !message.entries.is_empty() && !self.has_entry_memory() {
             // The append is dropped without a rejection. To the leader it looks lost.
             return self.logs.memory.refuse();
@@ -577,7 +596,7 @@ impl<L: LogStore> Worker<L> {
             return;
         }
         self.with_peer(region, |peer, ctx| {
-            peer.receive(ctx, from, message);
+            peer.receive(ctx, from, message, is_relayed);
             Ok(())
         });
         if !yielding.is_empty() {

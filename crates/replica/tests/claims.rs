@@ -949,6 +949,8 @@ fn what_an_input_causes_where_no_peer_is_needs_no_other_input_to_come_out() {
     assert_eq!(worker.turn(TICK).unwrap(), [Action::Refused { region: 99, token: 1, reason }]);
     assert!(!worker.has_work());
 }
+#[path = "claims/chain.rs"]
+mod chain;
 #[path = "claims/damage.rs"]
 mod damage;
 

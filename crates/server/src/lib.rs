@@ -62,6 +62,7 @@ mod reactor;
 mod readers;
 mod recovery;
 mod regions;
+mod replication;
 mod resident;
 mod row_damage;
 mod seekers;

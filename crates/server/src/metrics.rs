@@ -113,6 +113,12 @@ pub struct Metrics {
     pub log_damages: Counter,
     pub elections_stood: Counter,
     pub raft_appends_put_off: Counter,
+    pub raft_entry_bytes_sent: Counter,
+    pub chained_appends: Counter,
+    pub chained_bytes: Counter,
+    pub relayed_appends: Counter,
+    pub relayed_bytes: Counter,
+    pub chain_fallbacks: Counter,
     pub pauses: Counter,
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
@@ -434,6 +440,19 @@ impl Metrics {
         let pauses = counter("pauses", "Times that this store stood still for a second or longer");
         let raft_appends_put_off =
             counter("raft_appends_put_off", "Appends of other stores put off because the log was behind");
+        let raft_entry_bytes_sent =
+            counter("raft_entry_bytes_sent", "Bytes of entries in the Raft messages handed to a link");
+        let chained_appends = counter(
+            "chained_appends",
+            "Appends that this store's leaders did not send because a follower passes them on",
+        );
+        let chained_bytes = counter("chained_bytes", "Bytes of the entries in these appends");
+        let relayed_appends = counter("relayed_appends", "Appends passed on for leaders of other stores");
+        let relayed_bytes = counter("relayed_bytes", "Bytes of the entries in these appends");
+        let chain_fallbacks = counter(
+            "chain_fallbacks",
+            "Times that a leader returned to sending directly because a follower missed relayed appends",
+        );
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
         let connections_rejected = counter("connections_rejected", "Client connections refused");
         let clients_given_up = counter(
@@ -525,6 +544,12 @@ impl Metrics {
             log_damages,
             elections_stood,
             raft_appends_put_off,
+            raft_entry_bytes_sent,
+            chained_appends,
+            chained_bytes,
+            relayed_appends,
+            relayed_bytes,
+            chain_fallbacks,
             pauses,
             connections_accepted,
             connections_rejected,
@@ -589,7 +614,7 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 22] = [
+        let rows: [(&str, u64); 28] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
@@ -610,6 +635,12 @@ impl Metrics {
             ("log_damages", self.log_damages.get()),
             ("elections_stood", self.elections_stood.get()),
             ("raft_appends_put_off", self.raft_appends_put_off.get()),
+            ("raft_entry_bytes_sent", self.raft_entry_bytes_sent.get()),
+            ("chained_appends", self.chained_appends.get()),
+            ("chained_bytes", self.chained_bytes.get()),
+            ("relayed_appends", self.relayed_appends.get()),
+            ("relayed_bytes", self.relayed_bytes.get()),
+            ("chain_fallbacks", self.chain_fallbacks.get()),
             ("client_bytes_in", self.client_bytes_in.load(Ordering::Relaxed)),
             ("client_bytes_out", self.client_bytes_out.load(Ordering::Relaxed)),
         ];

@@ -36,7 +36,7 @@ use crate::store::{Found, Store};
 use crate::transport;
 use crate::{
     admin, capability, catch_up, check_schedule, clock, election, expiry, heartbeat, joining, membership,
-    planned_stop, recovery, resident, row_damage, store_messages, unsynced,
+    planned_stop, recovery, replication, resident, row_damage, store_messages, unsynced,
 };
 
 /// Time for answers to reach other stores before the process ends.
@@ -208,6 +208,7 @@ pub async fn run(
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(catch_up::run(store.clone()));
     tasks.spawn(election::run(store.clone()));
+    tasks.spawn(replication::run(store.clone()));
     tasks.spawn(expiry::run(store.expirer()));
     tasks.spawn(check_schedule::run(store.check_schedule()));
     tasks.spawn(watch_disk(store.clone()));

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod absence;
+pub mod chained;
 mod client;
 pub mod clock;
 pub mod coordinator;

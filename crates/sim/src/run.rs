@@ -197,6 +197,7 @@ fn drive(world: &mut World, options: Options) {
     world.draw_absences();
     world.draw_forgetting();
     world.draw_coordination();
+    world.draw_chaining();
     // Faults may prevent all answers for a long time. In that case the deadline ends them.
     let deadline = world.now + options.steps * 200 * MILLISECOND;
     let least = world.now + world.plan.least_ns;
@@ -273,6 +274,7 @@ fn expect_answers(world: &mut World) {
 fn settle(world: &mut World) -> bool {
     world.calm();
     world.elect_without_a_store();
+    world.follow_without_the_middle();
     for client in &mut world.clients {
         client.wishes = Some(Vec::new());
     }
@@ -311,7 +313,7 @@ fn settle(world: &mut World) -> bool {
 }
 
 /// Makes the clients request everything again.
-fn ask_for_all(world: &mut World) {
+pub(crate) fn ask_for_all(world: &mut World) {
     for group in 0..world.groups {
         for command in [
             Command::GetField { field: 0 },

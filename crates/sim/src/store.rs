@@ -38,7 +38,7 @@ use node::merged::MergedWatch;
 use node::reads::{Local, Proof};
 use node::unsynced::Mark;
 use node::{ApplyEffect, ApplyQueue, Backlog, Execution, Input, Leadership, Shard, Silence};
-use replica::{Config, EntryMemory, PeerSeed, Truncation, Worker};
+use replica::{Config, EntryMemory, PeerSeed, RelayCounts, Truncation, Worker};
 use resp::Reply;
 use storage::RegionState;
 use types::{
@@ -168,6 +168,7 @@ pub struct Process {
     /// last turn.
     memory: Arc<EntryMemory>,
     appends_refused: u64,
+    relays: RelayCounts,
     pub regions: BTreeMap<RegionId, Shared>,
     stopping: Option<stop::Stopping>,
     inbox: VecDeque<ToShard>,
@@ -411,7 +412,7 @@ impl World {
         if damaged + healed > 0 && self.crashes_in_repair(id) {
             return;
         }
-        let (window, elections) = (self.plan.window, self.elections());
+        let (window, elections, replication) = (self.plan.window, self.elections(), self.replication());
         let store = self.store_mut(id);
         store.durable.disk.repair(damages.repairs);
         let machine = store.machine.to_string();
@@ -419,7 +420,7 @@ impl World {
         let peers = seeds.clone();
         let gone = tombstones.clone();
         let worker = match Worker::new(
-            Config { elections, ..config(id, seed, window) },
+            Config { elections, replication, ..config(id, seed, window) },
             store.durable.disk.clone(),
             seeds,
             tombstones,
@@ -434,6 +435,7 @@ impl World {
         let mut process = Process {
             memory: worker.entry_memory(),
             appends_refused: 0,
+            relays: RelayCounts::default(),
             shard: Shard::new(worker),
             regions: BTreeMap::new(),
             stopping: None,
@@ -589,6 +591,9 @@ impl World {
             Work::FlushSoon => self.flush_now(id),
             Work::CoordinatorMessage(news) => self.hear_coordinator(id, news),
             Work::LearnElections => self.input(id, replica::Input::SetElections(self.elections())),
+            Work::LearnReplication => {
+                self.input(id, replica::Input::SetReplication(self.replication()));
+            }
             Work::DamageRecorded { region } => self.damage_recorded(id, region),
         }
     }

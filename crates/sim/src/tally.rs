@@ -31,6 +31,13 @@ pub struct Tally {
     pub sessions_ended: u64,
     pub lies: u64,
     pub switches: u64,
+    /// Runs with chains, changes of the way of replication, appends that leaders left to a follower
+    /// to pass on, appends that were passed on, and followers that left a chain.
+    pub chained_runs: u64,
+    pub replication_changes: u64,
+    pub chained: u64,
+    pub relayed: u64,
+    pub fallbacks: u64,
     pub entries_applied: u64,
     /// Number of times that the worker executed entries with the rows in RAM, and number of times
     /// that it lacked rows.
@@ -124,6 +131,11 @@ impl Tally {
             (&mut self.sessions_ended, other.sessions_ended),
             (&mut self.lies, other.lies),
             (&mut self.switches, other.switches),
+            (&mut self.chained_runs, other.chained_runs),
+            (&mut self.replication_changes, other.replication_changes),
+            (&mut self.chained, other.chained),
+            (&mut self.relayed, other.relayed),
+            (&mut self.fallbacks, other.fallbacks),
             (&mut self.entries_applied, other.entries_applied),
             (&mut self.executed_in_ram, other.executed_in_ram),
             (&mut self.attempts_missed, other.attempts_missed),
@@ -202,6 +214,11 @@ impl Tally {
             ("  sessions ended", self.sessions_ended),
             ("  lies", self.lies),
             ("  changes of the way to choose", self.switches),
+            ("runs with chains", self.chained_runs),
+            ("  changes of the way to replicate", self.replication_changes),
+            ("  appends joined with others", self.chained),
+            ("  appends passed on", self.relayed),
+            ("  followers that fell back to direct appends", self.fallbacks),
             ("entries applied", self.entries_applied),
             ("  hand-outs executed in RAM", self.executed_in_ram),
             ("  hand-outs that lacked rows", self.attempts_missed),

@@ -15,6 +15,7 @@ use types::{
 };
 
 use crate::absence::Absence;
+use crate::chained::Chaining;
 use crate::client::{Client, ClientId, ConnectionId};
 use crate::clock::{MILLISECOND, SECOND};
 use crate::coordinator::{Ask, CoordinatorMessage, Ensemble};
@@ -152,6 +153,8 @@ pub enum Event {
     EnsembleFault,
     /// The way in which candidates are chosen changes.
     SwitchElections,
+    /// The way of replication changes.
+    SwitchReplication,
     /// The simulated operator handles quarantined peers.
     Attend,
     Heal {
@@ -278,6 +281,8 @@ pub enum Work {
     CoordinatorMessage(CoordinatorMessage),
     /// The store learns the present way in which candidates are chosen.
     LearnElections,
+    /// The store learns the present way of replication.
+    LearnReplication,
     /// The record is complete that damage to the log made the region's peer unclean.
     DamageRecorded {
         region: RegionId,
@@ -321,6 +326,8 @@ pub struct World {
     pub(crate) forgetting: Option<Forgetting>,
     /// The coordinator that chooses candidates.
     pub(crate) ensemble: Option<Ensemble>,
+    /// The seed's chains.
+    pub(crate) chaining: Option<Chaining>,
     /// True from the first quarantined peer on: a simulated operator decides about such peers.
     pub(crate) is_attended: bool,
     /// The skips that the simulated operator has ordered, by region and entry, and their times.
@@ -368,6 +375,7 @@ impl World {
             race: None,
             forgetting: None,
             ensemble: Ensemble::of(seed),
+            chaining: Chaining::of(seed),
             is_attended: false,
             skips_asked: BTreeMap::new(),
             rush_until: 0,
@@ -465,6 +473,7 @@ impl World {
             Event::AskCoordinator { ask } => self.asked_coordinator(&ask),
             Event::EnsembleFault => self.ensemble_fault(),
             Event::SwitchElections => self.switch_elections(),
+            Event::SwitchReplication => self.switch_replication(),
             Event::Attend => self.attend(),
             Event::Heal { partition } => self.network.heal(partition),
             Event::Start { store } => self.start(store),

@@ -70,6 +70,8 @@ fn a_thousand_clusters_in_trouble_keep_every_promise() {
     // Few coordinators are depended on.
     let silent = sum.faults.get(sim::silent_candidate::FIRST_SILENT).copied().unwrap_or(0);
     assert!(silent >= 10, "{silent}");
+    let isolated = sum.faults.get(sim::chained::MIDDLE_ISOLATED).copied().unwrap_or(0);
+    assert!(isolated >= 20, "{isolated}");
     assert!(sum.events / sum.seeds >= 500);
 }
 

@@ -78,6 +78,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "predict",
             "device",
             "client",
+            "faults",
             "steelyard",
         ],
     ),

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use types::{Version, OLDEST_VERSION};
 
 use super::{
-    MetaState, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK, CONFIG_MAX_CLOCK_OFFSET, CONFIG_STRONG_READS,
+    MetaState, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK, CONFIG_MAX_CLOCK_OFFSET, CONFIG_REPLICATION,
+    CONFIG_STRONG_READS,
 };
 
 /// The way in which a leader proves that a read is current.
@@ -33,6 +34,17 @@ pub enum Election {
     Zookeeper,
 }
 
+/// The way in which leaders send entries to their followers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replication {
+    /// A leader sends each entry to every follower.
+    #[default]
+    Direct,
+    /// A leader sends each entry to one follower, which passes it on.
+    Chained,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgreedSettings {
     pub strong_reads: StrongReads,
@@ -48,6 +60,8 @@ pub struct AgreedSettings {
     /// although ZooKeeper chooses the candidates; `None` means never.
     #[serde(default = "fallback")]
     pub election_fallback_ms: Option<u64>,
+    #[serde(default)]
+    pub replication: Replication,
 }
 
 fn fallback() -> Option<u64> {
@@ -74,6 +88,7 @@ impl Default for AgreedSettings {
             cluster_version: OLDEST_VERSION,
             election: Election::default(),
             election_fallback_ms: fallback(),
+            replication: Replication::default(),
         }
     }
 }
@@ -85,12 +100,14 @@ impl MetaState {
         let offset = self.config.get(CONFIG_MAX_CLOCK_OFFSET).and_then(|text| parse_offset_ms(text));
         let election = self.config.get(CONFIG_ELECTION).and_then(|text| parse_election(text));
         let fallback = self.config.get(CONFIG_ELECTION_FALLBACK).and_then(|text| parse_fallback(text));
+        let replication = self.config.get(CONFIG_REPLICATION).and_then(|text| parse_replication(text));
         AgreedSettings {
             strong_reads: read.unwrap_or(default.strong_reads),
             max_clock_offset_ms: offset.unwrap_or(default.max_clock_offset_ms),
             cluster_version: self.version.max(OLDEST_VERSION),
             election: election.unwrap_or(default.election),
             election_fallback_ms: fallback.unwrap_or(default.election_fallback_ms),
+            replication: replication.unwrap_or(default.replication),
         }
     }
 }
@@ -114,9 +131,25 @@ impl Election {
     }
 }
 
+impl Replication {
+    pub fn name(self) -> &'static str {
+        match self {
+            Replication::Direct => "direct",
+            Replication::Chained => "chained",
+        }
+    }
+}
+
 /// Returns true if every store uses this setting.
 pub(super) fn is_for_every_store(name: &str) -> bool {
-    [CONFIG_STRONG_READS, CONFIG_MAX_CLOCK_OFFSET, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK].contains(&name)
+    [
+        CONFIG_STRONG_READS,
+        CONFIG_MAX_CLOCK_OFFSET,
+        CONFIG_ELECTION,
+        CONFIG_ELECTION_FALLBACK,
+        CONFIG_REPLICATION,
+    ]
+    .contains(&name)
 }
 
 pub(super) fn parse_strong_reads(text: &str) -> Option<StrongReads> {
@@ -126,6 +159,10 @@ pub(super) fn parse_strong_reads(text: &str) -> Option<StrongReads> {
 
 pub(super) fn parse_election(text: &str) -> Option<Election> {
     [Election::Raft, Election::Zookeeper].into_iter().find(|known| known.name() == text)
+}
+
+pub(super) fn parse_replication(text: &str) -> Option<Replication> {
+    [Replication::Direct, Replication::Chained].into_iter().find(|known| known.name() == text)
 }
 
 /// Parses a time in milliseconds, or `never`.
@@ -207,13 +244,14 @@ mod tests {
             cluster_version: 3,
             election: Election::Zookeeper,
             election_fallback_ms: None,
+            replication: Replication::Chained,
         };
         let text = serde_json::to_string(&settings).unwrap();
         assert_eq!(
             text,
             concat!(
                 r#"{"strong_reads":"read-index","max_clock_offset_ms":1000,"cluster_version":3,"#,
-                r#""election":"zookeeper","election_fallback_ms":null}"#
+                r#""election":"zookeeper","election_fallback_ms":null,"replication":"chained"}"#
             )
         );
         let older = r#"{"strong_reads":"lease","max_clock_offset_ms":10000,"cluster_version":1}"#;

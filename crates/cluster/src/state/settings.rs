@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use types::{StoreId, Version, THIRD_VERSION};
 
-use super::agreed::{Election, StrongReads, FALLBACK_DEFAULT, MAX_CLOCK_OFFSET_DEFAULT};
+use super::agreed::{Election, Replication, StrongReads, FALLBACK_DEFAULT, MAX_CLOCK_OFFSET_DEFAULT};
 use super::{
     check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK,
     CONFIG_FINISH_UPGRADES, CONFIG_MAX_CLOCK_OFFSET, CONFIG_META_REPLICAS, CONFIG_REPLICAS,
-    CONFIG_STRONG_READS,
+    CONFIG_REPLICATION, CONFIG_STRONG_READS,
 };
 use crate::{MemberState, MetaCommand, MetaError};
 
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 9] = [
     CONFIG_REPLICAS,
     CONFIG_META_REPLICAS,
     CONFIG_DOMAIN_LABEL,
@@ -21,6 +21,7 @@ const SETTINGS: [&str; 8] = [
     CONFIG_MAX_CLOCK_OFFSET,
     CONFIG_ELECTION,
     CONFIG_ELECTION_FALLBACK,
+    CONFIG_REPLICATION,
     CONFIG_FINISH_UPGRADES,
 ];
 
@@ -112,6 +113,14 @@ impl MetaState {
                 "with election zookeeper: time without a leader after which peers campaign by themselves",
             ),
             setting(
+                CONFIG_REPLICATION,
+                agreed.replication.name().to_owned(),
+                match agreed.replication {
+                    Replication::Direct => "leaders send each entry to every follower",
+                    Replication::Chained => "leaders send each entry to one follower, which passes it on",
+                },
+            ),
+            setting(
                 CONFIG_FINISH_UPGRADES,
                 if self.finishes_upgrades() { super::YES } else { super::NO }.to_owned(),
                 "the cluster's version rises once all stores support a newer one; then there is no way back",
@@ -131,7 +140,7 @@ impl MetaState {
         check_config(name, value)?;
         if self.version < THIRD_VERSION {
             let version = self.version;
-            if [CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK].contains(&name) {
+            if [CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK, CONFIG_REPLICATION].contains(&name) {
                 return Err(SettingError::NeedsVersion { what: name.to_owned(), version });
             }
             if (name, value) == (CONFIG_STRONG_READS, StrongReads::EpochCheck.name()) {
@@ -235,6 +244,7 @@ mod tests {
             ("max-clock-offset", "10s", "2m"),
             ("election", "raft", "zookeeper"),
             ("election-fallback", "10s", "never"),
+            ("replication", "direct", "chained"),
         ] {
             assert_eq!(value(&state, name), before);
             let command = state.set(name, after).unwrap();
@@ -257,7 +267,7 @@ mod tests {
         let refused = |name, value| state.set(name, value).unwrap_err().to_string();
         let settings =
             "the settings are replicas, meta-replicas, domain-label, strong-reads, max-clock-offset, \
-             election, election-fallback, finish-upgrades";
+             election, election-fallback, replication, finish-upgrades";
         for name in ["replace-after-s", "databases", "domain_label", ""] {
             assert_eq!(refused(name, "5"), format!("unknown setting '{name}': {settings}"));
         }
@@ -285,6 +295,11 @@ mod tests {
         assert_eq!(refused("election", "zookeeper"), expected);
         let expected = "'strong-reads epoch-check' needs version 3 of the cluster, and it has 1: see steelyard ctl version";
         assert_eq!(refused("strong-reads", "epoch-check"), expected);
+        let expected = "'chain' is no value of 'replication': direct or chained";
+        assert_eq!(refused("replication", "chain"), expected);
+        let expected =
+            "'replication' needs version 3 of the cluster, and it has 1: see steelyard ctl version";
+        assert_eq!(refused("replication", "chained"), expected);
         assert_eq!(refused("domain-label", "rack"), "no store has the label 'rack': stores have zone");
         assert_eq!(refused("meta-replicas", "2"), "'2' is no value of 'meta-replicas': 1, 3, 5, 7 or 9");
         let too_few = "3 stores stay in the cluster and cannot hold 4 copies, one a store";

@@ -64,7 +64,7 @@ pub struct Round {
     pub figure: Figure,
     /// The number of the round, from 1.
     pub round: usize,
-    /// How often the round was made before and was void.
+    /// Number of earlier attempts at the round that were void.
     pub repeated: usize,
     pub setup: Setup,
     /// Median microseconds of an `fdatasync` of 4 KiB on the disk, before and after the round.

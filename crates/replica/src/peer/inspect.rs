@@ -36,6 +36,7 @@ use types::{
 };
 
 use crate::action::DropReason;
+use crate::chain::{Route, ROUTE_BYTES_MAX};
 use crate::change_entry::{self, EntryChange};
 use crate::conf::conf_state_of;
 
@@ -73,11 +74,16 @@ pub(crate) fn form(region: RegionId, message: &Message) -> Result<(), DropReason
     if message.index.max(message.commit).max(message.reject_hint) > INDEX_MAX {
         return Err(DropReason::Index);
     }
-    if message.get_context().len() > CONTEXT_BYTES_MAX || message.request_snapshot != 0 {
+    let (context, is_append) = (message.get_context(), kind == MessageType::MsgAppend);
+    let context_bytes_max = if is_append { ROUTE_BYTES_MAX } else { CONTEXT_BYTES_MAX };
+    if context.len() > context_bytes_max || message.request_snapshot != 0 {
         return Err(DropReason::Shape);
     }
     match kind {
         MessageType::MsgAppend if message.has_snapshot() => Err(DropReason::Shape),
+        MessageType::MsgAppend if !context.is_empty() && Route::decode(context).is_none() => {
+            Err(DropReason::Shape)
+        }
         MessageType::MsgAppend => entries(message),
         MessageType::MsgSnapshot if !message.get_entries().is_empty() => Err(DropReason::Shape),
         MessageType::MsgSnapshot => snapshot(region, message),

@@ -119,6 +119,7 @@ impl<L: LogStore> Peer<L> {
             // messages in it. So the messages of an unsaved term wait for the write.
             vouching.splice(..0, sends);
         } else {
+            let sends = self.chain_appends(ctx, sends);
             self.send(sends, &mut ctx.out);
         }
         // The answer to a heartbeat vouches for the term and for no entry, so it does not wait for

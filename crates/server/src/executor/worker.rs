@@ -12,7 +12,7 @@ use cluster::Mark;
 use crossbeam_channel::Sender;
 use node::{Effect, Input, Messages, Moment, Outcome, Shard, Submit};
 use raftlog::{LogError, RaftLog};
-use replica::Input as RaftInput;
+use replica::{Input as RaftInput, RelayCounts};
 use types::{LogIndex, RegionId, StoreId};
 
 use super::batches::BatchSender;
@@ -277,11 +277,29 @@ impl RegionWorker {
             replica::Lane::Log => Lane::Log,
         };
         let count = messages.len() as u64;
+        let entries = messages.iter().flat_map(|(_, message)| message.get_entries());
+        let entry_bytes = entries.map(|entry| entry.data.len() as u64).sum();
         if self.parts.transport.send_raft(to, lane, messages) {
             self.parts.metrics.raft_messages_sent.inc_by(count);
+            self.parts.metrics.raft_entry_bytes_sent.inc_by(entry_bytes);
         } else {
             self.parts.metrics.raft_messages_dropped.inc_by(count);
             self.raft(RaftInput::StoreUnreachable { store: to });
+        }
+    }
+
+    fn publish_relays(&self) {
+        let RelayCounts { chained, chained_bytes, relayed, relayed_bytes, fallbacks } =
+            self.shard.relay_counts();
+        let metrics = &self.parts.metrics;
+        for (counter, now) in [
+            (&metrics.chained_appends, chained),
+            (&metrics.chained_bytes, chained_bytes),
+            (&metrics.relayed_appends, relayed),
+            (&metrics.relayed_bytes, relayed_bytes),
+            (&metrics.chain_fallbacks, fallbacks),
+        ] {
+            counter.inc_by(now - counter.get());
         }
     }
 
@@ -292,6 +310,7 @@ impl RegionWorker {
         self.parts.levels.publish(self.apply.bytes(), self.shard.withheld_bytes());
         let put_off = &self.parts.metrics.raft_appends_put_off;
         put_off.inc_by(self.shard.entry_memory().refused() - put_off.get());
+        self.publish_relays();
         self.parts.unsynced.publish(self.shard.unclean());
         let awake: BTreeSet<RegionId> = self.shard.awake().collect();
         let status = |region| self.shard.status(region, now);

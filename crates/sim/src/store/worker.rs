@@ -143,6 +143,8 @@ impl World {
         let (boot, has_past) = (self.boot(id), has_past(self.seed));
         let Some(process) = self.process(id) else { return };
         let withheld = process.shard.withheld_bytes() > 0;
+        let relays = process.shard.relay_counts();
+        let before = std::mem::replace(&mut process.relays, relays);
         let refused = process.memory.refused()
             - std::mem::replace(&mut process.appends_refused, process.memory.refused());
         let held = process.memory.held();
@@ -154,6 +156,9 @@ impl World {
         let most = ENTRIES_HELD_MAX + hung + past;
         self.tally.withheld += u64::from(withheld);
         self.tally.appends_refused += refused;
+        self.tally.chained += relays.chained - before.chained;
+        self.tally.relayed += relays.relayed - before.relayed;
+        self.tally.fallbacks += relays.fallbacks - before.fallbacks;
         if held > most {
             self.violate("memory", format!("store {id} holds {held} bytes of its logs"));
         }
