@@ -58,7 +58,7 @@ fn values_leave_the_leader_once() {
 fn every_acknowledged_write_survives_followers_that_stop_passing_on() {
     let _alone = alone();
     let mut stores = chained();
-    let mut load = Load::start(&stores.clients(), "chains", Shape::MIXED);
+    let load = Load::start(&stores.clients(), "chains", Shape::MIXED);
     for victim in 0..3 {
         load.await_more(200);
         stores.all[victim].signal("-STOP");
