@@ -2,8 +2,8 @@
 //!
 //! The result is only a hint. A command reads missing rows when it executes, and unneeded rows do
 //! no harm. A command reads the meta row of each of its keys. A command that names fields of a hash
-//! or members of a set then reads their rows, whose keys depend on the meta row. An expiry step reads the meta rows of
-//! the expired keys. The hints include no ranges.
+//! or members of a set then reads their rows, whose keys depend on the meta row. An expiry step
+//! reads the meta rows of the expired keys. The hints include no ranges.
 
 use std::ops::ControlFlow;
 

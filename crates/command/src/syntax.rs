@@ -101,8 +101,8 @@ fn value_kind(word: &str) -> &'static str {
     }
 }
 
-/// Converts an argument to its map. A key with the name `second` or `newkey` is in the second one of
-/// the command's key specifications.
+/// Converts an argument to its map. A key with the name `second` or `newkey` is in the second one
+/// of the command's key specifications.
 fn reply(argument: &Argument, second: &str) -> Reply {
     let text = |text: &str| Reply::bulk(text.to_owned());
     let mut map = vec![(text("name"), text(&argument.name)), (text("type"), text(argument.kind))];

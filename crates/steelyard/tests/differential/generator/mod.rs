@@ -32,8 +32,8 @@ impl Request {
 #[derive(Clone, Debug)]
 pub enum Step {
     One(Request),
-    /// `SCAN`, `HSCAN` or `SSCAN` from cursor 0 until the cursor is 0 again. The cursor is inserted at
-    /// `cursor_at`.
+    /// `SCAN`, `HSCAN` or `SSCAN` from cursor 0 until the cursor is 0 again. The cursor is inserted
+    /// at `cursor_at`.
     Walk {
         args: Args,
         cursor_at: usize,
