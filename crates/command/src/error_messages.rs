@@ -13,6 +13,9 @@ pub const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 pub const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 pub const OUT_OF_RANGE: &str = "ERR value is out of range";
 pub const BEYOND_INT: &str = "ERR value is out of range, value must between -2147483648 and 2147483647";
+pub const BEYOND_LONG: &str =
+    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+pub const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
 pub const NO_SUCH_KEY: &str = "ERR no such key";
 pub const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 pub const DB_OUT_OF_RANGE: &str = "ERR DB index is out of range";

@@ -132,18 +132,42 @@ pub(crate) struct StringValue {
     pub expire_at_ms: Option<u64>,
 }
 
-/// The meta row of a hash.
+/// A type of values whose elements are rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CollectionKind {
+    Hash,
+    Set,
+}
+
+/// The meta row of a collection.
 #[derive(Clone, Copy)]
-pub(crate) struct HashValue {
+pub(crate) struct Collection {
+    pub kind: CollectionKind,
+    /// The generation of its element rows.
     pub generation: u64,
+    /// The number of its elements, which is 0 only within a command.
     pub len: u64,
     pub expire_at_ms: Option<u64>,
 }
 
-impl HashValue {
+impl Collection {
+    /// Returns the collection of a meta row, or `None` for a string.
+    pub fn of(meta: &Meta) -> Option<Collection> {
+        let (kind, generation, len) = match meta.value {
+            Value::String(_) => return None,
+            Value::Hash { generation, len } => (CollectionKind::Hash, generation, len),
+            Value::Set { generation, len } => (CollectionKind::Set, generation, len),
+        };
+        Some(Collection { kind, generation, len, expire_at_ms: meta.expire_at_ms })
+    }
+
     pub fn meta(self) -> Meta {
-        let value = Value::Hash { generation: self.generation, len: self.len };
-        Meta { expire_at_ms: self.expire_at_ms, value }
+        let Collection { kind, generation, len, expire_at_ms } = self;
+        let value = match kind {
+            CollectionKind::Hash => Value::Hash { generation, len },
+            CollectionKind::Set => Value::Set { generation, len },
+        };
+        Meta { expire_at_ms, value }
     }
 }
 
@@ -199,13 +223,19 @@ impl Exec<'_, '_> {
         }
     }
 
-    pub(crate) fn find_hash(&mut self, key: &Key<'_>) -> CommandResult<Option<HashValue>> {
-        match self.find(key)? {
-            None => Ok(None),
-            Some(Meta { expire_at_ms, value: Value::Hash { generation, len } }) => {
-                Ok(Some(HashValue { generation, len, expire_at_ms }))
-            }
-            Some(_) => fail(error_messages::WRONG_TYPE),
+    pub(crate) fn find_hash(&mut self, key: &Key<'_>) -> CommandResult<Option<Collection>> {
+        self.find_collection(key, CollectionKind::Hash)
+    }
+
+    pub(crate) fn find_set(&mut self, key: &Key<'_>) -> CommandResult<Option<Collection>> {
+        self.find_collection(key, CollectionKind::Set)
+    }
+
+    fn find_collection(&mut self, key: &Key<'_>, kind: CollectionKind) -> CommandResult<Option<Collection>> {
+        let Some(meta) = self.find(key)? else { return Ok(None) };
+        match Collection::of(&meta) {
+            Some(found) if found.kind == kind => Ok(Some(found)),
+            _ => fail(error_messages::WRONG_TYPE),
         }
     }
 
@@ -236,8 +266,8 @@ impl Exec<'_, '_> {
         self.txn.put(key.meta_row.clone(), storage::meta::encode_string(expire_at_ms, value));
     }
 
-    /// Writes a hash's meta row in place of `old`. The caller writes the elements.
-    pub(crate) fn put_hash(&mut self, key: &Key<'_>, old: Option<HashValue>, new: HashValue) {
+    /// Writes a collection's meta row in place of `old`. The caller writes the elements.
+    pub(crate) fn put_collection(&mut self, key: &Key<'_>, old: Option<Collection>, new: Collection) {
         self.account(key, old.map(|old| old.expire_at_ms), Some(new.expire_at_ms));
         self.txn.put(key.meta_row.clone(), new.meta().encode());
     }
@@ -259,7 +289,7 @@ impl Exec<'_, '_> {
 
     /// Deletes the element rows of a collection, or leaves them to the sweep if there are many.
     fn drop_elements(&mut self, key: &KeyRef<'_>, meta: &Meta) -> CommandResult<()> {
-        let Value::Hash { generation, len } = meta.value else { return Ok(()) };
+        let Some(Collection { generation, len, .. }) = Collection::of(meta) else { return Ok(()) };
         if len > DELETED_AT_ONCE {
             self.txn.put(key.garbage_row(generation), Bytes::new());
             return Ok(());

@@ -1,122 +1,23 @@
 //! Hashes: a meta row with the number of fields, and one row per field.
-//!
-//! Field rows are ordered by the hash of the field's name, as keys are. This gives `HSCAN` a
-//! stateless 64-bit cursor, and lets `HRANDFIELD` jump into a large hash.
 
 pub(crate) mod hscan;
 pub(crate) mod numbers;
 
-use std::ops::ControlFlow;
-
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use resp::Reply;
-use storage::{KeyRef, StorageError};
+use storage::KeyRef;
 
+use crate::elements::{all_elements, delete_elements, element_row, Writing};
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec, HashValue, Key};
-
-/// Bytes of the hash that precedes the name in a field's sub-key.
-pub(crate) const FIELD_HASH_LEN: usize = 8;
-
-pub(crate) fn field_row(key: &KeyRef<'_>, generation: u64, field: &[u8]) -> Bytes {
-    let mut subkey = BytesMut::with_capacity(FIELD_HASH_LEN + field.len());
-    subkey.put_u64(types::key_hash(field));
-    subkey.put_slice(field);
-    key.element_row(generation, &subkey)
-}
-
-/// A callback that receives a field's hash, the field and its value. `Break` ends the walk.
-pub(crate) type VisitField<'a> = dyn FnMut(u64, &[u8], &[u8]) -> ControlFlow<()> + 'a;
-
-/// Visits fields and values in row order, starting at the field hash `from`.
-pub(crate) fn visit_fields(
-    exec: &Exec<'_, '_>,
-    key: &KeyRef<'_>,
-    generation: u64,
-    from: u64,
-    visit: &mut VisitField<'_>,
-) -> CommandResult<()> {
-    let start = key.element_row(generation, &from.to_be_bytes());
-    let (first, end) = key.element_range(generation);
-    // A row consists of the prefix of its range, the field's hash, and the field.
-    let prefix = first.len();
-    let mut corrupt = false;
-    exec.txn.scan(&start, &end, &mut |row, value| {
-        let Some((hash, field)) = row[prefix..].split_at_checked(FIELD_HASH_LEN) else {
-            corrupt = true;
-            return ControlFlow::Break(());
-        };
-        visit(u64::from_be_bytes(hash.try_into().expect("eight bytes")), field, value)
-    })?;
-    match corrupt {
-        true => Err(StorageError::Corrupt("a field's row has no hash".into()).into()),
-        false => Ok(()),
-    }
-}
-
-/// Returns all fields and values of a hash.
-pub(crate) fn all_fields(
-    exec: &Exec<'_, '_>,
-    key: &KeyRef<'_>,
-    hash: HashValue,
-) -> CommandResult<Vec<(Bytes, Bytes)>> {
-    let mut fields = Vec::new();
-    visit_fields(exec, key, hash.generation, 0, &mut |_, field, value| {
-        fields.push((Bytes::copy_from_slice(field), Bytes::copy_from_slice(value)));
-        ControlFlow::Continue(())
-    })?;
-    Ok(fields)
-}
-
-/// A hash during a write: its state before, and its state now.
-pub(crate) struct Writing {
-    old: Option<HashValue>,
-    pub new: HashValue,
-}
-
-impl Writing {
-    /// Begins a write. A hash that does not exist starts empty, with a new generation.
-    pub fn begin(exec: &mut Exec<'_, '_>, old: Option<HashValue>) -> Writing {
-        let new = old.unwrap_or_else(|| HashValue {
-            generation: exec.txn.state_mut().take_generation(),
-            len: 0,
-            expire_at_ms: None,
-        });
-        Writing { old, new }
-    }
-
-    /// Sets a field. Returns true if it is new.
-    pub fn set(
-        &mut self,
-        exec: &mut Exec<'_, '_>,
-        key: &Key<'_>,
-        field: &[u8],
-        value: Bytes,
-    ) -> CommandResult<bool> {
-        let row = field_row(key, self.new.generation, field);
-        let old = match self.old.is_none() && self.new.len == 0 {
-            true => None,
-            false => exec.txn.get(&row)?.map(|old| old.len()),
-        };
-        exec.put_element(key, row, old, value);
-        self.new.len += u64::from(old.is_none());
-        Ok(old.is_none())
-    }
-
-    pub fn finish(self, exec: &mut Exec<'_, '_>, key: &Key<'_>) {
-        if self.old.is_none_or(|old| old.len != self.new.len) {
-            exec.put_hash(key, self.old, self.new);
-        }
-    }
-}
+use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key};
 
 fn get_field(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,
-    hash: HashValue,
+    hash: Collection,
     field: &[u8],
 ) -> CommandResult<Option<Bytes>> {
-    Ok(exec.txn.get(&field_row(key, hash.generation, field))?)
+    Ok(exec.txn.get(&element_row(key, hash.generation, field))?)
 }
 
 pub(crate) fn hset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -134,7 +35,7 @@ fn set_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, command: &str) -> CommandR
     }
     let key = exec.key(&args[1]);
     let old = exec.find_hash(&key)?;
-    let mut writing = Writing::begin(exec, old);
+    let mut writing = Writing::begin(exec, CollectionKind::Hash, old);
     let mut created = 0;
     for pair in args[2..].chunks_exact(2) {
         created += i64::from(writing.set(exec, &key, &pair[0], pair[1].clone())?);
@@ -151,7 +52,7 @@ pub(crate) fn hsetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
             return Ok(Reply::Int(0));
         }
     }
-    let mut writing = Writing::begin(exec, old);
+    let mut writing = Writing::begin(exec, CollectionKind::Hash, old);
     writing.set(exec, &key, &args[2], args[3].clone())?;
     writing.finish(exec, &key);
     Ok(Reply::Int(1))
@@ -189,7 +90,7 @@ pub(crate) fn hvals(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 fn fields_of(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Vec<(Bytes, Bytes)>> {
     let key = exec.key(&args[1]);
     match exec.find_hash(&key)? {
-        Some(hash) => all_fields(exec, &key, hash),
+        Some(hash) => all_elements(exec, &key, hash.generation),
         None => Ok(Vec::new()),
     }
 }
@@ -197,21 +98,7 @@ fn fields_of(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Vec<(Byte
 pub(crate) fn hdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let Some(old) = exec.find_hash(&key)? else { return Ok(Reply::Int(0)) };
-    let mut new = old;
-    for field in &args[2..] {
-        let row = field_row(&key, old.generation, field);
-        if let Some(value) = exec.txn.get(&row)? {
-            exec.delete_element(&key, row, value.len());
-            new.len -= 1;
-        }
-    }
-    match (old.len - new.len, new.len) {
-        (0, _) => {}
-        // Its elements are already deleted.
-        (_, 0) => exec.remove(&key, &new.meta())?,
-        _ => exec.put_hash(&key, Some(old), new),
-    }
-    Ok(Reply::Int((old.len - new.len) as i64))
+    Ok(Reply::Int(delete_elements(exec, &key, old, &args[2..])? as i64))
 }
 
 pub(crate) fn hlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -237,7 +124,7 @@ fn find_field(
     exec: &mut Exec<'_, '_>,
     key: &Key<'_>,
     field: &[u8],
-) -> CommandResult<(Option<HashValue>, Option<Bytes>)> {
+) -> CommandResult<(Option<Collection>, Option<Bytes>)> {
     let hash = exec.find_hash(key)?;
     let value = match hash {
         Some(hash) => get_field(exec, key, hash, field)?,
@@ -249,11 +136,11 @@ fn find_field(
 fn set_field(
     exec: &mut Exec<'_, '_>,
     key: &Key<'_>,
-    old: Option<HashValue>,
+    old: Option<Collection>,
     field: &[u8],
     value: Bytes,
 ) -> CommandResult<()> {
-    let mut writing = Writing::begin(exec, old);
+    let mut writing = Writing::begin(exec, CollectionKind::Hash, old);
     writing.set(exec, key, field, value)?;
     writing.finish(exec, key);
     Ok(())

@@ -7,7 +7,7 @@ use crate::error_messages;
 use crate::glob;
 use crate::spec::{CommandSpec, KeySpec};
 use crate::syntax;
-use crate::table::{commands, keys_of, leaf, lookup, subcommand, subname};
+use crate::table::{commands, counted_keys, keys_of, leaf, lookup, subcommand, subname};
 
 /// Replies to `HELP` of the container that argument 0 names, with its subcommands.
 pub fn help(args: &[Bytes]) -> Reply {
@@ -67,15 +67,24 @@ fn key_spec(spec: &KeySpec) -> Reply {
     let part = |kind: &'static str, fields: Vec<(Reply, Reply)>| {
         Reply::Map(vec![(text("type"), text(kind)), (text("spec"), Reply::Map(fields))])
     };
-    let find = vec![
+    let counted = vec![
+        (text("keynumidx"), Reply::Int(0)),
+        (text("firstkey"), Reply::Int(1)),
+        (text("keystep"), Reply::Int(spec.step as i64)),
+    ];
+    let range = vec![
         (text("lastkey"), Reply::Int(spec.last as i64)),
         (text("keystep"), Reply::Int(spec.step as i64)),
         (text("limit"), Reply::Int(0)),
     ];
+    let (begin, find) = match spec.last {
+        KeySpec::COUNTED => (spec.first - 1, part("keynum", counted)),
+        _ => (spec.first, part("range", range)),
+    };
     Reply::Map(vec![
         (text("flags"), Reply::Set(spec.flags.iter().copied().map(simple).collect())),
-        (text("begin_search"), part("index", vec![(text("index"), Reply::Int(spec.first as i64))])),
-        (text("find_keys"), part("range", find)),
+        (text("begin_search"), part("index", vec![(text("index"), Reply::Int(begin as i64))])),
+        (text("find_keys"), find),
     ])
 }
 
@@ -155,6 +164,9 @@ fn keys_in(args: &[Bytes], show: impl Fn(&Bytes, &'static [&'static str]) -> Rep
     if !spec.accepts(args.len()) {
         return Reply::error("ERR Invalid number of arguments specified for command");
     }
+    if spec.keys.iter().any(|keys| keys.last == KeySpec::COUNTED && counted_keys(keys, args).is_none()) {
+        return Reply::error("ERR Invalid arguments specified for command");
+    }
     Reply::Array(keys_of(spec, args).map(|(key, flags)| show(key, flags)).collect())
 }
 
@@ -206,6 +218,7 @@ mod tests {
             ("command getkeys nope a", "ERR Invalid command specified"),
             ("command getkeys ping a", "ERR The command has no key arguments"),
             ("command getkeys get a b", "ERR Invalid number of arguments specified for command"),
+            ("command getkeys sintercard 3 a b", "ERR Invalid arguments specified for command"),
         ] {
             assert_eq!(run(line), Reply::error(expected));
         }

@@ -41,5 +41,6 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "string",
         Value::Hash { .. } => "hash",
+        Value::Set { .. } => "set",
     }
 }

@@ -11,6 +11,7 @@
 
 mod decimal;
 pub mod describe;
+mod elements;
 pub mod entry;
 mod error_messages;
 mod exec;
@@ -23,6 +24,7 @@ mod number;
 pub mod order;
 pub mod prefetch;
 mod server_command;
+mod sets;
 mod spec;
 mod strings;
 mod syntax;

@@ -19,6 +19,15 @@ pub(crate) fn integer_or(text: &[u8], error: impl Into<Cow<'static, str>>) -> Co
     }
 }
 
+/// Parses a count of random elements. A negative one permits repetition.
+pub(crate) fn random_count(text: &[u8]) -> CommandResult<i64> {
+    match integer(text)? {
+        // It has no absolute value.
+        i64::MIN => fail(error_messages::BEYOND_LONG),
+        count => Ok(count),
+    }
+}
+
 /// Parses the number of a database from a client's argument.
 ///
 /// # Errors

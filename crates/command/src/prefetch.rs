@@ -2,18 +2,19 @@
 //!
 //! The result is only a hint. A command reads missing rows when it executes, and unneeded rows do
 //! no harm. A command reads the meta row of each of its keys. A command that names fields of a hash
-//! then reads their rows, whose keys depend on the meta row. An expiry step reads the meta rows of
-//! the expired keys. The hints include no ranges.
+//! or members of a set then reads their rows, whose keys depend on the meta row. An expiry step
+//! reads the meta rows of the expired keys. The hints include no ranges.
 
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use storage::rows::{decode_expiry_row, due_range};
-use storage::{KeyRef, Meta, Reader, Value};
+use storage::{KeyRef, Meta, Reader};
 use types::UnixMillis;
 
+use crate::elements::element_row;
 use crate::entry::Item;
-use crate::hashes::field_row;
+use crate::exec::Collection;
 use crate::spec::CommandSpec;
 use crate::table::{check_arity, keys_of, leaf, lookup};
 
@@ -31,16 +32,12 @@ impl Wanted {
         KeyRef::new(self.db, &self.key).meta_row()
     }
 
-    /// Returns the rows of the fields, given the key's meta row. Empty if that row is not of a
-    /// hash.
+    /// Returns the rows of the fields, given the key's meta row. Empty if that row is of a string.
     pub fn field_rows(&self, meta: &Bytes) -> Vec<Bytes> {
-        match Meta::decode(meta) {
-            Ok(Meta { value: Value::Hash { generation, .. }, .. }) => {
-                let key = KeyRef::new(self.db, &self.key);
-                self.fields.iter().map(|field| field_row(&key, generation, field)).collect()
-            }
-            _ => Vec::new(),
-        }
+        let collection = Meta::decode(meta).ok().and_then(|meta| Collection::of(&meta));
+        let Some(Collection { generation, .. }) = collection else { return Vec::new() };
+        let key = KeyRef::new(self.db, &self.key);
+        self.fields.iter().map(|field| element_row(&key, generation, field)).collect()
     }
 }
 
@@ -81,7 +78,6 @@ pub fn of_command(spec: &'static CommandSpec, args: &[Bytes], db: u16, visit: &m
         None => Vec::new(),
     };
     for (key, _) in keys_of(spec, args) {
-        // A command on hash fields has one key.
         visit(Wanted { db, key: key.clone(), fields: fields.clone() });
     }
 }
@@ -162,6 +158,9 @@ mod tests {
         assert_eq!(wanted("hset h f 1 g 2"), [of("h", &["f", "g"])]);
         assert_eq!(wanted("hincrby h f 2"), [of("h", &["f"])]);
         assert_eq!(wanted("hdel h f g"), [of("h", &["f", "g"])]);
+        assert_eq!(wanted("srem s x y"), [of("s", &["x", "y"])]);
+        assert_eq!(wanted("smove s t x"), [of("s", &["x"]), of("t", &["x"])]);
+        assert_eq!(wanted("sintercard 2 s t LIMIT 1"), [of("s", &[]), of("t", &[])]);
         assert_eq!(wanted("object encoding a"), [of("a", &[])]);
         assert_eq!(wanted("get"), []);
         assert_eq!(wanted("ping"), []);
@@ -170,7 +169,7 @@ mod tests {
     #[test]
     fn every_row_that_a_command_gets_is_told_of_and_no_other() {
         let mut keyspace = MemoryKeyspace::default();
-        for line in ["MSET a 1 b 2 n 3", "HSET h f 1 g 2 n 3", "SET due v PX 1"] {
+        for line in ["MSET a 1 b 2 n 3", "HSET h f 1 g 2 n 3", "SADD s x y z", "SADD t y", "SET due v PX 1"] {
             apply(&mut keyspace, |entry| entry.push(0, false, &args(line)));
         }
         for line in [
@@ -195,6 +194,13 @@ mod tests {
             "HDEL h f z",
             "HLEN h",
             "RENAME b c",
+            "SADD s x new",
+            "SADD other x y",
+            "SREM s x missing",
+            "SCARD s",
+            "SISMEMBER s y",
+            "SMISMEMBER s y missing",
+            "SMOVE s t z",
         ] {
             let mut told = BTreeSet::new();
             let item = Item::Command { db: 0, resp3: false, args: args(line) };

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use resp::Reply;
+use types::{Version, OLDEST_VERSION};
 
 use crate::exec::{CommandResult, Exec};
 use crate::server_command::ServerCommand;
@@ -20,10 +21,11 @@ pub mod flags {
     pub const NO_AUTH: u32 = 1 << 8;
     pub const NO_MULTI: u32 = 1 << 9;
     pub const ALLOW_BUSY: u32 = 1 << 10;
+    pub const MOVABLEKEYS: u32 = 1 << 11;
     /// Redis also permits the command while it loads its data and while it has no master.
     pub const ANYTIME: u32 = LOADING | STALE;
 
-    pub(crate) const NAMES: [(u32, &str); 11] = [
+    pub(crate) const NAMES: [(u32, &str); 12] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -35,6 +37,7 @@ pub mod flags {
         (NO_AUTH, "no_auth"),
         (NO_MULTI, "no_multi"),
         (ALLOW_BUSY, "allow_busy"),
+        (MOVABLEKEYS, "movablekeys"),
     ];
 }
 
@@ -44,18 +47,23 @@ pub mod flags {
 pub struct KeySpec {
     pub first: usize,
     /// Relative to `first` if at least 0. Counted from the end if negative: -1 is the last
-    /// argument.
+    /// argument. [`KeySpec::COUNTED`] if the argument before `first` is the number of keys.
     pub last: isize,
     pub step: usize,
     /// Redis's key flags: `RO RW OW RM`, `access update insert delete`.
     pub flags: &'static [&'static str],
 }
 
-/// The positions of a hash's fields among the arguments of a command that names them.
+impl KeySpec {
+    pub const COUNTED: isize = isize::MIN;
+}
+
+/// The positions of a hash's fields or a set's members among the arguments of a command that names
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSpec {
     pub first: usize,
-    /// Maximum number of fields.
+    /// Maximum number of fields or members.
     pub count: usize,
     pub step: usize,
 }
@@ -63,6 +71,8 @@ pub struct FieldSpec {
 impl FieldSpec {
     pub(crate) const ONE: FieldSpec = FieldSpec { first: 2, count: 1, step: 1 };
     pub(crate) const ALL: FieldSpec = FieldSpec { first: 2, count: usize::MAX, step: 1 };
+    /// The member that `SMOVE` looks up in both of its keys.
+    pub(crate) const MOVED: FieldSpec = FieldSpec { first: 3, count: 1, step: 1 };
     /// Fields that alternate with their values.
     pub(crate) const PAIRS: FieldSpec = FieldSpec { first: 2, count: usize::MAX, step: 2 };
 }
@@ -110,8 +120,11 @@ pub struct CommandSpec {
     pub handler: Handler,
     pub subcommands: &'static [CommandSpec],
     pub keys: &'static [KeySpec],
-    /// The fields that the command looks up in its key, which must be a hash.
+    /// The fields or members that the command looks up in each of its keys.
     pub fields: Option<FieldSpec>,
+    /// The version of the cluster since which the command exists. An earlier program would not know
+    /// it in a log entry, or could not read the rows that it writes.
+    pub cluster_version: Version,
     /// True if each argument makes the command read at most a few rows, however large its data is.
     pub reads_few_rows: bool,
     /// The ACL categories that do not follow from the flags.
@@ -135,6 +148,7 @@ impl CommandSpec {
             subcommands: &[],
             keys: &[],
             fields: None,
+            cluster_version: OLDEST_VERSION,
             reads_few_rows: false,
             categories: &[],
             tips: &[],
@@ -158,6 +172,11 @@ impl CommandSpec {
 
     pub(crate) const fn fields(mut self, fields: FieldSpec) -> CommandSpec {
         self.fields = Some(fields);
+        self
+    }
+
+    pub(crate) const fn since_version(mut self, version: Version) -> CommandSpec {
+        self.cluster_version = version;
         self
     }
 
@@ -249,13 +268,13 @@ impl CommandSpec {
     /// Returns first key, last key and step, as in the fields of `COMMAND INFO` that predate key
     /// specifications.
     pub fn key_positions(&self) -> (usize, isize, usize) {
-        let Some(first) = self.keys.iter().map(|spec| spec.first).min() else { return (0, 0, 0) };
+        let ranges = || self.keys.iter().filter(|spec| spec.last != KeySpec::COUNTED);
+        let Some(first) = ranges().map(|spec| spec.first).min() else { return (0, 0, 0) };
         let absolute = |spec: &KeySpec| match spec.last {
             last if last < 0 => last,
             last => spec.first as isize + last,
         };
-        let last =
-            self.keys.iter().map(absolute).fold(0, |a, b| if a < 0 || b < 0 { a.min(b) } else { a.max(b) });
+        let last = ranges().map(absolute).fold(0, |a, b| if a < 0 || b < 0 { a.min(b) } else { a.max(b) });
         (first, last, self.keys[0].step)
     }
 }

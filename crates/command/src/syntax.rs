@@ -25,7 +25,10 @@ impl Argument {
 pub(crate) fn arguments(syntax: &str) -> Vec<Reply> {
     let spaced = syntax.replace('[', " [ ").replace(']', " ] ");
     let mut words = spaced.split_whitespace();
-    choice(&mut words).iter().map(reply).collect()
+    let arguments = choice(&mut words);
+    let is_first_a_destination = arguments.first().is_some_and(|first| first.name == "destination");
+    let second = if is_first_a_destination { "key" } else { "destination" };
+    arguments.iter().map(|argument| reply(argument, second)).collect()
 }
 
 /// Parses alternatives up to the closing bracket. A single alternative is returned without a
@@ -92,17 +95,19 @@ fn value_kind(word: &str) -> &'static str {
         "pattern" => "pattern",
         "seconds" | "milliseconds" | "count" | "increment" | "decrement" | "offset" | "start" | "end"
         | "cursor" | "db" | "destination-db" | "index" | "min-match-len" | "slot" | "client-id"
-        | "protover" => "integer",
+        | "protover" | "numkeys" | "limit" => "integer",
         word if word.starts_with("unix-time") => "unix-time",
         _ => "string",
     }
 }
 
-fn reply(argument: &Argument) -> Reply {
+/// Converts an argument to its map. A key with the name `second` or `newkey` is in the second one
+/// of the command's key specifications.
+fn reply(argument: &Argument, second: &str) -> Reply {
     let text = |text: &str| Reply::bulk(text.to_owned());
     let mut map = vec![(text("name"), text(&argument.name)), (text("type"), text(argument.kind))];
     if argument.kind == "key" {
-        let index = i64::from(matches!(argument.name.as_str(), "newkey" | "destination"));
+        let index = i64::from(argument.name == second || argument.name == "newkey");
         map.push((text("key_spec_index"), Reply::Int(index)));
     }
     if let Some(token) = &argument.token {
@@ -117,7 +122,10 @@ fn reply(argument: &Argument) -> Reply {
         map.push((text("flags"), Reply::Set(flags)));
     }
     if !argument.inner.is_empty() {
-        map.push((text("arguments"), Reply::Array(argument.inner.iter().map(reply).collect())));
+        map.push((
+            text("arguments"),
+            Reply::Array(argument.inner.iter().map(|inner| reply(inner, second)).collect()),
+        ));
     }
     Reply::Map(map)
 }
@@ -145,6 +153,20 @@ mod tests {
         let spaced = syntax.replace('[', " [ ").replace(']', " ] ");
         let arguments = choice(&mut spaced.split_whitespace());
         arguments.iter().map(show).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn keys_name_their_specification() {
+        let indexes = |syntax: &str| {
+            let shown = format!("{:?}", arguments(syntax));
+            let parts = shown.split("key_spec_index").skip(1);
+            parts.map(|part| part.contains("Int(1)")).collect::<Vec<bool>>()
+        };
+        assert_eq!(indexes("key member"), [false]);
+        assert_eq!(indexes("source destination member"), [false, true]);
+        assert_eq!(indexes("key newkey"), [false, true]);
+        assert_eq!(indexes("destination key [key ...]"), [false, true]);
+        assert_eq!(indexes("numkeys key [key ...] [LIMIT limit]"), [false]);
     }
 
     #[test]

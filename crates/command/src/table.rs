@@ -4,15 +4,16 @@ mod connection;
 mod hashes;
 mod keys;
 mod server;
+mod sets;
 mod strings;
 
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use resp::Reply;
+use resp::{parse_integer, Reply};
 
 use crate::error_messages;
-use crate::spec::CommandSpec;
+use crate::spec::{CommandSpec, KeySpec};
 
 /// Size of the hash index, which uses open addressing. Its load is below one half, so a look-up
 /// usually compares one name. It is no `HashMap`: every command is looked up here, names match in
@@ -27,8 +28,14 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 5] =
-        [&keys::COMMANDS, &strings::COMMANDS, &hashes::COMMANDS, &connection::COMMANDS, &server::COMMANDS];
+    let groups: [&'static [CommandSpec]; 6] = [
+        &keys::COMMANDS,
+        &strings::COMMANDS,
+        &hashes::COMMANDS,
+        &sets::COMMANDS,
+        &connection::COMMANDS,
+        &server::COMMANDS,
+    ];
     let all: Vec<&'static CommandSpec> = groups.into_iter().flatten().collect();
     assert!(all.len() < SLOTS / 2 && all.len() < usize::from(u8::MAX), "the index has outgrown its table");
     let mut slots = [0; SLOTS];
@@ -121,12 +128,20 @@ pub fn keys_of<'a>(
 ) -> impl Iterator<Item = (&'a Bytes, &'static [&'static str])> {
     leaf(spec, args).keys.iter().flat_map(move |keys| {
         let last = match keys.last {
+            KeySpec::COUNTED => keys.first + counted_keys(keys, args).unwrap_or(1) - 1,
             last if last >= 0 => keys.first + last as usize,
             last => args.len().saturating_sub(last.unsigned_abs()),
         };
         let last = last.min(args.len().saturating_sub(1));
         (keys.first..=last).step_by(keys.step).map(|at| (&args[at], keys.flags))
     })
+}
+
+/// Returns the number of keys that an argument states, or `None` if there are not as many. The
+/// command, which then refuses its arguments, is routed by the first one.
+pub(crate) fn counted_keys(keys: &KeySpec, args: &[Bytes]) -> Option<usize> {
+    let count = usize::try_from(parse_integer(args.get(keys.first - 1)?)?).ok()?;
+    (1..=args.len() - keys.first).contains(&count).then_some(count)
 }
 
 #[cfg(test)]
@@ -190,11 +205,20 @@ mod tests {
         assert_eq!(keys("copy a b DB 3"), ["a", "b"]);
         assert_eq!(keys("object encoding a"), ["a"]);
         assert_eq!(keys("memory usage a"), ["a"]);
+        assert_eq!(keys("smove a b member"), ["a", "b"]);
+        assert_eq!(keys("sunionstore d a b"), ["d", "a", "b"]);
+        assert_eq!(keys("sintercard 2 a b LIMIT 3"), ["a", "b"]);
+        for refused in ["x", "0", "-1", "3", "9223372036854775807", "9223372036854775808"] {
+            assert_eq!(keys(&format!("sintercard {refused} a b")), ["a"], "{refused}");
+        }
+        assert_eq!(keys("sintercard 2"), [""; 0]);
         assert_eq!(keys("ping"), [""; 0]);
         assert_eq!(keys("get"), [""; 0]);
         assert_eq!(lookup(b"mset").unwrap().key_positions(), (1, -1, 2));
         assert_eq!(lookup(b"rename").unwrap().key_positions(), (1, 2, 1));
         assert_eq!(lookup(b"lcs").unwrap().key_positions(), (1, 2, 1));
+        assert_eq!(lookup(b"sdiffstore").unwrap().key_positions(), (1, -1, 1));
+        assert_eq!(lookup(b"sintercard").unwrap().key_positions(), (0, 0, 0));
         assert_eq!(lookup(b"ping").unwrap().key_positions(), (0, 0, 0));
     }
 

@@ -90,7 +90,7 @@ impl goldenscript::Runner for Keyspace {
         self.seed += 1;
         let args: Vec<Bytes> = words.into_iter().map(Bytes::from).collect();
         let resp3 = command.tags.contains("resp3");
-        let chance = [&b"RANDOMKEY"[..], b"HRANDFIELD"].contains(&&args[0][..]);
+        let chance = [&b"RANDOMKEY"[..], b"HRANDFIELD", b"SRANDMEMBER"].contains(&&args[0][..]);
         let read = self.read(&args, resp3);
         let reply = self.apply(&args, resp3);
         let mut shown = render(&reply, command.tags.contains("sorted"));

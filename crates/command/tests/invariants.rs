@@ -12,8 +12,8 @@ use types::{SlotRange, SLOT_COUNT};
 
 const REGION: u64 = 1;
 
-/// Generates commands on few keys and databases, so that they interact. `BIG` makes a hash that
-/// only the sweep deletes.
+/// Generates commands on few keys and databases, so that they interact. `BIG` and `MANY` make a
+/// hash and a set that only the sweep deletes.
 fn command() -> impl Strategy<Value = String> {
     let key = || prop_oneof![Just("a"), Just("b"), Just("c"), Just("{a}1")];
     prop_oneof![
@@ -24,6 +24,15 @@ fn command() -> impl Strategy<Value = String> {
         2 => key().prop_map(|k| format!("BIG {k}")),
         2 => (key(), 0..9u8).prop_map(|(k, f)| format!("HDEL {k} f{f} g")),
         2 => (key(), 0..9u8).prop_map(|(k, f)| format!("HINCRBY {k} f{f} 3")),
+        4 => (key(), 0..9u8).prop_map(|(k, m)| format!("SADD {k} m{m} g m1")),
+        2 => key().prop_map(|k| format!("MANY {k}")),
+        2 => (key(), 0..9u8).prop_map(|(k, m)| format!("SREM {k} m{m} g")),
+        2 => key().prop_map(|k| format!("SPOP {k}")),
+        2 => (key(), 0..200u8).prop_map(|(k, count)| format!("SPOP {k} {count}")),
+        2 => (key(), key(), 0..9u8).prop_map(|(a, b, m)| format!("SMOVE {a} {b} m{m}")),
+        1 => (key(), key(), key()).prop_map(|(a, b, c)| format!("SINTERSTORE {a} {b} {c}")),
+        1 => (key(), key(), key()).prop_map(|(a, b, c)| format!("SUNIONSTORE {a} {b} {c}")),
+        1 => (key(), key(), key()).prop_map(|(a, b, c)| format!("SDIFFSTORE {a} {b} {c}")),
         2 => (key(), key()).prop_map(|(a, b)| format!("RENAME {a} {b}")),
         1 => (key(), key()).prop_map(|(a, b)| format!("RENAMENX {a} {b}")),
         2 => (key(), key(), 0..3u8).prop_map(|(a, b, db)| format!("COPY {a} {b} DB {db} REPLACE")),
@@ -53,6 +62,11 @@ fn push(builder: &mut Builder, db: u16, line: &str) {
             args.extend((0..200).flat_map(|n| [Bytes::from(format!("big{n}")), Bytes::from("v")]));
             builder.push(db, false, &args);
         }
+        b"MANY" => {
+            let mut args = vec![Bytes::from("SADD"), words[1].clone()];
+            args.extend((0..200).map(|n| Bytes::from(format!("big{n}"))));
+            builder.push(db, false, &args);
+        }
         _ => builder.push(db, false, &words),
     }
 }
@@ -60,7 +74,7 @@ fn push(builder: &mut Builder, db: u16, line: &str) {
 fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
     let mut counts: BTreeMap<u16, DbCounts> = BTreeMap::new();
     let mut expected_expiry = BTreeSet::new();
-    let mut hashes = BTreeMap::new();
+    let mut collections = BTreeMap::new();
     let mut expiry = BTreeSet::new();
     let mut elements: BTreeMap<(u16, Bytes, u64), u64> = BTreeMap::new();
     let mut garbage = BTreeSet::new();
@@ -81,8 +95,8 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
                             count.with_expiry += 1;
                             expected_expiry.insert(key.expiry_row(at));
                         }
-                        if let Value::Hash { generation, len } = meta.value {
-                            hashes.insert((key.db, name, generation), len);
+                        if let Value::Hash { generation, len } | Value::Set { generation, len } = meta.value {
+                            collections.insert((key.db, name, generation), len);
                         }
                     }
                     Part::Element { generation, subkey } => {
@@ -104,12 +118,12 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
     let state = load_state(engine, REGION).unwrap();
     prop_assert_eq!(state.databases().collect::<BTreeMap<u16, DbCounts>>(), counts);
     prop_assert_eq!(state.bytes(), bytes as u64);
-    for (owner, len) in &hashes {
+    for (owner, len) in &collections {
         prop_assert!(*len > 0);
         prop_assert_eq!(elements.get(owner), Some(len));
     }
     for owner in elements.keys() {
-        prop_assert!(hashes.contains_key(owner) || garbage.contains(owner), "{:?} is an orphan", owner);
+        prop_assert!(collections.contains_key(owner) || garbage.contains(owner), "{:?} is an orphan", owner);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Walks and random picks over keyspaces and hashes that change during the walk.
+//! Walks and random picks over keyspaces, hashes and sets that change during the walk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -146,6 +146,82 @@ proptest! {
         prop_assert!(met.keys().all(|field| ever.contains(field)));
     }
 
+    /// The same property for members.
+    #[test]
+    fn sscan_misses_no_member_that_stays(
+        there in proptest::collection::btree_set(0..400u16, 1..200), count in 1..20u8, changes in changes()
+    ) {
+        let mut keyspace = Keyspace::default();
+        let name = |number: &u16| format!("member:{number}");
+        let names = |numbers: &BTreeSet<u16>| numbers.iter().map(|n| Bytes::from(name(n))).collect::<BTreeSet<_>>();
+        for number in &there {
+            keyspace.run(&["SADD".to_owned(), "s".to_owned(), name(number)]);
+        }
+        let (mut stayed, mut ever) = (there.clone(), there);
+        let mut met = BTreeSet::new();
+        let mut cursor = Bytes::from_static(b"0");
+        let mut changes = changes.into_iter();
+        for turns in 0.. {
+            prop_assert!(turns < 2000, "the walk does not end");
+            let args = [b"SSCAN", &b"s"[..], &cursor, b"COUNT", count.to_string().as_bytes()].map(<[u8]>::to_vec);
+            let (next, members) = turn(keyspace.run(&args));
+            met.extend(members);
+            cursor = next;
+            if &cursor[..] == b"0" {
+                break;
+            }
+            for change in changes.next().unwrap_or_default() {
+                match change {
+                    Change::Add(number) => {
+                        keyspace.run(&["SADD".to_owned(), "s".to_owned(), name(&number)]);
+                        ever.insert(number);
+                    }
+                    Change::Remove(number) => {
+                        keyspace.run(&["SREM".to_owned(), "s".to_owned(), name(&number)]);
+                        stayed.remove(&number);
+                    }
+                }
+            }
+        }
+        prop_assert!(names(&stayed).is_subset(&met));
+        prop_assert!(met.is_subset(&names(&ever)));
+    }
+
+    /// The commands on several sets give what the sets of the standard library give. Batches are
+    /// smaller than the sets.
+    #[test]
+    fn sets_are_combined_as_sets_are(
+        sets in proptest::collection::vec(proptest::collection::btree_set(0..900u16, 0..700), 1..4),
+        limit in 0..600usize,
+    ) {
+        let mut keyspace = Keyspace::default();
+        let names: Vec<String> = (0..sets.len()).map(|at| format!("s{at}")).collect();
+        for (name, set) in names.iter().zip(&sets).filter(|(_, set)| !set.is_empty()) {
+            let mut args = vec!["SADD".to_owned(), name.clone()];
+            args.extend(set.iter().map(u16::to_string));
+            prop_assert_eq!(keyspace.run(&args), Reply::Int(set.len() as i64));
+        }
+        let others = || sets[1..].iter();
+        let all = others().fold(sets[0].clone(), |all, set| all.intersection(set).copied().collect());
+        let any = others().fold(sets[0].clone(), |any, set| any.union(set).copied().collect());
+        let only = others().fold(sets[0].clone(), |only, set| only.difference(set).copied().collect());
+        for (command, expected) in [("SINTER", &all), ("SUNION", &any), ("SDIFF", &only)] {
+            let expected: BTreeSet<Bytes> = expected.iter().map(|n| Bytes::from(n.to_string())).collect();
+            let args = [vec![command.to_owned()], names.clone()].concat();
+            let found = members(keyspace.run(&args));
+            prop_assert_eq!(found.len(), expected.len());
+            prop_assert_eq!(&found.into_iter().collect::<BTreeSet<_>>(), &expected);
+            let args = [vec![format!("{command}STORE"), "d".to_owned()], names.clone()].concat();
+            prop_assert_eq!(keyspace.run(&args), Reply::Int(expected.len() as i64));
+            prop_assert_eq!(members(keyspace.run(&["SMEMBERS", "d"])).len(), expected.len());
+        }
+        let mut args = vec!["SINTERCARD".to_owned(), names.len().to_string()];
+        args.extend(names);
+        args.extend(["LIMIT".to_owned(), limit.to_string()]);
+        let expected = if limit == 0 { all.len() } else { all.len().min(limit) };
+        prop_assert_eq!(keyspace.run(&args), Reply::Int(expected as i64));
+    }
+
     /// A walk may continue in other regions. It returns the same keys as one region with all slots
     /// would.
     #[test]
@@ -231,6 +307,97 @@ fn hrandfield_reaches_every_field() {
     let mut twin = with_fields(40);
     let mut other = with_fields(40);
     assert_eq!(picked(&mut twin, -20), picked(&mut other, -20));
+}
+
+fn members(reply: Reply) -> Vec<Bytes> {
+    let (Reply::Array(items) | Reply::Set(items)) = reply else { panic!("{reply:?} has no members") };
+    let text = |item| if let Reply::Bulk(member) = item { member } else { panic!("{item:?}") };
+    items.into_iter().map(text).collect()
+}
+
+fn with_members(count: usize) -> Keyspace {
+    let mut keyspace = Keyspace::default();
+    let mut args = vec!["SADD".to_owned(), "s".to_owned()];
+    args.extend((0..count).map(|number| format!("m{number}")));
+    keyspace.run(&args);
+    keyspace
+}
+
+/// The sizes are on both sides of the limit between a complete read and random parts.
+#[test]
+fn spop_removes_the_different_members_that_it_returns() {
+    for size in [1, 2, 100, 128, 129, 3000] {
+        for count in [0, 1, 2, size / 100, size / 2, size - 1, size, size + 1] {
+            let mut keyspace = with_members(size);
+            let picked = members(keyspace.run(&["SRANDMEMBER", "s", &count.to_string()]));
+            assert_eq!(picked.iter().collect::<BTreeSet<_>>().len(), count.min(size), "{count} of {size}");
+            let popped = members(keyspace.run(&["SPOP", "s", &count.to_string()]));
+            let different: BTreeSet<Bytes> = popped.iter().cloned().collect();
+            assert_eq!(
+                (popped.len(), different.len()),
+                (count.min(size), count.min(size)),
+                "{count} of {size}"
+            );
+            let left = members(keyspace.run(&["SMEMBERS", "s"]));
+            assert_eq!(left.len(), size - popped.len());
+            assert!(left.iter().all(|member| !different.contains(member)));
+            assert_eq!(keyspace.run(&["SCARD", "s"]), Reply::Int(left.len() as i64));
+        }
+    }
+}
+
+#[test]
+fn spop_empties_a_set_one_by_one() {
+    for size in [5, 300] {
+        let mut keyspace = with_members(size);
+        let mut popped = BTreeSet::new();
+        while let Reply::Bulk(member) = keyspace.run(&["SPOP", "s"]) {
+            assert!(popped.insert(member));
+        }
+        assert_eq!(popped.len(), size);
+        assert_eq!(keyspace.run(&["EXISTS", "s"]), Reply::Int(0));
+    }
+}
+
+/// Every member of a large set has the same chance: among many picks, the counts of the members
+/// vary as they do by chance alone. The statistic is chi-squared, whose standard deviation is the
+/// square root of twice the number of members. A pick of the first member after a random hash, for
+/// comparison, has a value twice as large as the mean already at one pick per member.
+#[test]
+fn random_picks_from_a_large_set_are_uniform() {
+    const SIZE: usize = 2000;
+    const PICKS: usize = 40_000;
+    let mut keyspace = with_members(SIZE);
+    let mut counts: BTreeMap<Bytes, u64> = BTreeMap::new();
+    for _ in 0..PICKS / 20 {
+        for _ in 0..2 {
+            let Reply::Bulk(member) = keyspace.run(&["SRANDMEMBER", "s"]) else { panic!("no member") };
+            *counts.entry(member).or_default() += 1;
+        }
+        for member in members(keyspace.run(&["SRANDMEMBER", "s", "-9"]))
+            .into_iter()
+            .chain(members(keyspace.run(&["SRANDMEMBER", "s", "9"])))
+        {
+            *counts.entry(member).or_default() += 1;
+        }
+    }
+    let expected = PICKS as f64 / SIZE as f64;
+    let square = |count: u64| (count as f64 - expected).powi(2) / expected;
+    let missed = (SIZE - counts.len()) as f64 * expected;
+    let statistic = counts.values().map(|count| square(*count)).sum::<f64>() + missed;
+    let deviation = (2.0 * SIZE as f64).sqrt();
+    assert!((statistic - SIZE as f64).abs() < 5.0 * deviation, "chi-squared is {statistic}");
+}
+
+#[test]
+fn srandmember_depends_only_on_the_seed_and_may_repeat() {
+    for size in [2, 2000] {
+        let picked = || members(with_members(size).run(&["SRANDMEMBER", "s", "-50"]));
+        assert_eq!(picked().len(), 50);
+        assert_eq!(picked(), picked());
+    }
+    let reply = with_members(2).run(&["SRANDMEMBER", "s", "-1048577"]);
+    assert_eq!(reply, Reply::error("ERR value is out of range"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use command::Spanning;
 use parking_lot::RwLock;
 use resp::Reply;
-use types::{RegionDescriptor, Slot, StoreId};
+use types::{RegionDescriptor, Slot, StoreId, Version};
 
 use crate::budget::Budget;
 use crate::capability::{Measurer, OwnCapability};
@@ -246,6 +246,10 @@ impl Store {
 
     /// Returns the destination of a command: by its slot, or every region if it has no keys.
     pub fn route(&self, item: &Item) -> Result<Route, Reply> {
+        let (since, version) = (item.spec.cluster_version, self.membership.version.get());
+        if since > version {
+            return Err(needs_version(item.spec.name, since, version));
+        }
         let is_clustered = self.config.cluster_enabled;
         let slot = match item.slot {
             ItemSlot::One(slot) if is_clustered => slot,
@@ -267,4 +271,11 @@ impl Store {
     pub fn is_healthy(&self) -> bool {
         !self.ends.is_leaving() && self.regions.are_all_led()
     }
+}
+
+/// Returns the error for a command that stores of an earlier version would not know.
+fn needs_version(name: &str, since: Version, version: Version) -> Reply {
+    Reply::error(format!(
+        "ERR '{name}' needs version {since} of the cluster, and it has {version}: see steelyard ctl versions"
+    ))
 }

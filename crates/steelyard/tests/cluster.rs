@@ -225,6 +225,19 @@ fn cluster_commands_and_redirections_follow_redis() {
     assert_eq!(error, "CROSSSLOT Keys in request don't hash to the same slot");
     let home = leaders_store(&stores, "{tag}");
     wires[home].ok(&["MSET", "{tag}a", "1", "{tag}b", "2"]);
+    eventually("the cluster has the version of sets", || {
+        matches!(wires[home].call(&["SADD", "{tag}s", "x", "y"]), Reply::Int(_)).then_some(())
+    });
+    for line in ["SUNION {tag}s other", "SINTERCARD 2 {tag}s other", "SMOVE {tag}s other x"] {
+        let args: Vec<&str> = line.split(' ').collect();
+        assert_eq!(
+            wires[home].error(&args),
+            "CROSSSLOT Keys in request don't hash to the same slot",
+            "{line}"
+        );
+    }
+    assert_eq!(wires[home].call(&["SINTERCARD", "2", "{tag}s", "{tag}s", "LIMIT", "1"]), Reply::Int(1));
+    assert_eq!(wires[home].call(&["SDIFFSTORE", "{tag}t", "{tag}s", "{tag}none"]), Reply::Int(2));
     assert_eq!(wires[home].error(&["SELECT", "1"]), "ERR SELECT is not allowed in cluster mode");
 }
 

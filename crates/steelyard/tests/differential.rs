@@ -56,6 +56,12 @@ fn random_commands_are_answered_as_redis_answers_them() {
 fn every_store_of_three_answers_as_redis_does() {
     let Some(redis) = servers::redis(&[]) else { return };
     let stores = Stores::start(&Plan { stores: 3, flags: &[("--fsync", "no")], ..Plan::default() });
+    for store in &stores.all {
+        stores::eventually("the store knows the commands of the newest version", || {
+            let mut connection = connection::Connection::open(store.client).ok()?;
+            connection.call(&["SCARD", "s"]).ok().filter(|reply| !reply.is_error())
+        });
+    }
     let mut mismatches = Vec::new();
     for (seed, store) in (1001..).zip(&stores.all) {
         let outcome = Session::new(seed, store.client, redis.address).run(COMMANDS / 2);

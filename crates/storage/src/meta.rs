@@ -8,14 +8,22 @@ use crate::{Result, StorageError};
 const META_VERSION: u8 = 1;
 const TAG_STRING: u8 = 1;
 const TAG_HASH: u8 = 2;
+const TAG_SET: u8 = 3;
 /// Bytes of version, type and expiry time.
 const HEADER_LEN: usize = 1 + 1 + 8;
+/// Bytes of a collection's generation and size.
+const COLLECTION_LEN: usize = 8 + 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     String(Bytes),
     /// A hash. `generation` identifies its element rows. `len` is their number and never 0.
     Hash {
+        generation: u64,
+        len: u64,
+    },
+    /// A set, with the same numbers.
+    Set {
         generation: u64,
         len: u64,
     },
@@ -26,7 +34,7 @@ impl Value {
     pub fn string_len(&self) -> usize {
         match self {
             Value::String(bytes) => bytes.len(),
-            Value::Hash { .. } => 0,
+            Value::Hash { .. } | Value::Set { .. } => 0,
         }
     }
 }
@@ -47,14 +55,17 @@ impl Meta {
     pub fn encode(&self) -> Bytes {
         match &self.value {
             Value::String(value) => encode_string(self.expire_at_ms, value),
-            Value::Hash { generation, len } => {
-                let mut out = BytesMut::with_capacity(HEADER_LEN + 16);
-                put_header(TAG_HASH, self.expire_at_ms, &mut out);
-                out.put_u64(*generation);
-                out.put_u64(*len);
-                out.freeze()
-            }
+            Value::Hash { generation, len } => self.encode_collection(TAG_HASH, *generation, *len),
+            Value::Set { generation, len } => self.encode_collection(TAG_SET, *generation, *len),
         }
+    }
+
+    fn encode_collection(&self, tag: u8, generation: u64, len: u64) -> Bytes {
+        let mut out = BytesMut::with_capacity(HEADER_LEN + COLLECTION_LEN);
+        put_header(tag, self.expire_at_ms, &mut out);
+        out.put_u64(generation);
+        out.put_u64(len);
+        out.freeze()
     }
 
     /// Decodes a meta row. A string's bytes are a slice of `row`, not a copy.
@@ -70,10 +81,11 @@ impl Meta {
         let expire_at_ms = Some(number(2)).filter(|&at| at != 0);
         let value = match row[1] {
             TAG_STRING => Value::String(row.slice(HEADER_LEN..)),
-            TAG_HASH if row.len() == HEADER_LEN + 16 => {
-                Value::Hash { generation: number(HEADER_LEN), len: number(HEADER_LEN + 8) }
+            TAG_HASH | TAG_SET if row.len() != HEADER_LEN + COLLECTION_LEN => {
+                return Err(corrupt("the length"));
             }
-            TAG_HASH => return Err(corrupt("the length")),
+            TAG_HASH => Value::Hash { generation: number(HEADER_LEN), len: number(HEADER_LEN + 8) },
+            TAG_SET => Value::Set { generation: number(HEADER_LEN), len: number(HEADER_LEN + 8) },
             _ => return Err(corrupt("the type")),
         };
         Ok(Meta { expire_at_ms, value })
@@ -99,7 +111,7 @@ fn put_header(tag: u8, expire_at_ms: Option<u64>, out: &mut BytesMut) {
 pub fn string_len(row: &[u8]) -> Result<usize> {
     match row {
         [META_VERSION, TAG_STRING, ..] if row.len() >= HEADER_LEN => Ok(row.len() - HEADER_LEN),
-        [META_VERSION, TAG_HASH, ..] if row.len() >= HEADER_LEN => Ok(0),
+        [META_VERSION, TAG_HASH | TAG_SET, ..] if row.len() >= HEADER_LEN => Ok(0),
         _ => Err(StorageError::Corrupt("the header of a key's meta row".into())),
     }
 }
@@ -125,6 +137,7 @@ mod tests {
                 Value::String(Bytes::new()),
                 Value::String(Bytes::from_static(b"a\0b")),
                 Value::Hash { generation: 7, len: u64::MAX },
+                Value::Set { generation: u64::MAX, len: 1 },
             ] {
                 let meta = Meta { expire_at_ms, value };
                 assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
@@ -142,15 +155,17 @@ mod tests {
 
     #[test]
     fn damaged_meta_rows_are_corrupt_not_a_panic() {
-        let good = Meta { expire_at_ms: None, value: Value::Hash { generation: 1, len: 1 } }.encode();
-        for cut in 0..good.len() {
-            assert!(matches!(Meta::decode(&good.slice(..cut)), Err(StorageError::Corrupt(_))), "{cut}");
-            assert!(cut >= HEADER_LEN || string_len(&good[..cut]).is_err(), "{cut}");
-        }
-        for (at, byte) in [(0, 2), (1, 0), (1, 99)] {
-            let mut bad = good.to_vec();
-            bad[at] = byte;
-            assert!(matches!(Meta::decode(&bad.into()), Err(StorageError::Corrupt(_))));
+        for value in [Value::Hash { generation: 1, len: 1 }, Value::Set { generation: 1, len: 1 }] {
+            let good = Meta { expire_at_ms: None, value }.encode();
+            for cut in 0..good.len() {
+                assert!(matches!(Meta::decode(&good.slice(..cut)), Err(StorageError::Corrupt(_))), "{cut}");
+                assert!(cut >= HEADER_LEN || string_len(&good[..cut]).is_err(), "{cut}");
+            }
+            for (at, byte) in [(0, 2), (1, 0), (1, 99)] {
+                let mut bad = good.to_vec();
+                bad[at] = byte;
+                assert!(matches!(Meta::decode(&bad.into()), Err(StorageError::Corrupt(_))));
+            }
         }
     }
 }

@@ -71,6 +71,11 @@ impl<'a> Txn<'a> {
         self.reader.get(row)
     }
 
+    /// Same as [`get`](Txn::get), for a row that did not exist before this batch.
+    pub fn get_new(&self, row: &[u8]) -> Option<Bytes> {
+        self.rows.get(row).cloned().flatten()
+    }
+
     /// Visits the rows in `from..to` in ascending order, including this batch's writes.
     pub fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         if from >= to {

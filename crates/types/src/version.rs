@@ -10,7 +10,7 @@
 //! 2   heartbeats name quarantined peers; a log entry can order that an earlier one is skipped; the
 //!     meta region records which regions have merged away
 //! 3   ZooKeeper can choose the candidates of elections; heartbeats tell which stores have a
-//!     session; followers can pass appends on
+//!     session; followers can pass appends on; sets
 //! ```
 
 /// A version of the cluster.
@@ -21,7 +21,7 @@ pub type Version = u32;
 pub const SECOND_VERSION: Version = 2;
 
 /// The first version in which ZooKeeper can choose candidates, heartbeats tell of sessions, and
-/// followers can pass appends on.
+/// followers can pass appends on, and sets exist.
 pub const THIRD_VERSION: Version = 3;
 
 /// The oldest version that this program can write.

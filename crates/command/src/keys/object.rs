@@ -9,14 +9,16 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::Value;
 
+use crate::elements::{visit_elements, NAME_HASH_LEN};
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec, HashValue};
-use crate::hashes::visit_fields;
+use crate::exec::{fail, Collection, CommandResult, Exec};
 use crate::number::integer;
 
 /// Redis's `hash-max-listpack-entries` and `hash-max-listpack-value`.
 const LISTPACK_ENTRIES: u64 = 128;
 const LISTPACK_VALUE: usize = 64;
+/// Redis's `set-max-intset-entries`.
+const INTSET_ENTRIES: u64 = 512;
 /// Maximum bytes of a string that Redis keeps in one allocation with its header.
 const EMBEDDED_MAX: usize = 44;
 /// Estimated bytes that a row takes besides its key and value: the engine's key trailer and
@@ -34,8 +36,20 @@ pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
         Value::Hash { len, .. } if len > LISTPACK_ENTRIES => "hashtable",
         Value::Hash { generation, .. } => {
             let mut name = "listpack";
-            visit_fields(exec, &key, generation, 0, &mut |_, field, value| {
+            visit_elements(exec, &key, generation, 0, &mut |_, field, value| {
                 if field.len().max(value.len()) > LISTPACK_VALUE {
+                    name = "hashtable";
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })?;
+            name
+        }
+        Value::Set { len, .. } if len > INTSET_ENTRIES => "hashtable",
+        Value::Set { generation, .. } => {
+            let mut name = "intset";
+            visit_elements(exec, &key, generation, 0, &mut |_, member, _| {
+                if resp::parse_integer(member).is_none() {
                     name = "hashtable";
                     return ControlFlow::Break(());
                 }
@@ -86,12 +100,9 @@ pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRe
     let key = exec.key(&args[2]);
     let Some(meta) = exec.find(&key)? else { return Ok(Reply::Nil) };
     let row = key.meta_row().len() + meta.encode().len() + ROW_OVERHEAD;
-    let elements = match meta.value {
-        Value::String(_) => 0,
-        Value::Hash { generation, len } => {
-            let hash = HashValue { generation, len, expire_at_ms: None };
-            sampled_bytes(exec, &key, hash, samples)?
-        }
+    let elements = match Collection::of(&meta) {
+        None => 0,
+        Some(collection) => sampled_bytes(exec, &key, collection, samples)?,
     };
     Ok(Reply::Int(i64::try_from(row as u64 + elements).unwrap_or(i64::MAX)))
 }
@@ -100,20 +111,20 @@ pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRe
 fn sampled_bytes(
     exec: &Exec<'_, '_>,
     key: &storage::KeyRef<'_>,
-    hash: HashValue,
+    collection: Collection,
     samples: u64,
 ) -> CommandResult<u64> {
-    let row = key.element_row(hash.generation, b"").len() + crate::hashes::FIELD_HASH_LEN + ROW_OVERHEAD;
+    let row = key.element_row(collection.generation, b"").len() + NAME_HASH_LEN + ROW_OVERHEAD;
     let (mut seen, mut bytes) = (0, 0);
-    visit_fields(exec, key, hash.generation, 0, &mut |_, field, value| {
+    visit_elements(exec, key, collection.generation, 0, &mut |_, name, value| {
         seen += 1;
-        bytes += (row + field.len() + value.len()) as u64;
+        bytes += (row + name.len() + value.len()) as u64;
         if seen >= samples {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
     })?;
-    let total = u128::from(bytes) * u128::from(hash.len) / u128::from(seen.max(1));
+    let total = u128::from(bytes) * u128::from(collection.len) / u128::from(seen.max(1));
     Ok(u64::try_from(total).unwrap_or(u64::MAX))
 }

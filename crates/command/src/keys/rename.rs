@@ -4,9 +4,9 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::{KeyRef, Meta, Value};
 
+use crate::elements::{all_elements, replace};
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec, HashValue, Key};
-use crate::hashes::{all_fields, field_row};
+use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::database_index;
 
 pub(crate) fn rename(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -76,21 +76,11 @@ fn database(number: &[u8], exec: &Exec<'_, '_>) -> CommandResult<u16> {
 
 /// Copies the value and the expiry time of `from` to `to`, in place of its current value.
 fn duplicate(exec: &mut Exec<'_, '_>, from: &Key<'_>, meta: &Meta, to: &Key<'_>) -> CommandResult<()> {
-    let old = exec.find(to)?;
-    match &meta.value {
-        Value::String(bytes) => exec.put_string(to, old.as_ref(), bytes, meta.expire_at_ms),
-        Value::Hash { generation, len } => {
-            let source = HashValue { generation: *generation, len: *len, expire_at_ms: meta.expire_at_ms };
-            let fields = all_fields(exec, from, source)?;
-            if let Some(old) = old {
-                exec.remove(to, &old)?;
-            }
-            let generation = exec.txn.state_mut().take_generation();
-            for (field, value) in fields {
-                exec.put_element(to, field_row(to, generation, &field), None, value);
-            }
-            exec.put_hash(to, None, HashValue { generation, ..source });
-            Ok(())
-        }
+    if let Value::String(bytes) = &meta.value {
+        let old = exec.find(to)?;
+        return exec.put_string(to, old.as_ref(), bytes, meta.expire_at_ms);
     }
+    let Some(Collection { kind, generation, .. }) = Collection::of(meta) else { return Ok(()) };
+    let elements = all_elements(exec, from, generation)?;
+    replace(exec, to, (kind, meta.expire_at_ms), elements)
 }

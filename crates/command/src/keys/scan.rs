@@ -17,7 +17,7 @@ use super::type_name;
 use crate::error_messages;
 use crate::exec::{fail, CommandError, CommandResult, Exec, Mode};
 use crate::glob;
-use crate::hashes::hscan::{scan_count, scan_reply};
+use crate::number::integer;
 
 const HASH_BITS: u32 = 50;
 const HASH_DROPPED: u32 = 64 - HASH_BITS;
@@ -188,6 +188,10 @@ pub(crate) struct ScanOptions<'a> {
 }
 
 impl<'a> ScanOptions<'a> {
+    pub fn matches(&self, name: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, name))
+    }
+
     pub fn parse(args: &'a [Bytes], with_type: bool) -> CommandResult<ScanOptions<'a>> {
         let mut options = ScanOptions { pattern: None, count: 10, type_name: None };
         let mut args = args.iter();
@@ -206,6 +210,19 @@ impl<'a> ScanOptions<'a> {
         }
         Ok(options)
     }
+}
+
+/// Parses the value of `COUNT`, which is at least 1.
+fn scan_count(text: &[u8]) -> CommandResult<u64> {
+    match u64::try_from(integer(text)?) {
+        Ok(count) if count > 0 => Ok(count),
+        _ => fail(error_messages::SYNTAX),
+    }
+}
+
+/// Returns the reply to one step of a walk.
+pub(crate) fn scan_reply(cursor: u64, found: Vec<Reply>) -> Reply {
+    Reply::Array(vec![Reply::bulk(cursor.to_string()), Reply::Array(found)])
 }
 
 /// Walks over this region's keys. At the end of the region the cursor is the start of the next
@@ -236,7 +253,7 @@ pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         }
         visited += 1;
         last_position = Some(here);
-        let wanted = options.pattern.is_none_or(|pattern| glob::matches(pattern, key.key))
+        let wanted = options.matches(key.key)
             && options
                 .type_name
                 .is_none_or(|name| name.eq_ignore_ascii_case(type_name(&meta.value).as_bytes()));

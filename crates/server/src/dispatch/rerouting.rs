@@ -290,6 +290,21 @@ mod tests {
         assert_eq!(replies(running.await.unwrap()), [Reply::OK, Reply::OK]);
     }
 
+    #[test]
+    fn a_command_of_a_later_version_is_refused_until_the_cluster_has_that_version() {
+        let fixture = leader();
+        for line in ["SADD foo x", "SCARD foo", "SUNIONSTORE foo foo"] {
+            let name = line.split(' ').next().unwrap().to_lowercase();
+            let expected = format!(
+                "ERR '{name}' needs version 3 of the cluster, and it has 1: see steelyard ctl versions"
+            );
+            assert_eq!(fixture.store.route(&item(line)).err(), Some(Reply::error(expected)));
+        }
+        assert!(fixture.store.route(&item("HSET foo f v")).is_ok());
+        fixture.store.membership.version.raise(types::THIRD_VERSION);
+        assert!(fixture.store.route(&item("SADD foo x")).is_ok());
+    }
+
     #[tokio::test]
     async fn a_command_about_a_whole_region_is_not_executed_in_a_part_of_it() {
         let fixture = leader();

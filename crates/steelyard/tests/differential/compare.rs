@@ -1,5 +1,7 @@
 //! The rules by which two answers count as the same.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use resp::Reply;
 
@@ -7,7 +9,7 @@ use resp::Reply;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
     Exact,
-    /// An array in any order.
+    /// An array or a set in any order.
     Unordered,
     /// A map in any order, which RESP2 sends as a flat array.
     Pairs,
@@ -27,13 +29,24 @@ pub enum Compare {
     RandomKey,
     /// Fields of the hash at argument 1. Their number, and whether they repeat, must be right.
     RandomFields,
+    /// Members of the set at argument 1, likewise.
+    RandomMembers,
+    /// Members that are removed from the set at argument 1.
+    Popped,
 }
 
 impl Compare {
     /// Returns true if the comparison sends further commands. Then nothing may follow the command
     /// in its pipeline.
     pub fn stands_alone(self) -> bool {
-        matches!(self, Compare::Sum { .. } | Compare::RandomKey | Compare::RandomFields)
+        matches!(
+            self,
+            Compare::Sum { .. }
+                | Compare::RandomKey
+                | Compare::RandomFields
+                | Compare::RandomMembers
+                | Compare::Popped
+        )
     }
 
     /// Returns true if both answers agree, as far as the answers alone can show.
@@ -44,7 +57,9 @@ impl Compare {
         match self {
             Compare::Exact | Compare::Sum { .. } => ours == theirs,
             Compare::Unordered => match (ours, theirs) {
-                (Reply::Array(ours), Reply::Array(theirs)) => sorted(ours) == sorted(theirs),
+                (Reply::Array(ours), Reply::Array(theirs)) | (Reply::Set(ours), Reply::Set(theirs)) => {
+                    sorted(ours) == sorted(theirs)
+                }
                 _ => ours == theirs,
             },
             Compare::Pairs => match (ours, theirs) {
@@ -63,7 +78,7 @@ impl Compare {
             Compare::RandomKey => {
                 matches!((ours, theirs), (Reply::Nil, Reply::Nil) | (Reply::Bulk(_), Reply::Bulk(_)))
             }
-            Compare::RandomFields => shape(ours) == shape(theirs),
+            Compare::RandomFields | Compare::RandomMembers | Compare::Popped => shape(ours) == shape(theirs),
         }
     }
 }
@@ -114,6 +129,7 @@ fn is_turn(reply: &Reply) -> bool {
 fn shape(reply: &Reply) -> String {
     match reply {
         Reply::Array(items) => format!("[{}]", items.iter().map(shape).collect::<Vec<_>>().join(" ")),
+        Reply::Set(items) => format!("{{{}}}", items.iter().map(shape).collect::<Vec<_>>().join(" ")),
         Reply::Bulk(_) => "text".to_owned(),
         other => key_of(other),
     }
@@ -151,4 +167,22 @@ pub fn picked_rightly(args: &[Vec<u8>], picked: &Reply, fields: &[(Bytes, Bytes)
     names.dedup();
     let may_repeat = args.get(2).is_some_and(|count| count.starts_with(b"-"));
     true_values && (may_repeat || names.len() == chosen.len())
+}
+
+/// Returns the items of an array or a set, or the only item.
+pub fn items(reply: &Reply) -> Vec<Bytes> {
+    let text = |reply: &Reply| if let Reply::Bulk(text) = reply { Some(text.clone()) } else { None };
+    match reply {
+        Reply::Array(items) | Reply::Set(items) => items.iter().filter_map(text).collect(),
+        one => text(one).into_iter().collect(),
+    }
+}
+
+/// Returns true if `picked` is a valid answer to `SRANDMEMBER` or `SPOP` with these arguments, for
+/// a set with `members`.
+pub fn members_picked_rightly(args: &[Vec<u8>], picked: &Reply, members: &BTreeSet<Bytes>) -> bool {
+    let picked = items(picked);
+    let may_repeat = args.get(2).is_some_and(|count| count.starts_with(b"-"));
+    let different: BTreeSet<&Bytes> = picked.iter().collect();
+    picked.iter().all(|member| members.contains(member)) && (may_repeat || different.len() == picked.len())
 }

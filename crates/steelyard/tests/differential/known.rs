@@ -28,7 +28,7 @@ pub const KNOWN: [Known; 2] = [
     Known {
         documented: "A negative count below -1048576",
         applies: |request, ours, theirs| {
-            request.compare == Compare::RandomFields
+            matches!(request.compare, Compare::RandomFields | Compare::RandomMembers)
                 && *ours == Reply::error("ERR value is out of range")
                 && !theirs.is_error()
         },

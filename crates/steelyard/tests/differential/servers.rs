@@ -82,10 +82,11 @@ fn start(name: &str, ports: usize, command: impl Fn(&[u16], &Path) -> Command) -
     panic!("{name} does not answer:\n{}", std::fs::read_to_string(&log_path).unwrap_or_default());
 }
 
-/// Returns true if the server answers commands. It may answer that it requires a password.
+/// Returns true if the server answers commands, also those of the newest version of the cluster. It
+/// may answer that it requires a password.
 fn answers(address: SocketAddr) -> bool {
     let Ok(mut connection) = Connection::open(address) else { return false };
-    match connection.call(&["GET", "is anyone there"]) {
+    match connection.call(&["SCARD", "is anyone there"]) {
         Ok(resp::Reply::Error(text)) => text.starts_with("NOAUTH"),
         Ok(_) => true,
         Err(_) => false,

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use resp::Reply;
 
-use crate::compare::{picked_rightly, Compare};
+use crate::compare::{items, members_picked_rightly, picked_rightly, Compare};
 use crate::connection::Connection;
 use crate::generator::{Args, Generator, Request, Step, Times};
 use crate::known::KNOWN;
@@ -142,6 +142,9 @@ impl Session {
     }
 
     fn compare_alone(&mut self, request: Request) -> Result<(), String> {
+        if request.compare == Compare::Popped && request.args.len() > 1 {
+            return self.compare_popped(&request);
+        }
         let (ours, theirs) = self.clients.call(&request.args);
         self.check(&request, &ours, &theirs)?;
         let right = match request.compare {
@@ -151,12 +154,47 @@ impl Session {
                 picked_rightly(&request.args, &ours, &fields_of(&fields.0))
                     && picked_rightly(&request.args, &theirs, &fields_of(&fields.1))
             }
+            Compare::RandomMembers if !ours.is_error() && !theirs.is_error() => {
+                let (held, _) = self.members(&request.args[1]);
+                [&ours, &theirs].iter().all(|picked| members_picked_rightly(&request.args, picked, &held))
+            }
             _ => true,
         };
         match right {
             true => Ok(()),
             false => Err(self.mismatch(&request.args, &ours, &theirs)),
         }
+    }
+
+    /// Returns the members of a set on both servers.
+    fn members(&mut self, key: &[u8]) -> (BTreeSet<Bytes>, BTreeSet<Bytes>) {
+        let (ours, theirs) = self.clients.call(&[b"SMEMBERS".to_vec(), key.to_vec()]);
+        (items(&ours).into_iter().collect(), items(&theirs).into_iter().collect())
+    }
+
+    /// Compares `SPOP`: each server removes exactly the members that it returns. Then what one of
+    /// them has removed is removed from the other one.
+    fn compare_popped(&mut self, request: &Request) -> Result<(), String> {
+        let key = &request.args[1];
+        let (before, _) = self.members(key);
+        let (ours, theirs) = self.clients.call(&request.args);
+        self.check(request, &ours, &theirs)?;
+        let (our_rest, their_rest) = self.members(key);
+        let mut popped = BTreeSet::new();
+        for (reply, rest) in [(&ours, our_rest), (&theirs, their_rest)] {
+            let gone: BTreeSet<Bytes> = items(reply).into_iter().collect();
+            let left: BTreeSet<Bytes> = before.difference(&gone).cloned().collect();
+            if !members_picked_rightly(&request.args, reply, &before) || left != rest {
+                return Err(self.mismatch(&request.args, &ours, &theirs));
+            }
+            popped.extend(gone);
+        }
+        if !popped.is_empty() {
+            let mut args = vec![b"SREM".to_vec(), key.clone()];
+            args.extend(popped.iter().map(|member| member.to_vec()));
+            self.clients.call(&args);
+        }
+        Ok(())
     }
 
     fn both_exist(&mut self, ours: &Reply, theirs: &Reply) -> bool {
@@ -193,6 +231,10 @@ impl Session {
                     Reply::Simple(kind) if kind == "hash" => {
                         self.audited(&about("HGETALL"), Compare::Pairs)?;
                         self.audited(&about("HLEN"), Compare::Exact)?
+                    }
+                    Reply::Simple(kind) if kind == "set" => {
+                        self.audited(&about("SMEMBERS"), Compare::Unordered)?;
+                        self.audited(&about("SCARD"), Compare::Exact)?
                     }
                     _ => self.audited(&about("GET"), Compare::Exact)?,
                 };
@@ -231,7 +273,7 @@ impl Session {
 
 /// Returns the items of a walk as a sorted array without repetition, or the error that ended it.
 fn walk(connection: &mut Connection, args: &[Vec<u8>], cursor_at: usize) -> Reply {
-    let pairs = cursor_at == 2;
+    let pairs = args[0].eq_ignore_ascii_case(b"HSCAN");
     let mut met = BTreeSet::new();
     let mut cursor = Bytes::from_static(b"0");
     for _ in 0..WALK_TURNS_MAX {

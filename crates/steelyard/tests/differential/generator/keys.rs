@@ -91,7 +91,7 @@ impl Generator {
             args.extend([b"COUNT".to_vec(), (1 + self.chance.below(20)).to_string().into_bytes()]);
         }
         if self.chance.percent(40) {
-            let name = self.chance.pick(&["string", "hash", "HASH", "list", "nothing", ""]);
+            let name = self.chance.pick(&["string", "hash", "HASH", "set", "list", "nothing", ""]);
             args.extend([b"TYPE".to_vec(), name.into()]);
         }
         Step::Walk { args, cursor_at: 1 }

@@ -7,6 +7,7 @@
 mod connection;
 mod hashes;
 mod keys;
+mod sets;
 mod strings;
 mod words;
 
@@ -31,8 +32,8 @@ impl Request {
 #[derive(Clone, Debug)]
 pub enum Step {
     One(Request),
-    /// `SCAN` or `HSCAN` from cursor 0 until the cursor is 0 again. The cursor is inserted at
-    /// `cursor_at`.
+    /// `SCAN`, `HSCAN` or `SSCAN` from cursor 0 until the cursor is 0 again. The cursor is inserted
+    /// at `cursor_at`.
     Walk {
         args: Args,
         cursor_at: usize,
@@ -55,9 +56,10 @@ pub struct Generator {
 /// A function that draws a command of one family.
 type Kind = fn(&mut Generator) -> Step;
 
-const WEIGHTS: [(usize, Kind); 4] = [
+const WEIGHTS: [(usize, Kind); 5] = [
     (38, |g| g.string_command()),
     (33, |g| g.hash_command()),
+    (30, |g| g.set_command()),
     (26, |g| g.key_command()),
     (3, |g| g.connection_command()),
 ];
@@ -144,11 +146,12 @@ fn has_span_below(args: &[Vec<u8>], far: i64) -> bool {
     relative && args.iter().filter_map(number).any(|number| (1..far).contains(&number))
 }
 
-/// Returns true if Redis would repeat fields until it is out of memory.
+/// Returns true if Redis would repeat fields or members until it is out of memory.
 fn is_endless(args: &[Vec<u8>]) -> bool {
     const REPEATED_MAX: i64 = -2000;
     let number = |arg: &Vec<u8>| std::str::from_utf8(arg).ok()?.parse::<i64>().ok();
-    args[0].eq_ignore_ascii_case(b"HRANDFIELD")
+    let repeats = ["HRANDFIELD", "SRANDMEMBER"];
+    repeats.iter().any(|name| args[0].eq_ignore_ascii_case(name.as_bytes()))
         && args.iter().filter_map(number).any(|count| count < REPEATED_MAX && count != i64::MIN)
 }
 

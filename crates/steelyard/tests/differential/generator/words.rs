@@ -5,7 +5,7 @@ use super::{Generator, Times};
 /// The keys. They are few, so that commands of all kinds work on the same ones. One is empty, one
 /// binary and one long. Some share a hash tag, and so a slot. Some names look like integers or
 /// patterns.
-const KEYS: [&[u8]; 18] = [
+const KEYS: [&[u8]; 20] = [
     b"a",
     b"b",
     b"c",
@@ -13,6 +13,8 @@ const KEYS: [&[u8]; 18] = [
     b"float",
     b"hash",
     b"h2",
+    b"set",
+    b"s2",
     b"{tag}1",
     b"{tag}2",
     b"x*y",

@@ -1,0 +1,215 @@
+//! The elements of collections: one row per field of a hash or member of a set.
+//!
+//! Element rows are ordered by the hash of the element's name, as keys are. This gives `HSCAN` and
+//! `SSCAN` a stateless 64-bit cursor, and lets a random pick jump into a large collection.
+
+pub(crate) mod random;
+
+use std::ops::ControlFlow;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use resp::Reply;
+use storage::{KeyRef, StorageError};
+
+use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
+use crate::keys::scan::{scan_reply, ScanOptions};
+
+/// Bytes of the hash that precedes the name in an element's sub-key.
+pub(crate) const NAME_HASH_LEN: usize = 8;
+
+pub(crate) fn element_row(key: &KeyRef<'_>, generation: u64, name: &[u8]) -> Bytes {
+    let mut subkey = BytesMut::with_capacity(NAME_HASH_LEN + name.len());
+    subkey.put_u64(types::key_hash(name));
+    subkey.put_slice(name);
+    key.element_row(generation, &subkey)
+}
+
+/// A callback that receives the hash of an element's name, the name and the value. `Break` ends the
+/// walk.
+pub(crate) type VisitElement<'a> = dyn FnMut(u64, &[u8], &[u8]) -> ControlFlow<()> + 'a;
+
+/// Visits names and values in row order, starting at the name's hash `from`.
+pub(crate) fn visit_elements(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    generation: u64,
+    from: u64,
+    visit: &mut VisitElement<'_>,
+) -> CommandResult<()> {
+    let start = key.element_row(generation, &from.to_be_bytes());
+    visit_from(exec, key, generation, &start, visit)
+}
+
+/// Same as [`visit_elements`], but starts at a row.
+pub(crate) fn visit_from(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    generation: u64,
+    start: &[u8],
+    visit: &mut VisitElement<'_>,
+) -> CommandResult<()> {
+    let (first, end) = key.element_range(generation);
+    // A row consists of the prefix of its range, the name's hash, and the name.
+    let prefix = first.len();
+    let mut corrupt = false;
+    exec.txn.scan(start, &end, &mut |row, value| {
+        let Some((hash, name)) = row[prefix..].split_at_checked(NAME_HASH_LEN) else {
+            corrupt = true;
+            return ControlFlow::Break(());
+        };
+        visit(u64::from_be_bytes(hash.try_into().expect("eight bytes")), name, value)
+    })?;
+    match corrupt {
+        true => Err(StorageError::Corrupt("an element's row has no hash".into()).into()),
+        false => Ok(()),
+    }
+}
+
+/// Returns all names and values of a collection.
+pub(crate) fn all_elements(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    generation: u64,
+) -> CommandResult<Vec<(Bytes, Bytes)>> {
+    let mut elements = Vec::new();
+    visit_elements(exec, key, generation, 0, &mut |_, name, value| {
+        elements.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
+        ControlFlow::Continue(())
+    })?;
+    Ok(elements)
+}
+
+/// A collection during a write: its state before, and its state now.
+pub(crate) struct Writing {
+    old: Option<Collection>,
+    pub new: Collection,
+}
+
+impl Writing {
+    /// Begins a write. A collection that does not exist starts empty, with a new generation.
+    pub fn begin(exec: &mut Exec<'_, '_>, kind: CollectionKind, old: Option<Collection>) -> Writing {
+        let new = old.unwrap_or_else(|| Collection {
+            kind,
+            generation: exec.txn.state_mut().take_generation(),
+            len: 0,
+            expire_at_ms: None,
+        });
+        Writing { old, new }
+    }
+
+    /// Sets an element. Returns true if it is new.
+    pub fn set(
+        &mut self,
+        exec: &mut Exec<'_, '_>,
+        key: &Key<'_>,
+        name: &[u8],
+        value: Bytes,
+    ) -> CommandResult<bool> {
+        let row = element_row(key, self.new.generation, name);
+        let old = self.get(exec, &row)?.map(|old| old.len());
+        exec.put_element(key, row, old, value);
+        self.new.len += u64::from(old.is_none());
+        Ok(old.is_none())
+    }
+
+    /// Adds an element that has no value. Returns false and writes nothing if it exists.
+    pub fn add(&mut self, exec: &mut Exec<'_, '_>, key: &Key<'_>, name: &[u8]) -> CommandResult<bool> {
+        let row = element_row(key, self.new.generation, name);
+        if self.get(exec, &row)?.is_some() {
+            return Ok(false);
+        }
+        exec.put_element(key, row, None, Bytes::new());
+        self.new.len += 1;
+        Ok(true)
+    }
+
+    fn get(&self, exec: &Exec<'_, '_>, row: &[u8]) -> CommandResult<Option<Bytes>> {
+        match self.old {
+            Some(_) => Ok(exec.txn.get(row)?),
+            // The generation is new.
+            None => Ok(exec.txn.get_new(row)),
+        }
+    }
+
+    pub fn finish(self, exec: &mut Exec<'_, '_>, key: &Key<'_>) {
+        if self.old.is_none_or(|old| old.len != self.new.len) {
+            exec.put_collection(key, self.old, self.new);
+        }
+    }
+}
+
+/// Deletes elements of a collection, and the key with the last one. Returns the number of elements
+/// that existed.
+pub(crate) fn delete_elements<'n>(
+    exec: &mut Exec<'_, '_>,
+    key: &Key<'_>,
+    old: Collection,
+    names: impl IntoIterator<Item = &'n Bytes>,
+) -> CommandResult<u64> {
+    let mut new = old;
+    for name in names {
+        let row = element_row(key, old.generation, name);
+        if let Some(value) = exec.txn.get(&row)? {
+            exec.delete_element(key, row, value.len());
+            new.len -= 1;
+        }
+    }
+    match (old.len - new.len, new.len) {
+        (0, _) => {}
+        // Its elements are already deleted.
+        (_, 0) => exec.remove(key, &new.meta())?,
+        _ => exec.put_collection(key, Some(old), new),
+    }
+    Ok(old.len - new.len)
+}
+
+/// Writes a collection in place of the key's current value.
+pub(crate) fn replace(
+    exec: &mut Exec<'_, '_>,
+    key: &Key<'_>,
+    (kind, expire_at_ms): (CollectionKind, Option<u64>),
+    elements: Vec<(Bytes, Bytes)>,
+) -> CommandResult<()> {
+    if let Some(old) = exec.find(key)? {
+        exec.remove(key, &old)?;
+    }
+    if elements.is_empty() {
+        return Ok(());
+    }
+    let generation = exec.txn.state_mut().take_generation();
+    let len = elements.len() as u64;
+    for (name, value) in elements {
+        exec.put_element(key, element_row(key, generation, &name), None, value);
+    }
+    exec.put_collection(key, None, Collection { kind, generation, len, expire_at_ms });
+    Ok(())
+}
+
+/// Answers one step of a walk over a collection. `show` adds an element to the reply.
+pub(crate) fn scan(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    generation: u64,
+    (cursor, options): (u64, &ScanOptions<'_>),
+    show: impl Fn(&[u8], &[u8], &mut Vec<Reply>),
+) -> CommandResult {
+    let mut found = Vec::new();
+    let mut visited = 0;
+    let mut last_hash = cursor;
+    let mut next = 0;
+    // A cursor cannot distinguish elements whose names have the same hash, so they are returned
+    // together.
+    visit_elements(exec, key, generation, cursor, &mut |hash, name, value| {
+        if visited >= options.count && hash != last_hash {
+            next = hash;
+            return ControlFlow::Break(());
+        }
+        visited += 1;
+        last_hash = hash;
+        if options.matches(name) {
+            show(name, value, &mut found);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(scan_reply(next, found))
+}

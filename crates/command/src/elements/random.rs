@@ -1,0 +1,159 @@
+//! Random picks of elements.
+//!
+//! Every element of a collection is picked with the same probability. A small collection is read
+//! completely. A large one is divided into parts of the hashes' range that hold about
+//! [`PART_ROWS`] elements each: a random part is read and accepted with a probability proportional
+//! to the number of its elements, and one of them is picked. So a pick costs two or three seeks and
+//! about 40 rows, whatever the size. Only names that were chosen for their hashes can make it less
+//! fair: of a part with more than [`PART_ROWS_MAX`] elements, the first element at or after a
+//! random hash is picked.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use storage::KeyRef;
+use types::Draw;
+
+use super::{all_elements, visit_elements};
+use crate::exec::{Collection, CommandResult, Exec};
+
+/// Maximum number of elements of a collection that is always read completely.
+const READ_WHOLE: u64 = 128;
+/// Maximum number of elements that are read completely because there are many picks.
+const READ_WHOLE_MAX: u64 = 1 << 16;
+/// Average number of elements in a part of a large collection.
+const PART_ROWS: u64 = 16;
+/// Number of elements at which a part is always accepted. A part of evenly spread hashes has more
+/// with a probability of one in ten million.
+const PART_ROWS_MAX: u64 = 40;
+/// Rows that a pick from a large collection reads, on average.
+const ROWS_PER_PICK: u64 = PART_ROWS_MAX;
+/// Maximum number of parts that one pick reads. More are needed with a probability of one in ten
+/// million.
+const PARTS_PER_PICK: u32 = 32;
+
+/// Picks random elements with repetition.
+pub(crate) struct Picker<'a, 't, 'r> {
+    exec: &'a Exec<'t, 'r>,
+    key: &'a KeyRef<'a>,
+    collection: Collection,
+    random: Draw,
+    /// All elements, if they are few.
+    whole: Option<Vec<(Bytes, Bytes)>>,
+}
+
+impl<'a, 't, 'r> Picker<'a, 't, 'r> {
+    /// Prepares about this number of picks.
+    pub fn new(
+        exec: &'a Exec<'t, 'r>,
+        key: &'a KeyRef<'a>,
+        collection: Collection,
+        picks: u64,
+    ) -> CommandResult<Picker<'a, 't, 'r>> {
+        let affordable = picks.saturating_mul(ROWS_PER_PICK).min(READ_WHOLE_MAX);
+        let whole = match collection.len <= READ_WHOLE.max(affordable) {
+            true => Some(all_elements(exec, key, collection.generation)?),
+            false => None,
+        };
+        Ok(Picker { exec, key, collection, random: Draw::new(exec.seed), whole })
+    }
+
+    /// Returns `None` only for a collection without elements.
+    pub fn pick(&mut self) -> CommandResult<Option<(Bytes, Bytes)>> {
+        if let Some(whole) = &self.whole {
+            if whole.is_empty() {
+                return Ok(None);
+            }
+            let at = self.random.below(whole.len() as u64) as usize;
+            return Ok(whole.get(at).cloned());
+        }
+        let parts = (self.collection.len / PART_ROWS).max(1);
+        let width = u64::MAX / parts;
+        for _ in 0..PARTS_PER_PICK {
+            let part = self.random.below(parts);
+            let first = part * width;
+            // The last part also has what the division leaves over.
+            let last = if part + 1 == parts { u64::MAX } else { first + (width - 1) };
+            let mut found = self.first_of(first, last, PART_ROWS_MAX + 1)?;
+            let count = found.len() as u64;
+            if count > PART_ROWS_MAX {
+                let from = first + self.random.below(width);
+                found = self.first_of(from, last, 1)?;
+                return match found.pop() {
+                    Some(picked) => Ok(Some(picked)),
+                    None => self.at_or_after(first),
+                };
+            }
+            if self.random.below(PART_ROWS_MAX) < count {
+                let at = self.random.below(count) as usize;
+                return Ok(Some(found.swap_remove(at)));
+            }
+        }
+        let from = self.random.number();
+        self.at_or_after(from)
+    }
+
+    /// Returns up to `max` elements with these hashes.
+    fn first_of(&self, first: u64, last: u64, max: u64) -> CommandResult<Vec<(Bytes, Bytes)>> {
+        let mut found = Vec::new();
+        visit_elements(self.exec, self.key, self.collection.generation, first, &mut |hash, name, value| {
+            if hash > last {
+                return ControlFlow::Break(());
+            }
+            found.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
+            if found.len() as u64 == max {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Returns the first element at or after a hash, wrapping around at the end.
+    fn at_or_after(&self, hash: u64) -> CommandResult<Option<(Bytes, Bytes)>> {
+        match self.first_of(hash, u64::MAX, 1)?.pop() {
+            None => Ok(self.first_of(0, u64::MAX, 1)?.pop()),
+            found => Ok(found),
+        }
+    }
+}
+
+/// Picks `count` different elements, or all if there are fewer. Every choice has the same
+/// probability. Many elements are picked in one pass over the collection.
+pub(crate) fn pick_distinct(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    collection: Collection,
+    count: u64,
+) -> CommandResult<Vec<(Bytes, Bytes)>> {
+    if collection.len > READ_WHOLE && count <= collection.len / ROWS_PER_PICK {
+        let mut picker = Picker::new(exec, key, collection, 1)?;
+        let mut picked = BTreeMap::new();
+        for _ in 0..count.saturating_mul(4) {
+            picked.extend(picker.pick()?);
+            if picked.len() as u64 == count {
+                return Ok(picked.into_iter().collect());
+            }
+        }
+    }
+    let mut random = Draw::new(exec.seed);
+    let (mut left, mut wanted) = (collection.len, count.min(collection.len));
+    let mut picked = Vec::new();
+    if wanted == 0 {
+        return Ok(picked);
+    }
+    visit_elements(exec, key, collection.generation, 0, &mut |_, name, value| {
+        if random.below(left.max(1)) < wanted {
+            picked.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
+            wanted -= 1;
+        }
+        left = left.saturating_sub(1);
+        match wanted {
+            0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    })?;
+    Ok(picked)
+}

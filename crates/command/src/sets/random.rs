@@ -1,0 +1,77 @@
+//! `SPOP` and `SRANDMEMBER`.
+
+use bytes::Bytes;
+use resp::Reply;
+
+use super::{all_members, bulks, names};
+use crate::elements::delete_elements;
+use crate::elements::random::{pick_distinct, Picker};
+use crate::error_messages;
+use crate::exec::{fail, CommandResult, Exec};
+use crate::number::{integer_or, random_count};
+
+pub(crate) fn spop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    if args.len() > 3 {
+        return fail(error_messages::SYNTAX);
+    }
+    let count = match args.get(2) {
+        None => None,
+        Some(count) => match u64::try_from(integer_or(count, error_messages::NOT_POSITIVE)?) {
+            Ok(count) => Some(count),
+            Err(_) => return fail(error_messages::NOT_POSITIVE),
+        },
+    };
+    let key = exec.key(&args[1]);
+    let Some(set) = exec.find_set(&key)? else {
+        return Ok(count.map_or(Reply::Nil, |_| Reply::Set(Vec::new())));
+    };
+    let Some(count) = count else {
+        let picked = Picker::new(exec, &key, set, 1)?.pick()?;
+        let Some((member, _)) = picked else { return Ok(Reply::Nil) };
+        delete_elements(exec, &key, set, [&member])?;
+        return Ok(Reply::Bulk(member));
+    };
+    let members = match count >= set.len {
+        true => {
+            let members = all_members(exec, &key, set)?;
+            exec.remove(&key, &set.meta())?;
+            members
+        }
+        false => {
+            let members = names(pick_distinct(exec, &key, set, count)?);
+            delete_elements(exec, &key, set, &members)?;
+            members
+        }
+    };
+    Ok(Reply::Set(bulks(members)))
+}
+
+pub(crate) fn srandmember(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let key = exec.key(&args[1]);
+    let count = match &args[2..] {
+        [] => {
+            let Some(set) = exec.find_set(&key)? else { return Ok(Reply::Nil) };
+            let picked = Picker::new(exec, &key, set, 1)?.pick()?;
+            return Ok(picked.map_or(Reply::Nil, |(member, _)| Reply::Bulk(member)));
+        }
+        [count] => random_count(count)?,
+        _ => return fail(error_messages::SYNTAX),
+    };
+    let Some(set) = exec.find_set(&key)? else { return Ok(Reply::Array(Vec::new())) };
+    let members = match u64::try_from(count) {
+        Ok(distinct) if distinct >= set.len => all_members(exec, &key, set)?,
+        Ok(distinct) => names(pick_distinct(exec, &key, set, distinct)?),
+        Err(_) if count.unsigned_abs() > exec.limits.max_reply_elements => {
+            return fail(error_messages::OUT_OF_RANGE);
+        }
+        Err(_) => {
+            let mut picker = Picker::new(exec, &key, set, count.unsigned_abs())?;
+            let mut picked = Vec::new();
+            for _ in 0..count.unsigned_abs() {
+                picked.extend(picker.pick()?);
+            }
+            names(picked)
+        }
+    };
+    Ok(Reply::Array(bulks(members)))
+}
