@@ -47,11 +47,15 @@ fn values_leave_the_leader_once() {
     await_no_lag(&stores);
     let bytes = VALUES * VALUE_BYTES as u64;
     let sent = count("raft_entry_bytes_sent") - sent;
-    let saved = count("chained_bytes");
     assert!(sent < bytes * 5 / 4, "{sent} bytes of entries left the leader for {bytes} bytes of values");
-    assert!(saved > bytes * 3 / 4, "{saved} bytes did not have to");
-    let relayed: u64 = stores.all.iter().map(|store| store.count("relayed_bytes")).sum();
-    assert!(relayed > bytes * 3 / 4, "{relayed} bytes were passed on");
+    // These counters are published with the status, every tenth of a second.
+    eventually("most bytes did not have to leave the leader", || {
+        (count("chained_bytes") > bytes * 3 / 4).then_some(())
+    });
+    eventually("most bytes were passed on", || {
+        let relayed: u64 = stores.all.iter().map(|store| store.count("relayed_bytes")).sum();
+        (relayed > bytes * 3 / 4).then_some(())
+    });
 }
 
 #[test]
