@@ -107,7 +107,7 @@ impl Route {
         let is_route = flags & !(TAKES | RELAYED) == 0
             && bytes.len() <= ROUTE_BYTES_MAX
             && hops.len() % HOP_BYTES == 0
-            // An append that nobody takes is never sent.
+            // Some peer takes each append that is sent.
             && (flags & TAKES != 0 || !hops.is_empty());
         if !is_route {
             return None;

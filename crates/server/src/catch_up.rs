@@ -9,8 +9,10 @@ use cluster::admin::{catch_up, CatchUpRow};
 use crate::admin;
 use crate::store::Store;
 
-/// Interval at which the store looks.
+/// Interval at which the store looks during the first minute. Later it looks once per `TELL`,
+/// because a look visits all regions.
 const LOOK: Duration = Duration::from_millis(500);
+const OFTEN: Duration = Duration::from_secs(60);
 /// Minimum interval between two messages about progress.
 const TELL: Duration = Duration::from_secs(5);
 
@@ -19,7 +21,7 @@ pub async fn run(store: Arc<Store>) {
     let began = Instant::now();
     let mut teller = Teller::default();
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(if began.elapsed() < OFTEN { LOOK } else { TELL }).await;
         let rows = catch_up(&admin::rows::regions(&store));
         let own = rows.into_iter().find(|row| row.store == store.id).unwrap_or_default();
         let snapshots = store.snapshots().counts();
@@ -63,7 +65,7 @@ struct Teller {
 }
 
 impl Teller {
-    /// Takes what is known at a time after the start.
+    /// Decides about a message. The row was read at this time after the start.
     fn look(&mut self, row: CatchUpRow, at: Duration) -> Tell {
         if row.has_caught_up() {
             return Tell::CaughtUp;

@@ -54,7 +54,7 @@ pub enum SettingError {
     #[error("{stores} stores stay in the cluster and cannot hold {replicas} copies, one a store")]
     TooFewStores { replicas: usize, stores: usize },
     #[error(
-        "'{what}' needs version {THIRD_VERSION} of the cluster, and it has {version}: see steelyard ctl version"
+        "'{what}' needs version {THIRD_VERSION} of the cluster, and it has {version}: see steelyard ctl versions"
     )]
     NeedsVersion { what: String, version: Version },
     #[error(
@@ -291,14 +291,14 @@ mod tests {
         assert_eq!(refused("max-clock-offset", "0s"), expected);
         let expected = "'zk' is no value of 'election': raft or zookeeper";
         assert_eq!(refused("election", "zk"), expected);
-        let expected = "'election' needs version 3 of the cluster, and it has 1: see steelyard ctl version";
+        let expected = "'election' needs version 3 of the cluster, and it has 1: see steelyard ctl versions";
         assert_eq!(refused("election", "zookeeper"), expected);
-        let expected = "'strong-reads epoch-check' needs version 3 of the cluster, and it has 1: see steelyard ctl version";
+        let expected = "'strong-reads epoch-check' needs version 3 of the cluster, and it has 1: see steelyard ctl versions";
         assert_eq!(refused("strong-reads", "epoch-check"), expected);
         let expected = "'chain' is no value of 'replication': direct or chained";
         assert_eq!(refused("replication", "chain"), expected);
         let expected =
-            "'replication' needs version 3 of the cluster, and it has 1: see steelyard ctl version";
+            "'replication' needs version 3 of the cluster, and it has 1: see steelyard ctl versions";
         assert_eq!(refused("replication", "chained"), expected);
         assert_eq!(refused("domain-label", "rack"), "no store has the label 'rack': stores have zone");
         assert_eq!(refused("meta-replicas", "2"), "'2' is no value of 'meta-replicas': 1, 3, 5, 7 or 9");

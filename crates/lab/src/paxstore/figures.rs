@@ -1,4 +1,4 @@
-//! The figures: what the paper's captions and text say, and what is measured here.
+//! The figures: the captions and statements of the paper, and the measurements made here.
 
 use serde::{Deserialize, Serialize};
 

@@ -46,15 +46,19 @@ impl<L: LogStore> Peer<L> {
             let asked = self.asked_voters();
             let mut context = self.raw.raft.term.to_be_bytes().to_vec();
             context.extend(self.reads.open_round(ctx.now).to_be_bytes());
-            let committed = self.raw.raft.raft_log.committed;
             if asked.is_some() && Failpoint::EpochRemembered.is_on() {
+                let committed = self.raw.raft.raft_log.committed;
                 return self.confirm_round(&context, committed, ctx.now);
             }
             self.drive(ctx, |raw| {
-                raw.read_index(context.clone());
+                let earlier = raw.raft.msgs.len();
+                raw.read_index(context);
                 if let Some(asked) = asked {
-                    let is_for_others = |message: &Message| !asked.contains(&message.to);
-                    raw.raft.msgs.retain(|message| message.context != context || !is_for_others(message));
+                    let mut number = 0;
+                    raw.raft.msgs.retain(|message| {
+                        number += 1;
+                        number <= earlier || asked.contains(&message.to)
+                    });
                 }
             });
         }
