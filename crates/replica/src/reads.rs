@@ -6,8 +6,8 @@
 //!
 //! A round normally asks all followers. It can also ask just enough of them for a majority, as
 //! PaxStore's strong read does, whose leader reads the epoch of one follower out of two (PaxStore
-//! §3.2). This saves the other followers' share of the messages, but a slow follower then delays the
-//! round.
+//! §3.2). This saves the other followers' share of the messages, but a slow follower then delays
+//! the round.
 
 use std::collections::VecDeque;
 

@@ -9,9 +9,9 @@ use cluster::admin::{catch_up, CatchUpRow};
 use crate::admin;
 use crate::store::Store;
 
-/// Interval at which the store looks during the first minute. Later it looks once per `TELL`,
-/// because a look visits all regions.
+/// Interval at which the store looks at first.
 const LOOK: Duration = Duration::from_millis(500);
+/// Time after which the store looks only once per `TELL`, because a look visits all regions.
 const OFTEN: Duration = Duration::from_secs(60);
 /// Minimum interval between two messages about progress.
 const TELL: Duration = Duration::from_secs(5);

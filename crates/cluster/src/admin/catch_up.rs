@@ -16,8 +16,8 @@ pub struct CatchUpRow {
     pub behind: u64,
     /// The number of those entries.
     pub entries: u64,
-    /// Regions in which the position of the peer here is unknown: the peer waits for a snapshot, its
-    /// leader has not heard from it, or the region has no leader.
+    /// Regions in which the position of the peer here is unknown: the peer waits for a snapshot,
+    /// its leader has not heard from it, or the region has no leader.
     pub unknown: u64,
 }
 
