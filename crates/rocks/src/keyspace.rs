@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
-use rocksdb::{Cache, ReadOptions, WriteBatch, DB};
-use storage::tier::{Found, MemtableView, RamTier};
+use rocksdb::{properties, Cache, ReadOptions, WriteBatch, DB};
+use storage::tier::{Found, MemtableView, RamTier, RowFilterUse, Unlearnt};
 use storage::{Reader, Result, Visit, WriteSet};
 
 use crate::error::classify;
@@ -43,6 +43,10 @@ const SCAN_ROWS_FIRST: usize = 64;
 const SCAN_ROWS_GROWTH: usize = 4;
 /// Number of rows that move to the row cache under one lock.
 const SETTLED_ROWS: usize = 256;
+/// Number of rows that the filter of rows learns under one lock.
+const LEARNT_ROWS: usize = 1024;
+/// Bytes of rows after which a pass for the filter may pause.
+const PASS_SLICE_BYTES: usize = 1 << 20;
 /// Number of frozen memtables at which a flush is due even if they are small, because each look-up
 /// searches all of them.
 const FROZEN_MAX: usize = 4;
@@ -122,10 +126,14 @@ impl Keyspace {
         adapt(&mut rocksdb_options);
         let db = DB::open(&rocksdb_options, dir).map_err(classify)?;
         let hash_seed = RandomState::new().build_hasher().finish();
+        // Some rows come before the next layer is made.
+        let rows_expected = keys_on_flash(&db)? / 4 * 5;
+        let tier = RamTier::new(options.row_cache_bytes, options.ram_bytes, hash_seed)
+            .with_row_filter(options.row_filter_bytes, rows_expected);
         Ok(Keyspace {
             db,
             rocksdb_options,
-            tier: RwLock::new(RamTier::new(options.row_cache_bytes, options.ram_bytes, hash_seed)),
+            tier: RwLock::new(tier),
             memtable_bytes: options.write_buffer_size,
             flusher: Flusher::new(dir.join(UNFINISHED), options.flush_format())?,
             snapshot_format: options.snapshot_format(),
@@ -300,6 +308,52 @@ impl Keyspace {
         self.tier.write().replaced(ranges);
     }
 
+    /// Teaches the filter of rows a part of the rows that are on flash, and blocks meanwhile.
+    /// Returns false if nothing is left to learn. `after_slice` is called after about each MiB. It
+    /// may pause, and ends the call by returning false.
+    pub fn learn_rows(&self, after_slice: &mut dyn FnMut() -> bool) -> Result<bool> {
+        let Some(part) = self.unlearnt()? else { return Ok(false) };
+        let (from, to) = storage::rows::slots_range(part.slots());
+        let mut hashes = Vec::with_capacity(LEARNT_ROWS);
+        let (mut slice_bytes, mut goes_on) = (0, true);
+        self.scan_flash(&from, &to, &mut |row, value| {
+            hashes.extend(part.hash(row));
+            if hashes.len() == LEARNT_ROWS {
+                self.tier.write().learn(hashes.drain(..));
+            }
+            slice_bytes += row.len() + value.len();
+            if slice_bytes >= PASS_SLICE_BYTES {
+                slice_bytes = 0;
+                goes_on = after_slice();
+            }
+            if goes_on {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        let mut tier = self.tier.write();
+        tier.learn(hashes);
+        if goes_on {
+            tier.complete(&part);
+        }
+        Ok(true)
+    }
+
+    fn unlearnt(&self) -> Result<Option<Unlearnt>> {
+        if let Some(part) = self.tier.read().unlearnt() {
+            return Ok(Some(part));
+        }
+        let rows = keys_on_flash(&self.db)?;
+        let mut tier = self.tier.write();
+        Ok(if tier.renew_filter(rows) { tier.unlearnt() } else { None })
+    }
+
+    /// Returns the size of the filter of rows and what it knows.
+    pub fn filter_use(&self) -> RowFilterUse {
+        self.tier.read().filter_use()
+    }
+
     /// Returns the bytes of rows that are only in RAM. After a crash they are replayed from the
     /// log.
     pub fn unflushed_bytes(&self) -> u64 {
@@ -341,7 +395,8 @@ impl Keyspace {
     }
 
     /// Reads a row without waiting for a device. Returns `None` if flash has the row or may have
-    /// it. Filters in RAM show that a row does not exist.
+    /// it. Until the filter of rows has learnt the row's slot, RocksDB's filters show that a row
+    /// does not exist.
     pub fn get_without_io(&self, row: &[u8]) -> Option<Option<Bytes>> {
         // RocksDB answers only from its block cache. Without the block it answers that the row may
         // exist. A row that does not exist is usually about to be written, so it gets no place in
@@ -369,6 +424,10 @@ impl Keyspace {
         stats.row_cache_bytes = ram.clean_bytes;
         stats.row_cache_hits = ram.hits;
         stats.row_cache_misses = ram.misses;
+        let filter = self.filter_use();
+        stats.row_filter_bytes = filter.bytes;
+        stats.row_filter_rows = filter.rows;
+        stats.row_filter_slots = filter.slots;
         Ok(stats)
     }
 
@@ -382,6 +441,11 @@ impl Keyspace {
             misses: self.misses.load(Ordering::Relaxed),
         }
     }
+}
+
+/// Returns RocksDB's estimate of the number of rows.
+fn keys_on_flash(db: &DB) -> Result<u64> {
+    flush::int_property(db, properties::ESTIMATE_NUM_KEYS)
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,8 @@ const GIB: u64 = 1 << 30;
 /// Number of memtables that the RAM tier has room for: the active one, a frozen one, and the size
 /// of one memtable for the row cache.
 const MEMTABLE_PART: u64 = 3;
+/// Part of the rows' memory that the filter of rows takes at most.
+const FILTER_PART: u64 = 16;
 /// Maximum size of a memtable, in bytes. It bounds the time of a flush and the size of its file.
 const MEMTABLE_BYTES_MAX: u64 = 512 * MIB;
 
@@ -59,8 +61,11 @@ pub struct Options {
     pub compression_per_level: Vec<Compression>,
     /// Budget of the row cache in bytes; 0 turns it off. Not an option of RocksDB.
     pub row_cache_bytes: u64,
-    /// Budget of memtables and row cache together, in bytes. The row cache gets the part that the
-    /// memtables leave. Not an option of RocksDB.
+    /// Maximum size of the filter that knows which rows flash lacks, in bytes; 0 turns it off. Not an
+    /// option of RocksDB.
+    pub row_filter_bytes: u64,
+    /// Budget of memtables, row cache and filter together, in bytes. The row cache gets the part that
+    /// the others leave. Not an option of RocksDB.
     pub ram_bytes: u64,
 }
 
@@ -134,6 +139,7 @@ static KNOBS: &[Knob] = &[
     flag!(use_direct_io_for_flush_and_compaction),
     Knob { name: "compression_per_level", access: Access::Levels },
     size!(row_cache_bytes, 0),
+    size!(row_filter_bytes, 0),
 ];
 
 impl Default for Options {
@@ -165,6 +171,7 @@ impl Default for Options {
             use_direct_io_for_flush_and_compaction: false,
             compression_per_level: vec![Compression::None, Compression::None, Compression::Lz4],
             row_cache_bytes: 64 * MIB,
+            row_filter_bytes: 64 * MIB,
             ram_bytes: u64::MAX,
         }
     }
@@ -277,6 +284,7 @@ impl Options {
             *size = resize(*size).clamp(least, *size);
         }
         (self.row_cache_bytes, self.ram_bytes) = (bytes, bytes);
+        self.row_filter_bytes = bytes / FILTER_PART;
         self
     }
 

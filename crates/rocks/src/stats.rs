@@ -34,6 +34,11 @@ pub struct Stats {
     pub row_cache_bytes: u64,
     pub row_cache_hits: u64,
     pub row_cache_misses: u64,
+    pub row_filter_bytes: u64,
+    /// Number of rows that the filter of rows has learnt, deleted ones included.
+    pub row_filter_rows: u64,
+    /// Number of slots for which the filter of rows gives answers.
+    pub row_filter_slots: u64,
 }
 
 pub(crate) fn read(db: &DB, options: &rocksdb::Options, levels: usize) -> Result<Stats> {

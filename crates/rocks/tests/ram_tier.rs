@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use steelyard_rocks::{Keyspace, Options};
+use storage::rows::KeyRef;
 use storage::{Reader, WriteSet};
 
 const ROWS: usize = 128;
@@ -168,4 +169,53 @@ fn absent_rows_are_known_after_one_look() {
     assert_eq!(db.get_if_in_ram(&row(1)), None);
     assert_eq!(db.get(&row(1)).unwrap(), None);
     assert_eq!(db.get_if_in_ram(&row(1)), Some(None));
+}
+
+#[test]
+fn absent_rows_are_known_without_a_look_once_all_rows_are_learnt() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = |number: u32| KeyRef::new(0, format!("{{one slot}}{number}").as_bytes()).meta_row();
+    let write = |db: &Keyspace, numbers: std::ops::Range<u32>| {
+        let rows = numbers.map(|number| (key(number), Some(Bytes::from_static(&[7; 300])))).collect();
+        db.write(WriteSet { ranges_deleted: vec![], rows });
+    };
+    let options = Options { row_cache_bytes: 0, ..Options::default() };
+    {
+        let db = Keyspace::open(dir.path(), &options).unwrap();
+        write(&db, 0..20_000);
+        db.flush().unwrap();
+    }
+    let db = Keyspace::open(dir.path(), &options).unwrap();
+    let known = |numbers: std::ops::Range<u32>| {
+        numbers.filter(|number| db.get_if_in_ram(&key(*number)).is_some()).count()
+    };
+    assert_eq!(known(0..30_000), 0, "nothing is learnt yet");
+    // A pass that is ended does not complete its part.
+    for _ in 0..300 {
+        assert!(db.learn_rows(&mut || false).unwrap());
+    }
+    assert!(db.filter_use().slots < 16384 && known(0..130_000) == 0);
+    let mut slices = 0;
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            for thousand in 20..30 {
+                write(&db, thousand * 1000..(thousand + 1) * 1000);
+                db.flush().unwrap();
+            }
+        });
+        let mut after_slice = || {
+            slices += 1;
+            true
+        };
+        while db.learn_rows(&mut after_slice).unwrap() {}
+        writing.join().unwrap();
+    });
+    assert!((6..=9).contains(&slices), "a slice has about a MiB: {slices}");
+    assert_eq!(known(0..30_000), 0);
+    assert!(known(30_000..130_000) > 99_800);
+    let used = db.filter_use();
+    assert!(used.slots == 16384 && (29_900..=30_000).contains(&used.rows), "{used:?}");
+    for number in 0..30_000 {
+        assert!(db.get(&key(number)).unwrap().is_some(), "{number}");
+    }
 }

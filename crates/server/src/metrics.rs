@@ -179,8 +179,11 @@ const ENGINE_COUNTERS: [(&str, &str); 5] = [
     ("write_stall_micros", "Microseconds for which writes and flushes waited for compaction"),
 ];
 
-const ENGINE_GAUGES: [(&str, &str); 7] = [
+const ENGINE_GAUGES: [(&str, &str); 10] = [
     ("row_cache_bytes", "Bytes in the row cache"),
+    ("row_filter_bytes", "Bytes of the filter that knows which rows flash lacks"),
+    ("row_filter_rows", "Rows that the filter of rows has learnt, deleted ones included"),
+    ("row_filter_slots", "Slots for which the filter of rows gives answers"),
     ("memtable_bytes", "Bytes of memtables"),
     ("table_bytes", "Bytes of live tables"),
     ("level0_files", "Tables in level 0"),
@@ -357,6 +360,9 @@ impl Metrics {
         ];
         let values = [
             stats.row_cache_bytes,
+            stats.row_filter_bytes,
+            stats.row_filter_rows,
+            stats.row_filter_slots,
             stats.memtable_bytes,
             stats.live_sst_bytes,
             stats.files_per_level.first().copied().unwrap_or(0),
@@ -668,6 +674,9 @@ mod tests {
             block_cache_misses: 4,
             stall_micros: 5,
             row_cache_bytes: 6,
+            row_filter_bytes: 61,
+            row_filter_rows: 62,
+            row_filter_slots: 63,
             memtable_bytes: 7,
             live_sst_bytes: 8,
             files_per_level: vec![9, 90],
@@ -684,6 +693,9 @@ mod tests {
             "block_cache_misses_total 4",
             "write_stall_micros_total 5",
             "row_cache_bytes 6",
+            "row_filter_bytes 61",
+            "row_filter_rows 62",
+            "row_filter_slots 63",
             "memtable_bytes 7",
             "table_bytes 8",
             "level0_files 9",

@@ -20,13 +20,13 @@ use crate::datadir::DataDir;
 use crate::engine::Engine;
 use crate::executor::apply::Applier;
 use crate::executor::batches;
-use crate::executor::flusher;
 use crate::executor::lifecycle::LifecycleThread;
 use crate::executor::log_keeper;
 use crate::executor::log_reader;
 use crate::executor::log_writer::LogWriter;
 use crate::executor::snapshots::Host;
 use crate::executor::worker::RegionWorker;
+use crate::executor::{flusher, row_filter};
 use crate::loops::{Loops, ToLoop, ToWorker};
 use crate::members::{AgreedMembers, Members};
 use crate::reactor::Loop;
@@ -188,12 +188,14 @@ pub async fn run(
     let (flush_parts, flush_log) = (parts.clone(), log.clone());
     let (keep_parts, keep_log) = (parts.clone(), log.clone());
     let (read_sender, read_log) = (store.worker.clone(), log.clone());
+    let filter_parts = parts.clone();
     let mut threads = vec![
         spawn("log", Box::new(move || log_writer.run())),
         spawn("log-reader", Box::new(move || log_reader::run(read_sender, read_log, wanted))),
         spawn("apply", Box::new(move || applier.run())),
         spawn("lifecycle", Box::new(move || lifecycle.run())),
         spawn("flusher", Box::new(move || flusher::run(flush_parts, flush_log))),
+        spawn("row-filter", Box::new(move || row_filter::run(&filter_parts))),
         spawn("log-keeper", Box::new(move || log_keeper::run(keep_parts, keep_log))),
     ];
 

@@ -1,17 +1,23 @@
 //! A store's rows with the production code of the RAM tier, on a flash tier in memory. Random
 //! choices replace the threads of a server: which rows stay in RAM, when a row that was read from
-//! flash is filled in, and how far a flushed memtable is settled before the next event.
+//! flash is filled in, how far a flushed memtable is settled before the next event, and which rows
+//! the filter has learnt.
 
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use storage::tier::{Found, RamTier};
+use storage::tier::{Found, RamTier, RowHash, Unlearnt};
 use storage::{MemoryKeyspace, Reader, Result, StorageError, Visit, WriteSet};
 
 use crate::rng::Rng;
 
 /// Size of the cache in bytes, which holds only some of a run's rows.
 const CACHE_BYTES: u64 = 20_000;
+/// Maximum size of the filter of rows in bytes. It is so small that it often errs.
+const FILTER_BYTES: u64 = 1024;
+/// Maximum number of parts of the filter that one pass over flash learns.
+const PASS_PARTS_MAX: u64 = 100;
 /// Maximum number of rows that are read from flash and not filled in.
 const FETCHES_MAX: usize = 8;
 
@@ -28,6 +34,8 @@ struct Ram {
     fetches: Vec<(Bytes, Option<Bytes>, u64)>,
     /// Memtables below this number are durable on flash.
     flushed: u64,
+    /// A pass over flash for the filter: a part, and its rows on flash when it began.
+    pass: Option<(Unlearnt, Vec<RowHash>)>,
     rng: Rng,
 }
 
@@ -39,11 +47,15 @@ impl Default for Rows {
 
 impl Ram {
     fn new(rng: Rng) -> Ram {
-        Ram { tier: RamTier::new(CACHE_BYTES, u64::MAX, 1), fetches: Vec::new(), flushed: 0, rng }
+        let tier = RamTier::new(CACHE_BYTES, u64::MAX, 1).with_row_filter(FILTER_BYTES, 0);
+        Ram { tier, fetches: Vec::new(), flushed: 0, pass: None, rng }
     }
 
     /// Performs actions that other threads may take at any moment.
-    fn interfere(&mut self) {
+    fn interfere(&mut self, flash: &MemoryKeyspace) {
+        if self.rng.chance(10) {
+            self.learn_some(flash);
+        }
         if self.rng.chance(20) && !self.fetches.is_empty() {
             let at = self.rng.below(self.fetches.len() as u64) as usize;
             let (row, value, epoch) = self.fetches.swap_remove(at);
@@ -51,6 +63,25 @@ impl Ram {
         }
         if self.rng.chance(20) {
             self.settle_some(1);
+        }
+    }
+
+    /// Completes the pass that is under way and begins another one. Some passes begin and end at
+    /// once.
+    fn learn_some(&mut self, flash: &MemoryKeyspace) {
+        for _ in 0..=self.rng.below(PASS_PARTS_MAX) {
+            if let Some((part, rows)) = self.pass.take() {
+                self.tier.learn(rows);
+                self.tier.complete(&part);
+            }
+            let Some(part) = self.tier.unlearnt() else { return };
+            let (from, to) = storage::rows::slots_range(part.slots());
+            let mut rows = Vec::new();
+            let visited = flash.scan(&from, &to, &mut |row, _| {
+                rows.extend(part.hash(row));
+                ControlFlow::Continue(())
+            });
+            self.pass = visited.is_ok().then_some((part, rows));
         }
     }
 
@@ -69,7 +100,7 @@ impl Rows {
     /// Applies a write set as a whole. It is visible at once and durable after the next flush.
     pub fn write(&mut self, writes: WriteSet) {
         let ram = self.ram.get_mut();
-        ram.interfere();
+        ram.interfere(&self.flash);
         ram.tier.write(writes);
     }
 
@@ -130,7 +161,7 @@ impl Rows {
 impl Reader for Rows {
     fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
         let mut ram = self.ram.borrow_mut();
-        ram.interfere();
+        ram.interfere(&self.flash);
         match ram.tier.get(row) {
             Found::Row(value) => Ok(value),
             Found::OnFlash { epoch } => {
@@ -166,7 +197,7 @@ pub struct InRam<'a>(&'a Rows);
 impl Reader for InRam<'_> {
     fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
         let mut ram = self.0.ram.borrow_mut();
-        ram.interfere();
+        ram.interfere(&self.0.flash);
         match ram.tier.get(row) {
             Found::Row(value) => Ok(value),
             Found::OnFlash { .. } => Err(StorageError::NotInRam),

@@ -11,4 +11,10 @@ types::failpoints! {
     OldestFirst,
     /// A deleted row is looked up on flash.
     NoTombstones,
+    /// A flushed memtable's rows are not learnt by the filter of rows.
+    FlushUnlearnt,
+    /// A pass over flash completes a part of the filter although rows were replaced since it began.
+    StalePass,
+    /// Rows that were replaced on flash leave the filter of rows as it was.
+    ReplacedLearnt,
 }

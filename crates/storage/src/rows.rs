@@ -164,6 +164,14 @@ pub fn table_of(row: &[u8]) -> Result<(Slot, u8)> {
     }
 }
 
+/// Returns the slot of a row of a key or of an element; `None` for other rows.
+pub fn slot_of_key_row(row: &[u8]) -> Option<Slot> {
+    match row {
+        [SPACE_DATA, high, low, TABLE_KEYS, ..] => Some(u16::from_be_bytes([*high, *low])),
+        _ => None,
+    }
+}
+
 /// Background work that a row requires in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upkeep {

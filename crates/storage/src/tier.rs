@@ -1,9 +1,10 @@
-//! The RAM tier of a store: the active memtable, frozen memtables that are being flushed, and a
-//! cache of rows that are on flash.
+//! The RAM tier of a store: the active memtable, frozen memtables that are being flushed, a cache
+//! of rows that are on flash, and a [filter](row_filter) that knows which rows flash lacks.
 //!
 //! ```text
 //! write ──▶ active memtable ──freeze──▶ frozen memtables ──flushed──▶ settled: row cache
-//! read  ──▶ active, then frozen newest first, then row cache, then flash ──fill──▶ row cache
+//! read  ──▶ active, then frozen newest first, then row cache, then filter, then flash
+//!                                                                     flash ──fill──▶ row cache
 //! ```
 //!
 //! Overwrites of a row collapse in the active memtable. It is frozen only between two write sets,
@@ -25,6 +26,7 @@
 
 mod memtable;
 mod row_cache;
+mod row_filter;
 mod row_map;
 
 use std::collections::VecDeque;
@@ -37,6 +39,8 @@ use crate::{Result, Visit, WriteSet};
 pub use memtable::Memtable;
 use row_cache::RowCache;
 pub use row_cache::CACHE_ENTRY_OVERHEAD_BYTES;
+use row_filter::RowFilter;
+pub use row_filter::{RowFilterUse, RowHash, Unlearnt};
 
 /// Maximum number of row cache places that one settling step examines for a deleted range.
 const CACHE_PLACES_PER_STEP: usize = 4096;
@@ -48,7 +52,8 @@ pub struct RamTier {
     frozen: VecDeque<Arc<Memtable>>,
     cache: RowCache,
     cache_bytes: u64,
-    /// Maximum bytes of memtables and row cache together.
+    filter: RowFilter,
+    /// Maximum bytes of memtables, row cache and filter together.
     bytes_max: u64,
     epoch: u64,
     /// The progress of settling the oldest frozen memtable.
@@ -80,18 +85,27 @@ pub enum Found {
 }
 
 impl RamTier {
-    /// Creates a tier. The row cache takes at most `cache_bytes`, and at most the part of
-    /// `bytes_max` that the memtables leave. Clients choose keys, so they must not know the seed.
+    /// Creates a tier without a filter. The row cache takes at most `cache_bytes`, and at most the
+    /// part of `bytes_max` that the memtables and the filter leave. Clients choose keys, so they must not know the seed.
     pub fn new(cache_bytes: u64, bytes_max: u64, hash_seed: u64) -> RamTier {
         RamTier {
             active: Memtable::first(hash_seed),
             frozen: VecDeque::new(),
             cache: RowCache::new(cache_bytes.min(bytes_max), hash_seed),
             cache_bytes,
+            filter: RowFilter::new(0, 0, hash_seed),
             bytes_max,
             epoch: 0,
             settled: Settled::default(),
         }
+    }
+
+    /// Gives a new tier a filter of at most `bytes_max`, for about `rows` rows on flash. All of them
+    /// are still to be [learnt](Self::unlearnt).
+    pub fn with_row_filter(mut self, bytes_max: u64, rows: u64) -> RamTier {
+        self.filter = RowFilter::new(bytes_max, rows, self.cache.hash_seed());
+        self.share();
+        self
     }
 
     /// Applies the write set atomically: its range deletions first, then its rows.
@@ -100,14 +114,16 @@ impl RamTier {
         self.share();
     }
 
-    /// Sets the row cache's budget to the memory that the memtables leave.
+    /// Sets the row cache's budget to the memory that the memtables and the filter leave.
     fn share(&mut self) {
-        self.cache.set_bytes_max(self.cache_bytes.min(self.bytes_max.saturating_sub(self.dirty_bytes())));
+        let others = self.dirty_bytes().saturating_add(self.filter.bytes());
+        self.cache.set_bytes_max(self.cache_bytes.min(self.bytes_max.saturating_sub(others)));
     }
 
     pub fn get(&self, row: &[u8]) -> Found {
         match self.in_memtables(row).or_else(|| self.cache.get(row)) {
             Some(value) => Found::Row(value),
+            None if self.filter.excludes(row) => Found::Row(None),
             None => Found::OnFlash { epoch: self.epoch },
         }
     }
@@ -175,6 +191,9 @@ impl RamTier {
             }
             if count < rows_max {
                 self.cache.put(row, value);
+                if value.is_some() && !Failpoint::FlushUnlearnt.is_on() {
+                    self.filter.learn_row(row);
+                }
             }
             last = Some(row.clone());
         }
@@ -183,6 +202,39 @@ impl RamTier {
         self.settled = Settled::default();
         self.epoch += 1;
         true
+    }
+
+    /// Returns a part of the slots whose rows on flash the filter must learn before it answers for
+    /// them; `None` if there is none. The caller reads flash after this call,
+    /// [learns](Self::learn) each row of the part, and then [completes](Self::complete) it.
+    /// Meanwhile memtables may be flushed and rows replaced.
+    pub fn unlearnt(&self) -> Option<Unlearnt> {
+        self.filter.unlearnt()
+    }
+
+    /// Informs the filter of rows on flash.
+    pub fn learn(&mut self, rows: impl IntoIterator<Item = RowHash>) {
+        rows.into_iter().for_each(|row| self.filter.learn(row));
+        self.share();
+    }
+
+    /// Completes a part after all its rows on flash were learnt.
+    pub fn complete(&mut self, part: &Unlearnt) {
+        self.filter.complete(part);
+    }
+
+    /// Forgets which rows are on flash, if the filter is so full of rows that it errs often although
+    /// flash has only about `rows` rows. Returns true if they must be learnt again.
+    pub fn renew_filter(&mut self, rows: u64) -> bool {
+        let is_garbage = self.filter.is_crowded() && rows < self.filter.used().rows / 2;
+        if is_garbage {
+            self.filter.renew(rows);
+        }
+        is_garbage
+    }
+
+    pub fn filter_use(&self) -> RowFilterUse {
+        self.filter.used()
     }
 
     /// Invalidates the cached rows in these ranges, which were replaced on flash directly.
@@ -197,6 +249,9 @@ impl RamTier {
             assert!(is_free, "rows are replaced on flash that are also in RAM");
             if !Failpoint::ReplacedStays.is_on() {
                 self.cache.remove_range((from, to), 0, usize::MAX);
+            }
+            if !Failpoint::ReplacedLearnt.is_on() {
+                self.filter.unlearn(from, to);
             }
         }
     }

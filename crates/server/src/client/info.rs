@@ -83,6 +83,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             let rows = store.engine.rows().ram_use();
             field("mem_rows_dirty", &rows.dirty_bytes);
             field("mem_rows_clean", &rows.clean_bytes);
+            field("mem_row_filter", &store.engine.rows().filter_use().bytes);
             field("mem_log_entries", &store.levels.entry_bytes());
             field("mem_unapplied_entries", &store.levels.handed_out_bytes());
         }

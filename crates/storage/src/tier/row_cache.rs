@@ -40,6 +40,10 @@ impl RowCache {
         RowCache { hash_seed, table: HashTable::new(), clock: Clock::new(bytes_max) }
     }
 
+    pub fn hash_seed(&self) -> u64 {
+        self.hash_seed
+    }
+
     pub fn bytes(&self) -> u64 {
         self.clock.bytes()
     }

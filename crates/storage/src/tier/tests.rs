@@ -31,12 +31,15 @@ struct Store {
     model: BTreeMap<Bytes, Bytes>,
     /// Reads of flash in progress, with the values they found.
     fetches: Vec<(Bytes, Option<Bytes>, u64)>,
+    /// A pass over flash in progress, with the rows that it found.
+    pass: Option<(Unlearnt, Vec<RowHash>)>,
 }
 
 impl Store {
     fn new(cache_bytes: u64) -> Store {
-        let tier = RamTier::new(cache_bytes, 1 << 30, 7);
-        Store { tier, flash: MemoryKeyspace::default(), model: BTreeMap::new(), fetches: Vec::new() }
+        let tier = RamTier::new(cache_bytes, 1 << 30, 7).with_row_filter(1 << 20, 0);
+        let (flash, model) = (MemoryKeyspace::default(), BTreeMap::new());
+        Store { tier, flash, model, fetches: Vec::new(), pass: None }
     }
 
     fn write(&mut self, writes: WriteSet) {
@@ -57,6 +60,38 @@ impl Store {
             let value = self.flash.get(&row).unwrap();
             self.fetches.push((row, value, epoch));
         }
+    }
+
+    fn begin_pass(&mut self) {
+        let Some(part) = self.tier.unlearnt() else { return };
+        let (from, to) = crate::rows::slots_range(part.slots());
+        let mut rows = Vec::new();
+        let mut note = |row: &[u8], _: &[u8]| {
+            rows.extend(part.hash(row));
+            ControlFlow::Continue(())
+        };
+        self.flash.scan(&from, &to, &mut note).unwrap();
+        self.pass = Some((part, rows));
+    }
+
+    fn end_pass(&mut self) {
+        if let Some((part, rows)) = self.pass.take() {
+            self.tier.learn(rows);
+            self.tier.complete(&part);
+        }
+    }
+
+    /// Replaces the rows in `from..to` on flash by one row.
+    fn ingest(&mut self, from: Bytes, to: Bytes, value: Bytes) {
+        self.tier.freeze();
+        while self.tier.frozen().next().is_some() {
+            self.flush_oldest();
+            while !self.tier.settle(8) {}
+        }
+        self.flash.ingest(&from, &to, [(from.clone(), value.clone())]);
+        self.model.retain(|row, _| row < &from || &to <= row);
+        self.model.insert(from.clone(), value);
+        self.tier.replaced(&[(from, to)]);
     }
 
     fn flush_oldest(&mut self) {
@@ -116,6 +151,10 @@ enum Op {
     Settle(usize),
     Fetch(u32),
     Fill,
+    BeginPass,
+    EndPass,
+    LearnAll,
+    Ingest(u32, u32),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -128,12 +167,16 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => (1..9usize).prop_map(Op::Settle),
         4 => (0..40u32).prop_map(Op::Fetch),
         3 => Just(Op::Fill),
+        3 => Just(Op::BeginPass),
+        3 => Just(Op::EndPass),
+        2 => Just(Op::LearnAll),
+        1 => (0..40u32, 0..40u32).prop_map(|(from, to)| Op::Ingest(from, to)),
     ];
     proptest::collection::vec(op, 0..200)
 }
 
 proptest! {
-    /// Rows are frozen, flushed, settled, fetched and filled in any order, with a cache that may
+    /// Rows are frozen, flushed, settled, fetched, filled, learnt and replaced in any order, with a cache that may
     /// hold only a few of them. A read always returns the last write.
     #[test]
     fn reads_see_what_was_written_last(ops in ops(), cache_bytes in prop_oneof![Just(0u64), Just(20_000), Just(1 << 20)]) {
@@ -159,6 +202,20 @@ proptest! {
                 Op::Fill => if let Some((row, value, epoch)) = store.fetches.pop() {
                     store.tier.fill(&row, &value, epoch);
                 }
+                Op::BeginPass => store.begin_pass(),
+                Op::EndPass => store.end_pass(),
+                Op::LearnAll => while store.tier.unlearnt().is_some() {
+                    store.begin_pass();
+                    store.end_pass();
+                }
+                // A memtable that is flushed is settled before rows are replaced.
+                Op::Ingest(a, b) if a != b => {
+                    while flushed {
+                        flushed = !store.tier.settle(8);
+                    }
+                    store.ingest(row(a).min(row(b)), row(a).max(row(b)), value(a ^ b));
+                }
+                Op::Ingest(..) => {}
             }
             store.check()?;
         }
@@ -290,4 +347,95 @@ fn the_row_cache_has_what_memtables_leave() {
         assert!(tier.fill(&row(number), &value, epoch));
     }
     assert!(tier.clean_bytes() > bytes_max * 9 / 10 && tier.clean_bytes() <= bytes_max);
+}
+
+fn learn_all(store: &mut Store) {
+    store.end_pass();
+    while store.tier.unlearnt().is_some() {
+        store.begin_pass();
+        store.end_pass();
+    }
+}
+
+fn key_row(number: u32) -> Bytes {
+    KeyRef::new(0, format!("key:{number}").as_bytes()).meta_row()
+}
+
+fn write_keys(store: &mut Store, numbers: std::ops::Range<u32>) {
+    let rows = numbers.map(|number| (key_row(number), Some(Bytes::from_static(b"value")))).collect();
+    store.write(WriteSet { ranges_deleted: vec![], rows });
+}
+
+fn flush_all(store: &mut Store) {
+    store.tier.freeze();
+    while store.tier.frozen().next().is_some() {
+        store.flush_oldest();
+        while !store.tier.settle(1000) {}
+    }
+}
+
+fn excluded(store: &Store, numbers: std::ops::Range<u32>) -> usize {
+    numbers.filter(|number| store.tier.get(&key_row(*number)) == Found::Row(None)).count()
+}
+
+#[test]
+fn absent_rows_are_known_once_all_rows_are_learnt() {
+    let mut store = Store::new(0);
+    write_keys(&mut store, 0..1000);
+    flush_all(&mut store);
+    assert_eq!(excluded(&store, 1000..3000), 0, "nothing is known of rows that were there before");
+    store.begin_pass();
+    write_keys(&mut store, 1000..2000);
+    flush_all(&mut store);
+    learn_all(&mut store);
+    assert_eq!(excluded(&store, 0..2000), 0);
+    assert!(excluded(&store, 2000..10_000) >= 7990);
+    // Rows of other kinds are never excluded.
+    assert!(matches!(store.tier.get(&crate::rows::region_state_row(3)), Found::OnFlash { .. }));
+    // A replaced range is unknown until it is learnt again, and so is the rest of its parts.
+    store.ingest(key_row(1).min(key_row(2)), key_row(1).max(key_row(2)), value(1));
+    assert!(excluded(&store, 2000..10_000) < 7990);
+    learn_all(&mut store);
+    assert!(excluded(&store, 2000..10_000) >= 7990);
+}
+
+#[test]
+fn a_filter_grows_within_its_budget_and_then_errs_more_often() {
+    let mut store = Store::new(0);
+    store.tier = RamTier::new(0, 1 << 30, 7).with_row_filter(400_000, 0);
+    learn_all(&mut store);
+    let (mut bytes, mut errors) = (0, 0);
+    for thousand in 0..500 {
+        write_keys(&mut store, thousand * 1000..(thousand + 1) * 1000);
+        flush_all(&mut store);
+        let used = store.tier.filter_use();
+        assert!(used.bytes >= bytes && used.bytes <= 400_000, "{used:?}");
+        bytes = used.bytes;
+        errors = 10_000 - excluded(&store, 1_000_000..1_010_000);
+        if used.rows <= used.rows_max {
+            assert!(errors < 20, "{errors} of 10,000 with {used:?}");
+        }
+    }
+    assert!(bytes > 390_000 && errors > 100, "{bytes} bytes, {errors} errors");
+    assert_eq!(excluded(&store, 0..500_000), 0);
+    // Most of the rows are deleted.
+    assert!(!store.tier.renew_filter(400_000), "the rows are there");
+    store.write(WriteSet {
+        ranges_deleted: vec![(Bytes::from_static(b"d"), Bytes::from_static(b"e"))],
+        rows: vec![],
+    });
+    write_keys(&mut store, 0..1000);
+    flush_all(&mut store);
+    assert!(store.tier.renew_filter(1000));
+    assert_eq!(excluded(&store, 2000..3000), 0, "nothing is learnt");
+    learn_all(&mut store);
+    assert_eq!(store.tier.filter_use().rows, 1000);
+    assert!(excluded(&store, 1000..11_000) >= 9990);
+}
+
+#[test]
+fn a_tier_without_a_filter_learns_nothing() {
+    let tier = RamTier::new(1 << 20, 1 << 30, 7);
+    assert!(tier.unlearnt().is_none());
+    assert_eq!(tier.filter_use(), RowFilterUse::default());
 }
