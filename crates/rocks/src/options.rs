@@ -61,11 +61,11 @@ pub struct Options {
     pub compression_per_level: Vec<Compression>,
     /// Budget of the row cache in bytes; 0 turns it off. Not an option of RocksDB.
     pub row_cache_bytes: u64,
-    /// Maximum size of the filter that knows which rows flash lacks, in bytes; 0 turns it off. Not an
-    /// option of RocksDB.
+    /// Maximum size of the filter that knows which rows flash lacks, in bytes; 0 turns it off. Not
+    /// an option of RocksDB.
     pub row_filter_bytes: u64,
-    /// Budget of memtables, row cache and filter together, in bytes. The row cache gets the part that
-    /// the others leave. Not an option of RocksDB.
+    /// Budget of memtables, row cache and filter together, in bytes. The row cache gets the part
+    /// that the others leave. Not an option of RocksDB.
     pub ram_bytes: u64,
 }
 

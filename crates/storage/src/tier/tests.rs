@@ -89,7 +89,7 @@ impl Store {
             while !self.tier.settle(8) {}
         }
         self.flash.ingest(&from, &to, [(from.clone(), value.clone())]);
-        self.model.retain(|row, _| row < &from || &to <= row);
+        self.model.retain(|row, _| *row < from || to <= *row);
         self.model.insert(from.clone(), value);
         self.tier.replaced(&[(from, to)]);
     }
