@@ -1,7 +1,7 @@
 //! The machine's two clocks. Lower crates get time as an argument. Code that stamps, or reads at a
 //! time, uses [`WallClock`](crate::wall_clock::WallClock).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{clock_gettime, ClockId};
 use types::{BootNanos, UnixMillis};
@@ -17,6 +17,42 @@ pub fn boot_nanos() -> BootNanos {
 /// have the CPU.
 pub fn thread_cpu_time() -> Duration {
     duration(ClockId::ThreadCPUTime)
+}
+
+/// Wall time below which a turn's CPU time is not read: reading it is a system call, and the wall
+/// time bounds it.
+const SHORT_TURN: Duration = Duration::from_millis(1);
+
+/// Measures the CPU time of a thread's turns.
+pub struct TurnTime {
+    began: Instant,
+    read_at: Instant,
+    /// The thread's CPU time at `read_at`.
+    cpu: Duration,
+}
+
+impl TurnTime {
+    pub fn new() -> TurnTime {
+        let now = Instant::now();
+        TurnTime { began: now, read_at: now, cpu: thread_cpu_time() }
+    }
+
+    pub fn begin(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.read_at) >= SHORT_TURN {
+            (self.read_at, self.cpu) = (now, thread_cpu_time());
+        }
+        self.began = now;
+    }
+
+    /// Returns the turn's CPU time, at most a millisecond too much; the wall time of a short turn.
+    pub fn spent(&self) -> Duration {
+        let wall = self.began.elapsed();
+        if wall < SHORT_TURN {
+            wall
+        } else {
+            wall.min(thread_cpu_time().saturating_sub(self.cpu))
+        }
+    }
 }
 
 /// Returns the CPU time that this process has used in all threads.
@@ -50,6 +86,9 @@ pub fn unix_micros() -> u64 {
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
+    use std::time::{Duration, Instant};
+
+    use super::*;
 
     /// Files that need the machine's clock directly: for heartbeats, unique numbers and the time of
     /// a measurement. All other code that stamps or reads at a time uses `WallClock`.
@@ -86,5 +125,17 @@ mod tests {
         let mut found: Vec<_> = files.iter().filter(|path| reads(path)).collect();
         found.retain(|path| !USERS.iter().any(|user| **path == source.join(user)));
         assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn a_turn_that_sleeps_has_little_cpu_time_and_one_that_works_has_much() {
+        let mut turn = TurnTime::new();
+        turn.begin(Instant::now());
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(turn.spent() < Duration::from_millis(150), "{:?}", turn.spent());
+        let began = thread_cpu_time();
+        turn.begin(Instant::now());
+        while thread_cpu_time() - began < Duration::from_millis(20) {}
+        assert!(turn.spent() >= Duration::from_millis(20), "{:?}", turn.spent());
     }
 }

@@ -30,7 +30,7 @@ use mio::{Events, Interest, Token};
 use node::session::Ask;
 use node::Outcome;
 
-use crate::clock;
+use crate::clock::TurnTime;
 use crate::connections::Moving;
 use crate::executor::worker::RegionWorker;
 use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, ToWorker, WAKER};
@@ -124,13 +124,14 @@ impl Loop {
         let runtime = self.runtime.clone();
         let _inside = runtime.enter();
         let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut turn_time = TurnTime::new();
         while !self.stops {
             let timeout = self.timeout();
             if let Err(error) = self.inbox.wait(&mut events, timeout) {
                 self.store.ends.fatal(&format!("cannot wait for sockets: {error}"));
             }
             self.now = Instant::now();
-            let began = self.worker.is_some().then(clock::thread_cpu_time);
+            turn_time.begin(self.now);
             events.iter().for_each(|event| self.note(event));
             // Client input joins the next log batch, so it is processed before a batch is closed.
             self.serve_ready();
@@ -146,8 +147,8 @@ impl Loop {
             self.serve_ready();
             self.serve_in_line();
             self.turn();
-            if let Some(began) = began {
-                self.store.metrics.groups_turn.record(clock::thread_cpu_time() - began);
+            if self.worker.is_some() {
+                self.store.metrics.groups_turn.record(turn_time.spent());
             }
             self.store.metrics.record_commands(&mut self.answered);
             if self.now >= self.next_look {
