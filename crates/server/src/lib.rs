@@ -40,6 +40,7 @@ mod ends;
 mod engine;
 mod executor;
 mod expiry;
+mod fetcher;
 #[cfg(test)]
 mod fixture;
 mod fronts;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raftlog::RaftLog;
 use tokio::net::TcpListener;
@@ -41,6 +41,9 @@ use crate::{
 
 /// Time for answers to reach other stores before the process ends.
 const ANSWERS_LEAVE: Duration = Duration::from_millis(50);
+
+/// The interval at which the statistics of RocksDB are read, for `INFO`.
+const STATS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Time for readers to finish. The rows' engine must not be closed while a reader uses it.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -367,7 +370,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
             Err(error) => Err(storage::StorageError::Engine(error.to_string())),
         });
     }
-    Ok((log, Arc::new(Engine::new(flash))))
+    Ok((log, Arc::new(Engine::new(flash, config.reader_threads()))))
 }
 
 async fn told(stops: &mut mpsc::Receiver<()>) {
@@ -383,13 +386,22 @@ async fn until_healthy(store: &Store) {
 
 async fn watch_disk(store: Arc<Store>) {
     let mut period = tokio::time::interval(Duration::from_millis(250));
+    let mut stats_due = Instant::now();
     loop {
         tokio::select! {
             _ = period.tick() => {}
             () = store.disk.look_soon.notified() => {}
         }
-        let store = store.clone();
-        let _ = tokio::task::spawn_blocking(move || store.disk.look()).await;
+        let of_look = store.clone();
+        let _ = tokio::task::spawn_blocking(move || of_look.disk.look()).await;
+        if stats_due <= Instant::now() {
+            stats_due = Instant::now() + STATS_PERIOD;
+            let of_look = store.clone();
+            let looked = tokio::task::spawn_blocking(move || of_look.engine.look().map(drop)).await;
+            if let Ok(Err(error)) = looked {
+                tracing::debug!(%error, "the statistics of RocksDB cannot be read");
+            }
+        }
     }
 }
 

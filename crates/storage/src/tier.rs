@@ -100,6 +100,17 @@ impl RamTier {
         self.share();
     }
 
+    /// Sets the maximum of the row cache, and of memtables and row cache together, in bytes.
+    pub fn set_bytes_max(&mut self, cache_bytes: u64, bytes_max: u64) {
+        (self.cache_bytes, self.bytes_max) = (cache_bytes, bytes_max);
+        self.share();
+    }
+
+    /// Drops the rows of the row cache, for measurements of flash.
+    pub fn forget_clean(&mut self) {
+        self.cache.remove_range((&[], &[0xff; 32]), 0, usize::MAX);
+    }
+
     /// Sets the row cache's budget to the memory that the memtables leave.
     fn share(&mut self) {
         self.cache.set_bytes_max(self.cache_bytes.min(self.bytes_max.saturating_sub(self.dirty_bytes())));

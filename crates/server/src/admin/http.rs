@@ -69,7 +69,7 @@ impl Backend for Arc<Store> {
         self.metrics.set_unsynced(self.unsynced.counts());
         self.metrics.set_windows(&super::windows::led(self));
         self.metrics.set_recoveries(self.regions.recoveries_here());
-        match self.engine.rows().stats() {
+        match self.engine.look() {
             Ok(stats) => self.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "the statistics of RocksDB cannot be read"),
         }
