@@ -103,7 +103,7 @@ impl Flusher {
         &self,
         db: &DB,
         memtable: &Memtable,
-        options: &Mutex<Options>,
+        debt: &dyn Fn() -> Result<Debt>,
         pace: &Pace,
     ) -> Result<()> {
         // RocksDB handles an empty batch as any other: it waits while writers are stopped, and
@@ -111,7 +111,7 @@ impl Flusher {
         write(db, WriteBatch::default())?;
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(format!("{number}.sst"));
-        let built = self.build(db, &path, memtable, options, pace);
+        let built = self.build(&path, memtable, debt, pace);
         let bytes = fs::metadata(&path).map_or(0, |file| file.len());
         // Without links RocksDB writes the file again.
         let copies = if self.links { 1 } else { 2 };
@@ -125,10 +125,9 @@ impl Flusher {
 
     fn build(
         &self,
-        db: &DB,
         path: &Path,
         memtable: &Memtable,
-        options: &Mutex<Options>,
+        debt: &dyn Fn() -> Result<Debt>,
         pace: &Pace,
     ) -> Result<()> {
         let format = *self.format.lock();
@@ -141,16 +140,16 @@ impl Flusher {
         ingest::write_rows(&mut file, rows, |bytes| {
             let done_bytes = u128::from(memtable.bytes()) * u128::from(done.get()) / u128::from(row_count);
             pace.flushed(u64::try_from(done_bytes).unwrap_or(u64::MAX));
-            self.delay(db, bytes, options)
+            self.delay(bytes, debt)
         })?;
         file.finish().map_err(classify_sst)
     }
 
     /// Waits as long as the [debt](Debt) demands after so many bytes.
-    fn delay(&self, db: &DB, bytes: u64, options: &Mutex<Options>) -> Result<()> {
+    fn delay(&self, bytes: u64, debt: &dyn Fn() -> Result<Debt>) -> Result<()> {
         let mut left = bytes as f64;
         while left > 0.0 {
-            let Some(rate) = debt(db, &options.lock())?.flush_rate() else { break };
+            let Some(rate) = debt()?.flush_rate() else { break };
             let delay = Duration::from_secs_f64(left / rate).min(DELAY_POLL);
             std::thread::sleep(delay);
             left -= delay.as_secs_f64() * rate;

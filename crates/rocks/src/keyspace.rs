@@ -14,6 +14,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -57,8 +58,10 @@ pub struct Keyspace {
     pub(crate) db: DB,
     pub(crate) rocksdb_options: rocksdb::Options,
     tier: RwLock<RamTier>,
-    /// The options as they are now. Whoever changes them holds the lock.
-    options: Mutex<Options>,
+    /// The options as they are now.
+    options: RwLock<Arc<Options>>,
+    /// Held during a change of the options.
+    changing_options: Mutex<()>,
     cache: Mutex<Cache>,
     /// Size of the active memtable at which a flush is due, in bytes. Frozen memtables may take as
     /// much again.
@@ -158,7 +161,8 @@ impl Keyspace {
             db,
             rocksdb_options,
             tier: RwLock::new(RamTier::new(options.row_cache_bytes, options.ram_bytes, hash_seed)),
-            options: Mutex::new(options.clone()),
+            options: RwLock::new(Arc::new(options.clone())),
+            changing_options: Mutex::new(()),
             cache: Mutex::new(cache),
             memtable_bytes: AtomicU64::new(options.write_buffer_size),
             pace: Pace::new(),
@@ -238,14 +242,15 @@ impl Keyspace {
     }
 
     /// Returns the options as they are now.
-    pub fn options(&self) -> Options {
-        self.options.lock().clone()
+    pub fn options(&self) -> Arc<Options> {
+        self.options.read().clone()
     }
 
     /// Changes options by their RocksDB names, all or none. Blocks while RocksDB writes its options
     /// file.
     pub fn set_options(&self, pairs: &[(String, String)]) -> std::result::Result<(), OptionError> {
-        let mut options = self.options.lock();
+        let changing = self.changing_options.lock();
+        let options = self.options();
         let changed = options.changed(pairs)?;
         let for_rocksdb = changed.set_options_since(&options);
         let for_rocksdb: Vec<(&str, &str)> =
@@ -258,8 +263,8 @@ impl Keyspace {
         self.flusher.set_format(changed.flush_format());
         self.cache.lock().set_capacity(usize::try_from(changed.block_cache_size).unwrap_or(usize::MAX));
         self.tier.write().set_bytes_max(changed.row_cache_bytes, changed.ram_bytes);
-        *options = changed;
-        drop(options);
+        *self.options.write() = Arc::new(changed);
+        drop(changing);
         // A smaller memtable may be full.
         self.signal(&self.flush_due);
         self.signal(&self.room);
@@ -268,7 +273,7 @@ impl Keyspace {
 
     /// Returns the compaction that RocksDB owes.
     pub fn debt(&self) -> Result<Debt> {
-        flush::debt(&self.db, &self.options.lock())
+        flush::debt(&self.db, &self.options())
     }
 
     /// Returns the time for which the next write should wait, so that the memtables do not fill up
@@ -345,7 +350,7 @@ impl Keyspace {
         self.flusher.prepare()?;
         for memtable in frozen {
             self.pace.flush_begins(memtable.bytes());
-            let ingested = self.flusher.ingest(&self.db, &memtable, &self.options, &self.pace);
+            let ingested = self.flusher.ingest(&self.db, &memtable, &|| self.debt(), &self.pace);
             drop(memtable);
             if ingested.is_ok() {
                 while !self.tier.write().settle(SETTLED_ROWS) {}

@@ -118,11 +118,14 @@ impl Pace {
     /// Counts a write into the active memtable. `dirty_bytes` are in memtables now, of which
     /// `frozen_bytes` are frozen, and a flush is due at `memtable_bytes` of the active one.
     pub fn wrote(&self, bytes: u64, dirty_bytes: u64, frozen_bytes: u64, memtable_bytes: u64) {
+        self.wrote_at(self.base.elapsed(), bytes, dirty_bytes, frozen_bytes, memtable_bytes);
+    }
+
+    fn wrote_at(&self, now: Duration, bytes: u64, dirty_bytes: u64, frozen_bytes: u64, memtable_bytes: u64) {
         let free = memtable_bytes.saturating_add(memtable_bytes / UNPACED_PART);
         if dirty_bytes <= free || frozen_bytes == 0 {
             return;
         }
-        let now = self.base.elapsed();
         let flush = self.flush.lock();
         let Some(rate) = flush.rate(now) else { return };
         let left = frozen_bytes.saturating_sub(flush.done_bytes).max(memtable_bytes / 64).max(1);
@@ -141,8 +144,12 @@ impl Pace {
     pub fn wait(&self) -> Duration {
         match self.paid_at.load(Relaxed) {
             0 => Duration::ZERO,
-            paid => Duration::from_nanos(paid).saturating_sub(self.base.elapsed()),
+            _ => self.wait_at(self.base.elapsed()),
         }
+    }
+
+    fn wait_at(&self, now: Duration) -> Duration {
+        Duration::from_nanos(self.paid_at.load(Relaxed)).saturating_sub(now)
     }
 
     pub fn waited(&self, time: Duration) {
@@ -200,30 +207,31 @@ mod tests {
     #[test]
     fn the_room_lasts_as_long_as_the_flush() {
         const MEMTABLE: u64 = 64 << 20;
+        const NOW: Duration = Duration::from_secs(100);
         let pace = Pace::new();
-        let flush = |done_bytes| {
-            let mut flush = pace.flush.lock();
-            // The flush began a second ago for each eighth of the memtable that it has written.
-            let began = pace.base.elapsed().saturating_sub(Duration::from_millis(done_bytes / (MEMTABLE / 8000)));
-            *flush = Flush { under_way: Some((began, MEMTABLE)), done_bytes, last_rate: MEMTABLE as f64 / 8.0 };
-        };
-        let wait_for = |active: u64, done: u64| {
-            flush(done);
+        let last_rate = MEMTABLE as f64 / 8.0;
+        // Returns the time for which a write waits while this many bytes of the active memtable are
+        // used, in seconds. The flush takes 8 s, and has written `done_bytes`.
+        let wait_for = |active: u64, done_bytes: u64| {
+            let began = NOW - Duration::from_secs_f64(done_bytes as f64 / last_rate);
+            *pace.flush.lock() = Flush { under_way: Some((began, MEMTABLE)), done_bytes, last_rate };
             pace.paid_at.store(0, Relaxed);
-            pace.wrote(64 << 10, MEMTABLE + active, MEMTABLE, MEMTABLE);
-            pace.wait().as_secs_f64() + SAVED.as_secs_f64()
+            pace.wrote_at(NOW, 256 << 10, MEMTABLE + active, MEMTABLE, MEMTABLE);
+            pace.wait_at(NOW).as_secs_f64()
         };
-        assert_eq!(wait_for(MEMTABLE / 4, 0), SAVED.as_secs_f64(), "the first quarter is free");
-        let as_fast_as_the_flush = f64::from(64 << 10) / (MEMTABLE as f64 / 8.0);
+        assert_eq!(wait_for(MEMTABLE / 4, 0), 0.0, "the first quarter is free");
+        let as_fast_as_the_flush = f64::from(256 << 10) / last_rate;
         for part in 3..7 {
             let done = MEMTABLE / 8 * part;
             let wait = wait_for(done, done);
-            assert!((wait / as_fast_as_the_flush - 1.0).abs() < 0.25, "{wait} at {part}");
+            assert!((wait / as_fast_as_the_flush - 1.0).abs() < 0.1, "{wait} at {part}");
         }
         assert!(wait_for(MEMTABLE / 2, MEMTABLE / 16) > 1.5 * as_fast_as_the_flush, "too early");
+        assert!(wait_for(MEMTABLE / 2, MEMTABLE / 4 * 3) < 0.6 * as_fast_as_the_flush, "there is much room");
+        assert_eq!(wait_for(2 * MEMTABLE, MEMTABLE / 16), WAIT_MAX.as_secs_f64());
         pace.flush_ends(true);
         pace.paid_at.store(0, Relaxed);
-        pace.wrote(1 << 20, 2 * MEMTABLE, 0, MEMTABLE);
-        assert_eq!(pace.wait(), Duration::ZERO, "nothing is flushed");
+        pace.wrote_at(NOW, 1 << 20, 2 * MEMTABLE, 0, MEMTABLE);
+        assert_eq!(pace.wait_at(NOW), Duration::ZERO, "nothing is flushed");
     }
 }

@@ -205,8 +205,8 @@ pub struct Config {
     /// Number of loops that serve clients, each on its own thread. The first one also owns the Raft
     /// groups. 0 means that the number follows the load, up to [`Config::loops`].
     pub io_threads: usize,
-    /// Number of threads that fetch rows from flash for clients; 0 means
-    /// [`READER_THREADS_DEFAULT`].
+    /// Number of threads that fetch rows from flash for clients; 0 means that the device decides,
+    /// with [`READER_THREADS_DEFAULT`] until it is measured.
     pub reader_threads: usize,
     /// debug, verbose, notice or warning.
     pub loglevel: String,
@@ -291,14 +291,6 @@ impl Config {
             reader_threads: 0,
             loglevel: "notice".into(),
             set_loglevel: None,
-        }
-    }
-
-    /// Returns the maximum number of threads that fetch rows from flash for clients.
-    pub fn reader_threads(&self) -> usize {
-        match self.reader_threads {
-            0 => READER_THREADS_DEFAULT,
-            fixed => fixed,
         }
     }
 

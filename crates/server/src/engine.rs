@@ -15,6 +15,7 @@ use crate::fetcher::Fetcher;
 use crate::readers::Readers;
 use crate::regions::RegionShared;
 use crate::slot_times::SlotTimes;
+use crate::tuning::Tuning;
 use node::{Answer, Item, ItemSlot};
 
 pub struct Engine {
@@ -23,6 +24,7 @@ pub struct Engine {
     readers: Readers,
     /// Reads rows for clients.
     fetcher: Fetcher,
+    tuning: Tuning,
     upkeep: Upkeep,
     /// The statistics of the rows at the last look.
     stats: Mutex<Arc<rocks::Stats>>,
@@ -45,24 +47,23 @@ struct Counts {
 }
 
 impl Engine {
-    /// Creates an engine whose clients' rows are read by up to `reader_threads` threads.
-    pub fn new(rows: Keyspace, reader_threads: usize) -> Engine {
+    pub fn new(rows: Keyspace, tuning: Tuning) -> Engine {
         let rows = Arc::new(rows);
-        Engine::with(Readers::new(rows.clone()), rows, reader_threads)
+        Engine::with(Readers::new(rows.clone()), rows, tuning)
     }
 
-    fn with(readers: Readers, rows: Arc<Keyspace>, reader_threads: usize) -> Engine {
+    fn with(readers: Readers, rows: Arc<Keyspace>, tuning: Tuning) -> Engine {
         let upkeep = Upkeep { expiry: SlotTimes::unknown(), sweep: SlotTimes::unknown() };
-        let fetcher = Fetcher::new(rows.clone(), reader_threads);
+        let fetcher = Fetcher::new(rows.clone(), tuning.reader_threads);
         let (stats, counts) = (Mutex::default(), Mutex::default());
-        Engine { rows, readers, fetcher, upkeep, stats, counts }
+        Engine { rows, readers, fetcher, tuning, upkeep, stats, counts }
     }
 
     /// Returns an engine that treats every read as slow.
     #[cfg(test)]
     pub fn on_a_slow_device(rows: Keyspace) -> Engine {
         let rows = Arc::new(rows);
-        Engine::with(Readers::with(rows.clone(), std::time::Duration::ZERO), rows, 4)
+        Engine::with(Readers::with(rows.clone(), std::time::Duration::ZERO), rows, Tuning::default())
     }
 
     pub fn rows(&self) -> &Keyspace {
@@ -164,6 +165,11 @@ impl Engine {
 
     pub fn readers(&self) -> &Readers {
         &self.readers
+    }
+
+    /// Returns the options that this store chose.
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     pub fn fetcher(&self) -> &Fetcher {

@@ -147,6 +147,7 @@ pub struct Metrics {
     pub log_syncs: Counter,
     pub log_batches: Counter,
     pub log_bytes: Counter,
+    pub log_device_bytes: Counter,
     pub entries_applied: Counter,
     pub entries_applied_in_ram: Counter,
     pub rows_not_in_ram: Counter,
@@ -470,6 +471,8 @@ impl Metrics {
         let log_syncs = counter("log_syncs", "Syncs of the Raft log");
         let log_batches = counter("log_batches", "Batches written to the Raft log");
         let log_bytes = counter("log_bytes", "Bytes written to the Raft log");
+        let log_device_bytes =
+            counter("log_device_bytes", "Bytes written to the Raft log's files, with marks and new segments");
         let entries_applied = counter("entries_applied", "Raft entries applied");
         let entries_applied_in_ram =
             counter("entries_applied_in_ram", "Raft entries applied in the worker's thread, from RAM alone");
@@ -595,6 +598,7 @@ impl Metrics {
             log_syncs,
             log_batches,
             log_bytes,
+            log_device_bytes,
             entries_applied,
             entries_applied_in_ram,
             rows_not_in_ram,

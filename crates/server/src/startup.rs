@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::num::NonZero;
 use std::time::{Duration, Instant};
 
 use raftlog::RaftLog;
@@ -34,8 +35,9 @@ use crate::snapshot::{self, SnapshotService};
 use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
+use crate::tuning::{Machine, Tuning};
 use crate::{
-    admin, capability, catch_up, check_schedule, clock, election, expiry, heartbeat, joining, membership,
+    admin, capability, catch_up, check_schedule, clock, direct_io, election, expiry, heartbeat, joining, membership,
     planned_stop, recovery, replication, resident, row_damage, store_messages, unsynced,
 };
 
@@ -352,9 +354,25 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
     let budget = Budget::of(config.maxmemory);
     options = options.with_ram(budget.rows);
     options.block_cache_size = budget.block_cache;
-    for (name, value) in &config.rocksdb {
+    let told = &config.rocksdb;
+    let measured = capability::measured_before(config);
+    let machine = Machine {
+        measured: measured.as_ref(),
+        cpus: std::thread::available_parallelism().map_or(2, NonZero::get),
+        has_direct_io: direct_io::is_possible(&config.dir),
+    };
+    let (profile, readers) = (&config.rocksdb_profile, config.reader_threads);
+    let tuning = Tuning::choose(profile, &mut options, told, readers, machine);
+    for (name, value) in told {
         options.set(name, value).map_err(wrong)?;
     }
+    options.check().map_err(wrong)?;
+    tracing::info!(
+        about = tuning.about,
+        chosen = tuning.in_short(),
+        "options of the rows; `steelyard ctl explain --store {}` gives the reasons",
+        config.store
+    );
     if options.memory_bytes() > config.maxmemory {
         let (wanted, maxmemory) = (options.memory_bytes(), config.maxmemory);
         tracing::warn!(wanted, maxmemory, "RocksDB's options take more memory than maxmemory");
@@ -370,7 +388,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
             Err(error) => Err(storage::StorageError::Engine(error.to_string())),
         });
     }
-    Ok((log, Arc::new(Engine::new(flash, config.reader_threads()))))
+    Ok((log, Arc::new(Engine::new(flash, tuning))))
 }
 
 async fn told(stops: &mut mpsc::Receiver<()>) {

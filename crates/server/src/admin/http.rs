@@ -16,7 +16,7 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use cluster::admin::{
     AcceptLossRequest, CheckRequest, ConfigQuery, ConfigRequest, DeviceRequest, ExplainQuery,
-    ExplainStoreQuery, FailRequest, LeaderRequest, Method, OperatorsQuery, PolicyQuery, PolicyRequest,
+    ExplainStoreQuery, FlashQuery, FailRequest, LeaderRequest, Method, OperatorsQuery, PolicyQuery, PolicyRequest,
     ProbeRequest, QuarantineQuery, QuarantineRequest, RecoverRequest, RecoveriesQuery, RegionRequest,
     RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery, WindowsQuery,
 };
@@ -93,6 +93,7 @@ fn router<B: Backend>(backend: B) -> Router {
         .with::<ExplainStoreQuery>()
         .with::<RegionsQuery>()
         .with::<WindowsQuery>()
+        .with::<FlashQuery>()
         .with::<LeaderRequest>()
         .with::<RegionRequest>()
         .with::<CheckRequest>()
