@@ -122,11 +122,16 @@ impl InRam<'_> {
     /// fetched value is used if it is the value at this moment: no memtable has the row, and none
     /// was dropped since the row was fetched.
     pub fn get_or(&self, row: &[u8], fetched: Option<&Fetched>) -> Option<Option<Bytes>> {
-        match self.tier.get(row) {
+        let found = match fetched {
+            Some(Fetched { value, epoch }) => match self.tier.get_fetched(row, *epoch) {
+                Some(found) => found,
+                None => return Some(value.clone()),
+            },
+            None => self.tier.get(row),
+        };
+        match found {
             Found::Row(value) => Some(value),
-            Found::OnFlash { epoch } => {
-                fetched.filter(|fetched| fetched.epoch == epoch).map(|fetched| fetched.value.clone())
-            }
+            Found::OnFlash { .. } => None,
         }
     }
 }

@@ -255,10 +255,13 @@ impl Options {
         for pair in ordered.windows(2) {
             let [(low_name, low), (high_name, high)] = [pair[0], pair[1]];
             if low > high {
-                return Err(OptionError::Contradiction(format!("{low_name} {low} exceeds {high_name} {high}")));
+                return Err(OptionError::Contradiction(format!(
+                    "{low_name} {low} exceeds {high_name} {high}"
+                )));
             }
         }
-        let (soft, hard) = (self.soft_pending_compaction_bytes_limit, self.hard_pending_compaction_bytes_limit);
+        let (soft, hard) =
+            (self.soft_pending_compaction_bytes_limit, self.hard_pending_compaction_bytes_limit);
         if hard > 0 && soft > hard {
             return Err(OptionError::Contradiction(format!(
                 "soft_pending_compaction_bytes_limit {soft} exceeds hard_pending_compaction_bytes_limit {hard}"
@@ -512,14 +515,18 @@ mod tests {
     fn only_consistent_changes_of_options_that_can_change_are_accepted() {
         let options = Options::default();
         let change = |pairs: &[(&str, &str)]| {
-            let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            let pairs: Vec<_> =
+                pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
             options.changed(&pairs)
         };
         let stop = [("level0_stop_writes_trigger", "60"), ("level0_slowdown_writes_trigger", "40")];
         let changed = change(&stop).unwrap();
         assert_eq!(
             changed.set_options_since(&options),
-            [("level0_slowdown_writes_trigger", "40".to_owned()), ("level0_stop_writes_trigger", "60".into())]
+            [
+                ("level0_slowdown_writes_trigger", "40".to_owned()),
+                ("level0_stop_writes_trigger", "60".into())
+            ]
         );
         assert!(matches!(change(&stop[1..]), Err(OptionError::Contradiction(_))));
         assert_eq!(change(&[("max_open_files", "100")]), Err(OptionError::OnlyAtStart("max_open_files")));

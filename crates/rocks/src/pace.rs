@@ -45,7 +45,11 @@ impl Debt {
             (options.soft_pending_compaction_bytes_limit, options.hard_pending_compaction_bytes_limit);
         // RocksDB takes 0 as no limit.
         let pending = if soft == 0 { -1.0 } else { way(pending_bytes, soft, hard) };
-        let share = way(level0_files, slowdown, stop).max(pending).max(-1.0);
+        // Without compactions there is nothing to wait for. RocksDB stops no writer either.
+        let share = match options.disable_auto_compactions {
+            true => -1.0,
+            false => way(level0_files, slowdown, stop).max(pending).max(-1.0),
+        };
         Debt { level0_files, pending_bytes, share }
     }
 
@@ -130,7 +134,8 @@ impl Pace {
         let Some(rate) = flush.rate(now) else { return };
         let left = frozen_bytes.saturating_sub(flush.done_bytes).max(memtable_bytes / 64).max(1);
         drop(flush);
-        let room = memtable_bytes.saturating_mul(2).saturating_sub(dirty_bytes).max(memtable_bytes / 64).max(1);
+        let room =
+            memtable_bytes.saturating_mul(2).saturating_sub(dirty_bytes).max(memtable_bytes / 64).max(1);
         let cost = bytes as f64 / (rate * room as f64 / left as f64);
         let cost = Duration::try_from_secs_f64(cost).unwrap_or(WAIT_MAX).as_nanos() as u64;
         let now = now.as_nanos() as u64;
@@ -201,6 +206,8 @@ mod tests {
         };
         assert!(Debt::new(3, u64::MAX, &equal).share < 0.0);
         assert_eq!(Debt::new(5, u64::MAX, &equal).flush_rate(), Some(FLUSH_RATE_LAST));
+        let off = Options { disable_auto_compactions: true, ..equal };
+        assert_eq!(Debt::new(500, u64::MAX, &off).flush_rate(), None);
     }
 
     /// Writes as fast as the pace allows while a memtable of the same size is flushed.

@@ -326,7 +326,8 @@ fn a_batched_look_up_finds_what_single_ones_find_and_fills_the_cache() {
     }
     db.write(one("r00004", "in a memtable"));
     db.forget_clean_rows();
-    let asked: Vec<Bytes> = (0..300).rev().chain([4, 4]).map(|row| Bytes::from(format!("r{row:05}"))).collect();
+    let asked: Vec<Bytes> =
+        (0..300).rev().chain([4, 4]).map(|row| Bytes::from(format!("r{row:05}"))).collect();
     let before = db.ram_use();
     let fetched = db.fetch(&asked);
     assert_eq!(fetched.len(), asked.len());
@@ -350,7 +351,8 @@ fn a_batched_look_up_finds_what_single_ones_find_and_fills_the_cache() {
 /// Returns an option of the newest OPTIONS file, as RocksDB wrote it.
 fn in_options_file(dir: &Path, name: &str) -> String {
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let newest = files.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("OPTIONS-")).max();
+    let newest =
+        files.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("OPTIONS-")).max();
     let text = std::fs::read_to_string(newest.unwrap()).unwrap();
     let values = text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='));
     values.last().unwrap_or_else(|| panic!("no {name}")).to_owned()
@@ -387,7 +389,8 @@ fn options_reach_rocksdb_at_the_start_and_those_that_can_change_reach_it_later()
             "no" => "yes".to_owned(),
             "yes" => "no".to_owned(),
             "0" => "1048576".to_owned(),
-            number => (number.parse::<u64>().unwrap() + if name.starts_with("level0_file") { 0 } else { 1 }).to_string(),
+            number => (number.parse::<u64>().unwrap() + if name.starts_with("level0_file") { 0 } else { 1 })
+                .to_string(),
         };
         change(&[(name, &other)]).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(db.options().get(name).unwrap(), other);

@@ -1,4 +1,4 @@
-//! Whether files of the data directory can be read and written past the page cache.
+//! A test for direct I/O: reads and writes of files past the page cache.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;

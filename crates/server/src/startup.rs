@@ -2,9 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::num::NonZero;
 use std::time::{Duration, Instant};
 
 use raftlog::RaftLog;
@@ -37,8 +37,8 @@ use crate::store::{Found, Store};
 use crate::transport;
 use crate::tuning::{Machine, Tuning};
 use crate::{
-    admin, capability, catch_up, check_schedule, clock, direct_io, election, expiry, heartbeat, joining, membership,
-    planned_stop, recovery, replication, resident, row_damage, store_messages, unsynced,
+    admin, capability, catch_up, check_schedule, clock, direct_io, election, expiry, heartbeat, joining,
+    membership, planned_stop, recovery, replication, resident, row_damage, store_messages, unsynced,
 };
 
 /// Time for answers to reach other stores before the process ends.

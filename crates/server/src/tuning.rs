@@ -79,7 +79,7 @@ impl Tuning {
                 }
                 told => tuning.note("reader-threads", told.to_string(), "configured".into()),
             }
-            for (name, value, why) in for_device(options, measured, machine.cpus) {
+            for (name, value, why) in for_device(options, measured, machine.cpus, profile != "bulk") {
                 tuning.set(options, name, value, why);
             }
         }
@@ -170,30 +170,39 @@ fn reader_threads_for(measured: &Measured, cpus: usize) -> (usize, String) {
     }
 }
 
-/// Returns the options of RocksDB for the device, with reasons.
+/// Returns the options of RocksDB for the device, with reasons. A store that serves clients meanwhile
+/// protects their reads and the log.
 fn for_device(
     options: &Options,
     measured: &Measured,
     cpus: usize,
+    serves: bool,
 ) -> Vec<(&'static str, String, String)> {
     let write = measured.write_bytes_per_s.max(0.0) as u64;
     let write_mb = write / MB;
     let seeks = measured.read_latency >= SEEKS_FROM;
     let mut choices = Vec::new();
-    let mut choose = |name: &'static str, value: u64, why: String| choices.push((name, value.to_string(), why));
+    let mut choose =
+        |name: &'static str, value: u64, why: String| choices.push((name, value.to_string(), why));
 
     // One job is left for flushes of RocksDB's own.
     let busy = write.div_ceil(COMPACTED_BYTES_PER_S) + 1;
     let jobs = busy.min(2 * cpus as u64).clamp(2, options.max_background_jobs.max(2));
     let why = match busy > jobs {
-        true => format!("{write_mb} MB/s could use {busy}, but there are {cpus} CPUs, or the profile allows no more"),
+        true => format!(
+            "{write_mb} MB/s could use {busy}, but there are {cpus} CPUs, or the profile allows no more"
+        ),
         false => format!("a job compacts about 100 MB/s, and the device writes {write_mb} MB/s"),
     };
     choose("max_background_jobs", jobs, why);
     let parts = options.max_subcompactions.min((jobs - 1).max(1));
-    choose("max_subcompactions", parts, "a compaction of level 0 takes at most the jobs that there are".into());
+    choose(
+        "max_subcompactions",
+        parts,
+        "a compaction of level 0 takes at most the jobs that there are".into(),
+    );
 
-    if seeks {
+    if seeks && serves {
         let why = "each file of level 0 may cost a look-up one more seek";
         for (name, most, now) in [
             ("level0_slowdown_writes_trigger", 12, options.level0_slowdown_writes_trigger),
@@ -209,13 +218,15 @@ fn for_device(
     };
     let why = match () {
         () if seeks => "a seek costs as much as reading megabytes",
-        () if measured.read_latency < FAST_BELOW => "reads are fast, and every file of a compaction has a buffer",
+        () if measured.read_latency < FAST_BELOW => {
+            "reads are fast, and every file of a compaction has a buffer"
+        }
         () => "a compaction reads in order, and large reads keep flash busy",
     };
     choose("compaction_readahead_size", readahead, why.into());
 
     let rate = (write as f64 * COMPACTION_PERCENT / 100.0) as u64;
-    if rate >= RATE_MIN {
+    if rate >= RATE_MIN && serves {
         let why = format!("three quarters of {write_mb} MB/s; the log and flushes keep the rest");
         choose("rate_limiter_bytes_per_sec", rate, why);
     }
@@ -256,7 +267,9 @@ mod tests {
         assert_eq!(on_ssd.rate_limiter_bytes_per_sec, 375_000_000);
         let readahead = [&on_disk, &on_ssd, &on_nvm].map(|options| options.compaction_readahead_size >> 10);
         assert_eq!(readahead, [4096, 2048, 512]);
-        assert!(ssd.to_string().contains("max_background_jobs                      6            a job compacts"));
+        assert!(ssd
+            .to_string()
+            .contains("max_background_jobs                      6            a job compacts"));
         for options in [on_ssd, on_disk, on_nvm] {
             assert_eq!(options.check(), Ok(()));
         }
@@ -265,7 +278,8 @@ mod tests {
     #[test]
     fn what_is_configured_or_not_measured_is_not_chosen() {
         let (options, tuning) = choose(None, &[], true);
-        let direct = |options: &Options| options.use_direct_reads && options.use_direct_io_for_flush_and_compaction;
+        let direct =
+            |options: &Options| options.use_direct_reads && options.use_direct_io_for_flush_and_compaction;
         assert_eq!(options, Options::profile("redis-on-flash").unwrap());
         assert!(direct(&options) && tuning.about.contains("next start"), "{tuning}");
         let ssd = measured("plain-ssd");

@@ -13,16 +13,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{anyhow, Context};
 use client::admin::{
     catch_up, AcceptLossRequest, AcceptedRow, AdminClient, AdminFailure, ConfigQuery, ConfigRequest,
-    ConfigRow, DeviceRequest, ExplainQuery, ExplainStoreQuery, FlashQuery, LeaderRequest, Operation, OperatorsQuery,
-    PolicyQuery, PolicyRequest, RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery,
-    VersionsQuery, WindowsQuery,
+    ConfigRow, DeviceRequest, ExplainQuery, ExplainStoreQuery, FlashQuery, LeaderRequest, Operation,
+    OperatorsQuery, PolicyQuery, PolicyRequest, RegionRequest, RegionsQuery, StatusQuery, StoreRequest,
+    StoresQuery, VersionsQuery, WindowsQuery,
 };
 use serde::Serialize;
 use serde_json::Value;
 use server::side_port;
 
 use tables::{
-    catch_up_table, config_table, flash_table, operators_table, regions_table, status_text, stores_table, windows_table,
+    catch_up_table, config_table, flash_table, operators_table, regions_table, status_text, stores_table,
+    windows_table,
 };
 
 #[derive(clap::Args)]

@@ -196,8 +196,8 @@ impl<E: Entry> Clock<E> {
         let mut steps = STEPS_PER_CALL;
         while self.bytes > self.bytes_max && steps > 0 {
             steps -= 1;
-            let from_probation = self.probation_bytes > self.bytes_max / PROBATION_PART
-                || self.probation_bytes == self.bytes;
+            let from_probation =
+                self.probation_bytes > self.bytes_max / PROBATION_PART || self.probation_bytes == self.bytes;
             let place = if from_probation { self.end_probation() } else { self.pass_hand() };
             if let Some((place, entry)) = place.and_then(|place| Some((place, self.remove(place)?))) {
                 if from_probation {

@@ -123,6 +123,17 @@ impl RamTier {
         }
     }
 
+    /// Same as [`get`](Self::get) for a caller that has read the row from flash in the given epoch.
+    /// Returns `None` if that value is the present one. The look-up counts as no use of the row:
+    /// otherwise a row that is read once would be used twice.
+    pub fn get_fetched(&self, row: &[u8], epoch: u64) -> Option<Found> {
+        match self.in_memtables(row) {
+            Some(value) => Some(Found::Row(value)),
+            None if epoch == self.epoch => None,
+            None => Some(self.get(row)),
+        }
+    }
+
     fn in_memtables(&self, row: &[u8]) -> Option<Option<Bytes>> {
         if Failpoint::OldestFirst.is_on() {
             let tables = self.frozen.iter().map(|table| &**table);

@@ -16,9 +16,9 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use cluster::admin::{
     AcceptLossRequest, CheckRequest, ConfigQuery, ConfigRequest, DeviceRequest, ExplainQuery,
-    ExplainStoreQuery, FlashQuery, FailRequest, LeaderRequest, Method, OperatorsQuery, PolicyQuery, PolicyRequest,
-    ProbeRequest, QuarantineQuery, QuarantineRequest, RecoverRequest, RecoveriesQuery, RegionRequest,
-    RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery, WindowsQuery,
+    ExplainStoreQuery, FailRequest, FlashQuery, LeaderRequest, Method, OperatorsQuery, PolicyQuery,
+    PolicyRequest, ProbeRequest, QuarantineQuery, QuarantineRequest, RecoverRequest, RecoveriesQuery,
+    RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery, WindowsQuery,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;

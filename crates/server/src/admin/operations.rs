@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use cluster::admin::{
     AcceptLossRequest, AcceptedRow, ConfigQuery, ConfigRequest, ConfigRow, DeviceRequest, ExplainQuery,
-    ExplainRow, ExplainStoreQuery, ExplainStoreRow, FlashRow, LeaderRequest, LeaderRow, Operation, OperatorRow,
-    OperatorsQuery, PolicyQuery, PolicyRequest, PolicyRow, ProbeRequest, ProbeRow, RegionRequest, RegionRow,
-    RegionsQuery, StatusQuery, StoreRequest, StoreRow, StoreStatus, StoresQuery,
+    ExplainRow, ExplainStoreQuery, ExplainStoreRow, FlashRow, LeaderRequest, LeaderRow, Operation,
+    OperatorRow, OperatorsQuery, PolicyQuery, PolicyRequest, PolicyRow, ProbeRequest, ProbeRow,
+    RegionRequest, RegionRow, RegionsQuery, StatusQuery, StoreRequest, StoreRow, StoreStatus, StoresQuery,
 };
 use types::{RegionId, StoreId};
 

@@ -476,7 +476,9 @@ mod tests {
         assert!(first.outcomes.is_empty());
         let fetched: HashMap<_, _> =
             fixture.store.engine.fetcher().fetch(first.rows.clone(), usize::MAX).await.into_iter().collect();
-        assert!(matches!(&read(&fetched).outcomes[..], [Outcome::Reply(reply)] if *reply == Reply::bulk(old)));
+        assert!(
+            matches!(&read(&fetched).outcomes[..], [Outcome::Reply(reply)] if *reply == Reply::bulk(old))
+        );
         write(&fixture, &new);
         let later = read(&fetched);
         assert_eq!((later.outcomes.len(), later.rows), (0, first.rows), "the fetched value is old by now");

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use client::admin::{CatchUpRow, ConfigRow, FlashRow, OperatorRow, RegionRow, StoreRow, StoreStatus, WindowRow};
+use client::admin::{
+    CatchUpRow, ConfigRow, FlashRow, OperatorRow, RegionRow, StoreRow, StoreStatus, WindowRow,
+};
 use client::table::{bytes, count, duration, micros, Align, Table};
 use Align::{Left, Right};
 
