@@ -7,6 +7,7 @@
 //! Every error is answered with its HTTP status and `{"error": "..."}`.
 
 mod catch_up;
+mod flash;
 mod quarantine;
 mod quorum_loss;
 mod region;
@@ -19,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::Serialize;
 
 pub use catch_up::{catch_up, CatchUpRow};
+pub use flash::{FlashQuery, FlashRow};
 pub use quarantine::{FailRequest, QuarantineQuery, QuarantineRequest, QuarantineRow};
 pub use quorum_loss::{FailedRegion, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryRow, StruckStore};
 pub use region::{

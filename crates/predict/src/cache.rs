@@ -13,6 +13,10 @@ impl Entry for Row {
     fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    fn hash(&self) -> u64 {
+        types::mix(u64::from(self.record))
+    }
 }
 
 #[derive(Debug)]
@@ -121,7 +125,9 @@ mod tests {
                     false => ours.put(record),
                 }
             }
-            assert!(hits[0] > 3_000 && hits[0] == hits[1], "{writes_percent}% writes: {hits:?}");
+            // The fingerprints of evicted rows collide differently, because the hashes differ.
+            let difference = hits[0].abs_diff(hits[1]);
+            assert!(hits[0] > 3_000 && difference <= hits[0] / 100, "{writes_percent}% writes: {hits:?}");
         }
     }
 

@@ -52,6 +52,8 @@ struct Inner {
     segments: RwLock<BTreeMap<SegmentId, Arc<File>>>,
     marks: BTreeMap<MarkFile, File>,
     sync_nanos: AtomicU64,
+    /// Bytes written: blocks, marks, and the zeros of new segments.
+    written: AtomicU64,
     /// The lock file, held while the log is open for writing.
     _lock: Option<File>,
 }
@@ -66,6 +68,15 @@ impl Files {
             ErrorKind::WouldBlock => LogError::Options(format!("{} is open already", dir.display())),
             _ => LogError::Device(format!("{}: {error}", dir.display())),
         })
+    }
+
+    /// Returns the bytes written to all files.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.0.written.load(Ordering::Relaxed)
+    }
+
+    fn note_written(&self, bytes: u64) {
+        self.0.written.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Returns the total time spent in syncs of segments.
@@ -138,8 +149,8 @@ fn open(dir: &Path, access: Access) -> io::Result<(Files, Secret)> {
     }
     let segments = RwLock::new(segments);
     let dir = dir.to_owned();
-    let sync_nanos = AtomicU64::new(0);
-    Ok((Files(Arc::new(Inner { dir, access, segments, marks, sync_nanos, _lock: lock })), secret))
+    let (sync_nanos, written) = (AtomicU64::new(0), AtomicU64::new(0));
+    Ok((Files(Arc::new(Inner { dir, access, segments, marks, sync_nanos, written, _lock: lock })), secret))
 }
 
 fn damaged(what: String) -> io::Error {
@@ -256,6 +267,7 @@ impl Disk for Files {
             let _ = fs::remove_file(&unfinished);
         });
         self.0.segments.write().insert(segment, Arc::new(file.map_err(told)?));
+        self.note_written(len);
         Ok(())
     }
 
@@ -265,7 +277,9 @@ impl Disk for Files {
     }
 
     fn write(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.segment(segment)?.write_all_at(bytes, offset).map_err(told)
+        self.segment(segment)?.write_all_at(bytes, offset).map_err(told)?;
+        self.note_written(bytes.len() as u64);
+        Ok(())
     }
 
     fn sync(&self, segment: SegmentId) -> Result<(), DiskError> {
@@ -287,7 +301,9 @@ impl Disk for Files {
     }
 
     fn write_mark(&self, mark: MarkFile, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.mark(mark).write_all_at(bytes, offset).map_err(told)
+        self.mark(mark).write_all_at(bytes, offset).map_err(told)?;
+        self.note_written(bytes.len() as u64);
+        Ok(())
     }
 
     fn sync_mark(&self, mark: MarkFile) -> Result<(), DiskError> {

@@ -261,6 +261,12 @@ impl RaftLog {
         self.shared.written.load(Ordering::Relaxed)
     }
 
+    /// Returns the bytes written to the log's files since the log was opened: blocks, those rewritten
+    /// by recycling, marks, and the zeros of new segments.
+    pub fn device_bytes(&self) -> u64 {
+        self.shared.files.written_bytes()
+    }
+
     /// Returns the sequence of the last block, which counts across restarts.
     pub fn sequence(&self) -> u64 {
         self.shared.writer.lock().sequence()

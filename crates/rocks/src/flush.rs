@@ -5,8 +5,9 @@
 //! stays empty but for the range deletions before a snapshot's ingest and during a repair.
 //!
 //! RocksDB delays writers while compaction is behind, but it delays no ingest. So a flush observes
-//! RocksDB's limits itself.
+//! RocksDB's limits itself, and slows down [evenly](crate::pace) between them.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::fs;
 use std::io::ErrorKind;
@@ -22,6 +23,8 @@ use storage::{Result, StorageError};
 
 use crate::error::{classify, classify_sst};
 use crate::ingest;
+use crate::options::Options;
+use crate::pace::{Debt, Pace};
 
 /// Interval at which a delayed flush looks whether compaction has caught up.
 const DELAY_POLL: Duration = Duration::from_millis(10);
@@ -31,15 +34,17 @@ const FLUSH_POLL: Duration = Duration::from_millis(1);
 pub(crate) struct Flusher {
     /// The directory of files that are not ingested yet.
     dir: PathBuf,
-    format: sst::Format,
+    format: Mutex<sst::Format>,
     /// True if RocksDB can link a file, so that the rows are not written twice.
     links: bool,
     /// Every change of RocksDB holds this lock.
     changing: Mutex<()>,
     before_flush: Option<BeforeFlush>,
     files: AtomicU64,
-    /// Microseconds that flushes slept to keep to RocksDB's limit of the write rate.
+    /// Microseconds that flushes slept because compaction was behind.
     delayed_micros: AtomicU64,
+    /// Bytes that flushes wrote to the device.
+    written_bytes: AtomicU64,
 }
 
 type BeforeFlush = Box<dyn Fn() -> Result<()> + Send + Sync>;
@@ -51,12 +56,13 @@ impl Flusher {
         let links = ingest::has_hard_links(&dir).map_err(|error| io(&dir, &error))?;
         Ok(Flusher {
             dir,
-            format,
+            format: Mutex::new(format),
             links,
             changing: Mutex::new(()),
             before_flush: None,
             files: AtomicU64::new(0),
             delayed_micros: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
         })
     }
 
@@ -67,6 +73,15 @@ impl Flusher {
 
     pub(crate) fn delayed_micros(&self) -> u64 {
         self.delayed_micros.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets the format of files that are written from now on.
+    pub(crate) fn set_format(&self, format: sst::Format) {
+        *self.format.lock() = format;
     }
 
     pub(crate) fn before_flush(&mut self, first: impl Fn() -> Result<()> + Send + Sync + 'static) {
@@ -84,37 +99,57 @@ impl Flusher {
     }
 
     /// Makes a frozen memtable that is not empty durable in RocksDB, in one atomic step.
-    pub(crate) fn ingest(&self, db: &DB, memtable: &Memtable) -> Result<()> {
+    pub(crate) fn ingest(
+        &self,
+        db: &DB,
+        memtable: &Memtable,
+        debt: &dyn Fn() -> Result<Debt>,
+        pace: &Pace,
+    ) -> Result<()> {
         // RocksDB handles an empty batch as any other: it waits while writers are stopped, and
         // returns the error that a background thread has met.
         write(db, WriteBatch::default())?;
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(format!("{number}.sst"));
-        let ingested =
-            self.build(db, &path, memtable).and_then(|()| ingest::ingest(db, vec![path.clone()], self.links));
+        let built = self.build(&path, memtable, debt, pace);
+        let bytes = fs::metadata(&path).map_or(0, |file| file.len());
+        // Without links RocksDB writes the file again.
+        let copies = if self.links { 1 } else { 2 };
+        self.written_bytes.fetch_add(bytes * copies, Ordering::Relaxed);
+        let ingested = built.and_then(|()| ingest::ingest(db, vec![path.clone()], self.links));
         // RocksDB has its own link or copy by now, or none. A file that cannot be removed here is
         // removed at the next start.
         let _ = fs::remove_file(&path);
         ingested
     }
 
-    fn build(&self, db: &DB, path: &Path, memtable: &Memtable) -> Result<()> {
-        let mut file = sst::Writer::create(path, &self.format).map_err(classify_sst)?;
+    fn build(
+        &self,
+        path: &Path,
+        memtable: &Memtable,
+        debt: &dyn Fn() -> Result<Debt>,
+        pace: &Pace,
+    ) -> Result<()> {
+        let format = *self.format.lock();
+        let mut file = sst::Writer::create(path, &format).map_err(classify_sst)?;
         for (from, to) in memtable.ranges() {
             file.delete_range(from, to).map_err(classify_sst)?;
         }
-        ingest::write_rows(&mut file, memtable.rows(), |bytes| self.delay(db, bytes))?;
+        let (row_count, done) = (memtable.len().max(1) as u64, Cell::new(0u64));
+        let rows = memtable.rows().inspect(|_| done.set(done.get() + 1));
+        ingest::write_rows(&mut file, rows, |bytes| {
+            let done_bytes = u128::from(memtable.bytes()) * u128::from(done.get()) / u128::from(row_count);
+            pace.flushed(u64::try_from(done_bytes).unwrap_or(u64::MAX));
+            self.delay(bytes, debt)
+        })?;
         file.finish().map_err(classify_sst)
     }
 
-    /// Waits for as long as RocksDB would delay a writer of as many bytes.
-    fn delay(&self, db: &DB, bytes: u64) -> Result<()> {
+    /// Waits as long as the [debt](Debt) demands after so many bytes.
+    fn delay(&self, bytes: u64, debt: &dyn Fn() -> Result<Debt>) -> Result<()> {
         let mut left = bytes as f64;
         while left > 0.0 {
-            let rate = int_property(db, properties::ACTUAL_DELAYED_WRITE_RATE)? as f64;
-            if rate == 0.0 {
-                break;
-            }
+            let Some(rate) = debt()?.flush_rate() else { break };
             let delay = Duration::from_secs_f64(left / rate).min(DELAY_POLL);
             std::thread::sleep(delay);
             left -= delay.as_secs_f64() * rate;
@@ -122,6 +157,14 @@ impl Flusher {
         }
         Ok(())
     }
+}
+
+/// Returns the compaction that RocksDB owes.
+pub(crate) fn debt(db: &DB, options: &Options) -> Result<Debt> {
+    let files = db.property_value(properties::num_files_at_level(0)).map_err(classify)?;
+    let level0_files = files.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let pending_bytes = int_property(db, properties::ESTIMATE_PENDING_COMPACTION_BYTES)?;
+    Ok(Debt::new(level0_files, pending_bytes, options))
 }
 
 /// Writes a batch into RocksDB's own memtable.

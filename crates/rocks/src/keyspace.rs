@@ -14,17 +14,22 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
-use rocksdb::{properties, Cache, ReadOptions, WriteBatch, DB};
+use rocksdb::{
+    properties, Cache, ColumnFamilyDescriptor, ReadOptions, WriteBatch, DB,
+    DEFAULT_COLUMN_FAMILY_NAME as DEFAULT_FAMILY,
+};
 use storage::tier::{Found, MemtableView, RamTier, RowFilterUse, Unlearnt};
 use storage::{Reader, Result, Visit, WriteSet};
 
 use crate::error::classify;
 use crate::flush::{self, Flusher};
-use crate::options::{Options, LEVELS};
+use crate::options::{OptionError, Options, LEVELS};
+use crate::pace::{Debt, Pace};
 use crate::size;
 use crate::stats::{self, Stats};
 use crate::under_way::ReadsUnderWay;
@@ -58,9 +63,15 @@ pub struct Keyspace {
     pub(crate) db: DB,
     pub(crate) rocksdb_options: rocksdb::Options,
     tier: RwLock<RamTier>,
+    /// The options as they are now.
+    options: RwLock<Arc<Options>>,
+    /// Held during a change of the options.
+    changing_options: Mutex<()>,
+    cache: Mutex<Cache>,
     /// Size of the active memtable at which a flush is due, in bytes. Frozen memtables may take as
     /// much again.
-    memtable_bytes: u64,
+    memtable_bytes: AtomicU64,
+    pace: Pace,
     flusher: Flusher,
     pub(crate) snapshot_format: sst::Format,
     /// Held while the condition variables below are signalled or their conditions are checked
@@ -71,6 +82,8 @@ pub struct Keyspace {
     hits: AtomicU64,
     misses: AtomicU64,
     reads: ReadsUnderWay,
+    /// Bytes of snapshots' files that were ingested.
+    pub(crate) ingested_bytes: AtomicU64,
 }
 
 /// A view of the keyspace at one moment.
@@ -88,6 +101,15 @@ pub struct InRam<'a> {
     hits: &'a AtomicU64,
 }
 
+/// A row as [`Keyspace::fetch`] read it from flash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// The row's value, or `None` if there is no such row.
+    pub value: Option<Bytes>,
+    /// The epoch of the RAM tier before flash was read.
+    epoch: u64,
+}
+
 impl InRam<'_> {
     /// Returns the row's value. `Some(None)` means that there is no such row. `None` means that
     /// only flash can tell.
@@ -97,6 +119,23 @@ impl InRam<'_> {
                 self.hits.fetch_add(1, Ordering::Relaxed);
                 Some(value)
             }
+            Found::OnFlash { .. } => None,
+        }
+    }
+
+    /// Same as [`get`](Self::get), with a row that was fetched from flash and counting no hit. The
+    /// fetched value is used if it is the value at this moment: no memtable has the row, and none
+    /// was dropped since the row was fetched.
+    pub fn get_or(&self, row: &[u8], fetched: Option<&Fetched>) -> Option<Option<Bytes>> {
+        let found = match fetched {
+            Some(Fetched { value, epoch }) => match self.tier.get_fetched(row, *epoch) {
+                Some(found) => found,
+                None => return Some(value.clone()),
+            },
+            None => self.tier.get(row),
+        };
+        match found {
+            Found::Row(value) => Some(value),
             Found::OnFlash { .. } => None,
         }
     }
@@ -124,7 +163,9 @@ impl Keyspace {
         let mut rocksdb_options = options.to_rocksdb(&cache);
         rocksdb_options.enable_statistics();
         adapt(&mut rocksdb_options);
-        let db = DB::open(&rocksdb_options, dir).map_err(classify)?;
+        // Only a family that is named here has the handle that batched look-ups need.
+        let family = ColumnFamilyDescriptor::new(DEFAULT_FAMILY, rocksdb_options.clone());
+        let db = DB::open_cf_descriptors(&rocksdb_options, dir, [family]).map_err(classify)?;
         let hash_seed = RandomState::new().build_hasher().finish();
         // Some rows come before the next layer is made.
         let rows_expected = keys_on_flash(&db)? / 4 * 5;
@@ -134,7 +175,11 @@ impl Keyspace {
             db,
             rocksdb_options,
             tier: RwLock::new(tier),
-            memtable_bytes: options.write_buffer_size,
+            options: RwLock::new(Arc::new(options.clone())),
+            changing_options: Mutex::new(()),
+            cache: Mutex::new(cache),
+            memtable_bytes: AtomicU64::new(options.write_buffer_size),
+            pace: Pace::new(),
             flusher: Flusher::new(dir.join(UNFINISHED), options.flush_format())?,
             snapshot_format: options.snapshot_format(),
             signals: Mutex::new(()),
@@ -143,6 +188,7 @@ impl Keyspace {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             reads: ReadsUnderWay::new(),
+            ingested_bytes: AtomicU64::new(0),
         })
     }
 
@@ -186,10 +232,14 @@ impl Keyspace {
         if writes.is_empty() {
             return;
         }
+        let memtable_bytes = self.memtable_bytes();
         let is_full = {
             let mut tier = self.tier.write();
+            let before = tier.active_bytes();
             tier.write(writes);
-            tier.active_bytes() >= self.memtable_bytes
+            let (active, dirty) = (tier.active_bytes(), tier.dirty_bytes());
+            self.pace.wrote(active.saturating_sub(before), dirty, dirty - active, memtable_bytes);
+            active >= memtable_bytes
         };
         if is_full {
             self.signal(&self.flush_due);
@@ -201,10 +251,60 @@ impl Keyspace {
         changed.notify_all();
     }
 
+    fn memtable_bytes(&self) -> u64 {
+        self.memtable_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the options as they are now.
+    pub fn options(&self) -> Arc<Options> {
+        self.options.read().clone()
+    }
+
+    /// Changes options by their RocksDB names, all or none. Blocks while RocksDB writes its options
+    /// file.
+    pub fn set_options(&self, pairs: &[(String, String)]) -> std::result::Result<(), OptionError> {
+        let changing = self.changing_options.lock();
+        let options = self.options();
+        let changed = options.changed(pairs)?;
+        let for_rocksdb = changed.set_options_since(&options);
+        let for_rocksdb: Vec<(&str, &str)> =
+            for_rocksdb.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        if !for_rocksdb.is_empty() {
+            let refused = |error: rocksdb::Error| OptionError::Refused(error.into_string());
+            self.db.set_options(&for_rocksdb).map_err(refused)?;
+        }
+        self.memtable_bytes.store(changed.write_buffer_size, Ordering::Relaxed);
+        self.flusher.set_format(changed.flush_format());
+        self.cache.lock().set_capacity(usize::try_from(changed.block_cache_size).unwrap_or(usize::MAX));
+        self.tier.write().set_bytes_max(changed.row_cache_bytes, changed.ram_bytes);
+        *self.options.write() = Arc::new(changed);
+        drop(changing);
+        // A smaller memtable may be full.
+        self.signal(&self.flush_due);
+        self.signal(&self.room);
+        Ok(())
+    }
+
+    /// Returns the compaction that RocksDB owes.
+    pub fn debt(&self) -> Result<Debt> {
+        flush::debt(&self.db, &self.options())
+    }
+
+    /// Returns the time for which the next write should wait, so that the memtables do not fill up
+    /// before the flush under way has ended.
+    pub fn write_wait(&self) -> Duration {
+        self.pace.wait()
+    }
+
+    /// Records that writes waited for this time.
+    pub fn waited(&self, time: Duration) {
+        self.pace.waited(time);
+    }
+
     /// Returns true if the memtables take less than twice a memtable's size, so that more may be
     /// written.
     pub fn has_room(&self) -> bool {
-        self.tier.read().dirty_bytes() < 2 * self.memtable_bytes
+        self.tier.read().dirty_bytes() < 2 * self.memtable_bytes()
     }
 
     /// Waits for room, at most for `at_most`. Returns true if there is room.
@@ -221,7 +321,7 @@ impl Keyspace {
 
     pub fn is_flush_due(&self) -> bool {
         let tier = self.tier.read();
-        tier.active_bytes() >= self.memtable_bytes || tier.frozen().count() >= FROZEN_MAX
+        tier.active_bytes() >= self.memtable_bytes() || tier.frozen().count() >= FROZEN_MAX
     }
 
     /// Waits until a flush is due, at most for `at_most`.
@@ -263,9 +363,14 @@ impl Keyspace {
         };
         self.flusher.prepare()?;
         for memtable in frozen {
-            self.flusher.ingest(&self.db, &memtable)?;
+            self.pace.flush_begins(memtable.bytes());
+            let ingested = self.flusher.ingest(&self.db, &memtable, &|| self.debt(), &self.pace);
             drop(memtable);
-            while !self.tier.write().settle(SETTLED_ROWS) {}
+            if ingested.is_ok() {
+                while !self.tier.write().settle(SETTLED_ROWS) {}
+            }
+            self.pace.flush_ends(ingested.is_ok());
+            ingested?;
             self.signal(&self.room);
         }
         Ok(())
@@ -394,6 +499,55 @@ impl Keyspace {
         Ok(value)
     }
 
+    /// Reads the present values of several rows with one look-up in RocksDB, in the order of the
+    /// rows. Values from flash are kept in the row cache.
+    ///
+    /// RocksDB searches each table once for all rows of the look-up, so it needs less CPU time than
+    /// as many look-ups of one row. But one thread waits for the device for all of them.
+    pub fn fetch(&self, rows: &[Bytes]) -> Vec<Result<Fetched>> {
+        let mut results: Vec<Option<Result<Fetched>>> = vec![None; rows.len()];
+        let (mut missing, epoch) = (Vec::with_capacity(rows.len()), {
+            let tier = self.tier.read();
+            // Another read may have brought the row into RAM since the caller looked.
+            for (row, result) in rows.iter().zip(&mut results) {
+                if let Found::Row(value) = tier.get(row) {
+                    *result = Some(Ok(Fetched { value, epoch: tier.epoch() }));
+                }
+            }
+            tier.epoch()
+        });
+        missing.extend((0..rows.len()).filter(|&at| results[at].is_none()));
+        if missing.is_empty() {
+            return results.into_iter().flatten().collect();
+        }
+        self.misses.fetch_add(missing.len() as u64, Ordering::Relaxed);
+        let found = {
+            let _read = self.reads.begin();
+            self.look_up(missing.iter().map(|&at| &rows[at]))
+        };
+        let mut tier = self.tier.write();
+        for (at, found) in missing.into_iter().zip(found) {
+            results[at] = Some(found.map(|value| {
+                tier.fill(&Bytes::copy_from_slice(&rows[at]), &value, epoch);
+                Fetched { value, epoch }
+            }));
+        }
+        drop(tier);
+        results.into_iter().flatten().collect()
+    }
+
+    fn look_up<'a>(&self, mut rows: impl ExactSizeIterator<Item = &'a Bytes>) -> Vec<Result<Option<Bytes>>> {
+        let copied = |found: std::result::Result<Option<rocksdb::DBPinnableSlice<'_>>, rocksdb::Error>| {
+            Ok(found.map_err(classify)?.map(|value| Bytes::copy_from_slice(&value)))
+        };
+        match (rows.len(), self.db.cf_handle(DEFAULT_FAMILY)) {
+            (1, _) | (_, None) => rows.by_ref().map(|row| copied(self.db.get_pinned(row))).collect(),
+            (_, Some(family)) => {
+                self.db.batched_multi_get_cf(family, rows, false).into_iter().map(copied).collect()
+            }
+        }
+    }
+
     /// Reads a row without waiting for a device. Returns `None` if flash has the row or may have
     /// it. Until the filter of rows has learnt the row's slot, RocksDB's filters show that a row
     /// does not exist.
@@ -411,6 +565,11 @@ impl Keyspace {
         Ok(ranges.iter().map(|(from, to)| size::of_range(&files, from, to)).collect())
     }
 
+    /// Drops the rows in RAM that flash has, too, for measurements of flash.
+    pub fn forget_clean_rows(&self) {
+        self.tier.write().forget_clean();
+    }
+
     /// Returns the reads of single rows that wait for flash.
     pub fn reads_under_way(&self) -> &ReadsUnderWay {
         &self.reads
@@ -421,6 +580,10 @@ impl Keyspace {
         let ram = self.ram_use();
         stats.memtable_bytes += ram.dirty_bytes;
         stats.stall_micros += self.flusher.delayed_micros();
+        stats.write_delay_micros = u64::try_from(self.pace.delayed().as_micros()).unwrap_or(u64::MAX);
+        stats.debt_share = self.debt()?.share;
+        stats.flush_bytes += self.flusher.written_bytes();
+        stats.ingested_bytes = self.ingested_bytes.load(Ordering::Relaxed);
         stats.row_cache_bytes = ram.clean_bytes;
         stats.row_cache_hits = ram.hits;
         stats.row_cache_misses = ram.misses;

@@ -9,6 +9,7 @@ mod ingest;
 mod keyspace;
 mod manifest_edit;
 mod options;
+mod pace;
 pub mod repair;
 mod size;
 pub mod snapshot;
@@ -16,8 +17,9 @@ mod stats;
 mod token_bucket;
 mod under_way;
 
-pub use keyspace::{InRam, Keyspace, RamUse, View};
+pub use keyspace::{Fetched, InRam, Keyspace, RamUse, View};
 pub use options::{Compression, OptionError, Options};
+pub use pace::Debt;
 pub use stats::Stats;
 pub use token_bucket::TokenBucket;
 pub use under_way::ReadsUnderWay;

@@ -1,6 +1,10 @@
 //! RocksDB tuning: named profiles, and every option by its RocksDB name.
 
+mod knobs;
+
 use rocksdb::DBCompressionType;
+
+use knobs::{Access, Change, Knob, KNOBS};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -13,6 +17,12 @@ const MEMTABLE_PART: u64 = 3;
 const FILTER_PART: u64 = 16;
 /// Maximum size of a memtable, in bytes. It bounds the time of a flush and the size of its file.
 const MEMTABLE_BYTES_MAX: u64 = 512 * MIB;
+
+/// Period in which the rate limiter hands out its rate, in microseconds. RocksDB's default of 100 ms
+/// would let a compaction's burst delay the log's syncs for as long.
+const RATE_PERIOD_US: i64 = 10_000;
+/// One in this many requests of low priority is served before those of high priority.
+const RATE_FAIRNESS: i32 = 10;
 
 /// The version of RocksDB's table format.
 const FORMAT_VERSION: u32 = 5;
@@ -28,6 +38,12 @@ pub enum OptionError {
     UnknownProfile(String),
     #[error("RocksDB option {name} cannot be '{value}': {why}")]
     BadValue { name: &'static str, value: String, why: String },
+    #[error("RocksDB option {0} can be changed only in the configuration, for the next start")]
+    OnlyAtStart(&'static str),
+    #[error("{0}")]
+    Contradiction(String),
+    #[error("RocksDB refused the change: {0}")]
+    Refused(String),
 }
 
 /// All options that can be set. Sizes are in bytes.
@@ -40,21 +56,30 @@ pub struct Options {
     pub max_background_jobs: u64,
     pub max_subcompactions: u64,
     pub target_file_size_base: u64,
+    pub target_file_size_multiplier: u64,
     pub max_bytes_for_level_base: u64,
     pub max_bytes_for_level_multiplier: u64,
+    /// Maximum bytes of one compaction; 0 means 25 times `target_file_size_base`.
+    pub max_compaction_bytes: u64,
     pub soft_pending_compaction_bytes_limit: u64,
     pub hard_pending_compaction_bytes_limit: u64,
     pub compaction_readahead_size: u64,
+    /// Maximum bytes per second that compactions write; 0 means no limit.
+    pub rate_limiter_bytes_per_sec: u64,
     /// Bits per key of the whole-key bloom filter; 0 turns it off.
     pub bloom_bits: u64,
     pub block_size: u64,
     pub block_cache_size: u64,
     pub bytes_per_sync: u64,
     pub max_open_files: u64,
+    pub max_file_opening_threads: u64,
+    pub writable_file_max_buffer_size: u64,
     pub optimize_filters_for_hits: bool,
     pub level_compaction_dynamic_level_bytes: bool,
     pub cache_index_and_filter_blocks: bool,
+    pub pin_l0_filter_and_index_blocks_in_cache: bool,
     pub disable_auto_compactions: bool,
+    pub skip_stats_update_on_db_open: bool,
     pub use_direct_reads: bool,
     pub use_direct_io_for_flush_and_compaction: bool,
     /// Compression from level 0 down. The last entry also applies to the levels after it.
@@ -76,72 +101,6 @@ pub enum Compression {
     Zstd,
 }
 
-/// Access to an option's field. The variant for sizes marks the options that shrink with the data.
-enum Access {
-    Count { of: fn(&mut Options) -> &mut u64, min: u64, max: u64 },
-    Size { of: fn(&mut Options) -> &mut u64, least: u64 },
-    Flag(fn(&mut Options) -> &mut bool),
-    Levels,
-}
-
-struct Knob {
-    name: &'static str,
-    access: Access,
-}
-
-/// Maximum of a C `int`, the type of RocksDB's counts.
-const INT_MAX: u64 = i32::MAX as u64;
-
-macro_rules! count {
-    ($field:ident, $min:expr, $max:expr) => {
-        Knob {
-            name: stringify!($field),
-            access: Access::Count { of: |o| &mut o.$field, min: $min, max: $max },
-        }
-    };
-}
-
-macro_rules! size {
-    ($field:ident, $least:expr) => {
-        Knob { name: stringify!($field), access: Access::Size { of: |o| &mut o.$field, least: $least } }
-    };
-}
-
-macro_rules! flag {
-    ($field:ident) => {
-        Knob { name: stringify!($field), access: Access::Flag(|o| &mut o.$field) }
-    };
-}
-
-static KNOBS: &[Knob] = &[
-    size!(write_buffer_size, 64 * KIB),
-    count!(level0_file_num_compaction_trigger, 1, INT_MAX),
-    count!(level0_slowdown_writes_trigger, 1, INT_MAX),
-    count!(level0_stop_writes_trigger, 1, INT_MAX),
-    count!(max_background_jobs, 1, 1024),
-    count!(max_subcompactions, 1, 1024),
-    size!(target_file_size_base, 64 * KIB),
-    size!(max_bytes_for_level_base, 256 * KIB),
-    count!(max_bytes_for_level_multiplier, 2, 1000),
-    size!(soft_pending_compaction_bytes_limit, 0),
-    size!(hard_pending_compaction_bytes_limit, 0),
-    count!(compaction_readahead_size, 0, GIB),
-    count!(bloom_bits, 0, 100),
-    count!(block_size, KIB, 4 * GIB - 1),
-    size!(block_cache_size, 64 * KIB),
-    count!(bytes_per_sync, 0, 1 << 40),
-    count!(max_open_files, 16, INT_MAX),
-    flag!(optimize_filters_for_hits),
-    flag!(level_compaction_dynamic_level_bytes),
-    flag!(cache_index_and_filter_blocks),
-    flag!(disable_auto_compactions),
-    flag!(use_direct_reads),
-    flag!(use_direct_io_for_flush_and_compaction),
-    Knob { name: "compression_per_level", access: Access::Levels },
-    size!(row_cache_bytes, 0),
-    size!(row_filter_bytes, 0),
-];
-
 impl Default for Options {
     /// Returns the options of a store on a small machine, used if nothing is configured.
     fn default() -> Options {
@@ -153,20 +112,27 @@ impl Default for Options {
             max_background_jobs: 4,
             max_subcompactions: 2,
             target_file_size_base: 64 * MIB,
+            target_file_size_multiplier: 1,
             max_bytes_for_level_base: 256 * MIB,
             max_bytes_for_level_multiplier: 10,
+            max_compaction_bytes: 0,
             soft_pending_compaction_bytes_limit: 64 * GIB,
             hard_pending_compaction_bytes_limit: 256 * GIB,
             compaction_readahead_size: 2 * MIB,
+            rate_limiter_bytes_per_sec: 0,
             bloom_bits: 10,
             block_size: 8 * KIB,
             block_cache_size: 128 * MIB,
             bytes_per_sync: MIB,
             max_open_files: 4096,
+            max_file_opening_threads: 16,
+            writable_file_max_buffer_size: MIB,
             optimize_filters_for_hits: false,
             level_compaction_dynamic_level_bytes: true,
             cache_index_and_filter_blocks: true,
+            pin_l0_filter_and_index_blocks_in_cache: true,
             disable_auto_compactions: false,
+            skip_stats_update_on_db_open: false,
             use_direct_reads: false,
             use_direct_io_for_flush_and_compaction: false,
             compression_per_level: vec![Compression::None, Compression::None, Compression::Lz4],
@@ -182,9 +148,11 @@ impl Options {
         let default = Options::default();
         match name {
             "default" => Ok(default),
-            // For mixed point accesses on fast flash (RocksDB for Redis on Flash): many parallel
-            // compactions, level 0 triggers that are far apart, and no filter on the last level,
-            // where look-ups hit.
+            // For point accesses to data that is much larger than RAM (RocksDB for Redis on Flash):
+            // parallel compactions, level 0 triggers that are far apart, and files past the page
+            // cache, so that the process uses as much RAM as maxmemory states. The paper also drops
+            // the filters of the last level, because all of its keys are in RAM. Here they are not,
+            // and these filters answer reads of absent keys.
             "redis-on-flash" => Ok(Options {
                 write_buffer_size: 128 * MIB,
                 level0_file_num_compaction_trigger: 2,
@@ -193,7 +161,8 @@ impl Options {
                 max_background_jobs: 16,
                 max_subcompactions: 4,
                 max_bytes_for_level_base: 512 * MIB,
-                optimize_filters_for_hits: true,
+                use_direct_reads: true,
+                use_direct_io_for_flush_and_compaction: true,
                 ..default
             }),
             // For bulk loading: writes are rarely slowed down for compaction, and reads are slow
@@ -255,6 +224,86 @@ impl Options {
             }
         }
         Ok(())
+    }
+
+    /// Returns the value of every option, by its name in `CONFIG GET`.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let value = |knob: &Knob| self.get(knob.name).unwrap_or_default();
+        KNOBS.iter().map(|knob| (knob.setting, value(knob))).collect()
+    }
+
+    /// Returns true if `CONFIG SET` can change the option.
+    pub fn can_change(name: &str) -> bool {
+        find(name).is_ok_and(|knob| knob.change != Change::AtStart)
+    }
+
+    /// Sets several options of an open database. The error is the first reason against it.
+    pub(crate) fn changed(&self, pairs: &[(String, String)]) -> Result<Options, OptionError> {
+        let mut changed = self.clone();
+        for (name, value) in pairs {
+            let knob = find(name)?;
+            if knob.change == Change::AtStart {
+                return Err(OptionError::OnlyAtStart(knob.name));
+            }
+            changed.set(name, value)?;
+        }
+        changed.check()?;
+        Ok(changed)
+    }
+
+    /// Checks the options against each other. RocksDB would change some of them silently.
+    pub fn check(&self) -> Result<(), OptionError> {
+        let ordered = [
+            ("level0_file_num_compaction_trigger", self.level0_file_num_compaction_trigger),
+            ("level0_slowdown_writes_trigger", self.level0_slowdown_writes_trigger),
+            ("level0_stop_writes_trigger", self.level0_stop_writes_trigger),
+        ];
+        for pair in ordered.windows(2) {
+            let [(low_name, low), (high_name, high)] = [pair[0], pair[1]];
+            if low > high {
+                return Err(OptionError::Contradiction(format!(
+                    "{low_name} {low} exceeds {high_name} {high}"
+                )));
+            }
+        }
+        let (soft, hard) =
+            (self.soft_pending_compaction_bytes_limit, self.hard_pending_compaction_bytes_limit);
+        if hard > 0 && soft > hard {
+            return Err(OptionError::Contradiction(format!(
+                "soft_pending_compaction_bytes_limit {soft} exceeds hard_pending_compaction_bytes_limit {hard}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Returns the changes from `before` as `SetOptions` takes them.
+    pub(crate) fn set_options_since(&self, before: &Options) -> Vec<(&'static str, String)> {
+        let changed = KNOBS.iter().filter(|knob| self.get(knob.name) != before.get(knob.name));
+        changed
+            .filter_map(|knob| {
+                let value = self.get(knob.name).ok()?;
+                let flag = |value: &str| if value == "yes" { "true" } else { "false" }.to_owned();
+                match (knob.change, &knob.access) {
+                    // RocksDB shows 25 times the file size, and takes no 0 here.
+                    (Change::SetOptions, _) if knob.name == "max_compaction_bytes" => {
+                        Some((knob.name, self.compaction_bytes().to_string()))
+                    }
+                    (Change::SetOptions, Access::Flag(_)) => Some((knob.name, flag(&value))),
+                    (Change::SetOptions, _) => Some((knob.name, value)),
+                    (Change::Table, _) => {
+                        Some(("block_based_table_factory", format!("{{{}={value};}}", knob.name)))
+                    }
+                    (Change::Here | Change::AtStart, _) => None,
+                }
+            })
+            .collect()
+    }
+
+    fn compaction_bytes(&self) -> u64 {
+        match self.max_compaction_bytes {
+            0 => self.target_file_size_base.saturating_mul(25),
+            bytes => bytes,
+        }
     }
 
     pub fn get(&self, name: &str) -> Result<String, OptionError> {
@@ -350,6 +399,8 @@ impl Options {
         options.set_max_background_jobs(int(self.max_background_jobs));
         options.set_max_subcompactions(int(self.max_subcompactions) as u32);
         options.set_target_file_size_base(self.target_file_size_base);
+        options.set_target_file_size_multiplier(int(self.target_file_size_multiplier));
+        options.set_max_compaction_bytes(self.compaction_bytes());
         options.set_max_bytes_for_level_base(self.max_bytes_for_level_base);
         options.set_max_bytes_for_level_multiplier(self.max_bytes_for_level_multiplier as f64);
         options.set_soft_pending_compaction_bytes_limit(size(self.soft_pending_compaction_bytes_limit));
@@ -357,6 +408,13 @@ impl Options {
         options.set_compaction_readahead_size(size(self.compaction_readahead_size));
         options.set_bytes_per_sync(self.bytes_per_sync);
         options.set_max_open_files(int(self.max_open_files));
+        options.set_max_file_opening_threads(int(self.max_file_opening_threads));
+        options.set_writable_file_max_buffer_size(self.writable_file_max_buffer_size);
+        options.set_skip_stats_update_on_db_open(self.skip_stats_update_on_db_open);
+        if self.rate_limiter_bytes_per_sec > 0 {
+            let rate = i64::try_from(self.rate_limiter_bytes_per_sec).unwrap_or(i64::MAX);
+            options.set_ratelimiter(rate, RATE_PERIOD_US, RATE_FAIRNESS);
+        }
         options.set_optimize_filters_for_hits(self.optimize_filters_for_hits);
         options.set_level_compaction_dynamic_level_bytes(self.level_compaction_dynamic_level_bytes);
         options.set_disable_auto_compactions(self.disable_auto_compactions);
@@ -373,7 +431,7 @@ impl Options {
         table.set_block_size(size(self.block_size));
         table.set_block_cache(cache);
         table.set_cache_index_and_filter_blocks(self.cache_index_and_filter_blocks);
-        table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(self.pin_l0_filter_and_index_blocks_in_cache);
         table.set_format_version(FORMAT_VERSION as i32);
         if self.bloom_bits > 0 {
             table.set_bloom_filter(self.bloom_bits as f64, false);
@@ -458,6 +516,31 @@ mod tests {
             assert!(matches!(error, OptionError::BadValue { .. }), "{name}={value}");
         }
         assert_eq!(options, Options::default());
+    }
+
+    #[test]
+    fn only_consistent_changes_of_options_that_can_change_are_accepted() {
+        let options = Options::default();
+        let change = |pairs: &[(&str, &str)]| {
+            let pairs: Vec<_> =
+                pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            options.changed(&pairs)
+        };
+        let stop = [("level0_stop_writes_trigger", "60"), ("level0_slowdown_writes_trigger", "40")];
+        let changed = change(&stop).unwrap();
+        assert_eq!(
+            changed.set_options_since(&options),
+            [
+                ("level0_slowdown_writes_trigger", "40".to_owned()),
+                ("level0_stop_writes_trigger", "60".into())
+            ]
+        );
+        assert!(matches!(change(&stop[1..]), Err(OptionError::Contradiction(_))));
+        assert_eq!(change(&[("max_open_files", "100")]), Err(OptionError::OnlyAtStart("max_open_files")));
+        assert!(Options::can_change("block_size") && !Options::can_change("bytes_per_sync"));
+        for profile in ["default", "redis-on-flash", "bulk"] {
+            assert_eq!(Options::profile(profile).unwrap().check(), Ok(()), "{profile}");
+        }
     }
 
     #[test]

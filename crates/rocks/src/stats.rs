@@ -6,7 +6,7 @@ use storage::Result;
 
 use crate::error::classify;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
     /// Bytes of all memtables, including those being flushed.
     pub memtable_bytes: u64,
@@ -30,6 +30,18 @@ pub struct Stats {
     /// Time for which writes and flushes waited for compaction since the keyspace was opened, in
     /// microseconds.
     pub stall_micros: u64,
+    /// Time for which writes waited for the flush under way, in microseconds.
+    pub write_delay_micros: u64,
+    /// The way from RocksDB's slowdown triggers (0) to its stop triggers (1); below 0 nothing is
+    /// delayed.
+    pub debt_share: f64,
+    /// Bytes that flushes wrote to the device since the keyspace was opened. The counters after it
+    /// count from then, too.
+    pub flush_bytes: u64,
+    pub compaction_write_bytes: u64,
+    pub compaction_read_bytes: u64,
+    /// Bytes of the files of snapshots.
+    pub ingested_bytes: u64,
     pub files_per_level: Vec<u64>,
     pub row_cache_bytes: u64,
     pub row_cache_hits: u64,
@@ -66,6 +78,9 @@ pub(crate) fn read(db: &DB, options: &rocksdb::Options, levels: usize) -> Result
         block_cache_hits: ticker(&tickers, "rocksdb.block.cache.hit"),
         block_cache_misses: ticker(&tickers, "rocksdb.block.cache.miss"),
         stall_micros: ticker(&tickers, "rocksdb.stall.micros"),
+        flush_bytes: ticker(&tickers, "rocksdb.flush.write.bytes"),
+        compaction_write_bytes: ticker(&tickers, "rocksdb.compact.write.bytes"),
+        compaction_read_bytes: ticker(&tickers, "rocksdb.compact.read.bytes"),
         files_per_level,
         ..Stats::default()
     })

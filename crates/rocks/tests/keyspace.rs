@@ -314,3 +314,120 @@ fn a_flush_that_meets_a_damaged_file_fails_and_loses_nothing() {
     assert!(db.unflushed_bytes() > 0);
     assert_eq!(std::fs::read_dir(dir.path().join("flushing")).unwrap().count(), 0);
 }
+
+#[test]
+fn a_batched_look_up_finds_what_single_ones_find_and_fills_the_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Keyspace::open(dir.path(), &small()).unwrap();
+    for round in 0..3 {
+        let rows = (0..300).filter(|row| row % (round + 2) == 0);
+        db.write(put(rows.map(|row| (format!("r{row:05}"), format!("v{row}.{round}")))));
+        db.flush().unwrap();
+    }
+    db.write(one("r00004", "in a memtable"));
+    db.forget_clean_rows();
+    let asked: Vec<Bytes> =
+        (0..300).rev().chain([4, 4]).map(|row| Bytes::from(format!("r{row:05}"))).collect();
+    let before = db.ram_use();
+    let fetched = db.fetch(&asked);
+    assert_eq!(fetched.len(), asked.len());
+    assert_eq!(db.ram_use().misses - before.misses, 299);
+    for (row, found) in asked.iter().zip(fetched) {
+        let found = found.unwrap();
+        let name = std::str::from_utf8(row).unwrap();
+        assert_eq!(found.value, get(&db, name), "{name}");
+        assert_eq!(db.in_ram().get_or(row, Some(&found)), Some(found.value.clone()));
+    }
+    assert_eq!(db.ram_use().misses - before.misses, 299, "the rows are in RAM by now");
+    // A fetched value counts no longer once a memtable was dropped, unless RAM has the row.
+    let row = Bytes::from_static(b"r00001");
+    let old = db.fetch(&[row.clone()]).remove(0).unwrap();
+    db.write(one("r00001", "new"));
+    db.flush().unwrap();
+    db.forget_clean_rows();
+    assert_eq!(db.in_ram().get_or(&row, Some(&old)), None);
+}
+
+/// Returns an option of the newest OPTIONS file, as RocksDB wrote it.
+fn in_options_file(dir: &Path, name: &str) -> String {
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let newest =
+        files.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("OPTIONS-")).max();
+    let text = std::fs::read_to_string(newest.unwrap()).unwrap();
+    let values = text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='));
+    values.last().unwrap_or_else(|| panic!("no {name}")).to_owned()
+}
+
+#[test]
+fn options_reach_rocksdb_at_the_start_and_those_that_can_change_reach_it_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = small();
+    for (name, value) in [
+        ("max_background_jobs", "3"),
+        ("compaction_readahead_size", "1mb"),
+        ("max_file_opening_threads", "5"),
+        ("writable_file_max_buffer_size", "2mb"),
+        ("skip_stats_update_on_db_open", "yes"),
+        ("target_file_size_multiplier", "2"),
+    ] {
+        options.set(name, value).unwrap();
+    }
+    let db = Keyspace::open(dir.path(), &options).unwrap();
+    let at = |name| in_options_file(dir.path(), name);
+    assert_eq!((at("max_background_jobs"), at("compaction_readahead_size")), ("3".into(), "1048576".into()));
+    assert_eq!((at("max_file_opening_threads"), at("target_file_size_multiplier")), ("5".into(), "2".into()));
+    assert_eq!(at("writable_file_max_buffer_size"), "2097152");
+    assert_eq!(at("skip_stats_update_on_db_open"), "true");
+    let change = |pairs: &[(&str, &str)]| {
+        let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        db.set_options(&pairs)
+    };
+    // Every option that can change is accepted with another value than before.
+    for name in Options::names().filter(|name| Options::can_change(name)) {
+        let now = db.options().get(name).unwrap();
+        let other = match now.as_str() {
+            "no" => "yes".to_owned(),
+            "yes" => "no".to_owned(),
+            "0" => "1048576".to_owned(),
+            number => (number.parse::<u64>().unwrap() + if name.starts_with("level0_file") { 0 } else { 1 })
+                .to_string(),
+        };
+        change(&[(name, &other)]).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(db.options().get(name).unwrap(), other);
+        if !["block_cache_size", "row_cache_bytes"].contains(&name) {
+            let told = at(name).replace("true", "yes").replace("false", "no");
+            // RocksDB shows a factor as a number with decimals.
+            assert_eq!(told.strip_suffix(".000000").unwrap_or(&told), other, "{name}");
+        }
+    }
+    change(&[("disable_auto_compactions", "no")]).unwrap();
+    let refused = change(&[("level0_stop_writes_trigger", "70"), ("max_open_files", "100")]);
+    assert!(refused.is_err_and(|error| error.to_string().contains("max_open_files")));
+    assert_ne!(at("level0_stop_writes_trigger"), "70", "nothing of a refused change is done");
+    db.write(one("r1", "after the changes"));
+    db.flush().unwrap();
+    assert_eq!(get(&db, "r1").unwrap(), "after the changes");
+}
+
+#[test]
+fn the_bytes_that_flushes_and_compactions_write_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { level0_file_num_compaction_trigger: 2, ..small() };
+    let db = Keyspace::open(dir.path(), &options).unwrap();
+    let write = |round: usize| {
+        db.write(put((0..2000).map(|row| (format!("r{row:05}"), format!("{round}{row:05}").repeat(30)))));
+        db.flush().unwrap();
+    };
+    write(0);
+    let first = db.stats().unwrap();
+    let payload = 2000 * (6 + 180);
+    assert!(first.flush_bytes > payload && first.flush_bytes < 2 * payload, "{first:?}");
+    (1..8).for_each(write);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while db.stats().unwrap().compaction_write_bytes == 0 {
+        assert!(std::time::Instant::now() < until, "{:?}", db.stats());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let last = db.stats().unwrap();
+    assert!(last.flush_bytes > 8 * payload && last.compaction_read_bytes > 0, "{last:?}");
+}

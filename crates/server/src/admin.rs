@@ -4,6 +4,7 @@
 
 mod ask;
 mod check;
+mod flash;
 mod http;
 mod merged;
 mod operations;

@@ -306,6 +306,11 @@ fn read_ground(config: &Config) -> Option<Ground> {
 }
 
 /// Reads the last measurement, if it was made on the directory's present device.
+/// Returns the measurement that an earlier start made of this device.
+pub fn measured_before(config: &Config) -> Option<Measured> {
+    read_persisted(config, read_ground(config).as_ref()).map(|kept| kept.measured)
+}
+
 fn read_persisted(config: &Config, ground: Option<&Ground>) -> Option<Persisted> {
     let kept = Persisted::read(&config.dir).unwrap_or_else(|error| {
         tracing::warn!(%error, "the measurement of the device cannot be read; the device will be measured again");

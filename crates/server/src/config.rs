@@ -205,6 +205,9 @@ pub struct Config {
     /// Number of loops that serve clients, each on its own thread. The first one also owns the Raft
     /// groups. 0 means that the number follows the load, up to [`Config::loops`].
     pub io_threads: usize,
+    /// Number of threads that fetch rows from flash for clients; 0 means that the device decides,
+    /// with [`READER_THREADS_DEFAULT`] until it is measured.
+    pub reader_threads: usize,
     /// debug, verbose, notice or warning.
     pub loglevel: String,
     pub set_loglevel: Option<SetLogLevel>,
@@ -216,6 +219,11 @@ const MAXMEMORY_DEFAULT: u64 = 1 << 30;
 /// Default of `raft_log_bytes`: half of `maxmemory` within these bounds. So the log has room for
 /// overwrites of the rows that a memtable holds, and a restart replays a bounded part of it.
 const RAFT_LOG_BYTES_DEFAULT: RangeInclusive<u64> = 256 << 20..=4 << 30;
+
+/// Default of `reader_threads`: about the number of requests that a SATA device handles at once.
+/// With more, requests would queue in the kernel, where urgent ones cannot overtake others.
+pub const READER_THREADS_DEFAULT: usize = 32;
+pub const READER_THREADS_MAX: usize = 512;
 
 /// Minimum of `raft_log_bytes`: sixteen files of a few hundred entries.
 const RAFT_LOG_BYTES_MIN: u64 = 4 << 20;
@@ -280,6 +288,7 @@ impl Config {
             maxmemory: MAXMEMORY_DEFAULT,
             device_control: None,
             io_threads: 0,
+            reader_threads: 0,
             loglevel: "notice".into(),
             set_loglevel: None,
         }
@@ -322,6 +331,9 @@ impl Config {
         if self.maxmemory < Budget::MAXMEMORY_MIN {
             let why = "it bounds the whole process, and 0 does not mean that there is no limit";
             return Err(format!("maxmemory is at least 64mb: {why}"));
+        }
+        if self.reader_threads > READER_THREADS_MAX {
+            return Err(format!("reader-threads must be 0 to {READER_THREADS_MAX}"));
         }
         if self.raft_tick < Duration::from_millis(5) {
             return Err("raft-tick must be at least 5 ms".into());

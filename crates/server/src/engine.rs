@@ -1,25 +1,33 @@
 //! The rows of this store: reads for clients, and one write for each turn of the worker.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use command::{Exec, Limits, Mode, Outcome, Spanning};
 use parking_lot::Mutex;
-use rocks::{InRam, Keyspace};
+use rocks::{Fetched, InRam, Keyspace};
 use storage::{rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
+use crate::fetcher::Fetcher;
 use crate::readers::Readers;
 use crate::regions::RegionShared;
 use crate::slot_times::SlotTimes;
+use crate::tuning::Tuning;
 use node::{Answer, Item, ItemSlot};
 
 pub struct Engine {
     rows: Arc<Keyspace>,
+    /// Reads rows for execution.
     readers: Readers,
+    /// Reads rows for clients.
+    fetcher: Fetcher,
+    tuning: Tuning,
     upkeep: Upkeep,
+    /// The statistics of the rows at the last look.
+    stats: Mutex<Arc<rocks::Stats>>,
     /// The counters of each region with a peer here, as applied.
     counts: Mutex<BTreeMap<RegionId, Counts>>,
 }
@@ -39,21 +47,23 @@ struct Counts {
 }
 
 impl Engine {
-    pub fn new(rows: Keyspace) -> Engine {
+    pub fn new(rows: Keyspace, tuning: Tuning) -> Engine {
         let rows = Arc::new(rows);
-        Engine::with(Readers::new(rows.clone()), rows)
+        Engine::with(Readers::new(rows.clone()), rows, tuning)
     }
 
-    fn with(readers: Readers, rows: Arc<Keyspace>) -> Engine {
+    fn with(readers: Readers, rows: Arc<Keyspace>, tuning: Tuning) -> Engine {
         let upkeep = Upkeep { expiry: SlotTimes::unknown(), sweep: SlotTimes::unknown() };
-        Engine { rows, readers, upkeep, counts: Mutex::new(BTreeMap::new()) }
+        let fetcher = Fetcher::new(rows.clone(), tuning.reader_threads);
+        let (stats, counts) = (Mutex::default(), Mutex::default());
+        Engine { rows, readers, fetcher, tuning, upkeep, stats, counts }
     }
 
     /// Returns an engine that treats every read as slow.
     #[cfg(test)]
     pub fn on_a_slow_device(rows: Keyspace) -> Engine {
         let rows = Arc::new(rows);
-        Engine::with(Readers::with(rows.clone(), std::time::Duration::ZERO), rows)
+        Engine::with(Readers::with(rows.clone(), std::time::Duration::ZERO), rows, Tuning::default())
     }
 
     pub fn rows(&self) -> &Keyspace {
@@ -85,7 +95,7 @@ impl Engine {
         if !item.is_bounded_read() {
             return None;
         }
-        let rows = OneMoment { in_ram: self.rows.in_ram(), missed: Cell::new(false) };
+        let rows = OneMoment::new(self.rows.in_ram());
         let outcome = run(&rows, region, item, now).ok()?;
         (!rows.missed.get()).then_some(outcome)
     }
@@ -101,7 +111,7 @@ impl Engine {
         if !items.iter().all(Item::is_bounded_read) {
             return None;
         }
-        let rows = OneMoment { in_ram: self.rows.in_ram(), missed: Cell::new(false) };
+        let rows = OneMoment::new(self.rows.in_ram());
         let mut answers = Vec::with_capacity(items.len());
         for item in items {
             match run(&rows, region, item, now) {
@@ -112,8 +122,58 @@ impl Engine {
         Some(answers)
     }
 
+    /// Executes reads of a few rows each at one moment, over rows in RAM and rows that were fetched
+    /// for them, until the first one that needs more. The rows that it and the reads after it need
+    /// are returned.
+    pub fn read_with_fetched(
+        &self,
+        region: &RegionShared,
+        items: &[Item],
+        now: UnixMillis,
+        fetched: &HashMap<Bytes, Fetched>,
+    ) -> ReadSoFar {
+        let mut so_far = ReadSoFar::default();
+        let mut rows = OneMoment { fetched: Some(fetched), ..OneMoment::new(self.rows.in_ram()) };
+        for item in items {
+            if !item.is_bounded_read() {
+                break;
+            }
+            let outcome = run(&rows, region, item, now);
+            let has_missed = rows.missed.replace(false);
+            so_far.missed.push(has_missed);
+            match outcome {
+                Ok(outcome) if !has_missed && so_far.is_whole => so_far.outcomes.push(outcome),
+                // The read is repeated. If it fails again, the caller learns the error.
+                _ => so_far.is_whole = false,
+            }
+        }
+        so_far.rows = std::mem::take(rows.wanted.get_mut());
+        so_far
+    }
+
+    /// Reads the statistics of RocksDB. This may wait for its mutex.
+    pub fn look(&self) -> storage::Result<Arc<rocks::Stats>> {
+        let stats = Arc::new(self.rows.stats()?);
+        *self.stats.lock() = stats.clone();
+        Ok(stats)
+    }
+
+    /// Returns the statistics of about a second ago.
+    pub fn stats(&self) -> Arc<rocks::Stats> {
+        self.stats.lock().clone()
+    }
+
     pub fn readers(&self) -> &Readers {
         &self.readers
+    }
+
+    /// Returns the options that this store chose.
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    pub fn fetcher(&self) -> &Fetcher {
+        &self.fetcher
     }
 
     /// Executes a read over rows of one moment.
@@ -289,18 +349,60 @@ fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis)
     command::execute(item.spec, &item.args, &mut exec)
 }
 
+/// The result of [`Engine::read_with_fetched`].
+pub struct ReadSoFar {
+    /// The outcomes of the first reads.
+    pub outcomes: Vec<Outcome>,
+    /// For each read that was tried: true if it needs rows of flash.
+    pub missed: Vec<bool>,
+    /// The rows of flash that the reads need, in the order of the reads.
+    pub rows: Vec<Bytes>,
+    is_whole: bool,
+}
+
+impl Default for ReadSoFar {
+    fn default() -> ReadSoFar {
+        ReadSoFar { outcomes: Vec::new(), missed: Vec::new(), rows: Vec::new(), is_whole: true }
+    }
+}
+
 /// Rows of one moment, if RAM holds all of them.
 struct OneMoment<'a> {
     in_ram: InRam<'a>,
+    /// Rows that were fetched from flash. With them, rows that are missing are noted in `wanted`,
+    /// and hits are not counted.
+    fetched: Option<&'a HashMap<Bytes, Fetched>>,
+    wanted: RefCell<Vec<Bytes>>,
+    known: RefCell<HashSet<Bytes>>,
     /// True after a request for a range, or for a row that RAM does not hold.
     missed: Cell<bool>,
 }
 
+impl<'a> OneMoment<'a> {
+    fn new(in_ram: InRam<'a>) -> OneMoment<'a> {
+        OneMoment {
+            in_ram,
+            fetched: None,
+            wanted: RefCell::default(),
+            known: RefCell::default(),
+            missed: Cell::new(false),
+        }
+    }
+}
+
 impl Reader for OneMoment<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        let found = self.in_ram.get(row);
+        let found = match self.fetched {
+            None => self.in_ram.get(row),
+            Some(fetched) => self.in_ram.get_or(row, fetched.get(row)),
+        };
         if found.is_none() {
             self.missed.set(true);
+            if self.fetched.is_some() && !self.known.borrow().contains(row) {
+                let row = Bytes::copy_from_slice(row);
+                self.known.borrow_mut().insert(row.clone());
+                self.wanted.borrow_mut().push(row);
+            }
         }
         Ok(found.flatten())
     }

@@ -52,7 +52,8 @@ impl Fixture {
         let meta = cluster::MetaState::default();
         let members = Members::new(&config, AgreedMembers::default());
         let (identity, _) = Identity::new(config.store, 0, data.identity().secret.clone(), 0, None);
-        let (identity, engine) = (Arc::new(identity), Arc::new(Engine::new(flash)));
+        let (identity, engine) =
+            (Arc::new(identity), Arc::new(Engine::new(flash, crate::tuning::Tuning::default())));
         let (local, others) = (&local, &others);
         let unsynced = Unsynced::none(&config.dir);
         let found = Found { config, dir: data, identity, members, local, others, engine, meta, unsynced };

@@ -54,6 +54,57 @@ impl LatencyHistogram {
     }
 }
 
+/// Reads of clients that wait for flash: those under way, and the time that they took.
+pub struct ColdReads {
+    histogram: LatencyHistogram,
+    in_flight: Gauge,
+}
+
+/// Reads of one client that wait for flash.
+pub struct ColdRead<'a> {
+    of: &'a ColdReads,
+    began: Instant,
+}
+
+impl ColdReads {
+    fn new(registry: &mut Registry) -> ColdReads {
+        let help = "From a client's first read that RAM cannot answer to the answers from flash";
+        let histogram = LatencyHistogram::new(registry, "cold_read", help);
+        let in_flight = Gauge::default();
+        let help = "Clients whose reads wait for flash now";
+        registry.register("cold_reads_in_flight", help, in_flight.clone());
+        ColdReads { histogram, in_flight }
+    }
+
+    pub fn begin(&self) -> ColdRead<'_> {
+        self.in_flight.inc();
+        ColdRead { of: self, began: Instant::now() }
+    }
+
+    pub fn in_flight(&self) -> i64 {
+        self.in_flight.get()
+    }
+
+    pub fn row(&self) -> StageRow {
+        self.histogram.row()
+    }
+}
+
+impl ColdRead<'_> {
+    /// Ends the wait, and records it if flash was needed.
+    pub fn end(self, misses: u64) {
+        if misses > 0 {
+            self.of.histogram.record(self.began.elapsed());
+        }
+    }
+}
+
+impl Drop for ColdRead<'_> {
+    fn drop(&mut self) {
+        self.of.in_flight.dec();
+    }
+}
+
 /// Returns quantiles up to 100 s, in microseconds, with two significant digits.
 fn quantiles() -> Quantiles<u64> {
     Quantiles::new_with_bounds(1, 100_000_000, 2).expect("constant bounds are valid")
@@ -91,10 +142,12 @@ pub struct Metrics {
     pub apply: LatencyHistogram,
     pub command: LatencyHistogram,
     pub groups_turn: LatencyHistogram,
+    pub cold_reads: ColdReads,
     pub commands: Counter,
     pub log_syncs: Counter,
     pub log_batches: Counter,
     pub log_bytes: Counter,
+    pub log_device_bytes: Counter,
     pub entries_applied: Counter,
     pub entries_applied_in_ram: Counter,
     pub rows_not_in_ram: Counter,
@@ -171,15 +224,20 @@ const SNAPSHOTS: [(&str, &str); 9] = [
 ];
 
 /// Counters of the RAM tier and of RocksDB.
-const ENGINE_COUNTERS: [(&str, &str); 5] = [
+const ENGINE_COUNTERS: [(&str, &str); 10] = [
     ("row_cache_hits", "Rows found in the row cache"),
     ("row_cache_misses", "Rows read from RocksDB because the row cache did not hold them"),
     ("block_cache_hits", "Table blocks found in RocksDB's block cache"),
     ("block_cache_misses", "Table blocks read from the device"),
     ("write_stall_micros", "Microseconds for which writes and flushes waited for compaction"),
+    ("write_delay_micros", "Microseconds for which writes waited for the flush under way"),
+    ("flush_bytes", "Bytes that flushes wrote to the device"),
+    ("compaction_write_bytes", "Bytes that compactions wrote to the device"),
+    ("compaction_read_bytes", "Bytes that compactions read"),
+    ("ingested_bytes", "Bytes of the files of snapshots that were received"),
 ];
 
-const ENGINE_GAUGES: [(&str, &str); 10] = [
+const ENGINE_GAUGES: [(&str, &str); 11] = [
     ("row_cache_bytes", "Bytes in the row cache"),
     ("row_filter_bytes", "Bytes of the filter that knows which rows flash lacks"),
     ("row_filter_rows", "Rows that the filter of rows has learnt, deleted ones included"),
@@ -190,6 +248,10 @@ const ENGINE_GAUGES: [(&str, &str); 10] = [
     ("compaction_pending_bytes", "Bytes that RocksDB estimates it has yet to compact"),
     ("compactions_running", "Compactions in progress"),
     ("writes_stopped", "1 while RocksDB stops all writes"),
+    (
+        "compaction_debt_percent",
+        "The way from RocksDB's slowdown triggers, 0, to its stop triggers, 100; flushes slow down on it",
+    ),
 ];
 
 const CAPABILITY: [(&str, &str); 4] = [
@@ -357,6 +419,11 @@ impl Metrics {
             stats.block_cache_hits,
             stats.block_cache_misses,
             stats.stall_micros,
+            stats.write_delay_micros,
+            stats.flush_bytes,
+            stats.compaction_write_bytes,
+            stats.compaction_read_bytes,
+            stats.ingested_bytes,
         ];
         let values = [
             stats.row_cache_bytes,
@@ -369,6 +436,7 @@ impl Metrics {
             stats.compaction_pending_bytes,
             stats.running_compactions,
             u64::from(stats.write_stopped),
+            (stats.debt_share.max(0.0) * 100.0) as u64,
         ];
         let (counters, gauges) = &self.engine;
         for (counter, count) in counters.iter().zip(counts) {
@@ -399,6 +467,7 @@ impl Metrics {
             "groups_turn",
             "CPU time of the Raft groups' thread from one wait to the next",
         );
+        let cold_reads = ColdReads::new(r);
         let mut counter = |name: &'static str, help: &'static str| {
             let counter = Counter::default();
             r.register(name, help, counter.clone());
@@ -408,6 +477,8 @@ impl Metrics {
         let log_syncs = counter("log_syncs", "Syncs of the Raft log");
         let log_batches = counter("log_batches", "Batches written to the Raft log");
         let log_bytes = counter("log_bytes", "Bytes written to the Raft log");
+        let log_device_bytes =
+            counter("log_device_bytes", "Bytes written to the Raft log's files, with marks and new segments");
         let entries_applied = counter("entries_applied", "Raft entries applied");
         let entries_applied_in_ram =
             counter("entries_applied_in_ram", "Raft entries applied in the worker's thread, from RAM alone");
@@ -528,10 +599,12 @@ impl Metrics {
             apply,
             command,
             groups_turn,
+            cold_reads,
             commands,
             log_syncs,
             log_batches,
             log_bytes,
+            log_device_bytes,
             entries_applied,
             entries_applied_in_ram,
             rows_not_in_ram,
@@ -616,7 +689,9 @@ impl Metrics {
     }
 
     pub fn stages(&self) -> Vec<StageRow> {
-        [&self.log_sync, &self.apply, &self.command, &self.groups_turn].map(LatencyHistogram::row).to_vec()
+        let cold_read = &self.cold_reads.histogram;
+        let all = [&self.log_sync, &self.apply, &self.command, &self.groups_turn, cold_read];
+        all.map(LatencyHistogram::row).to_vec()
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
@@ -683,6 +758,12 @@ mod tests {
             compaction_pending_bytes: 10,
             running_compactions: 11,
             write_stopped: true,
+            write_delay_micros: 12,
+            flush_bytes: 13,
+            compaction_write_bytes: 14,
+            compaction_read_bytes: 15,
+            ingested_bytes: 16,
+            debt_share: 0.175,
             ..rocks::Stats::default()
         });
         let text = metrics.text();
@@ -702,6 +783,12 @@ mod tests {
             "compaction_pending_bytes 10",
             "compactions_running 11",
             "writes_stopped 1",
+            "write_delay_micros_total 12",
+            "flush_bytes_total 13",
+            "compaction_write_bytes_total 14",
+            "compaction_read_bytes_total 15",
+            "ingested_bytes_total 16",
+            "compaction_debt_percent 17",
         ] {
             assert!(text.contains(&format!("\nsteelyard_{line}\n")), "{line}: {text}");
         }

@@ -224,7 +224,7 @@ mod tests {
         let log = RaftLog::open(&dir.path().join("log"), &raftlog::Options::default()).expect("a log");
         let options = rocks::Options::profile("default").expect("the profile");
         let flash = Keyspace::open(&dir.path().join("rows"), &options).expect("rows");
-        let engine = Engine::new(flash);
+        let engine = Engine::new(flash, crate::tuning::Tuning::default());
         let halves = [SlotRange { first: 0, last: 99 }, SlotRange { first: 100, last: 199 }];
         let region = |id, slots| RegionDescriptor::founded(id, Some(slots), &[0, 1, 2]);
         let (parent, child, elsewhere) =

@@ -71,6 +71,7 @@ impl Settings {
             ("port", config.this().client.port().to_string()),
             ("reserve", config.reserve_bytes.to_string()),
             ("proposal-window", config.proposal_window.to_string()),
+            ("reader-threads", config.reader_threads.to_string()),
             ("raft-log-size", config.raft_log_bytes.to_string()),
             ("request-timeout", config.request_timeout.as_millis().to_string()),
             // Redis's snapshots do not exist here, but tools read this setting.

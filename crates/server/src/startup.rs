@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raftlog::RaftLog;
 use tokio::net::TcpListener;
@@ -34,13 +35,17 @@ use crate::snapshot::{self, SnapshotService};
 use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
+use crate::tuning::{Machine, Tuning};
 use crate::{
-    admin, capability, catch_up, check_schedule, clock, election, expiry, heartbeat, joining, membership,
-    planned_stop, recovery, replication, resident, row_damage, store_messages, unsynced,
+    admin, capability, catch_up, check_schedule, clock, direct_io, election, expiry, heartbeat, joining,
+    membership, planned_stop, recovery, replication, resident, row_damage, store_messages, unsynced,
 };
 
 /// Time for answers to reach other stores before the process ends.
 const ANSWERS_LEAVE: Duration = Duration::from_millis(50);
+
+/// The interval at which the statistics of RocksDB are read, for `INFO`.
+const STATS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Time for readers to finish. The rows' engine must not be closed while a reader uses it.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -351,9 +356,25 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
     let budget = Budget::of(config.maxmemory);
     options = options.with_ram(budget.rows);
     options.block_cache_size = budget.block_cache;
-    for (name, value) in &config.rocksdb {
+    let told = &config.rocksdb;
+    let measured = capability::measured_before(config);
+    let machine = Machine {
+        measured: measured.as_ref(),
+        cpus: std::thread::available_parallelism().map_or(2, NonZero::get),
+        has_direct_io: direct_io::is_possible(&config.dir),
+    };
+    let (profile, readers) = (&config.rocksdb_profile, config.reader_threads);
+    let tuning = Tuning::choose(profile, &mut options, told, readers, machine);
+    for (name, value) in told {
         options.set(name, value).map_err(wrong)?;
     }
+    options.check().map_err(wrong)?;
+    tracing::info!(
+        about = tuning.about,
+        chosen = tuning.in_short(),
+        "options of the rows; `steelyard ctl explain --store {}` gives the reasons",
+        config.store
+    );
     if options.memory_bytes() > config.maxmemory {
         let (wanted, maxmemory) = (options.memory_bytes(), config.maxmemory);
         tracing::warn!(wanted, maxmemory, "RocksDB's options take more memory than maxmemory");
@@ -369,7 +390,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
             Err(error) => Err(storage::StorageError::Engine(error.to_string())),
         });
     }
-    Ok((log, Arc::new(Engine::new(flash))))
+    Ok((log, Arc::new(Engine::new(flash, tuning))))
 }
 
 async fn told(stops: &mut mpsc::Receiver<()>) {
@@ -385,13 +406,22 @@ async fn until_healthy(store: &Store) {
 
 async fn watch_disk(store: Arc<Store>) {
     let mut period = tokio::time::interval(Duration::from_millis(250));
+    let mut stats_due = Instant::now();
     loop {
         tokio::select! {
             _ = period.tick() => {}
             () = store.disk.look_soon.notified() => {}
         }
-        let store = store.clone();
-        let _ = tokio::task::spawn_blocking(move || store.disk.look()).await;
+        let of_look = store.clone();
+        let _ = tokio::task::spawn_blocking(move || of_look.disk.look()).await;
+        if stats_due <= Instant::now() {
+            stats_due = Instant::now() + STATS_PERIOD;
+            let of_look = store.clone();
+            let looked = tokio::task::spawn_blocking(move || of_look.engine.look().map(drop)).await;
+            if let Ok(Err(error)) = looked {
+                tracing::debug!(%error, "the statistics of RocksDB cannot be read");
+            }
+        }
     }
 }
 

@@ -13,16 +13,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{anyhow, Context};
 use client::admin::{
     catch_up, AcceptLossRequest, AcceptedRow, AdminClient, AdminFailure, ConfigQuery, ConfigRequest,
-    ConfigRow, DeviceRequest, ExplainQuery, ExplainStoreQuery, LeaderRequest, Operation, OperatorsQuery,
-    PolicyQuery, PolicyRequest, RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery,
-    VersionsQuery, WindowsQuery,
+    ConfigRow, DeviceRequest, ExplainQuery, ExplainStoreQuery, FlashQuery, LeaderRequest, Operation,
+    OperatorsQuery, PolicyQuery, PolicyRequest, RegionRequest, RegionsQuery, StatusQuery, StoreRequest,
+    StoresQuery, VersionsQuery, WindowsQuery,
 };
 use serde::Serialize;
 use serde_json::Value;
 use server::side_port;
 
 use tables::{
-    catch_up_table, config_table, operators_table, regions_table, status_text, stores_table, windows_table,
+    catch_up_table, config_table, flash_table, operators_table, regions_table, status_text, stores_table,
+    windows_table,
 };
 
 #[derive(clap::Args)]
@@ -43,7 +44,12 @@ pub struct Ctl {
 #[derive(clap::Subcommand)]
 enum Command {
     /// The stores: device, capability, leaders, regions, load
-    Stores,
+    Stores {
+        /// Show the use of RAM and flash instead: hit ratio, dirty and clean bytes, reads from
+        /// flash, compaction debt, bytes written to the device
+        #[arg(long)]
+        flash: bool,
+    },
     /// The regions: slots, leader, peers, size, load
     Regions {
         /// Show the proposals under way instead: the commit index, the last entry that another peer
@@ -233,7 +239,11 @@ fn print(text: &str) -> anyhow::Result<()> {
 
 fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
     match command {
-        Command::Stores | Command::Store(StoreCommand::List) => {
+        Command::Stores { flash: true } => {
+            let rows = ask(client, &FlashQuery {})?;
+            Answer::of(&rows, flash_table(&rows).to_string())
+        }
+        Command::Stores { flash: false } | Command::Store(StoreCommand::List) => {
             let rows = ask(client, &StoresQuery {})?;
             Answer::of(&rows, stores_table(&rows).to_string())
         }
@@ -462,7 +472,7 @@ mod tests {
     fn a_store_that_is_not_there_is_an_error_that_names_the_address() {
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
         let client = AdminClient::new(nobody, Duration::from_millis(500));
-        let error = answer(&client, Command::Stores).err().unwrap().to_string();
+        let error = answer(&client, Command::Stores { flash: false }).err().unwrap().to_string();
         assert!(error.contains(&nobody.to_string()) && error.contains("--admin"), "{error}");
     }
 }

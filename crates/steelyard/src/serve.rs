@@ -265,6 +265,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     config.device_control =
         options.device_control.or_else(|| std::env::var_os(device::DEVICE_ENV).map(PathBuf::from));
     config.io_threads = options.io_threads.unwrap_or(0);
+    config.reader_threads = options.reader_threads.unwrap_or(0);
     config.validate()?;
     Ok(config)
 }

@@ -114,6 +114,17 @@ impl RamTier {
         self.share();
     }
 
+    /// Sets the maximum of the row cache, and of memtables and row cache together, in bytes.
+    pub fn set_bytes_max(&mut self, cache_bytes: u64, bytes_max: u64) {
+        (self.cache_bytes, self.bytes_max) = (cache_bytes, bytes_max);
+        self.share();
+    }
+
+    /// Drops the rows of the row cache, for measurements of flash.
+    pub fn forget_clean(&mut self) {
+        self.cache.remove_range((&[], &[0xff; 32]), 0, usize::MAX);
+    }
+
     /// Sets the row cache's budget to the memory that the memtables and the filter leave.
     fn share(&mut self) {
         let others = self.dirty_bytes().saturating_add(self.filter.bytes());
@@ -125,6 +136,17 @@ impl RamTier {
             Some(value) => Found::Row(value),
             None if self.filter.excludes(row) => Found::Row(None),
             None => Found::OnFlash { epoch: self.epoch },
+        }
+    }
+
+    /// Same as [`get`](Self::get) for a caller that has read the row from flash in the given epoch.
+    /// Returns `None` if that value is the present one. The look-up counts as no use of the row:
+    /// otherwise a row that is read once would be used twice.
+    pub fn get_fetched(&self, row: &[u8], epoch: u64) -> Option<Found> {
+        match self.in_memtables(row) {
+            Some(value) => Some(Found::Row(value)),
+            None if epoch == self.epoch => None,
+            None => Some(self.get(row)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Ingest of a snapshot, which replaces the region's rows, and deletion of a region's rows.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use rocksdb::CompactOptions;
 use storage::extent;
@@ -155,6 +156,9 @@ impl Keyspace {
 
     fn ingest_files(&self, dir: &Path, manifest: &Manifest) -> storage::Result<()> {
         let files = (0..manifest.files.len()).map(|number| dir.join(Manifest::file_name(number))).collect();
-        ingest(&self.db, files, self.links_files())
+        ingest(&self.db, files, self.links_files())?;
+        let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
+        self.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
     }
 }

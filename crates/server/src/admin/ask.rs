@@ -19,6 +19,7 @@ use super::merged::{self, AskedRegion};
 use super::{check, quarantine, rows, versions, windows};
 use crate::admin_error::{encode_error, read_error, refuse, AdminError};
 use crate::admission;
+use crate::flash;
 use crate::members::AgreedMembers;
 use crate::proposals::NotDone;
 use crate::regions::RegionShared;
@@ -110,6 +111,8 @@ pub enum Ask {
     },
     /// Asks a store for the proposal windows of the regions that it leads.
     Windows,
+    /// Asks a store for its use of RAM and flash.
+    Flash,
 }
 
 impl Ask {
@@ -124,6 +127,7 @@ impl Ask {
                 | Ask::Admit { .. }
                 | Ask::ReadOnly { .. }
                 | Ask::Windows
+                | Ask::Flash
         )
     }
 }
@@ -345,6 +349,7 @@ pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             quarantine::read_only(store, region, read_only);
             Value::Null
         }
+        Ask::Flash => serde_json::to_value(flash::row(store)).expect("plain data"),
         Ask::Windows => serde_json::to_value(windows::led(store)).expect("plain data"),
     };
     Ok(value)

@@ -16,9 +16,9 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use cluster::admin::{
     AcceptLossRequest, CheckRequest, ConfigQuery, ConfigRequest, DeviceRequest, ExplainQuery,
-    ExplainStoreQuery, FailRequest, LeaderRequest, Method, OperatorsQuery, PolicyQuery, PolicyRequest,
-    ProbeRequest, QuarantineQuery, QuarantineRequest, RecoverRequest, RecoveriesQuery, RegionRequest,
-    RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery, WindowsQuery,
+    ExplainStoreQuery, FailRequest, FlashQuery, LeaderRequest, Method, OperatorsQuery, PolicyQuery,
+    PolicyRequest, ProbeRequest, QuarantineQuery, QuarantineRequest, RecoverRequest, RecoveriesQuery,
+    RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery, WindowsQuery,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -69,7 +69,7 @@ impl Backend for Arc<Store> {
         self.metrics.set_unsynced(self.unsynced.counts());
         self.metrics.set_windows(&super::windows::led(self));
         self.metrics.set_recoveries(self.regions.recoveries_here());
-        match self.engine.rows().stats() {
+        match self.engine.look() {
             Ok(stats) => self.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "the statistics of RocksDB cannot be read"),
         }
@@ -93,6 +93,7 @@ fn router<B: Backend>(backend: B) -> Router {
         .with::<ExplainStoreQuery>()
         .with::<RegionsQuery>()
         .with::<WindowsQuery>()
+        .with::<FlashQuery>()
         .with::<LeaderRequest>()
         .with::<RegionRequest>()
         .with::<CheckRequest>()

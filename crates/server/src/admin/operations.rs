@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use cluster::admin::{
     AcceptLossRequest, AcceptedRow, ConfigQuery, ConfigRequest, ConfigRow, DeviceRequest, ExplainQuery,
-    ExplainRow, ExplainStoreQuery, ExplainStoreRow, LeaderRequest, LeaderRow, Operation, OperatorRow,
-    OperatorsQuery, PolicyQuery, PolicyRequest, PolicyRow, ProbeRequest, ProbeRow, RegionRequest, RegionRow,
-    RegionsQuery, StatusQuery, StoreRequest, StoreRow, StoreStatus, StoresQuery,
+    ExplainRow, ExplainStoreQuery, ExplainStoreRow, FlashRow, LeaderRequest, LeaderRow, Operation,
+    OperatorRow, OperatorsQuery, PolicyQuery, PolicyRequest, PolicyRow, ProbeRequest, ProbeRow,
+    RegionRequest, RegionRow, RegionsQuery, StatusQuery, StoreRequest, StoreRow, StoreStatus, StoresQuery,
 };
 use types::{RegionId, StoreId};
 
-use super::ask::{ask, ask_for, Ask};
+use super::ask::{ask, ask_for, ask_store, read, Ask};
 use super::{quarantine, rows};
 use crate::admin_error::{refuse, AdminError};
 use crate::capability::{self, NotProbed, Probe};
@@ -101,7 +101,14 @@ impl Served for ExplainQuery {
 
 impl Served for ExplainStoreQuery {
     async fn serve(self, of: StoreId, store: &Arc<Store>) -> Result<ExplainStoreRow, AdminError> {
-        let explanation = ask_for(store, Ask::ExplainStore { store: of }).await?;
+        let mut explanation: String = ask_for(store, Ask::ExplainStore { store: of }).await?;
+        // The store itself knows its options. Its program may be older than this question.
+        let told = ask_store(store, of, Ask::Flash).await.and_then(read::<FlashRow>);
+        explanation = explanation.trim_end().to_owned() + "\n\n";
+        match told {
+            Ok(row) => explanation += &row.tuning,
+            Err(_) => explanation += "the store does not tell its options now\n",
+        }
         Ok(ExplainStoreRow { explanation, store: of })
     }
 }

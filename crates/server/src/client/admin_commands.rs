@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use command::{ClientCommand, ConfigCommand};
 use resp::Reply;
+use rocks::OptionError;
 
 use super::{ClientEntry, Connected};
-use crate::settings::SettingError;
+use crate::settings::{SettingError, Settings};
 use crate::store::Store;
 
 pub fn client(store: &Store, client: &mut Connected<'_>, command: ClientCommand, args: &[Bytes]) -> Reply {
@@ -157,35 +158,81 @@ fn get(store: &Store, patterns: &[Bytes]) -> Reply {
             None => patterns.iter().any(fits).then_some(Bytes::from_static(name.as_bytes())),
         }
     };
-    let all = store.settings.read().all();
+    let mut all = store.settings.read().all();
+    all.extend(store.engine.rows().options().settings());
     let rows = all.into_iter().filter_map(|(name, value)| Some((asked_for(name)?, value)));
     Reply::Map(rows.map(|(name, value)| (Reply::Bulk(name), Reply::bulk(value))).collect())
+}
+
+/// The prefix of RocksDB's options among the settings.
+const ROCKSDB: &str = "rocksdb.";
+
+/// Returns true if the command changes options of RocksDB, which may wait for its files.
+pub fn sets_rocksdb(args: &[Bytes]) -> bool {
+    args.get(2..).unwrap_or_default().chunks(2).any(|pair| rocksdb_name(&pair[0]).is_some())
+}
+
+fn rocksdb_name(name: &[u8]) -> Option<String> {
+    let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+    name.strip_prefix(ROCKSDB).map(str::to_owned)
+}
+
+/// Executes `CONFIG SET` with options of RocksDB. All of the settings are changed, or none.
+pub fn set_with_rocksdb(store: &Store, args: &[Bytes]) -> Reply {
+    if args.len() % 2 != 0 {
+        return Reply::error("ERR syntax error");
+    }
+    let (mut options, mut others): (Vec<(String, String)>, Vec<Bytes>) = Default::default();
+    for pair in args.get(2..).unwrap_or_default().chunks(2) {
+        let Some(name) = rocksdb_name(&pair[0]) else {
+            others.extend_from_slice(pair);
+            continue;
+        };
+        let why = match options.iter().any(|(other, _)| *other == name) {
+            true => "duplicate parameter",
+            false if !rocks::Options::names().any(|known| known == name) => return unknown(&pair[0]),
+            false if !rocks::Options::can_change(&name) => "can't set immutable config",
+            false => {
+                options.push((name, String::from_utf8_lossy(&pair[1]).into_owned()));
+                continue;
+            }
+        };
+        return failed(&pair[0], why);
+    }
+    // The others are checked before anything changes.
+    let mut probe = store.settings.read().clone();
+    if let Err(error) = change(&mut probe, &others) {
+        return error;
+    }
+    if let Err(error) = store.engine.rows().set_options(&options) {
+        let named = match &error {
+            OptionError::BadValue { name, .. } => format!("{ROCKSDB}{name}"),
+            _ => options.first().map_or(ROCKSDB.to_owned(), |(name, _)| format!("{ROCKSDB}{name}")),
+        };
+        return failed(named.as_bytes(), &error.to_string());
+    }
+    for (name, value) in &options {
+        tracing::info!(name, value, "an option of RocksDB was changed until the next start");
+    }
+    set(store, &others)
+}
+
+fn unknown(name: &[u8]) -> Reply {
+    let name = String::from_utf8_lossy(name);
+    Reply::error(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"))
+}
+
+fn failed(name: &[u8], why: &str) -> Reply {
+    let name = String::from_utf8_lossy(name);
+    Reply::error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
 }
 
 /// Changes all of the settings, or none.
 fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     let mut settings = store.settings.write();
     let mut changed = settings.clone();
-    for (at, pair) in pairs.chunks(2).enumerate() {
-        let (name, value) = (String::from_utf8_lossy(&pair[0]), String::from_utf8_lossy(&pair[1]));
-        let earlier = pairs.chunks(2).take(at).any(|other| other[0].eq_ignore_ascii_case(&pair[0]));
-        let outcome = match earlier {
-            true => Err(SettingError::Invalid("duplicate parameter".to_owned())),
-            false => changed.set(&name, &value),
-        };
-        let why = match outcome {
-            Ok(()) => continue,
-            Err(SettingError::Unknown) => {
-                return Reply::error(format!(
-                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
-                ))
-            }
-            Err(SettingError::Immutable) => "can't set immutable config".to_owned(),
-            Err(SettingError::Invalid(why)) => why,
-        };
-        return Reply::error(format!(
-            "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
-        ));
+    if let Err(error) = change(&mut changed, pairs) {
+        return error;
     }
     if changed.io_threads > 0 {
         store.loops.serve_with(changed.io_threads);
@@ -198,4 +245,24 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     }
     *settings = changed;
     Reply::OK
+}
+
+/// Changes these settings. The error is the client's reply.
+fn change(changed: &mut Settings, pairs: &[Bytes]) -> Result<(), Reply> {
+    for (at, pair) in pairs.chunks(2).enumerate() {
+        let (name, value) = (String::from_utf8_lossy(&pair[0]), String::from_utf8_lossy(&pair[1]));
+        let earlier = pairs.chunks(2).take(at).any(|other| other[0].eq_ignore_ascii_case(&pair[0]));
+        let outcome = match earlier {
+            true => Err(SettingError::Invalid("duplicate parameter".to_owned())),
+            false => changed.set(&name, &value),
+        };
+        let why = match outcome {
+            Ok(()) => continue,
+            Err(SettingError::Unknown) => return Err(unknown(&pair[0])),
+            Err(SettingError::Immutable) => "can't set immutable config".to_owned(),
+            Err(SettingError::Invalid(why)) => why,
+        };
+        return Err(failed(&pair[0], &why));
+    }
+    Ok(())
 }

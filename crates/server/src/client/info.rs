@@ -7,11 +7,12 @@ use bytes::Bytes;
 use node::unsynced::Damaged;
 use resp::Reply;
 
+use crate::flash;
 use crate::resident::resident_bytes;
 use crate::store::Store;
 
-const SECTIONS: [&str; 8] =
-    ["server", "clients", "memory", "persistence", "stats", "replication", "cluster", "keyspace"];
+const SECTIONS: [&str; 9] =
+    ["server", "clients", "memory", "persistence", "flash", "stats", "replication", "cluster", "keyspace"];
 
 /// Maximum number of quarantined regions that are shown one by one.
 const QUARANTINED_SHOWN: usize = 16;
@@ -110,6 +111,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
                 );
             }
         }
+        "flash" => flash::write_info(&flash::row(store), &mut field),
         "stats" => {
             let quarantined = store.quarantines.all();
             field("quarantined_regions", &quarantined.len());

@@ -1,7 +1,9 @@
 //! The commands that a store answers from its own state: connection, introspection and settings.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use command::{CommandSpec, ServerCommand};
+use command::{CommandSpec, ConfigCommand, ServerCommand};
 use node::session::Own;
 use resp::{Protocol, Reply};
 
@@ -35,6 +37,9 @@ pub fn run(
             Reply::Simple("RESET".into())
         }
         ServerCommand::Client(command) => admin_commands::client(store, client, command, args),
+        ServerCommand::Config(ConfigCommand::Set) if admin_commands::sets_rocksdb(args) => {
+            return Own::Later;
+        }
         ServerCommand::Config(command) => admin_commands::config(store, command, args),
         ServerCommand::Info => info::reply(store, args),
         ServerCommand::Time => time(store),
@@ -60,10 +65,16 @@ pub fn run(
 }
 
 /// Executes a command for which [`run`] returned `Later`.
-pub async fn run_later(store: &Store, command: ServerCommand, args: &[Bytes]) -> Reply {
+pub async fn run_later(store: &Arc<Store>, command: ServerCommand, args: &[Bytes]) -> Reply {
     if command == ServerCommand::Shutdown {
         // The connection ends with the process.
         return std::future::pending().await;
+    }
+    if command == ServerCommand::Config(ConfigCommand::Set) {
+        let (store, args) = (store.clone(), args.to_vec());
+        let setting = move || admin_commands::set_with_rocksdb(&store, &args);
+        let set = tokio::task::spawn_blocking(setting).await;
+        return set.unwrap_or_else(|_| Reply::error("ERR the store is shutting down"));
     }
     cluster_commands::read_slot(store, args).await
 }

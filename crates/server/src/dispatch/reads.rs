@@ -11,6 +11,7 @@
 //!   everything that the peer has applied since. If the peer has lost its leadership in the
 //!   meantime, its rows are still those of a later moment.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +22,7 @@ use node::{Answer, Item, Maintenance, Refusal, Work};
 use replica::Input;
 use resp::Reply;
 use tokio::sync::oneshot;
-use types::BootNanos;
+use types::{BootNanos, UnixMillis};
 
 use super::REPLY_BYTES_MAX;
 use crate::clock;
@@ -32,6 +33,17 @@ use crate::store::Store;
 
 /// Maximum number of slots whose due keys one entry deletes.
 const DUE_SLOTS_MAX: usize = 256;
+
+/// Maximum number of reads that are answered at one moment.
+const WINDOW_ITEMS: usize = 128;
+/// Maximum number of rows that one client's reads fetch together.
+const FETCHED_ROWS_MAX: usize = 1024;
+/// Maximum number of attempts to answer reads from rows in RAM and fetched rows. A field of a hash
+/// needs three: its meta row must be read before its own row.
+const FETCH_ROUNDS: usize = 6;
+
+/// The outcomes of reads in order, each with true if RAM alone could not answer it.
+type ColdReads = Vec<(Outcome, bool)>;
 
 /// The result of one pass over the rows.
 pub(super) struct Pass {
@@ -142,9 +154,9 @@ impl Store {
     }
 
     /// Executes the commands over the present rows, in order. The commands before the first miss
-    /// are answered from RAM. The first miss and all later commands go to the reader pool together,
-    /// so that a slow device never delays an I/O thread. The pool stops when the replies are large,
-    /// so there may be fewer answers than commands, but at least one.
+    /// are answered from RAM. The rest waits for flash on other threads, so that a slow device never
+    /// delays an I/O thread. The pass ends when the replies are large, so there may be fewer answers
+    /// than commands, but at least one.
     async fn pass(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -163,47 +175,101 @@ impl Store {
             }
         }
         if missed < items.len() {
-            let permit = self.client_memory.reading(items.len() - missed).await;
-            let (store, region, items) = (self.clone(), region.clone(), items.clone());
-            let reading = tokio::task::spawn_blocking(move || -> storage::Result<(Vec<_>, u64)> {
-                let _permit = permit;
-                let (mut outcomes, mut bytes, mut misses) = (Vec::new(), 0, 0);
-                for (position, item) in items.iter().enumerate().skip(missed) {
-                    // RAM was already searched for the first command.
-                    let in_ram = match position > missed {
-                        true => store.engine.read_from_ram(&region, item, now),
-                        false => None,
-                    };
-                    misses += u64::from(in_ram.is_none());
-                    let outcome = match in_ram {
-                        Some(outcome) => outcome,
-                        None => store.engine.read(&region, item, now)?,
-                    };
-                    if let Outcome::Reply(reply) = &outcome {
-                        bytes += reply.bytes();
-                    }
-                    outcomes.push((position, outcome));
+            let _permit = self.client_memory.reading(items.len() - missed).await;
+            let cold = self.metrics.cold_reads.begin();
+            let (mut at, mut bytes) = (missed, 0);
+            while at < items.len() && bytes < REPLY_BYTES_MAX {
+                let window = &items[at..items.len().min(at + WINDOW_ITEMS)];
+                let mut read = self.read_fetched(region, window, now).await;
+                if read.is_empty() {
+                    read = self.read_on_a_thread(region, items, at, now).await?;
+                }
+                for (outcome, has_missed) in read {
                     if bytes >= REPLY_BYTES_MAX {
                         break;
                     }
+                    if let Outcome::Reply(reply) = &outcome {
+                        bytes += reply.bytes();
+                    }
+                    pass.misses += u64::from(has_missed);
+                    pass.take(at, outcome);
+                    at += 1;
                 }
-                store.client_memory.replied(outcomes.len(), bytes);
-                Ok((outcomes, misses))
-            });
-            let (outcomes, misses) = match reading.await {
-                Ok(Ok(read)) => read,
-                Ok(Err(error)) => {
-                    self.ends.rows_failed("cannot read rows", &error);
-                    return Err(NotDone::NotLeader);
-                }
-                Err(ended) if ended.is_cancelled() => return Err(NotDone::NotLeader),
-                Err(_) => self.ends.fatal("a reader died"),
-            };
-            pass.answers.truncate(missed + outcomes.len());
-            outcomes.into_iter().for_each(|(position, outcome)| pass.take(position, outcome));
-            pass.misses = misses;
+            }
+            cold.end(pass.misses);
+            self.client_memory.replied(at - missed, bytes);
+            pass.answers.truncate(at);
         }
         Ok(pass)
+    }
+
+    /// Executes reads of a few rows each, whose rows are fetched together. The reads are answered
+    /// at one moment, the first one that needs more and all later ones are not.
+    async fn read_fetched(&self, region: &RegionShared, items: &[Item], now: UnixMillis) -> ColdReads {
+        let mut fetched = HashMap::new();
+        let mut missed = Vec::new();
+        for round in 0..FETCH_ROUNDS {
+            let so_far = self.engine.read_with_fetched(region, items, now, &fetched);
+            if round == 0 {
+                missed = so_far.missed;
+            }
+            if !so_far.outcomes.is_empty() || so_far.rows.is_empty() || round + 1 == FETCH_ROUNDS {
+                return so_far.outcomes.into_iter().zip(missed).collect();
+            }
+            // A row that a later round needs may depend on the rows of this one, and a row that was
+            // fetched before a memtable was dropped is fetched again.
+            let mut rows = so_far.rows;
+            rows.truncate(FETCHED_ROWS_MAX);
+            fetched.extend(self.engine.fetcher().fetch(rows, REPLY_BYTES_MAX).await);
+        }
+        unreachable!("the last round returns")
+    }
+
+    /// Executes the read at `first`, which may need many rows, and the reads behind it that are like
+    /// it or that RAM answers.
+    async fn read_on_a_thread(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        items: &Arc<Vec<Item>>,
+        first: usize,
+        now: UnixMillis,
+    ) -> Result<ColdReads, NotDone> {
+        let (store, region, items) = (self.clone(), region.clone(), items.clone());
+        let reading = tokio::task::spawn_blocking(move || -> storage::Result<ColdReads> {
+            let (mut read, mut bytes) = (ColdReads::new(), 0);
+            for (position, item) in items.iter().enumerate().skip(first) {
+                // RAM was already searched for the first command.
+                let in_ram = match position > first {
+                    true => store.engine.read_from_ram(&region, item, now),
+                    false => None,
+                };
+                if position > first && in_ram.is_none() && item.is_bounded_read() {
+                    break;
+                }
+                let has_missed = in_ram.is_none();
+                let outcome = match in_ram {
+                    Some(outcome) => outcome,
+                    None => store.engine.read(&region, item, now)?,
+                };
+                if let Outcome::Reply(reply) = &outcome {
+                    bytes += reply.bytes();
+                }
+                read.push((outcome, has_missed));
+                if bytes >= REPLY_BYTES_MAX {
+                    break;
+                }
+            }
+            Ok(read)
+        });
+        match reading.await {
+            Ok(Ok(read)) => Ok(read),
+            Ok(Err(error)) => {
+                self.ends.rows_failed("cannot read rows", &error);
+                Err(NotDone::NotLeader)
+            }
+            Err(ended) if ended.is_cancelled() => Err(NotDone::NotLeader),
+            Err(_) => self.ends.fatal("a reader died"),
+        }
     }
 
     /// Answers the commands that met expired keys. The deletion of those keys is committed first.
@@ -375,27 +441,82 @@ mod tests {
         assert!(matches!(moved, Err(NotDone::NotLeader)), "{:?}", moved.ok());
     }
 
-    /// Rows disappear and return while reads wait for their turn in the pool.
-    #[test]
-    fn a_read_that_waited_in_the_pool_is_not_answered_from_rows_of_another_time() {
-        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+    /// Rows disappear and return while a read waits for the fetcher's threads.
+    #[tokio::test]
+    async fn a_read_that_waited_for_flash_is_not_answered_from_rows_of_another_time() {
         let fixture = Fixture::new();
-        // The value is too large for RAM, so a read of it goes to the pool.
+        // The value is too large for RAM.
         write(&fixture, &"x".repeat((1 << 20) + 1));
         let region = fixture.store.regions.get(1).unwrap();
         let descriptor = region.descriptor();
-        let (release, wait) = std::sync::mpsc::channel::<()>();
-        let answer = runtime.block_on(async {
-            tokio::task::spawn_blocking(move || wait.recv());
-            let (store, of) = (fixture.store.clone(), region.clone());
-            let reading = tokio::spawn(async move { store.read_weakly(&of, item("GET key"), None).await });
-            // The read runs until it waits for the pool, which is busy.
+        let fetcher = fixture.store.engine.fetcher();
+        fetcher.pause();
+        let (store, of) = (fixture.store.clone(), region.clone());
+        let reading = tokio::spawn(async move { store.read_weakly(&of, item("GET key"), None).await });
+        while fetcher.under_way() != (1, 0) {
             tokio::task::yield_now().await;
-            remove_peer(&fixture);
-            fixture.store.regions.set_local(&[RegionDescriptor::clone(&descriptor)]);
-            release.send(()).unwrap();
-            reading.await.unwrap().unwrap().map(Answer::into_reply)
-        });
+        }
+        remove_peer(&fixture);
+        fixture.store.regions.set_local(&[RegionDescriptor::clone(&descriptor)]);
+        fetcher.resume();
+        let answer = reading.await.unwrap().unwrap().map(Answer::into_reply);
         assert_eq!(answer, None, "the rows belong to a new peer that has no rows yet");
+    }
+
+    /// A key is overwritten, and its new value flushed, after its old value was fetched.
+    #[tokio::test]
+    async fn a_pipeline_sees_each_key_at_one_moment_or_later_than_the_key_before_it() {
+        let fixture = Fixture::new();
+        let region = fixture.store.regions.get(1).unwrap();
+        let (old, new) = ("x".repeat((1 << 20) + 1), "y".repeat((1 << 20) + 1));
+        write(&fixture, &old);
+        let items = [item("GET key")];
+        let read = |fetched: &_| fixture.store.engine.read_with_fetched(&region, &items, 1, fetched);
+        let first = read(&HashMap::new());
+        assert!(first.outcomes.is_empty());
+        let fetched: HashMap<_, _> =
+            fixture.store.engine.fetcher().fetch(first.rows.clone(), usize::MAX).await.into_iter().collect();
+        assert!(
+            matches!(&read(&fetched).outcomes[..], [Outcome::Reply(reply)] if *reply == Reply::bulk(old))
+        );
+        write(&fixture, &new);
+        let later = read(&fetched);
+        assert_eq!((later.outcomes.len(), later.rows), (0, first.rows), "the fetched value is old by now");
+        let pass = fixture.store.pass(&region, &Arc::new(vec![item("GET key")])).await.ok().unwrap();
+        assert_eq!(pass.answers[0].clone().unwrap().into_reply(), Reply::bulk(new));
+    }
+
+    #[tokio::test]
+    async fn reads_of_all_kinds_are_answered_in_order_from_flash() {
+        let fixture = Fixture::new();
+        let region = fixture.store.regions.get(1).unwrap();
+        let mut entry = command::entry::Builder::new();
+        let padding = "p".repeat((1 << 20) + 1);
+        let hash = ["HSET", "hash", "a", "1", "large", padding.as_str()];
+        entry.push(0, false, &hash.map(|arg| Bytes::copy_from_slice(arg.as_bytes())));
+        let mut wanted = Vec::new();
+        for key in 0..300 {
+            let (key, value) = (format!("k{key}"), format!("v{key}"));
+            entry.push(0, false, &["SET", &key, &value].map(|arg| Bytes::copy_from_slice(arg.as_bytes())));
+            wanted.push((format!("GET {key}"), Reply::bulk(value)));
+        }
+        wanted.push(("HGET hash a".into(), Reply::bulk("1")));
+        wanted.push(("HLEN hash".into(), Reply::Int(2)));
+        wanted.push(("HKEYS hash".into(), Reply::Array(vec![Reply::bulk("a"), Reply::bulk("large")])));
+        wanted.push(("GET none".into(), Reply::Nil));
+        let three = ["v7", "v9"].map(Reply::bulk).into_iter().chain([Reply::Nil]).collect();
+        wanted.push(("MGET k7 k9 none".into(), Reply::Array(three)));
+        let mut txn = Txn::new(fixture.store.engine.rows(), region.id(), RegionState::default());
+        command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
+        fixture.store.engine.write(txn.finish().0);
+        fixture.store.engine.rows().flush().unwrap();
+        fixture.store.engine.rows().forget_clean_rows();
+        let items: Vec<Item> = wanted.iter().map(|(line, _)| item(line)).collect();
+        let pass = fixture.store.pass(&region, &Arc::new(items)).await.ok().unwrap();
+        assert_eq!(pass.answers.len(), wanted.len());
+        for (answer, (line, reply)) in pass.answers.into_iter().zip(&wanted) {
+            assert_eq!(answer.unwrap().into_reply(), *reply, "{line}");
+        }
+        assert!(pass.misses >= 303 && fixture.store.metrics.cold_reads.row().count >= 1);
     }
 }

@@ -152,6 +152,7 @@ impl Applier {
         if !self.wait_for_room() {
             return false;
         }
+        self.keep_pace();
         let started = Instant::now();
         let entries: usize = by_region.values().map(Vec::len).sum();
         let mut outcomes = Outcomes::new();
@@ -195,6 +196,17 @@ impl Applier {
         self.parts.regions.set_local(&[descriptor]);
         publish_state(&self.parts, region, &state);
         self.execution.lock().load(region, state, slots);
+    }
+
+    /// Waits while earlier writes were faster than the flush under way. So the room lasts as long as
+    /// the flush, and clients see slower writes instead of none.
+    fn keep_pace(&self) {
+        let rows = self.parts.engine.rows();
+        let wait = rows.write_wait();
+        if !wait.is_zero() && !self.is_stopping {
+            std::thread::sleep(wait);
+            rows.waited(wait);
+        }
     }
 
     /// Waits until the memtables have room, however long the flush takes. Returns false if the

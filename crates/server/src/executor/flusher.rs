@@ -3,6 +3,7 @@
 //! The applied indexes are read *before* the flush begins. Everything that was applied by then is
 //! durable when the flush returns.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use raftlog::RaftLog;
@@ -34,6 +35,7 @@ pub fn run(parts: Parts, log: RaftLog) {
         parts.engine.rows().wait_for_flush(LOOK_PERIOD);
         let bytes = parts.engine.rows().unflushed_bytes();
         parts.disk.set_unflushed(bytes);
+        parts.metrics.log_device_bytes.inner().store(log.device_bytes(), Ordering::Relaxed);
         let period = if parts.disk.is_full() { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
         let wanted = parts.levels.take_flush_wanted();
         let worth_it = flush_bytes(&parts.config);

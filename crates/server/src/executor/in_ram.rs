@@ -99,7 +99,9 @@ impl ApplyHandle {
 impl Executor<Asker> for Here {
     fn attempt(&mut self, region: RegionId, entries: Vec<ToApply>) -> Attempt<Asker> {
         let parts = &self.parts;
-        if !parts.engine.rows().has_room() {
+        // The apply thread may wait for room.
+        let rows = parts.engine.rows();
+        if !rows.has_room() || !rows.write_wait().is_zero() {
             return Attempt::Busy(entries);
         }
         let Some(mut execution) = self.execution.try_lock() else { return Attempt::Busy(entries) };

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use client::admin::{CatchUpRow, ConfigRow, OperatorRow, RegionRow, StoreRow, StoreStatus, WindowRow};
+use client::admin::{
+    CatchUpRow, ConfigRow, FlashRow, OperatorRow, RegionRow, StoreRow, StoreStatus, WindowRow,
+};
 use client::table::{bytes, count, duration, micros, Align, Table};
 use Align::{Left, Right};
 
@@ -68,6 +70,52 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
         let held = quarantined.then(|| row.quarantined.to_string());
         let more = held.into_iter().chain(pinned.then(|| pins(row))).chain(shared.then(|| sharers(row)));
         table.row(cells.into_iter().chain(more));
+    }
+    table
+}
+
+/// The stores' use of RAM and flash.
+pub fn flash_table(rows: &[FlashRow]) -> Table {
+    let mut table = Table::new([
+        ("store", Right),
+        ("hits", Right),
+        ("dirty", Right),
+        ("clean", Right),
+        ("cold now", Right),
+        ("cold reads", Right),
+        ("p50", Right),
+        ("p99", Right),
+        ("level 0", Right),
+        ("pending", Right),
+        ("debt", Right),
+        ("written", Right),
+        ("log", Right),
+        ("flushes", Right),
+        ("compactions", Right),
+        ("w-amp", Right),
+        ("space-amp", Right),
+    ]);
+    let factor = |factor: Option<f64>| factor.map_or("-".to_owned(), |factor| format!("{factor:.2}"));
+    for row in rows {
+        table.row([
+            row.store.to_string(),
+            row.hit_ratio().map_or("-".to_owned(), |ratio| format!("{:.1}%", ratio * 100.0)),
+            bytes(row.dirty_bytes as f64),
+            bytes(row.clean_bytes as f64),
+            row.cold_in_flight.to_string(),
+            count(row.cold_reads as f64),
+            micros(row.cold_p50_us as f64),
+            micros(row.cold_p99_us as f64),
+            row.level0_files.to_string(),
+            bytes(row.compaction_pending_bytes as f64),
+            format!("{:.0}%", row.debt_percent),
+            bytes(row.rows_bytes as f64),
+            bytes(row.log_bytes as f64),
+            bytes(row.flush_bytes as f64),
+            bytes(row.compaction_bytes as f64),
+            factor(row.write_amplification()),
+            factor(row.space_amplification()),
+        ]);
     }
     table
 }

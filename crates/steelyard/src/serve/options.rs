@@ -141,6 +141,9 @@ pub struct Options {
     /// and at most 8 [default: 0]
     #[arg(long, value_name = "N")]
     pub io_threads: Option<usize>,
+    /// Number of threads that fetch rows from flash for clients; 0: 32 [default: 0]
+    #[arg(long, value_name = "N")]
+    pub reader_threads: Option<usize>,
     /// Name of the device, for display
     #[arg(long, value_name = "TEXT")]
     pub device: Option<String>,
@@ -235,6 +238,7 @@ impl Options {
             zookeeper_session_timeout: self.zookeeper_session_timeout.or(file.zookeeper_session_timeout),
             zookeeper_auth: self.zookeeper_auth.or(file.zookeeper_auth),
             io_threads: self.io_threads.or(file.io_threads),
+            reader_threads: self.reader_threads.or(file.reader_threads),
             device: self.device.or(file.device),
             device_control: self.device_control.or(file.device_control),
             capability: self.capability.or(file.capability),

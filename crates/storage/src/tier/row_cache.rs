@@ -1,4 +1,5 @@
-//! A cache in RAM of rows that are also on flash. A [`Clock`] decides which rows are evicted.
+//! A cache in RAM of rows that are also on flash. A [`Clock`] decides which rows are admitted and
+//! evicted.
 
 use bytes::Bytes;
 use hashbrown::HashTable;
@@ -28,6 +29,10 @@ pub(super) struct RowCache {
 impl clock_cache::Entry for Entry {
     fn bytes(&self) -> u64 {
         bytes_of(&self.row, &self.value)
+    }
+
+    fn hash(&self) -> u64 {
+        self.hash
     }
 }
 

@@ -439,3 +439,30 @@ fn a_tier_without_a_filter_learns_nothing() {
     assert!(tier.unlearnt().is_none());
     assert_eq!(tier.filter_use(), RowFilterUse::default());
 }
+
+#[test]
+fn a_row_that_is_read_once_from_flash_is_used_once() {
+    let mut tier = RamTier::new(100 * 400, 1 << 30, 7);
+    let value = Some(Bytes::from(vec![0; 100]));
+    let hot = 0..40;
+    for _ in 0..3 {
+        for number in hot.clone() {
+            if let Found::OnFlash { epoch } = tier.get(&row(number)) {
+                tier.fill(&row(number), &value, epoch);
+            }
+        }
+    }
+    for number in 100..5000 {
+        let Found::OnFlash { epoch } = tier.get(&row(number)) else { panic!("{number} was never read") };
+        tier.fill(&row(number), &value, epoch);
+        assert_eq!(tier.get_fetched(&row(number), epoch), None, "the fetched value is the present one");
+    }
+    assert!(hot.clone().all(|number| matches!(tier.get(&row(number)), Found::Row(Some(_)))));
+    let epoch = tier.epoch();
+    tier.write(WriteSet { ranges_deleted: vec![], rows: vec![(row(1), None)] });
+    assert_eq!(tier.get_fetched(&row(1), epoch), Some(Found::Row(None)), "it was deleted since");
+    tier.freeze();
+    while !tier.settle(8) {}
+    assert_eq!(tier.get_fetched(&row(1), epoch), Some(Found::Row(None)), "the cache is newer");
+    assert!(matches!(tier.get_fetched(&row(9999), epoch), Some(Found::OnFlash { .. })));
+}

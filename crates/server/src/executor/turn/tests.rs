@@ -171,7 +171,7 @@ fn a_row_that_the_turn_has_written_is_read_as_written() {
 fn where_no_read_is_slow_nothing_is_read_ahead() {
     let dir = tempfile::tempdir().expect("a directory");
     let flash = Keyspace::open(dir.path(), &rocks::Options::default()).expect("rows");
-    let mut rows = Rows { engine: Engine::new(flash), ..Rows::new() };
+    let mut rows = Rows { engine: Engine::new(flash, crate::tuning::Tuning::default()), ..Rows::new() };
     let entries = [entry(["SET k1 1", "SET k2 1", "SET k3 1"], 1)];
     rows.apply_plainly(&entries);
     // The rows are in the row cache.
