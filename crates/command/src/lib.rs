@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod counted_tree;
 mod decimal;
 pub mod describe;
 mod elements;
@@ -19,12 +20,14 @@ mod glob;
 mod hashes;
 mod introspect;
 mod keys;
+mod lists;
 mod maintenance;
 mod number;
 pub mod order;
 pub mod prefetch;
 mod server_command;
 mod sets;
+mod sorted_sets;
 mod spec;
 mod strings;
 mod syntax;
