@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bitmaps;
 mod counted_tree;
 mod decimal;
 pub mod describe;

@@ -193,7 +193,16 @@ mod tests {
     #[test]
     fn every_row_that_a_command_gets_is_told_of_and_no_other() {
         let mut keyspace = MemoryKeyspace::default();
-        for line in ["MSET a 1 b 2 n 3", "HSET h f 1 g 2 n 3", "SADD s x y z", "SADD t y", "SET due v PX 1"] {
+        for line in [
+            "MSET a 1 b 2 n 3",
+            "HSET h f 1 g 2 n 3",
+            "SADD s x y z",
+            "SADD t y",
+            "SET due v PX 1",
+            "ZADD ranked 1 x 2 y 3 z",
+            "RPUSH list a b c d",
+            "RPUSH other-list a",
+        ] {
             apply(&mut keyspace, |entry| entry.push(0, false, &args(line)));
         }
         for line in [
@@ -225,6 +234,28 @@ mod tests {
             "SISMEMBER s y",
             "SMISMEMBER s y missing",
             "SMOVE s t z",
+            "ZADD ranked 1 x 5 new",
+            "ZADD other-ranked 1 x 5 y",
+            "ZINCRBY ranked 1 x",
+            "ZREM ranked x missing",
+            "ZSCORE ranked y",
+            "ZMSCORE ranked y missing",
+            "ZCARD ranked",
+            "ZRANK ranked y",
+            "ZRANGE ranked 0 -1",
+            "ZCOUNT ranked 0 1",
+            "ZREMRANGEBYRANK ranked 0 0",
+            "RPUSH list e",
+            "RPUSH new-list e",
+            "LPUSHX list e",
+            "LPOP list",
+            "LLEN list",
+            "LINDEX list 1",
+            "LRANGE list 0 -1",
+            "LSET list 0 x",
+            "LTRIM list 1 -1",
+            "LMOVE list other-list LEFT LEFT",
+            "LMOVE list list LEFT RIGHT",
         ] {
             let mut told = BTreeSet::new();
             let item = Item::Command { db: 0, resp3: false, args: args(line) };

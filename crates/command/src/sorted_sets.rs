@@ -154,6 +154,7 @@ impl<'k> Changing<'k> {
         old: Option<f64>,
         (score, name): (f64, &[u8]),
     ) -> CommandResult<()> {
+        let score = stored(score);
         if let Some(old) = old {
             let rank = rank(exec, &self.writing.tree, old, name)?;
             self.writing.remove(exec, rank)?;
@@ -167,10 +168,11 @@ impl<'k> Changing<'k> {
 
     /// Adds a member behind all others. It must be new.
     fn append(&mut self, exec: &mut Exec<'_, '_>, member: &Member) -> CommandResult<()> {
-        let item = Member::item(member.score, &member.name);
+        let score = stored(member.score);
+        let item = Member::item(score, &member.name);
         self.writing.insert(exec, Place::Rank(self.writing.new.len), item)?;
         let row = self.row(&member.name);
-        exec.put_element(self.key, row, None, score_value(member.score));
+        exec.put_element(self.key, row, None, score_value(score));
         Ok(())
     }
 
@@ -184,6 +186,11 @@ impl<'k> Changing<'k> {
     fn finish(self, exec: &mut Exec<'_, '_>) {
         self.writing.finish(exec);
     }
+}
+
+/// Returns the score that is stored: a negative zero becomes zero, as in Redis's small sorted sets.
+fn stored(score: f64) -> f64 {
+    score + 0.0
 }
 
 fn score_value(score: f64) -> Bytes {

@@ -1,5 +1,6 @@
 //! The command table and the look-up of names in it.
 
+mod bitmaps;
 mod connection;
 mod hashes;
 mod keys;
@@ -30,13 +31,14 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 8] = [
+    let groups: [&'static [CommandSpec]; 9] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
         &sets::COMMANDS,
         &sorted_sets::COMMANDS,
         &lists::COMMANDS,
+        &bitmaps::COMMANDS,
         &connection::COMMANDS,
         &server::COMMANDS,
     ];

@@ -159,6 +159,8 @@ mod tests {
                 Value::String(Bytes::from_static(b"a\0b")),
                 Value::Hash { generation: 7, len: u64::MAX },
                 Value::Set { generation: u64::MAX, len: 1 },
+                Value::SortedSet { generation: 3, len: 4 },
+                Value::List { generation: 5, len: 6 },
             ] {
                 let meta = Meta { expire_at_ms, value };
                 assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
@@ -176,7 +178,12 @@ mod tests {
 
     #[test]
     fn damaged_meta_rows_are_corrupt_not_a_panic() {
-        for value in [Value::Hash { generation: 1, len: 1 }, Value::Set { generation: 1, len: 1 }] {
+        for value in [
+            Value::Hash { generation: 1, len: 1 },
+            Value::Set { generation: 1, len: 1 },
+            Value::SortedSet { generation: 1, len: 1 },
+            Value::List { generation: 1, len: 1 },
+        ] {
             let good = Meta { expire_at_ms: None, value }.encode();
             for cut in 0..good.len() {
                 assert!(matches!(Meta::decode(&good.slice(..cut)), Err(StorageError::Corrupt(_))), "{cut}");

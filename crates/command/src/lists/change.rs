@@ -9,7 +9,7 @@ use super::{rank_at, replace, tree, TREE};
 use crate::counted_tree::{Direction, Place, Writing};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
-use crate::number::{integer, random_count};
+use crate::number::integer;
 use crate::sorted_sets::range::rank_interval;
 
 /// Minimum number of removed elements for which the remaining ones may be written again instead.
@@ -69,7 +69,7 @@ fn matches(
 }
 
 pub(crate) fn lrem(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let count = random_count(&args[2])?;
+    let count = integer(&args[2])?;
     let key = exec.key(&args[1]);
     let Some(list) = exec.find_list(&key)? else { return Ok(Reply::Int(0)) };
     let direction = if count < 0 { Direction::Backward } else { Direction::Forward };

@@ -9,7 +9,7 @@ use super::tree;
 use crate::counted_tree::Direction;
 use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec};
-use crate::number::{integer_or, random_count};
+use crate::number::{integer, integer_or};
 
 const RANK_ZERO: &str =
     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or \
@@ -21,7 +21,7 @@ pub(crate) fn lpos(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         let [word, value] = option else { return fail(error_messages::SYNTAX) };
         let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
         if is(b"RANK") {
-            rank = random_count(value)?;
+            rank = integer(value)?;
             if rank == 0 {
                 return fail(RANK_ZERO);
             }
@@ -34,7 +34,8 @@ pub(crate) fn lpos(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         }
     }
     let direction = if rank < 0 { Direction::Backward } else { Direction::Forward };
-    let mut matches_to_skip = rank.unsigned_abs() - 1;
+    // The lowest number has no absolute value, and Redis takes it for -1.
+    let mut matches_to_skip = rank.checked_abs().unwrap_or(1) - 1;
     let key = exec.key(&args[1]);
     let Some(list) = exec.find_list(&key)? else {
         return Ok(count.map_or(Reply::Nil, |_| Reply::Array(Vec::new())));
