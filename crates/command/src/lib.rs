@@ -19,6 +19,7 @@ mod error_messages;
 mod exec;
 mod glob;
 mod hashes;
+mod hyperloglog;
 mod introspect;
 mod keys;
 mod lists;

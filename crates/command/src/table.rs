@@ -3,6 +3,7 @@
 mod bitmaps;
 mod connection;
 mod hashes;
+mod hyperloglogs;
 mod keys;
 mod lists;
 mod server;
@@ -31,7 +32,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 9] = [
+    let groups: [&'static [CommandSpec]; 10] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
@@ -39,6 +40,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
         &sorted_sets::COMMANDS,
         &lists::COMMANDS,
         &bitmaps::COMMANDS,
+        &hyperloglogs::COMMANDS,
         &connection::COMMANDS,
         &server::COMMANDS,
     ];

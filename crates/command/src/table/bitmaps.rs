@@ -57,7 +57,7 @@ pub(super) static COMMANDS: [CommandSpec; 7] = [
             "2.6.0",
             "O(N) where N is the total length of the strings",
             "Combines strings bit by bit and stores the result.",
-            "operation destkey key [key ...]",
+            "operation destination key [key ...]",
         ),
     CommandSpec::new("bitfield", -2, flags::WRITE | flags::DENYOOM, Handler::Keyspace(field::bitfield))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update", "variable_flags"] }])

@@ -4,6 +4,7 @@
 //! uses one of two [`Times`]. Either all times are instants, which both servers must return to the
 //! millisecond, or some are relative.
 
+mod bitmaps;
 mod connection;
 mod hashes;
 mod keys;
@@ -58,12 +59,14 @@ pub struct Generator {
 /// A function that draws a command of one family.
 type Kind = fn(&mut Generator) -> Step;
 
-const WEIGHTS: [(usize, Kind); 7] = [
+const WEIGHTS: [(usize, Kind); 9] = [
     (38, |g| g.string_command()),
     (33, |g| g.hash_command()),
     (30, |g| g.set_command()),
     (40, |g| g.sorted_set_command()),
     (34, |g| g.list_command()),
+    (20, |g| g.bitmap_command()),
+    (12, |g| g.hyperloglog_command()),
     (26, |g| g.key_command()),
     (3, |g| g.connection_command()),
 ];
@@ -97,6 +100,7 @@ impl Generator {
                 if has_span_below(args, spans_from)
                     || is_endless(args)
                     || overflows(args)
+                    || sets_far_bits(args)
                     || orders_names_and_scores(args, &intended)
                     || names_before_failing(args)
                 {
@@ -169,6 +173,15 @@ fn overflows(args: &[Vec<u8>]) -> bool {
     let number = |arg: &Vec<u8>| std::str::from_utf8(arg).ok()?.parse::<i64>().ok();
     args[0].to_ascii_uppercase().ends_with(b"MPOP")
         && args.get(1).and_then(number).is_some_and(|count| count > i64::from(i32::MAX))
+}
+
+/// Returns true if a bit could be set so far behind the end that a server would allocate much memory
+/// for it.
+fn sets_far_bits(args: &[Vec<u8>]) -> bool {
+    let number =
+        |arg: &Vec<u8>| std::str::from_utf8(arg.strip_prefix(b"#").unwrap_or(arg)).ok()?.parse::<i64>().ok();
+    let sets = ["SETBIT", "BITFIELD"].iter().any(|name| args[0].eq_ignore_ascii_case(name.as_bytes()));
+    sets && args.iter().skip(2).filter_map(number).any(|number| (100_000..1 << 33).contains(&number))
 }
 
 /// Returns true if a change of the arguments could give members whose names are compared different
