@@ -131,26 +131,17 @@ pub mod answer {
 /// Draws a command. Values are unique.
 pub fn draw(rng: &mut Rng, value: u64) -> Command {
     let key = if rng.chance(60) { Key::First } else { Key::Second };
-    match rng.below(30) {
+    match rng.below(20) {
         0..=3 => Command::Set { key, value },
         4 => Command::SetFor { key, value, ms: rng.between(1, 1500) },
         5 | 6 => Command::Append { key, value },
         7 => Command::SetBoth { first: value, second: value + 1 },
-        8 => Command::Delete { key: rng.pick(&Key::ALL).expect("there are keys") },
+        8 => Command::Delete { key: rng.pick(&Key::ALL).expect("four keys") },
         9 | 10 => Command::Increment,
         11 => Command::SetField { field: rng.below(3), value },
         12..=15 => Command::Get { key },
         16 | 17 => Command::Get { key: Key::Counter },
         18 => Command::GetBoth,
-        19 => Command::AddMember { member: rng.below(4) },
-        20 => Command::RemoveMember { member: rng.below(4) },
-        21 => Command::CountMembers,
-        22 | 23 => Command::SetScore { member: rng.below(12), score: rng.below(5) },
-        24 => Command::RemoveLowest,
-        25 => Command::GetRanked,
-        26 => Command::Push { value },
-        27 => Command::Pop,
-        28 => Command::GetQueue,
         _ => Command::GetField { field: rng.below(3) },
     }
 }

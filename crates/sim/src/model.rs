@@ -3,7 +3,7 @@
 //!
 //! Values are unique within a run, so a reply shows which writes it has seen.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use resp::Reply;
@@ -11,21 +11,17 @@ use types::{slot_of_key, Slot, UnixMillis};
 
 pub type Group = u64;
 
-/// The keys of a group: two strings, a counter, a hash, a set, a sorted set, a list.
+/// The keys of a group: two strings, a counter, a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     First,
     Second,
     Counter,
     Fields,
-    Members,
-    Ranked,
-    Queue,
 }
 
 impl Key {
-    pub const ALL: [Key; 7] =
-        [Key::First, Key::Second, Key::Counter, Key::Fields, Key::Members, Key::Ranked, Key::Queue];
+    pub const ALL: [Key; 4] = [Key::First, Key::Second, Key::Counter, Key::Fields];
 
     pub fn name(self, group: Group) -> Bytes {
         let name = match self {
@@ -33,9 +29,6 @@ impl Key {
             Key::Second => "b",
             Key::Counter => "n",
             Key::Fields => "h",
-            Key::Members => "s",
-            Key::Ranked => "z",
-            Key::Queue => "l",
         };
         Bytes::from(format!("{{g{group}}}{name}"))
     }
@@ -57,37 +50,16 @@ pub enum Command {
     Get { key: Key },
     GetBoth,
     GetField { field: u64 },
-    AddMember { member: u64 },
-    RemoveMember { member: u64 },
-    CountMembers,
-    SetScore { member: u64, score: u64 },
-    RemoveLowest,
-    GetRanked,
-    Push { value: u64 },
-    Pop,
-    GetQueue,
 }
 
 impl Command {
     pub fn is_read(&self) -> bool {
-        matches!(
-            self,
-            Command::Get { .. }
-                | Command::GetBoth
-                | Command::GetField { .. }
-                | Command::CountMembers
-                | Command::GetRanked
-                | Command::GetQueue
-        )
+        matches!(self, Command::Get { .. } | Command::GetBoth | Command::GetField { .. })
     }
 
     /// Returns true if a store without room refuses the command.
     pub fn adds_data(&self) -> bool {
-        let removes = matches!(
-            self,
-            Command::Delete { .. } | Command::RemoveMember { .. } | Command::RemoveLowest | Command::Pop
-        );
-        !self.is_read() && !removes
+        !self.is_read() && !matches!(self, Command::Delete { .. })
     }
 
     pub fn args(&self, group: Group) -> Vec<Bytes> {
@@ -109,19 +81,6 @@ impl Command {
             Command::Get { key } => vec![word("GET"), key.name(group)],
             Command::GetBoth => vec![word("MGET"), Key::First.name(group), Key::Second.name(group)],
             Command::GetField { field } => vec![word("HGET"), Key::Fields.name(group), text(field)],
-            Command::AddMember { member } => vec![word("SADD"), Key::Members.name(group), text(member)],
-            Command::RemoveMember { member } => vec![word("SREM"), Key::Members.name(group), text(member)],
-            Command::CountMembers => vec![word("SCARD"), Key::Members.name(group)],
-            Command::SetScore { member, score } => {
-                vec![word("ZADD"), Key::Ranked.name(group), text(score), text(member)]
-            }
-            Command::RemoveLowest => {
-                vec![word("ZREMRANGEBYRANK"), Key::Ranked.name(group), word("0"), word("0")]
-            }
-            Command::GetRanked => vec![word("ZRANGE"), Key::Ranked.name(group), word("0"), word("-1")],
-            Command::Push { value } => vec![word("RPUSH"), Key::Queue.name(group), text(value)],
-            Command::Pop => vec![word("LPOP"), Key::Queue.name(group)],
-            Command::GetQueue => vec![word("LRANGE"), Key::Queue.name(group), word("0"), word("-1")],
         }
     }
 }
@@ -134,34 +93,6 @@ fn text(number: u64) -> Bytes {
 enum Data {
     Text(String),
     Fields(BTreeMap<u64, u64>),
-    Members(BTreeSet<u64>),
-    /// Scores by member.
-    Ranked(BTreeMap<u64, u64>),
-    Queue(VecDeque<u64>),
-}
-
-impl Data {
-    /// Returns true for a collection without elements, which does not exist.
-    fn is_empty(&self) -> bool {
-        match self {
-            Data::Text(_) => false,
-            Data::Fields(fields) => fields.is_empty(),
-            Data::Members(members) => members.is_empty(),
-            Data::Ranked(scores) => scores.is_empty(),
-            Data::Queue(values) => values.is_empty(),
-        }
-    }
-}
-
-/// Returns members and scores in a sorted set's order: by score, then by the member's text.
-fn in_order(scores: &BTreeMap<u64, u64>) -> Vec<(u64, u64)> {
-    let mut ranked: Vec<(u64, u64)> = scores.iter().map(|(member, score)| (*member, *score)).collect();
-    ranked.sort_by_key(|(member, score)| (*score, member.to_string()));
-    ranked
-}
-
-fn texts(numbers: impl Iterator<Item = u64>) -> Reply {
-    Reply::Array(numbers.map(|number| Reply::bulk(text(number))).collect())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,18 +124,6 @@ impl GroupState {
                     fields.get(field).map_or(Reply::Nil, |&value| Reply::bulk(text(value)))
                 }
                 _ => Reply::Nil,
-            },
-            Command::CountMembers => Reply::Int(match find(Key::Members)?.map(|value| &value.data) {
-                Some(Data::Members(members)) => members.len() as i64,
-                _ => 0,
-            }),
-            Command::GetRanked => match find(Key::Ranked)?.map(|value| &value.data) {
-                Some(Data::Ranked(scores)) => texts(in_order(scores).into_iter().map(|(member, _)| member)),
-                _ => Reply::Array(Vec::new()),
-            },
-            Command::GetQueue => match find(Key::Queue)?.map(|value| &value.data) {
-                Some(Data::Queue(values)) => texts(values.iter().copied()),
-                _ => Reply::Array(Vec::new()),
             },
             _ => unreachable!("only reads are read"),
         })
@@ -252,69 +171,11 @@ impl GroupState {
                 self.expire_key(key, now);
                 self.read(command, now).expect("nothing is due")
             }
-            Command::AddMember { member } => {
-                self.change(Key::Members, Data::Members(BTreeSet::new()), |data| match data {
-                    Data::Members(members) => Reply::Int(i64::from(members.insert(member))),
-                    _ => unreachable!("the set is a set"),
-                })
-            }
-            Command::RemoveMember { member } => {
-                self.change(Key::Members, Data::Members(BTreeSet::new()), |data| match data {
-                    Data::Members(members) => Reply::Int(i64::from(members.remove(&member))),
-                    _ => unreachable!("the set is a set"),
-                })
-            }
-            Command::SetScore { member, score } => {
-                self.change(Key::Ranked, Data::Ranked(BTreeMap::new()), |data| match data {
-                    Data::Ranked(scores) => Reply::Int(i64::from(scores.insert(member, score).is_none())),
-                    _ => unreachable!("the sorted set is a sorted set"),
-                })
-            }
-            Command::RemoveLowest => {
-                self.change(Key::Ranked, Data::Ranked(BTreeMap::new()), |data| match data {
-                    Data::Ranked(scores) => {
-                        let lowest = in_order(scores).first().copied();
-                        Reply::Int(
-                            lowest.map_or(0, |(member, _)| i64::from(scores.remove(&member).is_some())),
-                        )
-                    }
-                    _ => unreachable!("the sorted set is a sorted set"),
-                })
-            }
-            Command::Push { value } => {
-                self.change(Key::Queue, Data::Queue(VecDeque::new()), |data| match data {
-                    Data::Queue(values) => {
-                        values.push_back(value);
-                        Reply::Int(values.len() as i64)
-                    }
-                    _ => unreachable!("the list is a list"),
-                })
-            }
-            Command::Pop => self.change(Key::Queue, Data::Queue(VecDeque::new()), |data| match data {
-                Data::Queue(values) => {
-                    values.pop_front().map_or(Reply::Nil, |value| Reply::bulk(text(value)))
-                }
-                _ => unreachable!("the list is a list"),
-            }),
-            Command::GetBoth
-            | Command::GetField { .. }
-            | Command::CountMembers
-            | Command::GetRanked
-            | Command::GetQueue => {
+            Command::GetBoth | Command::GetField { .. } => {
                 self.expire(now);
                 self.read(command, now).expect("nothing is due")
             }
         }
-    }
-
-    /// Changes a collection, which has no expiry time.
-    fn change(&mut self, key: Key, empty: Data, change: impl FnOnce(&mut Data) -> Reply) -> Reply {
-        let value = self.0.entry(key).or_insert(Value { data: empty, expires_ms: None });
-        let reply = change(&mut value.data);
-        if value.data.is_empty() {
-            self.0.remove(&key);
-        }
-        reply
     }
 
     /// Deletes all expired keys.
