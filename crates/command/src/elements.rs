@@ -1,7 +1,8 @@
-//! The elements of collections: one row per field of a hash or member of a set.
+//! The elements of collections: one row per field of a hash or member of a set or sorted set.
 //!
-//! Element rows are ordered by the hash of the element's name, as keys are. This gives `HSCAN` and
-//! `SSCAN` a stateless 64-bit cursor, and lets a random pick jump into a large collection.
+//! Element rows are ordered by the hash of the element's name, as keys are. This gives `HSCAN`,
+//! `SSCAN` and `ZSCAN` a stateless 64-bit cursor, and lets a random pick jump into a large
+//! collection.
 
 pub(crate) mod random;
 
@@ -62,6 +63,44 @@ pub(crate) fn visit_from(
     match corrupt {
         true => Err(StorageError::Corrupt("an element's row has no hash".into()).into()),
         false => Ok(()),
+    }
+}
+
+/// Number of elements that [`visit_in_batches`] reads before it visits them.
+const BATCH: usize = 256;
+
+/// Visits all names and values in row order with a callback that may look up other rows.
+pub(crate) fn visit_in_batches(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    generation: u64,
+    mut visit: impl FnMut(Bytes, Bytes) -> CommandResult<ControlFlow<()>>,
+) -> CommandResult<()> {
+    let mut start = key.element_range(generation).0;
+    loop {
+        let mut batch = Vec::new();
+        visit_from(exec, key, generation, &start, &mut |_, name, value| {
+            batch.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
+            if batch.len() < BATCH {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        let is_last = batch.len() < BATCH;
+        if let Some((last, _)) = batch.last() {
+            let mut behind = BytesMut::from(&element_row(key, generation, last)[..]);
+            behind.put_u8(0);
+            start = behind.freeze();
+        }
+        for (name, value) in batch {
+            if visit(name, value)?.is_break() {
+                return Ok(());
+            }
+        }
+        if is_last {
+            return Ok(());
+        }
     }
 }
 
@@ -156,8 +195,7 @@ pub(crate) fn delete_elements<'n>(
     }
     match (old.len - new.len, new.len) {
         (0, _) => {}
-        // Its elements are already deleted.
-        (_, 0) => exec.remove(key, &new.meta())?,
+        (_, 0) => exec.remove_emptied(key, &new.meta()),
         _ => exec.put_collection(key, Some(old), new),
     }
     Ok(old.len - new.len)

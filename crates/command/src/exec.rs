@@ -137,6 +137,8 @@ pub(crate) struct StringValue {
 pub(crate) enum CollectionKind {
     Hash,
     Set,
+    SortedSet,
+    List,
 }
 
 /// The meta row of a collection.
@@ -157,6 +159,8 @@ impl Collection {
             Value::String(_) => return None,
             Value::Hash { generation, len } => (CollectionKind::Hash, generation, len),
             Value::Set { generation, len } => (CollectionKind::Set, generation, len),
+            Value::SortedSet { generation, len } => (CollectionKind::SortedSet, generation, len),
+            Value::List { generation, len } => (CollectionKind::List, generation, len),
         };
         Some(Collection { kind, generation, len, expire_at_ms: meta.expire_at_ms })
     }
@@ -166,6 +170,8 @@ impl Collection {
         let value = match kind {
             CollectionKind::Hash => Value::Hash { generation, len },
             CollectionKind::Set => Value::Set { generation, len },
+            CollectionKind::SortedSet => Value::SortedSet { generation, len },
+            CollectionKind::List => Value::List { generation, len },
         };
         Meta { expire_at_ms, value }
     }
@@ -231,6 +237,14 @@ impl Exec<'_, '_> {
         self.find_collection(key, CollectionKind::Set)
     }
 
+    pub(crate) fn find_sorted_set(&mut self, key: &Key<'_>) -> CommandResult<Option<Collection>> {
+        self.find_collection(key, CollectionKind::SortedSet)
+    }
+
+    pub(crate) fn find_list(&mut self, key: &Key<'_>) -> CommandResult<Option<Collection>> {
+        self.find_collection(key, CollectionKind::List)
+    }
+
     fn find_collection(&mut self, key: &Key<'_>, kind: CollectionKind) -> CommandResult<Option<Collection>> {
         let Some(meta) = self.find(key)? else { return Ok(None) };
         match Collection::of(&meta) {
@@ -281,38 +295,44 @@ impl Exec<'_, '_> {
 
     pub(crate) fn remove(&mut self, key: &Key<'_>, meta: &Meta) -> CommandResult<()> {
         self.drop_elements(key, meta)?;
-        self.account(key, Some(meta.expire_at_ms), None);
-        self.txn.state_mut().adjust_bytes(0, meta.value.string_len());
-        self.txn.delete(key.meta_row.clone());
+        self.remove_emptied(key, meta);
         Ok(())
     }
 
-    /// Deletes the element rows of a collection, or leaves them to the sweep if there are many.
+    /// Deletes a key that has no element rows, or none any more.
+    pub(crate) fn remove_emptied(&mut self, key: &Key<'_>, meta: &Meta) {
+        self.account(key, Some(meta.expire_at_ms), None);
+        self.txn.state_mut().adjust_bytes(0, meta.value.string_len());
+        self.txn.delete(key.meta_row.clone());
+    }
+
+    /// Deletes the rows of a collection, or leaves them to the sweep if there are many elements.
     fn drop_elements(&mut self, key: &KeyRef<'_>, meta: &Meta) -> CommandResult<()> {
         let Some(Collection { generation, len, .. }) = Collection::of(meta) else { return Ok(()) };
         if len > DELETED_AT_ONCE {
             self.txn.put(key.garbage_row(generation), Bytes::new());
             return Ok(());
         }
-        let (from, to) = key.element_range(generation);
         let mut rows = Vec::with_capacity(len as usize);
-        self.txn.scan(&from, &to, &mut |row, value| {
-            rows.push((Bytes::copy_from_slice(row), value.len()));
-            std::ops::ControlFlow::Continue(())
-        })?;
+        for (from, to) in key.generation_ranges(generation) {
+            self.txn.scan(&from, &to, &mut |row, value| {
+                rows.push((Bytes::copy_from_slice(row), value.len()));
+                std::ops::ControlFlow::Continue(())
+            })?;
+        }
         rows.into_iter().for_each(|(row, value)| self.delete_element(key, row, value));
         Ok(())
     }
 
-    /// Writes an element's row. `old` is the length of its current value, or `None` for a new
-    /// element.
+    /// Writes the row of an element or a node. `old` is the length of its current value, or `None`
+    /// for a new row.
     pub(crate) fn put_element(&mut self, key: &KeyRef<'_>, row: Bytes, old: Option<usize>, value: Bytes) {
         let went = old.map_or(0, |old| key.element_bytes(&row, old));
         self.txn.state_mut().adjust_bytes(key.element_bytes(&row, value.len()), went);
         self.txn.put(row, value);
     }
 
-    /// Deletes an element's row, whose value has the length `old`.
+    /// Deletes the row of an element or a node, whose value has the length `old`.
     pub(crate) fn delete_element(&mut self, key: &KeyRef<'_>, row: Bytes, old: usize) {
         self.txn.state_mut().adjust_bytes(0, key.element_bytes(&row, old));
         self.txn.delete(row);

@@ -42,5 +42,7 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Hash { .. } => "hash",
         Value::Set { .. } => "set",
+        Value::SortedSet { .. } => "zset",
+        Value::List { .. } => "list",
     }
 }

@@ -9,6 +9,8 @@
 
 #![forbid(unsafe_code)]
 
+mod bitmaps;
+mod counted_tree;
 mod decimal;
 pub mod describe;
 mod elements;
@@ -17,14 +19,17 @@ mod error_messages;
 mod exec;
 mod glob;
 mod hashes;
+mod hyperloglog;
 mod introspect;
 mod keys;
+mod lists;
 mod maintenance;
 mod number;
 pub mod order;
 pub mod prefetch;
 mod server_command;
 mod sets;
+mod sorted_sets;
 mod spec;
 mod strings;
 mod syntax;

@@ -44,10 +44,11 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> CommandR
             break;
         }
         let (key, generation) = decode_garbage_row(&garbage)?;
-        let (from, to) = key.element_range(generation);
-        let elements = first_rows(exec, &from, &to, left)?;
-        left -= elements.len() as u32;
-        elements.into_iter().for_each(|(row, value)| exec.delete_element(&key, row, value));
+        for (from, to) in key.generation_ranges(generation) {
+            let rows = first_rows(exec, &from, &to, left)?;
+            left -= rows.len() as u32;
+            rows.into_iter().for_each(|(row, value)| exec.delete_element(&key, row, value));
+        }
         if left > 0 {
             exec.txn.delete(garbage);
             left -= 1;

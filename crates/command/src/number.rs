@@ -43,3 +43,11 @@ pub fn database_index(text: &[u8], databases: u16) -> Result<u16, &'static str> 
 pub(crate) fn decimal_bytes(value: i64) -> Bytes {
     Bytes::from(value.to_string())
 }
+
+/// Parses an integer that is at least 1.
+pub(crate) fn positive_or(text: &[u8], error: &'static str) -> CommandResult<u64> {
+    match u64::try_from(integer_or(text, error)?) {
+        Ok(number) if number > 0 => Ok(number),
+        _ => fail(error),
+    }
+}

@@ -2,8 +2,9 @@
 //!
 //! The result is only a hint. A command reads missing rows when it executes, and unneeded rows do
 //! no harm. A command reads the meta row of each of its keys. A command that names fields of a hash
-//! or members of a set then reads their rows, whose keys depend on the meta row. An expiry step
-//! reads the meta rows of the expired keys. The hints include no ranges.
+//! or members of a set then reads their rows, whose keys depend on the meta row, and a command on a
+//! list or sorted set the root of its tree. An expiry step reads the meta rows of the expired keys.
+//! The hints include no ranges, and no nodes below a root.
 
 use std::ops::ControlFlow;
 
@@ -12,9 +13,10 @@ use storage::rows::{decode_expiry_row, due_range};
 use storage::{KeyRef, Meta, Reader};
 use types::UnixMillis;
 
+use crate::counted_tree::ROOT;
 use crate::elements::element_row;
 use crate::entry::Item;
-use crate::exec::Collection;
+use crate::exec::{Collection, CollectionKind};
 use crate::spec::CommandSpec;
 use crate::table::{check_arity, keys_of, leaf, lookup};
 
@@ -25,6 +27,8 @@ pub struct Wanted {
     /// The key. It and `fields` are slices of the command's arguments.
     pub key: Bytes,
     pub fields: Vec<Bytes>,
+    /// True if the command reads the root of the key's tree, if it has one.
+    pub walks_tree: bool,
 }
 
 impl Wanted {
@@ -32,12 +36,30 @@ impl Wanted {
         KeyRef::new(self.db, &self.key).meta_row()
     }
 
-    /// Returns the rows of the fields, given the key's meta row. Empty if that row is of a string.
-    pub fn field_rows(&self, meta: &Bytes) -> Vec<Bytes> {
+    /// Returns the number of rows of the key that the command reads besides its meta row, unless
+    /// the key is a string or does not exist.
+    pub fn parts(&self) -> usize {
+        self.fields.len() + usize::from(self.walks_tree)
+    }
+
+    pub fn has_parts(&self) -> bool {
+        self.parts() > 0
+    }
+
+    /// Returns the rows of the fields and of the tree's root, given the key's meta row. Empty if
+    /// that row is of a string.
+    pub fn part_rows(&self, meta: &Bytes) -> Vec<Bytes> {
         let collection = Meta::decode(meta).ok().and_then(|meta| Collection::of(&meta));
-        let Some(Collection { generation, .. }) = collection else { return Vec::new() };
+        let Some(Collection { kind, generation, .. }) = collection else { return Vec::new() };
         let key = KeyRef::new(self.db, &self.key);
-        self.fields.iter().map(|field| element_row(&key, generation, field)).collect()
+        let (has_tree, has_fields) = match kind {
+            CollectionKind::Hash | CollectionKind::Set => (false, true),
+            CollectionKind::SortedSet => (true, true),
+            CollectionKind::List => (true, false),
+        };
+        let fields = self.fields.iter().filter(|_| has_fields);
+        let root = (self.walks_tree && has_tree).then(|| key.node_row(generation, ROOT));
+        root.into_iter().chain(fields.map(|field| element_row(&key, generation, field))).collect()
     }
 }
 
@@ -57,7 +79,8 @@ pub fn of_item(item: &Item, stamp_ms: UnixMillis, reader: &dyn Reader, visit: &m
             let _ = reader.scan(&from, &to, &mut |row, _| match decode_expiry_row(row) {
                 Ok((_, key)) if left > 0 => {
                     left -= 1;
-                    visit(Wanted { db: key.db, key: Bytes::copy_from_slice(key.key), fields: Vec::new() });
+                    let key_bytes = Bytes::copy_from_slice(key.key);
+                    visit(Wanted { db: key.db, key: key_bytes, fields: Vec::new(), walks_tree: false });
                     ControlFlow::Continue(())
                 }
                 _ => ControlFlow::Break(()),
@@ -73,12 +96,13 @@ pub fn of_command(spec: &'static CommandSpec, args: &[Bytes], db: u16, visit: &m
     if check_arity(spec, args).is_err() {
         return;
     }
-    let fields = match leaf(spec, args).fields {
+    let leaf = leaf(spec, args);
+    let fields = match leaf.fields {
         Some(of) => args.iter().skip(of.first).step_by(of.step).take(of.count).cloned().collect(),
         None => Vec::new(),
     };
     for (key, _) in keys_of(spec, args) {
-        visit(Wanted { db, key: key.clone(), fields: fields.clone() });
+        visit(Wanted { db, key: key.clone(), fields: fields.clone(), walks_tree: leaf.walks_tree });
     }
 }
 
@@ -169,7 +193,16 @@ mod tests {
     #[test]
     fn every_row_that_a_command_gets_is_told_of_and_no_other() {
         let mut keyspace = MemoryKeyspace::default();
-        for line in ["MSET a 1 b 2 n 3", "HSET h f 1 g 2 n 3", "SADD s x y z", "SADD t y", "SET due v PX 1"] {
+        for line in [
+            "MSET a 1 b 2 n 3",
+            "HSET h f 1 g 2 n 3",
+            "SADD s x y z",
+            "SADD t y",
+            "SET due v PX 1",
+            "ZADD ranked 1 x 2 y 3 z",
+            "RPUSH list a b c d",
+            "RPUSH other-list a",
+        ] {
             apply(&mut keyspace, |entry| entry.push(0, false, &args(line)));
         }
         for line in [
@@ -201,13 +234,35 @@ mod tests {
             "SISMEMBER s y",
             "SMISMEMBER s y missing",
             "SMOVE s t z",
+            "ZADD ranked 1 x 5 new",
+            "ZADD other-ranked 1 x 5 y",
+            "ZINCRBY ranked 1 x",
+            "ZREM ranked x missing",
+            "ZSCORE ranked y",
+            "ZMSCORE ranked y missing",
+            "ZCARD ranked",
+            "ZRANK ranked y",
+            "ZRANGE ranked 0 -1",
+            "ZCOUNT ranked 0 1",
+            "ZREMRANGEBYRANK ranked 0 0",
+            "RPUSH list e",
+            "RPUSH new-list e",
+            "LPUSHX list e",
+            "LPOP list",
+            "LLEN list",
+            "LINDEX list 1",
+            "LRANGE list 0 -1",
+            "LSET list 0 x",
+            "LTRIM list 1 -1",
+            "LMOVE list other-list LEFT LEFT",
+            "LMOVE list list LEFT RIGHT",
         ] {
             let mut told = BTreeSet::new();
             let item = Item::Command { db: 0, resp3: false, args: args(line) };
             of_item(&item, STAMP_MS, &keyspace, &mut |wanted| {
                 let meta = wanted.meta_row();
                 if let Some(value) = keyspace.get(&meta).unwrap() {
-                    told.extend(wanted.field_rows(&value));
+                    told.extend(wanted.part_rows(&value));
                 }
                 told.insert(meta);
             });

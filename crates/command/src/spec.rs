@@ -58,7 +58,7 @@ impl KeySpec {
     pub const COUNTED: isize = isize::MIN;
 }
 
-/// The positions of a hash's fields or a set's members among the arguments of a command that names
+/// The positions of a hash's fields or the members of a set or sorted set among the arguments of a command that names
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSpec {
@@ -71,8 +71,10 @@ pub struct FieldSpec {
 impl FieldSpec {
     pub(crate) const ONE: FieldSpec = FieldSpec { first: 2, count: 1, step: 1 };
     pub(crate) const ALL: FieldSpec = FieldSpec { first: 2, count: usize::MAX, step: 1 };
-    /// The member that `SMOVE` looks up in both of its keys.
+    /// The member that `SMOVE` looks up in both of its keys, or `ZINCRBY` in its key.
     pub(crate) const MOVED: FieldSpec = FieldSpec { first: 3, count: 1, step: 1 };
+    /// The members of `ZADD` behind their scores, if there are no options or two.
+    pub(crate) const SCORED: FieldSpec = FieldSpec { first: 3, count: usize::MAX, step: 2 };
     /// Fields that alternate with their values.
     pub(crate) const PAIRS: FieldSpec = FieldSpec { first: 2, count: usize::MAX, step: 2 };
 }
@@ -125,6 +127,8 @@ pub struct CommandSpec {
     /// The version of the cluster since which the command exists. An earlier program would not know
     /// it in a log entry, or could not read the rows that it writes.
     pub cluster_version: Version,
+    /// True if the command reads the root of a tree, if a key holds one.
+    pub walks_tree: bool,
     /// True if each argument makes the command read at most a few rows, however large its data is.
     pub reads_few_rows: bool,
     /// The ACL categories that do not follow from the flags.
@@ -149,6 +153,7 @@ impl CommandSpec {
             keys: &[],
             fields: None,
             cluster_version: OLDEST_VERSION,
+            walks_tree: false,
             reads_few_rows: false,
             categories: &[],
             tips: &[],
@@ -177,6 +182,11 @@ impl CommandSpec {
 
     pub(crate) const fn since_version(mut self, version: Version) -> CommandSpec {
         self.cluster_version = version;
+        self
+    }
+
+    pub(crate) const fn walks_tree(mut self) -> CommandSpec {
+        self.walks_tree = true;
         self
     }
 

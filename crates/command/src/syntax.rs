@@ -26,9 +26,9 @@ pub(crate) fn arguments(syntax: &str) -> Vec<Reply> {
     let spaced = syntax.replace('[', " [ ").replace(']', " ] ");
     let mut words = spaced.split_whitespace();
     let arguments = choice(&mut words);
-    let is_first_a_destination = arguments.first().is_some_and(|first| first.name == "destination");
-    let second = if is_first_a_destination { "key" } else { "destination" };
-    arguments.iter().map(|argument| reply(argument, second)).collect()
+    let first_key = arguments.iter().find(|argument| argument.kind == "key");
+    let is_destination_first = first_key.is_some_and(|first| first.name == "destination");
+    arguments.iter().map(|argument| reply(argument, is_destination_first)).collect()
 }
 
 /// Parses alternatives up to the closing bracket. A single alternative is returned without a
@@ -101,13 +101,14 @@ fn value_kind(word: &str) -> &'static str {
     }
 }
 
-/// Converts an argument to its map. A key with the name `second` or `newkey` is in the second one
-/// of the command's key specifications.
-fn reply(argument: &Argument, second: &str) -> Reply {
+/// Converts an argument to its map. A destination and the other keys are in two key specifications
+/// of the command, in the order of their occurrence.
+fn reply(argument: &Argument, is_destination_first: bool) -> Reply {
     let text = |text: &str| Reply::bulk(text.to_owned());
     let mut map = vec![(text("name"), text(&argument.name)), (text("type"), text(argument.kind))];
     if argument.kind == "key" {
-        let index = i64::from(argument.name == second || argument.name == "newkey");
+        let is_destination = matches!(argument.name.as_str(), "destination" | "newkey");
+        let index = i64::from(is_destination != is_destination_first);
         map.push((text("key_spec_index"), Reply::Int(index)));
     }
     if let Some(token) = &argument.token {
@@ -124,7 +125,7 @@ fn reply(argument: &Argument, second: &str) -> Reply {
     if !argument.inner.is_empty() {
         map.push((
             text("arguments"),
-            Reply::Array(argument.inner.iter().map(|inner| reply(inner, second)).collect()),
+            Reply::Array(argument.inner.iter().map(|inner| reply(inner, is_destination_first)).collect()),
         ));
     }
     Reply::Map(map)
@@ -166,6 +167,8 @@ mod tests {
         assert_eq!(indexes("source destination member"), [false, true]);
         assert_eq!(indexes("key newkey"), [false, true]);
         assert_eq!(indexes("destination key [key ...]"), [false, true]);
+        assert_eq!(indexes("destination source min max"), [false, true]);
+        assert_eq!(indexes("operation destination key [key ...]"), [false, true]);
         assert_eq!(indexes("numkeys key [key ...] [LIMIT limit]"), [false]);
     }
 

@@ -1,10 +1,14 @@
 //! The command table and the look-up of names in it.
 
+mod bitmaps;
 mod connection;
 mod hashes;
+mod hyperloglogs;
 mod keys;
+mod lists;
 mod server;
 mod sets;
+mod sorted_sets;
 mod strings;
 
 use std::sync::LazyLock;
@@ -28,11 +32,15 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 6] = [
+    let groups: [&'static [CommandSpec]; 10] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
         &sets::COMMANDS,
+        &sorted_sets::COMMANDS,
+        &lists::COMMANDS,
+        &bitmaps::COMMANDS,
+        &hyperloglogs::COMMANDS,
         &connection::COMMANDS,
         &server::COMMANDS,
     ];
@@ -164,9 +172,9 @@ mod tests {
         for spec in commands() {
             assert_eq!(lookup(spec.name.as_bytes()).unwrap().name, spec.name);
             assert_eq!(lookup(spec.name.to_uppercase().as_bytes()).unwrap().name, spec.name);
-            assert!(lookup(format!("{}x", spec.name).as_bytes()).is_none());
+            assert!(lookup(format!("{}~", spec.name).as_bytes()).is_none());
         }
-        for unknown in [&b""[..], b"lpush", b"\0expire", &[b'x'; 1000]] {
+        for unknown in [&b""[..], b"xadd", b"\0expire", &[b'x'; 1000]] {
             assert!(lookup(unknown).is_none());
         }
     }
@@ -212,6 +220,9 @@ mod tests {
             assert_eq!(keys(&format!("sintercard {refused} a b")), ["a"], "{refused}");
         }
         assert_eq!(keys("sintercard 2"), [""; 0]);
+        assert_eq!(keys("zunionstore d 2 a b WEIGHTS 1 2"), ["d", "a", "b"]);
+        assert_eq!(keys("zunionstore d x a"), ["d", "a"]);
+        assert_eq!(keys("lmpop 2 a b LEFT"), ["a", "b"]);
         assert_eq!(keys("ping"), [""; 0]);
         assert_eq!(keys("get"), [""; 0]);
         assert_eq!(lookup(b"mset").unwrap().key_positions(), (1, -1, 2));

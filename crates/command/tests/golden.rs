@@ -90,10 +90,12 @@ impl goldenscript::Runner for Keyspace {
         self.seed += 1;
         let args: Vec<Bytes> = words.into_iter().map(Bytes::from).collect();
         let resp3 = command.tags.contains("resp3");
-        let chance = [&b"RANDOMKEY"[..], b"HRANDFIELD", b"SRANDMEMBER"].contains(&&args[0][..]);
+        let chance =
+            [&b"RANDOMKEY"[..], b"HRANDFIELD", b"SRANDMEMBER", b"ZRANDMEMBER"].contains(&&args[0][..]);
         let read = self.read(&args, resp3);
         let reply = self.apply(&args, resp3);
-        let mut shown = render(&reply, command.tags.contains("sorted"));
+        let shown_reply = if resp3 { reply.clone() } else { as_resp2(reply.clone()) };
+        let mut shown = render(&shown_reply, command.tags.contains("sorted"));
         match read {
             Some(Outcome::Reply(read)) if !chance => {
                 assert_eq!(read, reply, "read and entry differ: {args:?}")
@@ -103,6 +105,15 @@ impl goldenscript::Runner for Keyspace {
             _ => {}
         }
         Ok(shown)
+    }
+}
+
+/// Replaces doubles by the texts that RESP2 sends.
+fn as_resp2(reply: Reply) -> Reply {
+    match reply {
+        Reply::Double(number) => Reply::Bulk(resp::double_text(number)),
+        Reply::Array(items) => Reply::Array(items.into_iter().map(as_resp2).collect()),
+        other => other,
     }
 }
 

@@ -1,19 +1,21 @@
-//! Random sequences of commands keep the rows consistent: counts, expiry index, elements and
+//! Random sequences of commands keep the rows consistent: counts, expiry index, elements, trees and
 //! garbage.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use resp::Reply;
 use steelyard_command::entry::{apply, Builder};
+use steelyard_command::{execute, resolve, Exec, Limits, Mode, Outcome};
 use storage::rows::{self, Part};
 use storage::{load_state, DbCounts, MemoryKeyspace, Meta, Txn, Value};
 use types::{SlotRange, SLOT_COUNT};
 
 const REGION: u64 = 1;
 
-/// Generates commands on few keys and databases, so that they interact. `BIG` and `MANY` make a
-/// hash and a set that only the sweep deletes.
+/// Generates commands on few keys and databases, so that they interact. `BIG`, `MANY`, `RANKED` and
+/// `LONG` make a hash, a set, a sorted set and a list that only the sweep deletes.
 fn command() -> impl Strategy<Value = String> {
     let key = || prop_oneof![Just("a"), Just("b"), Just("c"), Just("{a}1")];
     prop_oneof![
@@ -33,6 +35,25 @@ fn command() -> impl Strategy<Value = String> {
         1 => (key(), key(), key()).prop_map(|(a, b, c)| format!("SINTERSTORE {a} {b} {c}")),
         1 => (key(), key(), key()).prop_map(|(a, b, c)| format!("SUNIONSTORE {a} {b} {c}")),
         1 => (key(), key(), key()).prop_map(|(a, b, c)| format!("SDIFFSTORE {a} {b} {c}")),
+        4 => (key(), 0..9u8, 0..4u8).prop_map(|(k, m, s)| format!("ZADD {k} {s} m{m} 2 g")),
+        2 => key().prop_map(|k| format!("RANKED {k}")),
+        2 => (key(), 0..9u8).prop_map(|(k, m)| format!("ZREM {k} m{m} g")),
+        2 => (key(), 0..300u16, -3..3i8).prop_map(|(k, m, by)| format!("ZINCRBY {k} {by} big{m}")),
+        2 => (key(), 0..300u16).prop_map(|(k, count)| format!("ZPOPMIN {k} {count}")),
+        2 => (key(), -9..300i16, -300..9i16).prop_map(|(k, a, b)| format!("ZREMRANGEBYRANK {k} {a} {b}")),
+        1 => (key(), key(), key()).prop_map(|(a, b, c)| format!("ZUNIONSTORE {a} 2 {b} {c}")),
+        1 => (key(), key(), key()).prop_map(|(a, b, c)| format!("ZINTERSTORE {a} 2 {b} {c}")),
+        1 => (key(), key(), 0..300u16).prop_map(|(a, b, c)| format!("ZRANGESTORE {a} {b} 0 {c}")),
+        4 => (key(), 0..9u8).prop_map(|(k, e)| format!("RPUSH {k} e{e} g e1")),
+        2 => (key(), 0..9u8).prop_map(|(k, e)| format!("LPUSH {k} e{e} g")),
+        2 => key().prop_map(|k| format!("LONG {k}")),
+        2 => (key(), 0..300u16).prop_map(|(k, count)| format!("LPOP {k} {count}")),
+        2 => key().prop_map(|k| format!("RPOP {k}")),
+        2 => (key(), -9..300i16, -300..9i16).prop_map(|(k, a, b)| format!("LTRIM {k} {a} {b}")),
+        2 => (key(), -3..3i8).prop_map(|(k, count)| format!("LREM {k} {count} g")),
+        2 => key().prop_map(|k| format!("LINSERT {k} BEFORE g new")),
+        2 => (key(), -9..300i16).prop_map(|(k, at)| format!("LSET {k} {at} {}", "long".repeat(800))),
+        2 => (key(), key()).prop_map(|(a, b)| format!("LMOVE {a} {b} LEFT RIGHT")),
         2 => (key(), key()).prop_map(|(a, b)| format!("RENAME {a} {b}")),
         1 => (key(), key()).prop_map(|(a, b)| format!("RENAMENX {a} {b}")),
         2 => (key(), key(), 0..3u8).prop_map(|(a, b, db)| format!("COPY {a} {b} DB {db} REPLACE")),
@@ -67,7 +88,89 @@ fn push(builder: &mut Builder, db: u16, line: &str) {
             args.extend((0..200).map(|n| Bytes::from(format!("big{n}"))));
             builder.push(db, false, &args);
         }
+        b"RANKED" => {
+            let mut args = vec![Bytes::from("ZADD"), words[1].clone()];
+            args.extend((0..300).flat_map(|n| [(n % 7).to_string().into(), Bytes::from(format!("big{n}"))]));
+            builder.push(db, false, &args);
+        }
+        b"LONG" => {
+            let mut args = vec![Bytes::from("RPUSH"), words[1].clone()];
+            args.extend((0..300).map(|n| Bytes::from(format!("big{n}"))));
+            builder.push(db, false, &args);
+        }
         _ => builder.push(db, false, &words),
+    }
+}
+
+/// Returns the texts of an array that a read of the rows answers.
+fn read(engine: &MemoryKeyspace, db: u16, line: &[&[u8]]) -> Vec<Bytes> {
+    let args: Vec<Bytes> = line.iter().map(|arg| Bytes::copy_from_slice(arg)).collect();
+    let mut txn = Txn::read_only(engine, REGION);
+    let mut exec = Exec {
+        txn: &mut txn,
+        now_ms: 0,
+        seed: 0,
+        db,
+        mode: Mode::Read,
+        slots: SlotRange::ALL,
+        limits: Limits::default(),
+        resp3: false,
+    };
+    match execute(resolve(&args).unwrap(), &args, &mut exec).unwrap() {
+        Outcome::Reply(Reply::Array(items)) => items
+            .into_iter()
+            .map(|item| match item {
+                Reply::Bulk(text) => text,
+                Reply::Double(score) => resp::double_text(score),
+                other => panic!("{other:?}"),
+            })
+            .collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Checks that a tree has what the meta row and the members' rows tell.
+fn check_tree(engine: &MemoryKeyspace, db: u16, key: &[u8], value: &Value) -> Result<(), TestCaseError> {
+    match value {
+        Value::List { len, .. } => {
+            prop_assert_eq!(read(engine, db, &[b"LRANGE", key, b"0", b"-1"]).len() as u64, *len);
+        }
+        Value::SortedSet { len, .. } => {
+            let ranked = read(engine, db, &[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]);
+            prop_assert_eq!(ranked.len() as u64, 2 * len);
+            let mut walked = read_walk(engine, db, key);
+            walked.sort_by(|a, b| {
+                let score = |text: &Bytes| std::str::from_utf8(text).unwrap().parse::<f64>().unwrap();
+                score(&a.1).total_cmp(&score(&b.1)).then_with(|| a.0.cmp(&b.0))
+            });
+            let ranked: Vec<(Bytes, Bytes)> =
+                ranked.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+            prop_assert_eq!(ranked, walked);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Returns the members and scores of the members' rows.
+fn read_walk(engine: &MemoryKeyspace, db: u16, key: &[u8]) -> Vec<(Bytes, Bytes)> {
+    let (from, to) = storage::KeyRef::new(db, key).element_range(generation_of(engine, db, key));
+    let mut members = Vec::new();
+    let prefix = from.len() + 8;
+    storage::Reader::scan(engine, &from, &to, &mut |row, value| {
+        let score = f64::from_be_bytes(value.try_into().unwrap());
+        members.push((Bytes::copy_from_slice(&row[prefix..]), resp::double_text(score)));
+        std::ops::ControlFlow::Continue(())
+    })
+    .unwrap();
+    members
+}
+
+fn generation_of(engine: &MemoryKeyspace, db: u16, key: &[u8]) -> u64 {
+    let row = storage::Reader::get(engine, &storage::KeyRef::new(db, key).meta_row()).unwrap().unwrap();
+    match Meta::decode(&row).unwrap().value {
+        Value::SortedSet { generation, .. } => generation,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -77,6 +180,8 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
     let mut collections = BTreeMap::new();
     let mut expiry = BTreeSet::new();
     let mut elements: BTreeMap<(u16, Bytes, u64), u64> = BTreeMap::new();
+    let mut trees = BTreeSet::new();
+    let mut nodes = BTreeSet::new();
     let mut garbage = BTreeSet::new();
     let mut bytes = 0;
     for (row, value) in engine.iter().filter(|(row, _)| row[0] == rows::SPACE_DATA) {
@@ -95,9 +200,25 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
                             count.with_expiry += 1;
                             expected_expiry.insert(key.expiry_row(at));
                         }
-                        if let Value::Hash { generation, len } | Value::Set { generation, len } = meta.value {
-                            collections.insert((key.db, name, generation), len);
+                        check_tree(engine, key.db, key.key, &meta.value)?;
+                        match meta.value {
+                            Value::String(_) => {}
+                            Value::Hash { generation, len } | Value::Set { generation, len } => {
+                                collections.insert((key.db, name, generation), len);
+                            }
+                            Value::SortedSet { generation, len } => {
+                                collections.insert((key.db, name.clone(), generation), len);
+                                trees.insert((key.db, name, generation));
+                            }
+                            Value::List { generation, len } => {
+                                prop_assert!(len > 0);
+                                trees.insert((key.db, name, generation));
+                            }
                         }
+                    }
+                    Part::Node { generation, number: _ } => {
+                        bytes += 8 + value.len();
+                        nodes.insert((key.db, name, generation));
                     }
                     Part::Element { generation, subkey } => {
                         bytes += subkey.len() + value.len();
@@ -121,6 +242,10 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
     for (owner, len) in &collections {
         prop_assert!(*len > 0);
         prop_assert_eq!(elements.get(owner), Some(len));
+    }
+    prop_assert!(trees.is_subset(&nodes));
+    for owner in nodes {
+        prop_assert!(trees.contains(&owner) || garbage.contains(&owner), "{:?} is an orphan", owner);
     }
     for owner in elements.keys() {
         prop_assert!(collections.contains_key(owner) || garbage.contains(owner), "{:?} is an orphan", owner);

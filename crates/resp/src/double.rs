@@ -2,11 +2,18 @@
 
 use std::io::Write;
 
+use bytes::Bytes;
+
 /// Number of significant digits that distinguish every double from its neighbours.
 const SIGNIFICANT_DIGITS: i32 = 17;
 
 /// Maximum bytes of the text: sign, 17 digits, point, and four zeros or an exponent.
 const TEXT_BYTES_MAX: usize = 32;
+
+/// Returns the text of a double as RESP2 sends it.
+pub fn double_text(value: f64) -> Bytes {
+    Bytes::copy_from_slice(DoubleText::new(value).as_bytes())
+}
 
 pub(crate) struct DoubleText {
     bytes: [u8; TEXT_BYTES_MAX],

@@ -24,6 +24,7 @@ mod reply;
 mod reply_decoder;
 mod request;
 
+pub use double::double_text;
 pub use encode::{encode, encode_bulk_length, encode_request, Protocol};
 pub use error::ProtocolError;
 pub use length::parse_integer;

@@ -16,38 +16,38 @@ pub struct Missing<'a> {
     keyspace: &'a Keyspace,
     rows: Vec<Bytes>,
     known: HashSet<Bytes>,
-    /// Fields whose row names depend on a meta row that must be read first.
-    fields: Vec<(Bytes, Wanted)>,
+    /// Fields and roots whose row names depend on a meta row that must be read first.
+    parts: Vec<(Bytes, Wanted)>,
 }
 
 impl<'a> Missing<'a> {
     pub fn new(keyspace: &'a Keyspace) -> Missing<'a> {
-        Missing { keyspace, rows: Vec::new(), known: HashSet::new(), fields: Vec::new() }
+        Missing { keyspace, rows: Vec::new(), known: HashSet::new(), parts: Vec::new() }
     }
 
-    /// Returns the number of rows so far, without the fields whose row names are unknown.
+    /// Returns the number of rows so far, without the fields and roots whose row names are unknown.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// Returns true if reading the rows together is faster than reading them one by one.
     pub fn are_several(&self) -> bool {
-        self.rows.len() > 1 || self.fields.iter().any(|(_, wanted)| wanted.fields.len() > 1)
+        self.rows.len() > 1 || self.parts.iter().any(|(_, wanted)| wanted.parts() > 1)
     }
 
     pub fn add(&mut self, wanted: Wanted) {
         let meta = wanted.meta_row();
         match self.keyspace.peek(&meta) {
-            Some(Some(value)) if !wanted.fields.is_empty() => {
-                for row in wanted.field_rows(&value) {
+            Some(Some(value)) if wanted.has_parts() => {
+                for row in wanted.part_rows(&value) {
                     self.add_row(row);
                 }
             }
             Some(_) => {}
             None => {
                 self.add_missing(meta.clone());
-                if !wanted.fields.is_empty() {
-                    self.fields.push((meta, wanted));
+                if wanted.has_parts() {
+                    self.parts.push((meta, wanted));
                 }
             }
         }
@@ -66,18 +66,18 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// Reads the rows and then the fields, up to about `bytes_max` bytes of each. `Read::taken`
+    /// Reads the rows and then the fields and roots, up to about `bytes_max` bytes of each. `Read::taken`
     /// counts only the rows.
     pub fn read(self, readers: &Readers, bytes_max: usize) -> Read {
         let mut read = readers.read(self.rows, bytes_max);
-        if self.fields.is_empty() {
+        if self.parts.is_empty() {
             return read;
         }
         let metas: HashMap<&Bytes, &Found> = read.rows.iter().map(|(row, found)| (row, found)).collect();
         let mut fields = Missing::new(self.keyspace);
-        for (meta, wanted) in &self.fields {
+        for (meta, wanted) in &self.parts {
             if let Some(Some(value)) = metas.get(meta) {
-                for row in wanted.field_rows(value) {
+                for row in wanted.part_rows(value) {
                     fields.add_row(row);
                 }
             }

@@ -43,6 +43,7 @@ fn row_bytes(key: &KeyRef<'_>, part: &Part<'_>, value: &[u8]) -> Result<u64> {
     let length = match part {
         Part::Meta => key.key.len() + meta::string_len(value)?,
         Part::Element { subkey, .. } => subkey.len() + value.len(),
+        Part::Node { number, .. } => std::mem::size_of_val(number) + value.len(),
     };
     Ok(length as u64)
 }
@@ -67,8 +68,9 @@ mod tests {
             let expire_at = (number % 5 == 0).then_some(77);
             txn.put(key.meta_row(), meta::encode_string(expire_at, b"value"));
             txn.put(key.element_row(1, b"element"), Bytes::new());
+            txn.put(key.node_row(1, 0), Bytes::from_static(b"node"));
             txn.state_mut().adjust(number % 3, 1, i64::from(expire_at.is_some()));
-            let bytes = name.len() + 5 + 7;
+            let bytes = name.len() + 5 + 7 + 12;
             txn.state_mut().adjust_bytes(bytes, 0);
         }
         middle.sort_unstable();

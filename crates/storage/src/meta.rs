@@ -9,6 +9,8 @@ const META_VERSION: u8 = 1;
 const TAG_STRING: u8 = 1;
 const TAG_HASH: u8 = 2;
 const TAG_SET: u8 = 3;
+const TAG_SORTED_SET: u8 = 4;
+const TAG_LIST: u8 = 5;
 /// Bytes of version, type and expiry time.
 const HEADER_LEN: usize = 1 + 1 + 8;
 /// Bytes of a collection's generation and size.
@@ -27,6 +29,16 @@ pub enum Value {
         generation: u64,
         len: u64,
     },
+    /// A sorted set. Its generation also has the nodes of a tree.
+    SortedSet {
+        generation: u64,
+        len: u64,
+    },
+    /// A list. Its generation has the nodes of a tree and no other rows.
+    List {
+        generation: u64,
+        len: u64,
+    },
 }
 
 impl Value {
@@ -34,7 +46,7 @@ impl Value {
     pub fn string_len(&self) -> usize {
         match self {
             Value::String(bytes) => bytes.len(),
-            Value::Hash { .. } | Value::Set { .. } => 0,
+            Value::Hash { .. } | Value::Set { .. } | Value::SortedSet { .. } | Value::List { .. } => 0,
         }
     }
 }
@@ -57,6 +69,8 @@ impl Meta {
             Value::String(value) => encode_string(self.expire_at_ms, value),
             Value::Hash { generation, len } => self.encode_collection(TAG_HASH, *generation, *len),
             Value::Set { generation, len } => self.encode_collection(TAG_SET, *generation, *len),
+            Value::SortedSet { generation, len } => self.encode_collection(TAG_SORTED_SET, *generation, *len),
+            Value::List { generation, len } => self.encode_collection(TAG_LIST, *generation, *len),
         }
     }
 
@@ -81,11 +95,18 @@ impl Meta {
         let expire_at_ms = Some(number(2)).filter(|&at| at != 0);
         let value = match row[1] {
             TAG_STRING => Value::String(row.slice(HEADER_LEN..)),
-            TAG_HASH | TAG_SET if row.len() != HEADER_LEN + COLLECTION_LEN => {
-                return Err(corrupt("the length"));
+            tag @ TAG_HASH..=TAG_LIST => {
+                if row.len() != HEADER_LEN + COLLECTION_LEN {
+                    return Err(corrupt("the length"));
+                }
+                let (generation, len) = (number(HEADER_LEN), number(HEADER_LEN + 8));
+                match tag {
+                    TAG_HASH => Value::Hash { generation, len },
+                    TAG_SET => Value::Set { generation, len },
+                    TAG_SORTED_SET => Value::SortedSet { generation, len },
+                    _ => Value::List { generation, len },
+                }
             }
-            TAG_HASH => Value::Hash { generation: number(HEADER_LEN), len: number(HEADER_LEN + 8) },
-            TAG_SET => Value::Set { generation: number(HEADER_LEN), len: number(HEADER_LEN + 8) },
             _ => return Err(corrupt("the type")),
         };
         Ok(Meta { expire_at_ms, value })
@@ -111,7 +132,7 @@ fn put_header(tag: u8, expire_at_ms: Option<u64>, out: &mut BytesMut) {
 pub fn string_len(row: &[u8]) -> Result<usize> {
     match row {
         [META_VERSION, TAG_STRING, ..] if row.len() >= HEADER_LEN => Ok(row.len() - HEADER_LEN),
-        [META_VERSION, TAG_HASH | TAG_SET, ..] if row.len() >= HEADER_LEN => Ok(0),
+        [META_VERSION, TAG_HASH..=TAG_LIST, ..] if row.len() >= HEADER_LEN => Ok(0),
         _ => Err(StorageError::Corrupt("the header of a key's meta row".into())),
     }
 }
@@ -138,6 +159,8 @@ mod tests {
                 Value::String(Bytes::from_static(b"a\0b")),
                 Value::Hash { generation: 7, len: u64::MAX },
                 Value::Set { generation: u64::MAX, len: 1 },
+                Value::SortedSet { generation: 3, len: 4 },
+                Value::List { generation: 5, len: 6 },
             ] {
                 let meta = Meta { expire_at_ms, value };
                 assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
@@ -155,7 +178,12 @@ mod tests {
 
     #[test]
     fn damaged_meta_rows_are_corrupt_not_a_panic() {
-        for value in [Value::Hash { generation: 1, len: 1 }, Value::Set { generation: 1, len: 1 }] {
+        for value in [
+            Value::Hash { generation: 1, len: 1 },
+            Value::Set { generation: 1, len: 1 },
+            Value::SortedSet { generation: 1, len: 1 },
+            Value::List { generation: 1, len: 1 },
+        ] {
             let good = Meta { expire_at_ms: None, value }.encode();
             for cut in 0..good.len() {
                 assert!(matches!(Meta::decode(&good.slice(..cut)), Err(StorageError::Corrupt(_))), "{cut}");

@@ -1,4 +1,5 @@
-//! The row format: the encoding of keys, elements, expiry times and region states as rows.
+//! The row format: the encoding of keys, elements, tree nodes, expiry times and region states as
+//! rows.
 //!
 //! `docs/FORMAT.md` draws it byte by byte. Changing anything here changes the on-disk format.
 //! Integers in row keys are big-endian, so that the engine's byte order is their numeric order.
@@ -20,6 +21,7 @@ pub const TABLE_GARBAGE: u8 = 3;
 
 const KIND_META: u8 = 0;
 const KIND_ELEMENT: u8 = 1;
+const KIND_NODE: u8 = 2;
 
 /// Bytes of space, slot and table.
 const TABLE_PREFIX_LEN: usize = 1 + 2 + 1;
@@ -69,14 +71,24 @@ impl<'a> KeyRef<'a> {
     }
 
     pub fn element_row(&self, generation: u64, subkey: &[u8]) -> Bytes {
+        self.part_row(KIND_ELEMENT, generation, subkey)
+    }
+
+    /// Returns the row of a node of a collection's counted tree.
+    pub fn node_row(&self, generation: u64, number: u64) -> Bytes {
+        self.part_row(KIND_NODE, generation, &number.to_be_bytes())
+    }
+
+    fn part_row(&self, kind: u8, generation: u64, subkey: &[u8]) -> Bytes {
         let mut out = self.row(TABLE_KEYS, 9 + subkey.len());
-        out.put_u8(KIND_ELEMENT);
+        out.put_u8(kind);
         out.put_u64(generation);
         out.put_slice(subkey);
         out.freeze()
     }
 
-    /// Returns the bytes that an element adds to a region's bytes: its sub-key and its value.
+    /// Returns the bytes that an element or a node adds to a region's bytes: its sub-key or number,
+    /// and its value.
     pub fn element_bytes(&self, row: &[u8], value: usize) -> usize {
         // The kind (1 byte) and the generation (8 bytes) precede the sub-key.
         row.len().saturating_sub(TABLE_PREFIX_LEN + KEY_HEADER_LEN + self.key.len() + 9) + value
@@ -87,6 +99,13 @@ impl<'a> KeyRef<'a> {
         let from = self.element_row(generation, b"");
         let to = prefix_end(&from);
         (from, to)
+    }
+
+    /// Returns the ranges of all rows that one generation has: its elements and its nodes.
+    pub fn generation_ranges(&self, generation: u64) -> [(Bytes, Bytes); 2] {
+        let nodes = self.part_row(KIND_NODE, generation, b"");
+        let nodes_end = prefix_end(&nodes);
+        [self.element_range(generation), (nodes, nodes_end)]
     }
 
     /// Returns an upper bound of all rows of this key. A walk over keys continues there.
@@ -116,6 +135,7 @@ impl<'a> KeyRef<'a> {
 pub enum Part<'a> {
     Meta,
     Element { generation: u64, subkey: &'a [u8] },
+    Node { generation: u64, number: u64 },
 }
 
 /// Decodes a row of the keys table into the key and the part after it.
@@ -127,6 +147,10 @@ pub fn decode_key_row(row: &[u8]) -> Result<(KeyRef<'_>, Part<'_>)> {
         [KIND_ELEMENT, rest @ ..] if rest.len() >= 8 => {
             let (generation, subkey) = rest.split_at(8);
             Part::Element { generation: be_u64(generation), subkey }
+        }
+        [KIND_NODE, rest @ ..] if rest.len() == 16 => {
+            let (generation, number) = rest.split_at(8);
+            Part::Node { generation: be_u64(generation), number: be_u64(number) }
         }
         _ => return Err(corrupt("the part behind the key", row)),
     };
@@ -330,6 +354,10 @@ mod tests {
             let part = Part::Element { generation: n, subkey: &subkey };
             prop_assert_eq!(decode_key_row(&element).unwrap(), (key, part));
             prop_assert_eq!(key.element_bytes(&element, 7), subkey.len() + 7);
+            let node = key.node_row(n, n / 2);
+            prop_assert_eq!(upkeep_of(&node), None);
+            prop_assert_eq!(decode_key_row(&node).unwrap(), (key, Part::Node { generation: n, number: n / 2 }));
+            prop_assert_eq!(key.element_bytes(&node, 7), 8 + 7);
             prop_assert_eq!(decode_expiry_row(&expiry).unwrap(), (n, key));
             prop_assert_eq!(decode_garbage_row(&garbage).unwrap(), (key, n));
         }
@@ -360,6 +388,10 @@ mod tests {
             let (from, to) = key.element_range(n);
             let element = key.element_row(n, &subkey);
             prop_assert!(key.meta_row() < from && from <= element && element < to && to <= key.end_row());
+            let [elements, (from, to)] = key.generation_ranges(n);
+            let node = key.node_row(n, n);
+            prop_assert!(elements == key.element_range(n) && elements.1 <= from);
+            prop_assert!(from <= node && node < to && to <= key.end_row());
             if key != other {
                 let meta = other.meta_row();
                 prop_assert!(meta < key.meta_row() || meta > key.end_row());

@@ -9,12 +9,15 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::Value;
 
+use crate::counted_tree::Direction;
 use crate::elements::{visit_elements, NAME_HASH_LEN};
 use crate::error_messages;
-use crate::exec::{fail, Collection, CommandResult, Exec};
+use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec};
+use crate::lists;
 use crate::number::integer;
+use crate::sorted_sets::SCORE_LEN;
 
-/// Redis's `hash-max-listpack-entries` and `hash-max-listpack-value`.
+/// Redis's `hash-max-listpack-entries` and `hash-max-listpack-value`, and the same of sorted sets.
 const LISTPACK_ENTRIES: u64 = 128;
 const LISTPACK_VALUE: usize = 64;
 /// Redis's `set-max-intset-entries`.
@@ -24,6 +27,8 @@ const EMBEDDED_MAX: usize = 44;
 /// Estimated bytes that a row takes besides its key and value: the engine's key trailer and
 /// lengths.
 const ROW_OVERHEAD: usize = 16;
+/// Bytes of an element's length in a node, if it is short.
+const LENGTH_BYTES: usize = 1;
 const SAMPLES_DEFAULT: u64 = 5;
 
 pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -57,6 +62,19 @@ pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
             })?;
             name
         }
+        Value::SortedSet { len, .. } if len > LISTPACK_ENTRIES => "skiplist",
+        Value::SortedSet { generation, .. } => {
+            let mut name = "listpack";
+            visit_elements(exec, &key, generation, 0, &mut |_, member, _| {
+                if member.len() > LISTPACK_VALUE {
+                    name = "skiplist";
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })?;
+            name
+        }
+        Value::List { .. } => "quicklist",
     };
     Ok(Reply::bulk(name))
 }
@@ -107,7 +125,8 @@ pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRe
     Ok(Reply::Int(i64::try_from(row as u64 + elements).unwrap_or(i64::MAX)))
 }
 
-/// Estimates the bytes of all elements from the first few.
+/// Estimates the bytes of all elements from the first few. Those of nodes are not divided among
+/// elements exactly, and inner nodes are left out.
 fn sampled_bytes(
     exec: &Exec<'_, '_>,
     key: &storage::KeyRef<'_>,
@@ -116,15 +135,27 @@ fn sampled_bytes(
 ) -> CommandResult<u64> {
     let row = key.element_row(collection.generation, b"").len() + NAME_HASH_LEN + ROW_OVERHEAD;
     let (mut seen, mut bytes) = (0, 0);
-    visit_elements(exec, key, collection.generation, 0, &mut |_, name, value| {
-        seen += 1;
-        bytes += (row + name.len() + value.len()) as u64;
-        if seen >= samples {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    })?;
+    let next = |seen: u64| match seen >= samples {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    if collection.kind == CollectionKind::List {
+        lists::tree(key, collection).walk(exec, 0, Direction::Forward, &mut |element| {
+            seen += 1;
+            bytes += (element.len() + LENGTH_BYTES) as u64;
+            next(seen)
+        })?;
+    } else {
+        let in_tree = |name: &[u8]| match collection.kind {
+            CollectionKind::SortedSet => name.len() + SCORE_LEN + LENGTH_BYTES,
+            _ => 0,
+        };
+        visit_elements(exec, key, collection.generation, 0, &mut |_, name, value| {
+            seen += 1;
+            bytes += (row + name.len() + value.len() + in_tree(name)) as u64;
+            next(seen)
+        })?;
+    }
     let total = u128::from(bytes) * u128::from(collection.len) / u128::from(seen.max(1));
     Ok(u64::try_from(total).unwrap_or(u64::MAX))
 }

@@ -6,8 +6,10 @@ use storage::{KeyRef, Meta, Value};
 
 use crate::elements::{all_elements, replace};
 use crate::error_messages;
-use crate::exec::{fail, Collection, CommandResult, Exec, Key};
+use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key};
+use crate::lists;
 use crate::number::database_index;
+use crate::sorted_sets;
 
 pub(crate) fn rename(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let (from, to) = (exec.key(&args[1]), exec.key(&args[2]));
@@ -80,7 +82,19 @@ fn duplicate(exec: &mut Exec<'_, '_>, from: &Key<'_>, meta: &Meta, to: &Key<'_>)
         let old = exec.find(to)?;
         return exec.put_string(to, old.as_ref(), bytes, meta.expire_at_ms);
     }
-    let Some(Collection { kind, generation, .. }) = Collection::of(meta) else { return Ok(()) };
-    let elements = all_elements(exec, from, generation)?;
-    replace(exec, to, (kind, meta.expire_at_ms), elements)
+    let Some(collection) = Collection::of(meta) else { return Ok(()) };
+    match collection.kind {
+        kind @ (CollectionKind::Hash | CollectionKind::Set) => {
+            let elements = all_elements(exec, from, collection.generation)?;
+            replace(exec, to, (kind, meta.expire_at_ms), elements)
+        }
+        CollectionKind::SortedSet => {
+            let members = sorted_sets::all_members(exec, from, collection)?;
+            sorted_sets::replace(exec, to, meta.expire_at_ms, &members)
+        }
+        CollectionKind::List => {
+            let elements = lists::all_elements(exec, from, collection)?;
+            lists::replace(exec, to, meta.expire_at_ms, elements)
+        }
+    }
 }

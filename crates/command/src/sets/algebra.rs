@@ -3,16 +3,13 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use resp::{parse_integer, Reply};
 
 use super::{all_members, bulks, has_member};
-use crate::elements::{element_row, replace, visit_from};
+use crate::elements::{replace, visit_in_batches};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key};
-
-/// Number of members that are read before they are looked up in other sets.
-const BATCH: usize = 256;
 
 /// A set and its key.
 type Set<'k> = (Key<'k>, Collection);
@@ -27,40 +24,13 @@ fn find_sets<'k>(exec: &mut Exec<'_, '_>, keys: &'k [Bytes]) -> CommandResult<Ve
     Ok(sets)
 }
 
-/// Visits the members of a set, which may look up other rows.
+/// Visits the members of a set with a callback that may look up other rows.
 fn visit_members(
     exec: &Exec<'_, '_>,
     (key, set): &Set<'_>,
     mut visit: impl FnMut(Bytes) -> CommandResult<ControlFlow<()>>,
 ) -> CommandResult<()> {
-    let mut start = key.element_range(set.generation).0;
-    loop {
-        let mut batch = Vec::new();
-        visit_from(exec, key, set.generation, &start, &mut |_, member, _| {
-            batch.push(Bytes::copy_from_slice(member));
-            if batch.len() < BATCH {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-        let Some(last) = batch.last().filter(|_| batch.len() == BATCH) else {
-            for member in batch {
-                if visit(member)?.is_break() {
-                    break;
-                }
-            }
-            return Ok(());
-        };
-        let mut behind = BytesMut::from(&element_row(key, set.generation, last)[..]);
-        behind.put_u8(0);
-        start = behind.freeze();
-        for member in batch {
-            if visit(member)?.is_break() {
-                return Ok(());
-            }
-        }
-    }
+    visit_in_batches(exec, key, set.generation, |member, _| visit(member))
 }
 
 /// Visits the members that all sets have. Reads the smallest set, and looks its members up in the

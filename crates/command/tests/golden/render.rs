@@ -20,6 +20,9 @@ pub fn render(reply: &Reply, sorted: bool) -> String {
             };
             list(pairs.iter().map(entry).collect(), sorted, "(empty map)")
         }
+        Reply::Double(number) => {
+            format!("(double) {}", String::from_utf8_lossy(&resp::double_text(*number)))
+        }
         other => format!("{other:?}"),
     }
 }

@@ -31,6 +31,8 @@ pub enum Compare {
     RandomFields,
     /// Members of the set at argument 1, likewise.
     RandomMembers,
+    /// Members of the sorted set at argument 1, and perhaps their scores.
+    RandomScores,
     /// Members that are removed from the set at argument 1.
     Popped,
 }
@@ -45,6 +47,7 @@ impl Compare {
                 | Compare::RandomKey
                 | Compare::RandomFields
                 | Compare::RandomMembers
+                | Compare::RandomScores
                 | Compare::Popped
         )
     }
@@ -78,7 +81,9 @@ impl Compare {
             Compare::RandomKey => {
                 matches!((ours, theirs), (Reply::Nil, Reply::Nil) | (Reply::Bulk(_), Reply::Bulk(_)))
             }
-            Compare::RandomFields | Compare::RandomMembers | Compare::Popped => shape(ours) == shape(theirs),
+            Compare::RandomFields | Compare::RandomMembers | Compare::RandomScores | Compare::Popped => {
+                shape(ours) == shape(theirs)
+            }
         }
     }
 }
@@ -131,6 +136,7 @@ fn shape(reply: &Reply) -> String {
         Reply::Array(items) => format!("[{}]", items.iter().map(shape).collect::<Vec<_>>().join(" ")),
         Reply::Set(items) => format!("{{{}}}", items.iter().map(shape).collect::<Vec<_>>().join(" ")),
         Reply::Bulk(_) => "text".to_owned(),
+        Reply::Double(_) => "score".to_owned(),
         other => key_of(other),
     }
 }
@@ -185,4 +191,37 @@ pub fn members_picked_rightly(args: &[Vec<u8>], picked: &Reply, members: &BTreeS
     let may_repeat = args.get(2).is_some_and(|count| count.starts_with(b"-"));
     let different: BTreeSet<&Bytes> = picked.iter().collect();
     picked.iter().all(|member| members.contains(member)) && (may_repeat || different.len() == picked.len())
+}
+
+/// Returns the members of a reply with the texts of their scores, which it may have as pairs, in
+/// alternation, or not at all.
+pub fn scores(reply: &Reply, with_scores: bool) -> Vec<(Bytes, Option<Bytes>)> {
+    let text = |reply: &Reply| match reply {
+        Reply::Bulk(text) => text.clone(),
+        Reply::Double(score) => resp::double_text(*score),
+        _ => Bytes::new(),
+    };
+    match reply {
+        Reply::Array(items) if matches!(items.first(), Some(Reply::Array(_))) => {
+            items.iter().flat_map(|pair| scores(pair, true)).collect()
+        }
+        Reply::Array(items) if with_scores => {
+            items.chunks(2).map(|pair| (text(&pair[0]), pair.get(1).map(text))).collect()
+        }
+        Reply::Array(items) => items.iter().map(|item| (text(item), None)).collect(),
+        Reply::Bulk(name) => vec![(name.clone(), None)],
+        _ => Vec::new(),
+    }
+}
+
+/// Returns true if `picked` is a valid answer to `ZRANDMEMBER` with these arguments, for a sorted
+/// set whose members and scores are `held`.
+pub fn scores_picked_rightly(args: &[Vec<u8>], picked: &Reply, held: &[(Bytes, Option<Bytes>)]) -> bool {
+    let picked = scores(picked, args.len() > 3);
+    let may_repeat = args.get(2).is_some_and(|count| count.starts_with(b"-"));
+    let different: BTreeSet<&Bytes> = picked.iter().map(|(name, _)| name).collect();
+    let is_held = |(name, score): &(Bytes, Option<Bytes>)| {
+        held.iter().any(|(other, held)| other == name && (score.is_none() || score == held))
+    };
+    picked.iter().all(is_held) && (may_repeat || different.len() == picked.len())
 }

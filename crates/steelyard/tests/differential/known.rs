@@ -14,7 +14,7 @@ pub struct Known {
     pub key_to_delete: fn(&Request) -> Option<usize>,
 }
 
-pub const KNOWN: [Known; 2] = [
+pub const KNOWN: [Known; 3] = [
     Known {
         documented: "Sums are exact decimals",
         applies: |request, ours, theirs| {
@@ -26,15 +26,34 @@ pub const KNOWN: [Known; 2] = [
         },
     },
     Known {
+        documented: "A negative zero is stored as 0",
+        applies: |request, ours, theirs| {
+            request.args[0].to_ascii_uppercase().starts_with(b"Z") && is_same_but_for_zeros(ours, theirs)
+        },
+        key_to_delete: |_| None,
+    },
+    Known {
         documented: "A negative count below -1048576",
         applies: |request, ours, theirs| {
-            matches!(request.compare, Compare::RandomFields | Compare::RandomMembers)
+            matches!(request.compare, Compare::RandomFields | Compare::RandomMembers | Compare::RandomScores)
                 && *ours == Reply::error("ERR value is out of range")
                 && !theirs.is_error()
         },
         key_to_delete: |_| None,
     },
 ];
+
+/// Returns true if the replies are equal once texts of negative zeros are replaced by zeros.
+pub fn is_same_but_for_zeros(ours: &Reply, theirs: &Reply) -> bool {
+    fn without_sign(reply: &Reply) -> Reply {
+        match reply {
+            Reply::Bulk(text) if text == "-0" => Reply::bulk("0"),
+            Reply::Array(items) => Reply::Array(items.iter().map(without_sign).collect()),
+            other => other.clone(),
+        }
+    }
+    without_sign(ours) == without_sign(theirs)
+}
 
 /// Returns true if two decimal numbers differ by at most one part in 10^15.
 fn is_rounding_noise(ours: &Reply, theirs: &Reply) -> bool {

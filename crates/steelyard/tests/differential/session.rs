@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use resp::Reply;
 
-use crate::compare::{items, members_picked_rightly, picked_rightly, Compare};
+use crate::compare::{items, members_picked_rightly, picked_rightly, scores, scores_picked_rightly, Compare};
 use crate::connection::Connection;
 use crate::generator::{Args, Generator, Request, Step, Times};
-use crate::known::KNOWN;
+use crate::known::{is_same_but_for_zeros, KNOWN};
 
 /// Number of commands between two comparisons of all data.
 const STEPS_BETWEEN_AUDITS: usize = 1000;
@@ -158,6 +158,11 @@ impl Session {
                 let (held, _) = self.members(&request.args[1]);
                 [&ours, &theirs].iter().all(|picked| members_picked_rightly(&request.args, picked, &held))
             }
+            Compare::RandomScores if !ours.is_error() && !theirs.is_error() => {
+                let all = [&b"ZRANGE"[..], &request.args[1], b"0", b"-1", b"WITHSCORES"].map(<[u8]>::to_vec);
+                let held = scores(&self.clients.call(&all).0, true);
+                [&ours, &theirs].iter().all(|picked| scores_picked_rightly(&request.args, picked, &held))
+            }
             _ => true,
         };
         match right {
@@ -236,6 +241,18 @@ impl Session {
                         self.audited(&about("SMEMBERS"), Compare::Unordered)?;
                         self.audited(&about("SCARD"), Compare::Exact)?
                     }
+                    Reply::Simple(kind) if kind == "zset" => {
+                        let key = key.to_vec();
+                        let all =
+                            [b"ZRANGE".to_vec(), key, b"0".to_vec(), b"-1".to_vec(), b"WITHSCORES".to_vec()];
+                        self.audited(&all, Compare::Exact)?;
+                        self.audited(&about("ZCARD"), Compare::Exact)?
+                    }
+                    Reply::Simple(kind) if kind == "list" => {
+                        let all = [b"LRANGE".to_vec(), key.to_vec(), b"0".to_vec(), b"-1".to_vec()];
+                        self.audited(&all, Compare::Exact)?;
+                        self.audited(&about("LLEN"), Compare::Exact)?
+                    }
                     _ => self.audited(&about("GET"), Compare::Exact)?,
                 };
                 self.audited(&about("PEXPIRETIME"), Compare::Time { milliseconds: true })?;
@@ -246,7 +263,8 @@ impl Session {
 
     fn audited(&mut self, args: &[Vec<u8>], compare: Compare) -> Result<(Reply, Reply), String> {
         let (ours, theirs) = self.auditors.call(args);
-        match compare.agrees(&ours, &theirs) {
+        let is_ranked = args[0].starts_with(b"Z");
+        match compare.agrees(&ours, &theirs) || is_ranked && is_same_but_for_zeros(&ours, &theirs) {
             true => Ok((ours, theirs)),
             false => Err(self.mismatch(args, &ours, &theirs)),
         }
@@ -273,7 +291,7 @@ impl Session {
 
 /// Returns the items of a walk as a sorted array without repetition, or the error that ended it.
 fn walk(connection: &mut Connection, args: &[Vec<u8>], cursor_at: usize) -> Reply {
-    let pairs = args[0].eq_ignore_ascii_case(b"HSCAN");
+    let pairs = [&b"HSCAN"[..], b"ZSCAN"].iter().any(|name| args[0].eq_ignore_ascii_case(name));
     let mut met = BTreeSet::new();
     let mut cursor = Bytes::from_static(b"0");
     for _ in 0..WALK_TURNS_MAX {

@@ -4,10 +4,13 @@
 //! uses one of two [`Times`]. Either all times are instants, which both servers must return to the
 //! millisecond, or some are relative.
 
+mod bitmaps;
 mod connection;
 mod hashes;
 mod keys;
+mod lists;
 mod sets;
+mod sorted_sets;
 mod strings;
 mod words;
 
@@ -32,7 +35,7 @@ impl Request {
 #[derive(Clone, Debug)]
 pub enum Step {
     One(Request),
-    /// `SCAN`, `HSCAN` or `SSCAN` from cursor 0 until the cursor is 0 again. The cursor is inserted
+    /// `SCAN`, `HSCAN`, `SSCAN` or `ZSCAN` from cursor 0 until the cursor is 0 again. The cursor is inserted
     /// at `cursor_at`.
     Walk {
         args: Args,
@@ -56,10 +59,14 @@ pub struct Generator {
 /// A function that draws a command of one family.
 type Kind = fn(&mut Generator) -> Step;
 
-const WEIGHTS: [(usize, Kind); 5] = [
+const WEIGHTS: [(usize, Kind); 9] = [
     (38, |g| g.string_command()),
     (33, |g| g.hash_command()),
     (30, |g| g.set_command()),
+    (40, |g| g.sorted_set_command()),
+    (34, |g| g.list_command()),
+    (20, |g| g.bitmap_command()),
+    (12, |g| g.hyperloglog_command()),
     (26, |g| g.key_command()),
     (3, |g| g.connection_command()),
 ];
@@ -90,7 +97,13 @@ impl Generator {
                 // time that ends soon may remain.
                 let spans_from = if self.times == Times::Instants { i64::MAX } else { FAR_MILLIS };
                 let args = &request.args;
-                if has_span_below(args, spans_from) || is_endless(args) || names_before_failing(args) {
+                if has_span_below(args, spans_from)
+                    || is_endless(args)
+                    || overflows(args)
+                    || sets_far_bits(args)
+                    || orders_names_and_scores(args, &intended)
+                    || names_before_failing(args)
+                {
                     request.args = intended;
                 }
             }
@@ -150,9 +163,35 @@ fn has_span_below(args: &[Vec<u8>], far: i64) -> bool {
 fn is_endless(args: &[Vec<u8>]) -> bool {
     const REPEATED_MAX: i64 = -2000;
     let number = |arg: &Vec<u8>| std::str::from_utf8(arg).ok()?.parse::<i64>().ok();
-    let repeats = ["HRANDFIELD", "SRANDMEMBER"];
+    let repeats = ["HRANDFIELD", "SRANDMEMBER", "ZRANDMEMBER"];
     repeats.iter().any(|name| args[0].eq_ignore_ascii_case(name.as_bytes()))
         && args.iter().filter_map(number).any(|count| count < REPEATED_MAX && count != i64::MIN)
+}
+
+/// Returns true if Redis would compute a position beyond 64 bits from a number of keys.
+fn overflows(args: &[Vec<u8>]) -> bool {
+    let number = |arg: &Vec<u8>| std::str::from_utf8(arg).ok()?.parse::<i64>().ok();
+    args[0].to_ascii_uppercase().ends_with(b"MPOP")
+        && args.get(1).and_then(number).is_some_and(|count| count > i64::from(i32::MAX))
+}
+
+/// Returns true if a bit could be set so far behind the end that a server would allocate much memory
+/// for it.
+fn sets_far_bits(args: &[Vec<u8>]) -> bool {
+    let number =
+        |arg: &Vec<u8>| std::str::from_utf8(arg.strip_prefix(b"#").unwrap_or(arg)).ok()?.parse::<i64>().ok();
+    let sets = ["SETBIT", "BITFIELD"].iter().any(|name| args[0].eq_ignore_ascii_case(name.as_bytes()));
+    sets && args.iter().skip(2).filter_map(number).any(|number| (100_000..1 << 33).contains(&number))
+}
+
+/// Returns true if a change of the arguments could give members whose names are compared different
+/// scores, or compare the names of others. Redis's answers then depend on its encoding.
+fn orders_names_and_scores(args: &[Vec<u8>], intended: &[Vec<u8>]) -> bool {
+    let compares = |args: &[Vec<u8>]| args.iter().any(|arg| arg.to_ascii_uppercase().ends_with(b"LEX"));
+    let is_named = |key: Option<&Vec<u8>>| key.is_some_and(|key| key.starts_with(b"lex"));
+    intended[1..].iter().any(|arg| is_named(Some(arg))) && intended[0] == b"ZADD"
+        || compares(args) && !is_named(args.get(1))
+        || args[0] == b"ZRANGESTORE" && args[1..] != intended[1..] && is_named(intended.get(1))
 }
 
 /// Returns true for a `HELLO` that sets a name. Redis 7.0 keeps the name even if it refuses a later

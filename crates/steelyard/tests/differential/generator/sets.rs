@@ -33,21 +33,21 @@ impl Generator {
         exact(args)
     }
 
-    fn set_key(&mut self) -> Vec<u8> {
+    pub(super) fn set_key(&mut self) -> Vec<u8> {
         match self.chance.below(4) {
             0 => self.key(),
             _ => self.chance.pick(&["set", "s2", "s3", "large", "{tag}2"]).as_bytes().to_vec(),
         }
     }
 
-    fn member(&mut self) -> Vec<u8> {
+    pub(super) fn member(&mut self) -> Vec<u8> {
         match self.chance.below(3) {
             0 => self.integer(),
             _ => self.field(),
         }
     }
 
-    fn some_members(&mut self, name: &str, key: Vec<u8>) -> Args {
+    pub(super) fn some_members(&mut self, name: &str, key: Vec<u8>) -> Args {
         let mut args = args![name, key];
         args.extend((0..1 + self.chance.below(6)).map(|_| self.member()));
         args

@@ -141,7 +141,7 @@ const PATTERNS: [&[u8]; 20] = [
     b"counter",
     b"?*?",
 ];
-const JUNK: [&[u8]; 26] = [
+const JUNK: [&[u8]; 32] = [
     b"",
     b"junk",
     b"NX",
@@ -163,6 +163,12 @@ const JUNK: [&[u8]; 26] = [
     b"REPLACE",
     b"LEN",
     b"IDX",
+    b"WITHSCORES",
+    b"LIMIT",
+    b"BYSCORE",
+    b"WEIGHTS",
+    b"LEFT",
+    b"RANK",
     b"0",
     b"-1",
     b"abc",

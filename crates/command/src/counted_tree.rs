@@ -1,0 +1,178 @@
+//! Counted trees: the items of a list, and the scores and members of a sorted set, as rows with
+//! order statistics.
+//!
+//! A tree is a B+ tree whose nodes are rows of the collection's generation, keyed by the node's
+//! number. The root has number 0. A leaf holds consecutive items, and an inner node holds for each
+//! child its number, the number of items below it, and a lower bound of its items. So the item with
+//! a rank, and the rank of an item, are found by reading one node of each level.
+//!
+//! A node has at most [`ENTRIES_MAX`] entries. It is also divided when it is larger than
+//! [`NODE_BYTES_MAX`], so an item that is larger is the only item of its leaf. An inner node keeps
+//! at least [`CHILDREN_KEPT`] children, however long the lower bounds are. Neighbours are joined
+//! when they are nearly empty.
+//!
+//! Cost of a change to a collection of n items: one leaf of about 2 KiB (or one larger item), and
+//! one inner node of about 2 KiB for each level above it, are read and written. A leaf holds 128
+//! short items, or about 64 members of 20 bytes; an inner node has about as many children. So there
+//! are one level of inner nodes up to about 5000 items, two up to about 500 000, and three up to
+//! about 50 million. Items that are added at either end leave full nodes behind.
+
+mod change;
+mod node;
+mod walk;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use storage::{KeyRef, StorageError};
+
+use self::node::Node;
+use crate::exec::{Collection, CollectionKind, CommandError, CommandResult, Exec, Key};
+
+/// Maximum number of a node's items or children.
+const ENTRIES_MAX: usize = 128;
+/// Size in bytes from which a node is divided.
+const NODE_BYTES_MAX: usize = 2048;
+/// Minimum number of children to which a large inner node is divided.
+const CHILDREN_KEPT: usize = 4;
+/// Maximum number of levels. Every node but the edges has at least a few entries, so a tree with
+/// more is damaged.
+const LEVELS_MAX: u32 = 48;
+/// The number of every tree's root.
+pub(crate) const ROOT: u64 = 0;
+
+/// Returns a lower bound of the right item that is above the left item, the shorter the better. A
+/// tree whose items are found only by rank needs none.
+pub(crate) type SeparatorFn = fn(&[u8], &[u8]) -> Bytes;
+
+/// The place of an item in a tree.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'p> {
+    /// The item gets this rank.
+    Rank(u64),
+    /// The item follows all items for which the function is true. It is true for a first part of
+    /// the order of all possible items.
+    Behind(&'p dyn Fn(&[u8]) -> bool),
+}
+
+/// The order of a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// A tree with the changes of one command.
+pub(crate) struct Tree<'k> {
+    key: KeyRef<'k>,
+    generation: u64,
+    separator: SeparatorFn,
+    /// Nodes that the command has changed, or read for a change.
+    nodes: BTreeMap<u64, Loaded>,
+    /// The number of the next new node. Valid once the root is loaded.
+    next_number: u64,
+}
+
+struct Loaded {
+    /// `None` if the node is deleted, and while it is being changed.
+    node: Option<Node>,
+    /// The bytes of the row that the node had before, or `None` for a new node.
+    stored: Option<usize>,
+    is_changed: bool,
+}
+
+impl<'k> Tree<'k> {
+    /// Returns the tree of an existing collection.
+    pub fn open(key: &KeyRef<'k>, generation: u64, separator: SeparatorFn) -> Tree<'k> {
+        Tree { key: *key, generation, separator, nodes: BTreeMap::new(), next_number: ROOT + 1 }
+    }
+
+    /// Returns the empty tree of a new generation.
+    pub fn create(key: &KeyRef<'k>, generation: u64, separator: SeparatorFn) -> Tree<'k> {
+        let mut tree = Tree::open(key, generation, separator);
+        let root = Loaded { node: Some(Node::Leaf(Vec::new())), stored: None, is_changed: true };
+        tree.nodes.insert(ROOT, root);
+        tree
+    }
+
+    /// Writes the changed nodes. The root of an empty tree is deleted.
+    fn flush(self, exec: &mut Exec<'_, '_>) {
+        for (number, loaded) in self.nodes {
+            if !loaded.is_changed {
+                continue;
+            }
+            let row = self.key.node_row(self.generation, number);
+            let next_number = if number == ROOT { self.next_number } else { 0 };
+            match (loaded.node.filter(|node| !node.is_empty()), loaded.stored) {
+                (Some(node), stored) => {
+                    exec.put_element(&self.key, row, stored, node.encode(next_number));
+                }
+                (None, Some(stored)) => exec.delete_element(&self.key, row, stored),
+                (None, None) => {}
+            }
+        }
+    }
+}
+
+/// A collection with a tree during a write.
+pub(crate) struct Writing<'k> {
+    key: &'k Key<'k>,
+    old: Option<Collection>,
+    pub new: Collection,
+    pub tree: Tree<'k>,
+}
+
+impl<'k> Writing<'k> {
+    /// Begins a write. A collection that does not exist starts empty, with a new generation.
+    pub fn begin(
+        exec: &mut Exec<'_, '_>,
+        key: &'k Key<'k>,
+        (kind, separator): (CollectionKind, SeparatorFn),
+        old: Option<Collection>,
+    ) -> Writing<'k> {
+        match old {
+            Some(new) => Writing { key, old, new, tree: Tree::open(key, new.generation, separator) },
+            None => {
+                let generation = exec.txn.state_mut().take_generation();
+                let new = Collection { kind, generation, len: 0, expire_at_ms: None };
+                Writing { key, old, new, tree: Tree::create(key, generation, separator) }
+            }
+        }
+    }
+
+    /// Returns true if the collection did not exist before the write.
+    pub fn is_new(&self) -> bool {
+        self.old.is_none()
+    }
+
+    pub fn insert(&mut self, exec: &Exec<'_, '_>, place: Place<'_>, item: Bytes) -> CommandResult<()> {
+        self.tree.insert(exec, place, item)?;
+        self.new.len += 1;
+        Ok(())
+    }
+
+    /// Removes the item with this rank and returns it.
+    pub fn remove(&mut self, exec: &Exec<'_, '_>, rank: u64) -> CommandResult<Bytes> {
+        let item = self.tree.remove(exec, rank)?;
+        self.new.len = self.new.len.checked_sub(1).ok_or_else(|| damaged("more items than its length"))?;
+        Ok(item)
+    }
+
+    /// Writes the changes. A collection without items is deleted with its key.
+    pub fn finish(self, exec: &mut Exec<'_, '_>) {
+        self.tree.flush(exec);
+        match self.old {
+            Some(old) if self.new.len == 0 => exec.remove_emptied(self.key, &old.meta()),
+            Some(old) if self.new.len == old.len => {}
+            None if self.new.len == 0 => {}
+            old => exec.put_collection(self.key, old, self.new),
+        }
+    }
+}
+
+fn damaged(what: &str) -> CommandError {
+    StorageError::Corrupt(format!("a collection's tree has {what}")).into()
+}
+
+#[cfg(test)]
+mod tests;

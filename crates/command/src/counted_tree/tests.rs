@@ -1,0 +1,309 @@
+//! Trees against vectors.
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use proptest::prelude::*;
+use storage::{MemoryKeyspace, Reader, Txn};
+use types::SlotRange;
+
+use super::*;
+use crate::exec::{Limits, Mode};
+
+const GENERATION: u64 = 7;
+
+fn key() -> KeyRef<'static> {
+    KeyRef::new(0, b"k")
+}
+
+/// Runs a function over the rows, and keeps what it writes.
+fn with_rows<T>(engine: &mut MemoryKeyspace, run: impl FnOnce(&mut Exec<'_, '_>) -> T) -> T {
+    let mut txn = Txn::begin(engine, 1).unwrap();
+    let mut exec = Exec {
+        txn: &mut txn,
+        now_ms: 1,
+        seed: 0,
+        db: 0,
+        mode: Mode::Apply,
+        slots: SlotRange::ALL,
+        limits: Limits::default(),
+        resp3: false,
+    };
+    let result = run(&mut exec);
+    let writes = txn.finish().0;
+    engine.write(writes);
+    result
+}
+
+/// Checks the counts, bounds and sizes of all nodes, and that no other rows exist. Returns the
+/// number of levels.
+fn check(engine: &MemoryKeyspace, expected: &[Bytes], compare: Option<fn(&[u8], &[u8]) -> Ordering>) -> u32 {
+    let [_, (from, to)] = key().generation_ranges(GENERATION);
+    let (mut rows, mut bytes) = (0, 0);
+    engine
+        .scan(&from, &to, &mut |_, value| {
+            rows += 1;
+            bytes += 8 + value.len() as u64;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(storage::load_state(engine, 1).unwrap().bytes(), bytes);
+    let mut met = Vec::new();
+    let mut visited = 0;
+    let levels = if rows == 0 { 0 } else { check_node(engine, ROOT, &mut met, &mut visited, compare) };
+    assert_eq!(visited, rows, "rows that are no node of the tree");
+    assert_eq!(met, expected);
+    levels
+}
+
+fn check_node(
+    engine: &MemoryKeyspace,
+    number: u64,
+    met: &mut Vec<Bytes>,
+    visited: &mut usize,
+    compare: Option<fn(&[u8], &[u8]) -> Ordering>,
+) -> u32 {
+    *visited += 1;
+    let row = engine.get(&key().node_row(GENERATION, number)).unwrap().expect("the child has a row");
+    let node = Node::decode(&row).unwrap().0;
+    assert!(node.len() <= ENTRIES_MAX && !node.is_empty());
+    match node {
+        Node::Leaf(items) => {
+            met.extend(items);
+            1
+        }
+        Node::Inner(children) => {
+            let mut levels = None;
+            for (at, child) in children.iter().enumerate() {
+                let first = met.len();
+                let below = check_node(engine, child.number, met, visited, compare);
+                assert_eq!(*levels.get_or_insert(below), below, "all leaves are at one level");
+                assert_eq!((met.len() - first) as u64, child.count);
+                if let (Some(compare), true) = (compare, at > 0) {
+                    assert_eq!(compare(&met[first - 1], &child.least), Ordering::Less);
+                    assert_ne!(compare(&child.least, &met[first]), Ordering::Greater);
+                }
+            }
+            levels.expect("an inner node has children") + 1
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// Inserts this many items of this length at a place, one behind the other or all at the place.
+    Insert {
+        at: usize,
+        count: usize,
+        length: usize,
+        is_sequence: bool,
+    },
+    Remove {
+        at: usize,
+        count: usize,
+    },
+    Replace {
+        at: usize,
+        length: usize,
+    },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let at = || prop_oneof![Just(0usize), Just(usize::MAX), any::<usize>()];
+    let length = || prop_oneof![6 => 0..12usize, 2 => 0..200usize, 1 => 1500..6000usize];
+    let op = prop_oneof![
+        4 => (at(), 1..400usize, length(), any::<bool>())
+            .prop_map(|(at, count, length, is_sequence)| Op::Insert { at, count, length, is_sequence }),
+        3 => (at(), 1..400usize).prop_map(|(at, count)| Op::Remove { at, count }),
+        2 => (at(), length()).prop_map(|(at, length)| Op::Replace { at, length }),
+    ];
+    proptest::collection::vec(op, 1..30)
+}
+
+/// Returns a rank in `0..=len` or, for an item, in `0..len`.
+fn rank_of(at: usize, len: usize) -> usize {
+    if at == usize::MAX {
+        len
+    } else {
+        at % (len + 1)
+    }
+}
+
+fn item(number: &mut u64, length: usize) -> Bytes {
+    *number += 1;
+    let mut item = number.to_string().into_bytes();
+    item.resize(length.max(1), b'.');
+    item.into()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn a_tree_is_a_vector(ops in ops()) {
+        let mut engine = MemoryKeyspace::default();
+        let mut model: Vec<Bytes> = Vec::new();
+        let mut number = 0;
+        for op in ops {
+            with_rows(&mut engine, |exec| {
+                let separator = |_: &[u8], _: &[u8]| Bytes::new();
+                let mut tree = match model.is_empty() {
+                    true => Tree::create(&key(), GENERATION, separator),
+                    false => Tree::open(&key(), GENERATION, separator),
+                };
+                match op {
+                    Op::Insert { at, count, length, is_sequence } => {
+                        let at = rank_of(at, model.len());
+                        for step in 0..count {
+                            let at = if is_sequence { at + step } else { at };
+                            let item = item(&mut number, length);
+                            tree.insert(exec, Place::Rank(at as u64), item.clone()).unwrap();
+                            model.insert(at, item);
+                        }
+                    }
+                    Op::Remove { at, count } => {
+                        let at = rank_of(at, model.len());
+                        for _ in 0..count {
+                            let Some(at) = model.len().checked_sub(1).map(|last| at.min(last)) else { break };
+                            assert_eq!(tree.remove(exec, at as u64).unwrap(), model.remove(at));
+                        }
+                    }
+                    Op::Replace { at, length } if !model.is_empty() => {
+                        let at = rank_of(at, model.len() - 1);
+                        model[at] = item(&mut number, length);
+                        tree.replace(exec, at as u64, model[at].clone()).unwrap();
+                    }
+                    Op::Replace { .. } => {}
+                }
+                if !model.is_empty() {
+                    // A tree that is not written yet reads its own changes.
+                    let middle = model.len() as u64 / 2;
+                    assert_eq!(tree.get(exec, middle).unwrap().as_ref(), model.get(middle as usize));
+                }
+                tree.flush(exec);
+            });
+            check(&engine, &model, None);
+        }
+        if !model.is_empty() {
+            with_rows(&mut engine, |exec| {
+                let tree = Tree::open(&key(), GENERATION, |_, _| Bytes::new());
+                let (skipped, count) = (model.len() as u64 / 3, model.len() as u64 / 2);
+                let forward = tree.items(exec, skipped, count, Direction::Forward).unwrap();
+                let backward = tree.items(exec, skipped, count, Direction::Backward).unwrap();
+                let part = |items: &mut dyn Iterator<Item = &Bytes>| {
+                    items.skip(skipped as usize).take(count as usize).cloned().collect::<Vec<_>>()
+                };
+                assert_eq!(forward, part(&mut model.iter()));
+                assert_eq!(backward, part(&mut model.iter().rev()));
+                assert_eq!(tree.get(exec, model.len() as u64).unwrap(), None);
+            });
+        }
+    }
+
+    #[test]
+    fn a_tree_in_order_finds_ranks(
+        batches in proptest::collection::vec((proptest::collection::btree_set((0..4u8, 0..3000u32), 0..300), any::<bool>()), 1..20)
+    ) {
+        let mut engine = MemoryKeyspace::default();
+        let mut model = std::collections::BTreeSet::new();
+        // Items with long common beginnings make long bounds.
+        let item = |(group, number): &(u8, u32)| {
+            let padding = "x".repeat(usize::from(*group) * 60);
+            Bytes::from(format!("{group}{padding}{number:05}"))
+        };
+        let separator = |left: &[u8], right: &[u8]| {
+            let common = left.iter().zip(right).take_while(|(left, right)| left == right).count();
+            Bytes::copy_from_slice(&right[..=common])
+        };
+        for (batch, is_removed) in batches {
+            with_rows(&mut engine, |exec| {
+                let mut tree = match model.is_empty() {
+                    true => Tree::create(&key(), GENERATION, separator),
+                    false => Tree::open(&key(), GENERATION, separator),
+                };
+                for number in batch {
+                    let item = item(&number);
+                    if is_removed && model.remove(&item) {
+                        let rank = tree.rank(exec, &|other| other < &item[..]).unwrap();
+                        assert_eq!(tree.remove(exec, rank).unwrap(), item);
+                    } else if !is_removed && model.insert(item.clone()) {
+                        tree.insert(exec, Place::Behind(&|other| other <= &item[..]), item.clone()).unwrap();
+                    }
+                }
+                tree.flush(exec);
+            });
+            let expected: Vec<Bytes> = model.iter().cloned().collect();
+            check(&engine, &expected, Some(|a, b| a.cmp(b)));
+            if !expected.is_empty() {
+                with_rows(&mut engine, |exec| {
+                    let tree = Tree::open(&key(), GENERATION, separator);
+                    for (rank, item) in expected.iter().enumerate().step_by(37) {
+                        assert_eq!(tree.rank(exec, &|other| other < &item[..]).unwrap(), rank as u64);
+                        assert_eq!(tree.rank(exec, &|other| other <= &item[..]).unwrap(), rank as u64 + 1);
+                        assert_eq!(tree.get(exec, rank as u64).unwrap().as_ref(), Some(item));
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// A reader that counts the rows that are requested.
+struct Counting<'a> {
+    engine: &'a MemoryKeyspace,
+    rows: std::cell::Cell<usize>,
+}
+
+impl Reader for Counting<'_> {
+    fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+        self.rows.set(self.rows.get() + 1);
+        self.engine.get(row)
+    }
+
+    fn scan(&self, _: &[u8], _: &[u8], _: &mut storage::Visit<'_>) -> storage::Result<()> {
+        panic!("a tree is read by rows")
+    }
+}
+
+#[test]
+fn one_item_of_many_costs_a_node_of_each_level() {
+    let mut engine = MemoryKeyspace::default();
+    let count = 300_000u64;
+    with_rows(&mut engine, |exec| {
+        let mut tree = Tree::create(&key(), GENERATION, |_, _| Bytes::new());
+        for number in 0..count {
+            tree.insert(exec, Place::Rank(number), Bytes::from(number.to_string())).unwrap();
+        }
+        tree.flush(exec);
+    });
+    let expected: Vec<Bytes> = (0..count).map(|number| Bytes::from(number.to_string())).collect();
+    let levels = check(&engine, &expected, None);
+    assert_eq!(levels, 3);
+    let [_, (from, to)] = key().generation_ranges(GENERATION);
+    let mut rows = 0;
+    engine.scan(&from, &to, &mut |_, _| (rows += 1, ControlFlow::Continue(())).1).unwrap();
+    assert!(rows < count / 120, "{rows} rows: nodes are full after insertions in order");
+    for rank in [0, count / 2, count - 1] {
+        let counting = Counting { engine: &engine, rows: std::cell::Cell::new(0) };
+        let mut txn = Txn::new(&counting, 1, storage::load_state(&engine, 1).unwrap());
+        let mut exec = Exec {
+            txn: &mut txn,
+            now_ms: 1,
+            seed: 0,
+            db: 0,
+            mode: Mode::Apply,
+            slots: SlotRange::ALL,
+            limits: Limits::default(),
+            resp3: false,
+        };
+        let mut tree = Tree::open(&key(), GENERATION, |_, _| Bytes::new());
+        assert_eq!(tree.get(&exec, rank).unwrap(), Some(Bytes::from(rank.to_string())));
+        assert_eq!(counting.rows.take(), 3);
+        tree.remove(&exec, rank).unwrap();
+        tree.flush(&mut exec);
+        assert_eq!(counting.rows.take(), 3);
+        let writes = txn.finish().0.rows;
+        assert_eq!(writes.len(), 3 + 1, "the changed nodes and the region's state");
+        assert!(writes.iter().all(|(_, value)| value.as_ref().is_none_or(|row| row.len() < 3000)));
+    }
+}

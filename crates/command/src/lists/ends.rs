@@ -1,0 +1,155 @@
+//! Commands at the ends of lists: pushes, pops and moves.
+
+use bytes::Bytes;
+use resp::Reply;
+
+use super::{bulks, push, tree, TREE};
+use crate::counted_tree::{Direction, Writing};
+use crate::error_messages;
+use crate::exec::{fail, Collection, CommandResult, Exec, Key};
+use crate::number::integer_or;
+use crate::sorted_sets::pop::many_keys;
+
+const LEFT: Direction = Direction::Forward;
+const RIGHT: Direction = Direction::Backward;
+
+pub(crate) fn lpush(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    push_all(args, exec, LEFT, false)
+}
+
+pub(crate) fn rpush(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    push_all(args, exec, RIGHT, false)
+}
+
+pub(crate) fn lpushx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    push_all(args, exec, LEFT, true)
+}
+
+pub(crate) fn rpushx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    push_all(args, exec, RIGHT, true)
+}
+
+fn push_all(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction, only_existing: bool) -> CommandResult {
+    let key = exec.key(&args[1]);
+    let old = exec.find_list(&key)?;
+    if old.is_none() && only_existing {
+        return Ok(Reply::Int(0));
+    }
+    let mut writing = Writing::begin(exec, &key, TREE, old);
+    for element in &args[2..] {
+        push(exec, &mut writing, end, element.clone())?;
+    }
+    let len = writing.new.len;
+    writing.finish(exec);
+    Ok(Reply::Int(len as i64))
+}
+
+pub(crate) fn lpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    pop(args, exec, LEFT, "lpop")
+}
+
+pub(crate) fn rpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    pop(args, exec, RIGHT, "rpop")
+}
+
+fn pop(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction, command: &str) -> CommandResult {
+    let count = match &args[2..] {
+        [] => None,
+        [count] => match u64::try_from(integer_or(count, error_messages::NOT_POSITIVE)?) {
+            Ok(count) => Some(count),
+            Err(_) => return fail(error_messages::NOT_POSITIVE),
+        },
+        _ => return fail(error_messages::wrong_arity_text(command)),
+    };
+    let key = exec.key(&args[1]);
+    let Some(list) = exec.find_list(&key)? else {
+        return Ok(count.map_or(Reply::Nil, |_| Reply::NilArray));
+    };
+    let mut taken = take(exec, &key, list, count.unwrap_or(1), end)?;
+    Ok(match count {
+        Some(_) => bulks(taken),
+        None => taken.pop().map_or(Reply::Nil, Reply::Bulk),
+    })
+}
+
+/// Removes elements at an end and returns them, the outermost first.
+fn take(
+    exec: &mut Exec<'_, '_>,
+    key: &Key<'_>,
+    list: Collection,
+    count: u64,
+    end: Direction,
+) -> CommandResult<Vec<Bytes>> {
+    let count = count.min(list.len);
+    if count == 1 {
+        let mut writing = Writing::begin(exec, key, TREE, Some(list));
+        let element = take_one(exec, &mut writing, end)?;
+        writing.finish(exec);
+        return Ok(vec![element]);
+    }
+    let taken = tree(key, list).items(exec, 0, count, end)?;
+    let first = match end {
+        Direction::Forward => 0,
+        Direction::Backward => list.len - count,
+    };
+    super::change::remove_ranks(exec, key, list, (first, count))?;
+    Ok(taken)
+}
+
+fn take_one(exec: &Exec<'_, '_>, writing: &mut Writing<'_>, end: Direction) -> CommandResult<Bytes> {
+    let rank = match end {
+        Direction::Forward => 0,
+        Direction::Backward => writing.new.len.saturating_sub(1),
+    };
+    writing.remove(exec, rank)
+}
+
+pub(crate) fn lmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let (keys, end, count) = many_keys(args, (b"LEFT", b"RIGHT"))?;
+    for name in keys {
+        let key = exec.key(name);
+        let Some(list) = exec.find_list(&key)? else { continue };
+        let taken = take(exec, &key, list, count, end)?;
+        return Ok(Reply::Array(vec![Reply::Bulk(name.clone()), bulks(taken)]));
+    }
+    Ok(Reply::NilArray)
+}
+
+fn end(word: &[u8]) -> CommandResult<Direction> {
+    match word {
+        word if word.eq_ignore_ascii_case(b"LEFT") => Ok(LEFT),
+        word if word.eq_ignore_ascii_case(b"RIGHT") => Ok(RIGHT),
+        _ => fail(error_messages::SYNTAX),
+    }
+}
+
+pub(crate) fn lmove(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    move_one(args, exec, end(&args[3])?, end(&args[4])?)
+}
+
+pub(crate) fn rpoplpush(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    move_one(args, exec, RIGHT, LEFT)
+}
+
+fn move_one(
+    args: &[Bytes],
+    exec: &mut Exec<'_, '_>,
+    from_end: Direction,
+    to_end: Direction,
+) -> CommandResult {
+    let (from, to) = (exec.key(&args[1]), exec.key(&args[2]));
+    let Some(source) = exec.find_list(&from)? else { return Ok(Reply::Nil) };
+    let destination = exec.find_list(&to)?;
+    let mut taking = Writing::begin(exec, &from, TREE, Some(source));
+    let element = take_one(exec, &mut taking, from_end)?;
+    if from == to {
+        push(exec, &mut taking, to_end, element.clone())?;
+        taking.finish(exec);
+    } else {
+        taking.finish(exec);
+        let mut giving = Writing::begin(exec, &to, TREE, destination);
+        push(exec, &mut giving, to_end, element.clone())?;
+        giving.finish(exec);
+    }
+    Ok(Reply::Bulk(element))
+}

@@ -1,0 +1,313 @@
+//! Sorted sets: one row per member with its score, and a counted tree of scores and members.
+//!
+//! The member's row answers `ZSCORE` with one read, and gives `ZSCAN` and random picks what sets
+//! have. The tree gives order and ranks. An item of the tree is the score's 8 bytes and the member.
+
+pub(crate) mod add;
+pub(crate) mod algebra;
+pub(crate) mod pop;
+pub(crate) mod random;
+pub(crate) mod range;
+pub(crate) mod remove;
+mod score;
+
+use std::cmp::Ordering;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use resp::{double_text, Reply};
+use storage::{KeyRef, StorageError};
+
+use crate::counted_tree::{Direction, Place, SeparatorFn, Tree, Writing};
+use crate::elements::{element_row, scan};
+use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
+use crate::keys::scan::{parse_cursor, scan_reply, ScanOptions};
+
+/// Bytes of a score in a row.
+pub(crate) const SCORE_LEN: usize = 8;
+const TREE: (CollectionKind, SeparatorFn) = (CollectionKind::SortedSet, separator);
+/// Minimum number of removed members for which the remaining ones may be written again instead.
+const REWRITTEN_FROM: u64 = 1024;
+
+/// A member and its score, which is not NaN.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Member {
+    pub score: f64,
+    pub name: Bytes,
+}
+
+impl Member {
+    fn of_item(item: Bytes) -> CommandResult<Member> {
+        let score = decode_score(item.get(..SCORE_LEN).unwrap_or_default())?;
+        Ok(Member { score, name: item.slice(SCORE_LEN..) })
+    }
+
+    fn item(score: f64, name: &[u8]) -> Bytes {
+        let mut item = BytesMut::with_capacity(SCORE_LEN + name.len());
+        item.put_f64(score);
+        item.put_slice(name);
+        item.freeze()
+    }
+
+    /// Compares members as sorted sets order them: by score, then by name.
+    fn order(&self, other: &Member) -> Ordering {
+        compare((self.score, &self.name), (other.score, &other.name))
+    }
+}
+
+pub(crate) fn decode_score(value: &[u8]) -> CommandResult<f64> {
+    match <[u8; SCORE_LEN]>::try_from(value) {
+        Ok(score) => Ok(f64::from_be_bytes(score)),
+        Err(_) => Err(StorageError::Corrupt("the score of a sorted set's member".into()).into()),
+    }
+}
+
+/// Splits an item of a tree, or a lower bound, into score and name.
+fn split_item(item: &[u8]) -> (f64, &[u8]) {
+    match item.split_first_chunk::<SCORE_LEN>() {
+        Some((score, name)) => (f64::from_be_bytes(*score), name),
+        // Only a damaged row holds such an item. It is reported when the item is read.
+        None => (0.0, item),
+    }
+}
+
+fn compare((score, name): (f64, &[u8]), (other_score, other_name): (f64, &[u8])) -> Ordering {
+    score.partial_cmp(&other_score).unwrap_or(Ordering::Equal).then_with(|| name.cmp(other_name))
+}
+
+/// Returns the shortest beginning of the right item that is above the left one.
+fn separator(left: &[u8], right: &[u8]) -> Bytes {
+    let ((left_score, left), (right_score, name)) = (split_item(left), split_item(right));
+    let shown = match left_score == right_score {
+        true => left.iter().zip(name).take_while(|(left, right)| left == right).count() + 1,
+        false => 0,
+    };
+    Bytes::copy_from_slice(&right[..right.len().min(SCORE_LEN + shown)])
+}
+
+fn tree<'k>(key: &KeyRef<'k>, set: Collection) -> Tree<'k> {
+    Tree::open(key, set.generation, separator)
+}
+
+/// Returns the number of members before this member with this score.
+fn rank(exec: &Exec<'_, '_>, tree: &Tree<'_>, score: f64, name: &[u8]) -> CommandResult<u64> {
+    tree.rank(exec, &|item| compare(split_item(item), (score, name)).is_lt())
+}
+
+fn score_of(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    set: Collection,
+    name: &[u8],
+) -> CommandResult<Option<f64>> {
+    let value = exec.txn.get(&element_row(key, set.generation, name))?;
+    value.map(|score| decode_score(&score)).transpose()
+}
+
+/// Returns members in order, from either end, without the first `skipped` ones.
+fn members(
+    exec: &Exec<'_, '_>,
+    tree: &Tree<'_>,
+    (skipped, count): (u64, u64),
+    direction: Direction,
+) -> CommandResult<Vec<Member>> {
+    let items = tree.items(exec, skipped, count, direction)?;
+    items.into_iter().map(Member::of_item).collect()
+}
+
+/// Returns all members in order.
+pub(crate) fn all_members(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    set: Collection,
+) -> CommandResult<Vec<Member>> {
+    members(exec, &tree(key, set), (0, u64::MAX), Direction::Forward)
+}
+
+/// A sorted set during a write.
+struct Changing<'k> {
+    key: &'k Key<'k>,
+    writing: Writing<'k>,
+}
+
+impl<'k> Changing<'k> {
+    fn begin(exec: &mut Exec<'_, '_>, key: &'k Key<'k>, old: Option<Collection>) -> Changing<'k> {
+        Changing { key, writing: Writing::begin(exec, key, TREE, old) }
+    }
+
+    fn row(&self, name: &[u8]) -> Bytes {
+        element_row(self.key, self.writing.new.generation, name)
+    }
+
+    fn score(&self, exec: &Exec<'_, '_>, name: &[u8]) -> CommandResult<Option<f64>> {
+        let row = self.row(name);
+        let value = match self.writing.is_new() {
+            true => exec.txn.get_new(&row),
+            false => exec.txn.get(&row)?,
+        };
+        value.map(|score| decode_score(&score)).transpose()
+    }
+
+    /// Sets the score of a member, whose current score is `old`.
+    fn set(
+        &mut self,
+        exec: &mut Exec<'_, '_>,
+        old: Option<f64>,
+        (score, name): (f64, &[u8]),
+    ) -> CommandResult<()> {
+        let score = stored(score);
+        if let Some(old) = old {
+            let rank = rank(exec, &self.writing.tree, old, name)?;
+            self.writing.remove(exec, rank)?;
+        }
+        let is_before = |item: &[u8]| compare(split_item(item), (score, name)).is_le();
+        self.writing.insert(exec, Place::Behind(&is_before), Member::item(score, name))?;
+        let row = self.row(name);
+        exec.put_element(self.key, row, old.map(|_| SCORE_LEN), score_value(score));
+        Ok(())
+    }
+
+    /// Adds a member behind all others. It must be new.
+    fn append(&mut self, exec: &mut Exec<'_, '_>, member: &Member) -> CommandResult<()> {
+        let score = stored(member.score);
+        let item = Member::item(score, &member.name);
+        self.writing.insert(exec, Place::Rank(self.writing.new.len), item)?;
+        let row = self.row(&member.name);
+        exec.put_element(self.key, row, None, score_value(score));
+        Ok(())
+    }
+
+    fn remove_rank(&mut self, exec: &mut Exec<'_, '_>, rank: u64) -> CommandResult<()> {
+        let item = self.writing.remove(exec, rank)?;
+        let row = self.row(split_item(&item).1);
+        exec.delete_element(self.key, row, SCORE_LEN);
+        Ok(())
+    }
+
+    fn finish(self, exec: &mut Exec<'_, '_>) {
+        self.writing.finish(exec);
+    }
+}
+
+/// Returns the score that is stored: a negative zero becomes zero, as in Redis's small sorted sets.
+fn stored(score: f64) -> f64 {
+    score + 0.0
+}
+
+fn score_value(score: f64) -> Bytes {
+    Bytes::copy_from_slice(&score.to_be_bytes())
+}
+
+/// Writes a sorted set in place of the key's current value. The members are in order.
+pub(crate) fn replace(
+    exec: &mut Exec<'_, '_>,
+    key: &Key<'_>,
+    expire_at_ms: Option<u64>,
+    members: &[Member],
+) -> CommandResult<()> {
+    if let Some(old) = exec.find(key)? {
+        exec.remove(key, &old)?;
+    }
+    if members.is_empty() {
+        return Ok(());
+    }
+    let mut changing = Changing::begin(exec, key, None);
+    changing.writing.new.expire_at_ms = expire_at_ms;
+    for member in members {
+        changing.append(exec, member)?;
+    }
+    changing.finish(exec);
+    Ok(())
+}
+
+/// Removes the members with these ranks, of which there is at least one. If few remain of many, they
+/// are written again, and the sweep deletes the others.
+fn remove_ranks(
+    exec: &mut Exec<'_, '_>,
+    key: &Key<'_>,
+    set: Collection,
+    (first, count): (u64, u64),
+) -> CommandResult<()> {
+    if count >= set.len {
+        return exec.remove(key, &set.meta());
+    }
+    if count >= REWRITTEN_FROM && set.len - count < count {
+        let tree = tree(key, set);
+        let mut kept = members(exec, &tree, (0, first), Direction::Forward)?;
+        let behind = first.saturating_add(count);
+        kept.extend(members(exec, &tree, (behind, u64::MAX), Direction::Forward)?);
+        return replace(exec, key, set.expire_at_ms, &kept);
+    }
+    let mut changing = Changing::begin(exec, key, Some(set));
+    for _ in 0..count {
+        changing.remove_rank(exec, first)?;
+    }
+    changing.finish(exec);
+    Ok(())
+}
+
+/// Appends a member to a reply. In RESP3 it is a pair if it has its score.
+fn push(reply: &mut Vec<Reply>, member: Member, with_score: bool, as_pairs: bool) {
+    let (name, score) = (Reply::Bulk(member.name), Reply::Double(member.score));
+    match (with_score, as_pairs) {
+        (false, _) => reply.push(name),
+        (true, true) => reply.push(Reply::Array(vec![name, score])),
+        (true, false) => reply.extend([name, score]),
+    }
+}
+
+fn reply(exec: &Exec<'_, '_>, members: Vec<Member>, with_scores: bool) -> Reply {
+    let mut reply = Vec::new();
+    members.into_iter().for_each(|member| push(&mut reply, member, with_scores, exec.resp3));
+    Reply::Array(reply)
+}
+
+pub(crate) fn zcard(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let key = exec.key(&args[1]);
+    Ok(Reply::Int(exec.find_sorted_set(&key)?.map_or(0, |set| set.len as i64)))
+}
+
+pub(crate) fn zscore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let key = exec.key(&args[1]);
+    let Some(set) = exec.find_sorted_set(&key)? else { return Ok(Reply::Nil) };
+    Ok(score_of(exec, &key, set, &args[2])?.map_or(Reply::Nil, Reply::Double))
+}
+
+pub(crate) fn zmscore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let key = exec.key(&args[1]);
+    let set = exec.find_sorted_set(&key)?;
+    let score = |name: &Bytes| match set {
+        Some(set) => Ok(score_of(exec, &key, set, name)?.map_or(Reply::Nil, Reply::Double)),
+        None => Ok(Reply::Nil),
+    };
+    Ok(Reply::Array(args[2..].iter().map(score).collect::<CommandResult<Vec<_>>>()?))
+}
+
+pub(crate) fn zrank(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    rank_from(args, exec, Direction::Forward)
+}
+
+pub(crate) fn zrevrank(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    rank_from(args, exec, Direction::Backward)
+}
+
+fn rank_from(args: &[Bytes], exec: &mut Exec<'_, '_>, direction: Direction) -> CommandResult {
+    let key = exec.key(&args[1]);
+    let Some(set) = exec.find_sorted_set(&key)? else { return Ok(Reply::Nil) };
+    let Some(score) = score_of(exec, &key, set, &args[2])? else { return Ok(Reply::Nil) };
+    let rank = rank(exec, &tree(&key, set), score, &args[2])?;
+    Ok(Reply::Int(match direction {
+        Direction::Forward => rank as i64,
+        Direction::Backward => set.len.saturating_sub(rank + 1) as i64,
+    }))
+}
+
+pub(crate) fn zscan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let cursor = parse_cursor(&args[2])?;
+    let key = exec.key(&args[1]);
+    let Some(set) = exec.find_sorted_set(&key)? else { return Ok(scan_reply(0, Vec::new())) };
+    let options = ScanOptions::parse(&args[3..], false)?;
+    scan(exec, &key, set.generation, (cursor, &options), |name, score, found| {
+        found.push(Reply::bulk(Bytes::copy_from_slice(name)));
+        found.push(Reply::Bulk(decode_score(score).map_or(Bytes::new(), double_text)));
+    })
+}

@@ -1,0 +1,99 @@
+//! `ZPOPMIN`, `ZPOPMAX` and `ZMPOP`.
+
+use bytes::Bytes;
+use resp::Reply;
+
+use super::{members, push, remove_ranks, tree, Member};
+use crate::counted_tree::Direction;
+use crate::error_messages;
+use crate::exec::{fail, Collection, CommandResult, Exec, Key};
+use crate::number::{integer_or, positive_or};
+
+pub(crate) fn zpopmin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    pop(args, exec, Direction::Forward)
+}
+
+pub(crate) fn zpopmax(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    pop(args, exec, Direction::Backward)
+}
+
+fn pop(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction) -> CommandResult {
+    let count = match &args[2..] {
+        [] => None,
+        [count] => match u64::try_from(integer_or(count, error_messages::NOT_POSITIVE)?) {
+            Ok(count) => Some(count),
+            Err(_) => return fail(error_messages::NOT_POSITIVE),
+        },
+        _ => return fail(error_messages::SYNTAX),
+    };
+    let key = exec.key(&args[1]);
+    let Some(set) = exec.find_sorted_set(&key)? else { return Ok(Reply::Array(Vec::new())) };
+    let as_pairs = exec.resp3 && count.is_some();
+    let mut reply = Vec::new();
+    for member in take(exec, &key, set, count.unwrap_or(1), end)? {
+        push(&mut reply, member, true, as_pairs);
+    }
+    Ok(Reply::Array(reply))
+}
+
+/// Removes members at an end and returns them.
+fn take(
+    exec: &mut Exec<'_, '_>,
+    key: &Key<'_>,
+    set: Collection,
+    count: u64,
+    end: Direction,
+) -> CommandResult<Vec<Member>> {
+    let count = count.min(set.len);
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let taken = members(exec, &tree(key, set), (0, count), end)?;
+    let first = match end {
+        Direction::Forward => 0,
+        Direction::Backward => set.len - count,
+    };
+    remove_ranks(exec, key, set, (first, count))?;
+    Ok(taken)
+}
+
+pub(crate) fn zmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let (keys, end, count) = many_keys(args, (b"MIN", b"MAX"))?;
+    for name in keys {
+        let key = exec.key(name);
+        let Some(set) = exec.find_sorted_set(&key)? else { continue };
+        let taken = take(exec, &key, set, count, end)?;
+        let pair = |member: Member| Reply::Array(vec![Reply::Bulk(member.name), Reply::Double(member.score)]);
+        let taken = taken.into_iter().map(pair).collect();
+        return Ok(Reply::Array(vec![Reply::Bulk(name.clone()), Reply::Array(taken)]));
+    }
+    Ok(Reply::NilArray)
+}
+
+/// Parses the arguments of `ZMPOP` and `LMPOP`: the keys, the end, and the maximum number of
+/// elements. `ends` are the words for the beginning and the end.
+pub(crate) fn many_keys<'a>(
+    args: &'a [Bytes],
+    ends: (&[u8], &[u8]),
+) -> CommandResult<(&'a [Bytes], Direction, u64)> {
+    let count = positive_or(&args[1], "ERR numkeys should be greater than 0")?;
+    let parts = usize::try_from(count).ok().and_then(|count| args[2..].split_at_checked(count));
+    let Some((keys, [end, options @ ..])) = parts else { return fail(error_messages::SYNTAX) };
+    let end = match end {
+        end if end.eq_ignore_ascii_case(ends.0) => Direction::Forward,
+        end if end.eq_ignore_ascii_case(ends.1) => Direction::Backward,
+        _ => return fail(error_messages::SYNTAX),
+    };
+    let count = match options {
+        [] => 1,
+        [word, count] if word.eq_ignore_ascii_case(b"COUNT") => {
+            positive_or(count, "ERR count should be greater than 0")?
+        }
+        [word, count, ..] if word.eq_ignore_ascii_case(b"COUNT") => {
+            positive_or(count, "ERR count should be greater than 0")?;
+            return fail(error_messages::SYNTAX);
+        }
+        _ => return fail(error_messages::SYNTAX),
+    };
+    Ok((keys, end, count))
+}
