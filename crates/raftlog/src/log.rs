@@ -261,8 +261,8 @@ impl RaftLog {
         self.shared.written.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes written to the log's files since the log was opened: blocks, those rewritten
-    /// by recycling, marks, and the zeros of new segments.
+    /// Returns the bytes written to the log's files since the log was opened: blocks, those
+    /// rewritten by recycling, marks, and the zeros of new segments.
     pub fn device_bytes(&self) -> u64 {
         self.shared.files.written_bytes()
     }

@@ -6,7 +6,8 @@
 //! looks them up together, which needs less CPU time. The lists of different clients take turns, so
 //! a long pipeline does not delay another client's single row.
 //!
-//! Execution has readers of its own ([`crate::readers`]), so writes never wait behind clients' reads.
+//! Execution has readers of its own ([`crate::readers`]), so writes never wait behind clients'
+//! reads.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

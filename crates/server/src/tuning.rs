@@ -170,8 +170,8 @@ fn reader_threads_for(measured: &Measured, cpus: usize) -> (usize, String) {
     }
 }
 
-/// Returns the options of RocksDB for the device, with reasons. A store that serves clients meanwhile
-/// protects their reads and the log.
+/// Returns the options of RocksDB for the device, with reasons. A store that serves clients
+/// protects their reads and the log from compaction.
 fn for_device(
     options: &Options,
     measured: &Measured,

@@ -284,6 +284,17 @@ mod tests {
     }
 
     #[test]
+    fn rows_in_use_are_kept_in_a_cache_that_was_full_of_others() {
+        let mut cache = Cache::new(1000);
+        cache.hits(10_000..30_000);
+        for _ in 0..3 {
+            cache.hits(0..200);
+        }
+        cache.hits(30_000..60_000);
+        assert_eq!(cache.hits(0..200), 200);
+    }
+
+    #[test]
     fn rows_that_come_into_use_displace_rows_that_are_no_longer_used() {
         let mut cache = Cache::new(1000);
         for _ in 0..3 {

@@ -154,9 +154,9 @@ impl Store {
     }
 
     /// Executes the commands over the present rows, in order. The commands before the first miss
-    /// are answered from RAM. The rest waits for flash on other threads, so that a slow device never
-    /// delays an I/O thread. The pass ends when the replies are large, so there may be fewer answers
-    /// than commands, but at least one.
+    /// are answered from RAM. The rest waits for flash on other threads, so that a slow device
+    /// never delays an I/O thread. The pass ends when the replies are large, so there may be fewer
+    /// answers than commands, but at least one.
     async fn pass(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -225,8 +225,8 @@ impl Store {
         unreachable!("the last round returns")
     }
 
-    /// Executes the read at `first`, which may need many rows, and the reads behind it that are like
-    /// it or that RAM answers.
+    /// Executes the read at `first`, which may need many rows, and the reads behind it that are
+    /// like it or that RAM answers.
     async fn read_on_a_thread(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,

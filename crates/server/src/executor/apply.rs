@@ -198,8 +198,8 @@ impl Applier {
         self.execution.lock().load(region, state, slots);
     }
 
-    /// Waits while earlier writes were faster than the flush under way. So the room lasts as long as
-    /// the flush, and clients see slower writes instead of none.
+    /// Waits while earlier writes were faster than the flush under way. So the room lasts as long
+    /// as the flush, and clients see slower writes instead of none.
     fn keep_pace(&self) {
         let rows = self.parts.engine.rows();
         let wait = rows.write_wait();
