@@ -90,7 +90,7 @@ impl<'k> Tree<'k> {
     /// Returns the empty tree of a new generation.
     pub fn create(key: &KeyRef<'k>, generation: u64, separator: SeparatorFn) -> Tree<'k> {
         let mut tree = Tree::open(key, generation, separator);
-        let root = Loaded { node: Some(Node::Leaf(Vec::new())), stored: None, is_changed: true };
+        let root = Loaded { node: Some(Node::leaf()), stored: None, is_changed: true };
         tree.nodes.insert(ROOT, root);
         tree
     }

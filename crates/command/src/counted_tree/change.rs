@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::node::{Child, Node};
-use super::walk::child_behind;
+use super::walk::{child_behind, items_before};
 use super::{damaged, Loaded, Place, Tree, ENTRIES_MAX, LEVELS_MAX, NODE_BYTES_MAX, ROOT};
 use crate::exec::{CommandResult, Exec};
 
@@ -55,30 +55,27 @@ impl Tree<'_> {
         edges: Edges,
     ) -> CommandResult<Option<Child>> {
         let mut node = self.take(exec, number)?;
-        let grown = match &mut node {
-            Node::Leaf(items) => {
-                let at = match place {
-                    Place::Rank(rank) => usize::try_from(rank).map_or(items.len(), |at| at.min(items.len())),
-                    Place::Behind(is_before) => items.partition_point(|item| is_before(item)),
-                };
-                items.insert(at, item);
-                edges.of_entry(at, items.len())
-            }
-            Node::Inner(children) => {
-                let (at, place) = match place {
-                    Place::Rank(rank) => {
-                        let (at, rank) = child_with(children, |count, rank| rank <= count, rank);
-                        (at.unwrap_or(children.len() - 1), Place::Rank(rank))
-                    }
-                    Place::Behind(is_before) => (child_behind(children, is_before), place),
-                };
-                let edges = edges.of_entry(at, children.len());
-                let below = (children[at].number, levels_below(levels)?);
-                let right = self.insert_into(exec, below, place, item, edges)?;
-                children[at].count += 1;
-                note_division(children, at, right);
-                edges
-            }
+        let grown = if node.is_leaf() {
+            let at = match place {
+                Place::Rank(rank) => usize::try_from(rank).map_or(node.len(), |at| at.min(node.len())),
+                Place::Behind(is_before) => items_before(&node, is_before),
+            };
+            node.insert_item(at, &item);
+            edges.of_entry(at, node.len())
+        } else {
+            let (at, place) = match place {
+                Place::Rank(rank) => {
+                    let (at, rank) = child_with(&node, |count, rank| rank <= count, rank);
+                    (at.unwrap_or(node.len() - 1), Place::Rank(rank))
+                }
+                Place::Behind(is_before) => (child_behind(&node, is_before), place),
+            };
+            let edges = edges.of_entry(at, node.len());
+            let mut child = node.child(at);
+            let right = self.insert_into(exec, (child.number, levels_below(levels)?), place, item, edges)?;
+            child.count += 1;
+            update_child(&mut node, at, child, right);
+            edges
         };
         let right = self.divide(&mut node, grown);
         self.put(number, node);
@@ -92,26 +89,27 @@ impl Tree<'_> {
         rank: u64,
     ) -> CommandResult<Bytes> {
         let mut node = self.take(exec, number)?;
-        let item = match &mut node {
-            Node::Leaf(items) => match usize::try_from(rank) {
-                Ok(at) if at < items.len() => items.remove(at),
-                _ => return Err(damaged("fewer items than its counts")),
-            },
-            Node::Inner(children) => {
-                let (Some(at), rank) = child_with(children, |count, rank| rank < count, rank) else {
-                    return Err(damaged("fewer items than its counts"));
-                };
-                let below = (children[at].number, levels_below(levels)?);
-                let item = self.remove_from(exec, below, rank)?;
-                children[at].count -= 1;
-                if children[at].count == 0 {
-                    self.delete(children[at].number);
-                    children.remove(at);
-                } else {
-                    self.join_if_small(exec, children, at)?;
-                }
-                item
+        let item = if node.is_leaf() {
+            let at = usize::try_from(rank).ok().filter(|at| *at < node.len());
+            let at = at.ok_or_else(|| damaged("fewer items than its counts"))?;
+            let item = node.shared_item(at);
+            node.remove(at);
+            item
+        } else {
+            let (Some(at), rank) = child_with(&node, |count, rank| rank < count, rank) else {
+                return Err(damaged("fewer items than its counts"));
+            };
+            let mut child = node.child(at);
+            let item = self.remove_from(exec, (child.number, levels_below(levels)?), rank)?;
+            child.count -= 1;
+            if child.count == 0 {
+                self.delete(child.number);
+                node.remove(at);
+            } else {
+                node.replace_child(at, &child);
+                self.join_if_small(exec, &mut node, at)?;
             }
+            item
         };
         self.put(number, node);
         Ok(item)
@@ -126,18 +124,17 @@ impl Tree<'_> {
         item: Bytes,
     ) -> CommandResult<Option<Child>> {
         let mut node = self.take(exec, number)?;
-        match &mut node {
-            Node::Leaf(items) => match usize::try_from(rank).ok().and_then(|at| items.get_mut(at)) {
-                Some(old) => *old = item,
-                None => return Err(damaged("fewer items than its counts")),
-            },
-            Node::Inner(children) => {
-                let (Some(at), rank) = child_with(children, |count, rank| rank < count, rank) else {
-                    return Err(damaged("fewer items than its counts"));
-                };
-                let below = (children[at].number, levels_below(levels)?);
-                let right = self.replace_in(exec, below, rank, item)?;
-                note_division(children, at, right);
+        if node.is_leaf() {
+            let at = usize::try_from(rank).ok().filter(|at| *at < node.len());
+            node.replace_item(at.ok_or_else(|| damaged("fewer items than its counts"))?, &item);
+        } else {
+            let (Some(at), rank) = child_with(&node, |count, rank| rank < count, rank) else {
+                return Err(damaged("fewer items than its counts"));
+            };
+            let child = node.child(at);
+            let right = self.replace_in(exec, (child.number, levels_below(levels)?), rank, item)?;
+            if right.is_some() {
+                update_child(&mut node, at, child, right);
             }
         }
         let right = self.divide(&mut node, Edges { first: false, last: false });
@@ -156,17 +153,10 @@ impl Tree<'_> {
             Edges { first: true, .. } => 1,
             _ => node.middle(),
         };
-        let (right, least) = match node {
-            Node::Leaf(items) => {
-                let right = items.split_off(at);
-                let least = (self.separator)(&items[at - 1], &right[0]);
-                (Node::Leaf(right), least)
-            }
-            Node::Inner(children) => {
-                let right = children.split_off(at);
-                let least = right[0].least.clone();
-                (Node::Inner(right), least)
-            }
+        let right = node.split_off(at);
+        let least = match right.is_leaf() {
+            true => (self.separator)(node.item(at - 1), right.item(0)),
+            false => right.child(0).least,
         };
         let count = right.count();
         Some(Child { number: self.add(right), count, least })
@@ -177,19 +167,21 @@ impl Tree<'_> {
         let left = self.take(exec, ROOT)?;
         let count = left.count();
         let left = Child { number: self.add(left), count, least: Bytes::new() };
-        self.put(ROOT, Node::Inner(vec![left, right]));
+        self.put(ROOT, Node::inner(&[left, right]));
         Ok(())
     }
 
     /// Replaces a root that has only one child by this child.
     fn lower_root(&mut self, exec: &Exec<'_, '_>) -> CommandResult<()> {
         for _ in 0..LEVELS_MAX {
-            let number = match self.load(exec, ROOT)? {
-                Node::Inner(children) if children.is_empty() => {
-                    self.put(ROOT, Node::Leaf(Vec::new()));
+            let root = self.load(exec, ROOT)?;
+            let number = match root.len() {
+                _ if root.is_leaf() => return Ok(()),
+                0 => {
+                    self.put(ROOT, Node::leaf());
                     return Ok(());
                 }
-                Node::Inner(children) if children.len() == 1 => children[0].number,
+                1 => root.child_number(0),
                 _ => return Ok(()),
             };
             let child = self.take(exec, number)?;
@@ -201,45 +193,36 @@ impl Tree<'_> {
 
     /// Joins a small child that the command has changed with a neighbour, if both together are at
     /// most half full. A neighbour leaf that has too many items is not read.
-    fn join_if_small(
-        &mut self,
-        exec: &Exec<'_, '_>,
-        children: &mut Vec<Child>,
-        at: usize,
-    ) -> CommandResult<()> {
-        let child = self.load(exec, children[at].number)?;
+    fn join_if_small(&mut self, exec: &Exec<'_, '_>, parent: &mut Node, at: usize) -> CommandResult<()> {
+        let child = self.load(exec, parent.child_number(at))?;
         if !child.is_small() {
             return Ok(());
         }
-        let (is_leaf, len, bytes) = (matches!(child, Node::Leaf(_)), child.len(), child.bytes());
+        let (is_leaf, len, bytes) = (child.is_leaf(), child.len(), child.bytes());
         for (left, other) in [(at.wrapping_sub(1), at.wrapping_sub(1)), (at, at + 1)] {
-            let Some(neighbour) = children.get(other) else { continue };
-            if is_leaf && neighbour.count + len as u64 > ENTRIES_MAX as u64 / 2 {
+            if other >= parent.len() || is_leaf && parent.child_count(other) > (ENTRIES_MAX / 2 - len) as u64
+            {
                 continue;
             }
-            let node = self.load(exec, neighbour.number)?;
-            if node.len() + len > ENTRIES_MAX / 2 || node.bytes() + bytes > NODE_BYTES_MAX / 2 {
+            let neighbour = self.load(exec, parent.child_number(other))?;
+            if neighbour.len() + len > ENTRIES_MAX / 2 || neighbour.bytes() + bytes > NODE_BYTES_MAX / 2 {
                 continue;
             }
-            let right = children.remove(left + 1);
-            let joined = match (self.take(exec, children[left].number)?, self.take(exec, right.number)?) {
-                (Node::Leaf(mut items), Node::Leaf(more)) => {
-                    items.extend(more);
-                    Node::Leaf(items)
-                }
-                (Node::Inner(mut grandchildren), Node::Inner(mut more)) => {
-                    // The bound of a first child may be missing.
-                    if let Some(first) = more.first_mut() {
-                        first.least = right.least;
-                    }
-                    grandchildren.extend(more);
-                    Node::Inner(grandchildren)
-                }
-                _ => return Err(damaged("leaves at several levels")),
-            };
-            self.delete(right.number);
-            children[left].count += right.count;
-            self.put(children[left].number, joined);
+            let (mut kept, removed) = (parent.child(left), parent.child(left + 1));
+            let (mut joined, mut right) = (self.take(exec, kept.number)?, self.take(exec, removed.number)?);
+            if joined.is_leaf() != right.is_leaf() {
+                return Err(damaged("leaves at several levels"));
+            }
+            if !right.is_leaf() && !right.is_empty() {
+                // The bound of a first child may be missing.
+                right.replace_child(0, &Child { least: removed.least, ..right.child(0) });
+            }
+            joined.append(&right);
+            self.delete(removed.number);
+            self.put(kept.number, joined);
+            kept.count += removed.count;
+            parent.remove(left + 1);
+            parent.replace_child(left, &kept);
             return Ok(());
         }
         Ok(())
@@ -297,20 +280,22 @@ fn levels_below(levels: u32) -> CommandResult<u32> {
 
 /// Returns the position of the first child for which `holds` is true of its count and the rank
 /// within it, and that rank.
-fn child_with(children: &[Child], holds: impl Fn(u64, u64) -> bool, mut rank: u64) -> (Option<usize>, u64) {
-    for (at, child) in children.iter().enumerate() {
-        if holds(child.count, rank) {
+fn child_with(node: &Node, holds: impl Fn(u64, u64) -> bool, mut rank: u64) -> (Option<usize>, u64) {
+    for at in 0..node.len() {
+        let count = node.child_count(at);
+        if holds(count, rank) {
             return (Some(at), rank);
         }
-        rank -= child.count;
+        rank -= count;
     }
     (None, rank)
 }
 
-/// Inserts the new right neighbour of a divided child.
-fn note_division(children: &mut Vec<Child>, at: usize, right: Option<Child>) {
-    if let Some(right) = right {
-        children[at].count -= right.count;
-        children.insert(at + 1, right);
+/// Replaces a child that has changed, and inserts its new right neighbour if it was divided.
+fn update_child(node: &mut Node, at: usize, mut child: Child, right: Option<Child>) {
+    if let Some(right) = &right {
+        child.count -= right.count;
+        node.insert_child(at + 1, right);
     }
+    node.replace_child(at, &child);
 }

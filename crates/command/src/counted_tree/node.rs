@@ -8,6 +8,8 @@
 //!
 //! A varint has 7 bits per byte, least significant first; all bytes but the last have bit 7.
 
+use std::ops::Range;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use storage::StorageError;
 
@@ -30,47 +32,71 @@ pub(super) struct Child {
     pub least: Bytes,
 }
 
+impl Child {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(3 * VARINT_BYTES_MAX + self.least.len());
+        put_varint(self.number, &mut out);
+        put_varint(self.count, &mut out);
+        put_bytes(&self.least, &mut out);
+        out
+    }
+}
+
+/// A node. Its entries stay in the encoding of the row, so a change of one of them moves bytes and
+/// decodes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Node {
-    Leaf(Vec<Bytes>),
-    /// Never empty in a row.
-    Inner(Vec<Child>),
+pub(super) struct Node {
+    is_leaf: bool,
+    entries: Bytes,
+    /// The offset at which each entry begins.
+    starts: Vec<u32>,
 }
 
 impl Node {
+    /// Returns a leaf without items.
+    pub fn leaf() -> Node {
+        Node { is_leaf: true, entries: Bytes::new(), starts: Vec::new() }
+    }
+
+    pub fn inner(children: &[Child]) -> Node {
+        let mut node = Node { is_leaf: false, ..Node::leaf() };
+        children.iter().enumerate().for_each(|(at, child)| node.insert_child(at, child));
+        node
+    }
+
+    pub fn is_leaf(&self) -> bool {
+        self.is_leaf
+    }
+
     pub fn len(&self) -> usize {
-        match self {
-            Node::Leaf(items) => items.len(),
-            Node::Inner(children) => children.len(),
-        }
+        self.starts.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.starts.is_empty()
     }
 
     /// Returns the number of items in the node or below it.
     pub fn count(&self) -> u64 {
-        match self {
-            Node::Leaf(items) => items.len() as u64,
-            Node::Inner(children) => children.iter().map(|child| child.count).sum(),
+        match self.is_leaf {
+            true => self.len() as u64,
+            false => self.count_before(self.len()),
         }
     }
 
-    /// Returns the bytes of the entries as a row.
+    /// Returns the number of items below an inner node's first children.
+    pub fn count_before(&self, child: usize) -> u64 {
+        (0..child).map(|at| self.child_count(at)).sum()
+    }
+
+    /// Returns the bytes of the entries.
     pub fn bytes(&self) -> usize {
-        match self {
-            Node::Leaf(items) => items.iter().map(item_bytes).sum(),
-            Node::Inner(children) => children.iter().map(child_bytes).sum(),
-        }
+        self.entries.len()
     }
 
     /// Returns true if the node must be divided.
     pub fn is_large(&self) -> bool {
-        let divisible_from = match self {
-            Node::Leaf(_) => 2,
-            Node::Inner(_) => 2 * CHILDREN_KEPT,
-        };
+        let divisible_from = if self.is_leaf { 2 } else { 2 * CHILDREN_KEPT };
         self.len() > ENTRIES_MAX || self.len() >= divisible_from && self.bytes() > NODE_BYTES_MAX
     }
 
@@ -79,121 +105,182 @@ impl Node {
         self.len() <= ENTRIES_MAX / 4 && self.bytes() <= NODE_BYTES_MAX / 4
     }
 
-    /// Returns the number of entries that stay if the node is divided evenly by bytes.
+    /// Returns the number of entries that stay if the node is divided evenly: a leaf by bytes, an
+    /// inner node by children.
     pub fn middle(&self) -> usize {
-        let Node::Leaf(items) = self else { return self.len() / 2 };
+        if !self.is_leaf {
+            return self.len() / 2;
+        }
         let half = self.bytes() / 2;
-        let mut bytes = 0;
-        let before_half = items.iter().take_while(|item| {
-            bytes += item_bytes(item);
-            bytes <= half
-        });
-        before_half.count().clamp(1, items.len() - 1)
+        self.starts.partition_point(|start| *start as usize <= half).clamp(1, self.len() - 1)
+    }
+
+    fn start(&self, at: usize) -> usize {
+        self.starts.get(at).map_or(self.entries.len(), |start| *start as usize)
+    }
+
+    fn reader(&self, at: usize) -> Rest<'_> {
+        Rest { row: &self.entries, at: self.start(at) }
+    }
+
+    fn item_range(&self, at: usize) -> Range<usize> {
+        self.reader(at).bytes().expect("entries are checked when they are decoded")
+    }
+
+    pub fn item(&self, at: usize) -> &[u8] {
+        &self.entries[self.item_range(at)]
+    }
+
+    /// Returns an item that shares the node's memory.
+    pub fn shared_item(&self, at: usize) -> Bytes {
+        self.entries.slice(self.item_range(at))
+    }
+
+    /// Returns a child's number and count, and the range of its lower bound.
+    fn child_parts(&self, at: usize) -> (u64, u64, Range<usize>) {
+        self.reader(at).child().expect("entries are checked when they are decoded")
+    }
+
+    pub fn child(&self, at: usize) -> Child {
+        let (number, count, least) = self.child_parts(at);
+        Child { number, count, least: self.entries.slice(least) }
+    }
+
+    pub fn child_number(&self, at: usize) -> u64 {
+        self.child_parts(at).0
+    }
+
+    pub fn child_count(&self, at: usize) -> u64 {
+        self.child_parts(at).1
+    }
+
+    pub fn least(&self, at: usize) -> &[u8] {
+        &self.entries[self.child_parts(at).2]
+    }
+
+    pub fn insert_item(&mut self, at: usize, item: &[u8]) {
+        self.splice(at..at, Some(&encoded_item(item)));
+    }
+
+    pub fn replace_item(&mut self, at: usize, item: &[u8]) {
+        self.splice(at..at + 1, Some(&encoded_item(item)));
+    }
+
+    pub fn insert_child(&mut self, at: usize, child: &Child) {
+        self.splice(at..at, Some(&child.encode()));
+    }
+
+    pub fn replace_child(&mut self, at: usize, child: &Child) {
+        self.splice(at..at + 1, Some(&child.encode()));
+    }
+
+    pub fn remove(&mut self, at: usize) {
+        self.splice(at..at + 1, None);
+    }
+
+    /// Removes the entries from a position on and returns them.
+    pub fn split_off(&mut self, at: usize) -> Node {
+        let start = self.start(at);
+        let entries = self.entries.split_off(start);
+        let starts = self.starts.split_off(at).into_iter().map(|moved| moved - start as u32).collect();
+        Node { is_leaf: self.is_leaf, entries, starts }
+    }
+
+    /// Appends the entries of another node of the same kind.
+    pub fn append(&mut self, other: &Node) {
+        let offset = self.entries.len() as u32;
+        self.entries = [&self.entries[..], &other.entries].concat().into();
+        self.starts.extend(other.starts.iter().map(|start| start + offset));
+    }
+
+    /// Replaces up to one entry by up to one entry.
+    fn splice(&mut self, range: Range<usize>, entry: Option<&[u8]>) {
+        let (from, to) = (self.start(range.start), self.start(range.end));
+        let new = entry.unwrap_or_default();
+        let mut entries = BytesMut::with_capacity(self.entries.len() - (to - from) + new.len());
+        entries.put_slice(&self.entries[..from]);
+        entries.put_slice(new);
+        entries.put_slice(&self.entries[to..]);
+        self.entries = entries.freeze();
+        // The values are below 4 GiB: an item is an argument, and a node of more than 2 KiB is divided.
+        for start in &mut self.starts[range.end..] {
+            *start = (*start as usize - to + from + new.len()) as u32;
+        }
+        self.starts.splice(range, entry.map(|_| from as u32));
     }
 
     pub fn encode(&self, next_number: u64) -> Bytes {
-        let mut out = BytesMut::with_capacity(2 + VARINT_BYTES_MAX + self.bytes());
-        out.put_u8(VERSION);
-        match self {
-            Node::Leaf(items) => {
-                out.put_u8(KIND_LEAF);
-                put_varint(next_number, &mut out);
-                for item in items {
-                    put_bytes(item, &mut out);
-                }
-            }
-            Node::Inner(children) => {
-                out.put_u8(KIND_INNER);
-                put_varint(next_number, &mut out);
-                for child in children {
-                    put_varint(child.number, &mut out);
-                    put_varint(child.count, &mut out);
-                    put_bytes(&child.least, &mut out);
-                }
-            }
-        }
-        out.freeze()
+        let mut out = Vec::with_capacity(2 + VARINT_BYTES_MAX + self.bytes());
+        out.extend([VERSION, if self.is_leaf { KIND_LEAF } else { KIND_INNER }]);
+        put_varint(next_number, &mut out);
+        out.extend_from_slice(&self.entries);
+        out.into()
     }
 
-    /// Decodes a row into the node and the number of the next new node. Items are slices of the row.
+    /// Decodes a row into the node, which shares the row's memory, and the number of the next new
+    /// node.
     ///
     /// # Errors
     /// [`StorageError::Corrupt`] if the row cannot be decoded.
     pub fn decode(row: &Bytes) -> storage::Result<(Node, u64)> {
         let corrupt = || StorageError::Corrupt("a node of a collection's tree".into());
-        let [VERSION, kind, ..] = row[..] else { return Err(corrupt()) };
+        let ([VERSION, kind @ (KIND_LEAF | KIND_INNER), ..], Ok(_)) = (&row[..], u32::try_from(row.len()))
+        else {
+            return Err(corrupt());
+        };
+        let is_leaf = *kind == KIND_LEAF;
         let mut rest = Rest { row, at: 2 };
         let next_number = rest.varint().ok_or_else(corrupt)?;
-        let node = match kind {
-            KIND_LEAF => {
-                let mut items = Vec::new();
-                while !rest.is_empty() {
-                    items.push(rest.bytes().ok_or_else(corrupt)?);
-                }
-                Node::Leaf(items)
-            }
-            KIND_INNER => {
-                let mut children = Vec::new();
-                while !rest.is_empty() {
-                    children.push(rest.child().ok_or_else(corrupt)?);
-                }
-                Node::Inner(children)
-            }
-            _ => return Err(corrupt()),
-        };
-        let is_countable = match &node {
-            Node::Leaf(_) => true,
-            Node::Inner(children) => {
-                let add = |sum: u64, child: &Child| sum.checked_add(child.count);
-                !children.is_empty() && children.iter().try_fold(0, add).is_some()
-            }
-        };
-        if is_countable {
-            Ok((node, next_number))
-        } else {
-            Err(corrupt())
+        let first = rest.at;
+        let mut starts = Vec::with_capacity(ENTRIES_MAX);
+        let mut count = 0u64;
+        while rest.at < row.len() {
+            starts.push((rest.at - first) as u32);
+            let added = match is_leaf {
+                true => rest.bytes().map(|_| 1),
+                false => rest.child().map(|(_, count, _)| count),
+            };
+            count = added.and_then(|added| count.checked_add(added)).ok_or_else(corrupt)?;
         }
+        if !is_leaf && starts.is_empty() {
+            return Err(corrupt());
+        }
+        Ok((Node { is_leaf, entries: row.slice(first..), starts }, next_number))
     }
 }
 
-fn item_bytes(item: &Bytes) -> usize {
-    varint_bytes(item.len() as u64) + item.len()
+fn encoded_item(item: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(VARINT_BYTES_MAX + item.len());
+    put_bytes(item, &mut out);
+    out
 }
 
-fn child_bytes(child: &Child) -> usize {
-    varint_bytes(child.number) + varint_bytes(child.count) + item_bytes(&child.least)
-}
-
-fn varint_bytes(number: u64) -> usize {
-    let bits = 64 - (number | 1).leading_zeros() as usize;
-    bits.div_ceil(7)
-}
-
-fn put_varint(mut number: u64, out: &mut BytesMut) {
+fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
-        out.put_u8(number as u8 | 0x80);
+        out.push(number as u8 | 0x80);
         number >>= 7;
     }
-    out.put_u8(number as u8);
+    out.push(number as u8);
 }
 
-fn put_bytes(bytes: &Bytes, out: &mut BytesMut) {
+fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     put_varint(bytes.len() as u64, out);
-    out.put_slice(bytes);
+    out.extend_from_slice(bytes);
 }
 
 /// The part of a row that is not decoded yet.
 struct Rest<'r> {
-    row: &'r Bytes,
+    row: &'r [u8],
     at: usize,
 }
 
 impl Rest<'_> {
-    fn is_empty(&self) -> bool {
-        self.at == self.row.len()
-    }
-
     fn varint(&mut self) -> Option<u64> {
+        let first = *self.row.get(self.at)?;
+        if first < 0x80 {
+            self.at += 1;
+            return Some(first.into());
+        }
         let mut number = 0;
         for (at, byte) in self.row[self.at..].iter().take(VARINT_BYTES_MAX).enumerate() {
             let bits = u64::from(byte & 0x7f);
@@ -210,16 +297,17 @@ impl Rest<'_> {
         None
     }
 
-    fn bytes(&mut self) -> Option<Bytes> {
+    /// Returns the range of bytes that follow their length.
+    fn bytes(&mut self) -> Option<Range<usize>> {
         let length = usize::try_from(self.varint()?).ok()?;
         let end = self.at.checked_add(length).filter(|end| *end <= self.row.len())?;
-        let bytes = self.row.slice(self.at..end);
+        let range = self.at..end;
         self.at = end;
-        Some(bytes)
+        Some(range)
     }
 
-    fn child(&mut self) -> Option<Child> {
-        Some(Child { number: self.varint()?, count: self.varint()?, least: self.bytes()? })
+    fn child(&mut self) -> Option<(u64, u64, Range<usize>)> {
+        Some((self.varint()?, self.varint()?, self.bytes()?))
     }
 }
 
@@ -233,6 +321,12 @@ mod tests {
         proptest::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from)
     }
 
+    fn leaf(items: &[Bytes]) -> Node {
+        let mut node = Node::leaf();
+        items.iter().enumerate().for_each(|(at, item)| node.insert_item(at, item));
+        node
+    }
+
     fn node() -> impl Strategy<Value = Node> {
         let child = (any::<u64>(), 0..u64::MAX / 64, bytes()).prop_map(|(number, count, least)| Child {
             number,
@@ -240,8 +334,8 @@ mod tests {
             least,
         });
         prop_oneof![
-            proptest::collection::vec(bytes(), 0..40).prop_map(Node::Leaf),
-            proptest::collection::vec(child, 1..40).prop_map(Node::Inner),
+            proptest::collection::vec(bytes(), 0..40).prop_map(|items| leaf(&items)),
+            proptest::collection::vec(child, 1..40).prop_map(|children| Node::inner(&children)),
         ]
     }
 
@@ -251,12 +345,46 @@ mod tests {
             node in node(), next in any::<u64>(), cut in any::<usize>(), byte in any::<u8>()
         ) {
             let row = node.encode(next);
-            prop_assert_eq!(row.len(), 2 + varint_bytes(next) + node.bytes());
             prop_assert_eq!(Node::decode(&row).unwrap(), (node, next));
             let _ = Node::decode(&row.slice(..cut % row.len()));
             let mut changed = row.to_vec();
             changed[cut % row.len()] = byte;
             let _ = Node::decode(&changed.into());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn entries_are_a_vector(
+            items in proptest::collection::vec(bytes(), 1..20),
+            changes in proptest::collection::vec((any::<usize>(), 0..3u8, bytes()), 0..20),
+            cut in any::<usize>(),
+        ) {
+            let (mut model, mut node) = (items.clone(), leaf(&items));
+            for (at, change, item) in changes {
+                match change {
+                    0 => {
+                        node.insert_item(at % (model.len() + 1), &item);
+                        model.insert(at % (model.len() + 1), item);
+                    }
+                    1 if !model.is_empty() => {
+                        node.remove(at % model.len());
+                        model.remove(at % model.len());
+                    }
+                    2 if !model.is_empty() => {
+                        node.replace_item(at % model.len(), &item);
+                        let at = at % model.len();
+                        model[at] = item;
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert_eq!(&node, &leaf(&model));
+            let cut = cut % (model.len() + 1);
+            let right = node.split_off(cut);
+            prop_assert_eq!((&node, &right), (&leaf(&model[..cut]), &leaf(&model[cut..])));
+            node.append(&right);
+            prop_assert!((0..node.len()).all(|at| node.item(at) == model[at]));
         }
     }
 

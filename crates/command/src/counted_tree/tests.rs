@@ -67,26 +67,23 @@ fn check_node(
     let row = engine.get(&key().node_row(GENERATION, number)).unwrap().expect("the child has a row");
     let node = Node::decode(&row).unwrap().0;
     assert!(node.len() <= ENTRIES_MAX && !node.is_empty());
-    match node {
-        Node::Leaf(items) => {
-            met.extend(items);
-            1
-        }
-        Node::Inner(children) => {
-            let mut levels = None;
-            for (at, child) in children.iter().enumerate() {
-                let first = met.len();
-                let below = check_node(engine, child.number, met, visited, compare);
-                assert_eq!(*levels.get_or_insert(below), below, "all leaves are at one level");
-                assert_eq!((met.len() - first) as u64, child.count);
-                if let (Some(compare), true) = (compare, at > 0) {
-                    assert_eq!(compare(&met[first - 1], &child.least), Ordering::Less);
-                    assert_ne!(compare(&child.least, &met[first]), Ordering::Greater);
-                }
-            }
-            levels.expect("an inner node has children") + 1
+    if node.is_leaf() {
+        met.extend((0..node.len()).map(|at| node.shared_item(at)));
+        return 1;
+    }
+    let mut levels = None;
+    for at in 0..node.len() {
+        let child = node.child(at);
+        let first = met.len();
+        let below = check_node(engine, child.number, met, visited, compare);
+        assert_eq!(*levels.get_or_insert(below), below, "all leaves are at one level");
+        assert_eq!((met.len() - first) as u64, child.count);
+        if let (Some(compare), true) = (compare, at > 0) {
+            assert_eq!(compare(&met[first - 1], &child.least), Ordering::Less);
+            assert_ne!(compare(&child.least, &met[first]), Ordering::Greater);
         }
     }
+    levels.expect("an inner node has children") + 1
 }
 
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use super::node::{Child, Node};
+use super::node::Node;
 use super::{damaged, Direction, Tree, LEVELS_MAX, ROOT};
 use crate::exec::{CommandResult, Exec};
 
@@ -29,16 +29,13 @@ impl Tree<'_> {
     pub fn rank(&self, exec: &Exec<'_, '_>, is_before: &dyn Fn(&[u8]) -> bool) -> CommandResult<u64> {
         let (mut number, mut rank) = (ROOT, 0);
         for _ in 0..LEVELS_MAX {
-            match &*self.read(exec, number)? {
-                Node::Leaf(items) => {
-                    return Ok(rank + items.partition_point(|item| is_before(item)) as u64);
-                }
-                Node::Inner(children) => {
-                    let at = child_behind(children, is_before);
-                    rank += children[..at].iter().map(|child| child.count).sum::<u64>();
-                    number = children[at].number;
-                }
+            let node = self.read(exec, number)?;
+            if node.is_leaf() {
+                return Ok(rank + items_before(&node, is_before) as u64);
             }
+            let at = child_behind(&node, is_before);
+            rank += node.count_before(at);
+            number = node.child_number(at);
         }
         Err(damaged("too many levels"))
     }
@@ -73,28 +70,33 @@ impl Tree<'_> {
         visit: &mut VisitItem<'_>,
     ) -> CommandResult<ControlFlow<()>> {
         let Some(levels_below) = levels.checked_sub(1) else { return Err(damaged("too many levels")) };
-        match &*self.read(exec, number)? {
-            Node::Leaf(items) => {
-                let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
-                for item in in_order(items, direction).skip(skipped) {
-                    if visit(item.clone()).is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
+        let node = self.read(exec, number)?;
+        let len = node.len();
+        let in_order = |step: usize| match direction {
+            Direction::Forward => step,
+            Direction::Backward => len - 1 - step,
+        };
+        if node.is_leaf() {
+            let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+            for step in skipped..len {
+                if visit(node.shared_item(in_order(step))).is_break() {
+                    return Ok(ControlFlow::Break(()));
                 }
             }
-            Node::Inner(children) => {
-                for child in in_order(children, direction) {
-                    if skipped >= child.count {
-                        skipped -= child.count;
-                        continue;
-                    }
-                    let below = (child.number, levels_below);
-                    if self.walk_node(exec, below, skipped, direction, visit)?.is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                    skipped = 0;
-                }
+            return Ok(ControlFlow::Continue(()));
+        }
+        for step in 0..len {
+            let at = in_order(step);
+            let count = node.child_count(at);
+            if skipped >= count {
+                skipped -= count;
+                continue;
             }
+            let below = (node.child_number(at), levels_below);
+            if self.walk_node(exec, below, skipped, direction, visit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            skipped = 0;
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -123,14 +125,24 @@ impl Tree<'_> {
 }
 
 /// Returns the position of the last child whose lower bound is before a place, or of the first.
-pub(super) fn child_behind(children: &[Child], is_before: &dyn Fn(&[u8]) -> bool) -> usize {
-    children[1..].partition_point(|child| is_before(&child.least))
+pub(super) fn child_behind(node: &Node, is_before: &dyn Fn(&[u8]) -> bool) -> usize {
+    partition_point(1, node.len(), |at| is_before(node.least(at))) - 1
 }
 
-fn in_order<T>(entries: &[T], direction: Direction) -> impl Iterator<Item = &T> {
-    let (forward, backward) = match direction {
-        Direction::Forward => (Some(entries.iter()), None),
-        Direction::Backward => (None, Some(entries.iter().rev())),
-    };
-    forward.into_iter().flatten().chain(backward.into_iter().flatten())
+/// Returns the number of a leaf's items before a place.
+pub(super) fn items_before(node: &Node, is_before: &dyn Fn(&[u8]) -> bool) -> usize {
+    partition_point(0, node.len(), |at| is_before(node.item(at)))
+}
+
+/// Returns the first position for which `is_before` is false.
+fn partition_point(mut low: usize, mut high: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
 }

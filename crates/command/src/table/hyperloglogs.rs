@@ -24,6 +24,7 @@ pub(super) static COMMANDS: [CommandSpec; 3] = [
     ),
     CommandSpec::new("pfcount", -2, flags::READONLY, Handler::Keyspace(hyperloglog::pfcount))
         .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RW", "access"] }])
+        .reads_few_rows()
         .since_version(THIRD_VERSION)
         .categories(&["@hyperloglog"])
         .about(
