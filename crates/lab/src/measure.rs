@@ -123,6 +123,23 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// A value over several rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl Spread {
+    /// Returns the spread of the values, or `None` if there are none.
+    pub fn of(values: &[f64]) -> Option<Spread> {
+        let least = values.iter().copied().reduce(f64::min)?;
+        let most = values.iter().copied().reduce(f64::max)?;
+        Some(Spread { median: median(values), least, most })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
