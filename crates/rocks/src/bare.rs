@@ -1,8 +1,8 @@
 //! RocksDB alone, without a RAM tier: for measurements of its knobs.
 //!
-//! There are two ways to write. Puts go through RocksDB's own memtable, without its WAL. Sorted runs
-//! become files that are ingested, as flushes of a [`Keyspace`](crate::Keyspace) do. A run waits
-//! where a flush waits: while RocksDB has stopped or delayed its writers.
+//! There are two ways to write. Puts go through RocksDB's own memtable, without its WAL. Sorted
+//! runs become files that are ingested, as flushes of a [`Keyspace`](crate::Keyspace) do. A run
+//! waits where a flush waits: while RocksDB has stopped or delayed its writers.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -191,8 +191,8 @@ impl Config {
         Config { base, path, settings: BTreeMap::new() }
     }
 
-    /// Returns the configuration with more settings. Those that the base has anyway are left out, so
-    /// that equal configurations are equal.
+    /// Returns the configuration with more settings. Those that the base has anyway are left out,
+    /// so that equal configurations are equal.
     pub fn with(&self, settings: Settings) -> Config {
         let mut config = self.clone();
         for (name, value) in settings {
@@ -352,8 +352,8 @@ mod tests {
         let (quick, _) = paper.resolve(&scale()).unwrap();
         let (full, _) = paper.resolve(&Scale { budget_bytes: PAPER_BUDGET_BYTES, ..scale() }).unwrap();
         assert_eq!(full.options.max_bytes_for_level_base, 128 << 20);
-        assert_eq!(quick.options.max_bytes_for_level_base, 2 << 20);
+        assert_eq!(quick.options.max_bytes_for_level_base, 1 << 20);
         assert_eq!(quick.options.level0_stop_writes_trigger, full.options.level0_stop_writes_trigger);
-        assert_eq!(paper.run_bytes(&scale()).unwrap(), 1 << 20, "two memtables are flushed together");
+        assert_eq!(paper.run_bytes(&scale()).unwrap(), 512 << 10, "two memtables are flushed together");
     }
 }

@@ -342,8 +342,8 @@ pub fn in_threads(threads: usize, work: impl Fn(usize) -> anyhow::Result<()> + S
     results.into_iter().collect()
 }
 
-/// Returns the operations per second of each tick until the load is over. The last tick is left out,
-/// unless it is the only one, because it is not whole.
+/// Returns the operations per second of each tick until the load is over. The last tick is left
+/// out, unless it is the only one, because it is not whole.
 fn sample(done: &AtomicU64, over: &AtomicBool, tick_ms: u64) -> Vec<f64> {
     let (started, mut series, mut before) = (Instant::now(), Vec::new(), 0);
     while !over.load(Relaxed) {

@@ -19,8 +19,8 @@ use super::loads::{check, histogram, in_threads, key, Phase, Stage};
 use super::pipe::{receive, send, Row};
 use super::scale::{Scale, KEY_BYTES};
 
-/// Rows that go from the reader of the pipe to a writer at once, and the number of such batches that
-/// may wait.
+/// Rows that go from the reader of the pipe to a writer at once, and the number of such batches
+/// that may wait.
 const BATCH_ROWS: usize = 64;
 const BATCHES: usize = 8;
 
@@ -45,8 +45,9 @@ pub fn send_all(bare: &Bare, readahead_bytes: usize, to: &mut impl Write) -> any
 
 /// Writes the rows of a pipe into an empty database, and measures until all are durable.
 ///
-/// The replica holds a part of the rows in RAM. Rows come to it in the order of their keys and leave
-/// it in random order, as they are evicted. Both write paths get the same rows in the same order.
+/// The replica holds a part of the rows in RAM. Rows come to it in the order of their keys and
+/// leave it in random order, as they are evicted. Both write paths get the same rows in the same
+/// order.
 pub fn receive_all(stage: &Stage<'_>, from: &mut (impl Read + Send)) -> anyhow::Result<Phase> {
     let scale = stage.scale;
     let phase = stage.measure(|counters| {
@@ -138,8 +139,8 @@ pub struct SetRead {
     pub random_s: f64,
 }
 
-/// Reads the set by an iterator, and by random reads of the values that are not in RAM, in the order
-/// of a hash table.
+/// Reads the set by an iterator, and by random reads of the values that are not in RAM, in the
+/// order of a hash table.
 pub fn read_set(
     bare: &Bare,
     scale: &Scale,

@@ -1,4 +1,5 @@
-//! Rounds. Each run is saved in a file of its own, so that an interrupted reproduction can continue.
+//! Rounds. Each run is saved in a file of its own, so that an interrupted reproduction can
+//! continue.
 
 use std::path::{Path, PathBuf};
 

@@ -39,7 +39,7 @@ impl Scale {
     pub fn named(name: &str) -> Result<Scale, String> {
         let (rows, budget_bytes, tick_ms, reads, mixed, rounds) = match name {
             "smoke" => (3_000, 256 * KIB, 50, 300, 300, 1),
-            "quick" => (50_000, 2 * MIB, 250, 10_000, 10_000, 2),
+            "quick" => (25_000, MIB, 100, 5_000, 5_000, 2),
             "full" => (10_000_000, 32 * MIB, 1000, 1_000_000, 1_000_000, 3),
             _ => return Err(format!("there is no scale '{name}': use {}", Scale::NAMES.join(", "))),
         };

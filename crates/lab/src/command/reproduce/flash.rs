@@ -1,7 +1,7 @@
 //! `steelyard bench reproduce redis-on-flash`: RocksDB's knobs, measured as the paper does.
 //!
-//! Every run is made by processes of their own, so that RocksDB's threads and memory end with it and
-//! an emulated device can be put under it.
+//! Every run is made by processes of their own, so that RocksDB's threads and memory end with it
+//! and an emulated device can be put under it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use device::preload_env;
 use lab::flash::{
     self, cases, child, select, Case, Conditions, Config, Done, Job, Kind, Place, Round, Rounds, Scale, Setup,
 };
-use lab::measure::{family_cpu_time, fdatasync_micros, machine_busy_time};
+use lab::measure::{cpu_time, ended_children_cpu_time, fdatasync_micros, machine_busy_time};
 
 use crate::command::ground::{cpus, program, target};
 
@@ -161,11 +161,11 @@ impl Bench {
         let dir = dir.with_context(|| format!("{} cannot be used", within.display()))?;
         let times = fdatasync_micros(&self.disk, PROBES).context("the disk's sync time")?;
         let sync_us = times.value_at_quantile(0.5) as f64;
+        // The processes of the run have ended whenever this is asked.
         let busy = || -> anyhow::Result<Duration> {
-            let [machine, own] = [machine_busy_time(), family_cpu_time()];
-            Ok(machine
-                .context("the machine's CPU time")?
-                .saturating_sub(own.context("the family's CPU time")?))
+            let own = cpu_time(std::process::id()).context("the CPU time")?;
+            let ended = ended_children_cpu_time().context("the CPU time of the run")?;
+            Ok(machine_busy_time().context("the machine's CPU time")?.saturating_sub(own + ended))
         };
         let (started, before) = (Instant::now(), busy()?);
         let master = self.stage(dir.path(), case, "master")?;
