@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::mpsc::{sync_channel, SyncSender};
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -56,9 +56,12 @@ pub fn receive_all(stage: &Stage<'_>, from: &mut (impl Read + Send)) -> anyhow::
             WritePath::Puts if stage.running.one_writer => 1,
             WritePath::Puts => stage.running.io_threads,
         };
-        let (to, queues): (Vec<SyncSender<Vec<Row>>>, Vec<Receiver<Vec<Row>>>) =
-            (0..writers).map(|_| sync_channel(BATCHES)).unzip();
-        let queues: Vec<Mutex<Receiver<Vec<Row>>>> = queues.into_iter().map(Mutex::new).collect();
+        let (mut to, mut queues) = (Vec::new(), Vec::new());
+        for _ in 0..writers {
+            let (sender, receiver) = sync_channel(BATCHES);
+            to.push(sender);
+            queues.push(Mutex::new(receiver));
+        }
         std::thread::scope(|scope| {
             let evicting = scope.spawn(move || evict(from, scale, to));
             let written = in_threads(writers, |thread| {

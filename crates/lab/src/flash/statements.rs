@@ -248,9 +248,10 @@ fn sync(summary: &Summary<'_>) -> Vec<Option<Verdict>> {
         .into_iter()
         .filter_map(|(direct, syncs, config)| {
             let case = Case { place: Place::Sata, kind: Kind::Write, config };
-            let calls = summary.phase(&case, WRITE_ONLY, |phase| phase.work.range_syncs as f64)?;
+            // RocksDB also calls it once for no bytes, to learn whether the file system has it.
+            let bytes = summary.phase(&case, WRITE_ONLY, |phase| phase.work.range_sync_bytes as f64)?;
             let seconds = summary.phase(&case, WRITE_ONLY, |phase| phase.seconds)?;
-            Some((direct, syncs, calls.median, seconds.median))
+            Some((direct, syncs, bytes.median, seconds.median))
         })
         .collect();
     if calls.len() < 4 {
@@ -260,9 +261,10 @@ fn sync(summary: &Summary<'_>) -> Vec<Option<Verdict>> {
         .iter()
         .map(|(direct, syncs, calls, seconds)| {
             format!(
-                "{} I/O, bytes_per_sync {}: {calls:.0} calls in {seconds:.2} s",
+                "{} I/O, bytes_per_sync {}: calls for {} in {seconds:.2} s",
                 if *direct { "direct" } else { "buffered" },
-                if *syncs { "2 MB" } else { "0" }
+                if *syncs { "2 MB" } else { "0" },
+                client::table::bytes(*calls)
             )
         })
         .collect();
@@ -270,7 +272,7 @@ fn sync(summary: &Summary<'_>) -> Vec<Option<Verdict>> {
     let buffered = calls.iter().any(|(direct, syncs, calls, _)| !direct && *syncs && *calls > 0.0);
     vec![Some(Verdict::new(
         "bytes_per_sync has no effect because the OS buffer is off: with direct I/O RocksDB calls \
-         sync_file_range never",
+         sync_file_range for no byte",
         direct && buffered,
         listed.join("; "),
     ))]
@@ -316,10 +318,10 @@ mod tests {
             let all: Vec<Round> = sync_sides()
                 .into_iter()
                 .zip(calls)
-                .map(|((_, _, config), range_syncs)| {
+                .map(|((_, _, config), range_sync_bytes)| {
                     let case = Case { place: Place::Sata, kind: Kind::Write, config };
                     let mut round = run(case, 1, 1.0, 1.0);
-                    let work = Work { range_syncs, ..Work::default() };
+                    let work = Work { range_sync_bytes, ..Work::default() };
                     let phase = Phase { work, seconds: 1.0, ..Phase::default() };
                     round.measured.phases.insert(WRITE_ONLY.to_owned(), phase);
                     round

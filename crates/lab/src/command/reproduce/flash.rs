@@ -19,8 +19,8 @@ use crate::command::ground::{cpus, program, target};
 
 /// Number of syncs before a run.
 const PROBES: usize = 100;
-/// Maximum time of a process of a run.
-const PATIENCE: Duration = Duration::from_secs(4 * 3600);
+/// Interval at which the end of a process is noticed.
+const POLL: Duration = Duration::from_millis(10);
 /// Maximum number of failed runs in a row. The one after them would most likely fail as well.
 const FAILURES_MAX: usize = 3;
 
@@ -103,7 +103,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     if !options.report_only {
         let bench = Bench { disk, ram: options.ram, setup: setup.clone() };
         // The processes end with the thread that starts them, which is this one.
-        failed = bench.make(&mut rounds, &cases(&figures, &places), options.repeat_void)?;
+        failed = bench.make(&mut rounds, &cases(&figures, &places), options.repeat_void).await?;
     }
     flash::write_plots(rounds.done(), &out)?;
     let text = flash::report(&setup, rounds.done(), &failed);
@@ -123,7 +123,12 @@ struct Bench {
 
 impl Bench {
     /// Makes all runs that are missing, and then the void ones again. Returns the failures.
-    fn make(&self, rounds: &mut Rounds, cases: &[Case], repeats_max: usize) -> anyhow::Result<Vec<String>> {
+    async fn make(
+        &self,
+        rounds: &mut Rounds,
+        cases: &[Case],
+        repeats_max: usize,
+    ) -> anyhow::Result<Vec<String>> {
         let (mut failed, mut in_a_row) = (Vec::new(), 0);
         let mut given_up: Vec<(Case, usize)> = Vec::new();
         loop {
@@ -133,7 +138,7 @@ impl Bench {
                 return Ok(failed);
             };
             let started = Instant::now();
-            match self.round(&case, round) {
+            match self.round(&case, round).await {
                 Ok(made) => {
                     rounds.keep(made)?;
                     in_a_row = 0;
@@ -155,7 +160,7 @@ impl Bench {
         }
     }
 
-    fn round(&self, case: &Case, round: usize) -> anyhow::Result<Round> {
+    async fn round(&self, case: &Case, round: usize) -> anyhow::Result<Round> {
         let within = if case.place == Place::Disk { &self.disk } else { &self.ram };
         let dir = tempfile::Builder::new().prefix("steelyard-flash-").tempdir_in(within);
         let dir = dir.with_context(|| format!("{} cannot be used", within.display()))?;
@@ -175,15 +180,15 @@ impl Bench {
             Kind::Write => Job::Write,
             Kind::Set => Job::Set,
         };
-        self.finish(self.start(&master, job, case, Stdio::null(), Stdio::null())?, &master)?;
+        self.finish(self.start(&master, job, case, Stdio::null(), Stdio::null())?).await?;
         let mut done = self.results(&master)?;
         if case.kind == Kind::Loads {
             let replica = self.stage(dir.path(), case, "replica")?;
             let (from, to) = std::io::pipe()?;
             let sending = self.start(&master, Job::Send, case, Stdio::null(), to.into())?;
             let receiving = self.start(&replica, Job::Receive, case, from.into(), Stdio::null())?;
-            self.finish(receiving, &replica)?;
-            self.finish(sending, &master)?;
+            self.finish(receiving).await?;
+            self.finish(sending).await?;
             done.measured.phases.append(&mut self.results(&replica)?.measured.phases);
         }
         let elapsed = started.elapsed().as_secs_f64();
@@ -231,9 +236,14 @@ impl Bench {
         Ok(Child::spawn(format!("{job:?}").to_lowercase(), &mut command)?)
     }
 
-    fn finish(&self, mut child: Child, stage: &Stage) -> anyhow::Result<()> {
-        ensure!(child.wait(PATIENCE), "{} does not end on {}", child.name(), stage.root.display());
-        let status = child.ended().with_context(|| format!("{} ended without a status", child.name()))?;
+    /// Waits for the end of a process. A signal ends the wait, the process, and its data.
+    async fn finish(&self, mut child: Child) -> anyhow::Result<()> {
+        let status = loop {
+            match child.ended() {
+                Some(status) => break status,
+                None => tokio::time::sleep(POLL).await,
+            }
+        };
         ensure!(status.success(), "{} ended with {status}", child.name());
         Ok(())
     }
