@@ -8,6 +8,8 @@
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::AtomicU64;
 
+use crate::lane::Lane;
+
 pub const BLOCK_BYTES: usize = 4096;
 /// Number of table entries, enough for the blocks of the largest cache. The file is sparse, so
 /// unused entries take no space.
@@ -16,8 +18,10 @@ pub(crate) const TABLE_ENTRIES: usize = 1 << 20;
 pub const CONTROL_BYTES: usize = BLOCK_BYTES + TABLE_ENTRIES * size_of::<AtomicU64>();
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STYLDEV\0");
 /// Version of the layout. Must rise whenever a field moves or changes its meaning.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 pub(crate) const NAME_WORDS: usize = 4;
+/// Maximum number of devices in an array.
+pub(crate) const DEVICES_MAX: usize = 32;
 pub(crate) const HANGS_WRITES: u64 = 1;
 pub(crate) const HANGS_READS: u64 = 2;
 
@@ -59,12 +63,17 @@ pub struct ControlBlock {
     pub(crate) hangs: AtomicU64,
     _pad2: [u64; 1],
 
-    /// The time at which the device, or a hybrid's cache, has written all reserved bytes.
-    pub(crate) write_horizon_ns: AtomicU64,
-    _pad3: [u64; 7],
-    /// The time at which the device, or a hybrid's cache, has read all reserved bytes.
-    pub(crate) read_horizon_ns: AtomicU64,
-    _pad4: [u64; 7],
+    /// The part of an operation's time that it takes from the other kind, in thousandths.
+    pub(crate) sharing_milli: AtomicU64,
+    /// The number of devices in an array, and the bytes that each one holds before the next one
+    /// follows. 0 or 1 if it is no array.
+    pub(crate) devices: AtomicU64,
+    pub(crate) chunk_bytes: AtomicU64,
+    /// The fast cache of a cheap device: its bytes, and the write bandwidth of what is behind it. 0
+    /// if there is none.
+    pub(crate) slc_bytes: AtomicU64,
+    pub(crate) slc_write_bytes_per_s: AtomicU64,
+    _pad3: [u64; 11],
     /// The time at which the last scheduled flush of the device's cache ends.
     pub(crate) flush_end_ns: AtomicU64,
     _pad5: [u64; 7],
@@ -136,17 +145,24 @@ pub struct ControlBlock {
     pub(crate) neighbour_share: AtomicU64,
     /// The duration of the flush that ends at `flush_end_ns`.
     pub(crate) flush_took_ns: AtomicU64,
-    _pad12: [u64; 5],
+    /// Calls of `sync_file_range`, and the bytes that they named.
+    pub(crate) range_syncs: AtomicU64,
+    pub(crate) range_sync_bytes: AtomicU64,
+    _pad12: [u64; 11],
+
+    /// The queues of each device of an array. Other devices have only the first, and in a hybrid it
+    /// is the cache's.
+    pub(crate) lanes: [Lane; DEVICES_MAX],
 }
 
-const _: () = assert!(size_of::<ControlBlock>() == 960 && size_of::<ControlBlock>() <= BLOCK_BYTES);
+const _: () = assert!(size_of::<ControlBlock>() == 3072 && size_of::<ControlBlock>() <= BLOCK_BYTES);
 const _: () = assert!(offset_of!(ControlBlock, write_bytes_per_s) == 64);
 const _: () = assert!(offset_of!(ControlBlock, fail_sync) == 128);
 const _: () = assert!(offset_of!(ControlBlock, wall_offset_ns) == 160);
 const _: () = assert!(offset_of!(ControlBlock, boot_offset_ns) == 168);
 const _: () = assert!(offset_of!(ControlBlock, hangs) == 176);
-const _: () = assert!(offset_of!(ControlBlock, write_horizon_ns) == 192);
-const _: () = assert!(offset_of!(ControlBlock, read_horizon_ns) == 256);
+const _: () = assert!(offset_of!(ControlBlock, sharing_milli) == 192);
+const _: () = assert!(offset_of!(ControlBlock, slc_write_bytes_per_s) == 224);
 const _: () = assert!(offset_of!(ControlBlock, flush_end_ns) == 320);
 const _: () = assert!(offset_of!(ControlBlock, allocated_bytes) == 384);
 const _: () = assert!(offset_of!(ControlBlock, bytes_written) == 448);
@@ -158,3 +174,5 @@ const _: () = assert!(offset_of!(ControlBlock, miss_horizon_ns) == 704);
 const _: () = assert!(offset_of!(ControlBlock, bytes_hit) == 768);
 const _: () = assert!(offset_of!(ControlBlock, noise_is_on) == 832);
 const _: () = assert!(offset_of!(ControlBlock, flush_took_ns) == 912);
+const _: () = assert!(offset_of!(ControlBlock, range_syncs) == 920);
+const _: () = assert!(offset_of!(ControlBlock, lanes) == 1024);

@@ -16,11 +16,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use types::device_time::{CACHE_BLOCK_BYTES, DESTAGE_FROM, DIRTY_MAX};
+use types::device_time::{taken, CACHE_BLOCK_BYTES, DESTAGE_FROM, DIRTY_MAX};
 use types::Draw;
 
 use crate::block::TABLE_ENTRIES;
-use crate::model::reserve;
+use crate::lane::reserve;
 use crate::ControlBlock;
 
 /// Number of entries of a set, which fill two cache lines. With half of the table dirty, hardly any
@@ -129,7 +129,7 @@ impl<'a> Cache<'a> {
             blocks => reserve(&block.destage_horizon_ns, start, self.destaged(start, blocks)),
         };
         let cost = block.transfer_ns(start, extent.bytes, &block.cache_write_bytes_per_s);
-        reserve(&block.write_horizon_ns, start.max(room_at), cost)
+        block.lanes[0].write(start.max(room_at), cost, block.sharing())
     }
 
     /// Returns the time at which `extent` is read. The cached and the missing part are read in
@@ -153,21 +153,40 @@ impl<'a> Cache<'a> {
         }
         block.bytes_hit.fetch_add(hit, Relaxed);
         block.bytes_missed.fetch_add(missed, Relaxed);
-        if promoted > 0 {
-            let cost = block.transfer_ns(start, promoted, &block.cache_write_bytes_per_s);
-            reserve(&block.write_horizon_ns, start, cost);
-        }
-        let part = |bytes, horizon, bytes_per_s, latency| match bytes {
+        let latency = |nanos| if prefetched { 0 } else { block.latency_ns(start, nanos) };
+        let fast = match hit {
             0 => start,
-            bytes => {
-                let latency = if prefetched { 0 } else { block.latency_ns(start, latency) };
-                let cost = block.transfer_ns(start, bytes, bytes_per_s);
-                reserve(horizon, start, cost).saturating_add(latency)
+            hit => {
+                let latency = latency(&block.cache_read_ns);
+                let cost = block.transfer_ns(start, hit, &block.cache_read_bytes_per_s);
+                block.lanes[0].read(start, cost, block.sharing()).saturating_add(latency)
             }
         };
-        let fast = part(hit, &block.read_horizon_ns, &block.cache_read_bytes_per_s, &block.cache_read_ns);
-        let slow = part(missed, &block.miss_horizon_ns, &block.read_bytes_per_s, &block.read_ns);
+        let slow = match missed {
+            0 => start,
+            missed => {
+                let latency = latency(&block.read_ns);
+                let cost = block.transfer_ns(start, missed, &block.read_bytes_per_s);
+                self.read_behind(start, cost).saturating_add(latency)
+            }
+        };
+        if promoted > 0 {
+            let cost = block.transfer_ns(start, promoted, &block.cache_write_bytes_per_s);
+            block.lanes[0].write(start, cost, block.sharing());
+        }
         fast.max(slow)
+    }
+
+    /// Reads from the device behind the cache. While that device has blocks to destage, the read
+    /// and the destaging take turns, and each delays the other.
+    fn read_behind(&self, start: u64, cost: u64) -> u64 {
+        let block = self.block;
+        if block.dirty_blocks.load(Relaxed) <= self.share(DESTAGE_FROM) {
+            return reserve(&block.miss_horizon_ns, start, cost);
+        }
+        let taken = taken(cost, block.sharing());
+        reserve(&block.destage_horizon_ns, start, taken);
+        reserve(&block.miss_horizon_ns, start, cost.saturating_add(taken))
     }
 
     /// Drops the bytes of a deleted or truncated file. Blocks that they fill only in part stay.

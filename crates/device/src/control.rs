@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use types::device_time::WRITE_BEHIND_NS;
+use types::device_time::{ALL_SHARED, WRITE_BEHIND_NS};
 
 use crate::block::{
-    BLOCK_BYTES, CONTROL_BYTES, HANGS_READS, HANGS_WRITES, MAGIC, NAME_WORDS, TABLE_ENTRIES, VERSION,
+    BLOCK_BYTES, CONTROL_BYTES, DEVICES_MAX, HANGS_READS, HANGS_WRITES, MAGIC, NAME_WORDS, TABLE_ENTRIES,
+    VERSION,
 };
 use crate::cache::{Cache, Geometry};
 use crate::mapping::{Mapping, Shared};
 use crate::model::{Fault, Hang};
 use crate::profile::checked_factor;
-use crate::{CacheProfile, ControlBlock, Profile, ProfileError};
+use crate::{ArrayProfile, CacheProfile, ControlBlock, Profile, ProfileError, SlcProfile};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -41,6 +42,11 @@ pub struct Stats {
     pub reads: u64,
     pub syncs: u64,
     pub flushes: u64,
+    /// Calls of `sync_file_range`, and the bytes that they named.
+    #[serde(default)]
+    pub range_syncs: u64,
+    #[serde(default)]
+    pub range_sync_bytes: u64,
     /// Nanoseconds that threads slept for the device.
     pub stalled_ns: u64,
     pub injected_faults: u64,
@@ -157,6 +163,16 @@ impl Control {
                 sync_latency: Duration::from_nanos(block.cache_sync_ns.load(Relaxed)),
                 read_latency: Duration::from_nanos(block.cache_read_ns.load(Relaxed)),
             }),
+            sharing: block.sharing() as f64 / ALL_SHARED as f64,
+            array: block
+                .stripes()
+                .map(|stripes| ArrayProfile { devices: stripes.devices, chunk_bytes: stripes.chunk_bytes }),
+            slc: match block.slc_bytes.load(Relaxed) {
+                0 => None,
+                bytes => {
+                    Some(SlcProfile { bytes, write_bytes_per_s: block.slc_write_bytes_per_s.load(Relaxed) })
+                }
+            },
             noise: block.noise().unwrap_or_default(),
         }
     }
@@ -175,6 +191,14 @@ impl Control {
         block.read_bytes_per_s.store(profile.read_bytes_per_s.max(1), Relaxed);
         block.sync_ns.store(nanos(profile.sync_latency), Relaxed);
         block.read_ns.store(nanos(profile.read_latency), Relaxed);
+        let sharing = (profile.sharing.clamp(0.0, 1.0) * ALL_SHARED as f64).round() as u64;
+        block.sharing_milli.store(sharing, Relaxed);
+        let array = profile.array.as_ref().map_or((0, 0), |array| (array.devices, array.chunk_bytes));
+        block.devices.store(array.0.min(DEVICES_MAX as u64), Relaxed);
+        block.chunk_bytes.store(array.1, Relaxed);
+        let slc = profile.slc.as_ref().map_or((0, 0), |slc| (slc.bytes, slc.write_bytes_per_s.max(1)));
+        block.slc_write_bytes_per_s.store(slc.1, Relaxed);
+        block.slc_bytes.store(slc.0, Relaxed);
         self.set_capacity(profile.capacity_bytes);
         self.set_cache(profile.cache.as_ref());
         block.set_noise(&profile.noise);
@@ -268,6 +292,8 @@ impl Control {
             reads: block.reads.load(Relaxed),
             syncs: block.syncs.load(Relaxed),
             flushes: block.flushes.load(Relaxed),
+            range_syncs: block.range_syncs.load(Relaxed),
+            range_sync_bytes: block.range_sync_bytes.load(Relaxed),
             stalled_ns: block.stalled_ns.load(Relaxed),
             injected_faults: block.injected_faults.load(Relaxed),
             used_bytes: block.measured_used_bytes.load(Relaxed),
@@ -339,6 +365,6 @@ mod tests {
         assert!(matches!(Control::open(&path), Err(ControlError::NotAControlBlock { .. })));
         let made = Control::create(&path, &Profile::named("nvm").unwrap(), 1.0).unwrap();
         made.block().version.store(VERSION + 1, Relaxed);
-        assert!(matches!(Control::open(&path), Err(ControlError::Version { found: 5, .. })));
+        assert!(matches!(Control::open(&path), Err(ControlError::Version { found: 6, .. })));
     }
 }

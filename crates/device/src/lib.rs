@@ -13,6 +13,7 @@
 //! `docs/DEVICES.md` lists the emulated calls and effects, and `docs/CAPABILITY.md` the measured
 //! quantities.
 
+mod array;
 mod block;
 mod cache;
 mod capability;
@@ -20,6 +21,7 @@ mod control;
 pub mod fit;
 mod ground;
 pub mod image;
+mod lane;
 mod mapping;
 mod model;
 mod noise;
@@ -37,5 +39,5 @@ pub use image::{Image, ImageError, Survival};
 pub use model::{Fault, Hang, EVERY};
 pub use noise::{Burst, Neighbour, Noise};
 pub use probe::{probe, Measured, ProbeError};
-pub use profile::{CacheProfile, Profile, ProfileError};
+pub use profile::{ArrayProfile, CacheProfile, Profile, ProfileError, SlcProfile};
 pub use shim::{preload_env, shim_path, ShimError, DEVICE_ENV, IMAGE_ENV, ROOT_ENV, SHIM_ENV};

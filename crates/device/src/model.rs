@@ -3,16 +3,18 @@
 //! A horizon is the time at which a device will have finished all reserved work. An operation that
 //! starts at `start` reserves its bytes by advancing a horizon with one compare-and-swap, and is
 //! done at the time to which it advanced it. The caller does the waiting. So all users of the
-//! device share its bandwidth, exactly and for any number of threads, while latencies of operations
-//! overlap, as in a device with a queue. Hybrids are modelled in `cache.rs`, noise in `noise.rs`.
-//! The arithmetic is `types::device_time`, which the predictor shares.
+//! device share its bandwidth, for any number of threads, while latencies of operations overlap, as
+//! in a device with a queue. How reads and writes share a device is in `lane.rs`, arrays are in
+//! `array.rs`, hybrids in `cache.rs`, noise in `noise.rs`. The arithmetic is `types::device_time`,
+//! which the predictor shares.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use types::device_time::{next_flush, reserved, transfer_ns};
+use types::device_time::{next_flush, transfer_ns};
 
 use crate::block::{HANGS_READS, HANGS_WRITES};
-use crate::ControlBlock;
+use crate::lane::Lane;
+use crate::{ControlBlock, Extent};
 
 /// A number of faults that never runs out.
 pub const EVERY: u64 = u64::MAX;
@@ -51,12 +53,19 @@ impl ControlBlock {
         self.hangs.load(Relaxed) & HANGS_READS != 0
     }
 
-    /// Returns the time at which the device has written `bytes` more.
+    /// Returns the time at which the device has written `bytes` more, at the begin of an array.
     pub fn write(&self, start: u64, bytes: u64) -> u64 {
+        self.write_at(start, Extent { file: 0, begin: 0, bytes })
+    }
+
+    /// Returns the time at which the device has written `extent`. Its place matters in an array
+    /// only.
+    pub fn write_at(&self, start: u64, extent: Extent) -> u64 {
         self.writes.fetch_add(1, Relaxed);
-        self.bytes_written.fetch_add(bytes, Relaxed);
-        let cost = self.transfer_ns(start, bytes, &self.write_bytes_per_s);
-        reserve(&self.write_horizon_ns, start, cost)
+        self.bytes_written.fetch_add(extent.bytes, Relaxed);
+        self.on_devices(extent, |lane, bytes| {
+            lane.write(start, self.write_cost(lane, start, bytes), self.sharing())
+        })
     }
 
     /// Returns the time until which the caller of a *buffered* write must wait, if the device
@@ -68,18 +77,44 @@ impl ControlBlock {
 
     /// Returns the time at which all writes reserved so far are finished.
     pub fn drained(&self, start: u64) -> u64 {
-        self.write_horizon_ns.load(Relaxed).max(start)
+        let devices = self.stripes().map_or(1, |stripes| stripes.devices as usize);
+        self.lanes[..devices].iter().map(Lane::written).fold(start, u64::max)
     }
 
-    /// Returns the time at which the device has read `bytes` more. A read that continues the
-    /// preceding one on the same descriptor was prefetched: it pays for the transfer, but not for
-    /// the latency.
+    /// Returns the time at which the device has read `bytes` more, at the begin of an array.
     pub fn read(&self, start: u64, bytes: u64, prefetched: bool) -> u64 {
+        self.read_at(start, Extent { file: 0, begin: 0, bytes }, prefetched)
+    }
+
+    /// Returns the time at which the device has read `extent`. A read that continues the preceding
+    /// one on the same descriptor was prefetched: it pays for the transfer, but not for the
+    /// latency.
+    pub fn read_at(&self, start: u64, extent: Extent, prefetched: bool) -> u64 {
         self.reads.fetch_add(1, Relaxed);
-        self.bytes_read.fetch_add(bytes, Relaxed);
-        let cost = self.transfer_ns(start, bytes, &self.read_bytes_per_s);
+        self.bytes_read.fetch_add(extent.bytes, Relaxed);
         let latency = if prefetched { 0 } else { self.latency_ns(start, &self.read_ns) };
-        reserve(&self.read_horizon_ns, start, cost).saturating_add(latency)
+        let end = self.on_devices(extent, |lane, bytes| {
+            let cost = self.transfer_ns(start, bytes, &self.read_bytes_per_s);
+            lane.read(start, cost, self.sharing())
+        });
+        end.saturating_add(latency)
+    }
+
+    /// Gives each device its part of an operation. Returns the end of the last part.
+    fn on_devices(&self, extent: Extent, operate: impl Fn(&Lane, u64) -> u64) -> u64 {
+        let Some(stripes) = self.stripes() else { return operate(&self.lanes[0], extent.bytes) };
+        let parts = self.lanes.iter().zip(stripes.parts(extent)).filter(|(_, bytes)| *bytes > 0);
+        parts.map(|(lane, bytes)| operate(lane, bytes)).max().unwrap_or(0)
+    }
+
+    pub(crate) fn sharing(&self) -> u64 {
+        self.sharing_milli.load(Relaxed)
+    }
+
+    /// Counts a call of `sync_file_range`.
+    pub fn range_synced(&self, bytes: u64) {
+        self.range_syncs.fetch_add(1, Relaxed);
+        self.range_sync_bytes.fetch_add(bytes, Relaxed);
     }
 
     /// Returns the time at which a sync that starts at `start` is done: all writes reserved so far
@@ -213,19 +248,6 @@ impl ControlBlock {
     }
 }
 
-/// Advances `horizon` by `cost`, starting no earlier than `start`, and returns its new value.
-/// Relaxed ordering suffices, because the horizon guards no other memory.
-pub(crate) fn reserve(horizon: &AtomicU64, start: u64, cost: u64) -> u64 {
-    let mut seen = horizon.load(Relaxed);
-    loop {
-        let end = reserved(seen, start, cost);
-        match horizon.compare_exchange_weak(seen, end, Relaxed, Relaxed) {
-            Ok(_) => return end,
-            Err(other) => seen = other,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,7 +270,7 @@ mod tests {
         assert_eq!(block.write(0, 1_000), MS);
         assert_eq!(block.write(0, 1_000), 2 * MS, "a second writer queues behind the first");
         assert_eq!(block.write(100 * MS, 1_000), 101 * MS, "an idle device has gained nothing");
-        assert_eq!(block.read(100 * MS, 1_000, true), 100 * MS + MS / 2, "reads have a horizon of their own");
+        assert_eq!(block.read(200 * MS, 1_000, true), 200 * MS + MS / 2);
     }
 
     #[test]
@@ -288,7 +310,7 @@ mod tests {
         control.set_slow(10.0).unwrap();
         assert_eq!(block.write(0, 1_000), 10 * MS);
         assert_eq!(block.sync(0), 20 * MS);
-        assert_eq!(block.read(0, 1_000, false), 11 * MS);
+        assert_eq!(block.read(30 * MS, 1_000, false), 41 * MS);
         control.set_slow(1.0).unwrap();
         assert_eq!(block.write(50 * MS, 1_000), 51 * MS);
     }
@@ -341,7 +363,7 @@ mod tests {
                 scope.spawn(|| (0..10_000).for_each(|_| _ = control.block().write(0, 1_000)));
             }
         });
-        assert_eq!(control.block().drained(0), 40_000 * US);
+        assert_eq!(control.block().lanes[0].all_writes(), 40_000 * US);
         assert_eq!(control.stats().bytes_written, 40_000_000);
     }
 }

@@ -7,16 +7,23 @@
 //! override = ("write"|"read") "=" size "/s" | ("sync"|"read-latency") "=" time
 //!          | "capacity" "=" size | "cache" "=" size
 //!          | "cache-" ("write"|"read"|"sync"|"read-latency") as above
+//!          | "sharing" "=" share | "array" "=" integer ":" size | "slc" "=" size ":" size "/s"
 //!          | "spread" "=" share | "burst" "=" time ":" time ":" factor
 //!          | "neighbour" "=" time ":" time ":" share
 //!          | "seed" "=" integer           nvm,spread=50%,burst=10s:200ms:5,neighbour=60s:20s:30%
 //! ```
 //!
+//! `sharing` says how far reads and writes use the same resource: `100%` (the default) if the
+//! device does either at a time, `0%` if each has a device of its own. `array=8:512KiB` makes eight
+//! such devices, with chunks of 512 KiB. `slc=4GB:100MB/s` is a fast cache of 4 GB that the write
+//! bandwidth applies to; once it is full, writes take 100 MB/s.
+//!
 //! In a hybrid, settings without `cache` in their name apply to the device behind the cache. Only a
 //! hybrid has a cache.
 //!
-//! The last four settings are noise ([`Noise`]). The two times of `burst` and `neighbour` are the
-//! period and the duration. A share is written `50%` or `0.5`. Speed factors do not change noise.
+//! The settings from `spread` on are noise ([`Noise`]). The two times of `burst` and `neighbour`
+//! are the period and the duration. A share is written `50%` or `0.5`. Speed factors do not change
+//! noise.
 //!
 //! Sizes are decimal (`KB MB GB TB`) or binary (`KiB MiB GiB TiB`). Times are `ns us ms s`. An
 //! override is an absolute number: the base's own `/slower` does not affect it, but a run-wide
@@ -28,6 +35,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::block::DEVICES_MAX;
 use crate::cache;
 use crate::noise::{Burst, Neighbour, Noise, SHARE_MAX, SLOWER_MAX, SPREAD_MAX};
 
@@ -45,6 +53,16 @@ pub struct Profile {
     pub capacity_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheProfile>,
+    /// The part of an operation's time, from 0 to 1, for which operations of the other kind cannot
+    /// use the device.
+    #[serde(default = "all_shared")]
+    pub sharing: f64,
+    /// The array that such devices form. The capacity is that of the array, everything else of one
+    /// device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayProfile>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slc: Option<SlcProfile>,
     #[serde(default, skip_serializing_if = "Noise::is_none")]
     pub noise: Noise,
 }
@@ -59,16 +77,38 @@ pub struct CacheProfile {
     pub read_latency: Duration,
 }
 
+/// An array of equal devices without redundancy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayProfile {
+    pub devices: u64,
+    /// Bytes on one device before the next device follows.
+    pub chunk_bytes: u64,
+}
+
+/// The fast cache of a cheap device. Writes fill it at the device's write bandwidth. It empties all
+/// the time at the bandwidth of what is behind it, and while it is full, writes have no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlcProfile {
+    pub bytes: u64,
+    pub write_bytes_per_s: u64,
+}
+
+fn all_shared() -> f64 {
+    1.0
+}
+
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ProfileError {
     #[error("unknown device profile '{0}': use nvm, high-end-ssd, plain-ssd, hybrid, or numbers (write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us,capacity=5GB)")]
     UnknownName(String),
-    #[error("unknown device setting '{0}': use write, read, sync, read-latency, capacity, spread, burst, neighbour, seed, and for a hybrid cache, cache-write, cache-read, cache-sync, cache-read-latency")]
+    #[error("unknown device setting '{0}': use write, read, sync, read-latency, capacity, sharing, array, slc, spread, burst, neighbour, seed, and for a hybrid cache, cache-write, cache-read, cache-sync, cache-read-latency")]
     UnknownSetting(String),
     #[error("device setting '{setting}' has a bad value '{value}': wanted {wanted}")]
     BadValue { setting: String, value: String, wanted: &'static str },
     #[error("device setting '{0}' applies only to a hybrid: write hybrid,{0}=...")]
     NoCache(String),
+    #[error("device setting '{0}' cannot be applied to a hybrid")]
+    Hybrid(String),
     #[error("a device described by numbers needs '{0}'")]
     Missing(&'static str),
     #[error("a device's speed factor must be a number above 0 and at most 1e6, not '{0}'")]
@@ -90,6 +130,8 @@ const TIME_UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000
 
 /// Default bytes of a hybrid's cache.
 const CACHE_BYTES: u64 = 1_000_000_000;
+/// Sizes of an array's chunk.
+const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
 
 impl Profile {
     pub const NAMES: [&'static str; 4] = ["nvm", "high-end-ssd", "plain-ssd", "hybrid"];
@@ -126,6 +168,9 @@ impl Profile {
             read_latency: Duration::from_micros(read_us),
             capacity_bytes: None,
             cache: None,
+            sharing: all_shared(),
+            array: None,
+            slc: None,
             noise: Noise::NONE,
         })
     }
@@ -149,18 +194,34 @@ impl Profile {
                 sync_latency: scaled(cache.sync_latency, factor),
                 read_latency: scaled(cache.read_latency, factor),
             }),
+            sharing: self.sharing,
+            array: self.array.clone(),
+            slc: self
+                .slc
+                .as_ref()
+                .map(|slc| SlcProfile { write_bytes_per_s: bandwidth(slc.write_bytes_per_s), ..slc.clone() }),
             noise: self.noise,
         })
     }
 
     /// Returns the speeds that a test with random writes and reads in a file of `file_bytes` finds
-    /// in the long run. For a hybrid they combine hits and misses. The returned profile has no
-    /// cache.
+    /// in the long run. For a hybrid they combine hits and misses, an array has the bandwidth of
+    /// all its devices, and a fast cache is full. The returned profile is a plain device.
     ///
     /// Writes to dirty blocks cost the device behind the cache nothing, and in the long run as many
     /// blocks are dirty as permitted. Reads hit the part of the file that the cache can hold.
     pub fn as_tested(&self, file_bytes: u64) -> Profile {
-        let Some(cache) = &self.cache else { return self.clone() };
+        let Some(cache) = &self.cache else {
+            let devices = self.array.as_ref().map_or(1, |array| array.devices);
+            let written = self.slc.as_ref().map_or(self.write_bytes_per_s, |slc| slc.write_bytes_per_s);
+            return Profile {
+                write_bytes_per_s: written.saturating_mul(devices),
+                read_bytes_per_s: self.read_bytes_per_s.saturating_mul(devices),
+                array: None,
+                slc: None,
+                ..self.clone()
+            };
+        };
         let share = |bytes: u64| (bytes as f64 / file_bytes.max(1) as f64).min(1.0);
         let (absorbed, hit) = (share(cache::dirty_max(cache.bytes)), share(cache.bytes));
         let slowest = |fast: u64, of_fast: f64, slow: u64, of_slow: f64| {
@@ -174,6 +235,9 @@ impl Profile {
             read_latency: cache.read_latency.mul_f64(hit) + self.read_latency.mul_f64(1.0 - hit),
             capacity_bytes: self.capacity_bytes,
             cache: None,
+            sharing: self.sharing,
+            array: None,
+            slc: None,
             noise: self.noise,
         }
     }
@@ -212,6 +276,29 @@ impl Profile {
             "capacity" => {
                 let bytes = quantity(value, &SIZE_UNITS).filter(|&bytes| bytes > 0);
                 self.capacity_bytes = Some(bytes.ok_or_else(|| bad("a size such as 5GB"))?);
+            }
+            "sharing" => {
+                let sharing = share(value).filter(|sharing| *sharing <= 1.0);
+                self.sharing = sharing.ok_or_else(|| bad("a share from 0% to 100%"))?;
+            }
+            "array" | "slc" if self.cache.is_some() => return Err(ProfileError::Hybrid(setting.to_owned())),
+            "array" => {
+                let known = value.split_once(':').and_then(|(devices, chunk)| {
+                    let devices = devices.parse().ok().filter(|n| (1..=DEVICES_MAX as u64).contains(n))?;
+                    let chunk_bytes = quantity(chunk, &SIZE_UNITS).filter(|n| CHUNK_BYTES.contains(n))?;
+                    Some(ArrayProfile { devices, chunk_bytes })
+                });
+                let wanted = "1 to 32 devices and the size of a chunk from 4KiB to 1GiB, such as 8:512KiB";
+                let array = known.ok_or_else(|| bad(wanted))?;
+                self.array = (array.devices > 1).then_some(array);
+            }
+            "slc" => {
+                let known = value.split_once(':').and_then(|(bytes, rate)| {
+                    let bytes = quantity(bytes, &SIZE_UNITS).filter(|bytes| *bytes > 0)?;
+                    let rate = quantity(rate.strip_suffix("/s")?, &SIZE_UNITS).filter(|rate| *rate > 0)?;
+                    Some(SlcProfile { bytes, write_bytes_per_s: rate })
+                });
+                self.slc = Some(known.ok_or_else(|| bad("a size and a rate, such as 4GB:100MB/s"))?);
             }
             "spread" => {
                 let spread = share(value).filter(|spread| *spread <= SPREAD_MAX);
@@ -301,6 +388,9 @@ impl FromStr for Profile {
                 read_latency: Duration::ZERO,
                 capacity_bytes: None,
                 cache: None,
+                sharing: all_shared(),
+                array: None,
+                slc: None,
                 noise: Noise::NONE,
             },
         };
@@ -345,6 +435,16 @@ impl fmt::Display for Profile {
                 cache.sync_latency,
                 cache.read_latency
             )?;
+        }
+        if let Some(slc) = &self.slc {
+            let (bytes, rate) = (slc.bytes as f64 / 1e9, slc.write_bytes_per_s as f64 / 1e6);
+            write!(f, ", after {bytes:.2} GB of writes only {rate:.1} MB/s")?;
+        }
+        if let Some(ArrayProfile { devices, chunk_bytes }) = &self.array {
+            write!(f, ", {devices} of them with chunks of {} KiB", *chunk_bytes as f64 / 1024.0)?;
+        }
+        if self.sharing < 1.0 {
+            write!(f, ", reads and writes share {:.0}%", self.sharing * 100.0)?;
         }
         if self.noise.spread > 0.0 {
             write!(f, ", spread {:.0}%", self.noise.spread * 100.0)?;
@@ -448,6 +548,24 @@ mod tests {
     }
 
     #[test]
+    fn an_array_has_the_bandwidth_of_its_devices_and_a_cheap_one_runs_out() {
+        let array: Profile = "plain-ssd/10,array=8:16KiB,slc=2GB:5MB/s,sharing=50%".parse().unwrap();
+        assert_eq!(array.array, Some(ArrayProfile { devices: 8, chunk_bytes: 16 << 10 }));
+        assert_eq!(array.sharing, 0.5);
+        let slow = array.slower(2.0).unwrap();
+        assert_eq!(slow.slc, Some(SlcProfile { bytes: 2_000_000_000, write_bytes_per_s: 2_500_000 }));
+        let tested = array.as_tested(1 << 30);
+        assert_eq!((tested.write_bytes_per_s, tested.read_bytes_per_s), (40_000_000, 440_000_000));
+        let text = array.to_string();
+        let wanted =
+            "after 2.00 GB of writes only 5.0 MB/s, 8 of them with chunks of 16 KiB, reads and writes share 50%";
+        assert!(text.ends_with(wanted), "{text}");
+        assert_eq!("nvm,array=1:16KiB".parse::<Profile>().unwrap(), "nvm".parse().unwrap());
+        let text = serde_json::to_string(&array).unwrap();
+        assert_eq!(serde_json::from_str::<Profile>(&text).unwrap(), array);
+    }
+
+    #[test]
     fn what_is_not_a_device_is_refused_by_name() {
         let failure = |text: &str| text.parse::<Profile>().unwrap_err();
         assert_eq!(failure("floppy"), ProfileError::UnknownName("floppy".into()));
@@ -465,6 +583,8 @@ mod tests {
             assert!(matches!(failure(bad), ProfileError::BadValue { .. }), "{bad}");
         }
         assert_eq!(failure("plain-ssd,cache=1GB"), ProfileError::NoCache("cache".into()));
+        assert_eq!(failure("hybrid,array=2:1MiB"), ProfileError::Hybrid("array".into()));
+        assert_eq!(failure("hybrid,slc=1GB:1MB/s"), ProfileError::Hybrid("slc".into()));
         assert_eq!(failure("hybrid,cached=1GB"), ProfileError::UnknownSetting("cached".into()));
         assert!(matches!(failure("nvm,capacity=99999999TB"), ProfileError::BadValue { .. }));
         for bad in [
@@ -479,6 +599,14 @@ mod tests {
             "neighbour=60s:20s:100%",
             "neighbour=60s:20s:-5%",
             "seed=-1",
+            "sharing=101%",
+            "array=8",
+            "array=0:16KiB",
+            "array=33:16KiB",
+            "array=8:1KiB",
+            "slc=1GB",
+            "slc=0GB:1MB/s",
+            "slc=1GB:5MB",
         ] {
             assert!(matches!(failure(&format!("nvm,{bad}")), ProfileError::BadValue { .. }), "{bad}");
         }

@@ -271,3 +271,77 @@ fn programs_written_in_c_are_seen_too() {
     let stats = device.control.stats();
     assert_eq!((stats.bytes_written, stats.writes, stats.syncs), (1 << 20, 16, 1));
 }
+
+/// The time for which a process on `device` sleeps while it does `work`, in milliseconds. It is the
+/// model's own time, and only longer on a busy machine.
+fn stalled_ms(device: &str, work: impl FnOnce(&Device, &mut Exercise)) -> u64 {
+    let device = Device::new(device, 1.0);
+    let mut exercise = device.exercise();
+    work(&device, &mut exercise);
+    device.control.stats().stalled_ns / 1_000_000
+}
+
+#[test]
+fn the_chunks_of_an_array_are_written_at_the_same_time() {
+    let write = |device: &Device, exercise: &mut Exercise| {
+        exercise.ask(&format!("open {}", device.file("data"))).unwrap();
+        exercise.ask("write 4194304").unwrap();
+        exercise.ask("sync").unwrap();
+    };
+    let one = stalled_ms("write=8MB/s,read=8MB/s", write);
+    let four = stalled_ms("write=8MB/s,read=8MB/s,array=4:64KiB", write);
+    assert!(one >= 480, "4 MiB take 524 ms on one device: {one}");
+    assert!((110..400).contains(&four), "and 131 ms on four: {four}");
+}
+
+#[test]
+fn reads_of_a_process_wait_for_the_writes_of_another() {
+    let read = |writes: bool| {
+        stalled_ms("write=10MB/s,read=10MB/s", |device, reader| {
+            let mut writer = device.exercise();
+            reader.ask(&format!("open {}", device.file("data"))).unwrap();
+            reader.ask("write 1000000").unwrap();
+            reader.ask("sync").unwrap();
+            let before = device.control.stats().stalled_ns;
+            if writes {
+                // A backlog of 100 ms, of which 20 ms are left when the writer returns.
+                writer.ask(&format!("open {}", device.file("other"))).unwrap();
+                writer.ask("write 1000000").unwrap();
+            }
+            let reading = device.control.stats().stalled_ns;
+            reader.ask("read 0 1000000").unwrap();
+            let stalled = device.control.stats().stalled_ns - reading;
+            assert!(!writes || reading > before, "the writer waited");
+            assert!(stalled >= if writes { 110_000_000 } else { 90_000_000 }, "{stalled} ns");
+        })
+    };
+    read(false);
+    read(true);
+}
+
+#[test]
+fn nothing_reads_ahead_of_direct_reads() {
+    let read = |open: &str| {
+        stalled_ms("write=1GB/s,read=1GB/s,read-latency=2ms", |device, exercise| {
+            exercise.ask(&format!("open {}", device.file("data"))).unwrap();
+            exercise.ask("write 262144").unwrap();
+            exercise.ask(&format!("{open} {}", device.file("data"))).unwrap();
+            exercise.ask("read-pages 0 262144").unwrap();
+        })
+    };
+    let (buffered, direct) = (read("open"), read("open-direct"));
+    assert!(direct >= 120, "64 reads of 2 ms: {direct}");
+    assert!(buffered < 60, "one read of 2 ms, and the rest was read ahead: {buffered}");
+}
+
+#[test]
+fn calls_of_sync_file_range_are_counted() {
+    let device = Device::new("nvm", 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("data"))).unwrap();
+    exercise.ask("write 100000").unwrap();
+    exercise.ask("range-sync 4096").unwrap();
+    exercise.ask("range-sync 8192").unwrap();
+    let stats = device.control.stats();
+    assert_eq!((stats.range_syncs, stats.range_sync_bytes, stats.syncs), (2, 12_288, 0));
+}

@@ -9,6 +9,7 @@ mod freeze;
 mod full_store;
 mod ground;
 mod limit;
+mod memtier;
 mod peers;
 mod reads;
 pub mod reproduce;
@@ -40,6 +41,8 @@ enum Command {
     Chain(chain::Chain),
     /// Measure how frozen rows reach flash (memtable, vector, sorted files) while a reader reads
     Freeze(freeze::Freeze),
+    /// Run a load of memtier_benchmark against a running server, with that tool's usual options
+    Memtier(memtier::Memtier),
     /// Run one of YCSB's core workloads against a running cluster
     Ycsb(ycsb::Ycsb),
     /// Compare our load generator with go-ycsb, on the same clusters under several policies
@@ -66,6 +69,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Limit(options) => limit::run(options),
         Command::Chain(options) => drive(CLIENT_THREADS, chain::run(options)),
         Command::Freeze(options) => freeze::run(options),
+        Command::Memtier(options) => drive(options.threads(), memtier::run(options)),
         Command::Ycsb(options) => drive(CLIENT_THREADS, ycsb::run(options)),
         Command::CrossCheck(options) => drive(CLIENT_THREADS, cross_check::run(options)),
         Command::Reproduce(options) => drive(CLIENT_THREADS, reproduce::run(options)),

@@ -35,6 +35,16 @@ pub fn family_cpu_time() -> Option<Duration> {
     Some(parents.keys().filter(|pid| descends(pid)).filter_map(|pid| cpu_time(*pid)).sum())
 }
 
+/// Returns the user and system time of the children of this process that have ended.
+pub fn ended_children_cpu_time() -> Option<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let after_name = &stat[stat.rfind(')')? + 1..];
+    // Fields 16 and 17 of proc(5).
+    let ticks: u64 =
+        after_name.split_ascii_whitespace().skip(13).take(2).map(|field| field.parse().unwrap_or(0)).sum();
+    Some(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
+}
+
 fn parse_parent(stat: &str) -> Option<u32> {
     let after_name = &stat[stat.rfind(')')? + 1..];
     after_name.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -123,6 +133,23 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// A value over several rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl Spread {
+    /// Returns the spread of the values, or `None` if there are none.
+    pub fn of(values: &[f64]) -> Option<Spread> {
+        let least = values.iter().copied().reduce(f64::min)?;
+        let most = values.iter().copied().reduce(f64::max)?;
+        Some(Spread { median: median(values), least, most })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +176,10 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(spent >= Duration::from_millis(30), "{spent:?}");
+        assert!(
+            ended_children_cpu_time().unwrap() >= Duration::from_millis(30),
+            "it counts after its end, too"
+        );
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! ([`types::device_time`]), for one caller at a time. A test compares both.
 
 use serde::{Deserialize, Serialize};
-use types::device_time::{next_flush, reserved, transfer_ns, NOT_SLOWED, WRITE_BEHIND_NS};
+use types::device_time::{
+    self, next_flush, reserved, taken, transfer_ns, ALL_SHARED, NOT_SLOWED, WRITE_BEHIND_NS,
+};
 
 use crate::hybrid::{Hybrid, WriteBack};
 use crate::tree::Place;
@@ -16,6 +18,13 @@ pub struct Device {
     pub sync_ns: u64,
     pub read_ns: u64,
     pub cache: Option<WriteBack>,
+    /// The part of an operation's time that it takes from the other kind, in thousandths.
+    #[serde(default = "all_shared")]
+    pub sharing_milli: u64,
+}
+
+fn all_shared() -> u64 {
+    ALL_SHARED
 }
 
 /// The queues of a device, given by the time at which each is empty. If there is a cache, these are
@@ -24,8 +33,7 @@ pub struct Device {
 pub(crate) struct Queues {
     device: Device,
     hybrid: Option<Hybrid>,
-    write_end: u64,
-    read_end: u64,
+    front: device_time::Queues,
     miss_end: u64,
     flush_end: u64,
     used: Used,
@@ -55,8 +63,7 @@ impl Queues {
         Queues {
             device,
             hybrid: device.cache.map(|cache| Hybrid::new(cache, device.write_bytes_per_s)),
-            write_end: 0,
-            read_end: 0,
+            front: device_time::Queues::new(device.sharing_milli),
             miss_end: 0,
             flush_end: 0,
             used: Used::default(),
@@ -87,7 +94,7 @@ impl Queues {
             Some(hybrid) => (hybrid.write(start, bytes, is_table), hybrid.cache.write_bytes_per_s),
             None => (start, self.device.write_bytes_per_s),
         };
-        reserve(&mut self.write_end, room_at, bytes, bytes_per_s)
+        self.front.write(room_at, transfer_ns(bytes, bytes_per_s, NOT_SLOWED))
     }
 
     /// Returns the time at which the caller of a buffered write that ends at `done` continues.
@@ -125,22 +132,27 @@ impl Queues {
 
     fn read_parts(&mut self, start: u64, found: u64, missed: u64, prefetched: bool) -> u64 {
         let Device { read_bytes_per_s, read_ns, cache, .. } = self.device;
+        let cost = |bytes, bytes_per_s| transfer_ns(bytes, bytes_per_s, NOT_SLOWED);
         let latency = |nanos: u64| if prefetched { 0 } else { nanos };
         let Some(cache) = cache else {
             self.used.read += missed;
-            return reserve(&mut self.read_end, start, missed, read_bytes_per_s) + latency(read_ns);
+            return self.front.read(start, cost(missed, read_bytes_per_s)) + latency(read_ns);
         };
         let mut done = start;
         if found > 0 {
             self.used.read += found;
-            let end = reserve(&mut self.read_end, start, found, cache.read_bytes_per_s);
+            let end = self.front.read(start, cost(found, cache.read_bytes_per_s));
             done = end + latency(cache.read_ns);
         }
         if missed > 0 {
             self.used.missed += missed;
-            reserve(&mut self.write_end, start, missed, cache.write_bytes_per_s);
-            let end = reserve(&mut self.miss_end, start, missed, read_bytes_per_s);
-            done = done.max(end + latency(read_ns));
+            let alone = cost(missed, read_bytes_per_s);
+            let taken = taken(alone, self.device.sharing_milli);
+            let yields = self.hybrid.as_mut().is_some_and(|hybrid| hybrid.yields(start, taken));
+            let delay = if yields { taken } else { 0 };
+            self.miss_end = reserved(self.miss_end, start, alone.saturating_add(delay));
+            done = done.max(self.miss_end + latency(read_ns));
+            self.front.write(start, cost(missed, cache.write_bytes_per_s));
         }
         done
     }
@@ -151,7 +163,7 @@ impl Queues {
         // Data in a cache is durable.
         let latency = self.device.cache.map_or(self.device.sync_ns, |cache| cache.sync_ns);
         let latency = (latency as f64 * part) as u64;
-        let written = self.write_end.max(start);
+        let written = self.front.written().max(start);
         if let Some(end) = next_flush(self.flush_end, latency, written, latency) {
             self.flush_end = end;
             self.used.flush_ns += latency;
@@ -199,12 +211,6 @@ impl Queues {
     }
 }
 
-/// Adds a transfer to the queue that ends at `end`, and returns its new end.
-fn reserve(end: &mut u64, start: u64, bytes: u64, bytes_per_s: u64) -> u64 {
-    *end = reserved(*end, start, transfer_ns(bytes, bytes_per_s, NOT_SLOWED));
-    *end
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,7 +220,7 @@ mod tests {
     #[test]
     fn both_device_models_give_the_same_times() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["nvm", "high-end-ssd", "plain-ssd/80"] {
+        for name in ["nvm", "high-end-ssd", "plain-ssd/80", "plain-ssd/80,sharing=30%"] {
             let profile: device::Profile = name.parse().unwrap();
             let control = device::Control::create(&dir.path().join("device"), &profile, 1.0).unwrap();
             let mut queues = Queues::new(Device {
@@ -223,6 +229,7 @@ mod tests {
                 sync_ns: profile.sync_latency.as_nanos() as u64,
                 read_ns: profile.read_latency.as_nanos() as u64,
                 cache: None,
+                sharing_milli: (profile.sharing * ALL_SHARED as f64) as u64,
             });
             let (mut draw, mut now) = (Draw::new(5), 1_000_000_000);
             for _ in 0..2_000 {

@@ -163,6 +163,19 @@ impl Hybrid {
         self.destage(bytes);
     }
 
+    /// Makes destaging wait for a read of the device behind the cache. Returns false if nothing
+    /// needs destaging.
+    pub fn yields(&mut self, start: u64, nanos: u64) -> bool {
+        self.destage_until(start);
+        // Less than a block is left when the hand has destaged all that it may.
+        let excess = self.dirty_bytes() - self.cache.bytes as f64 * DESTAGE_FROM;
+        let is_busy = excess > BLOCK_BYTES as f64;
+        if is_busy {
+            self.destage_end = self.destage_end.max(start) + nanos;
+        }
+        is_busy
+    }
+
     fn destage_ns(&self, bytes: f64) -> u64 {
         (bytes / self.behind_bytes_per_s.max(1) as f64 * 1e9) as u64
     }

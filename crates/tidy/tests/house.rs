@@ -92,6 +92,7 @@ const TEST_EDGES: &[(&str, &[&str])] = &[
     ("predict", &["device"]),
     ("devshim", &["types"]),
     ("raftlog", &["device", "devshim"]),
+    ("lab", &["devshim"]),
     ("steelyard", &["devshim", "faults", "rocks", "storage"]),
 ];
 

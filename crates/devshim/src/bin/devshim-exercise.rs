@@ -12,6 +12,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -28,6 +29,14 @@ fn main() -> io::Result<()> {
             ("open", slot) => {
                 let opened =
                     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(word);
+                opened.map(|opened| {
+                    *slot = Some(opened);
+                    0
+                })
+            }
+            ("open-direct", slot) => {
+                let mut open = OpenOptions::new();
+                let opened = open.read(true).write(true).custom_flags(libc::O_DIRECT).open(word);
                 opened.map(|opened| {
                     *slot = Some(opened);
                     0
@@ -106,6 +115,23 @@ fn on_file(file: &mut File, command: &str, first: u64, second: u64) -> io::Resul
                 }
             }
             Ok((at as f64 / started.elapsed().as_secs_f64()) as u64)
+        }
+        "range-sync" => {
+            let flags = libc::SYNC_FILE_RANGE_WRITE;
+            // SAFETY: plain call on an open descriptor.
+            match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, first as i64, flags) } {
+                0 => Ok(0),
+                _ => Err(io::Error::last_os_error()),
+            }
+        }
+        // Reads `second` bytes in pages, one after the other, into memory that O_DIRECT accepts.
+        "read-pages" => {
+            let mut pages = vec![0; 8192];
+            let skip = pages.as_ptr().align_offset(4096);
+            (first..first + second)
+                .step_by(4096)
+                .try_for_each(|at| file.read_exact_at(&mut pages[skip..skip + 4096], at))?;
+            Ok(second)
         }
         "sync-mean" => mean(first, |_| file.sync_data()),
         // Backwards, so that no read continues the preceding one.

@@ -29,8 +29,9 @@ fn synced(real: impl FnOnce() -> c_int, fd: c_int) -> c_int {
 
 /// Performs `sync_file_range`, which promises write-back but not durability, so there is no flush.
 /// The model has only one queue, so a wait for a range waits for all of it.
-fn range_synced(real: impl FnOnce() -> c_int, fd: c_int, _offset: i64, _length: i64, flags: c_uint) -> c_int {
+fn range_synced(real: impl FnOnce() -> c_int, fd: c_int, _offset: i64, length: i64, flags: c_uint) -> c_int {
     let Some((block, _)) = on_device(fd) else { return real() };
+    block.range_synced(u64::try_from(length).unwrap_or(0));
     let entered = now();
     let result = real();
     let waits = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;

@@ -194,7 +194,8 @@ fn reading(fd: c_int, offset: Option<u64>, real: impl FnOnce() -> ssize_t) -> ss
     let Some(bytes) = u64::try_from(count).ok().filter(|&bytes| bytes > 0) else { return count };
     keeping_errno(|| {
         let begin = offset.unwrap_or_else(|| position(fd).saturating_sub(bytes));
-        let prefetched = continues(fd, begin, begin.saturating_add(bytes)) && flags & RANDOM == 0;
+        // Nothing reads ahead of direct reads.
+        let prefetched = continues(fd, begin, begin.saturating_add(bytes)) && flags & (RANDOM | DIRECT) == 0;
         charge_read(fd, entered, Some(begin), bytes, prefetched);
     });
     count
@@ -207,6 +208,7 @@ fn charge_read(fd: c_int, entered: u64, begin: Option<u64>, bytes: u64, prefetch
     hang(block, ControlBlock::hangs_reads);
     wait(block, entered, |start| match state().and_then(State::cache) {
         Some(cache) => cache.read(start, extent(fd, begin, bytes), prefetched),
+        None if block.is_array() => block.read_at(start, extent(fd, begin, bytes), prefetched),
         None => block.read(start, bytes, prefetched),
     });
 }
@@ -261,6 +263,7 @@ fn charge_write(fd: c_int, entered: u64, begin: Option<u64>, bytes: u64, synchro
     wait(block, entered, |start| {
         let done = match state().and_then(State::cache) {
             Some(cache) => cache.write(start, extent(fd, begin, bytes)),
+            None if block.is_array() => block.write_at(start, extent(fd, begin, bytes)),
             None => block.write(start, bytes),
         };
         if synchronous {

@@ -1,6 +1,7 @@
-//! `steelyard bench reproduce`: the figures of two papers' evaluations on this machine. This file
+//! `steelyard bench reproduce`: the figures of three papers' evaluations on this machine. This file
 //! has ALOR's.
 
+mod flash;
 pub mod laboratory;
 pub mod observe;
 mod paxstore;
@@ -29,6 +30,9 @@ enum Paper {
     /// PaxStore (NPC 2014), figures 5.1 to 5.6 and the time of a failover; skips rounds whose
     /// results are in the output directory
     Paxstore(paxstore::Options),
+    /// RocksDB for Redis on Flash (ICPE 2017), table 1 and figures 2 to 7; skips runs whose results
+    /// are in the output directory
+    RedisOnFlash(flash::Options),
 }
 
 #[derive(clap::Args)]
@@ -61,6 +65,7 @@ pub async fn run(options: Reproduce) -> anyhow::Result<()> {
     match options.paper {
         Paper::Alor(options) => alor(options).await,
         Paper::Paxstore(options) => paxstore::run(options).await,
+        Paper::RedisOnFlash(options) => flash::run(options).await,
     }
 }
 

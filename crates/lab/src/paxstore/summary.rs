@@ -2,23 +2,7 @@
 
 use super::figures::{Figure, Metric};
 use super::rounds::{void, Round, Sample};
-use crate::measure::median;
-
-/// A value over the rounds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    pub median: f64,
-    pub least: f64,
-    pub most: f64,
-}
-
-impl Spread {
-    fn of(values: &[f64]) -> Option<Spread> {
-        let least = values.iter().copied().reduce(f64::min)?;
-        let most = values.iter().copied().reduce(f64::max)?;
-        Some(Spread { median: median(values), least, most })
-    }
-}
+use crate::measure::Spread;
 
 /// The device and load that several series share.
 pub type Panel = (String, String);

@@ -233,6 +233,7 @@ impl FullStore {
                 self.setup.stores, self.setup.policy
             ),
             unit: "percent of capacity".to_owned(),
+            axis: None,
             lines: self.devices.iter().map(store).collect(),
             levels: vec![level(self.setup.full_percent), level(self.setup.full_percent_low)],
             marks: self.marks(),
@@ -262,6 +263,7 @@ impl FullStore {
         Plot {
             title: "Operations acknowledged".to_owned(),
             unit: "ops/s".to_owned(),
+            axis: None,
             lines: vec![Line { name: self.setup.policy.clone(), points }],
             marks: self.marks(),
             ..Plot::default()

@@ -10,8 +10,10 @@ const SIZE: (u32, u32) = (1080, 440);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plot {
     pub title: String,
-    /// The unit of the vertical axis. The horizontal axis is in seconds.
+    /// The unit of the vertical axis.
     pub unit: String,
+    /// The name of the horizontal axis; seconds if it has none.
+    pub axis: Option<String>,
     pub lines: Vec<Line>,
     pub levels: Vec<Level>,
     pub marks: Vec<Mark>,
@@ -67,7 +69,7 @@ impl Plot {
             .build_cartesian_2d(first..last, 0.0..top)?;
         plot.configure_mesh()
             .disable_x_mesh()
-            .x_desc("seconds")
+            .x_desc(self.axis.as_deref().unwrap_or("seconds"))
             .y_desc(&self.unit)
             .light_line_style(TRANSPARENT)
             .y_label_formatter(&|value| label(*value, top))
@@ -120,6 +122,7 @@ mod tests {
         let plot = Plot {
             title: "Throughput".into(),
             unit: "ops/s".into(),
+            axis: None,
             lines: vec![
                 Line { name: "adaptive".into(), points: vec![(0.0, 1000.0), (60.0, 20_000.0)] },
                 Line { name: "even".into(), points: vec![] },

@@ -235,6 +235,7 @@ impl Slowdown {
                 self.setup.slow_factor
             ),
             unit: "ops/s, means over 5 s".to_owned(),
+            axis: None,
             lines: self.subjects.iter().map(|subject| line(&subject.policy, &subject.series)).collect(),
             levels,
             marks: self.marks(),
@@ -257,6 +258,7 @@ impl Slowdown {
         Plot {
             title: format!("Store {} ({}) under {}", subject.store, subject.device, subject.policy),
             unit: "of the most it had".to_owned(),
+            axis: None,
             lines: vec![
                 line("capability", |look| look.capability_bytes_per_s),
                 line("regions it leads", |look| look.leaders as f64),

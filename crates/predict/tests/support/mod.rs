@@ -52,6 +52,7 @@ pub fn store(id: u64, name: &str) -> Store {
                 sync_ns: cache.sync_latency.as_nanos() as u64,
                 read_ns: cache.read_latency.as_nanos() as u64,
             }),
+            sharing_milli: (profile.sharing * 1000.0) as u64,
         },
         // Only the order of the devices and their approximate ratios matter.
         capability: Capability {

@@ -55,6 +55,9 @@ pub fn store(
     check_speed(device_speed)?;
     let profile = Profile::from_str(device)?;
     let slowed = profile.slower(1.0 / device_speed)?;
+    // The model has one device with or without a cache, so an array or a cheap device is
+    // represented by its speed in the long run.
+    let slowed = if slowed.cache.is_some() { slowed } else { slowed.as_tested(u64::MAX) };
     let kv = KvCapability::measured(&Measured::stated(&profile), fit).scaled(device_speed);
     let nanos = |time: std::time::Duration| {
         u64::try_from(time.as_nanos()).map_err(|_| anyhow!("{time:?} is too long"))
@@ -77,6 +80,7 @@ pub fn store(
             sync_ns: nanos(slowed.sync_latency)?,
             read_ns: nanos(slowed.read_latency)?,
             cache: cache.transpose()?,
+            sharing_milli: (slowed.sharing * 1000.0).round() as u64,
         },
         capability: Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s },
         spread: Spread::EXACT,
