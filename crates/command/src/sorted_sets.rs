@@ -219,8 +219,8 @@ pub(crate) fn replace(
     Ok(())
 }
 
-/// Removes the members with these ranks, of which there is at least one. If few remain of many, they
-/// are written again, and the sweep deletes the others.
+/// Removes the members with these ranks, of which there is at least one. If few remain of many,
+/// they are written again, and the sweep deletes the others.
 fn remove_ranks(
     exec: &mut Exec<'_, '_>,
     key: &Key<'_>,

@@ -58,8 +58,8 @@ impl KeySpec {
     pub const COUNTED: isize = isize::MIN;
 }
 
-/// The positions of a hash's fields or the members of a set or sorted set among the arguments of a command that names
-/// them.
+/// The positions of a hash's fields or the members of a set or sorted set among the arguments of a
+/// command that names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSpec {
     pub first: usize,

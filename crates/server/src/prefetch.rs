@@ -66,8 +66,8 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// Reads the rows and then the fields and roots, up to about `bytes_max` bytes of each. `Read::taken`
-    /// counts only the rows.
+    /// Reads the rows and then the fields and roots, up to about `bytes_max` bytes of each.
+    /// `Read::taken` counts only the rows.
     pub fn read(self, readers: &Readers, bytes_max: usize) -> Read {
         let mut read = readers.read(self.rows, bytes_max);
         if self.parts.is_empty() {

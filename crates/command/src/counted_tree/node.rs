@@ -202,7 +202,8 @@ impl Node {
         entries.put_slice(new);
         entries.put_slice(&self.entries[to..]);
         self.entries = entries.freeze();
-        // The values are below 4 GiB: an item is an argument, and a node of more than 2 KiB is divided.
+        // The values are below 4 GiB: an item is an argument, and a node of more than 2 KiB is
+        // divided.
         for start in &mut self.starts[range.end..] {
             *start = (*start as usize - to + from + new.len()) as u32;
         }

@@ -35,8 +35,8 @@ impl Request {
 #[derive(Clone, Debug)]
 pub enum Step {
     One(Request),
-    /// `SCAN`, `HSCAN`, `SSCAN` or `ZSCAN` from cursor 0 until the cursor is 0 again. The cursor is inserted
-    /// at `cursor_at`.
+    /// `SCAN`, `HSCAN`, `SSCAN` or `ZSCAN` from cursor 0 until the cursor is 0 again. The cursor is
+    /// inserted at `cursor_at`.
     Walk {
         args: Args,
         cursor_at: usize,
@@ -175,8 +175,8 @@ fn overflows(args: &[Vec<u8>]) -> bool {
         && args.get(1).and_then(number).is_some_and(|count| count > i64::from(i32::MAX))
 }
 
-/// Returns true if a bit could be set so far behind the end that a server would allocate much memory
-/// for it.
+/// Returns true if a bit could be set so far behind the end that a server would allocate much
+/// memory for it.
 fn sets_far_bits(args: &[Vec<u8>]) -> bool {
     let number =
         |arg: &Vec<u8>| std::str::from_utf8(arg.strip_prefix(b"#").unwrap_or(arg)).ok()?.parse::<i64>().ok();
