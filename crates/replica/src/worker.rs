@@ -303,7 +303,11 @@ impl<L: LogStore> Worker<L> {
             }
             Input::Applied { region, index } => {
                 self.with_peer(region, |peer, ctx| {
-                    peer.applied(ctx, index);
+                    // A split was executed after the peer of its region was removed. The new
+                    // region's blank peer gets a snapshot, which replaces the rows of the split.
+                    if !peer.is_blank() {
+                        peer.applied(ctx, index);
+                    }
                     Ok(())
                 });
                 self.turn_over();

@@ -461,6 +461,20 @@ fn announcements_make_no_more_than_some_peers_and_those_of_regions_alone() {
     assert!(victim.dropped.len() == 3000 - made && victim.dropped[0] == DropReason::TooManyBlank);
 }
 
+/// The store executes a split after its peer of the region was removed, and reports the new region's
+/// rows. A blank peer of the new region is there already.
+#[test]
+fn rows_of_a_split_do_not_count_as_a_blank_peer_s() {
+    let mut victim = Victim::follower();
+    let slots = Some(SlotRange { first: 16000, last: 16383 });
+    let descriptor = RegionDescriptor::founded(50, slots, &[0, 1]);
+    victim.input(Input::Announced { from: 0, descriptor });
+    assert!(victim.worker.regions().any(|region| region == 50));
+    victim.input(Input::Applied { region: 50, index: 5 });
+    let status = victim.worker.status(50, victim.now).unwrap();
+    assert_eq!((status.applied, status.last), (0, 0));
+}
+
 fn number() -> impl Strategy<Value = u64> {
     let near = prop_oneof![Just(u64::MAX), Just(u64::MAX - 1), Just(1 << 63), Just(1 << 33)];
     prop_oneof![9 => 0..12u64, 1 => near]
