@@ -461,8 +461,8 @@ fn announcements_make_no_more_than_some_peers_and_those_of_regions_alone() {
     assert!(victim.dropped.len() == 3000 - made && victim.dropped[0] == DropReason::TooManyBlank);
 }
 
-/// The store executes a split after its peer of the region was removed, and reports the new region's
-/// rows. A blank peer of the new region is there already.
+/// The store executes a split after its peer of the region was removed, and reports the new
+/// region's rows. A blank peer of the new region is there already.
 #[test]
 fn rows_of_a_split_do_not_count_as_a_blank_peer_s() {
     let mut victim = Victim::follower();

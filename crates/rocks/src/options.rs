@@ -18,8 +18,8 @@ const FILTER_PART: u64 = 16;
 /// Maximum size of a memtable, in bytes. It bounds the time of a flush and the size of its file.
 const MEMTABLE_BYTES_MAX: u64 = 512 * MIB;
 
-/// Period in which the rate limiter hands out its rate, in microseconds. RocksDB's default of 100 ms
-/// would let a compaction's burst delay the log's syncs for as long.
+/// Period in which the rate limiter hands out its rate, in microseconds. RocksDB's default of 100
+/// ms would let a compaction's burst delay the log's syncs for as long.
 const RATE_PERIOD_US: i64 = 10_000;
 /// One in this many requests of low priority is served before those of high priority.
 const RATE_FAIRNESS: i32 = 10;

@@ -1,5 +1,5 @@
-//! Eviction in two steps, so that entries that are used once cannot displace entries in use (Yang et
-//! al., FIFO queues are all you need for cache eviction, SOSP 2023).
+//! Eviction in two steps, so that entries that are used once cannot displace entries in use (Yang
+//! et al., FIFO queues are all you need for cache eviction, SOSP 2023).
 //!
 //! A new entry is on *probation*. Once probation takes more than its part of a full cache, its
 //! oldest entries leave it: an entry that was used meanwhile becomes a *resident*, and any other is
@@ -10,8 +10,8 @@
 //! An entry that is needed again soon after its eviction from probation is a resident at once. For
 //! this the cache remembers fingerprints of about as many evicted entries as it has places.
 //!
-//! Each entry has a numbered place, and the caller records the places. The row cache of the
-//! [RAM tier](crate::tier) does so with a hash table of rows, and its model in `predict` with record
+//! Each entry has a numbered place, and the caller records the places. The row cache of the [RAM
+//! tier](crate::tier) does so with a hash table of rows, and its model in `predict` with record
 //! numbers.
 
 use std::collections::VecDeque;
@@ -221,7 +221,8 @@ impl<E: Entry> Clock<E> {
         None
     }
 
-    /// Moves the hand to the next place. Returns it if its entry is a resident that must be evicted.
+    /// Moves the hand to the next place. Returns it if its entry is a resident that must be
+    /// evicted.
     fn pass_hand(&mut self) -> Option<usize> {
         self.hand = if self.hand + 1 < self.places.len() { self.hand + 1 } else { 0 };
         let held = self.places[self.hand].as_mut().filter(|held| held.probation.is_none())?;

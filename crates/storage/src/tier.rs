@@ -86,7 +86,8 @@ pub enum Found {
 
 impl RamTier {
     /// Creates a tier without a filter. The row cache takes at most `cache_bytes`, and at most the
-    /// part of `bytes_max` that the memtables and the filter leave. Clients choose keys, so they must not know the seed.
+    /// part of `bytes_max` that the memtables and the filter leave. Clients choose keys, so they
+    /// must not know the seed.
     pub fn new(cache_bytes: u64, bytes_max: u64, hash_seed: u64) -> RamTier {
         RamTier {
             active: Memtable::first(hash_seed),
@@ -100,8 +101,8 @@ impl RamTier {
         }
     }
 
-    /// Gives a new tier a filter of at most `bytes_max`, for about `rows` rows on flash. All of them
-    /// are still to be [learnt](Self::unlearnt).
+    /// Gives a new tier a filter of at most `bytes_max`, for about `rows` rows on flash. All of
+    /// them are still to be [learnt](Self::unlearnt).
     pub fn with_row_filter(mut self, bytes_max: u64, rows: u64) -> RamTier {
         self.filter = RowFilter::new(bytes_max, rows, self.cache.hash_seed());
         self.share();
@@ -245,8 +246,8 @@ impl RamTier {
         self.filter.complete(part);
     }
 
-    /// Forgets which rows are on flash, if the filter is so full of rows that it errs often although
-    /// flash has only about `rows` rows. Returns true if they must be learnt again.
+    /// Forgets which rows are on flash, if the filter is so full of rows that it errs often
+    /// although flash has only about `rows` rows. Returns true if they must be learnt again.
     pub fn renew_filter(&mut self, rows: u64) -> bool {
         let is_garbage = self.filter.is_crowded() && rows < self.filter.used().rows / 2;
         if is_garbage {

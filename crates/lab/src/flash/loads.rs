@@ -369,8 +369,15 @@ pub fn replaced(
     used: &std::collections::BTreeMap<String, String>,
 ) -> anyhow::Result<Vec<[String; 3]>> {
     // Names of our own, and options that the OPTIONS file has under another form.
-    const ELSEWHERE: [&str; 5] =
-        ["bloom_bits", "block_cache_size", "row_cache_bytes", "compression_per_level", "max_open_files"];
+    const ELSEWHERE: [&str; 7] = [
+        "bloom_bits",
+        "block_cache_size",
+        "rate_limiter_bytes_per_sec",
+        "row_cache_bytes",
+        "row_filter_bytes",
+        "compression_per_level",
+        "max_open_files",
+    ];
     let mut replaced = Vec::new();
     let mut compare = |name: &str, set: String| -> anyhow::Result<()> {
         let set = match set.as_str() {

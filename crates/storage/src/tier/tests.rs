@@ -176,8 +176,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    /// Rows are frozen, flushed, settled, fetched, filled, learnt and replaced in any order, with a cache that may
-    /// hold only a few of them. A read always returns the last write.
+    /// Rows are frozen, flushed, settled, fetched, filled, learnt and replaced in any order, with a
+    /// cache that may hold only a few of them. A read always returns the last write.
     #[test]
     fn reads_see_what_was_written_last(ops in ops(), cache_bytes in prop_oneof![Just(0u64), Just(20_000), Just(1 << 20)]) {
         let mut store = Store::new(cache_bytes);

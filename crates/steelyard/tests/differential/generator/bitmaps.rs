@@ -133,12 +133,12 @@ impl Generator {
         }
     }
 
-    /// Changes a byte of a string, or makes one that only begins as a HyperLogLog does. Registers stay
-    /// intact, and so does the encoding: Redis reads damaged registers beyond their end.
+    /// Changes a byte of a string, or makes one that only begins as a HyperLogLog does. Registers
+    /// stay intact, and so does the encoding: Redis reads damaged registers beyond their end.
     fn damaged_hyperloglog(&mut self, key: Vec<u8>) -> Args {
         match self.chance.below(6) {
             0 => {
-                let at = *self.chance.pick(&["0", "1", "3", "5", "8", "11", "15"]);
+                let at = self.chance.pick(&["0", "1", "3", "5", "8", "11", "15"]);
                 args!["SETRANGE", key, at, [self.chance.next() as u8]]
             }
             1 => args!["SET", key, "HYLL"],
