@@ -200,7 +200,6 @@ pub async fn run(
         spawn("apply", Box::new(move || applier.run())),
         spawn("lifecycle", Box::new(move || lifecycle.run())),
         spawn("flusher", Box::new(move || flusher::run(flush_parts, flush_log))),
-        spawn("row-filter", Box::new(move || row_filter::run(&filter_parts))),
         spawn("log-keeper", Box::new(move || log_keeper::run(keep_parts, keep_log))),
     ];
 
@@ -210,6 +209,8 @@ pub async fn run(
         let serving = Loop::new(number, store.clone(), runtime, inbox, worker.take());
         threads.push(spawn("loop", Box::new(move || serving.run())));
     }
+    // jemalloc deals out its arenas as threads start, so this thread must not come before the loops.
+    threads.push(spawn("row-filter", Box::new(move || row_filter::run(&filter_parts))));
     let mut tasks = JoinSet::new();
     let listening = listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));

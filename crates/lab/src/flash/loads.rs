@@ -369,9 +369,11 @@ pub fn replaced(
     used: &std::collections::BTreeMap<String, String>,
 ) -> anyhow::Result<Vec<[String; 3]>> {
     // Names of our own, and options that the OPTIONS file has under another form.
-    const ELSEWHERE: [&str; 7] = [
+    // RocksDB computes a maximum for compactions if there is none.
+    const ELSEWHERE: [&str; 8] = [
         "bloom_bits",
         "block_cache_size",
+        "max_compaction_bytes",
         "rate_limiter_bytes_per_sec",
         "row_cache_bytes",
         "row_filter_bytes",

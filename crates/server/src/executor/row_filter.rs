@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::parts::Parts;
+use crate::resident::resident_bytes;
 
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// Pause after a failed pass before the next one.
@@ -17,7 +18,7 @@ pub fn run(parts: &Parts) {
     let mut due = Instant::now();
     while !parts.ends.is_stopping() {
         std::thread::sleep(LOOK_PERIOD);
-        if Instant::now() < due {
+        if Instant::now() < due || !has_memory(parts) {
             continue;
         }
         if let Err(error) = learn_all(parts) {
@@ -27,12 +28,18 @@ pub fn run(parts: &Parts) {
     }
 }
 
+/// Returns false while the process holds more than `maxmemory`. A pass needs memory for what it
+/// reads ahead in each file.
+fn has_memory(parts: &Parts) -> bool {
+    resident_bytes() <= parts.config.maxmemory
+}
+
 fn learn_all(parts: &Parts) -> storage::Result<()> {
     let mut began = Instant::now();
     let mut after_slice = || {
         std::thread::sleep(began.elapsed() * PAUSE_TIMES);
         began = Instant::now();
-        !parts.ends.is_stopping()
+        !parts.ends.is_stopping() && has_memory(parts)
     };
     while parts.engine.rows().learn_rows(&mut after_slice)? {
         if !after_slice() {
