@@ -35,9 +35,12 @@ fn with_rows<T>(engine: &mut MemoryKeyspace, run: impl FnOnce(&mut Exec<'_, '_>)
     result
 }
 
+/// The order of a tree's items.
+type Compare = fn(&[u8], &[u8]) -> Ordering;
+
 /// Checks the counts, bounds and sizes of all nodes, and that no other rows exist. Returns the
 /// number of levels.
-fn check(engine: &MemoryKeyspace, expected: &[Bytes], compare: Option<fn(&[u8], &[u8]) -> Ordering>) -> u32 {
+fn check(engine: &MemoryKeyspace, expected: &[Bytes], compare: Option<Compare>) -> u32 {
     let [_, (from, to)] = key().generation_ranges(GENERATION);
     let (mut rows, mut bytes) = (0, 0);
     engine
@@ -61,7 +64,7 @@ fn check_node(
     number: u64,
     met: &mut Vec<Bytes>,
     visited: &mut usize,
-    compare: Option<fn(&[u8], &[u8]) -> Ordering>,
+    compare: Option<Compare>,
 ) -> u32 {
     *visited += 1;
     let row = engine.get(&key().node_row(GENERATION, number)).unwrap().expect("the child has a row");
