@@ -238,8 +238,8 @@ fn adaptive_relieves_stores_that_reads_keep_busy() {
         "plain-ssd/160",
     ]);
     question.stores.iter_mut().for_each(|store| store.capacity_bytes = 19_500_000);
-    // A twentieth of a store's rows is in RAM.
-    (question.tuning.row_cache_bytes, question.tuning.block_cache_bytes) = (800_000, 400_000);
+    // A fortieth of a store's rows is in RAM.
+    (question.tuning.row_cache_bytes, question.tuning.block_cache_bytes) = (400_000, 400_000);
     question.load.threads = 256;
     question.load.operations = u64::MAX;
     question.load.at_most_ns = 120_000_000_000;
