@@ -341,7 +341,7 @@ fn a_batched_look_up_finds_what_single_ones_find_and_fills_the_cache() {
     assert_eq!(db.ram_use().misses - before.misses, 299, "the rows are in RAM by now");
     // A fetched value counts no longer once a memtable was dropped, unless RAM has the row.
     let row = Bytes::from_static(b"r00001");
-    let old = db.fetch(&[row.clone()]).remove(0).unwrap();
+    let old = db.fetch(std::slice::from_ref(&row)).remove(0).unwrap();
     db.write(one("r00001", "new"));
     db.flush().unwrap();
     db.forget_clean_rows();
@@ -354,8 +354,8 @@ fn in_options_file(dir: &Path, name: &str) -> String {
     let newest =
         files.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("OPTIONS-")).max();
     let text = std::fs::read_to_string(newest.unwrap()).unwrap();
-    let values = text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='));
-    values.last().unwrap_or_else(|| panic!("no {name}")).to_owned()
+    let mut values = text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='));
+    values.next_back().unwrap_or_else(|| panic!("no {name}")).to_owned()
 }
 
 #[test]
