@@ -14,10 +14,10 @@ const SEEDS: u64 = 3000;
 /// Failpoints that take many seeds, and a seed shortly before one that detects them at present, at
 /// which the search begins.
 const RARE: [(&str, u64); 8] = [
-    ("NoStickinessAfterRestart", 5800),
-    ("SealIgnored", 1000),
-    ("FullIgnored", 1100),
-    ("MergeNotAwaited", 2400),
+    ("NoStickinessAfterRestart", 8500),
+    ("SealIgnored", 1300),
+    ("FullIgnored", 2000),
+    ("MergeNotAwaited", 3900),
     ("HeirNotAwaited", 800),
     ("LagFromAnswer", 400),
     ("SessionKeepsLease", 3300),
