@@ -27,6 +27,7 @@ mod maintenance;
 mod number;
 pub mod order;
 pub mod prefetch;
+mod ranked;
 mod server_command;
 mod sets;
 mod sorted_sets;

@@ -11,7 +11,7 @@ use storage::KeyRef;
 use crate::counted_tree::{Direction, Place, SeparatorFn, Tree, Writing};
 use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
 use crate::number::integer;
-use crate::sorted_sets::range::rank_interval;
+use crate::ranked::rank_interval;
 
 const TREE: (CollectionKind, SeparatorFn) = (CollectionKind::List, no_separator);
 

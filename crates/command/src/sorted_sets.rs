@@ -21,12 +21,11 @@ use crate::counted_tree::{Direction, Place, SeparatorFn, Tree, Writing};
 use crate::elements::{element_row, scan};
 use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
 use crate::keys::scan::{parse_cursor, scan_reply, ScanOptions};
+use crate::ranked::is_rewritten;
 
 /// Bytes of a score in a row.
 pub(crate) const SCORE_LEN: usize = 8;
 const TREE: (CollectionKind, SeparatorFn) = (CollectionKind::SortedSet, separator);
-/// Minimum number of removed members for which the remaining ones may be written again instead.
-const REWRITTEN_FROM: u64 = 1024;
 
 /// A member and its score, which is not NaN.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,8 +218,8 @@ pub(crate) fn replace(
     Ok(())
 }
 
-/// Removes the members with these ranks, of which there is at least one. If few remain of many,
-/// they are written again, and the sweep deletes the others.
+/// Removes the members with these ranks, at least one. If few members of many remain, they are
+/// written again, and the sweep deletes the others.
 fn remove_ranks(
     exec: &mut Exec<'_, '_>,
     key: &Key<'_>,
@@ -230,7 +229,7 @@ fn remove_ranks(
     if count >= set.len {
         return exec.remove(key, &set.meta());
     }
-    if count >= REWRITTEN_FROM && set.len - count < count {
+    if is_rewritten(count, set.len) {
         let tree = tree(key, set);
         let mut kept = members(exec, &tree, (0, first), Direction::Forward)?;
         let behind = first.saturating_add(count);

@@ -5,6 +5,7 @@ use resp::Reply;
 use types::{Version, OLDEST_VERSION};
 
 use crate::exec::{CommandResult, Exec};
+use crate::ranked::is_short_range;
 use crate::server_command::ServerCommand;
 
 /// Redis's command flags.
@@ -131,6 +132,9 @@ pub struct CommandSpec {
     pub walks_tree: bool,
     /// True if each argument makes the command read at most a few rows, however large its data is.
     pub reads_few_rows: bool,
+    /// True if the second and third argument are ranks, and the command reads the elements between
+    /// them.
+    pub reads_ranks: bool,
     /// The ACL categories that do not follow from the flags.
     categories: &'static [&'static str],
     pub tips: &'static [&'static str],
@@ -155,6 +159,7 @@ impl CommandSpec {
             cluster_version: OLDEST_VERSION,
             walks_tree: false,
             reads_few_rows: false,
+            reads_ranks: false,
             categories: &[],
             tips: &[],
             group: "",
@@ -163,6 +168,12 @@ impl CommandSpec {
             summary: "",
             syntax: "",
         }
+    }
+
+    /// Returns true if the command with these arguments reads a few rows for each argument, however
+    /// large its data is.
+    pub fn is_bounded(&self, args: &[Bytes]) -> bool {
+        self.reads_few_rows || self.reads_ranks && is_short_range(args)
     }
 
     pub(crate) const fn subcommands(mut self, subcommands: &'static [CommandSpec]) -> CommandSpec {
@@ -192,6 +203,11 @@ impl CommandSpec {
 
     pub(crate) const fn reads_few_rows(mut self) -> CommandSpec {
         self.reads_few_rows = true;
+        self
+    }
+
+    pub(crate) const fn reads_ranks(mut self) -> CommandSpec {
+        self.reads_ranks = true;
         self
     }
 

@@ -199,7 +199,8 @@ mod tests {
             if matches!(spec.handler, Handler::Keyspace(_) | Handler::Spanning(..)) {
                 assert!(spec.has(flags::WRITE | flags::READONLY), "{} reads or writes", spec.name);
             }
-            assert!(!spec.reads_few_rows || spec.is_readonly() && !spec.keys.is_empty());
+            let is_bounded = spec.reads_few_rows || spec.reads_ranks;
+            assert!(!is_bounded || spec.is_readonly() && !spec.keys.is_empty());
         }
     }
 

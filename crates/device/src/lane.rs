@@ -46,7 +46,7 @@ impl Lane {
         self.write_end_ns.load(Relaxed)
     }
 
-    /// Fills the fast cache by a write that takes `behind_ns` on what is behind the cache. The
+    /// Fills the fast cache by a write that takes `behind_ns` on the flash behind the cache. The
     /// cache holds `room_ns` of such writes and empties all the time. Returns the part of
     /// `behind_ns` for which there is no room.
     pub fn overflow(&self, start: u64, behind_ns: u64, room_ns: u64) -> u64 {
@@ -63,7 +63,7 @@ impl Lane {
 
 impl ControlBlock {
     /// Returns the time that a write of `bytes` takes on one device. While its fast cache is full,
-    /// that is the time of what is behind the cache.
+    /// that is the time on the flash behind the cache.
     pub(crate) fn write_cost(&self, lane: &Lane, start: u64, bytes: u64) -> u64 {
         let fast = |bytes| self.transfer_ns(start, bytes, &self.write_bytes_per_s);
         let room = self.slc_bytes.load(Relaxed);

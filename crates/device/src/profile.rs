@@ -86,7 +86,7 @@ pub struct ArrayProfile {
 }
 
 /// The fast cache of a cheap device. Writes fill it at the device's write bandwidth. It empties all
-/// the time at the bandwidth of what is behind it, and while it is full, writes have no more.
+/// the time at the bandwidth of the flash behind it. While it is full, writes have that bandwidth.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlcProfile {
     pub bytes: u64,

@@ -59,7 +59,7 @@ impl Item {
     /// Returns true if the command reads only a few rows, however large its data is. Such a read
     /// may be part of a log entry, which every replica applies before it continues.
     pub fn is_bounded_read(&self) -> bool {
-        self.spec.reads_few_rows && self.args.len() <= BOUNDED_READ_ARGUMENTS_MAX
+        self.spec.is_bounded(&self.args) && self.args.len() <= BOUNDED_READ_ARGUMENTS_MAX
     }
 
     /// Returns an `EXISTS` of the command's keys, or `None` if it has no keys.

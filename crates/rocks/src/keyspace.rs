@@ -446,8 +446,12 @@ impl Keyspace {
     }
 
     fn unlearnt(&self) -> Result<Option<Unlearnt>> {
-        if let Some(part) = self.tier.read().unlearnt() {
-            return Ok(Some(part));
+        {
+            let tier = self.tier.read();
+            let part = tier.unlearnt();
+            if part.is_some() || !tier.is_filter_crowded() {
+                return Ok(part);
+            }
         }
         let rows = keys_on_flash(&self.db)?;
         let mut tier = self.tier.write();

@@ -267,29 +267,15 @@ impl List {
 mod tests {
     use std::collections::BTreeMap;
 
-    use storage::WriteSet;
     use tempfile::TempDir;
 
     use super::*;
+    use crate::fixture::{row, rows_on_flash, value};
 
-    fn row(at: usize) -> Bytes {
-        Bytes::from(format!("d{at:05}"))
-    }
-
-    /// Returns a fetcher over `rows` rows. Every other row exists and has a value of `bytes` bytes,
-    /// which only flash has.
+    /// Returns a fetcher over [rows](rows_on_flash) that the row cache does not hold.
     fn fetcher(rows: usize, bytes: usize, threads: usize) -> (TempDir, Fetcher) {
-        let dir = tempfile::tempdir().unwrap();
-        let options = rocks::Options { row_cache_bytes: 0, ..rocks::Options::default() };
-        let flash = Keyspace::open(dir.path(), &options).unwrap();
-        let rows = (0..rows).step_by(2).map(|at| (row(at), Some(value(at, bytes)))).collect();
-        flash.write(WriteSet { ranges_deleted: vec![], rows });
-        flash.flush().unwrap();
-        (dir, Fetcher::new(Arc::new(flash), threads))
-    }
-
-    fn value(at: usize, bytes: usize) -> Bytes {
-        format!("{at:0bytes$}").into()
+        let (dir, flash) = rows_on_flash(rows, bytes);
+        (dir, Fetcher::new(flash, threads))
     }
 
     fn values(found: Vec<(Bytes, Fetched)>) -> BTreeMap<Bytes, Option<Bytes>> {

@@ -1,10 +1,13 @@
-//! A store without threads, links or listeners, for tests of its parts.
+//! A store without threads, links or listeners, and rows that only flash has, for tests of a
+//! store's parts.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use replica::RegionStatus;
 use rocks::Keyspace;
+use storage::WriteSet;
 use tempfile::TempDir;
 
 use crate::config::Config;
@@ -95,4 +98,24 @@ impl Fixture {
             _ => None,
         })
     }
+}
+
+/// Returns rows that only flash has. Of the first `rows` rows every other one exists and has a
+/// [value](value) of `bytes` bytes.
+pub fn rows_on_flash(rows: usize, bytes: usize) -> (TempDir, Arc<Keyspace>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = rocks::Options { row_cache_bytes: 0, ..rocks::Options::default() };
+    let flash = Keyspace::open(dir.path(), &options).expect("rows");
+    let rows = (0..rows).step_by(2).map(|at| (row(at), Some(value(at, bytes)))).collect();
+    flash.write(WriteSet { ranges_deleted: vec![], rows });
+    flash.flush().expect("a flush");
+    (dir, Arc::new(flash))
+}
+
+pub fn row(at: usize) -> Bytes {
+    Bytes::from(format!("d{at:05}"))
+}
+
+pub fn value(at: usize, bytes: usize) -> Bytes {
+    format!("{at:0bytes$}").into()
 }

@@ -206,29 +206,15 @@ fn run(rows: &Keyspace, jobs: &Receiver<Job>) {
 
 #[cfg(test)]
 mod tests {
-    use storage::WriteSet;
     use tempfile::TempDir;
 
     use super::*;
+    use crate::fixture::{row, rows_on_flash, value};
 
-    fn row(at: usize) -> Bytes {
-        Bytes::from(format!("d{at:05}"))
-    }
-
-    /// Returns readers over `rows` rows. Every other row exists and has a value of `bytes` bytes,
-    /// which the row cache does not hold.
+    /// Returns readers over [rows](rows_on_flash) that the row cache does not hold.
     fn readers(rows: usize, bytes: usize, slow_from: Duration) -> (TempDir, Readers) {
-        let dir = tempfile::tempdir().unwrap();
-        let options = rocks::Options { row_cache_bytes: 0, ..rocks::Options::default() };
-        let flash = Keyspace::open(dir.path(), &options).unwrap();
-        let rows = (0..rows).step_by(2).map(|at| (row(at), Some(value(at, bytes)))).collect();
-        flash.write(WriteSet { ranges_deleted: vec![], rows });
-        flash.flush().unwrap();
-        (dir, Readers::with(Arc::new(flash), slow_from))
-    }
-
-    fn value(at: usize, bytes: usize) -> Bytes {
-        format!("{at:0bytes$}").into()
+        let (dir, flash) = rows_on_flash(rows, bytes);
+        (dir, Readers::with(flash, slow_from))
     }
 
     fn check(read: &Read, bytes: usize) {

@@ -246,8 +246,13 @@ impl RamTier {
         self.filter.complete(part);
     }
 
-    /// Forgets which rows are on flash, if the filter is so full of rows that it errs often
-    /// although flash has only about `rows` rows. Returns true if they must be learnt again.
+    /// Returns true if the filter is so full of rows that it errs often.
+    pub fn is_filter_crowded(&self) -> bool {
+        self.filter.is_crowded()
+    }
+
+    /// Forgets which rows are on flash, if the filter is crowded although flash has only about
+    /// `rows` rows. Returns true if they must be learnt again.
     pub fn renew_filter(&mut self, rows: u64) -> bool {
         let is_garbage = self.filter.is_crowded() && rows < self.filter.used().rows / 2;
         if is_garbage {

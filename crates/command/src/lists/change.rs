@@ -10,10 +10,7 @@ use crate::counted_tree::{Direction, Place, Writing};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::integer;
-use crate::sorted_sets::range::rank_interval;
-
-/// Minimum number of removed elements for which the remaining ones may be written again instead.
-const REWRITTEN_FROM: u64 = 1024;
+use crate::ranked::{is_rewritten, rank_interval};
 
 pub(crate) fn lset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
@@ -93,7 +90,7 @@ pub(crate) fn ltrim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let removed = list.len - (behind - first);
     if removed == list.len {
         exec.remove(&key, &list.meta())?;
-    } else if removed >= REWRITTEN_FROM && behind - first < removed {
+    } else if is_rewritten(removed, list.len) {
         let kept = tree(&key, list).items(exec, first, behind - first, Direction::Forward)?;
         replace(exec, &key, list.expire_at_ms, kept)?;
     } else if removed > 0 {
@@ -120,7 +117,7 @@ pub(super) fn remove_ranks(
     if count >= list.len {
         return exec.remove(key, &list.meta());
     }
-    if count >= REWRITTEN_FROM && list.len - count < count {
+    if is_rewritten(count, list.len) {
         let tree = tree(key, list);
         let mut kept = tree.items(exec, 0, first, Direction::Forward)?;
         kept.extend(tree.items(exec, first.saturating_add(count), u64::MAX, Direction::Forward)?);

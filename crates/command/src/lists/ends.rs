@@ -8,7 +8,7 @@ use crate::counted_tree::{Direction, Writing};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::integer_or;
-use crate::sorted_sets::pop::many_keys;
+use crate::ranked::many_keys;
 
 const LEFT: Direction = Direction::Forward;
 const RIGHT: Direction = Direction::Backward;

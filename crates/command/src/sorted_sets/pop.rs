@@ -7,7 +7,8 @@ use super::{members, push, remove_ranks, tree, Member};
 use crate::counted_tree::Direction;
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
-use crate::number::{integer_or, positive_or};
+use crate::number::integer_or;
+use crate::ranked::many_keys;
 
 pub(crate) fn zpopmin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     pop(args, exec, Direction::Forward)
@@ -68,32 +69,4 @@ pub(crate) fn zmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         return Ok(Reply::Array(vec![Reply::Bulk(name.clone()), Reply::Array(taken)]));
     }
     Ok(Reply::NilArray)
-}
-
-/// Parses the arguments of `ZMPOP` and `LMPOP`: the keys, the end, and the maximum number of
-/// elements. `ends` are the words for the beginning and the end.
-pub(crate) fn many_keys<'a>(
-    args: &'a [Bytes],
-    ends: (&[u8], &[u8]),
-) -> CommandResult<(&'a [Bytes], Direction, u64)> {
-    let count = positive_or(&args[1], "ERR numkeys should be greater than 0")?;
-    let parts = usize::try_from(count).ok().and_then(|count| args[2..].split_at_checked(count));
-    let Some((keys, [end, options @ ..])) = parts else { return fail(error_messages::SYNTAX) };
-    let end = match end {
-        end if end.eq_ignore_ascii_case(ends.0) => Direction::Forward,
-        end if end.eq_ignore_ascii_case(ends.1) => Direction::Backward,
-        _ => return fail(error_messages::SYNTAX),
-    };
-    let count = match options {
-        [] => 1,
-        [word, count] if word.eq_ignore_ascii_case(b"COUNT") => {
-            positive_or(count, "ERR count should be greater than 0")?
-        }
-        [word, count, ..] if word.eq_ignore_ascii_case(b"COUNT") => {
-            positive_or(count, "ERR count should be greater than 0")?;
-            return fail(error_messages::SYNTAX);
-        }
-        _ => return fail(error_messages::SYNTAX),
-    };
-    Ok((keys, end, count))
 }

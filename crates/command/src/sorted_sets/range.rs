@@ -14,6 +14,7 @@ use crate::counted_tree::{Direction, Tree};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec};
 use crate::number::integer;
+use crate::ranked::rank_interval;
 
 const NOT_A_SCORE: &str = "ERR min or max is not a float";
 const NOT_A_NAME: &str = "ERR min or max not valid string range item";
@@ -115,18 +116,6 @@ impl<'a> Range<'a> {
         };
         Ok((first, behind.max(first)))
     }
-}
-
-/// Returns the first rank and the rank behind the last one, both at most `len`, of a range whose
-/// negative bounds count from the end.
-pub(crate) fn rank_interval(first: i64, last: i64, len: u64) -> (u64, u64) {
-    let from_start = |rank: i64| match u64::try_from(rank) {
-        Ok(rank) => Some(rank),
-        Err(_) => len.checked_sub(rank.unsigned_abs()),
-    };
-    let first = from_start(first).unwrap_or(0).min(len);
-    let behind = from_start(last).map_or(0, |last| last.saturating_add(1).min(len));
-    (first, behind.max(first))
 }
 
 fn score_bound(text: &[u8]) -> Option<Bound<f64>> {
@@ -295,27 +284,4 @@ pub(super) fn interval(
     range: &Range<'_>,
 ) -> CommandResult<(u64, u64)> {
     range.ranks(exec, tree, set.len, Direction::Forward)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn negative_ranks_count_from_the_end() {
-        for (first, last, expected) in [
-            (0, -1, (0, 5)),
-            (0, 0, (0, 1)),
-            (1, 2, (1, 3)),
-            (-2, -1, (3, 5)),
-            (-100, 100, (0, 5)),
-            (3, 1, (3, 3)),
-            (5, 9, (5, 5)),
-            (0, -6, (0, 0)),
-            (i64::MIN, i64::MAX, (0, 5)),
-            (i64::MAX, i64::MIN, (5, 5)),
-        ] {
-            assert_eq!(rank_interval(first, last, 5), expected, "{first} {last}");
-        }
-    }
 }

@@ -107,6 +107,7 @@ pub(super) static COMMANDS: [CommandSpec; 17] = [
     CommandSpec::new("lrange", 4, flags::READONLY, Handler::Keyspace(lists::lrange))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .walks_tree()
+        .reads_ranks()
         .since_version(THIRD_VERSION)
         .categories(&["@list"])
         .about(

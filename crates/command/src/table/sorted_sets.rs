@@ -134,6 +134,7 @@ pub(super) static COMMANDS: [CommandSpec; 32] = [
     CommandSpec::new("zrange", -4, flags::READONLY, Handler::Keyspace(range::zrange))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .walks_tree()
+        .reads_ranks()
         .since_version(THIRD_VERSION)
         .categories(&["@sortedset"])
         .about(
@@ -162,6 +163,7 @@ pub(super) static COMMANDS: [CommandSpec; 32] = [
     CommandSpec::new("zrevrange", -4, flags::READONLY, Handler::Keyspace(range::zrevrange))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .walks_tree()
+        .reads_ranks()
         .since_version(THIRD_VERSION)
         .categories(&["@sortedset"])
         .about(

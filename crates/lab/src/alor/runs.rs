@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::evidence::Evidence;
 use super::figures::{Figure, BASELINE};
+use crate::results;
 use crate::scenario::Move;
 use crate::ycsb::{Summary, Workload};
 use predict::alor::Scale;
@@ -151,16 +152,8 @@ impl Runs {
     /// made with other settings.
     pub fn open(dir: &Path, setup: Setup) -> anyhow::Result<Runs> {
         let dir = dir.join("runs");
-        std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
         let mut done = Vec::new();
-        let mut paths: Vec<PathBuf> =
-            std::fs::read_dir(&dir)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
-        paths.sort();
-        for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-        {
-            let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
-            let run: Run = serde_json::from_slice(&text)
-                .with_context(|| format!("{} is not a run of this version", path.display()))?;
+        for (path, run) in results::read::<Run>(&dir, "a run")? {
             ensure!(
                 run.version == VERSION,
                 "{} has version {}, not {VERSION}: choose another directory",

@@ -98,7 +98,7 @@ pub fn value(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// The database under load, and what is measured meanwhile.
+/// The database under load, and the measurements of it.
 pub struct Stage<'a> {
     pub bare: &'a Bare,
     pub scale: &'a Scale,

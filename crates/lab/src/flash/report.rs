@@ -1,5 +1,5 @@
 //! The report: the conditions, the verdicts, the tables of knobs beside the paper's numbers, and
-//! what is void or missing.
+//! the runs that are void or missing.
 
 use super::cases::{applies, Case, Figure, Kind};
 use super::knobs::{Base, Config, WritePath, KNOBS};

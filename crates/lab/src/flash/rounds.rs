@@ -12,6 +12,7 @@ use super::places::Place;
 use super::replica::SetRead;
 use super::scale::Scale;
 use crate::measure::median;
+use crate::results;
 
 /// The version of the files.
 const VERSION: u32 = 1;
@@ -95,16 +96,8 @@ impl Rounds {
     /// made with other settings.
     pub fn open(dir: &Path, setup: Setup) -> anyhow::Result<Rounds> {
         let dir = dir.join("runs");
-        std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
-        let mut paths: Vec<PathBuf> =
-            std::fs::read_dir(&dir)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
-        paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-        paths.sort();
         let mut done = Vec::new();
-        for path in &paths {
-            let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
-            let round: Round = serde_json::from_slice(&text)
-                .with_context(|| format!("{} is not a run of this version", path.display()))?;
+        for (path, round) in results::read::<Round>(&dir, "a run")? {
             ensure!(
                 round.version == VERSION && round.setup == setup,
                 "{} was made with other settings: choose another directory",

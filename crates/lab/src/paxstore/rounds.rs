@@ -10,6 +10,7 @@ use super::figures::Figure;
 use super::scale::Scale;
 use crate::alor::difference;
 use crate::measure::median;
+use crate::results;
 use crate::ycsb::Latency;
 
 /// The version of the files of rounds.
@@ -109,16 +110,8 @@ impl Rounds {
     /// was made with other settings.
     pub fn open(dir: &Path, setup: Setup) -> anyhow::Result<Rounds> {
         let dir = dir.join("rounds");
-        std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
-        let mut paths: Vec<PathBuf> =
-            std::fs::read_dir(&dir)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
-        paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-        paths.sort();
         let mut done = Vec::new();
-        for path in &paths {
-            let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
-            let round: Round = serde_json::from_slice(&text)
-                .with_context(|| format!("{} is not a round of this version", path.display()))?;
+        for (path, round) in results::read::<Round>(&dir, "a round")? {
             ensure!(
                 round.version == VERSION,
                 "{} has version {}, not {VERSION}: choose another directory",

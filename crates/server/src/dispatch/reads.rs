@@ -356,6 +356,8 @@ impl Pass {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use bytes::Bytes;
     use storage::{RegionState, Txn};
     use types::{RegionDescriptor, SlotRange};
@@ -484,6 +486,44 @@ mod tests {
         assert_eq!((later.outcomes.len(), later.rows), (0, first.rows), "the fetched value is old by now");
         let pass = fixture.store.pass(&region, &Arc::new(vec![item("GET key")])).await.ok().unwrap();
         assert_eq!(pass.answers[0].clone().unwrap().into_reply(), Reply::bulk(new));
+    }
+
+    /// A list's nodes come and go between the reads of its rows.
+    #[test]
+    fn a_list_that_changes_while_it_is_read_does_not_look_damaged() {
+        let fixture = Fixture::new();
+        let region = fixture.store.regions.get(1).unwrap();
+        let engine = &fixture.store.engine;
+        let execute = |line: &str| {
+            let mut entry = command::entry::Builder::new();
+            let args: Vec<Bytes> =
+                line.split(' ').map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect();
+            entry.push(0, false, &args);
+            let state = engine.region_state(region.id()).unwrap();
+            let mut txn = Txn::new(engine.rows(), region.id(), state);
+            command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
+            engine.write(txn.finish().0);
+        };
+        let fill = format!("RPUSH list{}", " element".repeat(400));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    execute(&fill);
+                    execute("LTRIM list 0 9");
+                }
+            });
+            for _ in 0..3000 {
+                for line in ["LINDEX list 300", "LRANGE list 200 390"] {
+                    let outcome = engine.read(&region, &item(line), 1);
+                    if !matches!(outcome, Ok(Outcome::Reply(_))) {
+                        is_over.store(true, Ordering::Relaxed);
+                        panic!("{line}: {:?}", outcome.err());
+                    }
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 
     #[tokio::test]

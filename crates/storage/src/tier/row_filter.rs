@@ -39,6 +39,8 @@ pub(super) struct RowFilter {
     hash_seed: u64,
     /// The layers, oldest first. Rows are added to the last one.
     layers: Vec<Layer>,
+    /// Bytes of all layers.
+    bytes: u64,
     bytes_max: u64,
     parts: Vec<Part>,
 }
@@ -101,14 +103,14 @@ impl RowFilter {
     /// Creates a filter of at most `bytes_max` for about `rows` rows. With 0 bytes it is off.
     pub fn new(bytes_max: u64, rows: u64, hash_seed: u64) -> RowFilter {
         let parts = vec![Part::default(); PARTS];
-        let mut filter = RowFilter { hash_seed, layers: Vec::new(), bytes_max, parts };
+        let mut filter = RowFilter { hash_seed, layers: Vec::new(), bytes: 0, bytes_max, parts };
         filter.add_layer(rows);
         filter
     }
 
     /// Forgets every row, for about `rows` rows to be learnt.
     pub fn renew(&mut self, rows: u64) {
-        self.layers = Vec::new();
+        (self.layers, self.bytes) = (Vec::new(), 0);
         self.add_layer(rows);
         for part in &mut self.parts {
             *part = Part { is_learnt: false, version: part.version + 1 };
@@ -117,17 +119,18 @@ impl RowFilter {
 
     /// Adds a layer for `rows` rows, or for as many as memory is left for.
     fn add_layer(&mut self, rows: u64) {
-        let left = self.bytes_max.saturating_sub(self.bytes()) / BLOCK_BYTES * BLOCK_BYTES;
+        let left = self.bytes_max.saturating_sub(self.bytes) / BLOCK_BYTES * BLOCK_BYTES;
         let rows_max = rows.max(LAYER_ROWS_MIN).min(left * 8 / ROW_BITS);
         let blocks = (rows_max * ROW_BITS).div_ceil(8 * BLOCK_BYTES).min(left / BLOCK_BYTES);
         if blocks > 0 {
+            self.bytes += blocks * BLOCK_BYTES;
             let blocks = vec![[0; 8]; usize::try_from(blocks).unwrap_or(usize::MAX)];
             self.layers.push(Layer { blocks, rows: 0, rows_max });
         }
     }
 
     pub fn bytes(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.blocks.len() as u64 * BLOCK_BYTES).sum()
+        self.bytes
     }
 
     /// Returns true if the row is certainly not on flash, unless a memtable determines it.
@@ -151,15 +154,21 @@ impl RowFilter {
         if self.layers.iter().any(|layer| layer.may_have(hash)) {
             return;
         }
-        let is_full = self.layers.last().is_some_and(|layer| layer.rows >= layer.rows_max);
-        let rows_max = self.layers.iter().map(|layer| layer.rows_max).sum();
-        // A small layer would only make each look-up longer.
-        let left = self.bytes_max.saturating_sub(self.bytes());
-        if is_full && left * 8 / ROW_BITS >= rows_max / 4 {
-            self.add_layer(rows_max);
+        if self.layers.last().is_some_and(|layer| layer.rows >= layer.rows_max) {
+            self.grow();
         }
         if let Some(layer) = self.layers.last_mut() {
             layer.add(hash);
+        }
+    }
+
+    /// Doubles the filter, unless little memory is left: a small layer would only make each look-up
+    /// longer.
+    fn grow(&mut self) {
+        let rows_max = self.layers.iter().map(|layer| layer.rows_max).sum();
+        let left = self.bytes_max.saturating_sub(self.bytes);
+        if left * 8 / ROW_BITS >= rows_max / 4 {
+            self.add_layer(rows_max);
         }
     }
 
@@ -192,16 +201,18 @@ impl RowFilter {
         }
     }
 
-    /// Returns true if the filter has far more rows than it is made for and no memory to grow.
+    /// Returns true if the filter has far more rows than it is made for, because no memory was left
+    /// to grow.
     pub fn is_crowded(&self) -> bool {
-        let RowFilterUse { rows, rows_max, .. } = self.used();
+        let rows: u64 = self.layers.iter().map(|layer| layer.rows).sum();
+        let rows_max: u64 = self.layers.iter().map(|layer| layer.rows_max).sum();
         rows > rows_max / ROW_BITS_MIN * ROW_BITS
     }
 
     pub fn used(&self) -> RowFilterUse {
         let learnt = self.parts.iter().filter(|part| part.is_learnt).count() as u64;
         RowFilterUse {
-            bytes: self.bytes(),
+            bytes: self.bytes,
             rows: self.layers.iter().map(|layer| layer.rows).sum(),
             rows_max: self.layers.iter().map(|layer| layer.rows_max).sum(),
             slots: learnt * u64::from(PART_SLOTS),
