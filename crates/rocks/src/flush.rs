@@ -29,6 +29,8 @@ use crate::pace::{Debt, Pace};
 /// Interval at which a delayed flush looks whether compaction has caught up.
 const DELAY_POLL: Duration = Duration::from_millis(10);
 const FLUSH_POLL: Duration = Duration::from_millis(1);
+/// A row that does not exist, before all rows.
+const NO_ROW: &[u8] = b"\0";
 
 /// The files of flushes, and what must happen before each flush.
 pub(crate) struct Flusher {
@@ -172,6 +174,17 @@ pub(crate) fn write(db: &DB, batch: WriteBatch) -> Result<()> {
     let mut options = WriteOptions::default();
     options.disable_wal(true);
     db.write_opt(batch, &options).map_err(classify)
+}
+
+/// Makes sure that no snapshot gets the sequence number 0 in a database whose rows may have it,
+/// because an older program ingested them.
+pub(crate) fn leave_first_sequence_number(db: &DB) -> Result<()> {
+    if db.latest_sequence_number() > 0 || db.live_files().map_err(classify)?.is_empty() {
+        return Ok(());
+    }
+    let mut batch = WriteBatch::default();
+    batch.delete(NO_ROW);
+    write(db, batch)
 }
 
 pub(crate) fn delete_ranges(batch: &mut WriteBatch, ranges: &[(Bytes, Bytes)]) {

@@ -35,9 +35,14 @@ pub(crate) fn write_rows<'a>(
 
 /// Makes the rows of the files part of the database, in one atomic step. With `links`, the database
 /// links the files, so that the rows are not written twice; otherwise it copies them.
+///
+/// The rows never have RocksDB's sequence number 0. While a snapshot of that number existed, a
+/// compaction would drop all rows of that number (RocksDB before 9.10, pull request 13155).
 pub(crate) fn ingest(db: &DB, files: Vec<PathBuf>, links: bool) -> Result<()> {
     let mut options = IngestExternalFileOptions::default();
     options.set_move_files(links);
+    // While a snapshot exists, files get a sequence number of their own, even in an empty database.
+    let _snapshot = db.snapshot();
     db.ingest_external_file_opts(&options, files).map_err(classify)
 }
 
@@ -52,4 +57,34 @@ pub(crate) fn has_hard_links(dir: &Path) -> std::io::Result<bool> {
         std::fs::remove_file(&link)?;
     }
     Ok(linked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Keyspace, Options};
+
+    #[test]
+    fn no_snapshot_has_the_first_sequence_number_once_there_are_rows() {
+        for is_older in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let (db_dir, path) = (dir.path().join("db"), dir.path().join("rows.sst"));
+            let options = Options::default();
+            let mut file = sst::Writer::create(&path, &options.snapshot_format()).unwrap();
+            write_rows(&mut file, [(&"d".into(), &Some("v".into()))].into_iter(), |_| Ok(())).unwrap();
+            file.finish().unwrap();
+            let db = DB::open_default(&db_dir).unwrap();
+            if is_older {
+                db.ingest_external_file_opts(&IngestExternalFileOptions::default(), vec![path]).unwrap();
+                assert_eq!(db.latest_sequence_number(), 0, "this is what older programs left");
+            } else {
+                ingest(&db, vec![path], false).unwrap();
+                assert_eq!(db.latest_sequence_number(), 1);
+            }
+            drop(db);
+            let keyspace = Keyspace::open(&db_dir, &options).unwrap();
+            assert!(keyspace.db.latest_sequence_number() > 0);
+            assert_eq!(keyspace.get(b"d").unwrap().unwrap(), "v");
+        }
+    }
 }

@@ -166,6 +166,7 @@ impl Keyspace {
         // Only a family that is named here has the handle that batched look-ups need.
         let family = ColumnFamilyDescriptor::new(DEFAULT_FAMILY, rocksdb_options.clone());
         let db = DB::open_cf_descriptors(&rocksdb_options, dir, [family]).map_err(classify)?;
+        flush::leave_first_sequence_number(&db)?;
         let hash_seed = RandomState::new().build_hasher().finish();
         // Some rows come before the next layer is made.
         let rows_expected = keys_on_flash(&db)? / 4 * 5;

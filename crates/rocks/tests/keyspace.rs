@@ -431,3 +431,28 @@ fn the_bytes_that_flushes_and_compactions_write_are_counted() {
     let last = db.stats().unwrap();
     assert!(last.flush_bytes > 8 * payload && last.compaction_read_bytes > 0, "{last:?}");
 }
+
+/// The rows of the first files have the sequence number 0 in RocksDB.
+#[test]
+fn the_first_rows_outlive_a_compaction_that_an_early_view_sees() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = |numbers: std::ops::Range<u32>| put(numbers.map(|n| (format!("d{n:04}"), "v".to_owned())));
+    for is_opened_again in [false, true] {
+        let dir = dir.path().join(is_opened_again.to_string());
+        let mut keyspace = open(&dir);
+        keyspace.write(rows(0..1000));
+        keyspace.flush().unwrap();
+        if is_opened_again {
+            drop(keyspace);
+            keyspace = open(&dir);
+        }
+        let view = keyspace.view();
+        for _ in 0..3 {
+            keyspace.write(rows(500..1500));
+            keyspace.flush().unwrap();
+        }
+        keyspace.reclaim(types::SlotRange::ALL);
+        assert_eq!(scan(&keyspace, "d", "e").len(), 1500);
+        assert_eq!(scan(&view, "d", "e").len(), 1000);
+    }
+}
