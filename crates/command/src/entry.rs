@@ -188,6 +188,7 @@ pub enum Item {
 #[derive(Clone, Debug)]
 pub struct Items {
     rest: Bytes,
+    format: u8,
     pub stamp_ms: UnixMillis,
     pub seed: u64,
 }
@@ -201,12 +202,13 @@ impl Items {
         if payload.len() < HEADER_LEN {
             return Err(corrupt("the header"));
         }
-        match payload.get_u8() {
+        let format = payload.get_u8();
+        match format {
             FORMAT => {}
             NEXT_FORMAT if NEWEST_VERSION >= NEXT_FORMAT_SINCE => {}
-            format => return Err(corrupt(&format!("the unknown version {format}"))),
+            _ => return Err(corrupt(&format!("the unknown version {format}"))),
         }
-        Ok(Items { stamp_ms: payload.get_u64(), seed: payload.get_u64(), rest: payload })
+        Ok(Items { format, stamp_ms: payload.get_u64(), seed: payload.get_u64(), rest: payload })
     }
 
     /// Returns the next item, or `None` after the last one.
@@ -347,7 +349,10 @@ pub fn apply_told(
                 continue;
             }
             Item::ExpireDue { slot, limit } => outcome(maintenance::expire_due(&mut exec, slot, limit))?,
-            Item::Sweep { slot, limit } => outcome(maintenance::sweep(&mut exec, slot, limit))?,
+            Item::Sweep { slot, limit } => {
+                let keeps_place = items.format == NEXT_FORMAT;
+                outcome(maintenance::sweep(&mut exec, slot, limit, keeps_place))?
+            }
         };
         replies.push(match outcome {
             Outcome::Reply(reply) => Some(reply),
@@ -368,7 +373,7 @@ fn has_keys_outside(spec: &'static CommandSpec, args: &[Bytes], slots: SlotRange
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use storage::MemoryKeyspace;
+    use storage::{MemoryKeyspace, Reader};
     use types::PIECE_BYTES;
 
     use super::*;
@@ -490,6 +495,49 @@ mod tests {
         assert_eq!(left[5], Some(Reply::Int(1)));
         let right = run(SlotRange { first: 12182, last: SLOT_COUNT - 1 });
         assert_eq!(executed(&right), [true, false, true, true, false, true]);
+    }
+
+    #[test]
+    fn a_sweep_continues_where_the_last_one_ended() {
+        for (version, keeps_place) in [(OLDEST_VERSION, false), (NEXT_FORMAT_SINCE, true)] {
+            let mut engine = MemoryKeyspace::default();
+            let mut run = |fill: &dyn Fn(&mut Builder)| {
+                let mut builder = Builder::new();
+                fill(&mut builder);
+                let mut txn = Txn::begin(&engine, 1).unwrap();
+                let replies = apply(&builder.finish_as(version, 1, 0), &mut txn, SlotRange::ALL).unwrap();
+                engine.write(txn.finish().0);
+                (replies, engine.clone())
+            };
+            let fields: String = (0..300).map(|field| format!(" {field} x")).collect();
+            run(&|builder| builder.push(0, false, &args(&format!("HSET hash{fields}"))));
+            run(&|builder| builder.push(0, false, &args("DEL hash")));
+            let slot = slot_of_key(b"hash");
+            let rows_of = |engine: &MemoryKeyspace, table| {
+                let (from, to) = storage::rows::table_range(slot, table);
+                let mut rows = Vec::new();
+                let all = &mut |row: &[u8], value: &[u8]| {
+                    rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
+                    std::ops::ControlFlow::Continue(())
+                };
+                engine.scan(&from, &to, all).unwrap();
+                rows
+            };
+            let mut deleted = 0;
+            for limit in [100, 150, 100] {
+                let (replies, engine) = run(&|builder| builder.push_sweep(slot, limit));
+                let Some(Reply::Int(handled)) = replies[0] else { panic!("{replies:?}") };
+                deleted += handled;
+                let garbage = rows_of(&engine, storage::rows::TABLE_GARBAGE);
+                let left = rows_of(&engine, storage::rows::TABLE_KEYS);
+                match garbage.first() {
+                    None => assert!(left.is_empty() && deleted == 301),
+                    Some((_, place)) if keeps_place => assert!(*place < left[0].0 && !place.is_empty()),
+                    Some((_, place)) => assert!(place.is_empty(), "older programs write no place"),
+                }
+            }
+            assert_eq!(deleted, 301, "the fields and the garbage row");
+        }
     }
 
     #[test]

@@ -36,22 +36,32 @@ pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Com
 
 /// Deletes up to `limit` rows of dead generations in a slot, garbage rows included. Replies with
 /// the number of rows handled. If that is `limit`, there may be more.
-pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> CommandResult {
+///
+/// The value of a garbage row is the row at which the next step continues. Without it each step
+/// would read over the rows that earlier steps have deleted. `keeps_place` is false in clusters
+/// whose version has no such values.
+pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32, keeps_place: bool) -> CommandResult {
     let (from, to) = table_range(slot, TABLE_GARBAGE);
     let mut left = limit;
-    for (garbage, _) in first_rows(exec, &from, &to, limit)? {
+    for (garbage, place) in first_values(exec, &from, &to, limit)? {
         if left == 0 {
             break;
         }
         let (key, generation) = decode_garbage_row(&garbage)?;
+        let mut next = place;
         for (from, to) in key.generation_ranges(generation) {
-            let rows = first_rows(exec, &from, &to, left)?;
+            let rows = first_rows(exec, from.max(next.clone()).as_ref(), &to, left)?;
             left -= rows.len() as u32;
+            if let Some((last, _)) = rows.last() {
+                next = last.clone();
+            }
             rows.into_iter().for_each(|(row, value)| exec.delete_element(&key, row, value));
         }
         if left > 0 {
             exec.txn.delete(garbage);
             left -= 1;
+        } else if keeps_place {
+            exec.txn.put(garbage, next);
         }
     }
     Ok(Reply::Int(i64::from(limit - left)))
@@ -59,10 +69,30 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> CommandR
 
 /// Returns the first rows of a range, with the lengths of their values.
 fn first_rows(exec: &Exec<'_, '_>, from: &[u8], to: &[u8], limit: u32) -> CommandResult<Vec<(Bytes, usize)>> {
+    first(exec, from, to, limit, <[u8]>::len)
+}
+
+/// Returns the first rows of a range, with their values.
+fn first_values(
+    exec: &Exec<'_, '_>,
+    from: &[u8],
+    to: &[u8],
+    limit: u32,
+) -> CommandResult<Vec<(Bytes, Bytes)>> {
+    first(exec, from, to, limit, Bytes::copy_from_slice)
+}
+
+fn first<T>(
+    exec: &Exec<'_, '_>,
+    from: &[u8],
+    to: &[u8],
+    limit: u32,
+    part: impl Fn(&[u8]) -> T,
+) -> CommandResult<Vec<(Bytes, T)>> {
     let mut found = Vec::new();
-    if limit > 0 {
+    if limit > 0 && from < to {
         exec.txn.scan(from, to, &mut |row, value| {
-            found.push((Bytes::copy_from_slice(row), value.len()));
+            found.push((Bytes::copy_from_slice(row), part(value)));
             if found.len() < limit as usize {
                 ControlFlow::Continue(())
             } else {

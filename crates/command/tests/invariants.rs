@@ -10,7 +10,7 @@ use steelyard_command::entry::{apply, Builder};
 use steelyard_command::{execute, resolve, Exec, Limits, Mode, Outcome};
 use storage::rows::{self, Part};
 use storage::{load_state, DbCounts, MemoryKeyspace, Meta, Txn, Value};
-use types::{SlotRange, SLOT_COUNT};
+use types::{SlotRange, NEWEST_VERSION, SLOT_COUNT};
 
 const REGION: u64 = 1;
 
@@ -268,7 +268,7 @@ proptest! {
             for (db, line) in &commands {
                 push(&mut builder, *db, line);
             }
-            let payload = builder.finish(now, now);
+            let payload = builder.finish_as(NEWEST_VERSION, now, now);
             let mut replies = Vec::new();
             for engine in [&mut engine, &mut replica] {
                 let mut txn = Txn::begin(engine, REGION).unwrap();
@@ -295,7 +295,7 @@ proptest! {
             push(&mut builder, db, "DEL a b c {a}1");
         }
         let mut txn = Txn::begin(&engine, REGION).unwrap();
-        apply(&builder.finish(now + 1000, 0), &mut txn, SlotRange::ALL).unwrap();
+        apply(&builder.finish_as(NEWEST_VERSION, now + 1000, 0), &mut txn, SlotRange::ALL).unwrap();
         let writes = txn.finish().0;
         engine.write(writes);
         check(&engine)?;
@@ -304,7 +304,7 @@ proptest! {
             builder.push_sweep(slot, 1_000_000);
         }
         let mut txn = Txn::begin(&engine, REGION).unwrap();
-        apply(&builder.finish(now + 1000, 0), &mut txn, SlotRange::ALL).unwrap();
+        apply(&builder.finish_as(NEWEST_VERSION, now + 1000, 0), &mut txn, SlotRange::ALL).unwrap();
         let writes = txn.finish().0;
         engine.write(writes);
         prop_assert_eq!(engine.len(), 1, "only the region's state is left");
