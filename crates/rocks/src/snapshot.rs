@@ -25,6 +25,7 @@ use bytes::Bytes;
 use storage::{extent, StorageError};
 use types::{RegionDescriptor, RegionId};
 
+pub use checksum::Arriving;
 pub use ingest::{Files, IngestStep};
 pub use manifest::{Manifest, ManifestError, SnapshotFile, MANIFEST};
 pub use write::{Pace, FILE_BYTES};

@@ -250,6 +250,23 @@ fn files_that_an_unfinished_ingest_has_changed_can_still_be_ingested() {
     assert_eq!(all_rows(&open(&receiver.rows())), receiver.expected);
 }
 
+/// Compaction does not write the rows again.
+#[test]
+fn rows_that_replace_none_go_to_the_last_level() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = open(&dir.path().join("source"));
+    let (target, made) = (open(&dir.path().join("target")), dir.path().join("made"));
+    fill(&source, &descriptor(REGION, SLOTS), 10, 20, "new");
+    let neighbour = descriptor(8, SlotRange { first: 200, last: 299 });
+    fill(&target, &neighbour, 10, 20, "other");
+    target.write(WriteSet { ranges_deleted: vec![], rows: own_rows(&descriptor(REGION, SLOTS), 0) });
+    let manifest = source.write_snapshot(REGION, &made, FILE_BYTES, &mut unlimited).unwrap();
+    target.ingest_snapshot(&made, &manifest, &[]).unwrap();
+    let levels = target.stats().unwrap().files_per_level;
+    assert_eq!(levels.last(), Some(&2), "the neighbour's file and the region's: {levels:?}");
+    assert_eq!(of_region(&all_rows(&target), &descriptor(REGION, SLOTS)).len(), 2002);
+}
+
 #[test]
 fn an_ingest_that_was_done_needs_no_files() {
     let receiver = Receiver::new(OLD);

@@ -10,6 +10,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -38,6 +39,42 @@ pub(super) fn describe(path: &Path) -> Result<SnapshotFile, SnapshotError> {
     let sequence_at = found.ok_or_else(|| damaged(path, "it has no place for a sequence number"))?;
     let checksum = masked(&mut file, bytes, sequence_at).map_err(at(path))?;
     Ok(SnapshotFile { bytes, sequence_at, checksum })
+}
+
+/// The checksum of a file whose bytes arrive in order.
+pub struct Arriving {
+    file: SnapshotFile,
+    hash: Xxh3,
+    offset: u64,
+}
+
+impl Arriving {
+    pub fn new(file: &SnapshotFile) -> Arriving {
+        Arriving { file: *file, hash: Xxh3::new(), offset: 0 }
+    }
+
+    /// Adds the next bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        let end = self.offset.saturating_add(bytes.len() as u64);
+        let masked = mask(self.file.sequence_at, self.offset, end);
+        self.hash.update(&bytes[..masked.start]);
+        self.hash.update(&[0; SEQUENCE_BYTES as usize][..masked.len()]);
+        self.hash.update(&bytes[masked.end..]);
+        self.offset = end;
+    }
+
+    /// Returns true if the bytes are those of the described file.
+    pub fn is_whole(&self) -> bool {
+        self.offset == self.file.bytes && self.hash.digest() == self.file.checksum
+    }
+}
+
+/// Returns the part of the bytes from `offset` to `end` of a file that the checksum treats as zero,
+/// counted from `offset`.
+fn mask(sequence_at: u64, offset: u64, end: u64) -> Range<usize> {
+    let from = sequence_at.clamp(offset, end);
+    let to = sequence_at.saturating_add(SEQUENCE_BYTES).clamp(offset, end);
+    (from - offset) as usize..(to - offset) as usize
 }
 
 impl SnapshotFile {
@@ -106,9 +143,7 @@ fn masked(file: &mut File, bytes: u64, sequence_at: u64) -> io::Result<u64> {
             Err(error) => return Err(error),
         };
         let end = offset + read as u64;
-        let mask_from = sequence_at.clamp(offset, end);
-        let mask_to = sequence_at.saturating_add(SEQUENCE_BYTES).clamp(offset, end);
-        buffer[(mask_from - offset) as usize..(mask_to - offset) as usize].fill(0);
+        buffer[mask(sequence_at, offset, end)].fill(0);
         hash.update(&buffer[..read]);
         offset = end;
     }
@@ -136,6 +171,20 @@ mod tests {
             std::fs::write(&path, &content).unwrap();
             assert_eq!(file.verify(&path).is_ok(), (place..place + 8).contains(&changed), "{changed}");
             content[changed] ^= 1;
+        }
+        for cut in [1, 7, place, place + 3, place + 8] {
+            let is_whole = |content: &[u8]| {
+                let mut arriving = Arriving::new(&file);
+                content.chunks(cut).for_each(|bytes| arriving.add(bytes));
+                arriving.is_whole()
+            };
+            assert!(is_whole(&content) && !is_whole(&content[1..]), "{cut}");
+            content[place + 4] ^= 1;
+            assert!(is_whole(&content), "{cut}");
+            content[place + 8] ^= 1;
+            assert!(!is_whole(&content), "{cut}");
+            content[place + 4] ^= 1;
+            content[place + 8] ^= 1;
         }
         content[place] = 9;
         std::fs::write(&path, &content).unwrap();

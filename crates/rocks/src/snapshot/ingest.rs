@@ -1,10 +1,11 @@
 //! Ingest of a snapshot, which replaces the region's rows, and deletion of a region's rows.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use rocksdb::CompactOptions;
-use storage::extent;
+use storage::{extent, WriteSet};
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
 use super::checksum;
@@ -102,7 +103,7 @@ impl Keyspace {
         // No entry of the region is applied during the ingest, so after the flush no memtable holds
         // a row of the region.
         self.flush_holding(&flushes)?;
-        self.delete_in_rocksdb(&deletion)?;
+        self.delete_in_rocksdb(&self.present(&deletion)?)?;
         self.replaced(&deletion.ranges_deleted);
         observe(IngestStep::Deleted)?;
         flush_memtables(&self.db)?;
@@ -114,6 +115,24 @@ impl Keyspace {
         observe(IngestStep::Ingested)?;
         tracing::debug!(region, index, files = manifest.files.len(), "ingested a snapshot");
         Ok(())
+    }
+
+    /// Returns the deletion without the ranges in which RocksDB has no rows. The deletion of a range
+    /// would keep the ingested files out of the last level, and compaction would write their rows
+    /// again.
+    fn present(&self, deletion: &WriteSet) -> storage::Result<WriteSet> {
+        let mut present = WriteSet::default();
+        for (from, to) in &deletion.ranges_deleted {
+            let mut is_present = false;
+            self.scan_flash(from, to, &mut |_, _| {
+                is_present = true;
+                ControlFlow::Break(())
+            })?;
+            if is_present {
+                present.ranges_deleted.push((from.clone(), to.clone()));
+            }
+        }
+        Ok(present)
     }
 
     /// Deletes all rows that this store has of a region: the region's own rows, and those of
