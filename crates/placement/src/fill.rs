@@ -206,7 +206,7 @@ impl Round<'_> {
         self.stores()
             .filter(|&at| {
                 self.is_up(at)
-                    && self.has_data_room_at(at)
+                    && self.has_repair_room_at(at)
                     && !self.holds(region, at)
                     && self.admits_at_need(at, bytes)
             })

@@ -13,6 +13,13 @@ pub struct PlanLimits {
     /// Maximum number of these from or towards one store. Peers change places only if it is at
     /// least 2.
     pub data_moves_per_store_max: usize,
+    /// The same maximum for operators that repair a region or empty a store, as long as the regions
+    /// in flight are small. A move takes some seconds however small its region is, and a store that
+    /// is replaced may have hundreds of regions.
+    pub repairs_per_store_max: usize,
+    /// Seconds for which the regions in flight to or from a store may occupy it, according to its
+    /// measured write speed, if they are more than `data_moves_per_store_max`.
+    pub repair_seconds: u64,
     /// Maximum number of log entries that a peer may be behind the commit index to become leader. A
     /// transfer waits for the peer to catch up, and writes wait for the transfer.
     pub lag_entries_max: u64,
@@ -75,6 +82,8 @@ impl Default for PlanLimits {
             per_target_max: 8,
             data_moves_max: 8,
             data_moves_per_store_max: 2,
+            repairs_per_store_max: 8,
+            repair_seconds: 30,
             lag_entries_max: 1024,
             unapplied_ms_max: 1000,
             gain_percent_min: 5,

@@ -184,7 +184,7 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
             }
             // An existing learner needs the least work.
             let begun = replicas.iter().filter(|replica| !replica.voter && round.is_up(replica.store));
-            let begun = begun.map(|replica| replica.store).find(|&at| round.has_data_room_at(at));
+            let begun = begun.map(|replica| replica.store).find(|&at| round.has_repair_room_at(at));
             let to = begun.or_else(|| round.place(region, NOWHERE))?;
             let reason = Reason::TooFewVoters { voters, wanted };
             Some(Operator::AddPeer { region: id, to: round.id(to), reason })
@@ -215,7 +215,7 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
             }
             let drains = |at: &StoreIndex| {
                 round.state(*at) == StoreState::Draining
-                    && round.has_data_room_at(*at)
+                    && round.has_repair_room_at(*at)
                     && round.can_leave(region, *at)
             };
             let from = replicas.iter().map(|replica| replica.store).find(drains)?;
@@ -250,7 +250,7 @@ fn treat(round: &Round<'_>, region: u32, ailment: Ailment) -> Option<Operator> {
             let up = replicas
                 .iter()
                 .map(|replica| replica.store)
-                .filter(|&at| round.is_up(at) && round.has_data_room_at(at) && round.can_leave(region, at));
+                .filter(|&at| round.is_up(at) && round.has_repair_room_at(at) && round.can_leave(region, at));
             let from = up.max_by_key(|&at| (crowd(at), at != leader, Reverse(at)))?;
             let to = round.place(region, from)?;
             let (companions, companions_after) = (crowd(from), round.companions(region, from, to));

@@ -51,6 +51,8 @@ pub(crate) struct Round<'a> {
     data_room: usize,
     leaders_to: Vec<usize>,
     data_moves: Vec<usize>,
+    /// Bytes of the regions that are copied to or from each store.
+    data_bytes: Vec<u64>,
 }
 
 /// A region as the rules see it.
@@ -154,6 +156,7 @@ impl<'a> Round<'a> {
             data_room: limits.data_moves_max.saturating_sub(data_in_flight),
             leaders_to: vec![0; stores],
             data_moves: vec![0; stores],
+            data_bytes: vec![0; stores],
         };
         round.read_regions();
         for operator in &view.in_flight {
@@ -407,6 +410,16 @@ impl<'a> Round<'a> {
         self.data_moves.get(at as usize).is_none_or(|moves| *moves < self.limits.data_moves_per_store_max)
     }
 
+    /// Same as [`has_data_room_at`](Self::has_data_room_at) for a copy that repairs a region or
+    /// empties a store.
+    pub fn has_repair_room_at(&self, at: StoreIndex) -> bool {
+        let Some(&moves) = self.data_moves.get(at as usize) else { return true };
+        let speed = self.view.stores[at as usize].capability.speed();
+        self.has_data_room_at(at)
+            || moves < self.limits.repairs_per_store_max
+                && self.data_bytes[at as usize] < speed.saturating_mul(self.limits.repair_seconds)
+    }
+
     /// Returns the number of copies that may still begin in this round.
     pub fn data_room(&self) -> usize {
         self.data_room.min(self.room)
@@ -452,21 +465,22 @@ impl<'a> Round<'a> {
     fn count(&mut self, operator: &Operator) {
         let from = operator.from().and_then(|store| self.at(store)).unwrap_or(NOWHERE);
         let to = operator.to().and_then(|store| self.at(store)).unwrap_or(NOWHERE);
+        let region = self.view.regions.binary_search_by_key(&operator.region(), |region| region.id);
         if let Operator::TransferLeader { .. } = operator {
             if let Some(moves) = self.leaders_to.get_mut(to as usize) {
                 *moves += 1;
             }
         } else if operator.moves_data() {
+            let bytes = region.map_or(0, |at| self.view.regions[at].bytes);
             for end in [from, to] {
                 if let Some(moves) = self.data_moves.get_mut(end as usize) {
                     *moves += 1;
+                    let sum = &mut self.data_bytes[end as usize];
+                    *sum = sum.saturating_add(bytes);
                 }
             }
         }
-        let Ok(region) = self.view.regions.binary_search_by_key(&operator.region(), |region| region.id)
-        else {
-            return;
-        };
+        let Ok(region) = region else { return };
         let user = operator.region() != META_REGION;
         let leader = self.rows[region].leader;
         // A leader's peer transfers its leadership before it leaves. The driver chooses the

@@ -176,6 +176,7 @@ fn any_limits() -> impl Strategy<Value = PlanLimits> {
             per_target_max,
             data_moves_max: data.0,
             data_moves_per_store_max: data.1,
+            repairs_per_store_max: data.0,
             gain_percent_min,
             split_bytes: if splits { 30 } else { 0 },
             split_ops: if splits { 1500 } else { 0 },
@@ -198,6 +199,37 @@ fn shared_zones(view: &ClusterView, stores: &[u64]) -> usize {
         .enumerate()
         .flat_map(|(at, one)| stores[at + 1..].iter().map(move |other| (one, other)));
     pairs.filter(|(one, other)| zone(one) == zone(other)).count()
+}
+
+/// Checks the limits on copies to and from one store: a fixed number, and for repairs a larger
+/// number as long as the store writes the copies' bytes in a few seconds.
+fn check_copies(
+    view: &ClusterView,
+    operators: &[Operator],
+    store: &StoreView,
+    limits: &PlanLimits,
+) -> Result<(), TestCaseError> {
+    let moves: Vec<&Operator> = operators
+        .iter()
+        .filter(|operator| operator.moves_data())
+        .filter(|operator| [operator.from(), operator.to()].contains(&Some(store.id)))
+        .collect();
+    let is_repair = |operator: &Operator| {
+        matches!(
+            operator.reason(),
+            Reason::TooFewVoters { .. } | Reason::Draining { .. } | Reason::SharedDomain { .. }
+        )
+    };
+    prop_assert!(moves.len() <= limits.data_moves_per_store_max.max(limits.repairs_per_store_max));
+    if let Some((last, earlier)) = moves.split_last() {
+        if earlier.len() >= limits.data_moves_per_store_max {
+            let bytes = |operator: &&Operator| view.region(operator.region()).unwrap().bytes;
+            let sum = earlier.iter().map(bytes).fold(0u64, u64::saturating_add);
+            prop_assert!(is_repair(last), "{}", last);
+            prop_assert!(sum < store.capability.speed().saturating_mul(limits.repair_seconds), "{}", last);
+        }
+    }
+    Ok(())
 }
 
 /// Checks the invariants of the crate's documentation for one operator. `used` is the number of
@@ -322,10 +354,7 @@ proptest! {
             let new = operators.iter().filter(transfers).count();
             let all = new + view.in_flight.iter().filter(transfers).count();
             prop_assert!(new == 0 || all <= limits.per_target_max);
-            let moves = |operator: &&Operator| {
-                operator.moves_data() && [operator.from(), operator.to()].contains(&Some(store.id))
-            };
-            prop_assert!(operators.iter().filter(moves).count() <= limits.data_moves_per_store_max);
+            check_copies(&view, &operators, store, &limits)?;
         }
     }
 

@@ -169,6 +169,8 @@ impl Script {
                 "per-target" => limits.per_target_max = arg.value.parse()?,
                 "data-moves" => limits.data_moves_max = arg.value.parse()?,
                 "per-store" => limits.data_moves_per_store_max = arg.value.parse()?,
+                "repairs" => limits.repairs_per_store_max = arg.value.parse()?,
+                "repair-seconds" => limits.repair_seconds = arg.value.parse()?,
                 "split-bytes" => limits.split_bytes = size(&arg.value)?,
                 "split-ops" => limits.split_ops = arg.value.parse()?,
                 "merge-bytes" => limits.merge_bytes = size(&arg.value)?,
