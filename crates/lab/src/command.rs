@@ -12,6 +12,7 @@ mod limit;
 mod memtier;
 mod peers;
 mod reads;
+mod replicate;
 pub mod reproduce;
 mod slowdown;
 mod watch;
@@ -39,6 +40,8 @@ enum Command {
     Limit(limit::Limit),
     /// Compare direct and chained replication, with and without a limit on the stores' networks
     Chain(chain::Chain),
+    /// Measure how fast an empty store gets copies of all regions while the cluster serves
+    Replicate(replicate::Replicate),
     /// Measure how frozen rows reach flash (memtable, vector, sorted files) while a reader reads
     Freeze(freeze::Freeze),
     /// Run a load of memtier_benchmark against a running server, with that tool's usual options
@@ -68,6 +71,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Reads(options) => drive(CLIENT_THREADS, reads::run(options)),
         Command::Limit(options) => limit::run(options),
         Command::Chain(options) => drive(CLIENT_THREADS, chain::run(options)),
+        Command::Replicate(options) => drive(CLIENT_THREADS, replicate::run(options)),
         Command::Freeze(options) => freeze::run(options),
         Command::Memtier(options) => drive(options.threads(), memtier::run(options)),
         Command::Ycsb(options) => drive(CLIENT_THREADS, ycsb::run(options)),

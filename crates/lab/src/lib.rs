@@ -17,6 +17,7 @@ mod page;
 pub mod paxstore;
 pub mod peers;
 pub mod reads;
+pub mod replicate;
 mod results;
 pub mod scenario;
 mod svg;
