@@ -87,7 +87,7 @@ impl Selector {
                 }
             }
         }
-        if has_spaces(glob) {
+        if has_spaces(glob) || !(access.read || access.write) {
             return Err(RuleError::Syntax);
         }
         match self.keys.iter_mut().find(|known| known.glob == glob) {

@@ -161,6 +161,12 @@ pub struct Config {
     /// The limits of the planning that this store does as the leader of the meta region.
     pub limits: placement::PlanLimits,
     pub requirepass: Option<String>,
+    /// The file that `ACL LOAD` reads and `ACL SAVE` writes.
+    pub aclfile: Option<PathBuf>,
+    /// True if new users may use all channels.
+    pub acl_pubsub_all: bool,
+    /// Maximum number of entries of `ACL LOG`.
+    pub acllog_max_len: usize,
     pub protected_mode: bool,
     pub maxclients: usize,
     pub fsync: Fsync,
@@ -268,6 +274,9 @@ impl Config {
             policy: placement::Policy::Even,
             limits: placement::PlanLimits::default(),
             requirepass: None,
+            aclfile: None,
+            acl_pubsub_all: false,
+            acllog_max_len: 128,
             protected_mode: true,
             maxclients: 10_000,
             fsync: Fsync::Always,

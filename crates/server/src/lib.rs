@@ -16,6 +16,8 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod access;
+mod accounts;
 mod admin;
 mod admin_error;
 mod admission;
@@ -86,7 +88,7 @@ mod wall_clock;
 mod written_version;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel, ZooKeeper};
-pub use settings::{weak_read_max_lag, WEAK_READ_MAX_LAG_RANGE};
+pub use settings::{weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, WEAK_READ_MAX_LAG_RANGE};
 pub use start_error::StartError;
 pub use startup::{run, Ended};
 pub use transport::frame;

@@ -14,7 +14,14 @@ const BULK_BYTES_MOST: u64 = 512 << 20;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The password of the default user, until the cluster has agreed on such a user. Other stores
+    /// prove with it that they may join.
     pub requirepass: Option<String>,
+    /// The file that `ACL LOAD` reads and `ACL SAVE` writes.
+    pub aclfile: Option<String>,
+    /// True if new users may use all channels.
+    pub acl_pubsub_all: bool,
+    pub acllog_max_len: usize,
     pub protected_mode: bool,
     pub maxclients: usize,
     pub limits: Limits,
@@ -28,6 +35,12 @@ pub struct Settings {
     pub weak_read_max_lag: Option<Duration>,
     fixed: Vec<(&'static str, String)>,
 }
+
+/// The text that stands for a password that is set.
+const HIDDEN: &str = "(hidden)";
+/// The values of `acl-pubsub-default`.
+pub const ALL_CHANNELS: &str = "allchannels";
+pub const NO_CHANNELS: &str = "resetchannels";
 
 /// The values of `weak-read-max-lag`, as error messages state them.
 pub const WEAK_READ_MAX_LAG_RANGE: &str = "between -1 and 4294967295 inclusive";
@@ -79,6 +92,9 @@ impl Settings {
         ];
         Settings {
             requirepass: config.requirepass.clone(),
+            aclfile: config.aclfile.as_ref().map(|path| path.display().to_string()),
+            acl_pubsub_all: config.acl_pubsub_all,
+            acllog_max_len: config.acllog_max_len,
             protected_mode: config.protected_mode,
             maxclients: config.maxclients,
             limits: Limits::default(),
@@ -94,7 +110,13 @@ impl Settings {
     /// Returns every setting by name, sorted.
     pub fn all(&self) -> Vec<(&'static str, String)> {
         let mut all = self.fixed.clone();
-        all.push(("requirepass", self.requirepass.clone().unwrap_or_default()));
+        // Passwords are not shown.
+        let shown = self.requirepass.as_ref().map_or("", |_| HIDDEN);
+        all.push(("requirepass", shown.to_owned()));
+        all.push(("aclfile", self.aclfile.clone().unwrap_or_default()));
+        let channels = if self.acl_pubsub_all { ALL_CHANNELS } else { NO_CHANNELS };
+        all.push(("acl-pubsub-default", channels.to_owned()));
+        all.push(("acllog-max-len", self.acllog_max_len.to_string()));
         all.push(("protected-mode", if self.protected_mode { "yes" } else { "no" }.to_owned()));
         all.push(("maxclients", self.maxclients.to_string()));
         all.push(("loglevel", self.loglevel.clone()));
@@ -110,6 +132,19 @@ impl Settings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         match name.to_ascii_lowercase().as_str() {
             "requirepass" => self.requirepass = (!value.is_empty()).then(|| value.to_owned()),
+            "aclfile" => return Err(SettingError::Immutable),
+            "acl-pubsub-default" => match value.to_ascii_lowercase().as_str() {
+                ALL_CHANNELS => self.acl_pubsub_all = true,
+                NO_CHANNELS => self.acl_pubsub_all = false,
+                _ => return invalid("argument(s) must be one of the following: allchannels, resetchannels"),
+            },
+            "acllog-max-len" => match resp::parse_integer(value.as_bytes()) {
+                None => return invalid("argument couldn't be parsed into an integer"),
+                Some(max) => match usize::try_from(max) {
+                    Ok(max) => self.acllog_max_len = max,
+                    Err(_) => return invalid("argument must be between 0 and 9223372036854775807 inclusive"),
+                },
+            },
             "protected-mode" => {
                 self.protected_mode = match value.to_ascii_lowercase().as_str() {
                     "yes" => true,

@@ -199,6 +199,17 @@ pub fn configure(options: Options) -> Result<Config, String> {
         config.policy = policy.parse().map_err(|error| format!("policy: {error}"))?;
     }
     config.requirepass = options.requirepass.filter(|password| !password.is_empty());
+    config.aclfile = options.aclfile;
+    if let Some(which) = &options.acl_pubsub_default {
+        config.acl_pubsub_all = match which.as_str() {
+            server::ALL_CHANNELS => true,
+            server::NO_CHANNELS => false,
+            _ => return Err("acl-pubsub-default is allchannels or resetchannels".into()),
+        };
+    }
+    if let Some(max) = options.acllog_max_len {
+        config.acllog_max_len = max;
+    }
     if let Some(max) = options.maxclients {
         if max == 0 {
             return Err("maxclients must be at least 1".into());

@@ -117,7 +117,9 @@ fn kill(store: &Store, client: &mut Connected<'_>, filter: &[Bytes]) -> Reply {
             },
             b"addr" => chosen.retain(|entry| entry.peer.to_string() == value),
             b"laddr" => chosen.retain(|entry| entry.local.to_string() == value),
-            b"user" if value == "default" => {}
+            b"user" if store.access.accounts().get(&pair[1]).is_some() => {
+                chosen.retain(|entry| entry.user_name() == pair[1]);
+            }
             b"user" => return Reply::error(format!("ERR No such user '{value}'")),
             b"type" => match value.to_ascii_lowercase().as_str() {
                 "normal" => {}
@@ -168,8 +170,25 @@ fn get(store: &Store, patterns: &[Bytes]) -> Reply {
 const ROCKSDB: &str = "rocksdb.";
 
 /// Returns true if the command changes options of RocksDB, which may wait for its files.
-pub fn sets_rocksdb(args: &[Bytes]) -> bool {
+fn sets_rocksdb(args: &[Bytes]) -> bool {
     args.get(2..).unwrap_or_default().chunks(2).any(|pair| rocksdb_name(&pair[0]).is_some())
+}
+
+/// Returns true if `CONFIG SET` waits: for RocksDB's files, or for the cluster, which has agreed on
+/// the default user whose password changes.
+pub fn waits(store: &Store, args: &[Bytes]) -> bool {
+    sets_rocksdb(args) || agreed_password(store, args).is_some()
+}
+
+/// Returns the new `requirepass`, if the cluster has agreed on a default user.
+pub fn agreed_password(store: &Store, args: &[Bytes]) -> Option<Option<String>> {
+    let pairs = args.get(2..).unwrap_or_default().chunks(2);
+    let mut set = pairs.filter_map(|pair| match pair {
+        [name, value] if name.eq_ignore_ascii_case(b"requirepass") => Some(value),
+        _ => None,
+    });
+    let value = set.next().filter(|_| store.access.accounts().is_default_agreed)?;
+    Some((!value.is_empty()).then(|| String::from_utf8_lossy(value).into_owned()))
 }
 
 fn rocksdb_name(name: &[u8]) -> Option<String> {
@@ -243,7 +262,12 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     if settings.snapshot_rate != changed.snapshot_rate {
         store.snapshots().set_rate(changed.snapshot_rate);
     }
+    let has_other_password = settings.requirepass != changed.requirepass;
     *settings = changed;
+    drop(settings);
+    if has_other_password {
+        store.access.settings_changed();
+    }
     Reply::OK
 }
 

@@ -57,7 +57,8 @@ async fn accept(mut stream: TcpStream, peer: SocketAddr, kind: ListenerKind, sto
     let _ = stream.set_nodelay(true);
     let (max, open_door) = {
         let settings = store.settings.read();
-        (settings.maxclients, !settings.protected_mode || settings.requirepass.is_some())
+        let is_open = store.access.accounts().default_user().needs_no_password();
+        (settings.maxclients, !settings.protected_mode || !is_open)
     };
     if !open_door && !peer.ip().is_loopback() {
         store.metrics.connections_rejected.inc();

@@ -97,8 +97,8 @@ pub enum ReadOutcome {
 impl Connection {
     /// Returns the session of a new client.
     pub fn first_session(store: &Store) -> Session<Arc<RegionShared>> {
-        let settings = store.settings.read();
-        Session::new(settings.limits.clone(), settings.requirepass.is_some())
+        let limits = store.settings.read().limits.clone();
+        Session::new(limits, !store.access.accounts().default_user().is_open())
     }
 
     pub fn new(id: ConnectionId, client: Moving, store: &Store, now: Instant) -> Connection {

@@ -87,6 +87,15 @@ pub struct Options {
     /// command line
     #[arg(long, value_name = "PASSWORD")]
     pub requirepass: Option<String>,
+    /// File of users that ACL LOAD reads and ACL SAVE writes
+    #[arg(long, value_name = "FILE")]
+    pub aclfile: Option<PathBuf>,
+    /// Channels of new users: allchannels or resetchannels [default: resetchannels]
+    #[arg(long, value_name = "WHICH")]
+    pub acl_pubsub_default: Option<String>,
+    /// Maximum number of entries of ACL LOG [default: 128]
+    #[arg(long, value_name = "N")]
+    pub acllog_max_len: Option<usize>,
     /// Maximum number of clients [default: 10000]
     #[arg(long, value_name = "N")]
     pub maxclients: Option<usize>,
@@ -223,6 +232,9 @@ impl Options {
             stores: self.stores.or(file.stores),
             policy: self.policy.or(file.policy),
             requirepass: self.requirepass.or(file.requirepass),
+            aclfile: self.aclfile.or(file.aclfile),
+            acl_pubsub_default: self.acl_pubsub_default.or(file.acl_pubsub_default),
+            acllog_max_len: self.acllog_max_len.or(file.acllog_max_len),
             maxclients: self.maxclients.or(file.maxclients),
             protected_mode: self.protected_mode.or(file.protected_mode),
             fsync: self.fsync.or(file.fsync),
