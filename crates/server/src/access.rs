@@ -159,6 +159,16 @@ impl Access {
         Ok(())
     }
 
+    /// Returns a user, if the password is right. A failure is counted.
+    pub fn admit(&self, name: &[u8], password: &[u8]) -> Option<Arc<Account>> {
+        let accounts = self.accounts.load();
+        let account = accounts.get(name).filter(|account| account.user.admits(password));
+        if account.is_none() {
+            self.denials.auth.fetch_add(1, Ordering::Relaxed);
+        }
+        account.cloned()
+    }
+
     /// Gives a connection the user that new ones have.
     pub fn log_out(&self, entry: &ClientEntry, context: &mut session::Context) {
         let accounts = self.accounts.load();

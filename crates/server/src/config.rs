@@ -163,6 +163,8 @@ pub struct Config {
     pub requirepass: Option<String>,
     /// The file that `ACL LOAD` reads and `ACL SAVE` writes.
     pub aclfile: Option<PathBuf>,
+    /// True if the admin endpoint asks for a user and a password.
+    pub admin_auth: bool,
     /// True if new users may use all channels.
     pub acl_pubsub_all: bool,
     /// Maximum number of entries of `ACL LOG`.
@@ -276,6 +278,7 @@ impl Config {
             requirepass: None,
             aclfile: None,
             acl_pubsub_all: false,
+            admin_auth: false,
             acllog_max_len: 128,
             protected_mode: true,
             maxclients: 10_000,

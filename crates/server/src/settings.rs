@@ -75,6 +75,7 @@ impl Settings {
         let fixed = vec![
             ("appendfsync", fsync.to_owned()),
             ("appendonly", "yes".to_owned()),
+            ("admin-auth", yes_no(config.admin_auth)),
             ("bind", bind.join(" ")),
             ("cluster-enabled", yes_no(config.cluster_enabled)),
             ("databases", crate::DATABASES.to_string()),

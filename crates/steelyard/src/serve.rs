@@ -207,6 +207,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
             _ => return Err("acl-pubsub-default is allchannels or resetchannels".into()),
         };
     }
+    config.admin_auth = options.admin_auth.is_some_and(|yes| yes.0);
     if let Some(max) = options.acllog_max_len {
         config.acllog_max_len = max;
     }

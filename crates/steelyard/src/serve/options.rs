@@ -93,6 +93,9 @@ pub struct Options {
     /// Channels of new users: allchannels or resetchannels [default: resetchannels]
     #[arg(long, value_name = "WHICH")]
     pub acl_pubsub_default: Option<String>,
+    /// Ask for a user and a password at the admin port [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub admin_auth: Option<YesNo>,
     /// Maximum number of entries of ACL LOG [default: 128]
     #[arg(long, value_name = "N")]
     pub acllog_max_len: Option<usize>,
@@ -234,6 +237,7 @@ impl Options {
             requirepass: self.requirepass.or(file.requirepass),
             aclfile: self.aclfile.or(file.aclfile),
             acl_pubsub_default: self.acl_pubsub_default.or(file.acl_pubsub_default),
+            admin_auth: self.admin_auth.or(file.admin_auth),
             acllog_max_len: self.acllog_max_len.or(file.acllog_max_len),
             maxclients: self.maxclients.or(file.maxclients),
             protected_mode: self.protected_mode.or(file.protected_mode),

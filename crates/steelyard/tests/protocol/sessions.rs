@@ -95,7 +95,6 @@ fn without_the_password_little_is_allowed() {
              PING
              AUTH wrong
              PING
-             CONFIG GET requirepass
              RESET
              PING
              AUTH default open_sesame
