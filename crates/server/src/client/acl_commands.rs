@@ -82,7 +82,7 @@ fn described(user: &User) -> Reply {
             (text("channels"), Reply::bulk(channels)),
         ]
     };
-    let flags = user.flags().into_iter().map(|flag| Reply::Simple(flag.into())).collect();
+    let flags = user.flags().into_iter().map(text).collect();
     let passwords = user.passwords().iter().map(|digest| Reply::bulk(digest.clone())).collect();
     let mut fields = vec![(text("flags"), Reply::Set(flags)), (text("passwords"), Reply::Array(passwords))];
     fields.extend(parts(user.root().view()));
@@ -326,7 +326,7 @@ async fn change(
 
 fn wrong_number(args: &[Bytes]) -> Reply {
     Reply::error(format!(
-        "ERR Unknown subcommand or wrong number of arguments for '{}'. Try ACL HELP.",
+        "ERR unknown subcommand or wrong number of arguments for '{}'. Try ACL HELP.",
         shown(&args[1])
     ))
 }
