@@ -1,5 +1,5 @@
-//! Commands of Redis 7.0 that this server may not have. Rules may name them, so that a list of users
-//! can be taken over from Redis. Such rules permit and forbid nothing.
+//! Commands of Redis 7.0 that this server may not have. Rules may name them, so that a list of
+//! users can be taken over from Redis. Such rules permit and forbid nothing.
 
 /// The names, sorted. A subcommand's name is `container|subcommand`.
 const NAMES: [&str; 162] = [

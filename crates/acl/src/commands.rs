@@ -7,7 +7,7 @@ use command::CommandSpec;
 
 use crate::absent;
 use crate::categories;
-use crate::user::RuleError;
+use crate::rule_error::RuleError;
 
 /// A command or subcommand. Its position in [`all`] is its number.
 pub(crate) struct Entry {
@@ -49,6 +49,13 @@ fn address(spec: &'static CommandSpec) -> usize {
 /// Returns all commands, each followed by its subcommands.
 pub(crate) fn all() -> &'static [Entry] {
     &NUMBERS.all
+}
+
+/// Returns the names of the commands and subcommands of a category; `None` if there is no such
+/// category.
+pub fn category_members(name: &[u8]) -> Option<Vec<&'static str>> {
+    let category = categories::find(name)?;
+    Some(all().iter().filter(|entry| entry.is_in(category)).map(|entry| entry.spec.name).collect())
 }
 
 fn number_of(spec: &'static CommandSpec) -> Option<usize> {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::user::{has_spaces, merge_selectors, User};
+use crate::user::{merge_selectors, User};
+use crate::words::has_spaces;
 
 /// Errors of a file, one sentence for each, as Redis words them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -33,7 +33,9 @@ pub(crate) struct KeyPattern {
 
 impl KeyPattern {
     pub fn permits(&self, key: &[u8], needed: Access) -> bool {
-        self.access.covers(needed) && glob_matches(&self.glob, key)
+        // In Redis only an empty pattern matches an empty key, not even `*` does.
+        let matches = if key.is_empty() { self.glob.is_empty() } else { glob_matches(&self.glob, key) };
+        self.access.covers(needed) && matches
     }
 
     pub fn describe(&self, out: &mut Vec<u8>) {

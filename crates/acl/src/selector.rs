@@ -5,7 +5,16 @@ use command::CommandSpec;
 
 use crate::commands::CommandSet;
 use crate::patterns::{Access, KeyPattern};
-use crate::user::{has_spaces, Denial, RuleError};
+use crate::rule_error::RuleError;
+use crate::words::has_spaces;
+
+/// The reason why a user may not execute a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Denial {
+    Command,
+    /// The key at this position among the arguments.
+    Key(usize),
+}
 
 /// A set of permissions. A user may execute a command if one of its selectors permits all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

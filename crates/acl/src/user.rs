@@ -1,12 +1,11 @@
 //! A user: passwords, flags and selectors.
 
-use std::fmt;
-
 use bytes::Bytes;
 use command::CommandSpec;
 
 use crate::password::{hash, is_digest, same_digest};
-use crate::selector::Selector;
+use crate::rule_error::RuleError;
+use crate::selector::{Denial, Selector};
 use crate::words;
 
 /// The user of connections that have not named another one.
@@ -24,54 +23,9 @@ pub struct User {
     selectors: Vec<Selector>,
 }
 
-/// The reason why a modifier is not valid. Its text is Redis's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuleError {
-    UnknownCommand,
-    Syntax,
-    PatternAfterAll,
-    ChannelAfterAll,
-    NoSuchPassword,
-    BadDigest,
-    FirstArgumentOfSubcommand,
-}
-
-/// The reason why a user may not execute a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Denial {
-    Command,
-    /// The key at this position among the arguments.
-    Key(usize),
-}
-
 /// A selector that no parenthesis closes, as far as its first word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmatched(pub Bytes);
-
-impl fmt::Display for RuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RuleError::UnknownCommand => "Unknown command or category name in ACL",
-            RuleError::Syntax => "Syntax error",
-            RuleError::PatternAfterAll => {
-                "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have \
-                 any effect. Try 'resetkeys' to start with an empty list of patterns"
-            }
-            RuleError::ChannelAfterAll => {
-                "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not \
-                 have any effect. Try 'resetchannels' to start with an empty list of channels"
-            }
-            RuleError::NoSuchPassword => "The password you are trying to remove from the user does not exist",
-            RuleError::BadDigest => {
-                "The password hash must be exactly 64 characters and contain only lowercase hexadecimal \
-                 characters"
-            }
-            RuleError::FirstArgumentOfSubcommand => "Allowing first-arg of a subcommand is not supported",
-        })
-    }
-}
-
-impl std::error::Error for RuleError {}
 
 impl User {
     /// Returns a new user, who can do nothing. `all_channels` is `acl-pubsub-default`.
@@ -307,11 +261,6 @@ pub fn merge_selectors(words: &[Bytes]) -> Result<Vec<Bytes>, Unmatched> {
         Some((first, _)) => Err(Unmatched(first.clone())),
         None => Ok(merged),
     }
-}
-
-/// Returns true if a name or a pattern has spaces or NUL bytes, which none may have.
-pub fn has_spaces(text: &[u8]) -> bool {
-    text.iter().any(|&byte| byte == 0 || words::is_space(byte))
 }
 
 #[cfg(test)]

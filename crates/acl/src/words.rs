@@ -83,6 +83,11 @@ pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 
+/// Returns true if a name or a pattern has spaces or NUL bytes, which none may have.
+pub fn has_spaces(text: &[u8]) -> bool {
+    text.iter().any(|&byte| byte == 0 || is_space(byte))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,13 +1,13 @@
 //! The users of clients, as this store knows them, and their denials.
 //!
-//! The meta region's state holds the users. They come with the list of stores and are stored with it
-//! (`DIR/MEMBERS`), so a store that is cut off from the meta region continues with the users that it
-//! last knew. The default user, until the cluster has agreed on one, follows this store's
+//! The meta region's state holds the users. They come with the list of stores and are stored with
+//! it (`DIR/MEMBERS`), so a store that is cut off from the meta region continues with the users
+//! that it last knew. The default user, until the cluster has agreed on one, follows this store's
 //! `requirepass`.
 //!
-//! The users are a snapshot that is replaced as a whole. Its generation tells a connection, once per
-//! batch of commands, that its permissions must be looked up again. A connection whose user may do
-//! everything pays for one comparison per batch and one flag per command.
+//! The users are a snapshot that is replaced as a whole. Its generation tells a connection, once
+//! per batch of commands, that its permissions must be looked up again. A connection whose user may
+//! do everything pays for one comparison per batch and one flag per command.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;

@@ -13,6 +13,7 @@ use node::session::Session;
 use parking_lot::Mutex;
 
 use crate::accounts::Account;
+use crate::client_socket::ClientSocket;
 use crate::metrics::Metrics;
 use crate::regions::RegionShared;
 
@@ -240,7 +241,7 @@ impl Drop for ConnectionSlot {
 
 /// A connection on its way from one loop to another. All of its requests are answered.
 pub struct Moving {
-    pub stream: mio::net::TcpStream,
+    pub stream: ClientSocket,
     pub kind: ListenerKind,
     pub seat: ConnectionSlot,
     pub session: Session<Arc<RegionShared>>,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use resp::Limits;
 
 use crate::config::Config;
+use crate::tls::{self, TlsSettings};
 
 /// Minimum and maximum of `proto-max-bulk-len`, which limits an argument while it is read.
 const BULK_BYTES_LEAST: u64 = 1 << 20;
@@ -22,6 +23,7 @@ pub struct Settings {
     /// True if new users may use all channels.
     pub acl_pubsub_all: bool,
     pub acllog_max_len: usize,
+    pub tls: TlsSettings,
     pub protected_mode: bool,
     pub maxclients: usize,
     pub limits: Limits,
@@ -82,7 +84,8 @@ impl Settings {
             ("dir", config.dir.display().to_string()),
             ("maxmemory", config.maxmemory.to_string()),
             ("maxmemory-policy", "noeviction".to_owned()),
-            ("port", config.this().client.port().to_string()),
+            ("port", config.plain_port().to_string()),
+            ("tls-port", config.tls_port.unwrap_or(0).to_string()),
             ("reserve", config.reserve_bytes.to_string()),
             ("proposal-window", config.proposal_window.to_string()),
             ("reader-threads", config.reader_threads.to_string()),
@@ -96,6 +99,7 @@ impl Settings {
             aclfile: config.aclfile.as_ref().map(|path| path.display().to_string()),
             acl_pubsub_all: config.acl_pubsub_all,
             acllog_max_len: config.acllog_max_len,
+            tls: config.tls.clone(),
             protected_mode: config.protected_mode,
             maxclients: config.maxclients,
             limits: Limits::default(),
@@ -111,6 +115,7 @@ impl Settings {
     /// Returns every setting by name, sorted.
     pub fn all(&self) -> Vec<(&'static str, String)> {
         let mut all = self.fixed.clone();
+        all.extend(self.tls.all());
         // Passwords are not shown.
         let shown = self.requirepass.as_ref().map_or("", |_| HIDDEN);
         all.push(("requirepass", shown.to_owned()));
@@ -133,6 +138,10 @@ impl Settings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         match name.to_ascii_lowercase().as_str() {
             "requirepass" => self.requirepass = (!value.is_empty()).then(|| value.to_owned()),
+            name if tls::NAMES.contains(&name) => self.tls.set(name, value).map_err(SettingError::Invalid)?,
+            name if tls::refusal(name).is_some() => {
+                return invalid(tls::refusal(name).unwrap_or_default());
+            }
             "aclfile" => return Err(SettingError::Immutable),
             "acl-pubsub-default" => match value.to_ascii_lowercase().as_str() {
                 ALL_CHANNELS => self.acl_pubsub_all = true,

@@ -33,6 +33,7 @@ use crate::regions::{RegionShared, Regions};
 use crate::seekers::Seekers;
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
+use crate::tls::Tls;
 use crate::transport::{Identity, Transport};
 use crate::unsynced::Unsynced;
 use crate::wall_clock::WallClock;
@@ -76,6 +77,8 @@ pub struct Store {
     pub ends: Arc<Ends>,
     /// The users of clients.
     pub access: Arc<Access>,
+    /// The certificates for clients.
+    pub tls: Arc<Tls>,
 }
 
 /// The inputs of a store: its configuration and the contents of its directory.
@@ -161,6 +164,7 @@ impl Store {
             cluster,
             clients,
             access,
+            tls: Arc::default(),
             client_memory: ClientMemory::new(budget.clients),
             budget,
             metrics,

@@ -1,7 +1,7 @@
 //! The users of clients. They are sent and stored with the list of stores, and share its version.
 //!
-//! This crate knows users only by their names and as the text of their rules. A character stands for
-//! a byte, because names and patterns need not be UTF-8.
+//! This crate knows users only by their names and as the text of their rules. A character stands
+//! for a byte, because names and patterns need not be UTF-8.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Logins at the admin endpoint, if `admin-auth` asks for them: HTTP's `Authorization: Basic` with a
-//! user of the store. The user needs permission for `CONFIG GET` to look, and for `CONFIG SET` to
+//! Logins at the admin endpoint, if `admin-auth` asks for them: HTTP's `Authorization: Basic` with
+//! a user of the store. The user needs permission for `CONFIG GET` to look, and for `CONFIG SET` to
 //! change something; the category `@admin` has both.
 
 use std::sync::Arc;

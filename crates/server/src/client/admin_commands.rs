@@ -174,10 +174,16 @@ fn sets_rocksdb(args: &[Bytes]) -> bool {
     args.get(2..).unwrap_or_default().chunks(2).any(|pair| rocksdb_name(&pair[0]).is_some())
 }
 
-/// Returns true if `CONFIG SET` waits: for RocksDB's files, or for the cluster, which has agreed on
-/// the default user whose password changes.
+/// Returns true if the command changes certificates, whose files are read.
+fn sets_tls(args: &[Bytes]) -> bool {
+    let names = args.get(2..).unwrap_or_default().chunks(2).map(|pair| &pair[0]);
+    names.into_iter().any(|name| name.to_ascii_lowercase().starts_with(b"tls-"))
+}
+
+/// Returns true if `CONFIG SET` waits: for RocksDB's files or those of certificates, or for the
+/// cluster, which has agreed on the default user whose password changes.
 pub fn waits(store: &Store, args: &[Bytes]) -> bool {
-    sets_rocksdb(args) || agreed_password(store, args).is_some()
+    sets_rocksdb(args) || sets_tls(args) || agreed_password(store, args).is_some()
 }
 
 /// Returns the new `requirepass`, if the cluster has agreed on a default user.
@@ -252,6 +258,14 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     let mut changed = settings.clone();
     if let Err(error) = change(&mut changed, pairs) {
         return error;
+    }
+    if settings.tls != changed.tls && store.config.tls_port.is_some() {
+        if let Err(why) = store.tls.load(&changed.tls) {
+            tracing::warn!(why, "the TLS settings are not changed");
+            let named = pairs.chunks(2).find(|pair| pair[0].to_ascii_lowercase().starts_with(b"tls-"));
+            let named = named.map_or(&b"tls-cert-file"[..], |pair| &pair[0]);
+            return failed(named, "Unable to update TLS configuration. Check server logs.");
+        }
     }
     if changed.io_threads > 0 {
         store.loops.serve_with(changed.io_threads);

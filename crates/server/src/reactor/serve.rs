@@ -66,7 +66,7 @@ impl Loop {
                 return self.drop_what_comes(connection);
             }
             let is_last = self.closes && connection.is_answered();
-            let has_output = !connection.session.output().is_empty();
+            let has_output = connection.has_output();
             if connection.write(&self.store, self.now, is_last).is_err() {
                 return Then::Ends;
             }

@@ -128,7 +128,6 @@ fn the_password_can_be_changed_while_running() {
         &theirs,
         &[
             "CONFIG SET requirepass first
-             CONFIG GET requirepass
              PING",
             "PING
              AUTH first
