@@ -37,22 +37,14 @@ pub struct Log(VecDeque<Entry>);
 impl Log {
     /// Records a denial. At most `max` entries are kept.
     pub fn note(&mut self, event: Event, client: String, now_ms: u64, max: usize) {
-        let same = self
-            .0
-            .iter_mut()
-            .take(COMPARED)
-            .find(|entry| entry.event == event && now_ms.abs_diff(entry.at_ms) <= GROUPED_MS);
-        match same {
-            Some(entry) => {
-                entry.count += 1;
-                entry.at_ms = now_ms;
-                entry.client = client;
-            }
-            None => {
-                self.0.push_front(Entry { event, count: 1, at_ms: now_ms, client });
-                self.0.truncate(max);
-            }
-        }
+        let is_same = |entry: &Entry| entry.event == event && now_ms.abs_diff(entry.at_ms) <= GROUPED_MS;
+        let same = self.0.iter().take(COMPARED).position(is_same);
+        let count = match same.and_then(|at| self.0.remove(at)) {
+            Some(entry) => entry.count + 1,
+            None => 1,
+        };
+        self.0.push_front(Entry { event, count, at_ms: now_ms, client });
+        self.0.truncate(max);
     }
 
     pub fn recent(&self, count: usize) -> impl Iterator<Item = &Entry> {
@@ -84,7 +76,7 @@ mod tests {
             .map(|entry| (entry.event.object.clone(), entry.count, entry.client.as_str()))
             .collect();
         let (a, b) = (Bytes::from_static(b"a"), Bytes::from_static(b"b"));
-        assert_eq!(seen, [(a.clone(), 1, "at 170001"), (b, 1, "at 10"), (a, 3, "at 110000")]);
+        assert_eq!(seen, [(a.clone(), 1, "at 170001"), (a, 3, "at 110000"), (b, 1, "at 10")]);
         log.note(event("c"), String::new(), 170_002, 3);
         assert_eq!((log.recent(9).count(), log.recent(1).count()), (3, 1));
         log.note(event("d"), String::new(), 170_002, 0);

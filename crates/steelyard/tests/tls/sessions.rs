@@ -92,7 +92,8 @@ fn clients_with_tls_are_served_like_those_without() {
     // Idle connections with TLS count as clients' memory.
     let others: Vec<TlsClient> = (0..20).map(|_| store.connect()).collect();
     let text = format!("{:?}", client.call(&["INFO", "memory"]).unwrap());
-    let held = text.split("mem_clients_normal:").nth(1).and_then(|rest| rest.split("\\r").next()).expect("a field");
+    let held =
+        text.split("mem_clients_normal:").nth(1).and_then(|rest| rest.split("\\r").next()).expect("a field");
     assert!(held.parse::<u64>().expect("a number") >= 21 * (24 << 10), "{held}");
     drop(others);
     assert_eq!(client.call(&["QUIT"]).unwrap(), Reply::OK);
