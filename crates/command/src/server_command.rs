@@ -18,6 +18,24 @@ pub enum ServerCommand {
     Time,
     Shutdown,
     Cluster(ClusterCommand),
+    Acl(AclCommand),
+}
+
+/// A subcommand of `ACL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclCommand {
+    Cat,
+    DelUser,
+    DryRun,
+    GenPass,
+    GetUser,
+    List,
+    Load,
+    Log,
+    Save,
+    SetUser,
+    Users,
+    WhoAmI,
 }
 
 /// A subcommand of `CLIENT`.
@@ -64,6 +82,7 @@ impl ServerCommand {
             | ServerCommand::Client(_)
             | ServerCommand::Info
             | ServerCommand::Shutdown
+            | ServerCommand::Acl(_)
             | ServerCommand::Cluster(_) => true,
             ServerCommand::Ping
             | ServerCommand::Echo

@@ -1,5 +1,6 @@
 //! The command table and the look-up of names in it.
 
+mod acl;
 mod bitmaps;
 mod connection;
 mod hashes;
@@ -32,7 +33,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 10] = [
+    let groups: [&'static [CommandSpec]; 11] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
@@ -43,6 +44,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
         &hyperloglogs::COMMANDS,
         &connection::COMMANDS,
         &server::COMMANDS,
+        &acl::COMMANDS,
     ];
     let all: Vec<&'static CommandSpec> = groups.into_iter().flatten().collect();
     assert!(all.len() < SLOTS / 2 && all.len() < usize::from(u8::MAX), "the index has outgrown its table");

@@ -63,12 +63,25 @@ pub struct Context {
     pub protocol: Protocol,
     pub db: u16,
     pub authenticated: bool,
+    /// True if the connection's user may not execute every command: [`Host::forbids`] decides.
+    pub is_restricted: bool,
     /// Set by `READONLY`: this store's own copy may answer reads.
     pub read_only: bool,
     /// The bound that `READONLY` set for such reads.
     pub max_lag: Option<MaxLag>,
     /// True if the connection is closed after the replies so far.
     pub closing: bool,
+}
+
+/// The permissions of a connection's user, after a change of users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Granted {
+        authenticated: bool,
+        is_restricted: bool,
+    },
+    /// The user was deleted: the connection ends after the replies so far.
+    Ended,
 }
 
 /// The destination of a command on keys.
@@ -99,6 +112,12 @@ pub trait Host {
 
     /// Returns true if keys have slots. Without cluster mode, one region has all of them.
     fn has_slots(&self) -> bool;
+
+    /// Returns the error if the connection's user may not execute a command. It is asked before the
+    /// command is executed or passed on, if the user is restricted. `spec` is the command's entry.
+    fn forbids(&mut self, _spec: &'static CommandSpec, _args: &[Bytes]) -> Option<Reply> {
+        None
+    }
 
     fn route(&mut self, context: &Context, item: &Item) -> Route<Self::Region>;
 
@@ -195,6 +214,7 @@ impl<R: Clone + PartialEq> Session<R> {
             protocol: Protocol::Resp2,
             db: 0,
             authenticated: !needs_password,
+            is_restricted: false,
             read_only: false,
             max_lag: None,
             closing: false,
@@ -224,6 +244,26 @@ impl<R: Clone + PartialEq> Session<R> {
 
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Changes the user's permissions, because users have changed.
+    pub fn set_access(&mut self, access: Access) {
+        match access {
+            Access::Ended => self.context.closing = true,
+            Access::Granted { authenticated, is_restricted } => {
+                self.context.is_restricted = is_restricted;
+                if self.context.authenticated != authenticated {
+                    self.context.authenticated = authenticated;
+                    self.set_limits();
+                }
+            }
+        }
+    }
+
+    /// Sets the limits of the input that is not decoded yet.
+    fn set_limits(&mut self) {
+        let is_in = self.context.authenticated;
+        self.decoder.set_limits(if is_in { self.limits.clone() } else { Limits::unauthenticated() });
     }
 
     /// Takes in bytes that the client sent.
@@ -502,6 +542,11 @@ impl<R: Clone + PartialEq> Session<R> {
             return Admitted::Answered(Reply::error("NOAUTH Authentication required.").into());
         }
         let leaf = command::leaf(spec, &args);
+        if self.context.is_restricted {
+            if let Some(error) = host.forbids(leaf, &args) {
+                return Admitted::Answered(error.into());
+            }
+        }
         let command = match leaf.handler {
             Handler::Server(command) => command,
             Handler::Keyspace(_) | Handler::Spanning(..) => {
@@ -531,8 +576,7 @@ impl<R: Clone + PartialEq> Session<R> {
         let before = self.context.authenticated;
         let own = host.own(&mut self.context, command, spec, &args);
         if self.context.authenticated != before {
-            let is_in = self.context.authenticated;
-            self.decoder.set_limits(if is_in { self.limits.clone() } else { Limits::unauthenticated() });
+            self.set_limits();
         }
         match own {
             Own::Reply(reply) => Admitted::Answered(reply.into()),

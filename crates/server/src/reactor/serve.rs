@@ -9,6 +9,7 @@ use std::sync::Arc;
 use command::{CommandSpec, ServerCommand};
 use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
+use resp::Reply;
 
 use super::connection::{Connection, ReadOutcome, Submitted};
 use super::Loop;
@@ -65,7 +66,7 @@ impl Loop {
                 return self.drop_what_comes(connection);
             }
             let is_last = self.closes && connection.is_answered();
-            let has_output = !connection.session.output().is_empty();
+            let has_output = connection.has_output();
             if connection.write(&self.store, self.now, is_last).is_err() {
                 return Then::Ends;
             }
@@ -122,6 +123,9 @@ impl Loop {
         let mut asks = std::mem::take(&mut self.asks);
         let mut host = Served { store: &self.store, entry: &connection.seat.entry, kind: connection.kind };
         let session = &mut connection.session;
+        if let Some(access) = self.store.access.review(host.entry, session.context()) {
+            session.set_access(access);
+        }
         let advanced = catch_unwind(AssertUnwindSafe(|| session.advance(&mut host, &mut asks)));
         let mut is_whole = advanced.is_ok();
         for ask in asks.drain(..) {
@@ -194,9 +198,12 @@ impl Loop {
             Part::Alone(item) => self.spawn(connection, number, async move {
                 vec![store.execute_alone(kind, item, deadline).await]
             }),
-            Part::Own { command, args } => self.spawn(connection, number, async move {
-                vec![client::run_own_later(&store, command, &args).await.into()]
-            }),
+            Part::Own { command, args } => {
+                let entry = connection.seat.entry.clone();
+                self.spawn(connection, number, async move {
+                    vec![client::run_own_later(&store, &entry, command, &args).await.into()]
+                });
+            }
         }
         true
     }
@@ -293,6 +300,11 @@ impl Host for Served<'_> {
             return Route::Region(region);
         }
         self.store.moved(&region, item).map_or(Route::Alone, Route::Answered)
+    }
+
+    fn forbids(&mut self, spec: &'static CommandSpec, args: &[bytes::Bytes]) -> Option<Reply> {
+        let denial = self.store.access.check(self.entry, spec, args).err()?;
+        Some(client::refusal(denial, spec))
     }
 
     fn own(
