@@ -47,7 +47,7 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> CommandR
         for (from, to) in key.generation_ranges(generation) {
             let rows = first_rows(exec, &from, &to, left)?;
             left -= rows.len() as u32;
-            rows.into_iter().for_each(|(row, value)| exec.delete_element(&key, row, value));
+            rows.into_iter().for_each(|(row, value)| exec.delete_garbage(&key, row, value));
         }
         if left > 0 {
             exec.txn.delete(garbage);

@@ -54,6 +54,16 @@ pub enum ClusterCommand {
     Help,
 }
 
+/// A command about the transaction of a connection, which the client's session executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionCommand {
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
+}
+
 impl ServerCommand {
     /// Returns true if the command must see the effects of all commands before it on its
     /// connection.

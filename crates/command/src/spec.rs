@@ -5,7 +5,7 @@ use resp::Reply;
 use types::{Version, OLDEST_VERSION};
 
 use crate::exec::{CommandResult, Exec};
-use crate::server_command::ServerCommand;
+use crate::server_command::{ServerCommand, SessionCommand};
 
 /// Redis's command flags.
 pub mod flags {
@@ -22,10 +22,11 @@ pub mod flags {
     pub const NO_MULTI: u32 = 1 << 9;
     pub const ALLOW_BUSY: u32 = 1 << 10;
     pub const MOVABLEKEYS: u32 = 1 << 11;
+    pub const SKIP_SLOWLOG: u32 = 1 << 12;
     /// Redis also permits the command while it loads its data and while it has no master.
     pub const ANYTIME: u32 = LOADING | STALE;
 
-    pub(crate) const NAMES: [(u32, &str); 12] = [
+    pub(crate) const NAMES: [(u32, &str); 13] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -35,6 +36,7 @@ pub mod flags {
         (STALE, "stale"),
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
+        (SKIP_SLOWLOG, "skip_slowlog"),
         (NO_MULTI, "no_multi"),
         (ALLOW_BUSY, "allow_busy"),
         (MOVABLEKEYS, "movablekeys"),
@@ -94,6 +96,8 @@ pub enum Handler {
     Table(TableFn),
     /// Executed by the server: connections, configuration, the cluster.
     Server(ServerCommand),
+    /// Executed by the client's session.
+    Session(SessionCommand),
     /// Requires a subcommand, as its arity states.
     Container,
 }
@@ -131,6 +135,8 @@ pub struct CommandSpec {
     pub walks_tree: bool,
     /// True if each argument makes the command read at most a few rows, however large its data is.
     pub reads_few_rows: bool,
+    /// True for a transaction in the log, whose arguments are commands.
+    pub holds_commands: bool,
     /// The ACL categories that do not follow from the flags.
     categories: &'static [&'static str],
     pub tips: &'static [&'static str],
@@ -155,6 +161,7 @@ impl CommandSpec {
             cluster_version: OLDEST_VERSION,
             walks_tree: false,
             reads_few_rows: false,
+            holds_commands: false,
             categories: &[],
             tips: &[],
             group: "",
@@ -192,6 +199,11 @@ impl CommandSpec {
 
     pub(crate) const fn reads_few_rows(mut self) -> CommandSpec {
         self.reads_few_rows = true;
+        self
+    }
+
+    pub(crate) const fn holds_commands(mut self) -> CommandSpec {
+        self.holds_commands = true;
         self
     }
 
@@ -244,7 +256,11 @@ impl CommandSpec {
     pub fn spanning(&self) -> Option<Spanning> {
         match self.handler {
             Handler::Spanning(spanning, _) => Some(spanning),
-            Handler::Keyspace(_) | Handler::Table(_) | Handler::Server(_) | Handler::Container => None,
+            Handler::Keyspace(_)
+            | Handler::Table(_)
+            | Handler::Server(_)
+            | Handler::Session(_)
+            | Handler::Container => None,
         }
     }
 

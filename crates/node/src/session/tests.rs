@@ -107,6 +107,7 @@ impl Client {
                 items.iter().take(count).map(|item| Reply::bulk(item.args[1].clone()).into()).collect()
             }
             Part::Alone(_) | Part::Own { .. } => vec![Reply::OK.into(); count],
+            Part::Release(_) => return,
         };
         self.session.answered(self.asks[number].number, answers);
     }
@@ -128,6 +129,7 @@ fn described(ask: &Ask<RegionId>) -> String {
             format!("{region} {kind:?}: {}", items.iter().map(words).collect::<Vec<_>>().join(", "))
         }
         Part::Alone(item) => format!("alone: {}", item.spec.name),
+        Part::Release(item) => format!("release: {}", item.args.len()),
         Part::Own { command, .. } => format!("own: {command:?}").to_lowercase(),
     }
 }

@@ -143,6 +143,11 @@ impl Loop {
         if let Some(name) = connection.session.take_last_command() {
             connection.seat.entry.describe(|d| d.last_command = name);
         }
+        let queued = connection.session.queued();
+        if queued != connection.shown_queued {
+            connection.shown_queued = queued;
+            connection.seat.entry.describe(|d| d.queued = queued);
+        }
         if !connection.session.is_idle() {
             return;
         }
@@ -194,11 +199,26 @@ impl Loop {
             Part::Alone(item) => self.spawn(connection, number, async move {
                 vec![store.execute_alone(kind, item, deadline).await]
             }),
+            Part::Release(item) => self.release(connection.kind, item),
             Part::Own { command, args } => self.spawn(connection, number, async move {
                 vec![client::run_own_later(&store, command, &args).await.into()]
             }),
         }
         true
+    }
+
+    /// Releases the watches of a connection that ends.
+    pub(super) fn release_watches(&self, connection: &mut Connection) {
+        if let Some(item) = connection.session.take_watches(self.store.config.cluster_enabled) {
+            self.release(connection.kind, item);
+        }
+    }
+
+    /// Releases watches in a task. Nothing waits for it: a watch that stays is never mistaken for
+    /// another one.
+    fn release(&self, kind: ListenerKind, item: Item) {
+        let (store, deadline) = (self.store.clone(), self.now + self.store.config.request_timeout);
+        self.runtime.spawn(async move { store.execute_alone(kind, item, deadline).await });
     }
 
     /// Starts a task that executes a part. Its answers come as a message.

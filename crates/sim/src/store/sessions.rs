@@ -200,6 +200,8 @@ impl World {
             session::Part::Commands { region, kind, items } => (region, kind, items),
             session::Part::Alone(_) => return (part, Wanted::Alone),
             session::Part::Own { .. } => return (part, Wanted::Own),
+            // Watches that are left behind end with the next change of their keys.
+            session::Part::Release(_) => return (part, Wanted::Gone),
         };
         let conversation = self.clients[part.client].conversation.as_ref();
         let Some(conversation) = conversation.filter(|of| of.connection == Some(number)) else {
@@ -237,7 +239,7 @@ impl World {
             Kind::Writes => {}
         }
         let is_low = self.now < self.stores[&id].low_until;
-        let adds = |part: &Part| part.items.iter().any(|item| item.spec.denies_oom());
+        let adds = |part: &Part| part.items.iter().any(|item| item.denies_oom());
         if is_low && self.part(id, part).is_some_and(adds) {
             return self.refuse(id, part);
         }
