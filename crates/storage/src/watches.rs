@@ -11,6 +11,7 @@
 use bytes::{Buf, BufMut, BytesMut};
 use types::{Slot, SlotRange, UnixMillis};
 
+use crate::failpoints::Failpoint;
 use crate::rows::{watched_key_of, KeyRef};
 
 /// Maximum number of watched keys of a region. Beyond it the oldest watch ends.
@@ -110,7 +111,8 @@ impl Watches {
 
     /// Ends the watch of a key that changes.
     pub fn key_changes(&mut self, key: WatchedKey) {
-        if let Ok(at) = self.position(key) {
+        let Ok(at) = self.position(key) else { return };
+        if !Failpoint::WatchIgnored.is_on() {
             self.0.remove(at);
         }
     }

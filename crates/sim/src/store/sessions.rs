@@ -16,7 +16,7 @@ use types::{RegionId, StoreId};
 use super::{Asker, Process};
 use crate::client::{answer, ClientId, ConnectionId, Conversation, ReadAs};
 use crate::clock::MILLISECOND;
-use crate::observation::OpId;
+use crate::observation::{self, OpId};
 use crate::world::{Event, Work, World};
 
 /// The identity of a part of a conversation.
@@ -251,7 +251,8 @@ impl World {
         let Some(Part { region, items, ops, .. }) = self.part(id, part) else { return };
         let (region, count) = (*region, count.min(items.len()));
         let items = items[..count].to_vec();
-        let asker = Asker::Part { part, ops: ops[..count].into() };
+        let observed = items.iter().zip(ops.iter()).map(|(item, op)| observed(item, *op)).collect();
+        let asker = Asker::Part { part, items: observed };
         self.submit(id, region, Proposal::Commands(Arc::new(items)), asker);
     }
 
@@ -296,6 +297,16 @@ impl World {
         if let Some(conversation) = conversation.filter(|of| of.connection == Some(part.connection)) {
             conversation.read.insert(op, read);
         }
+    }
+}
+
+/// Returns the invariants' name of a command in the log.
+fn observed(item: &Item, op: OpId) -> observation::Item {
+    let has_watches = || item.args.get(1).is_some_and(|count| count[..] != [0; 4]);
+    match item.spec.name {
+        "watch" => observation::Item::Watch(op),
+        "exec" if has_watches() => observation::Item::Checked(op),
+        _ => observation::Item::Op(op),
     }
 }
 
