@@ -40,20 +40,48 @@ pub fn slot_of(group: Group) -> Slot {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    Set { key: Key, value: u64 },
-    SetFor { key: Key, value: u64, ms: u64 },
-    Append { key: Key, value: u64 },
-    SetBoth { first: u64, second: u64 },
-    Delete { key: Key },
+    Set {
+        key: Key,
+        value: u64,
+    },
+    SetFor {
+        key: Key,
+        value: u64,
+        ms: u64,
+    },
+    Append {
+        key: Key,
+        value: u64,
+    },
+    SetBoth {
+        first: u64,
+        second: u64,
+    },
+    Delete {
+        key: Key,
+    },
     Increment,
-    SetField { field: u64, value: u64 },
-    Get { key: Key },
+    SetField {
+        field: u64,
+        value: u64,
+    },
+    Get {
+        key: Key,
+    },
     GetBoth,
-    GetField { field: u64 },
+    GetField {
+        field: u64,
+    },
     /// `MULTI`, some commands, `EXEC`.
-    Transaction { key: Key, value: u64 },
+    Transaction {
+        key: Key,
+        value: u64,
+    },
     /// `WATCH` of the key, and a transaction.
-    Checked { key: Key, value: u64 },
+    Checked {
+        key: Key,
+        value: u64,
+    },
 }
 
 impl Command {
@@ -81,7 +109,11 @@ impl Command {
 
     /// Returns the key that a transaction watches.
     pub fn watched(&self) -> Option<Key> {
-        if let Command::Checked { key, .. } = self { Some(*key) } else { None }
+        if let Command::Checked { key, .. } = self {
+            Some(*key)
+        } else {
+            None
+        }
     }
 
     /// Returns the command's arguments.
@@ -107,7 +139,9 @@ impl Command {
             Command::Get { key } => vec![word("GET"), key.name(group)],
             Command::GetBoth => vec![word("MGET"), Key::First.name(group), Key::Second.name(group)],
             Command::GetField { field } => vec![word("HGET"), Key::Fields.name(group), text(field)],
-            Command::Transaction { .. } | Command::Checked { .. } => panic!("a transaction is several commands"),
+            Command::Transaction { .. } | Command::Checked { .. } => {
+                panic!("a transaction is several commands")
+            }
         }
     }
 }
@@ -209,7 +243,8 @@ impl GroupState {
             Command::SetField { field, value } => {
                 self.changed(Key::Fields);
                 let fresh = || Value { data: Data::Fields(BTreeMap::new()), expires_ms: None };
-                let Data::Fields(fields) = &mut self.values.entry(Key::Fields).or_insert_with(fresh).data else {
+                let Data::Fields(fields) = &mut self.values.entry(Key::Fields).or_insert_with(fresh).data
+                else {
                     unreachable!("the hash is a hash")
                 };
                 Reply::Int(i64::from(fields.insert(field, value).is_none()))

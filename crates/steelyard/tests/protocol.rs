@@ -22,3 +22,5 @@ mod script;
 mod servers;
 #[path = "protocol/sessions.rs"]
 mod sessions;
+#[path = "protocol/transactions.rs"]
+mod transactions;
