@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod bitmaps;
+pub mod blocking;
 mod counted_tree;
 mod decimal;
 pub mod describe;

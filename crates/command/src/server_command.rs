@@ -30,6 +30,7 @@ pub enum ClientCommand {
     List,
     Info,
     Kill,
+    Unblock,
 }
 
 /// A subcommand of `CONFIG`.

@@ -23,10 +23,11 @@ pub mod flags {
     pub const ALLOW_BUSY: u32 = 1 << 10;
     pub const MOVABLEKEYS: u32 = 1 << 11;
     pub const SKIP_SLOWLOG: u32 = 1 << 12;
+    pub const BLOCKING: u32 = 1 << 13;
     /// Redis also permits the command while it loads its data and while it has no master.
     pub const ANYTIME: u32 = LOADING | STALE;
 
-    pub(crate) const NAMES: [(u32, &str); 13] = [
+    pub(crate) const NAMES: [(u32, &str); 14] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -37,6 +38,7 @@ pub mod flags {
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
         (SKIP_SLOWLOG, "skip_slowlog"),
+        (BLOCKING, "blocking"),
         (NO_MULTI, "no_multi"),
         (ALLOW_BUSY, "allow_busy"),
         (MOVABLEKEYS, "movablekeys"),
@@ -246,6 +248,11 @@ impl CommandSpec {
         self.has(flags::READONLY)
     }
 
+    /// Returns true if the command may wait for elements.
+    pub fn blocks(&self) -> bool {
+        self.has(flags::BLOCKING)
+    }
+
     /// Returns true if the command may make the data grow. Such a command is refused when there is
     /// no room.
     pub fn denies_oom(&self) -> bool {
@@ -283,6 +290,7 @@ impl CommandSpec {
             (flags::READONLY, "@read"),
             (flags::ADMIN, "@admin"),
             (flags::ADMIN, "@dangerous"),
+            (flags::BLOCKING, "@blocking"),
         ];
         let mut categories: Vec<_> =
             implied.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name).collect();

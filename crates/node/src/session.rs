@@ -128,6 +128,8 @@ pub enum Part<R> {
     Alone(Item),
     /// A command that the store serves itself: see [`Own::Later`].
     Own { command: ServerCommand, args: Vec<Bytes> },
+    /// A command that may wait for elements. It is executed alone, like a command without a region.
+    Blocking(Item),
     /// A command that releases watches. It is executed as well as possible and not answered.
     Release(Item),
 }
@@ -176,6 +178,8 @@ pub struct Session<R> {
     /// Commands answered since [`Session::take_answered`] was last called.
     answered: u64,
     last_command: Option<&'static str>,
+    /// True while a command that may wait is unanswered.
+    is_blocked: bool,
     transaction: Transaction,
 }
 
@@ -234,6 +238,7 @@ impl<R: Clone + PartialEq> Session<R> {
             replied: ReplySizes::default(),
             answered: 0,
             last_command: None,
+            is_blocked: false,
             transaction: Transaction::default(),
         }
     }
@@ -328,6 +333,12 @@ impl<R: Clone + PartialEq> Session<R> {
     /// Returns true if a requested part is unanswered.
     pub fn is_waiting(&self) -> bool {
         self.open > 0
+    }
+
+    /// Returns true if a command that may wait for elements is unanswered. Its connection ends at
+    /// once with the client's stream.
+    pub fn is_blocked(&self) -> bool {
+        self.is_blocked
     }
 
     /// Returns true if every decoded command is answered and its reply encoded.
@@ -447,6 +458,7 @@ impl<R: Clone + PartialEq> Session<R> {
     pub fn answered(&mut self, number: usize, answers: Vec<Answer>) {
         let Some(asked) = self.asked.get_mut(number).and_then(Option::take) else { return };
         self.open -= 1;
+        self.is_blocked = false;
         let unanswered = match asked {
             Asked::Alone(position) => match answers.into_iter().next() {
                 Some(answer) => {
@@ -542,7 +554,10 @@ impl<R: Clone + PartialEq> Session<R> {
                 let slot = if host.has_slots() { ItemSlot::of(leaf, &args) } else { ItemSlot::Any };
                 let resp3 = self.context.protocol == Protocol::Resp3;
                 let item = Item { spec: leaf, db: self.context.db, resp3, args, slot };
-                return self.keyspace(host, item, asks);
+                return match leaf.blocks() {
+                    true => self.block(host, item, asks),
+                    false => self.keyspace(host, item, asks),
+                };
             }
             Handler::Table(reply) => {
                 self.last_command = Some(leaf.name);
@@ -628,6 +643,22 @@ impl<R: Clone + PartialEq> Session<R> {
         }
         self.push_due(None);
         Admitted::Gathered
+    }
+
+    /// Asks for a command that may wait for elements, after all commands before it.
+    fn block<H: Host<Region = R>>(&mut self, host: &mut H, item: Item, asks: &mut Vec<Ask<R>>) -> Admitted {
+        if self.has_unanswered() {
+            return Admitted::Stalled(item.args);
+        }
+        if let Route::Answered(reply) = host.route(&self.context, &item) {
+            return Admitted::Answered(reply.into());
+        }
+        if let Some(error) = item.too_large() {
+            return Admitted::Answered(error.into());
+        }
+        self.ask_alone(Part::Blocking(item), asks);
+        self.is_blocked = true;
+        Admitted::Asked
     }
 
     fn has_unanswered(&self) -> bool {

@@ -5,6 +5,7 @@
 //! outcome is unknown gets `-UNKNOWN`. No code retries a write automatically.
 
 mod at_once;
+pub mod blocking;
 pub mod passing;
 mod reads;
 mod rerouting;

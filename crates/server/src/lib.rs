@@ -19,6 +19,7 @@
 mod admin;
 mod admin_error;
 mod admission;
+mod blocked;
 mod budget;
 mod capability;
 mod catch_up;

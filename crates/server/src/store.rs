@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 use resp::Reply;
 use types::{RegionDescriptor, Slot, StoreId, Version};
 
+use crate::blocked::Blocked;
 use crate::budget::Budget;
 use crate::capability::{Measurer, OwnCapability};
 use crate::check_schedule::CheckSchedule;
@@ -54,6 +55,8 @@ pub struct Store {
     snapshots: OnceLock<Arc<SnapshotService>>,
     pub cluster: Arc<ClusterState>,
     pub clients: Arc<Clients>,
+    /// The clients that wait for elements.
+    pub blocked: Arc<Blocked>,
     pub client_memory: Arc<ClientMemory>,
     pub budget: Budget,
     pub metrics: Arc<Metrics>,
@@ -151,6 +154,7 @@ impl Store {
             snapshots: OnceLock::new(),
             cluster,
             clients: Arc::default(),
+            blocked: Arc::default(),
             client_memory: ClientMemory::new(budget.clients),
             budget,
             metrics,
@@ -184,6 +188,7 @@ impl Store {
             worker: self.worker.clone(),
             levels: self.levels.clone(),
             checks: self.checks.clone(),
+            blocked: self.blocked.clone(),
             unsynced: self.unsynced.clone(),
             seekers: self.seekers.clone(),
             quarantines: self.quarantines.clone(),

@@ -107,7 +107,7 @@ impl Client {
             Part::Commands { items, .. } => {
                 items.iter().take(count).map(|item| Reply::bulk(item.args[1].clone()).into()).collect()
             }
-            Part::Alone(_) | Part::Own { .. } => vec![Reply::OK.into(); count],
+            Part::Alone(_) | Part::Blocking(_) | Part::Own { .. } => vec![Reply::OK.into(); count],
             Part::Release(_) => return,
         };
         self.session.answered(self.asks[number].number, answers);
@@ -130,6 +130,7 @@ fn described(ask: &Ask<RegionId>) -> String {
             format!("{region} {kind:?}: {}", items.iter().map(words).collect::<Vec<_>>().join(", "))
         }
         Part::Alone(item) => format!("alone: {}", item.spec.name),
+        Part::Blocking(item) => format!("blocking: {}", item.spec.name),
         Part::Release(item) => format!("release: {}", item.args.len()),
         Part::Own { command, .. } => format!("own: {command:?}").to_lowercase(),
     }
@@ -427,7 +428,7 @@ fn the_buffer_of_a_very_large_request_grows_a_part_at_a_time() {
 fn in_log(ask: &Ask<RegionId>) -> Vec<String> {
     let item = match &ask.part {
         Part::Commands { items, .. } => &items[0],
-        Part::Alone(item) | Part::Release(item) => item,
+        Part::Alone(item) | Part::Blocking(item) | Part::Release(item) => item,
         Part::Own { .. } => panic!("not a command of the log"),
     };
     item.args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
@@ -558,4 +559,20 @@ fn queued_commands_are_held_without_the_buffer_that_they_came_in() {
     client.sends(&["discard"]);
     client.reads();
     assert_eq!((client.session.queued(), client.session.held_bytes()), (None, before));
+}
+
+#[test]
+fn a_command_that_may_wait_follows_all_others_and_precedes_all_others() {
+    let mut client = Client::new();
+    assert_eq!(client.sends(&["set a 1", "blpop b 0", "set a 2"]), ["1 Writes: set a 1"]);
+    assert!(!client.session.is_blocked());
+    assert_eq!(client.answers(0, 1), ["blocking: blpop"]);
+    assert!(client.session.is_blocked() && client.session.is_waiting());
+    assert_eq!(client.answers(1, 1), ["1 Writes: set a 2"]);
+    assert!(!client.session.is_blocked());
+    // In a transaction it does not wait.
+    let mut client = Client::new();
+    client.sends(&["multi", "blpop b 0", "exec"]);
+    assert!(!client.session.is_blocked());
+    assert_eq!(in_log(&client.asks[0])[3..], ["blpop", "b", "0"]);
 }

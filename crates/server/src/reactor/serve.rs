@@ -77,6 +77,10 @@ impl Loop {
                     return then;
                 }
             }
+            if connection.session.is_blocked() && connection.is_end_near {
+                // The client has gone, and must not take an element with it.
+                return Then::Ends;
+            }
             if !connection.session.can_advance() {
                 if connection.session.is_waiting() || connection.session.is_output_full() {
                     return Then::Waits;
@@ -199,6 +203,12 @@ impl Loop {
             Part::Alone(item) => self.spawn(connection, number, async move {
                 vec![store.execute_alone(kind, item, deadline).await]
             }),
+            Part::Blocking(item) => {
+                let client = connection.seat.entry.id;
+                self.spawn(connection, number, async move {
+                    vec![store.block(kind, client, item, deadline).await]
+                });
+            }
             Part::Release(item) => self.release(connection.kind, item),
             Part::Own { command, args } => self.spawn(connection, number, async move {
                 vec![client::run_own_later(&store, command, &args).await.into()]
