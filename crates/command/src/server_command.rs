@@ -48,6 +48,7 @@ pub enum ClientCommand {
     List,
     Info,
     Kill,
+    Unblock,
 }
 
 /// A subcommand of `CONFIG`.
@@ -70,6 +71,16 @@ pub enum ClusterCommand {
     CountKeysInSlot,
     GetKeysInSlot,
     Help,
+}
+
+/// A command about the transaction of a connection, which the client's session executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionCommand {
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
 }
 
 impl ServerCommand {

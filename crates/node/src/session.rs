@@ -19,12 +19,14 @@
 
 mod gather;
 mod output;
+mod transaction;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use command::{CommandSpec, Handler, ServerCommand};
+use command::transaction::Watched;
+use command::{CommandSpec, Handler, ServerCommand, SessionCommand};
 use resp::{Decoder, Limits, Protocol, Reply};
 use types::{Output, PIECE_BYTES};
 
@@ -35,6 +37,7 @@ use crate::item::{Item, ItemSlot};
 
 use gather::Group;
 pub use gather::Kind;
+use transaction::Transaction;
 
 /// Maximum number of commands taken from the input before the earlier ones are answered.
 const BATCH_COMMANDS_MAX: usize = 512;
@@ -144,6 +147,10 @@ pub enum Part<R> {
     Alone(Item),
     /// A command that the store serves itself: see [`Own::Later`].
     Own { command: ServerCommand, args: Vec<Bytes> },
+    /// A command that may wait for elements. It is executed alone, like a command without a region.
+    Blocking(Item),
+    /// A command that releases watches. It is executed as well as possible and not answered.
+    Release(Item),
 }
 
 /// Number and size of replies, for memory planning.
@@ -190,12 +197,24 @@ pub struct Session<R> {
     /// Commands answered since [`Session::take_answered`] was last called.
     answered: u64,
     last_command: Option<&'static str>,
+    /// True while a command that may wait is unanswered.
+    is_blocked: bool,
+    transaction: Transaction,
 }
 
 enum Asked<R> {
     /// The command at this position.
     Alone(usize),
     Group(Group<R>),
+    /// The log's `watch`, for the command at this position.
+    Watch {
+        position: usize,
+        watched: Vec<Watched>,
+    },
+    /// The log's `exec`.
+    Exec,
+    /// A command of the store in a transaction.
+    Step,
 }
 
 /// The result of taking a command from the input.
@@ -239,6 +258,8 @@ impl<R: Clone + PartialEq> Session<R> {
             replied: ReplySizes::default(),
             answered: 0,
             last_command: None,
+            is_blocked: false,
+            transaction: Transaction::default(),
         }
     }
 
@@ -338,7 +359,7 @@ impl<R: Clone + PartialEq> Session<R> {
     pub fn held_bytes(&self) -> usize {
         let taken = if self.is_idle() { 0 } else { self.decoded_bytes };
         let larger = self.larger_input.as_ref().map_or(0, BytesMut::capacity);
-        self.input.capacity() + larger + self.output.len() + taken
+        self.input.capacity() + larger + self.output.len() + taken + self.transaction_bytes()
     }
 
     /// Releases memory that an idle session does not need.
@@ -352,6 +373,12 @@ impl<R: Clone + PartialEq> Session<R> {
     /// Returns true if a requested part is unanswered.
     pub fn is_waiting(&self) -> bool {
         self.open > 0
+    }
+
+    /// Returns true if a command that may wait for elements is unanswered. Its connection ends at
+    /// once with the client's stream.
+    pub fn is_blocked(&self) -> bool {
+        self.is_blocked
     }
 
     /// Returns true if every decoded command is answered and its reply encoded.
@@ -429,6 +456,10 @@ impl<R: Clone + PartialEq> Session<R> {
         if !self.can_advance() {
             return;
         }
+        self.go_on_executing(host, asks);
+        if !self.can_advance() {
+            return self.give();
+        }
         // Deferred reads are requested before commands that are not taken yet.
         if self.gathered.is_empty() {
             self.take_commands(host, asks);
@@ -467,6 +498,7 @@ impl<R: Clone + PartialEq> Session<R> {
     pub fn answered(&mut self, number: usize, answers: Vec<Answer>) {
         let Some(asked) = self.asked.get_mut(number).and_then(Option::take) else { return };
         self.open -= 1;
+        self.is_blocked = false;
         let unanswered = match asked {
             Asked::Alone(position) => match answers.into_iter().next() {
                 Some(answer) => {
@@ -475,6 +507,11 @@ impl<R: Clone + PartialEq> Session<R> {
                 }
                 None => vec![position],
             },
+            Asked::Watch { position, watched } => {
+                return self.watch_answered(position, watched, answers.into_iter().next());
+            }
+            Asked::Exec => return self.exec_answered(answers.into_iter().next()),
+            Asked::Step => return self.step_answered(answers.into_iter().next()),
             Asked::Group(mut group) => {
                 let count = answers.len();
                 for (at, answer) in answers.into_iter().enumerate().take(group.positions.len()) {
@@ -533,31 +570,48 @@ impl<R: Clone + PartialEq> Session<R> {
         asks: &mut Vec<Ask<R>>,
     ) -> Admitted {
         let Some(spec) = command::lookup(&args[0]) else {
+            self.spoil();
             return Admitted::Answered(self.refuse_unknown(&args).into());
         };
         if let Err(error) = command::check_arity(spec, &args) {
-            return Admitted::Answered(error.into());
+            return Admitted::Answered(self.refuse_arity(host, spec, error, asks).into());
         }
         if !self.context.authenticated && !spec.has(command::flags::NO_AUTH) {
+            self.spoil();
             return Admitted::Answered(Reply::error("NOAUTH Authentication required.").into());
         }
         let leaf = command::leaf(spec, &args);
         if self.context.is_restricted {
             if let Some(error) = host.forbids(leaf, &args) {
+                self.spoil();
                 return Admitted::Answered(error.into());
             }
+        }
+        if let Handler::Session(command) = leaf.handler {
+            return self.transaction(host, (command, leaf), args, asks);
+        }
+        if self.queues(leaf) {
+            return Admitted::Answered(self.queue(host, leaf, args).into());
         }
         let command = match leaf.handler {
             Handler::Server(command) => command,
             Handler::Keyspace(_) | Handler::Spanning(..) => {
                 self.last_command = Some(leaf.name);
-                return self.keyspace(host, leaf, args, asks);
+                let slot = if host.has_slots() { ItemSlot::of(leaf, &args) } else { ItemSlot::Any };
+                let resp3 = self.context.protocol == Protocol::Resp3;
+                let item = Item { spec: leaf, db: self.context.db, resp3, args, slot };
+                return match leaf.blocks() {
+                    true => self.block(host, item, asks),
+                    false => self.keyspace(host, item, asks),
+                };
             }
             Handler::Table(reply) => {
                 self.last_command = Some(leaf.name);
                 return Admitted::Answered(reply(&args).into());
             }
-            Handler::Container => return Admitted::Answered(command::wrong_arity(leaf.name).into()),
+            Handler::Session(_) | Handler::Container => {
+                return Admitted::Answered(command::wrong_arity(leaf.name).into())
+            }
         };
         self.own(host, (command, leaf), args, asks)
     }
@@ -573,10 +627,9 @@ impl<R: Clone + PartialEq> Session<R> {
             return Admitted::Stalled(args);
         }
         self.last_command = Some(spec.name);
-        let before = self.context.authenticated;
-        let own = host.own(&mut self.context, command, spec, &args);
-        if self.context.authenticated != before {
-            self.set_limits();
+        let own = self.run_own(host, command, spec, &args);
+        if command == ServerCommand::Reset {
+            self.forget_transaction(host, asks);
         }
         match own {
             Own::Reply(reply) => Admitted::Answered(reply.into()),
@@ -588,16 +641,27 @@ impl<R: Clone + PartialEq> Session<R> {
         }
     }
 
+    fn run_own<H: Host<Region = R>>(
+        &mut self,
+        host: &mut H,
+        command: ServerCommand,
+        spec: &'static CommandSpec,
+        args: &[Bytes],
+    ) -> Own {
+        let before = self.context.authenticated;
+        let own = host.own(&mut self.context, command, spec, args);
+        if self.context.authenticated != before {
+            self.set_limits();
+        }
+        own
+    }
+
     fn keyspace<H: Host<Region = R>>(
         &mut self,
         host: &mut H,
-        spec: &'static CommandSpec,
-        args: Vec<Bytes>,
+        item: Item,
         asks: &mut Vec<Ask<R>>,
     ) -> Admitted {
-        let slot = if host.has_slots() { ItemSlot::of(spec, &args) } else { ItemSlot::Any };
-        let resp3 = self.context.protocol == Protocol::Resp3;
-        let item = Item { spec, db: self.context.db, resp3, args, slot };
         let route = host.route(&self.context, &item);
         if let Route::Answered(reply) = route {
             return Admitted::Answered(reply.into());
@@ -624,6 +688,22 @@ impl<R: Clone + PartialEq> Session<R> {
         }
         self.push_due(None);
         Admitted::Gathered
+    }
+
+    /// Asks for a command that may wait for elements, after all commands before it.
+    fn block<H: Host<Region = R>>(&mut self, host: &mut H, item: Item, asks: &mut Vec<Ask<R>>) -> Admitted {
+        if self.has_unanswered() {
+            return Admitted::Stalled(item.args);
+        }
+        if let Route::Answered(reply) = host.route(&self.context, &item) {
+            return Admitted::Answered(reply.into());
+        }
+        if let Some(error) = item.too_large() {
+            return Admitted::Answered(error.into());
+        }
+        self.ask_alone(Part::Blocking(item), asks);
+        self.is_blocked = true;
+        Admitted::Asked
     }
 
     fn has_unanswered(&self) -> bool {
@@ -657,6 +737,27 @@ impl<R: Clone + PartialEq> Session<R> {
         match self.replied.count {
             0 => READS_FIRST,
             count => (REPLY_BYTES_MAX / (self.replied.bytes / count).max(1)).max(1),
+        }
+    }
+
+    /// Returns the error for a wrong number of arguments. An `EXEC` with one ends the transaction.
+    fn refuse_arity<H: Host<Region = R>>(
+        &mut self,
+        host: &H,
+        spec: &'static CommandSpec,
+        error: Reply,
+        asks: &mut Vec<Ask<R>>,
+    ) -> Reply {
+        match (spec.handler, &error) {
+            (Handler::Session(SessionCommand::Exec), Reply::Error(text)) => {
+                let text = text.trim_start_matches("ERR ");
+                self.forget_transaction(host, asks);
+                Reply::error(format!("EXECABORT Transaction discarded because of: {text}"))
+            }
+            _ => {
+                self.spoil();
+                error
+            }
         }
     }
 

@@ -57,6 +57,8 @@ pub struct Description {
     pub db: u16,
     pub resp: u8,
     pub last_command: &'static str,
+    /// The number of commands queued since `MULTI`.
+    pub queued: Option<usize>,
 }
 
 impl ClientEntry {
@@ -117,7 +119,7 @@ impl ClientEntry {
     pub fn line(&self) -> String {
         let d = self.description();
         format!(
-            "id={} addr={} laddr={} fd=0 name={} age={} idle=0 flags=N db={} sub=0 psub=0 ssub=0 multi=-1 \
+            "id={} addr={} laddr={} fd=0 name={} age={} idle=0 flags={} db={} sub=0 psub=0 ssub=0 multi={} \
              qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r \
              cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
@@ -125,7 +127,9 @@ impl ClientEntry {
             self.local,
             String::from_utf8_lossy(&d.name),
             self.connected.elapsed().as_secs(),
+            if d.queued.is_some() { 'x' } else { 'N' },
             d.db,
+            d.queued.map_or(-1, |queued| queued as i64),
             d.last_command,
             String::from_utf8_lossy(&self.user_name()),
             d.resp,

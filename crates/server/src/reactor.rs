@@ -345,7 +345,9 @@ impl Loop {
 
     fn end(&mut self, id: ConnectionId) {
         if self.connection(id).is_some() {
-            self.empty(id.slot);
+            if let Some(mut connection) = self.empty(id.slot) {
+                self.release_watches(&mut connection);
+            }
         }
     }
 

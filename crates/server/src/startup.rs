@@ -18,6 +18,7 @@ use crate::client;
 use crate::config::{Beginning, Config, Fsync, ELECTION_TICKS};
 use crate::connections::ListenerKind;
 use crate::datadir::DataDir;
+use crate::dispatch::blocking;
 use crate::engine::Engine;
 use crate::executor::apply::Applier;
 use crate::executor::batches;
@@ -223,6 +224,9 @@ pub async fn run(
     threads.push(spawn("row-filter", Box::new(move || row_filter::run(&filter_parts))));
     let mut tasks = JoinSet::new();
     let listening = listeners.serve(&store, &mut tasks);
+    if let Some(ready) = store.blocked.take_ready() {
+        tasks.spawn(blocking::run(store.clone(), ready));
+    }
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(catch_up::run(store.clone()));
     tasks.spawn(election::run(store.clone()));

@@ -8,6 +8,7 @@ use resp::Reply;
 use types::{RegionDescriptor, Slot, StoreId, Version};
 
 use crate::access::Access;
+use crate::blocked::Blocked;
 use crate::budget::Budget;
 use crate::capability::{Measurer, OwnCapability};
 use crate::check_schedule::CheckSchedule;
@@ -56,6 +57,8 @@ pub struct Store {
     snapshots: OnceLock<Arc<SnapshotService>>,
     pub cluster: Arc<ClusterState>,
     pub clients: Arc<Clients>,
+    /// The clients that wait for elements.
+    pub blocked: Arc<Blocked>,
     pub client_memory: Arc<ClientMemory>,
     pub budget: Budget,
     pub metrics: Arc<Metrics>,
@@ -165,6 +168,7 @@ impl Store {
             clients,
             access,
             tls: Arc::default(),
+            blocked: Arc::default(),
             client_memory: ClientMemory::new(budget.clients),
             budget,
             metrics,
@@ -198,6 +202,7 @@ impl Store {
             worker: self.worker.clone(),
             levels: self.levels.clone(),
             checks: self.checks.clone(),
+            blocked: self.blocked.clone(),
             unsynced: self.unsynced.clone(),
             seekers: self.seekers.clone(),
             quarantines: self.quarantines.clone(),

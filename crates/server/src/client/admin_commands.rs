@@ -29,6 +29,30 @@ pub fn client(store: &Store, client: &mut Connected<'_>, command: ClientCommand,
         ClientCommand::Info => Reply::bulk(format!("{}\n", client.entry.line())),
         ClientCommand::List => list(store, &args[2..]),
         ClientCommand::Kill => kill(store, client, &args[2..]),
+        ClientCommand::Unblock => unblock(store, &args[2..]),
+    }
+}
+
+fn unblock(store: &Store, args: &[Bytes]) -> Reply {
+    let reply = match args {
+        [_] => Reply::NilArray,
+        [_, reason] if reason.eq_ignore_ascii_case(b"timeout") => Reply::NilArray,
+        [_, reason] if reason.eq_ignore_ascii_case(b"error") => {
+            Reply::error("UNBLOCKED client unblocked via CLIENT UNBLOCK")
+        }
+        [_, _] => return Reply::error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
+        _ => {
+            return Reply::error(
+                "ERR unknown subcommand or wrong number of arguments for 'unblock'. Try CLIENT HELP.",
+            )
+        }
+    };
+    match resp::parse_integer(&args[0]) {
+        Some(id) => {
+            let client = u64::try_from(id).ok();
+            Reply::Int(i64::from(client.is_some_and(|client| store.blocked.unblock(client, reply))))
+        }
+        None => Reply::error("ERR value is not an integer or out of range"),
     }
 }
 

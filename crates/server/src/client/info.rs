@@ -66,7 +66,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
         "clients" => {
             field("connected_clients", &store.clients.count());
             field("maxclients", &store.settings.read().maxclients);
-            field("blocked_clients", &0);
+            field("blocked_clients", &store.blocked.count());
         }
         "memory" => {
             let resident = resident_bytes();

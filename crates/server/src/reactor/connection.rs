@@ -78,6 +78,8 @@ pub struct Connection {
     /// True if the connection was closed by a planned stop: nothing is written, and input is
     /// dropped.
     pub is_closed: bool,
+    /// The number of queued commands that `CLIENT LIST` shows.
+    pub shown_queued: Option<usize>,
     /// The loop that is to serve the connection, if it is another one.
     pub moves_to: Option<usize>,
 }
@@ -122,6 +124,7 @@ impl Connection {
             has_place_in_line: false,
             has_waited_longest: false,
             is_closed: false,
+            shown_queued: None,
             moves_to: None,
         }
     }

@@ -78,6 +78,10 @@ impl Loop {
                     return then;
                 }
             }
+            if connection.session.is_blocked() && connection.is_end_near {
+                // The client has gone, and must not take an element with it.
+                return Then::Ends;
+            }
             if !connection.session.can_advance() {
                 if connection.session.is_waiting() || connection.session.is_output_full() {
                     return Then::Waits;
@@ -147,6 +151,11 @@ impl Loop {
         if let Some(name) = connection.session.take_last_command() {
             connection.seat.entry.describe(|d| d.last_command = name);
         }
+        let queued = connection.session.queued();
+        if queued != connection.shown_queued {
+            connection.shown_queued = queued;
+            connection.seat.entry.describe(|d| d.queued = queued);
+        }
         if !connection.session.is_idle() {
             return;
         }
@@ -204,8 +213,29 @@ impl Loop {
                     vec![client::run_own_later(&store, &entry, command, &args).await.into()]
                 });
             }
+            Part::Blocking(item) => {
+                let client = connection.seat.entry.id;
+                self.spawn(connection, number, async move {
+                    vec![store.block(kind, client, item, deadline).await]
+                });
+            }
+            Part::Release(item) => self.release(connection.kind, item),
         }
         true
+    }
+
+    /// Releases the watches of a connection that ends.
+    pub(super) fn release_watches(&self, connection: &mut Connection) {
+        if let Some(item) = connection.session.take_watches(self.store.config.cluster_enabled) {
+            self.release(connection.kind, item);
+        }
+    }
+
+    /// Releases watches in a task. Nothing waits for it: a watch that stays is never mistaken for
+    /// another one.
+    fn release(&self, kind: ListenerKind, item: Item) {
+        let (store, deadline) = (self.store.clone(), self.now + self.store.config.request_timeout);
+        self.runtime.spawn(async move { store.execute_alone(kind, item, deadline).await });
     }
 
     /// Starts a task that executes a part. Its answers come as a message.
