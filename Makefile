@@ -5,7 +5,7 @@ SHELL := /bin/bash
 # $(call ENV,TARGET) installs what TARGET needs beside what all need.
 ENV = settings=$$(scripts/setup.sh $(1)); eval "$$settings";
 
-.PHONY: help build dist demo test test-large soak endure test-faults test-clients test-upgrade bench-peers bench-cases bench-plan fmt fmt-check clippy
+.PHONY: help build dist demo test test-large soak endure test-faults test-clients test-upgrade bench-peers bench-cases bench-tls bench-plan fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -62,6 +62,9 @@ bench-peers: dist ## beside redis-server and etcd, one run, ratios
 
 bench-cases: dist ## one store beside redis-server: other sizes, commands and numbers of connections
 	@$(ENV) ulimit -n $$(ulimit -Hn) && "$$CARGO_TARGET_DIR/dist/steelyard" bench peers --cases --no-redis --no-etcd
+
+bench-tls: build ## the cost of TLS beside that of redis-server, one run
+	@$(ENV) scripts/bench-tls.sh "$$CARGO_TARGET_DIR/release/steelyard" "$${ROUNDS:-3}"
 
 bench-plan: ## one round of placement over 1,000 stores and 1,000,000 regions
 	@$(ENV) cargo test --release --workspace --test scale -- --ignored --nocapture

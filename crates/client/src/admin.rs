@@ -32,12 +32,27 @@ impl std::error::Error for AdminFailure {}
 pub struct AdminClient {
     address: SocketAddr,
     agent: ureq::Agent,
+    /// The header of a login, if [`LOGIN`] gives one.
+    login: Option<String>,
 }
+
+/// The variable with a user and a password for admin endpoints that ask for them:
+/// `USER:PASSWORD`.
+pub const LOGIN: &str = "STEELYARD_ADMIN_AUTH";
 
 impl AdminClient {
     pub fn new(address: SocketAddr, timeout: Duration) -> AdminClient {
         let agent = ureq::AgentBuilder::new().timeout_connect(timeout).timeout(timeout).build();
-        AdminClient { address, agent }
+        let login = std::env::var(LOGIN).ok().map(|login| format!("Basic {}", base64(login.as_bytes())));
+        AdminClient { address, agent, login }
+    }
+
+    /// Sends the request with the login, if there is one.
+    fn with_login(&self, request: ureq::Request) -> ureq::Request {
+        match &self.login {
+            Some(login) => request.set("Authorization", login),
+            None => request,
+        }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -68,15 +83,17 @@ impl AdminClient {
                 let with = |request: ureq::Request, (name, value): (&String, &Value)| {
                     request.query(name, &value.to_string())
                 };
-                self.read(fields.fold(self.agent.get(&url), with).call())
+                self.read(fields.fold(self.with_login(self.agent.get(&url)), with).call())
             }
-            Method::Post | Method::PutOrPost => self.read(self.agent.post(&url).send_json(operation)),
+            Method::Post | Method::PutOrPost => {
+                self.read(self.with_login(self.agent.post(&url)).send_json(operation))
+            }
         }
     }
 
     /// Sends `GET path` to a server that may be no store.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminFailure> {
-        self.read(self.agent.get(&self.url(path)).call())
+        self.read(self.with_login(self.agent.get(&self.url(path))).call())
     }
 
     /// Returns the value of one of the store's counters. It is an error if there is no such
@@ -94,8 +111,10 @@ impl AdminClient {
     pub fn gauge(&self, name: &str) -> Result<u64, AdminFailure> {
         let silent =
             |error: String| AdminFailure::Silent(format!("no answer from {}: {error}", self.address));
-        let answer =
-            self.agent.get(&self.url("/metrics")).call().map_err(|error| silent(error.to_string()))?;
+        let answer = self
+            .with_login(self.agent.get(&self.url("/metrics")))
+            .call()
+            .map_err(|error| silent(error.to_string()))?;
         let text = answer.into_string().map_err(|error| silent(error.to_string()))?;
         gauge(&text, name)
             .ok_or_else(|| AdminFailure::Silent(format!("{} has no gauge {name}", self.address)))
@@ -126,6 +145,20 @@ impl AdminClient {
     }
 }
 
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            let value = (bits >> (18 - 6 * digit)) & 63;
+            text.push(if digit <= chunk.len() { char::from(ALPHABET[value as usize]) } else { '=' });
+        }
+    }
+    text
+}
+
 /// Finds a gauge in Prometheus text by its name without the prefix `steelyard_`.
 fn gauge(text: &str, name: &str) -> Option<u64> {
     let value =
@@ -135,7 +168,14 @@ fn gauge(text: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::gauge;
+    use super::{base64, gauge};
+
+    #[test]
+    fn logins_are_encoded_with_padding() {
+        for (plain, text) in [("", ""), ("a", "YQ=="), ("ab", "YWI="), ("user:pass", "dXNlcjpwYXNz")] {
+            assert_eq!(base64(plain.as_bytes()), text);
+        }
+    }
 
     #[test]
     fn a_gauge_is_found_by_its_whole_name() {

@@ -117,6 +117,14 @@ pub enum MetaCommand {
         name: String,
         value: Option<String>,
     },
+    /// Changes users, if the list of stores, which includes them, still has the version `expected`.
+    /// `None` deletes a user. With `replace`, users that are not named are deleted as well.
+    /// Version 3 of the cluster is the first that knows it.
+    SetUsers {
+        expected: u64,
+        changes: BTreeMap<String, Option<String>>,
+        replace: bool,
+    },
 }
 
 /// The result of a command, for its proposer.
@@ -203,6 +211,10 @@ pub enum MetaError {
     OldProgram { newest: Version, version: Version },
     #[error("the list of stores has changed since they were asked")]
     MembersChanged,
+    #[error("the list of users has changed meanwhile")]
+    UsersChanged,
+    #[error("{0}")]
+    BadUsers(&'static str),
     #[error("bad bootstrap: {0}")]
     BadBootstrap(String),
 }

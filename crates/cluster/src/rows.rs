@@ -15,6 +15,7 @@
 //! 7      operator u64   an operator in flight
 //! 8      operator u64   an operator that ended
 //! 9      chunk u64 BE   regions that merged away, of 4096: their places in the chunk, ascending
+//! 10     name           a user of clients
 //! ```
 
 use std::collections::BTreeSet;
@@ -43,6 +44,7 @@ const KIND_COUNTERS: u8 = 6;
 const KIND_OPERATOR: u8 = 7;
 const KIND_FINISHED: u8 = 8;
 const KIND_MERGED: u8 = 9;
+const KIND_USER: u8 = 10;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -138,6 +140,10 @@ impl MetaState {
                 let name = std::str::from_utf8(id).map_err(|_| corrupt())?;
                 self.config.insert(name.to_owned(), decode(row, value)?);
             }
+            KIND_USER => {
+                let name = std::str::from_utf8(id).map_err(|_| corrupt())?;
+                self.users.insert(name.to_owned(), decode(row, value)?);
+            }
             KIND_COUNTERS if id.is_empty() => {
                 let row: CountersRow = decode(row, value)?;
                 self.members_version = row.members_version;
@@ -179,6 +185,7 @@ impl MetaState {
             Object::Store(id) => self.stores.get(id).map(encode),
             Object::Region(id) => self.regions.get(id).map(|region| encode(&descriptors::Json::from(region))),
             Object::Config(name) => self.config.get(name).map(encode),
+            Object::User(name) => self.users.get(name).map(encode),
             Object::Counters => Some(encode(&CountersRow {
                 members_version: self.members_version,
                 next_store: self.next_store,
@@ -207,12 +214,13 @@ impl Object {
             Object::Finished(id) => (KIND_FINISHED, Some(*id)),
             Object::Merged(chunk) => (KIND_MERGED, Some(*chunk)),
             Object::Config(_) => (KIND_CONFIG, None),
+            Object::User(_) => (KIND_USER, None),
         };
         row.put_u8(kind);
         if let Some(id) = id {
             row.put_u64(id);
         }
-        if let Object::Config(name) = self {
+        if let Object::Config(name) | Object::User(name) = self {
             row.put_slice(name.as_bytes());
         }
         row.freeze()

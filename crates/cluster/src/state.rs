@@ -17,6 +17,7 @@ mod merged;
 mod operators;
 mod settings;
 mod stores;
+mod users;
 
 pub use agreed::{AgreedSettings, Election, Replication, StrongReads};
 pub use facts::{StoreFacts, StoreKey};
@@ -24,6 +25,7 @@ pub use merged::MergedRegions;
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
 pub use settings::{Setting, SettingError};
 pub use stores::{MemberState, StoreRecord, STORES_MAX};
+pub use users::UserRecord;
 
 /// Names of the configuration values that this crate reads.
 pub const CONFIG_REPLICAS: &str = "replicas";
@@ -61,7 +63,8 @@ pub struct MetaState {
     pub created_ms: UnixMillis,
     /// The version that all stores write; see [`crate::upgrade`]. It never falls.
     pub version: Version,
-    /// A number that increases with every change of a [`StoreRecord`] or of an [`AgreedSettings`].
+    /// A number that increases with every change of a [`StoreRecord`], a [`UserRecord`]
+    /// or an [`AgreedSettings`].
     pub members_version: u64,
     /// The ids that the next store, region and operator get. Smaller ids are never used again.
     pub next_store: StoreId,
@@ -82,6 +85,8 @@ pub struct MetaState {
     pub policy: Policy,
     pub policy_since_ms: UnixMillis,
     pub config: BTreeMap<String, String>,
+    /// The users of clients by name, since version 3 of the cluster.
+    pub users: BTreeMap<String, UserRecord>,
 }
 
 /// An object that a command changed, and so a row to be written.
@@ -95,6 +100,7 @@ pub(crate) enum Object {
     /// A chunk of [`MergedRegions`].
     Merged(u64),
     Config(String),
+    User(String),
     Operator(OperatorId),
     Finished(OperatorId),
 }
@@ -244,6 +250,10 @@ impl MetaState {
                 }
                 changed_or_not(&changed)
             }
+            MetaCommand::SetUsers { expected, changes, replace } => {
+                self.set_users(*expected, changes, *replace, &mut changed)?;
+                changed_or_not(&changed)
+            }
         };
         noted.extend(changed);
         Ok(reply)
@@ -280,6 +290,7 @@ impl MetaState {
             policy: *policy,
             policy_since_ms: stamp_ms,
             config: config.clone(),
+            users: BTreeMap::new(),
         };
         changed.extend([Object::Cluster, Object::Policy, Object::Counters]);
         changed.extend(self.stores.keys().map(|&id| Object::Store(id)));

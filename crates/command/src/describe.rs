@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use crate::entry::{Item, Items};
 use crate::order::Order;
-use crate::table::{keys_of, leaf, lookup};
+use crate::table::{keys_of, leaf};
+use crate::transaction::lookup_in_log;
 
 /// Maximum bytes of a key that are shown.
 const KEY_BYTES_MAX: usize = 32;
@@ -37,7 +38,7 @@ pub fn entry_item(payload: &Bytes, nth: usize) -> String {
 }
 
 fn command(args: &[Bytes]) -> String {
-    let Some(spec) = args.first().and_then(|name| lookup(name)) else {
+    let Some(spec) = args.first().and_then(|name| lookup_in_log(name)) else {
         let name = args.first().map_or(String::new(), shown);
         return format!("the unknown command {name}");
     };

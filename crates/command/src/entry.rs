@@ -8,6 +8,8 @@
 //! item 2, sweep garbage:    2u8 | slot u16 | limit u32
 //! ```
 //!
+//! A transaction is a command whose arguments hold other commands (`transaction`).
+//!
 //! The format follows from the cluster's version (`types::Version`), which the leader stamps. It
 //! decides how every replica executes the entry, even if the cluster's version is different by
 //! then. Format 2 belongs to the orders (`order`).
@@ -28,7 +30,8 @@ use types::{
 use crate::exec::{execute, outcome, Exec, Limits, Mode, Outcome};
 use crate::maintenance;
 use crate::spec::CommandSpec;
-use crate::table::{check_arity, keys_of, lookup};
+use crate::table::{check_arity, keys_of};
+use crate::transaction::lookup_in_log;
 
 const FORMAT: u8 = 1;
 /// The format of entries since version 3 of the cluster. Programs that support that version use it.
@@ -335,7 +338,7 @@ pub fn apply_told(
             Item::Command { db, resp3, args } => {
                 exec.db = db;
                 exec.resp3 = resp3;
-                match args.first().and_then(|name| lookup(name)) {
+                match args.first().and_then(|name| lookup_in_log(name)) {
                     Some(spec) if !has_keys_outside(spec, &args, slots) => execute(spec, &args, &mut exec)?,
                     Some(_) => {
                         replies.push(None);

@@ -107,7 +107,7 @@ pub fn execute(
     match leaf(spec, args).handler {
         Handler::Keyspace(handler) | Handler::Spanning(_, handler) => outcome(handler(args, exec)),
         Handler::Table(reply) => Ok(Outcome::Reply(reply(args))),
-        Handler::Server(_) | Handler::Container => {
+        Handler::Server(_) | Handler::Session(_) | Handler::Container => {
             Ok(Outcome::Reply(Reply::error(format!("ERR '{}' does not belong in the log", spec.name))))
         }
     }
@@ -336,6 +336,12 @@ impl Exec<'_, '_> {
     pub(crate) fn delete_element(&mut self, key: &KeyRef<'_>, row: Bytes, old: usize) {
         self.txn.state_mut().adjust_bytes(0, key.element_bytes(&row, old));
         self.txn.delete(row);
+    }
+
+    /// Deletes the row of an element or a node of a dead generation.
+    pub(crate) fn delete_garbage(&mut self, key: &KeyRef<'_>, row: Bytes, old: usize) {
+        self.txn.state_mut().adjust_bytes(0, key.element_bytes(&row, old));
+        self.txn.delete_garbage(row);
     }
 
     /// Updates the counts and the expiry index for a change of a key's meta row, except for the

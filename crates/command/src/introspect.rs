@@ -5,9 +5,10 @@ use resp::Reply;
 
 use crate::error_messages;
 use crate::glob;
+use crate::key_access::key_access;
 use crate::spec::{CommandSpec, KeySpec};
 use crate::syntax;
-use crate::table::{commands, counted_keys, keys_of, leaf, lookup, subcommand, subname};
+use crate::table::{commands, counted_keys, leaf, lookup, subcommand, subname};
 
 /// Replies to `HELP` of the container that argument 0 names, with its subcommands.
 pub fn help(args: &[Bytes]) -> Reply {
@@ -149,7 +150,7 @@ pub(crate) fn get_keys(args: &[Bytes]) -> Reply {
 
 pub(crate) fn get_keys_and_flags(args: &[Bytes]) -> Reply {
     keys_in(&args[2..], |key, flags| {
-        let flags = flags.iter().copied().filter(|flag| *flag != "variable_flags").map(simple).collect();
+        let flags = flags.iter().copied().map(simple).collect();
         Reply::Array(vec![Reply::Bulk(key.clone()), Reply::Set(flags)])
     })
 }
@@ -167,7 +168,7 @@ fn keys_in(args: &[Bytes], show: impl Fn(&Bytes, &'static [&'static str]) -> Rep
     if spec.keys.iter().any(|keys| keys.last == KeySpec::COUNTED && counted_keys(keys, args).is_none()) {
         return Reply::error("ERR Invalid arguments specified for command");
     }
-    Reply::Array(keys_of(spec, args).map(|(key, flags)| show(key, flags)).collect())
+    Reply::Array(key_access(spec, args).map(|(_, key, flags)| show(key, flags)).collect())
 }
 
 fn text(text: &'static str) -> Reply {

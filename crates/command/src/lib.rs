@@ -6,10 +6,12 @@
 //! entries. A command's result depends only on its arguments, the rows, and the entry's stamp and
 //! seed. Replicas that apply the same entries therefore hold the same rows. [`order`] has the
 //! entries that are not commands, such as the one that orders a comparison of the replicas.
+//! [`transaction`] has the form of transactions in the log.
 
 #![forbid(unsafe_code)]
 
 mod bitmaps;
+pub mod blocking;
 mod counted_tree;
 mod decimal;
 pub mod describe;
@@ -21,6 +23,7 @@ mod glob;
 mod hashes;
 mod hyperloglog;
 mod introspect;
+mod key_access;
 mod keys;
 mod lists;
 mod maintenance;
@@ -35,14 +38,18 @@ mod spec;
 mod strings;
 mod syntax;
 mod table;
+pub mod transaction;
 
 pub use error_messages::{unknown_command, unknown_subcommand, wrong_arity};
 pub use exec::{execute, CommandError, CommandResult, Exec, Limits, Mode, Outcome};
 pub use glob::matches as glob_matches;
 pub use introspect::help;
+pub use key_access::key_access;
 pub use keys::scan::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
 pub use maintenance::{earliest_due, find_due, has_garbage, keys_in_slot};
 pub use number::database_index;
-pub use server_command::{ClientCommand, ClusterCommand, ConfigCommand, ServerCommand};
+pub use server_command::{
+    AclCommand, ClientCommand, ClusterCommand, ConfigCommand, ServerCommand, SessionCommand,
+};
 pub use spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec, KeyspaceFn, Spanning, TableFn};
 pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};

@@ -55,7 +55,7 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32, keeps_place
             if let Some((last, _)) = rows.last() {
                 next = last.clone();
             }
-            rows.into_iter().for_each(|(row, value)| exec.delete_element(&key, row, value));
+            rows.into_iter().for_each(|(row, value)| exec.delete_garbage(&key, row, value));
         }
         if left > 0 {
             exec.txn.delete(garbage);

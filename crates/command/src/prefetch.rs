@@ -18,7 +18,8 @@ use crate::elements::element_row;
 use crate::entry::Item;
 use crate::exec::{Collection, CollectionKind};
 use crate::spec::CommandSpec;
-use crate::table::{check_arity, keys_of, leaf, lookup};
+use crate::table::{check_arity, fixed_keys_of, leaf};
+use crate::transaction::{self, lookup_in_log};
 
 /// A key that a command names, with the fields that it looks up in that key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +70,7 @@ impl Wanted {
 pub fn of_item(item: &Item, stamp_ms: UnixMillis, reader: &dyn Reader, visit: &mut dyn FnMut(Wanted)) {
     match item {
         Item::Command { db, args, .. } => {
-            if let Some(spec) = args.first().and_then(|name| lookup(name)) {
+            if let Some(spec) = args.first().and_then(|name| lookup_in_log(name)) {
                 of_command(spec, args, *db, visit);
             }
         }
@@ -96,12 +97,18 @@ pub fn of_command(spec: &'static CommandSpec, args: &[Bytes], db: u16, visit: &m
     if check_arity(spec, args).is_err() {
         return;
     }
+    if spec.holds_commands {
+        transaction::visit_watched(args, &mut |db, key| {
+            visit(Wanted { db, key: key.clone(), fields: Vec::new(), walks_tree: false });
+        });
+        return transaction::visit(args, &mut |spec, db, args| of_command(spec, args, db, visit));
+    }
     let leaf = leaf(spec, args);
     let fields = match leaf.fields {
         Some(of) => args.iter().skip(of.first).step_by(of.step).take(of.count).cloned().collect(),
         None => Vec::new(),
     };
-    for (key, _) in keys_of(spec, args) {
+    for (key, _) in fixed_keys_of(leaf, args) {
         visit(Wanted { db, key: key.clone(), fields: fields.clone(), walks_tree: leaf.walks_tree });
     }
 }
@@ -116,6 +123,7 @@ mod tests {
 
     use super::*;
     use crate::entry::Builder;
+    use crate::table::lookup;
 
     const STAMP_MS: UnixMillis = 1000;
     const LATER_MS: UnixMillis = 1003;

@@ -18,6 +18,24 @@ pub enum ServerCommand {
     Time,
     Shutdown,
     Cluster(ClusterCommand),
+    Acl(AclCommand),
+}
+
+/// A subcommand of `ACL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclCommand {
+    Cat,
+    DelUser,
+    DryRun,
+    GenPass,
+    GetUser,
+    List,
+    Load,
+    Log,
+    Save,
+    SetUser,
+    Users,
+    WhoAmI,
 }
 
 /// A subcommand of `CLIENT`.
@@ -30,6 +48,7 @@ pub enum ClientCommand {
     List,
     Info,
     Kill,
+    Unblock,
 }
 
 /// A subcommand of `CONFIG`.
@@ -54,6 +73,16 @@ pub enum ClusterCommand {
     Help,
 }
 
+/// A command about the transaction of a connection, which the client's session executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionCommand {
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
+}
+
 impl ServerCommand {
     /// Returns true if the command must see the effects of all commands before it on its
     /// connection.
@@ -64,6 +93,7 @@ impl ServerCommand {
             | ServerCommand::Client(_)
             | ServerCommand::Info
             | ServerCommand::Shutdown
+            | ServerCommand::Acl(_)
             | ServerCommand::Cluster(_) => true,
             ServerCommand::Ping
             | ServerCommand::Echo

@@ -6,7 +6,7 @@ use types::{Version, OLDEST_VERSION};
 
 use crate::exec::{CommandResult, Exec};
 use crate::ranked::is_short_range;
-use crate::server_command::ServerCommand;
+use crate::server_command::{ServerCommand, SessionCommand};
 
 /// Redis's command flags.
 pub mod flags {
@@ -23,10 +23,12 @@ pub mod flags {
     pub const NO_MULTI: u32 = 1 << 9;
     pub const ALLOW_BUSY: u32 = 1 << 10;
     pub const MOVABLEKEYS: u32 = 1 << 11;
+    pub const SKIP_SLOWLOG: u32 = 1 << 12;
+    pub const BLOCKING: u32 = 1 << 13;
     /// Redis also permits the command while it loads its data and while it has no master.
     pub const ANYTIME: u32 = LOADING | STALE;
 
-    pub(crate) const NAMES: [(u32, &str); 12] = [
+    pub(crate) const NAMES: [(u32, &str); 14] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -36,6 +38,8 @@ pub mod flags {
         (STALE, "stale"),
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
+        (SKIP_SLOWLOG, "skip_slowlog"),
+        (BLOCKING, "blocking"),
         (NO_MULTI, "no_multi"),
         (ALLOW_BUSY, "allow_busy"),
         (MOVABLEKEYS, "movablekeys"),
@@ -95,6 +99,8 @@ pub enum Handler {
     Table(TableFn),
     /// Executed by the server: connections, configuration, the cluster.
     Server(ServerCommand),
+    /// Executed by the client's session.
+    Session(SessionCommand),
     /// Requires a subcommand, as its arity states.
     Container,
 }
@@ -135,6 +141,8 @@ pub struct CommandSpec {
     /// True if the second and third argument are ranks, and the command reads the elements between
     /// them.
     pub reads_ranks: bool,
+    /// True for a transaction in the log, whose arguments are commands.
+    pub holds_commands: bool,
     /// The ACL categories that do not follow from the flags.
     categories: &'static [&'static str],
     pub tips: &'static [&'static str],
@@ -160,6 +168,7 @@ impl CommandSpec {
             walks_tree: false,
             reads_few_rows: false,
             reads_ranks: false,
+            holds_commands: false,
             categories: &[],
             tips: &[],
             group: "",
@@ -211,6 +220,11 @@ impl CommandSpec {
         self
     }
 
+    pub(crate) const fn holds_commands(mut self) -> CommandSpec {
+        self.holds_commands = true;
+        self
+    }
+
     pub(crate) const fn categories(mut self, categories: &'static [&'static str]) -> CommandSpec {
         self.categories = categories;
         self
@@ -250,6 +264,11 @@ impl CommandSpec {
         self.has(flags::READONLY)
     }
 
+    /// Returns true if the command may wait for elements.
+    pub fn blocks(&self) -> bool {
+        self.has(flags::BLOCKING)
+    }
+
     /// Returns true if the command may make the data grow. Such a command is refused when there is
     /// no room.
     pub fn denies_oom(&self) -> bool {
@@ -260,7 +279,11 @@ impl CommandSpec {
     pub fn spanning(&self) -> Option<Spanning> {
         match self.handler {
             Handler::Spanning(spanning, _) => Some(spanning),
-            Handler::Keyspace(_) | Handler::Table(_) | Handler::Server(_) | Handler::Container => None,
+            Handler::Keyspace(_)
+            | Handler::Table(_)
+            | Handler::Server(_)
+            | Handler::Session(_)
+            | Handler::Container => None,
         }
     }
 
@@ -283,6 +306,7 @@ impl CommandSpec {
             (flags::READONLY, "@read"),
             (flags::ADMIN, "@admin"),
             (flags::ADMIN, "@dangerous"),
+            (flags::BLOCKING, "@blocking"),
         ];
         let mut categories: Vec<_> =
             implied.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name).collect();

@@ -1,5 +1,6 @@
 //! The command table and the look-up of names in it.
 
+mod acl;
 mod bitmaps;
 mod connection;
 mod hashes;
@@ -10,6 +11,7 @@ mod server;
 mod sets;
 mod sorted_sets;
 mod strings;
+mod transactions;
 
 use std::sync::LazyLock;
 
@@ -18,6 +20,7 @@ use resp::{parse_integer, Reply};
 
 use crate::error_messages;
 use crate::spec::{CommandSpec, KeySpec};
+use crate::transaction;
 
 /// Size of the hash index, which uses open addressing. Its load is below one half, so a look-up
 /// usually compares one name. It is no `HashMap`: every command is looked up here, names match in
@@ -32,7 +35,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 10] = [
+    let groups: [&'static [CommandSpec]; 11] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
@@ -41,8 +44,10 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
         &lists::COMMANDS,
         &bitmaps::COMMANDS,
         &hyperloglogs::COMMANDS,
+        &transactions::COMMANDS,
         &connection::COMMANDS,
         &server::COMMANDS,
+        &acl::COMMANDS,
     ];
     let all: Vec<&'static CommandSpec> = groups.into_iter().flatten().collect();
     assert!(all.len() < SLOTS / 2 && all.len() < usize::from(u8::MAX), "the index has outgrown its table");
@@ -129,12 +134,22 @@ pub fn resolve(args: &[Bytes]) -> Result<&'static CommandSpec, Reply> {
     Ok(leaf(spec, args))
 }
 
-/// Returns the keys among the arguments in order, each with the flags of its specification.
+/// Returns the keys among the arguments in order, each with the flags of its specification. The
+/// keys of a transaction are those of its commands.
 pub fn keys_of<'a>(
     spec: &'static CommandSpec,
     args: &'a [Bytes],
 ) -> impl Iterator<Item = (&'a Bytes, &'static [&'static str])> {
-    leaf(spec, args).keys.iter().flat_map(move |keys| {
+    let held = spec.holds_commands.then(|| transaction::keys(args));
+    fixed_keys_of(leaf(spec, args), args).chain(held.into_iter().flatten())
+}
+
+/// Returns the keys at the positions that the table states.
+pub(crate) fn fixed_keys_of<'a>(
+    spec: &'static CommandSpec,
+    args: &'a [Bytes],
+) -> impl Iterator<Item = (&'a Bytes, &'static [&'static str])> {
+    spec.keys.iter().flat_map(move |keys| {
         let last = match keys.last {
             KeySpec::COUNTED => keys.first + counted_keys(keys, args).unwrap_or(1) - 1,
             last if last >= 0 => keys.first + last as usize,
@@ -191,7 +206,7 @@ mod tests {
             match spec.handler {
                 Handler::Keyspace(_) => assert!(!spec.keys.is_empty(), "{} has keys", spec.name),
                 Handler::Spanning(..) => assert!(spec.keys.is_empty(), "{} has no keys", spec.name),
-                Handler::Table(_) | Handler::Server(_) => {}
+                Handler::Table(_) | Handler::Server(_) | Handler::Session(_) => {}
                 Handler::Container => {
                     assert!(!spec.subcommands.is_empty() && !spec.accepts(1), "{} has parts", spec.name);
                 }

@@ -545,12 +545,15 @@ fn change(txn: &mut Txn<'_>, changed: &Changed) -> storage::Result<Option<(Regio
     // from a later snapshot.
     let is_here = txn.get(&region_state_row(child.id))?.is_some();
     if is_here {
-        let left = storage::count_keys(txn, changed.region.slots.unwrap_or(SlotRange::ALL))?;
+        let slots = changed.region.slots.unwrap_or(SlotRange::ALL);
+        let left = storage::count_keys(txn, slots)?;
         txn.state_mut().recount(&left);
+        txn.state_mut().retain_watches(slots);
         return Ok(None);
     }
-    let counts = storage::count_keys(txn, child.slots.unwrap_or(SlotRange::ALL))?;
-    let state = txn.state_mut().split_off(&counts);
+    let slots = child.slots.unwrap_or(SlotRange::ALL);
+    let counts = storage::count_keys(txn, slots)?;
+    let state = txn.state_mut().split_off(slots, &counts);
     txn.put(region_state_row(child.id), state.encode());
     txn.put(region_descriptor_row(child.id), child.encode());
     Ok(Some((child.clone(), state)))

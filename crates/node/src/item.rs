@@ -43,10 +43,10 @@ impl ItemSlot {
 }
 
 impl Item {
-    /// Looks up a command. Returns `None` if the command is unknown or its number of arguments is
-    /// wrong.
+    /// Looks up a command of a client or of the log. Returns `None` if the command is unknown or its
+    /// number of arguments is wrong.
     pub fn new(args: Vec<Bytes>, db: u16, resp3: bool) -> Option<Item> {
-        let spec = command::lookup(args.first()?)?;
+        let spec = command::transaction::lookup_in_log(args.first()?)?;
         command::check_arity(spec, &args).ok()?;
         let slot = ItemSlot::of(spec, &args);
         Some(Item { spec: command::leaf(spec, &args), args, db, resp3, slot })
@@ -54,6 +54,11 @@ impl Item {
 
     pub fn is_write(&self) -> bool {
         self.spec.is_write()
+    }
+
+    /// Returns true if the command may make the data grow.
+    pub fn denies_oom(&self) -> bool {
+        self.spec.denies_oom() || self.spec.holds_commands && command::transaction::grows(&self.args)
     }
 
     /// Returns true if the command reads only a few rows, however large its data is. Such a read

@@ -19,12 +19,14 @@
 
 mod gather;
 mod output;
+mod transaction;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use command::{CommandSpec, Handler, ServerCommand};
+use command::transaction::Watched;
+use command::{CommandSpec, Handler, ServerCommand, SessionCommand};
 use resp::{Decoder, Limits, Protocol, Reply};
 use types::{Output, PIECE_BYTES};
 
@@ -35,6 +37,7 @@ use crate::item::{Item, ItemSlot};
 
 use gather::Group;
 pub use gather::Kind;
+use transaction::Transaction;
 
 /// Maximum number of commands taken from the input before the earlier ones are answered.
 const BATCH_COMMANDS_MAX: usize = 512;
@@ -63,12 +66,25 @@ pub struct Context {
     pub protocol: Protocol,
     pub db: u16,
     pub authenticated: bool,
+    /// True if the connection's user may not execute every command: [`Host::forbids`] decides.
+    pub is_restricted: bool,
     /// Set by `READONLY`: this store's own copy may answer reads.
     pub read_only: bool,
     /// The bound that `READONLY` set for such reads.
     pub max_lag: Option<MaxLag>,
     /// True if the connection is closed after the replies so far.
     pub closing: bool,
+}
+
+/// The permissions of a connection's user, after a change of users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Granted {
+        authenticated: bool,
+        is_restricted: bool,
+    },
+    /// The user was deleted: the connection ends after the replies so far.
+    Ended,
 }
 
 /// The destination of a command on keys.
@@ -100,6 +116,12 @@ pub trait Host {
     /// Returns true if keys have slots. Without cluster mode, one region has all of them.
     fn has_slots(&self) -> bool;
 
+    /// Returns the error if the connection's user may not execute a command. It is asked before the
+    /// command is executed or passed on, if the user is restricted. `spec` is the command's entry.
+    fn forbids(&mut self, _spec: &'static CommandSpec, _args: &[Bytes]) -> Option<Reply> {
+        None
+    }
+
     fn route(&mut self, context: &Context, item: &Item) -> Route<Self::Region>;
 
     /// Executes a command that the connection or the store serves itself. `spec` is its entry.
@@ -125,6 +147,10 @@ pub enum Part<R> {
     Alone(Item),
     /// A command that the store serves itself: see [`Own::Later`].
     Own { command: ServerCommand, args: Vec<Bytes> },
+    /// A command that may wait for elements. It is executed alone, like a command without a region.
+    Blocking(Item),
+    /// A command that releases watches. It is executed as well as possible and not answered.
+    Release(Item),
 }
 
 /// Number and size of replies, for memory planning.
@@ -171,12 +197,24 @@ pub struct Session<R> {
     /// Commands answered since [`Session::take_answered`] was last called.
     answered: u64,
     last_command: Option<&'static str>,
+    /// True while a command that may wait is unanswered.
+    is_blocked: bool,
+    transaction: Transaction,
 }
 
 enum Asked<R> {
     /// The command at this position.
     Alone(usize),
     Group(Group<R>),
+    /// The log's `watch`, for the command at this position.
+    Watch {
+        position: usize,
+        watched: Vec<Watched>,
+    },
+    /// The log's `exec`.
+    Exec,
+    /// A command of the store in a transaction.
+    Step,
 }
 
 /// The result of taking a command from the input.
@@ -195,6 +233,7 @@ impl<R: Clone + PartialEq> Session<R> {
             protocol: Protocol::Resp2,
             db: 0,
             authenticated: !needs_password,
+            is_restricted: false,
             read_only: false,
             max_lag: None,
             closing: false,
@@ -219,11 +258,33 @@ impl<R: Clone + PartialEq> Session<R> {
             replied: ReplySizes::default(),
             answered: 0,
             last_command: None,
+            is_blocked: false,
+            transaction: Transaction::default(),
         }
     }
 
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Changes the user's permissions, because users have changed.
+    pub fn set_access(&mut self, access: Access) {
+        match access {
+            Access::Ended => self.context.closing = true,
+            Access::Granted { authenticated, is_restricted } => {
+                self.context.is_restricted = is_restricted;
+                if self.context.authenticated != authenticated {
+                    self.context.authenticated = authenticated;
+                    self.set_limits();
+                }
+            }
+        }
+    }
+
+    /// Sets the limits of the input that is not decoded yet.
+    fn set_limits(&mut self) {
+        let is_in = self.context.authenticated;
+        self.decoder.set_limits(if is_in { self.limits.clone() } else { Limits::unauthenticated() });
     }
 
     /// Takes in bytes that the client sent.
@@ -298,7 +359,7 @@ impl<R: Clone + PartialEq> Session<R> {
     pub fn held_bytes(&self) -> usize {
         let taken = if self.is_idle() { 0 } else { self.decoded_bytes };
         let larger = self.larger_input.as_ref().map_or(0, BytesMut::capacity);
-        self.input.capacity() + larger + self.output.len() + taken
+        self.input.capacity() + larger + self.output.len() + taken + self.transaction_bytes()
     }
 
     /// Releases memory that an idle session does not need.
@@ -312,6 +373,12 @@ impl<R: Clone + PartialEq> Session<R> {
     /// Returns true if a requested part is unanswered.
     pub fn is_waiting(&self) -> bool {
         self.open > 0
+    }
+
+    /// Returns true if a command that may wait for elements is unanswered. Its connection ends at
+    /// once with the client's stream.
+    pub fn is_blocked(&self) -> bool {
+        self.is_blocked
     }
 
     /// Returns true if every decoded command is answered and its reply encoded.
@@ -389,6 +456,10 @@ impl<R: Clone + PartialEq> Session<R> {
         if !self.can_advance() {
             return;
         }
+        self.go_on_executing(host, asks);
+        if !self.can_advance() {
+            return self.give();
+        }
         // Deferred reads are requested before commands that are not taken yet.
         if self.gathered.is_empty() {
             self.take_commands(host, asks);
@@ -427,6 +498,7 @@ impl<R: Clone + PartialEq> Session<R> {
     pub fn answered(&mut self, number: usize, answers: Vec<Answer>) {
         let Some(asked) = self.asked.get_mut(number).and_then(Option::take) else { return };
         self.open -= 1;
+        self.is_blocked = false;
         let unanswered = match asked {
             Asked::Alone(position) => match answers.into_iter().next() {
                 Some(answer) => {
@@ -435,6 +507,11 @@ impl<R: Clone + PartialEq> Session<R> {
                 }
                 None => vec![position],
             },
+            Asked::Watch { position, watched } => {
+                return self.watch_answered(position, watched, answers.into_iter().next());
+            }
+            Asked::Exec => return self.exec_answered(answers.into_iter().next()),
+            Asked::Step => return self.step_answered(answers.into_iter().next()),
             Asked::Group(mut group) => {
                 let count = answers.len();
                 for (at, answer) in answers.into_iter().enumerate().take(group.positions.len()) {
@@ -493,26 +570,48 @@ impl<R: Clone + PartialEq> Session<R> {
         asks: &mut Vec<Ask<R>>,
     ) -> Admitted {
         let Some(spec) = command::lookup(&args[0]) else {
+            self.spoil();
             return Admitted::Answered(self.refuse_unknown(&args).into());
         };
         if let Err(error) = command::check_arity(spec, &args) {
-            return Admitted::Answered(error.into());
+            return Admitted::Answered(self.refuse_arity(host, spec, error, asks).into());
         }
         if !self.context.authenticated && !spec.has(command::flags::NO_AUTH) {
+            self.spoil();
             return Admitted::Answered(Reply::error("NOAUTH Authentication required.").into());
         }
         let leaf = command::leaf(spec, &args);
+        if self.context.is_restricted {
+            if let Some(error) = host.forbids(leaf, &args) {
+                self.spoil();
+                return Admitted::Answered(error.into());
+            }
+        }
+        if let Handler::Session(command) = leaf.handler {
+            return self.transaction(host, (command, leaf), args, asks);
+        }
+        if self.queues(leaf) {
+            return Admitted::Answered(self.queue(host, leaf, args).into());
+        }
         let command = match leaf.handler {
             Handler::Server(command) => command,
             Handler::Keyspace(_) | Handler::Spanning(..) => {
                 self.last_command = Some(leaf.name);
-                return self.keyspace(host, leaf, args, asks);
+                let slot = if host.has_slots() { ItemSlot::of(leaf, &args) } else { ItemSlot::Any };
+                let resp3 = self.context.protocol == Protocol::Resp3;
+                let item = Item { spec: leaf, db: self.context.db, resp3, args, slot };
+                return match leaf.blocks() {
+                    true => self.block(host, item, asks),
+                    false => self.keyspace(host, item, asks),
+                };
             }
             Handler::Table(reply) => {
                 self.last_command = Some(leaf.name);
                 return Admitted::Answered(reply(&args).into());
             }
-            Handler::Container => return Admitted::Answered(command::wrong_arity(leaf.name).into()),
+            Handler::Session(_) | Handler::Container => {
+                return Admitted::Answered(command::wrong_arity(leaf.name).into())
+            }
         };
         self.own(host, (command, leaf), args, asks)
     }
@@ -528,11 +627,9 @@ impl<R: Clone + PartialEq> Session<R> {
             return Admitted::Stalled(args);
         }
         self.last_command = Some(spec.name);
-        let before = self.context.authenticated;
-        let own = host.own(&mut self.context, command, spec, &args);
-        if self.context.authenticated != before {
-            let is_in = self.context.authenticated;
-            self.decoder.set_limits(if is_in { self.limits.clone() } else { Limits::unauthenticated() });
+        let own = self.run_own(host, command, spec, &args);
+        if command == ServerCommand::Reset {
+            self.forget_transaction(host, asks);
         }
         match own {
             Own::Reply(reply) => Admitted::Answered(reply.into()),
@@ -544,16 +641,27 @@ impl<R: Clone + PartialEq> Session<R> {
         }
     }
 
+    fn run_own<H: Host<Region = R>>(
+        &mut self,
+        host: &mut H,
+        command: ServerCommand,
+        spec: &'static CommandSpec,
+        args: &[Bytes],
+    ) -> Own {
+        let before = self.context.authenticated;
+        let own = host.own(&mut self.context, command, spec, args);
+        if self.context.authenticated != before {
+            self.set_limits();
+        }
+        own
+    }
+
     fn keyspace<H: Host<Region = R>>(
         &mut self,
         host: &mut H,
-        spec: &'static CommandSpec,
-        args: Vec<Bytes>,
+        item: Item,
         asks: &mut Vec<Ask<R>>,
     ) -> Admitted {
-        let slot = if host.has_slots() { ItemSlot::of(spec, &args) } else { ItemSlot::Any };
-        let resp3 = self.context.protocol == Protocol::Resp3;
-        let item = Item { spec, db: self.context.db, resp3, args, slot };
         let route = host.route(&self.context, &item);
         if let Route::Answered(reply) = route {
             return Admitted::Answered(reply.into());
@@ -580,6 +688,22 @@ impl<R: Clone + PartialEq> Session<R> {
         }
         self.push_due(None);
         Admitted::Gathered
+    }
+
+    /// Asks for a command that may wait for elements, after all commands before it.
+    fn block<H: Host<Region = R>>(&mut self, host: &mut H, item: Item, asks: &mut Vec<Ask<R>>) -> Admitted {
+        if self.has_unanswered() {
+            return Admitted::Stalled(item.args);
+        }
+        if let Route::Answered(reply) = host.route(&self.context, &item) {
+            return Admitted::Answered(reply.into());
+        }
+        if let Some(error) = item.too_large() {
+            return Admitted::Answered(error.into());
+        }
+        self.ask_alone(Part::Blocking(item), asks);
+        self.is_blocked = true;
+        Admitted::Asked
     }
 
     fn has_unanswered(&self) -> bool {
@@ -613,6 +737,27 @@ impl<R: Clone + PartialEq> Session<R> {
         match self.replied.count {
             0 => READS_FIRST,
             count => (REPLY_BYTES_MAX / (self.replied.bytes / count).max(1)).max(1),
+        }
+    }
+
+    /// Returns the error for a wrong number of arguments. An `EXEC` with one ends the transaction.
+    fn refuse_arity<H: Host<Region = R>>(
+        &mut self,
+        host: &H,
+        spec: &'static CommandSpec,
+        error: Reply,
+        asks: &mut Vec<Ask<R>>,
+    ) -> Reply {
+        match (spec.handler, &error) {
+            (Handler::Session(SessionCommand::Exec), Reply::Error(text)) => {
+                let text = text.trim_start_matches("ERR ");
+                self.forget_transaction(host, asks);
+                Reply::error(format!("EXECABORT Transaction discarded because of: {text}"))
+            }
+            _ => {
+                self.spoil();
+                error
+            }
         }
     }
 

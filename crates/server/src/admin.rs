@@ -6,14 +6,17 @@ mod ask;
 mod check;
 mod flash;
 mod http;
+mod login;
 mod merged;
 mod operations;
 mod quarantine;
 mod recover;
 pub(crate) mod rows;
+mod users;
 mod versions;
 mod windows;
 
 pub use ask::{answer_passed, join, set_facts};
 pub use http::serve;
 pub use merged::merged_away;
+pub use users::{set_users, UsersAnswer};

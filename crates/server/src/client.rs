@@ -2,6 +2,7 @@
 //!
 //! `node::session` defines a client's session; the loops in `reactor` run it.
 
+mod acl_commands;
 mod admin_commands;
 mod aside;
 mod cluster_commands;
@@ -17,8 +18,10 @@ use bytes::Bytes;
 use node::session::Context;
 use resp::Protocol;
 
+use crate::access::Access;
 use crate::connections::ClientEntry;
 
+pub use acl_commands::refusal;
 pub use listener::listen;
 pub use server_commands::{run as run_own, run_later as run_own_later};
 
@@ -30,12 +33,12 @@ pub struct Connected<'a> {
 
 impl Connected<'_> {
     /// Restores the initial state of the session, for RESET.
-    pub fn reset(&mut self, needs_password: bool) {
+    pub fn reset(&mut self, access: &Access) {
         self.context.protocol = Protocol::Resp2;
         self.context.db = 0;
         self.context.read_only = false;
         self.context.max_lag = None;
-        self.context.authenticated = !needs_password;
+        access.log_out(self.entry, self.context);
         self.entry.describe(|d| d.name = Bytes::new());
     }
 }

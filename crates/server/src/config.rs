@@ -15,6 +15,7 @@ use cluster::{StoreFacts, StoreKey};
 use types::StoreId;
 
 use crate::budget::Budget;
+use crate::tls::TlsSettings;
 
 /// Election timeout in ticks. An election follows after 15 to 30 ticks of silence: 0.75 to 1.5 s at
 /// 50 ms a tick.
@@ -161,6 +162,17 @@ pub struct Config {
     /// The limits of the planning that this store does as the leader of the meta region.
     pub limits: placement::PlanLimits,
     pub requirepass: Option<String>,
+    /// The file that `ACL LOAD` reads and `ACL SAVE` writes.
+    pub aclfile: Option<PathBuf>,
+    /// The port for clients with TLS. If it is the member's client port, there is no port without.
+    pub tls_port: Option<u16>,
+    pub tls: TlsSettings,
+    /// True if the admin endpoint asks for a user and a password.
+    pub admin_auth: bool,
+    /// True if new users may use all channels.
+    pub acl_pubsub_all: bool,
+    /// Maximum number of entries of `ACL LOG`.
+    pub acllog_max_len: usize,
     pub protected_mode: bool,
     pub maxclients: usize,
     pub fsync: Fsync,
@@ -268,6 +280,12 @@ impl Config {
             policy: placement::Policy::Even,
             limits: placement::PlanLimits::default(),
             requirepass: None,
+            aclfile: None,
+            acl_pubsub_all: false,
+            admin_auth: false,
+            tls_port: None,
+            tls: TlsSettings::default(),
+            acllog_max_len: 128,
             protected_mode: true,
             maxclients: 10_000,
             fsync: Fsync::Always,
@@ -291,6 +309,14 @@ impl Config {
             reader_threads: 0,
             loglevel: "notice".into(),
             set_loglevel: None,
+        }
+    }
+
+    /// Returns the port for clients without TLS; 0 if there is none.
+    pub fn plain_port(&self) -> u16 {
+        match self.this().client.port() {
+            port if self.tls_port == Some(port) => 0,
+            port => port,
         }
     }
 

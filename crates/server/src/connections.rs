@@ -12,6 +12,8 @@ use bytes::Bytes;
 use node::session::Session;
 use parking_lot::Mutex;
 
+use crate::accounts::Account;
+use crate::client_socket::ClientSocket;
 use crate::metrics::Metrics;
 use crate::regions::RegionShared;
 
@@ -34,6 +36,12 @@ pub struct ClientEntry {
     pub killed: AtomicBool,
     /// True if the connection was closed by a planned stop after the client's last reply.
     closed: AtomicBool,
+    /// The user, unless it is the default one.
+    account: Mutex<Option<Arc<Account>>>,
+    /// The generation of the users in which the permissions were looked up.
+    pub users_seen: AtomicU64,
+    /// True while the connection waits for a change of users that it asked for.
+    changes_users: AtomicBool,
     /// Tells the serving loop to end the connection. Set once a loop serves it.
     kill: Mutex<Option<Kill>>,
     description: Mutex<Description>,
@@ -49,6 +57,8 @@ pub struct Description {
     pub db: u16,
     pub resp: u8,
     pub last_command: &'static str,
+    /// The number of commands queued since `MULTI`.
+    pub queued: Option<usize>,
 }
 
 impl ClientEntry {
@@ -69,6 +79,29 @@ impl ClientEntry {
         self.description.lock().clone()
     }
 
+    /// Returns the user, unless it is the default one.
+    pub fn account(&self) -> Option<Arc<Account>> {
+        self.account.lock().clone()
+    }
+
+    pub fn set_account(&self, account: Option<Arc<Account>>) {
+        *self.account.lock() = account;
+    }
+
+    pub fn user_name(&self) -> Bytes {
+        self.account().map_or(Bytes::from_static(acl::DEFAULT_USER), |account| account.name.clone())
+    }
+
+    /// Marks the connection, while the result lives, as one that changes users.
+    pub fn changing_users(&self) -> ChangingUsers<'_> {
+        self.changes_users.store(true, Ordering::SeqCst);
+        ChangingUsers(self)
+    }
+
+    pub fn is_changing_users(&self) -> bool {
+        self.changes_users.load(Ordering::SeqCst)
+    }
+
     /// Closes the connection, whatever it waits for.
     pub fn end(&self) {
         self.killed.store(true, Ordering::SeqCst);
@@ -86,20 +119,32 @@ impl ClientEntry {
     pub fn line(&self) -> String {
         let d = self.description();
         format!(
-            "id={} addr={} laddr={} fd=0 name={} age={} idle=0 flags=N db={} sub=0 psub=0 ssub=0 multi=-1 \
+            "id={} addr={} laddr={} fd=0 name={} age={} idle=0 flags={} db={} sub=0 psub=0 ssub=0 multi={} \
              qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r \
-             cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             self.local,
             String::from_utf8_lossy(&d.name),
             self.connected.elapsed().as_secs(),
+            if d.queued.is_some() { 'x' } else { 'N' },
             d.db,
+            d.queued.map_or(-1, |queued| queued as i64),
             d.last_command,
+            String::from_utf8_lossy(&self.user_name()),
             d.resp,
             String::from_utf8_lossy(&d.library),
             String::from_utf8_lossy(&d.library_version),
         )
+    }
+}
+
+/// A mark of a connection that changes users.
+pub struct ChangingUsers<'a>(&'a ClientEntry);
+
+impl Drop for ChangingUsers<'_> {
+    fn drop(&mut self) {
+        self.0.changes_users.store(false, Ordering::SeqCst);
     }
 }
 
@@ -127,6 +172,9 @@ impl Clients {
             commands: AtomicU64::new(0),
             killed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            account: Mutex::default(),
+            users_seen: AtomicU64::new(0),
+            changes_users: AtomicBool::new(false),
             kill: Mutex::new(None),
             description: Mutex::new(Description { resp: 2, last_command: "NULL", ..Description::default() }),
         });
@@ -197,7 +245,7 @@ impl Drop for ConnectionSlot {
 
 /// A connection on its way from one loop to another. All of its requests are answered.
 pub struct Moving {
-    pub stream: mio::net::TcpStream,
+    pub stream: ClientSocket,
     pub kind: ListenerKind,
     pub seat: ConnectionSlot,
     pub session: Session<Arc<RegionShared>>,

@@ -272,7 +272,8 @@ impl DataDir {
     pub fn keep_members(&self, members: &AgreedMembers) -> Result<(), DataDirError> {
         let text = serde_json::to_string_pretty(members).expect("plain data");
         let path = self.path.join(MEMBERS);
-        durable::write(&path, text).map_err(|source| DataDirError::Io { path, source })
+        // It holds digests of passwords, which can be guessed at.
+        durable::write_with_mode(&path, text, 0o600).map_err(|source| DataDirError::Io { path, source })
     }
 
     /// Records that the log has begun: see `Identity::initialised`. Must be called after the log

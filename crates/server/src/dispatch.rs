@@ -5,6 +5,7 @@
 //! outcome is unknown gets `-UNKNOWN`. No code retries a write automatically.
 
 mod at_once;
+pub mod blocking;
 pub mod passing;
 mod reads;
 mod rerouting;
@@ -155,7 +156,7 @@ impl Store {
             if !self.disk.is_full() {
                 self.disk.will_grow(bytes);
             }
-            let grows = self.disk.is_full() && items.iter().any(|item| item.spec.denies_oom());
+            let grows = self.disk.is_full() && items.iter().any(|item| item.denies_oom());
             if grows && !self.finds_room(region, bytes, deadline).await {
                 return Ok(self.refuse_growth(region, version, &items, deadline).await);
             }
@@ -191,7 +192,7 @@ impl Store {
     ) -> Answers {
         let mut answers = Vec::with_capacity(items.len());
         for item in items {
-            if item.spec.denies_oom() {
+            if item.denies_oom() {
                 answers.push(Some(no_space().into()));
                 continue;
             }

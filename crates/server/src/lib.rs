@@ -16,14 +16,18 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod access;
+mod accounts;
 mod admin;
 mod admin_error;
 mod admission;
+mod blocked;
 mod budget;
 mod capability;
 mod catch_up;
 mod check_schedule;
 mod client;
+mod client_socket;
 mod clock;
 mod cluster_state;
 mod config;
@@ -78,6 +82,7 @@ mod store;
 mod store_messages;
 mod strong_reads;
 mod survey;
+mod tls;
 mod transport;
 mod tuning;
 mod unsynced;
@@ -86,9 +91,10 @@ mod wall_clock;
 mod written_version;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel, ZooKeeper};
-pub use settings::{weak_read_max_lag, WEAK_READ_MAX_LAG_RANGE};
+pub use settings::{weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, WEAK_READ_MAX_LAG_RANGE};
 pub use start_error::StartError;
 pub use startup::{run, Ended};
+pub use tls::{refusal as tls_refusal, TlsSettings};
 pub use transport::frame;
 
 /// The functions for fuzz targets, in addition to `frame::fuzz`.

@@ -45,6 +45,8 @@ pub enum ToLoop {
         stream: TcpStream,
         kind: ListenerKind,
         seat: ConnectionSlot,
+        /// True if the client must speak TLS.
+        is_tls: bool,
     },
     /// A part was executed. `None` means that its task panicked, so the connection ends.
     Answered {

@@ -14,6 +14,7 @@ use cluster::{AgreedSettings, MemberState, MetaState, StoreKey, StoreRecord};
 use serde::{Deserialize, Serialize};
 use types::StoreId;
 
+use crate::accounts::AgreedUsers;
 use crate::config::{Capability, Config, Member};
 
 /// The agreed list, as of a version. Version 0 means that nothing is agreed yet.
@@ -25,6 +26,9 @@ pub struct AgreedMembers {
     /// The settings of the same version.
     #[serde(default)]
     pub settings: AgreedSettings,
+    /// The users of clients in the same version.
+    #[serde(default, skip_serializing_if = "AgreedUsers::is_empty")]
+    pub users: AgreedUsers,
 }
 
 impl AgreedMembers {
@@ -34,6 +38,7 @@ impl AgreedMembers {
             version: meta.members_version,
             stores: meta.stores.values().cloned().collect(),
             settings: meta.agreed_settings(),
+            users: meta.users.clone(),
         }
     }
 }

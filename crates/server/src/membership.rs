@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::UnboundedReceiver;
 use types::{StoreId, Version, NEWEST_VERSION};
 
+use crate::access::Access;
 use crate::clock;
 use crate::cluster_state::ClusterState;
 use crate::config::{Config, Member};
@@ -45,6 +46,7 @@ pub struct Reach {
     pub regions: Arc<Regions>,
     pub transport: Arc<Transport>,
     pub wall: Arc<WallClock>,
+    pub access: Arc<Access>,
 }
 
 pub struct Membership {
@@ -103,7 +105,7 @@ impl Membership {
     /// Applies a list of stores that is newer than the known one. Links are started and ended
     /// accordingly.
     pub fn take_members(self: &Arc<Self>, agreed: AgreedMembers) {
-        let Reach { config, cluster, regions, transport, wall, .. } = &self.reach;
+        let Reach { config, cluster, regions, transport, wall, access, .. } = &self.reach;
         let changing = self.changing.lock();
         if agreed.version <= self.members.load().agreed.version {
             return;
@@ -124,6 +126,7 @@ impl Membership {
         let members = Members::new(config, agreed);
         let links = members.list.iter().map(|member| (member.id, member.peer)).collect();
         self.identity.set_members(members.keys());
+        access.take(members.agreed.version, &members.agreed.users);
         self.members.store(Arc::new(members));
         transport.set_members(links);
         drop(changing);

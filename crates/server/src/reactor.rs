@@ -30,6 +30,7 @@ use mio::{Events, Interest, Token};
 use node::session::Ask;
 use node::Outcome;
 
+use crate::client_socket::{ClientSocket, HANDSHAKE_MEMORY};
 use crate::clock::TurnTime;
 use crate::connections::Moving;
 use crate::executor::worker::RegionWorker;
@@ -46,6 +47,8 @@ const EVENTS_MAX: usize = 1024;
 /// Maximum bytes of one read from a socket, into a buffer that all connections of a loop share.
 const READ_BYTES: usize = 64 << 10;
 /// Interval at which a loop looks for idle connections that hold memory that others wait for.
+/// Maximum time of a client's TLS handshake. It is noticed up to a [`LOOK_PERIOD`] later.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which connections that wait for memory are tried again.
 const MEMORY_POLL: Duration = Duration::from_millis(5);
@@ -154,6 +157,7 @@ impl Loop {
             if self.now >= self.next_look {
                 self.next_look = self.now + LOOK_PERIOD;
                 self.close_stalled_clients();
+                self.close_slow_handshakes();
             }
         }
     }
@@ -212,10 +216,11 @@ impl Loop {
                     Some(worker) => worker.take(message),
                     None => unreachable!("only the first loop is told of groups"),
                 },
-                ToLoop::Accepted { stream, kind, seat } => {
-                    let stream = mio::net::TcpStream::from_std(stream);
-                    let session = Connection::first_session(&self.store);
-                    let _ = self.accept(Moving { stream, kind, seat, session });
+                ToLoop::Accepted { stream, kind, seat, is_tls } => {
+                    if let Some(stream) = self.socket_of(stream, is_tls) {
+                        let session = Connection::first_session(&self.store);
+                        let _ = self.accept(Moving { stream, kind, seat, session });
+                    }
                 }
                 ToLoop::Lane { lane, back } => {
                     if let Err(error) = self.lanes.add(lane, back, self.inbox.poll.registry()) {
@@ -242,6 +247,29 @@ impl Loop {
                 ToLoop::Kill(connection) => self.end(connection),
                 ToLoop::Close => self.begin_closing(),
                 ToLoop::Stop => self.stops = true,
+            }
+        }
+    }
+
+    /// Returns the socket of a new client. Without room for one more handshake, the client is
+    /// dropped.
+    fn socket_of(&self, stream: std::net::TcpStream, is_tls: bool) -> Option<ClientSocket> {
+        let stream = mio::net::TcpStream::from_std(stream);
+        if !is_tls {
+            return Some(ClientSocket::Plain(stream));
+        }
+        // Connections with TLS take memory although they are idle, also before a login.
+        let used = self.store.client_memory.used() + HANDSHAKE_MEMORY as u64;
+        let begun = self.store.tls.begin().filter(|_| used <= self.store.budget.clients / 2);
+        let Some((config, handshake)) = begun else {
+            self.store.metrics.connections_rejected.inc();
+            return None;
+        };
+        match ClientSocket::tls(stream, config, handshake, Instant::now()) {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                tracing::warn!(%error, "a client's TLS connection cannot begin");
+                None
             }
         }
     }
@@ -295,7 +323,7 @@ impl Loop {
         });
         let interest = Interest::READABLE | Interest::WRITABLE;
         let token = Token(slot as usize);
-        if let Err(error) = self.inbox.poll.registry().register(&mut client.stream, token, interest) {
+        if let Err(error) = self.inbox.poll.registry().register(client.stream.stream(), token, interest) {
             tracing::warn!(%error, "cannot wait for a client's socket");
             self.free.push(slot);
             return None;
@@ -317,7 +345,9 @@ impl Loop {
 
     fn end(&mut self, id: ConnectionId) {
         if self.connection(id).is_some() {
-            self.empty(id.slot);
+            if let Some(mut connection) = self.empty(id.slot) {
+                self.release_watches(&mut connection);
+            }
         }
     }
 
@@ -362,6 +392,21 @@ impl Loop {
             }
             connection.has_waited_longest = std::mem::replace(&mut is_first, false);
             self.serve(slot);
+        }
+    }
+
+    /// Closes clients that have not completed their TLS handshake in time.
+    fn close_slow_handshakes(&mut self) {
+        let now = self.now;
+        let is_slow = |connection: &&Connection| {
+            let since = connection.stream.handshake_since();
+            since.is_some_and(|since| now.saturating_duration_since(since) >= HANDSHAKE_TIME_MAX)
+        };
+        let connections = self.slots.iter().filter_map(|slot| slot.connection.as_deref());
+        let slow: Vec<ConnectionId> = connections.filter(is_slow).map(|connection| connection.id).collect();
+        for id in slow {
+            tracing::debug!("closing a client that has not completed its TLS handshake in time");
+            self.end(id);
         }
     }
 

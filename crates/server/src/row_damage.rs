@@ -15,6 +15,7 @@ use raftlog::RaftLog;
 use rocks::repair::Damage;
 use rocks::{Keyspace, Options};
 use storage::rows::{prefix_end, region_descriptor_row, region_state_row, SPACE_REGION_STATE};
+use storage::watches::Watches;
 use storage::{Counted, DbCounts, Reader, RegionState, StorageError, Txn};
 use types::{RegionDescriptor, RegionId, SlotRange, StoreId};
 
@@ -189,6 +190,8 @@ fn recounted(
     }
     sum.keys = keys.into_iter().collect();
     state.recount(&sum);
+    // The peer is filled again before it leads, and its watches then come with the rows.
+    state.watches = Watches::default();
     Ok((region_state_row(region), Some(state.encode())))
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use resp::Limits;
 
 use crate::config::Config;
+use crate::tls::{self, TlsSettings};
 
 /// Minimum and maximum of `proto-max-bulk-len`, which limits an argument while it is read.
 const BULK_BYTES_LEAST: u64 = 1 << 20;
@@ -14,7 +15,15 @@ const BULK_BYTES_MOST: u64 = 512 << 20;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The password of the default user, until the cluster has agreed on such a user. Other stores
+    /// prove with it that they may join.
     pub requirepass: Option<String>,
+    /// The file that `ACL LOAD` reads and `ACL SAVE` writes.
+    pub aclfile: Option<String>,
+    /// True if new users may use all channels.
+    pub acl_pubsub_all: bool,
+    pub acllog_max_len: usize,
+    pub tls: TlsSettings,
     pub protected_mode: bool,
     pub maxclients: usize,
     pub limits: Limits,
@@ -28,6 +37,12 @@ pub struct Settings {
     pub weak_read_max_lag: Option<Duration>,
     fixed: Vec<(&'static str, String)>,
 }
+
+/// The text that stands for a password that is set.
+const HIDDEN: &str = "(hidden)";
+/// The values of `acl-pubsub-default`.
+pub const ALL_CHANNELS: &str = "allchannels";
+pub const NO_CHANNELS: &str = "resetchannels";
 
 /// The values of `weak-read-max-lag`, as error messages state them.
 pub const WEAK_READ_MAX_LAG_RANGE: &str = "between -1 and 4294967295 inclusive";
@@ -62,13 +77,15 @@ impl Settings {
         let fixed = vec![
             ("appendfsync", fsync.to_owned()),
             ("appendonly", "yes".to_owned()),
+            ("admin-auth", yes_no(config.admin_auth)),
             ("bind", bind.join(" ")),
             ("cluster-enabled", yes_no(config.cluster_enabled)),
             ("databases", crate::DATABASES.to_string()),
             ("dir", config.dir.display().to_string()),
             ("maxmemory", config.maxmemory.to_string()),
             ("maxmemory-policy", "noeviction".to_owned()),
-            ("port", config.this().client.port().to_string()),
+            ("port", config.plain_port().to_string()),
+            ("tls-port", config.tls_port.unwrap_or(0).to_string()),
             ("reserve", config.reserve_bytes.to_string()),
             ("proposal-window", config.proposal_window.to_string()),
             ("reader-threads", config.reader_threads.to_string()),
@@ -79,6 +96,10 @@ impl Settings {
         ];
         Settings {
             requirepass: config.requirepass.clone(),
+            aclfile: config.aclfile.as_ref().map(|path| path.display().to_string()),
+            acl_pubsub_all: config.acl_pubsub_all,
+            acllog_max_len: config.acllog_max_len,
+            tls: config.tls.clone(),
             protected_mode: config.protected_mode,
             maxclients: config.maxclients,
             limits: Limits::default(),
@@ -94,7 +115,14 @@ impl Settings {
     /// Returns every setting by name, sorted.
     pub fn all(&self) -> Vec<(&'static str, String)> {
         let mut all = self.fixed.clone();
-        all.push(("requirepass", self.requirepass.clone().unwrap_or_default()));
+        all.extend(self.tls.all());
+        // Passwords are not shown.
+        let shown = self.requirepass.as_ref().map_or("", |_| HIDDEN);
+        all.push(("requirepass", shown.to_owned()));
+        all.push(("aclfile", self.aclfile.clone().unwrap_or_default()));
+        let channels = if self.acl_pubsub_all { ALL_CHANNELS } else { NO_CHANNELS };
+        all.push(("acl-pubsub-default", channels.to_owned()));
+        all.push(("acllog-max-len", self.acllog_max_len.to_string()));
         all.push(("protected-mode", if self.protected_mode { "yes" } else { "no" }.to_owned()));
         all.push(("maxclients", self.maxclients.to_string()));
         all.push(("loglevel", self.loglevel.clone()));
@@ -110,6 +138,23 @@ impl Settings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         match name.to_ascii_lowercase().as_str() {
             "requirepass" => self.requirepass = (!value.is_empty()).then(|| value.to_owned()),
+            name if tls::NAMES.contains(&name) => self.tls.set(name, value).map_err(SettingError::Invalid)?,
+            name if tls::refusal(name).is_some() => {
+                return invalid(tls::refusal(name).unwrap_or_default());
+            }
+            "aclfile" => return Err(SettingError::Immutable),
+            "acl-pubsub-default" => match value.to_ascii_lowercase().as_str() {
+                ALL_CHANNELS => self.acl_pubsub_all = true,
+                NO_CHANNELS => self.acl_pubsub_all = false,
+                _ => return invalid("argument(s) must be one of the following: allchannels, resetchannels"),
+            },
+            "acllog-max-len" => match resp::parse_integer(value.as_bytes()) {
+                None => return invalid("argument couldn't be parsed into an integer"),
+                Some(max) => match usize::try_from(max) {
+                    Ok(max) => self.acllog_max_len = max,
+                    Err(_) => return invalid("argument must be between 0 and 9223372036854775807 inclusive"),
+                },
+            },
             "protected-mode" => {
                 self.protected_mode = match value.to_ascii_lowercase().as_str() {
                     "yes" => true,

@@ -18,6 +18,7 @@ use crate::client;
 use crate::config::{Beginning, Config, Fsync, ELECTION_TICKS};
 use crate::connections::ListenerKind;
 use crate::datadir::DataDir;
+use crate::dispatch::blocking;
 use crate::engine::Engine;
 use crate::executor::apply::Applier;
 use crate::executor::batches;
@@ -43,6 +44,9 @@ use crate::{
 
 /// Time for answers to reach other stores before the process ends.
 const ANSWERS_LEAVE: Duration = Duration::from_millis(50);
+
+/// Interval between two looks at the files of certificates.
+const CERTIFICATES_LOOK: Duration = Duration::from_secs(2);
 
 /// The interval at which the statistics of RocksDB are read, for `INFO`.
 const STATS_PERIOD: Duration = Duration::from_secs(1);
@@ -73,6 +77,9 @@ pub async fn run(
 ) -> Result<Ended, StartError> {
     config.validate().map_err(StartError::Config)?;
     let mut dir = DataDir::open(&config.dir)?;
+    if config.tls_port.is_some() {
+        config.tls.load().map_err(StartError::Config)?;
+    }
     // Ports are bound before any other action, so that "address in use" has no side effect.
     let listeners = Listeners::bind(&config, is_open(&config, &dir)).await?;
     tokio::select! {
@@ -146,6 +153,9 @@ pub async fn run(
     let (local, others) = (&local, &founded);
     let found = Found { config, dir, identity, members, local, others, engine, meta, unsynced };
     let store = Arc::new(Store::new(found, loops));
+    if store.config.tls_port.is_some() {
+        store.tls.load(&store.config.tls).map_err(StartError::Config)?;
+    }
     store.levels.count_entries(raft.entry_memory());
     store.transport.start(store.membership.members().list.iter().map(|member| (member.id, member.peer)));
 
@@ -214,6 +224,9 @@ pub async fn run(
     threads.push(spawn("row-filter", Box::new(move || row_filter::run(&filter_parts))));
     let mut tasks = JoinSet::new();
     let listening = listeners.serve(&store, &mut tasks);
+    if let Some(ready) = store.blocked.take_ready() {
+        tasks.spawn(blocking::run(store.clone(), ready));
+    }
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(catch_up::run(store.clone()));
     tasks.spawn(election::run(store.clone()));
@@ -427,8 +440,26 @@ async fn watch_disk(store: Arc<Store>) {
     }
 }
 
+/// Reads certificates again when their files have changed.
+async fn watch_certificates(store: Arc<Store>) {
+    let mut period = tokio::time::interval(CERTIFICATES_LOOK);
+    loop {
+        period.tick().await;
+        let of_look = store.clone();
+        match tokio::task::spawn_blocking(move || of_look.tls.load_if_changed()).await {
+            Ok(Ok(true)) => tracing::info!("new connections get the changed certificate"),
+            Ok(Err(why)) => tracing::warn!(
+                why,
+                "a changed certificate cannot be used: new connections get the one before it"
+            ),
+            Ok(Ok(false)) | Err(_) => {}
+        }
+    }
+}
+
 struct Listeners {
     clients: Vec<TcpListener>,
+    tls: Vec<TcpListener>,
     forward: Option<TcpListener>,
     peers: Option<TcpListener>,
     admin: TcpListener,
@@ -438,8 +469,14 @@ impl Listeners {
     async fn bind(config: &Config, is_open: bool) -> Result<Listeners, StartError> {
         let this = config.this();
         let mut clients = Vec::new();
+        let mut tls = Vec::new();
         for ip in &config.bind {
-            clients.push(listen_on(SocketAddr::new(*ip, this.client.port())).await?);
+            if config.tls_port != Some(this.client.port()) {
+                clients.push(listen_on(SocketAddr::new(*ip, this.client.port())).await?);
+            }
+            if let Some(port) = config.tls_port {
+                tls.push(listen_on(SocketAddr::new(*ip, port)).await?);
+            }
         }
         let forward = match this.forward {
             Some(address) => Some(listen_on(address).await?),
@@ -449,17 +486,23 @@ impl Listeners {
             true => Some(listen_on(this.peer).await?),
             false => None,
         };
-        Ok(Listeners { clients, forward, peers, admin: listen_on(this.admin).await? })
+        Ok(Listeners { clients, tls, forward, peers, admin: listen_on(this.admin).await? })
     }
 
     /// Starts the listeners. Returns the tasks that accept clients.
     fn serve(self, store: &Arc<Store>, tasks: &mut JoinSet<()>) -> JoinSet<()> {
         let mut listening = JoinSet::new();
         for listener in self.clients {
-            listening.spawn(client::listen(listener, ListenerKind::Client, store.clone()));
+            listening.spawn(client::listen(listener, ListenerKind::Client, false, store.clone()));
+        }
+        if !self.tls.is_empty() {
+            tasks.spawn(watch_certificates(store.clone()));
+        }
+        for listener in self.tls {
+            listening.spawn(client::listen(listener, ListenerKind::Client, true, store.clone()));
         }
         if let Some(listener) = self.forward {
-            listening.spawn(client::listen(listener, ListenerKind::Forward, store.clone()));
+            listening.spawn(client::listen(listener, ListenerKind::Forward, false, store.clone()));
         }
         if let Some(listener) = self.peers {
             let handler = Arc::new(store_messages::FromStores { store: store.clone() });

@@ -7,6 +7,8 @@ use parking_lot::RwLock;
 use resp::Reply;
 use types::{RegionDescriptor, Slot, StoreId, Version};
 
+use crate::access::Access;
+use crate::blocked::Blocked;
 use crate::budget::Budget;
 use crate::capability::{Measurer, OwnCapability};
 use crate::check_schedule::CheckSchedule;
@@ -32,6 +34,7 @@ use crate::regions::{RegionShared, Regions};
 use crate::seekers::Seekers;
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
+use crate::tls::Tls;
 use crate::transport::{Identity, Transport};
 use crate::unsynced::Unsynced;
 use crate::wall_clock::WallClock;
@@ -54,6 +57,8 @@ pub struct Store {
     snapshots: OnceLock<Arc<SnapshotService>>,
     pub cluster: Arc<ClusterState>,
     pub clients: Arc<Clients>,
+    /// The clients that wait for elements.
+    pub blocked: Arc<Blocked>,
     pub client_memory: Arc<ClientMemory>,
     pub budget: Budget,
     pub metrics: Arc<Metrics>,
@@ -73,6 +78,10 @@ pub struct Store {
     /// The peers here that seek a leader, and this store's session with ZooKeeper.
     pub seekers: Arc<Seekers>,
     pub ends: Arc<Ends>,
+    /// The users of clients.
+    pub access: Arc<Access>,
+    /// The certificates for clients.
+    pub tls: Arc<Tls>,
 }
 
 /// The inputs of a store: its configuration and the contents of its directory.
@@ -109,9 +118,15 @@ impl Store {
         let leaders = metrics.leaders.clone();
         let ends = Arc::new(Ends::new(config.store, config.dir.clone()));
         let regions = Regions::new(config.store, local, others, cluster.report_soon.clone(), leaders);
+        let settings = Arc::new(RwLock::new(Settings::from_config(&config)));
+        let clients: Arc<Clients> = Arc::default();
+        let agreed = &members.agreed;
+        let access = Access::new(settings.clone(), clients.clone(), agreed.version, agreed.users.clone());
+        let access = Arc::new(access);
         let reach = Reach {
             config: config.clone(),
-            settings: Arc::new(RwLock::new(Settings::from_config(&config))),
+            settings,
+            access: access.clone(),
             cluster: cluster.clone(),
             regions: Arc::new(regions),
             transport: Arc::new(Transport::new(identity.clone(), budget.messages)),
@@ -150,7 +165,10 @@ impl Store {
             loops,
             snapshots: OnceLock::new(),
             cluster,
-            clients: Arc::default(),
+            clients,
+            access,
+            tls: Arc::default(),
+            blocked: Arc::default(),
             client_memory: ClientMemory::new(budget.clients),
             budget,
             metrics,
@@ -184,6 +202,7 @@ impl Store {
             worker: self.worker.clone(),
             levels: self.levels.clone(),
             checks: self.checks.clone(),
+            blocked: self.blocked.clone(),
             unsynced: self.unsynced.clone(),
             seekers: self.seekers.clone(),
             quarantines: self.quarantines.clone(),

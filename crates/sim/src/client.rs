@@ -28,6 +28,9 @@ pub const PATIENCE: u64 = 4 * SECOND;
 /// numbers them.
 const PIPELINE_MAX: u64 = 6;
 
+/// The salt of the choice of transactions.
+const TRANSACTIONS_SALT: u64 = 0x7472_616e_7361_6374;
+
 /// Writes a command's name with upper and lower case letters that encode its place in a pipeline.
 fn number(name: &[u8], place: usize) -> Bytes {
     let letter = |(at, byte): (usize, &u8)| match place >> at & 1 {
@@ -97,6 +100,9 @@ enum Awaited {
     Op(Asking),
     /// A command about the connection, with its expected reply.
     Own(Reply),
+    /// A command of a transaction, which is queued, or a `WATCH`. If it is refused, the transaction
+    /// is refused, too, or has no watch.
+    Part(Reply),
 }
 
 /// The way in which a read was answered.
@@ -146,16 +152,41 @@ pub fn draw(rng: &mut Rng, value: u64) -> Command {
     }
 }
 
+/// Returns the transaction that may take the place of a write. It is drawn from the operation's
+/// number, so that the run's other choices stay as they are.
+fn drawn_transaction(seed: u64, id: OpId) -> Option<Command> {
+    let drawn = types::mix(seed ^ TRANSACTIONS_SALT ^ id);
+    let (key, value) = (if drawn & 64 == 0 { Key::First } else { Key::Second }, id * 2);
+    match drawn % 16 {
+        0 | 1 => Some(Command::Transaction { key, value }),
+        2..=4 => Some(Command::Checked { key, value }),
+        _ => None,
+    }
+}
+
 impl Conversation {
-    /// Returns the operation that a store has received as this command.
+    /// Returns the operation that a store has received as this command, or as this command of the
+    /// log.
     pub fn op(&self, args: &[Bytes]) -> Option<OpId> {
-        self.ops.get(place(&args[0])).copied()
+        match &args[0][..] {
+            // The last watched key is the operation's own.
+            b"\0watch" => {
+                let name = std::str::from_utf8(args.last()?).ok()?;
+                name.split_once("}watched").and_then(|(_, id)| id.parse().ok())
+            }
+            b"\0exec" => {
+                let watches = u32::from_be_bytes(args[1][..].try_into().ok()?) as usize;
+                // The arguments of the first command follow its head.
+                self.ops.get(place(args.get(2 + 2 * watches + 1)?)).copied()
+            }
+            name => self.ops.get(place(name)).copied(),
+        }
     }
 
     fn take_open(&mut self) -> Vec<Asking> {
         let open = self.awaited.drain(..).filter_map(|awaited| match awaited {
             Awaited::Op(asking) => Some(asking),
-            Awaited::Own(_) => None,
+            Awaited::Own(_) | Awaited::Part(_) => None,
         });
         open.collect()
     }
@@ -205,6 +236,9 @@ impl World {
         let group = self.rng.below(self.groups);
         // The command that writes two values needs two numbers.
         let mut command = draw(&mut self.rng, self.last_op * 2);
+        if let Some(transaction) = drawn_transaction(self.seed, self.last_op) {
+            command = if command.is_read() { command } else { transaction };
+        }
         let (is_quiet, is_rushing) = (self.is_quiet(), self.now < self.rush_until);
         while is_quiet && !command.is_read() || !is_quiet && is_rushing && command.is_read() {
             command = draw(&mut self.rng, self.last_op * 2);
@@ -255,9 +289,28 @@ impl World {
                 resp::encode_request(&["PING"], &mut bytes);
                 awaited.push_back(Awaited::Own(Reply::Simple("PONG".into())));
             }
-            let mut args = asking.op.command.args(asking.op.group);
-            args[0] = number(&args[0], place);
-            resp::encode_request(&args, &mut bytes);
+            let (group, command) = (asking.op.group, &asking.op.command);
+            if let Some(key) = command.watched() {
+                let own = format!("{{g{group}}}watched{}", asking.op.id);
+                resp::encode_request(&[&b"WATCH"[..], &key.name(group), own.as_bytes()], &mut bytes);
+                awaited.push_back(Awaited::Part(Reply::OK));
+            }
+            let parts = command.parts();
+            if parts.is_empty() {
+                let mut args = command.args(group);
+                args[0] = number(&args[0], place);
+                resp::encode_request(&args, &mut bytes);
+            } else {
+                resp::encode_request(&["MULTI"], &mut bytes);
+                awaited.push_back(Awaited::Own(Reply::OK));
+                for part in parts {
+                    let mut args = part.args(group);
+                    args[0] = number(&args[0], place);
+                    resp::encode_request(&args, &mut bytes);
+                    awaited.push_back(Awaited::Part(Reply::Simple("QUEUED".into())));
+                }
+                resp::encode_request(&["EXEC"], &mut bytes);
+            }
             awaited.push_back(Awaited::Op(asking));
         }
         self.clients[client].conversation = Some(Conversation {
@@ -319,6 +372,16 @@ impl World {
             Some(Awaited::Own(expected)) => {
                 return self.violate("sessions", format!("client {client}: {reply:?}, not {expected:?}"));
             }
+            Some(Awaited::Part(expected)) => {
+                let is_refused = |text: &str| {
+                    ["MOVED ", "CLUSTERDOWN ", "UNKNOWN "].iter().any(|code| text.starts_with(code))
+                };
+                return match &reply {
+                    Reply::Error(text) if is_refused(text) => {}
+                    _ if reply == expected => {}
+                    _ => self.violate("sessions", format!("client {client}: {reply:?}, not {expected:?}")),
+                };
+            }
             None => return self.violate("sessions", format!("client {client}: {reply:?} to no command")),
         };
         if let Reply::Error(text) = &reply {
@@ -327,7 +390,7 @@ impl World {
                 conversation.leader = moved.split(' ').nth(1).and_then(|store| store.parse().ok());
             } else if text.starts_with("UNKNOWN ") {
                 return self.give_up(&asking);
-            } else if !text.starts_with("CLUSTERDOWN ") {
+            } else if !text.starts_with("CLUSTERDOWN ") && !text.starts_with("EXECABORT ") {
                 return self.violate("sessions", format!("operation {}: {text}", asking.op.id));
             }
             conversation.refused.push(asking);

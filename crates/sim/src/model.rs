@@ -40,16 +40,48 @@ pub fn slot_of(group: Group) -> Slot {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    Set { key: Key, value: u64 },
-    SetFor { key: Key, value: u64, ms: u64 },
-    Append { key: Key, value: u64 },
-    SetBoth { first: u64, second: u64 },
-    Delete { key: Key },
+    Set {
+        key: Key,
+        value: u64,
+    },
+    SetFor {
+        key: Key,
+        value: u64,
+        ms: u64,
+    },
+    Append {
+        key: Key,
+        value: u64,
+    },
+    SetBoth {
+        first: u64,
+        second: u64,
+    },
+    Delete {
+        key: Key,
+    },
     Increment,
-    SetField { field: u64, value: u64 },
-    Get { key: Key },
+    SetField {
+        field: u64,
+        value: u64,
+    },
+    Get {
+        key: Key,
+    },
     GetBoth,
-    GetField { field: u64 },
+    GetField {
+        field: u64,
+    },
+    /// `MULTI`, some commands, `EXEC`.
+    Transaction {
+        key: Key,
+        value: u64,
+    },
+    /// `WATCH` of the key, and a transaction.
+    Checked {
+        key: Key,
+        value: u64,
+    },
 }
 
 impl Command {
@@ -62,6 +94,32 @@ impl Command {
         !self.is_read() && !matches!(self, Command::Delete { .. })
     }
 
+    /// Returns the commands of a transaction. Empty for other commands.
+    pub fn parts(&self) -> Vec<Command> {
+        match *self {
+            Command::Transaction { key, value } => {
+                vec![Command::Append { key, value }, Command::Increment, Command::GetBoth]
+            }
+            Command::Checked { key, value } => {
+                vec![Command::GetBoth, Command::Append { key, value }, Command::Increment]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the key that a transaction watches.
+    pub fn watched(&self) -> Option<Key> {
+        if let Command::Checked { key, .. } = self {
+            Some(*key)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the command's arguments.
+    ///
+    /// # Panics
+    /// For a transaction, which is several commands.
     pub fn args(&self, group: Group) -> Vec<Bytes> {
         let word = |word: &'static str| Bytes::from_static(word.as_bytes());
         match *self {
@@ -81,6 +139,9 @@ impl Command {
             Command::Get { key } => vec![word("GET"), key.name(group)],
             Command::GetBoth => vec![word("MGET"), Key::First.name(group), Key::Second.name(group)],
             Command::GetField { field } => vec![word("HGET"), Key::Fields.name(group), text(field)],
+            Command::Transaction { .. } | Command::Checked { .. } => {
+                panic!("a transaction is several commands")
+            }
         }
     }
 }
@@ -102,13 +163,17 @@ struct Value {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupState(BTreeMap<Key, Value>);
+pub struct GroupState {
+    values: BTreeMap<Key, Value>,
+    /// The number of changes of each key.
+    changes: BTreeMap<Key, u64>,
+}
 
 impl GroupState {
     /// Returns the reply of a read of this state. `None` if it finds an expired key, which a log
     /// entry must delete first.
     pub fn read(&self, command: &Command, now: UnixMillis) -> Option<Reply> {
-        let find = |key: Key| match self.0.get(&key) {
+        let find = |key: Key| match self.values.get(&key) {
             Some(value) if value.expires_ms.is_some_and(|at| at <= now) => None,
             found => Some(found),
         };
@@ -129,9 +194,22 @@ impl GroupState {
         })
     }
 
+    /// Returns the number of changes of a key that a transaction begins or ends to watch now.
+    pub fn watch(&mut self, key: Key, now: UnixMillis) -> u64 {
+        self.expire_key(key, now);
+        self.changes.get(&key).copied().unwrap_or(0)
+    }
+
+    fn changed(&mut self, key: Key) {
+        *self.changes.entry(key).or_default() += 1;
+    }
+
     /// Applies a command of a log entry and returns its reply.
     pub fn apply(&mut self, command: &Command, now: UnixMillis) -> Reply {
         match *command {
+            Command::Transaction { .. } | Command::Checked { .. } => {
+                Reply::Array(command.parts().iter().map(|part| self.apply(part, now)).collect())
+            }
             Command::Set { key, value } => self.put(key, value, None),
             Command::SetFor { key, value, ms } => self.put(key, value, Some(now + ms)),
             Command::SetBoth { first, second } => {
@@ -140,8 +218,9 @@ impl GroupState {
             }
             Command::Append { key, value } => {
                 self.expire_key(key, now);
+                self.changed(key);
                 let fresh = || Value { data: Data::Text(String::new()), expires_ms: None };
-                let Data::Text(text) = &mut self.0.entry(key).or_insert_with(fresh).data else {
+                let Data::Text(text) = &mut self.values.entry(key).or_insert_with(fresh).data else {
                     unreachable!("strings are appended to")
                 };
                 text.push_str(&value.to_string());
@@ -149,11 +228,12 @@ impl GroupState {
             }
             Command::Delete { key } => {
                 self.expire_key(key, now);
-                Reply::Int(i64::from(self.0.remove(&key).is_some()))
+                Reply::Int(i64::from(self.remove(key)))
             }
             Command::Increment => {
+                self.changed(Key::Counter);
                 let fresh = || Value { data: Data::Text("0".into()), expires_ms: None };
-                let Data::Text(text) = &mut self.0.entry(Key::Counter).or_insert_with(fresh).data else {
+                let Data::Text(text) = &mut self.values.entry(Key::Counter).or_insert_with(fresh).data else {
                     unreachable!("the counter is a string")
                 };
                 let next = text.parse::<i64>().expect("a number") + 1;
@@ -161,8 +241,10 @@ impl GroupState {
                 Reply::Int(next)
             }
             Command::SetField { field, value } => {
+                self.changed(Key::Fields);
                 let fresh = || Value { data: Data::Fields(BTreeMap::new()), expires_ms: None };
-                let Data::Fields(fields) = &mut self.0.entry(Key::Fields).or_insert_with(fresh).data else {
+                let Data::Fields(fields) = &mut self.values.entry(Key::Fields).or_insert_with(fresh).data
+                else {
                     unreachable!("the hash is a hash")
                 };
                 Reply::Int(i64::from(fields.insert(field, value).is_none()))
@@ -180,17 +262,26 @@ impl GroupState {
 
     /// Deletes all expired keys.
     pub fn expire(&mut self, now: UnixMillis) {
-        self.0.retain(|_, value| value.expires_ms.is_none_or(|at| at > now));
+        Key::ALL.into_iter().for_each(|key| self.expire_key(key, now));
     }
 
     fn expire_key(&mut self, key: Key, now: UnixMillis) {
-        if self.0.get(&key).is_some_and(|value| value.expires_ms.is_some_and(|at| at <= now)) {
-            self.0.remove(&key);
+        if self.values.get(&key).is_some_and(|value| value.expires_ms.is_some_and(|at| at <= now)) {
+            self.remove(key);
         }
     }
 
+    fn remove(&mut self, key: Key) -> bool {
+        let was_there = self.values.remove(&key).is_some();
+        if was_there {
+            self.changed(key);
+        }
+        was_there
+    }
+
     fn put(&mut self, key: Key, value: u64, expires_ms: Option<UnixMillis>) -> Reply {
-        self.0.insert(key, Value { data: Data::Text(value.to_string()), expires_ms });
+        self.changed(key);
+        self.values.insert(key, Value { data: Data::Text(value.to_string()), expires_ms });
         Reply::OK
     }
 }

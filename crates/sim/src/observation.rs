@@ -27,6 +27,10 @@ pub struct Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     Op(OpId),
+    /// The `WATCH` of a transaction.
+    Watch(OpId),
+    /// A transaction that is executed only if its watched key has not changed.
+    Checked(OpId),
     ExpireDue(Slot),
 }
 

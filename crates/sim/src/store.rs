@@ -49,7 +49,7 @@ use crate::client::ConnectionId;
 use crate::clock::{Clock, MILLISECOND, SECOND};
 use crate::disk::Disk;
 use crate::durable::{Durable, Snapshot};
-use crate::observation::{Observation, OpId};
+use crate::observation::{Item, Observation};
 use crate::world::{Event, Packet, Work, World};
 pub use damage::Damaging;
 pub use heartbeat::facts;
@@ -153,7 +153,7 @@ impl Local for Shared {
 #[derive(Clone, Debug)]
 pub(super) enum Asker {
     /// A client's commands, by the client's names for them.
-    Part { part: PartId, ops: Arc<[OpId]> },
+    Part { part: PartId, items: Arc<[Item]> },
     /// The store itself, which deletes expired keys of the slot.
     Upkeep(Slot),
     /// The store itself, which plans.

@@ -3,6 +3,7 @@
 pub mod members;
 mod options;
 pub mod size;
+mod tls;
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
@@ -145,7 +146,14 @@ fn directive(level: &str) -> Option<&'static str> {
 }
 
 /// Returns the store's configuration, or the first error as one line.
-pub fn configure(options: Options) -> Result<Config, String> {
+pub fn configure(mut options: Options) -> Result<Config, String> {
+    let tls = tls::settings(&options)?;
+    let tls_port = options.tls_port.filter(|port| *port != 0);
+    if options.port == Some(0) {
+        // The other ports are derived from the only port for clients.
+        let only = tls_port.ok_or("port 0 needs tls-port: clients would have no port")?;
+        options.port = Some(only);
+    }
     let dir = options.dir.clone().unwrap_or_else(|| PathBuf::from("steelyard-data"));
     let mut config = Config::single(dir, options.port.unwrap_or(6379));
     config.store = options.store_id.unwrap_or(0);
@@ -199,6 +207,19 @@ pub fn configure(options: Options) -> Result<Config, String> {
         config.policy = policy.parse().map_err(|error| format!("policy: {error}"))?;
     }
     config.requirepass = options.requirepass.filter(|password| !password.is_empty());
+    config.aclfile = options.aclfile;
+    if let Some(which) = &options.acl_pubsub_default {
+        config.acl_pubsub_all = match which.as_str() {
+            server::ALL_CHANNELS => true,
+            server::NO_CHANNELS => false,
+            _ => return Err("acl-pubsub-default is allchannels or resetchannels".into()),
+        };
+    }
+    (config.tls_port, config.tls) = (tls_port, tls);
+    config.admin_auth = options.admin_auth.is_some_and(|yes| yes.0);
+    if let Some(max) = options.acllog_max_len {
+        config.acllog_max_len = max;
+    }
     if let Some(max) = options.maxclients {
         if max == 0 {
             return Err("maxclients must be at least 1".into());

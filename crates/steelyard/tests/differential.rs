@@ -24,11 +24,14 @@ mod servers;
 #[path = "differential/session.rs"]
 mod session;
 mod stores;
+#[path = "differential/transactions.rs"]
+mod transactions;
 
 use std::ops::Range;
 
 use session::Session;
 use stores::{Plan, Stores};
+use transactions::Transactions;
 
 const SEEDS: Range<u64> = 1..9;
 const COMMANDS: usize = 2500;
@@ -48,6 +51,26 @@ fn random_commands_are_answered_as_redis_answers_them() {
         }
     }
     assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
+}
+
+#[test]
+fn random_transactions_are_answered_as_redis_answers_them() {
+    let Some(redis) = servers::redis(&[]) else { return };
+    let steelyard = servers::steelyard(&[]);
+    let mut mismatches = Vec::new();
+    let (mut executed, mut stopped, mut aborted) = (0, 0, 0);
+    for seed in seeds() {
+        let mut transactions = Transactions::new(seed, steelyard.address, redis.address);
+        mismatches.extend(transactions.run(commands()).err());
+        executed += transactions.tally.executed;
+        stopped += transactions.tally.stopped;
+        aborted += transactions.tally.aborted;
+        if mismatches.len() >= MISMATCHES_MAX {
+            break;
+        }
+    }
+    assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
+    assert!(executed > 100 && stopped > 50 && aborted > 50, "{executed} {stopped} {aborted}");
 }
 
 /// One of three stores leads, and the others forward commands to it. Clients must see no

@@ -2,6 +2,8 @@
 //! other clients. If Redis has an answer, `redis-server` gets the same bytes and the answers are
 //! compared.
 
+#[path = "protocol/blocking.rs"]
+mod blocking;
 #[allow(dead_code, reason = "the differential test uses it, too")]
 #[path = "differential/chance.rs"]
 mod chance;
@@ -22,3 +24,5 @@ mod script;
 mod servers;
 #[path = "protocol/sessions.rs"]
 mod sessions;
+#[path = "protocol/transactions.rs"]
+mod transactions;

@@ -86,7 +86,7 @@ mod tests {
         let whole = txn.state_mut().clone();
         let right = count_keys(&txn, SlotRange { first: at, last: types::SLOT_COUNT - 1 }).unwrap();
         let left = count_keys(&txn, SlotRange { first: 0, last: at - 1 }).unwrap();
-        let child = txn.state_mut().split_off(&right);
+        let child = txn.state_mut().split_off(SlotRange { first: at, last: types::SLOT_COUNT - 1 }, &right);
         assert_eq!(child.databases().collect::<Vec<_>>(), right.keys);
         assert_eq!(txn.state_mut().databases().collect::<Vec<_>>(), left.keys);
         assert_eq!((child.bytes(), txn.state().bytes()), (right.bytes, left.bytes));

@@ -1,4 +1,4 @@
-//! Failpoints of the RAM tier: defects that the simulator must detect.
+//! Failpoints of the RAM tier and of watched keys: defects that the simulator must detect.
 
 types::failpoints! {
     /// A value read from flash is cached although a memtable was dropped since the read.
@@ -15,6 +15,8 @@ types::failpoints! {
     FlushUnlearnt,
     /// A pass over flash completes a part of the filter although rows were replaced since it began.
     StalePass,
+    /// The watch of a key does not end when the key changes.
+    WatchIgnored,
     /// Rows that were replaced on flash leave the filter of rows as it was.
     ReplacedLearnt,
 }

@@ -19,6 +19,7 @@ pub mod rows;
 mod state;
 pub mod tier;
 mod txn;
+pub mod watches;
 
 use std::ops::ControlFlow;
 

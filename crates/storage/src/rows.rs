@@ -7,6 +7,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use types::{key_hash, slot_of_key, RegionId, Slot, SlotRange};
 
+use crate::watches::WatchedKey;
 use crate::{Result, StorageError};
 
 /// Table spaces: the first byte of a row.
@@ -194,6 +195,30 @@ pub fn slot_of_key_row(row: &[u8]) -> Option<Slot> {
         [SPACE_DATA, high, low, TABLE_KEYS, ..] => Some(u16::from_be_bytes([*high, *low])),
         _ => None,
     }
+}
+
+/// Returns the identity of the key that a row of the keys table belongs to; `None` for other rows.
+pub(crate) fn watched_key_of(row: &[u8]) -> Option<WatchedKey> {
+    match row {
+        [SPACE_DATA, _, _, TABLE_KEYS, rest @ ..] if rest.len() >= 10 => {
+            let slot = u16::from_be_bytes([row[1], row[2]]);
+            let db = u16::from_be_bytes([rest[0], rest[1]]);
+            Some(WatchedKey { slot, db, hash: be_u64(&rest[2..10]) })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the range of all rows of the keys with this identity.
+pub(crate) fn watched_key_range(key: WatchedKey) -> (Bytes, Bytes) {
+    let mut from = BytesMut::with_capacity(TABLE_PREFIX_LEN + 10);
+    from.put_u8(SPACE_DATA);
+    from.put_u16(key.slot);
+    from.put_u8(TABLE_KEYS);
+    from.put_u16(key.db);
+    from.put_u64(key.hash);
+    let to = prefix_end(&from);
+    (from.freeze(), to)
 }
 
 /// Background work that a row requires in its slot.

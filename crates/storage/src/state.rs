@@ -5,14 +5,18 @@
 //! consistent prefix of the log, and this row records the length of that prefix.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use types::{LogIndex, Term, UnixMillis, FIRST_INDEX, FIRST_TERM};
+use types::{LogIndex, SlotRange, Term, UnixMillis, FIRST_INDEX, FIRST_TERM};
 
+use crate::watches::{Watches, WATCH_LEN};
 use crate::{Result, StorageError};
 
 const STATE_VERSION: u8 = 2;
 /// Version of a state with skipped entries. Other states keep the earlier version, so that an
 /// earlier program can read them.
 const STATE_VERSION_SKIPPED: u8 = 3;
+/// Version of a state with watches, since version 3 of the cluster. Other states keep the earlier
+/// versions.
+const STATE_VERSION_WATCHES: u8 = 4;
 /// Maximum number of skipped entries that are remembered.
 const SKIPPED_MAX: usize = 64;
 const FIXED_LEN: usize = 1 + 4 * 8 + 4 + 8 + 2;
@@ -54,6 +58,8 @@ pub struct RegionState {
     /// The latest entries that later orders in the log declared to be skipped. Ascending. They stay
     /// when the order is applied, because the same order may occur more than once.
     skipped: Vec<LogIndex>,
+    /// The keys that clients watch.
+    pub watches: Watches,
 }
 
 /// The state of a new region. Its log begins after a first entry that is in no log.
@@ -68,6 +74,7 @@ impl Default for RegionState {
             bytes: 0,
             counts: Vec::new(),
             skipped: Vec::new(),
+            watches: Watches::default(),
         }
     }
 }
@@ -158,14 +165,15 @@ impl RegionState {
         generation
     }
 
-    /// Removes these counts and returns the state of the new region that receives them. Both
-    /// regions continue with the same time and next generation.
-    pub fn split_off(&mut self, counted: &Counted) -> RegionState {
+    /// Removes these slots, which have these counts, and returns the state of the new region that
+    /// receives them. Both regions continue with the same time and next generation.
+    pub fn split_off(&mut self, slots: SlotRange, counted: &Counted) -> RegionState {
         let mut child = RegionState {
             last_stamp_ms: self.last_stamp_ms,
             next_generation: self.next_generation,
             semantics: self.semantics,
             bytes: counted.bytes,
+            watches: self.watches.split_off(slots),
             ..RegionState::default()
         };
         let left = |had: u64, gone: u64| had.checked_sub(gone).expect("a part is no more than the whole");
@@ -177,6 +185,11 @@ impl RegionState {
             self.set_counts(db, DbCounts { keys, with_expiry: left(had.with_expiry, gone.with_expiry) });
         }
         child
+    }
+
+    /// Keeps only the watches of these slots.
+    pub fn retain_watches(&mut self, slots: SlotRange) {
+        self.watches = self.watches.split_off(slots);
     }
 
     /// Replaces the counts with `counted`. Time and generations continue.
@@ -199,11 +212,17 @@ impl RegionState {
         self.bytes = self.bytes.saturating_add(source.bytes);
         self.last_stamp_ms = self.last_stamp_ms.max(source.last_stamp_ms);
         self.next_generation = self.next_generation.max(source.next_generation);
+        self.watches.absorb(&source.watches);
     }
 
     pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(FIXED_LEN + self.counts.len() * COUNTS_LEN);
-        out.put_u8(if self.skipped.is_empty() { STATE_VERSION } else { STATE_VERSION_SKIPPED });
+        let watches = self.watches.len() * WATCH_LEN;
+        let mut out = BytesMut::with_capacity(FIXED_LEN + self.counts.len() * COUNTS_LEN + watches);
+        out.put_u8(match (self.watches.is_empty(), self.skipped.is_empty()) {
+            (false, _) => STATE_VERSION_WATCHES,
+            (true, false) => STATE_VERSION_SKIPPED,
+            (true, true) => STATE_VERSION,
+        });
         out.put_u64(self.applied_index);
         out.put_u64(self.applied_term);
         out.put_u64(self.last_stamp_ms);
@@ -216,9 +235,12 @@ impl RegionState {
             out.put_u64(counts.keys);
             out.put_u64(counts.with_expiry);
         }
-        if !self.skipped.is_empty() {
+        if !self.skipped.is_empty() || !self.watches.is_empty() {
             out.put_u16(u16::try_from(self.skipped.len()).expect("they are bounded"));
             self.skipped.iter().for_each(|index| out.put_u64(*index));
+        }
+        if !self.watches.is_empty() {
+            self.watches.encode(&mut out);
         }
         out.freeze()
     }
@@ -228,9 +250,10 @@ impl RegionState {
         if row.len() < FIXED_LEN {
             return Err(corrupt("the header"));
         }
-        let has_skipped = match row.get_u8() {
-            STATE_VERSION => false,
-            STATE_VERSION_SKIPPED => true,
+        let (has_skipped, has_watches) = match row.get_u8() {
+            STATE_VERSION => (false, false),
+            STATE_VERSION_SKIPPED => (true, false),
+            STATE_VERSION_WATCHES => (true, true),
             version => return Err(corrupt(&format!("the unknown version {version}"))),
         };
         let mut state = RegionState {
@@ -242,6 +265,7 @@ impl RegionState {
             bytes: row.get_u64(),
             counts: Vec::new(),
             skipped: Vec::new(),
+            watches: Watches::default(),
         };
         let databases = usize::from(row.get_u16());
         if row.len() < databases * COUNTS_LEN || (!has_skipped && row.len() != databases * COUNTS_LEN) {
@@ -256,15 +280,22 @@ impl RegionState {
             state.counts.push((db, counts));
         }
         if has_skipped {
-            state.skipped = decode_skipped(row).ok_or_else(|| corrupt("the skipped entries"))?;
+            let least = usize::from(!has_watches);
+            state.skipped = take_skipped(&mut row, least).ok_or_else(|| corrupt("the skipped entries"))?;
+        }
+        if has_watches {
+            state.watches = Watches::decode(row).ok_or_else(|| corrupt("the watches"))?;
+        } else if !row.is_empty() {
+            return Err(corrupt("the end"));
         }
         Ok(state)
     }
 }
 
-fn decode_skipped(mut row: &[u8]) -> Option<Vec<LogIndex>> {
+/// Takes the skipped entries, of which there are at least `least`.
+fn take_skipped(row: &mut &[u8], least: usize) -> Option<Vec<LogIndex>> {
     let count = if row.len() >= 2 { usize::from(row.get_u16()) } else { return None };
-    let is_whole = (1..=SKIPPED_MAX).contains(&count) && row.len() == 8 * count;
+    let is_whole = (least..=SKIPPED_MAX).contains(&count) && row.len() >= 8 * count;
     let skipped: Vec<LogIndex> =
         if is_whole { (0..count).map(|_| row.get_u64()).collect() } else { return None };
     skipped.windows(2).all(|pair| pair[0] < pair[1]).then_some(skipped)
@@ -273,6 +304,7 @@ fn decode_skipped(mut row: &[u8]) -> Option<Vec<LogIndex>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watches::WatchedKey;
 
     fn sample() -> RegionState {
         let mut state = RegionState { applied_index: 9, applied_term: 2, ..RegionState::default() };
@@ -308,12 +340,33 @@ mod tests {
     }
 
     #[test]
+    fn a_state_with_watches_round_trips_with_skipped_entries_and_without() {
+        for is_skipping in [false, true] {
+            let mut state = sample();
+            for slot in [1, 7] {
+                state.watches.add(WatchedKey { slot, db: 0, hash: 5 }, 3, 9);
+            }
+            if is_skipping {
+                state.note_skipped(4);
+            }
+            let row = state.encode();
+            assert_eq!(RegionState::decode(&row).unwrap(), state);
+            for cut in 0..row.len() {
+                assert!(matches!(RegionState::decode(&row[..cut]), Err(StorageError::Corrupt(_))), "{cut}");
+            }
+            let right = state.split_off(SlotRange { first: 5, last: 9 }, &Counted::default());
+            assert_eq!((state.watches.len(), right.watches.len()), (1, 1));
+            assert_eq!(right.watches.keys().next().unwrap().slot, 7);
+        }
+    }
+
+    #[test]
     fn what_a_split_parts_a_merge_puts_together_again() {
         let mut left = sample();
         (left.last_stamp_ms, left.next_generation) = (50, 7);
         let whole = left.clone();
         let counted = Counted { keys: vec![(3, DbCounts { keys: 1, with_expiry: 1 })], bytes: 20 };
-        let mut right = left.split_off(&counted);
+        let mut right = left.split_off(SlotRange { first: 5, last: 9 }, &counted);
         assert_eq!((left.bytes(), right.bytes()), (43, 20));
         (right.last_stamp_ms, right.next_generation) = (70, 5);
         left.absorb(&right);

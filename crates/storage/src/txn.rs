@@ -2,13 +2,13 @@
 //! before it, and all writes together form one write set.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use bytes::Bytes;
 use types::RegionId;
 
 use crate::merge::merge;
-use crate::rows::region_state_row;
+use crate::rows::{region_state_row, watched_key_range};
 use crate::state::{DbCounts, RegionState};
 use crate::{Reader, Result, Visit};
 
@@ -147,8 +147,36 @@ impl<'a> Txn<'a> {
         (WriteSet { ranges_deleted: self.ranges_deleted, rows: self.rows.into_iter().collect() }, state)
     }
 
-    fn write(&mut self, row: Bytes, value: Option<Bytes>) {
+    /// Deletes a row of a dead generation, which changes no key.
+    pub fn delete_garbage(&mut self, row: Bytes) {
         assert!(self.state.is_some(), "a read does not write");
+        self.rows.insert(row, None);
+    }
+
+    /// Ends the watches of all keys that exist. A watched key without rows stays watched.
+    ///
+    /// # Errors
+    /// Those of the reader.
+    pub fn end_watches_of_keys(&mut self) -> Result<()> {
+        for key in self.state().watches.keys().collect::<Vec<_>>() {
+            let (from, to) = watched_key_range(key);
+            let mut exists = false;
+            self.scan(&from, &to, &mut |_, _| {
+                exists = true;
+                ControlFlow::Break(())
+            })?;
+            if exists {
+                self.state_mut().watches.key_changes(key);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, row: Bytes, value: Option<Bytes>) {
+        let state = self.state.as_mut().expect("a read does not write");
+        if !state.watches.is_empty() {
+            state.watches.row_changes(&row);
+        }
         self.rows.insert(row, value);
     }
 
@@ -178,8 +206,6 @@ pub fn load_state(reader: &dyn Reader, region: RegionId) -> Result<RegionState> 
 
 #[cfg(test)]
 mod tests {
-    use std::ops::ControlFlow;
-
     use proptest::prelude::*;
 
     use super::*;

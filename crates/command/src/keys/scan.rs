@@ -301,14 +301,16 @@ fn check_flush(args: &[Bytes]) -> CommandResult<()> {
 
 pub(crate) fn flushall(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     check_flush(args)?;
-    flush_region(exec);
+    flush_region(exec)?;
     Ok(Reply::OK)
 }
 
-fn flush_region(exec: &mut Exec<'_, '_>) {
+fn flush_region(exec: &mut Exec<'_, '_>) -> CommandResult<()> {
+    exec.txn.end_watches_of_keys()?;
     let (from, to) = rows::slots_range(exec.slots);
     exec.txn.delete_range(from, to);
     exec.txn.state_mut().clear_counts();
+    Ok(())
 }
 
 pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -316,7 +318,7 @@ pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
     let db = exec.db;
     if exec.txn.state().databases().all(|(other, _)| other == db) {
         // Garbage of other databases may be deleted too, because nothing reads it.
-        flush_region(exec);
+        flush_region(exec)?;
         return Ok(Reply::OK);
     }
     // Databases share slots, so the keys are deleted one by one. Elements of large collections are

@@ -73,7 +73,7 @@ fn pop(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction, command: &str) -
 }
 
 /// Removes elements at an end and returns them, the outermost first.
-fn take(
+pub(crate) fn take(
     exec: &mut Exec<'_, '_>,
     key: &Key<'_>,
     list: Collection,
@@ -115,7 +115,7 @@ pub(crate) fn lmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     Ok(Reply::NilArray)
 }
 
-fn end(word: &[u8]) -> CommandResult<Direction> {
+pub(crate) fn end(word: &[u8]) -> CommandResult<Direction> {
     match word {
         word if word.eq_ignore_ascii_case(b"LEFT") => Ok(LEFT),
         word if word.eq_ignore_ascii_case(b"RIGHT") => Ok(RIGHT),
@@ -131,7 +131,7 @@ pub(crate) fn rpoplpush(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResul
     move_one(args, exec, RIGHT, LEFT)
 }
 
-fn move_one(
+pub(crate) fn move_one(
     args: &[Bytes],
     exec: &mut Exec<'_, '_>,
     from_end: Direction,

@@ -38,7 +38,7 @@ fn pop(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction) -> CommandResult
 }
 
 /// Removes members at an end and returns them.
-fn take(
+pub(crate) fn take(
     exec: &mut Exec<'_, '_>,
     key: &Key<'_>,
     set: Collection,

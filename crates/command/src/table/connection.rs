@@ -72,7 +72,7 @@ const fn client(command: ClientCommand) -> Handler {
     Handler::Server(ServerCommand::Client(command))
 }
 
-static CLIENT: [CommandSpec; 8] = [
+static CLIENT: [CommandSpec; 9] = [
     CommandSpec::new("client|id", 2, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::Id))
         .categories(&["@connection"])
         .about("connection", "5.0.0", "O(1)", "Returns the connection's id.", ""),
@@ -123,6 +123,20 @@ static CLIENT: [CommandSpec; 8] = [
         "O(N) where N is the number of client connections",
         "Closes connections.",
         "[ID client-id] [ADDR ip:port] [LADDR ip:port] [SKIPME yes/no]",
+    ),
+    CommandSpec::new(
+        "client|unblock",
+        -3,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        client(ClientCommand::Unblock),
+    )
+    .categories(&["@connection"])
+    .about(
+        "connection",
+        "5.0.0",
+        "O(N) where N is the number of clients that wait",
+        "Ends the wait of a connection.",
+        "client-id [TIMEOUT | ERROR]",
     ),
     CommandSpec::new("client|help", 2, flags::ANYTIME, Handler::Table(introspect::help))
         .categories(&["@connection"])

@@ -2,10 +2,11 @@
 
 use types::THIRD_VERSION;
 
+use crate::blocking;
 use crate::lists::{self, change, ends, search};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 
-pub(super) static COMMANDS: [CommandSpec; 17] = [
+pub(super) static COMMANDS: [CommandSpec; 22] = [
     CommandSpec::new(
         "lpush",
         -3,
@@ -234,4 +235,34 @@ pub(super) static COMMANDS: [CommandSpec; 17] = [
             "Removes elements at an end of the first list that is not empty.",
             "numkeys key [key ...] LEFT | RIGHT [COUNT count]",
         ),
+    CommandSpec::new("blpop", -3, flags::WRITE | flags::NOSCRIPT | flags::BLOCKING, Handler::Keyspace(blocking::blpop))
+        .keys(&[KeySpec { first: 1, last: -2, step: 1, flags: &["RW", "access", "delete"] }])
+        .walks_tree()
+        .since_version(THIRD_VERSION)
+        .categories(&["@list"])
+        .about("list", "2.0.0", "O(K + log N) where K is the number of keys and N the length of the list", "Removes the first element of the first list that is not empty, or waits for one.", "key [key ...] timeout"),
+    CommandSpec::new("brpop", -3, flags::WRITE | flags::NOSCRIPT | flags::BLOCKING, Handler::Keyspace(blocking::brpop))
+        .keys(&[KeySpec { first: 1, last: -2, step: 1, flags: &["RW", "access", "delete"] }])
+        .walks_tree()
+        .since_version(THIRD_VERSION)
+        .categories(&["@list"])
+        .about("list", "2.0.0", "O(K + log N) where K is the number of keys and N the length of the list", "Removes the last element of the first list that is not empty, or waits for one.", "key [key ...] timeout"),
+    CommandSpec::new("blmove", 6, flags::WRITE | flags::DENYOOM | flags::NOSCRIPT | flags::BLOCKING, Handler::Keyspace(blocking::blmove))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] }, KeySpec { first: 2, last: 0, step: 1, flags: &["RW", "insert"] }])
+        .walks_tree()
+        .since_version(THIRD_VERSION)
+        .categories(&["@list"])
+        .about("list", "6.2.0", "O(log N) where N is the length of the longer list", "Moves an element from an end of a list to an end of a list, or waits for one.", "source destination LEFT | RIGHT LEFT | RIGHT timeout"),
+    CommandSpec::new("brpoplpush", 4, flags::WRITE | flags::DENYOOM | flags::NOSCRIPT | flags::BLOCKING, Handler::Keyspace(blocking::brpoplpush))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] }, KeySpec { first: 2, last: 0, step: 1, flags: &["RW", "insert"] }])
+        .walks_tree()
+        .since_version(THIRD_VERSION)
+        .categories(&["@list"])
+        .about("list", "2.2.0", "O(log N) where N is the length of the longer list", "Moves an element from the tail of a list to the head of a list, or waits for one.", "source destination timeout"),
+    CommandSpec::new("blmpop", -5, flags::WRITE | flags::BLOCKING | flags::MOVABLEKEYS, Handler::Keyspace(blocking::blmpop))
+        .keys(&[KeySpec { first: 3, last: KeySpec::COUNTED, step: 1, flags: &["RW", "access", "delete"] }])
+        .walks_tree()
+        .since_version(THIRD_VERSION)
+        .categories(&["@list"])
+        .about("list", "7.0.0", "O(K + M log N) where K is the number of keys, N the length of the list and M the number of elements removed", "Removes elements at an end of the first list that is not empty, or waits for one.", "timeout numkeys key [key ...] LEFT | RIGHT [COUNT count]"),
 ];

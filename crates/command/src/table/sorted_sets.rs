@@ -2,10 +2,11 @@
 
 use types::THIRD_VERSION;
 
+use crate::blocking;
 use crate::sorted_sets::{self, add, algebra, pop, random as sorted_set_random, range, remove};
 use crate::spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec};
 
-pub(super) static COMMANDS: [CommandSpec; 32] = [
+pub(super) static COMMANDS: [CommandSpec; 35] = [
     CommandSpec::new("zadd", -4, flags::WRITE | flags::DENYOOM | flags::FAST, Handler::Keyspace(add::zadd))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
         .fields(FieldSpec::SCORED)
@@ -439,4 +440,22 @@ pub(super) static COMMANDS: [CommandSpec; 32] = [
             "Iterates over a sorted set, a few members per call.",
             "key cursor [MATCH pattern] [COUNT count]",
         ),
+    CommandSpec::new("bzpopmin", -3, flags::WRITE | flags::NOSCRIPT | flags::BLOCKING | flags::FAST, Handler::Keyspace(blocking::bzpopmin))
+        .keys(&[KeySpec { first: 1, last: -2, step: 1, flags: &["RW", "access", "delete"] }])
+        .walks_tree()
+        .since_version(THIRD_VERSION)
+        .categories(&["@sortedset"])
+        .about("sorted-set", "5.0.0", "O(K + log N) where K is the number of keys and N the number of members", "Removes the member with the lowest score of the first sorted set that is not empty, or waits for one.", "key [key ...] timeout"),
+    CommandSpec::new("bzpopmax", -3, flags::WRITE | flags::NOSCRIPT | flags::BLOCKING | flags::FAST, Handler::Keyspace(blocking::bzpopmax))
+        .keys(&[KeySpec { first: 1, last: -2, step: 1, flags: &["RW", "access", "delete"] }])
+        .walks_tree()
+        .since_version(THIRD_VERSION)
+        .categories(&["@sortedset"])
+        .about("sorted-set", "5.0.0", "O(K + log N) where K is the number of keys and N the number of members", "Removes the member with the highest score of the first sorted set that is not empty, or waits for one.", "key [key ...] timeout"),
+    CommandSpec::new("bzmpop", -5, flags::WRITE | flags::BLOCKING | flags::MOVABLEKEYS, Handler::Keyspace(blocking::bzmpop))
+        .keys(&[KeySpec { first: 3, last: KeySpec::COUNTED, step: 1, flags: &["RW", "access", "delete"] }])
+        .walks_tree()
+        .since_version(THIRD_VERSION)
+        .categories(&["@sortedset"])
+        .about("sorted-set", "7.0.0", "O(K + M log N) where K is the number of keys, N the number of members and M the number of members removed", "Removes members at an end of the first sorted set that is not empty, or waits for one.", "timeout numkeys key [key ...] MIN | MAX [COUNT count]"),
 ];

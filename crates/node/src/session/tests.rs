@@ -17,7 +17,8 @@ impl Host for Two {
     }
 
     fn route(&mut self, context: &Context, item: &Item) -> Route<RegionId> {
-        match item.args.get(1).and_then(|key| key.first()) {
+        let mut keys = command::keys_of(item.spec, &item.args).map(|(key, _)| key);
+        match keys.next().and_then(|key| key.first()) {
             None => Route::Alone,
             Some(b'a') => Route::Region(1),
             Some(b'm') => Route::Answered(Reply::error("MOVED 1 elsewhere")),
@@ -106,7 +107,8 @@ impl Client {
             Part::Commands { items, .. } => {
                 items.iter().take(count).map(|item| Reply::bulk(item.args[1].clone()).into()).collect()
             }
-            Part::Alone(_) | Part::Own { .. } => vec![Reply::OK.into(); count],
+            Part::Alone(_) | Part::Blocking(_) | Part::Own { .. } => vec![Reply::OK.into(); count],
+            Part::Release(_) => return,
         };
         self.session.answered(self.asks[number].number, answers);
     }
@@ -128,6 +130,8 @@ fn described(ask: &Ask<RegionId>) -> String {
             format!("{region} {kind:?}: {}", items.iter().map(words).collect::<Vec<_>>().join(", "))
         }
         Part::Alone(item) => format!("alone: {}", item.spec.name),
+        Part::Blocking(item) => format!("blocking: {}", item.spec.name),
+        Part::Release(item) => format!("release: {}", item.args.len()),
         Part::Own { command, .. } => format!("own: {command:?}").to_lowercase(),
     }
 }
@@ -418,4 +422,157 @@ fn the_buffer_of_a_very_large_request_grows_a_part_at_a_time() {
     client.goes_on();
     let Part::Commands { items, .. } = &client.asks[0].part else { panic!("a command was expected") };
     assert!(items[0].args[2] == value);
+}
+
+/// Returns the log's arguments of an ask, shortened.
+fn in_log(ask: &Ask<RegionId>) -> Vec<String> {
+    let item = match &ask.part {
+        Part::Commands { items, .. } => &items[0],
+        Part::Alone(item) | Part::Blocking(item) | Part::Release(item) => item,
+        Part::Own { .. } => panic!("not a command of the log"),
+    };
+    item.args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
+}
+
+fn watches(client: &mut Client, key: &str, number: i64) {
+    let at = client.asks.len();
+    client.sends(&[&format!("watch {key}")]);
+    client.session.answered(client.asks[at].number, vec![Reply::Array(vec![Reply::Int(number)]).into()]);
+    client.goes_on();
+    assert_eq!(client.reads(), "+OK");
+}
+
+#[test]
+fn a_transaction_on_keys_is_gathered_like_a_command() {
+    let mut client = Client::new();
+    let asks = client.sends(&["set a 1", "multi", "set a 2", "get a", "exec", "set a 3"]);
+    assert_eq!(asks.len(), 1, "one entry has them all");
+    let Part::Commands { items, kind, .. } = &client.asks[0].part else { panic!("no commands") };
+    assert_eq!((items.len(), *kind), (3, Kind::Writes));
+    assert_eq!(items[1].spec.name, "exec");
+    assert_eq!(client.reads(), "");
+    client
+        .session
+        .answered(0, vec![Reply::OK.into(), Reply::Array(vec![Reply::OK]).into(), Reply::OK.into()]);
+    client.goes_on();
+    assert_eq!(client.reads(), "+OK +OK +QUEUED +QUEUED *1 +OK +OK");
+}
+
+#[test]
+fn the_store_s_own_commands_follow_the_region_s_part_and_only_if_it_was_executed() {
+    let lines = ["multi", "ping", "set a 1", "select 3", "get a", "exec", "ping"];
+    let mut client = Client::new();
+    assert_eq!(client.sends(&lines).len(), 1);
+    let replies = Reply::Array(vec![Reply::OK, Reply::bulk("1")]);
+    client.session.answered(0, vec![replies.into()]);
+    client.goes_on();
+    assert!(client.reads().ends_with("*4 +PONG +OK $6 select $1 1 +PONG"));
+    for (answer, expected) in [
+        (Reply::NilArray, "*-1 +PONG"),
+        (Reply::Nil, "*-1 +PONG"),
+        (Reply::error("UNKNOWN outcome"), "-UNKNOWN outcome +PONG"),
+    ] {
+        let mut client = Client::new();
+        client.sends(&lines);
+        client.session.answered(0, vec![answer.into()]);
+        client.goes_on();
+        assert!(client.reads().ends_with(expected));
+    }
+}
+
+#[test]
+fn a_command_of_the_store_may_answer_later_within_a_transaction() {
+    let mut client = Client::new();
+    client.host.own_later = true;
+    let asks = client.sends(&["multi", "info", "ping", "exec", "ping"]);
+    assert_eq!(asks, ["own: info"]);
+    assert_eq!(client.reads(), "+OK +QUEUED +QUEUED");
+    client.answers(0, 1);
+    assert_eq!(client.reads(), "*2 +OK +PONG +PONG");
+}
+
+#[test]
+fn watches_are_numbered_by_the_region_and_go_with_the_transaction() {
+    let mut client = Client::new();
+    watches(&mut client, "a", 77);
+    assert!(client.sends(&["watch a a"]).is_empty(), "the key is watched already");
+    assert_eq!(client.reads(), "+OK");
+    client.sends(&["multi", "get a", "exec"]);
+    let stamp = &client.asks.last().map(in_log).unwrap()[3];
+    assert_eq!(stamp.as_bytes(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 77]);
+    let number = client.asks.last().unwrap().number;
+    client.session.answered(number, vec![Reply::NilArray.into()]);
+    assert!(client.goes_on().is_empty(), "the region released the watches");
+    assert_eq!(client.reads(), "+OK +QUEUED *-1");
+    assert!(client.session.take_watches(true).is_none());
+}
+
+#[test]
+fn watches_are_released_when_nothing_is_executed() {
+    for lines in [
+        &["unwatch"][..],
+        &["multi", "discard"],
+        &["multi", "nosuch", "exec"],
+        &["exec x"],
+        &["multi", "get m", "exec"],
+        &["reset"],
+    ] {
+        let mut client = Client::new();
+        watches(&mut client, "a", 1);
+        let asks = client.sends(lines);
+        assert_eq!(asks, ["release: 3"], "{lines:?}");
+        assert!(client.session.take_watches(true).is_none());
+    }
+    let mut client = Client::new();
+    watches(&mut client, "a", 1);
+    assert_eq!(client.session.take_watches(true).unwrap().args.len(), 3);
+    // A refused EXEC may have left them.
+    watches(&mut client, "a", 2);
+    client.sends(&["multi", "exec"]);
+    let number = client.asks.last().unwrap().number;
+    client.session.answered(number, vec![Reply::error("CLUSTERDOWN").into()]);
+    assert_eq!(client.goes_on(), ["release: 3"]);
+    assert_eq!(client.reads(), "+OK -CLUSTERDOWN");
+}
+
+#[test]
+fn keys_of_a_transaction_and_its_watches_share_a_slot() {
+    let mut client = Client::new();
+    watches(&mut client, "a", 1);
+    assert!(client.sends(&["watch b"]).is_empty());
+    assert!(client.reads().starts_with("-CROSSSLOT "));
+    client.sends(&["multi", "dbsize", "exec"]);
+    assert!(client.reads().contains("-ERR 'dbsize' is about all slots"));
+}
+
+#[test]
+fn queued_commands_are_held_without_the_buffer_that_they_came_in() {
+    let mut client = Client::new();
+    client.sends(&["multi"]);
+    client.reads();
+    let before = client.session.held_bytes();
+    client.sends(&["set a 1", "set a 2"]);
+    client.reads();
+    let held = client.session.held_bytes() - before;
+    assert!((2 * (5 + 64)..1000).contains(&held), "{held}");
+    assert_eq!(client.session.queued(), Some(2));
+    client.sends(&["discard"]);
+    client.reads();
+    assert_eq!((client.session.queued(), client.session.held_bytes()), (None, before));
+}
+
+#[test]
+fn a_command_that_may_wait_follows_all_others_and_precedes_all_others() {
+    let mut client = Client::new();
+    assert_eq!(client.sends(&["set a 1", "blpop b 0", "set a 2"]), ["1 Writes: set a 1"]);
+    assert!(!client.session.is_blocked());
+    assert_eq!(client.answers(0, 1), ["blocking: blpop"]);
+    assert!(client.session.is_blocked() && client.session.is_waiting());
+    assert_eq!(client.answers(1, 1), ["1 Writes: set a 2"]);
+    assert!(!client.session.is_blocked());
+    // In a transaction it does not wait.
+    let mut client = Client::new();
+    client.sends(&["multi", "blpop b 0", "exec"]);
+    assert!(!client.session.is_blocked());
+    assert_eq!(in_log(&client.asks[0])[3..], ["blpop", "b", "0"]);
 }

@@ -1,6 +1,7 @@
 //! Requests of stores to the leader of the meta region, to the leader of another region, or to one
 //! store, and the answers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use serde_json::Value;
 use types::{StoreId, Version, META_REGION, OLDEST_VERSION};
 
 use super::merged::{self, AskedRegion};
-use super::{check, quarantine, rows, versions, windows};
+use super::{check, quarantine, rows, users, versions, windows};
 use crate::admin_error::{encode_error, read_error, refuse, AdminError};
 use crate::admission;
 use crate::flash;
@@ -98,6 +99,12 @@ pub enum Ask {
     /// Asks a store about its own peer. The variants below also go to one particular store.
     PeerState {
         region: u64,
+    },
+    /// Changes users of clients.
+    SetUsers {
+        expected: u64,
+        changes: BTreeMap<String, Option<String>>,
+        replace: bool,
     },
     Retry {
         region: u64,
@@ -285,6 +292,9 @@ pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             propose(store, command).await?;
             Value::Null
         }
+        Ask::SetUsers { expected, changes, replace } => {
+            users::answer(store, expected, changes, replace).await?
+        }
         Ask::MoveLeader { region, to } => {
             let from = leader_of(store, region)?;
             begin(store, Operator::TransferLeader { region, from, to, reason: Reason::Requested }).await?
@@ -381,7 +391,7 @@ async fn join_as_leader(
 }
 
 /// Proposes a change of the cluster's state. Returns its result.
-async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
+pub async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
     let deadline = Instant::now() + store.config.request_timeout;
     let answers =
         match store.proposals.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {

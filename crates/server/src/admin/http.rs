@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{header, HeaderMap, StatusCode};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
@@ -24,6 +25,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::net::TcpListener;
 
+use super::login::{self, Refused};
 use super::operations::Served;
 use crate::admin_error::AdminError;
 use crate::store::Store;
@@ -43,6 +45,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     fn healthy(&self) -> bool;
     /// Returns the metrics as Prometheus text.
     fn metrics(&self) -> String;
+    /// Decides whether a request is carried out. `header` is its `Authorization`.
+    fn admits(&self, header: Option<&str>, changes: bool) -> Result<(), Refused>;
 }
 
 impl Backend for Arc<Store> {
@@ -56,6 +60,10 @@ impl Backend for Arc<Store> {
 
     fn healthy(&self) -> bool {
         self.is_healthy()
+    }
+
+    fn admits(&self, header: Option<&str>, changes: bool) -> Result<(), Refused> {
+        login::admits(self, header, changes)
     }
 
     fn metrics(&self) -> String {
@@ -122,7 +130,31 @@ fn router<B: Backend>(backend: B) -> Router {
             failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not support this method")
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(backend.clone(), checked::<B>))
         .with_state(backend)
+}
+
+/// Carries out a request if its user may send it. The health check is for everyone.
+async fn checked<B: Backend>(State(backend): State<B>, request: Request, next: Next) -> Response {
+    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let changes = request.method() != axum::http::Method::GET;
+    let verdict = match request.uri().path() {
+        "/healthz" => Ok(()),
+        _ => backend.admits(header, changes),
+    };
+    match verdict {
+        Ok(()) => next.run(request).await,
+        Err(Refused::NoLogin) => {
+            let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"steelyard\"")];
+            let text =
+                "the request needs a user and a password: set STEELYARD_ADMIN_AUTH=USER:PASSWORD for ctl";
+            (challenge, failure(StatusCode::UNAUTHORIZED, text)).into_response()
+        }
+        Err(Refused::NoPermission) => failure(
+            StatusCode::FORBIDDEN,
+            "the user needs permission for CONFIG GET, and for changes CONFIG SET",
+        ),
+    }
 }
 
 struct Routes<B>(Router<B>);

@@ -29,6 +29,30 @@ pub fn client(store: &Store, client: &mut Connected<'_>, command: ClientCommand,
         ClientCommand::Info => Reply::bulk(format!("{}\n", client.entry.line())),
         ClientCommand::List => list(store, &args[2..]),
         ClientCommand::Kill => kill(store, client, &args[2..]),
+        ClientCommand::Unblock => unblock(store, &args[2..]),
+    }
+}
+
+fn unblock(store: &Store, args: &[Bytes]) -> Reply {
+    let reply = match args {
+        [_] => Reply::NilArray,
+        [_, reason] if reason.eq_ignore_ascii_case(b"timeout") => Reply::NilArray,
+        [_, reason] if reason.eq_ignore_ascii_case(b"error") => {
+            Reply::error("UNBLOCKED client unblocked via CLIENT UNBLOCK")
+        }
+        [_, _] => return Reply::error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
+        _ => {
+            return Reply::error(
+                "ERR unknown subcommand or wrong number of arguments for 'unblock'. Try CLIENT HELP.",
+            )
+        }
+    };
+    match resp::parse_integer(&args[0]) {
+        Some(id) => {
+            let client = u64::try_from(id).ok();
+            Reply::Int(i64::from(client.is_some_and(|client| store.blocked.unblock(client, reply))))
+        }
+        None => Reply::error("ERR value is not an integer or out of range"),
     }
 }
 
@@ -117,7 +141,9 @@ fn kill(store: &Store, client: &mut Connected<'_>, filter: &[Bytes]) -> Reply {
             },
             b"addr" => chosen.retain(|entry| entry.peer.to_string() == value),
             b"laddr" => chosen.retain(|entry| entry.local.to_string() == value),
-            b"user" if value == "default" => {}
+            b"user" if store.access.accounts().get(&pair[1]).is_some() => {
+                chosen.retain(|entry| entry.user_name() == pair[1]);
+            }
             b"user" => return Reply::error(format!("ERR No such user '{value}'")),
             b"type" => match value.to_ascii_lowercase().as_str() {
                 "normal" => {}
@@ -168,8 +194,31 @@ fn get(store: &Store, patterns: &[Bytes]) -> Reply {
 const ROCKSDB: &str = "rocksdb.";
 
 /// Returns true if the command changes options of RocksDB, which may wait for its files.
-pub fn sets_rocksdb(args: &[Bytes]) -> bool {
+fn sets_rocksdb(args: &[Bytes]) -> bool {
     args.get(2..).unwrap_or_default().chunks(2).any(|pair| rocksdb_name(&pair[0]).is_some())
+}
+
+/// Returns true if the command changes certificates, whose files are read.
+fn sets_tls(args: &[Bytes]) -> bool {
+    let names = args.get(2..).unwrap_or_default().chunks(2).map(|pair| &pair[0]);
+    names.into_iter().any(|name| name.to_ascii_lowercase().starts_with(b"tls-"))
+}
+
+/// Returns true if `CONFIG SET` waits: for RocksDB's files or those of certificates, or for the
+/// cluster, which has agreed on the default user whose password changes.
+pub fn waits(store: &Store, args: &[Bytes]) -> bool {
+    sets_rocksdb(args) || sets_tls(args) || agreed_password(store, args).is_some()
+}
+
+/// Returns the new `requirepass`, if the cluster has agreed on a default user.
+pub fn agreed_password(store: &Store, args: &[Bytes]) -> Option<Option<String>> {
+    let pairs = args.get(2..).unwrap_or_default().chunks(2);
+    let mut set = pairs.filter_map(|pair| match pair {
+        [name, value] if name.eq_ignore_ascii_case(b"requirepass") => Some(value),
+        _ => None,
+    });
+    let value = set.next().filter(|_| store.access.accounts().is_default_agreed)?;
+    Some((!value.is_empty()).then(|| String::from_utf8_lossy(value).into_owned()))
 }
 
 fn rocksdb_name(name: &[u8]) -> Option<String> {
@@ -234,6 +283,14 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     if let Err(error) = change(&mut changed, pairs) {
         return error;
     }
+    if settings.tls != changed.tls && store.config.tls_port.is_some() {
+        if let Err(why) = store.tls.load(&changed.tls) {
+            tracing::warn!(why, "the TLS settings are not changed");
+            let named = pairs.chunks(2).find(|pair| pair[0].to_ascii_lowercase().starts_with(b"tls-"));
+            let named = named.map_or(&b"tls-cert-file"[..], |pair| &pair[0]);
+            return failed(named, "Unable to update TLS configuration. Check server logs.");
+        }
+    }
     if changed.io_threads > 0 {
         store.loops.serve_with(changed.io_threads);
     }
@@ -243,7 +300,12 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     if settings.snapshot_rate != changed.snapshot_rate {
         store.snapshots().set_rate(changed.snapshot_rate);
     }
+    let has_other_password = settings.requirepass != changed.requirepass;
     *settings = changed;
+    drop(settings);
+    if has_other_password {
+        store.access.settings_changed();
+    }
     Reply::OK
 }
 

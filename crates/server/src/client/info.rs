@@ -66,7 +66,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
         "clients" => {
             field("connected_clients", &store.clients.count());
             field("maxclients", &store.settings.read().maxclients);
-            field("blocked_clients", &0);
+            field("blocked_clients", &store.blocked.count());
         }
         "memory" => {
             let resident = resident_bytes();
@@ -127,6 +127,11 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("instantaneous_ops_per_sec", &(per_second as u64));
             field("total_net_input_bytes", &metrics.client_bytes_in.load(Ordering::Relaxed));
             field("total_net_output_bytes", &metrics.client_bytes_out.load(Ordering::Relaxed));
+            let denials = &store.access.denials;
+            field("acl_access_denied_auth", &denials.auth.load(Ordering::Relaxed));
+            field("acl_access_denied_cmd", &denials.command.load(Ordering::Relaxed));
+            field("acl_access_denied_key", &denials.key.load(Ordering::Relaxed));
+            field("acl_access_denied_channel", &denials.channel.load(Ordering::Relaxed));
             field("rejected_connections", &metrics.connections_rejected.get());
             let rows = store.engine.rows().ram_use();
             field("rows_ram_hits", &rows.hits);

@@ -20,14 +20,14 @@ interface. To connect from other machines set a password (requirepass), or turn 
 CONFIG SET protected-mode no sent from the loopback interface.\r\n";
 
 /// Accepts clients until the store closes, and then those that have already connected.
-pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>) {
+pub async fn listen(listener: TcpListener, kind: ListenerKind, is_tls: bool, store: Arc<Store>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = store.ends.closing() => return accept_the_last(listener, kind, &store).await,
+            () = store.ends.closing() => return accept_the_last(listener, kind, is_tls, &store).await,
         };
         match accepted {
-            Ok((stream, peer)) => accept(stream, peer, kind, &store).await,
+            Ok((stream, peer)) => accept(stream, peer, (kind, is_tls), &store).await,
             Err(error) => {
                 // The usual reason is a lack of file descriptors. Some may be closed during the
                 // pause.
@@ -40,42 +40,55 @@ pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>
 
 /// Accepts the clients that the kernel has already connected, because they may have sent a request
 /// that must be answered.
-async fn accept_the_last(listener: TcpListener, kind: ListenerKind, store: &Store) {
+async fn accept_the_last(listener: TcpListener, kind: ListenerKind, is_tls: bool, store: &Store) {
     let Ok(listener) = listener.into_std() else { return };
     // The listener is non-blocking. It is closed after the first call that finds no client.
     while let Ok((stream, peer)) = listener.accept() {
         if stream.set_nonblocking(true).is_ok() {
             if let Ok(stream) = TcpStream::from_std(stream) {
-                accept(stream, peer, kind, store).await;
+                accept(stream, peer, (kind, is_tls), store).await;
             }
         }
     }
 }
 
-async fn accept(mut stream: TcpStream, peer: SocketAddr, kind: ListenerKind, store: &Store) {
+async fn accept(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    (kind, is_tls): (ListenerKind, bool),
+    store: &Store,
+) {
     let local = stream.local_addr().unwrap_or(peer);
     let _ = stream.set_nodelay(true);
     let (max, open_door) = {
         let settings = store.settings.read();
-        (settings.maxclients, !settings.protected_mode || settings.requirepass.is_some())
+        let is_open = store.access.accounts().default_user().needs_no_password();
+        (settings.maxclients, !settings.protected_mode || !is_open)
     };
     if !open_door && !peer.ip().is_loopback() {
         store.metrics.connections_rejected.inc();
-        let _ = stream.write_all(PROTECTED).await;
+        refuse(&mut stream, PROTECTED, is_tls).await;
         return;
     }
     match ConnectionSlot::take(&store.clients, &store.metrics, peer, local, max) {
         Some(seat) => {
             keep_alive(&stream);
             match stream.into_std() {
-                Ok(stream) => drop(store.loops.next().send(ToLoop::Accepted { stream, kind, seat })),
+                Ok(stream) => drop(store.loops.next().send(ToLoop::Accepted { stream, kind, seat, is_tls })),
                 Err(error) => tracing::warn!(%error, "a client's socket cannot be handed to its loop"),
             }
         }
         None => {
             store.metrics.connections_rejected.inc();
-            let _ = stream.write_all(b"-ERR max number of clients reached\r\n").await;
+            refuse(&mut stream, b"-ERR max number of clients reached\r\n", is_tls).await;
         }
+    }
+}
+
+/// Tells a client why it is refused. A client that waits for a TLS handshake would not understand.
+async fn refuse(stream: &mut TcpStream, text: &[u8], is_tls: bool) {
+    if !is_tls {
+        let _ = stream.write_all(text).await;
     }
 }
 

@@ -7,7 +7,8 @@ use command::{CommandSpec, ConfigCommand, ServerCommand};
 use node::session::Own;
 use resp::{Protocol, Reply};
 
-use super::{admin_commands, cluster_commands, info, read_only, Connected};
+use super::{acl_commands, admin_commands, cluster_commands, info, read_only, Connected};
+use crate::connections::ClientEntry;
 use crate::store::Store;
 
 /// Executes a command of the connection or of the store itself.
@@ -33,11 +34,12 @@ pub fn run(
             Reply::OK
         }
         ServerCommand::Reset => {
-            client.reset(store.settings.read().requirepass.is_some());
+            client.reset(&store.access);
             Reply::Simple("RESET".into())
         }
         ServerCommand::Client(command) => admin_commands::client(store, client, command, args),
-        ServerCommand::Config(ConfigCommand::Set) if admin_commands::sets_rocksdb(args) => {
+        ServerCommand::Acl(command) => return acl_commands::run(store, client, command, args),
+        ServerCommand::Config(ConfigCommand::Set) if admin_commands::waits(store, args) => {
             return Own::Later;
         }
         ServerCommand::Config(command) => admin_commands::config(store, command, args),
@@ -65,16 +67,33 @@ pub fn run(
 }
 
 /// Executes a command for which [`run`] returned `Later`.
-pub async fn run_later(store: &Arc<Store>, command: ServerCommand, args: &[Bytes]) -> Reply {
+pub async fn run_later(
+    store: &Arc<Store>,
+    entry: &ClientEntry,
+    command: ServerCommand,
+    args: &[Bytes],
+) -> Reply {
+    if let ServerCommand::Acl(command) = command {
+        return acl_commands::run_later(store, entry, command, args).await;
+    }
     if command == ServerCommand::Shutdown {
         // The connection ends with the process.
         return std::future::pending().await;
     }
     if command == ServerCommand::Config(ConfigCommand::Set) {
-        let (store, args) = (store.clone(), args.to_vec());
-        let setting = move || admin_commands::set_with_rocksdb(&store, &args);
+        let setting = {
+            let (store, args) = (store.clone(), args.to_vec());
+            move || admin_commands::set_with_rocksdb(&store, &args)
+        };
         let set = tokio::task::spawn_blocking(setting).await;
-        return set.unwrap_or_else(|_| Reply::error("ERR the store is shutting down"));
+        let reply = set.unwrap_or_else(|_| Reply::error("ERR the store is shutting down"));
+        return match admin_commands::agreed_password(store, args) {
+            Some(password) if reply == Reply::OK => {
+                let set = acl_commands::set_default_password(store, password.as_deref()).await;
+                set.map_or_else(|error| error, |()| reply)
+            }
+            _ => reply,
+        };
     }
     cluster_commands::read_slot(store, args).await
 }
@@ -143,7 +162,7 @@ fn hello(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
         }
     }
     if let Some((user, password)) = credentials {
-        if let Err(error) = log_in(store, client, &user, &password) {
+        if let Err(error) = log_in(store, client, &args[0], &user, &password) {
             return error;
         }
     }
@@ -173,7 +192,7 @@ fn hello(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
 fn auth(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
     let (user, password) = match args {
         [_, password] => {
-            if store.settings.read().requirepass.is_none() {
+            if store.access.accounts().default_user().needs_no_password() {
                 return Reply::error("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?");
             }
             (Bytes::from_static(b"default"), password)
@@ -181,32 +200,25 @@ fn auth(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
         [_, user, password] => (user.clone(), password),
         _ => return Reply::error("ERR syntax error"),
     };
-    match log_in(store, client, &user, password) {
+    match log_in(store, client, &args[0], &user, password) {
         Ok(()) => Reply::OK,
         Err(error) => error,
     }
 }
 
-fn log_in(store: &Store, client: &mut Connected<'_>, user: &[u8], password: &[u8]) -> Result<(), Reply> {
-    let settings = store.settings.read();
-    let right = match &settings.requirepass {
-        Some(wanted) => same_secret(wanted.as_bytes(), password),
-        None => true,
-    };
-    if user == b"default" && right {
-        client.context.authenticated = true;
+/// Makes a user the one of the connection. `command` is the client's spelling of the command.
+fn log_in(
+    store: &Store,
+    client: &mut Connected<'_>,
+    command: &Bytes,
+    user: &Bytes,
+    password: &[u8],
+) -> Result<(), Reply> {
+    if store.access.log_in(client.entry, client.context, user, password).is_ok() {
         return Ok(());
     }
+    store.access.note_failure(client.entry, command, user);
     Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
-}
-
-/// Compares two secrets in a time that depends only on their lengths.
-fn same_secret(wanted: &[u8], given: &[u8]) -> bool {
-    let mut difference = wanted.len() ^ given.len();
-    for (i, byte) in given.iter().enumerate() {
-        difference |= usize::from(byte ^ wanted.get(i).unwrap_or(&0));
-    }
-    difference == 0
 }
 
 fn select(store: &Store, client: &mut Connected<'_>, index: &[u8]) -> Reply {
@@ -228,18 +240,4 @@ fn time(store: &Store) -> Reply {
         Reply::bulk((micros / 1_000_000).to_string()),
         Reply::bulk((micros % 1_000_000).to_string()),
     ])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::same_secret;
-
-    #[test]
-    fn secrets_are_equal_only_when_every_byte_is() {
-        assert!(same_secret(b"abc", b"abc"));
-        assert!(!same_secret(b"abc", b"abd"));
-        assert!(!same_secret(b"abc", b"ab"));
-        assert!(!same_secret(b"abc", b"abc\0"));
-        assert!(!same_secret(b"abc", b""));
-    }
 }

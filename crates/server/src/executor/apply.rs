@@ -196,6 +196,7 @@ impl Applier {
         self.parts.regions.set_local(&[descriptor]);
         publish_state(&self.parts, region, &state);
         self.execution.lock().load(region, state, slots);
+        self.parts.blocked.look_at_all();
     }
 
     /// Waits while earlier writes were faster than the flush under way. So the room lasts as long
@@ -259,7 +260,9 @@ pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usiz
             let row_bytes =
                 |(row, value): &(Bytes, Option<Bytes>)| row.len() + value.as_ref().map_or(0, Bytes::len);
             let bytes: usize = writes.rows.iter().map(row_bytes).sum();
+            let fed = parts.blocked.fed_by(&writes);
             parts.engine.write(writes);
+            fed.iter().for_each(|place| parts.blocked.look_at(place));
             parts.metrics.rows_bytes_written.inc_by(bytes as u64);
             parts.metrics.entries_applied.inc_by(entries as u64);
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use replica::EntryMemory;
 
+use crate::blocked::Blocked;
 use crate::budget::Budget;
 use crate::capability::LogClock;
 use crate::cluster_state::ClusterState;
@@ -42,6 +43,8 @@ pub struct Parts {
     pub worker: WorkerSender,
     pub levels: Arc<Levels>,
     pub checks: Arc<Checks>,
+    /// The clients that wait for elements.
+    pub blocked: Arc<Blocked>,
     pub unsynced: Arc<Unsynced>,
     pub quarantines: Arc<Quarantines>,
     /// The peers that seek a leader.

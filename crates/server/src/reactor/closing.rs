@@ -6,7 +6,7 @@
 //! connection. Bytes that arrive later are read and dropped: closing a socket with unread bytes
 //! would discard replies that the client has not read.
 
-use std::io::{self, Read};
+use std::io;
 use std::time::Duration;
 
 use super::connection::Connection;
@@ -37,7 +37,7 @@ impl Loop {
     /// quiet.
     pub(super) fn close_if_due(&mut self, connection: &mut Connection, has_written: bool) -> Option<Then> {
         let is_quiet = self.now.saturating_duration_since(connection.last_progress) >= QUIET;
-        if !connection.session.output().is_empty() || !(has_written || is_quiet) {
+        if connection.has_output() || !(has_written || is_quiet) {
             return None;
         }
         connection.shut_down();

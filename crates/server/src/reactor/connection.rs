@@ -1,18 +1,16 @@
 //! One client's socket, its session, and the memory of both.
 
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use node::session::{Session, READS_FIRST};
 use node::Item;
-use socket2::SockRef;
 use tokio::task::AbortHandle;
 
 use super::READ_BYTES;
+use crate::client_socket::ClientSocket;
 use crate::connections::memory::{ClientMemory, Held};
 use crate::connections::{ConnectionSlot, ListenerKind, Moving};
 use crate::dispatch::REPLY_BYTES_MAX;
@@ -48,7 +46,7 @@ impl Drop for Tasks {
 
 pub struct Connection {
     pub id: ConnectionId,
-    pub(super) stream: TcpStream,
+    pub(super) stream: ClientSocket,
     pub kind: ListenerKind,
     pub seat: ConnectionSlot,
     pub session: Session<Arc<RegionShared>>,
@@ -80,6 +78,8 @@ pub struct Connection {
     /// True if the connection was closed by a planned stop: nothing is written, and input is
     /// dropped.
     pub is_closed: bool,
+    /// The number of queued commands that `CLIENT LIST` shows.
+    pub shown_queued: Option<usize>,
     /// The loop that is to serve the connection, if it is another one.
     pub moves_to: Option<usize>,
 }
@@ -97,8 +97,8 @@ pub enum ReadOutcome {
 impl Connection {
     /// Returns the session of a new client.
     pub fn first_session(store: &Store) -> Session<Arc<RegionShared>> {
-        let settings = store.settings.read();
-        Session::new(settings.limits.clone(), settings.requirepass.is_some())
+        let limits = store.settings.read().limits.clone();
+        Session::new(limits, !store.access.accounts().default_user().is_open())
     }
 
     pub fn new(id: ConnectionId, client: Moving, store: &Store, now: Instant) -> Connection {
@@ -124,6 +124,7 @@ impl Connection {
             has_place_in_line: false,
             has_waited_longest: false,
             is_closed: false,
+            shown_queued: None,
             moves_to: None,
         }
     }
@@ -132,7 +133,8 @@ impl Connection {
     /// neither memory nor a planned stop holds it here. `rest` was called before.
     pub fn can_move(&self) -> bool {
         self.session.is_idle()
-            && self.session.output().is_empty()
+            && !self.has_output()
+            && !(self.stream.is_tls() && (self.is_readable || self.stream.handshake_since().is_some()))
             && self.submitted.is_empty()
             && self.tasks.0.is_empty()
             && !(self.held.is_in_line() || self.has_place_in_line || self.is_closed)
@@ -164,7 +166,7 @@ impl Connection {
                 }
                 Ok(bytes) => {
                     // Input that follows a short read causes another event.
-                    self.is_readable = bytes == most || self.is_end_near;
+                    self.is_readable = bytes == most || self.is_end_near || self.stream.may_have_more();
                     self.last_progress = now;
                     store.metrics.client_bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
                     self.session.received(&shared[..bytes]);
@@ -187,13 +189,12 @@ impl Connection {
         while self.has_more_to_write() && room > 0 {
             let output = self.session.output();
             let output = &output[..output.len().min(room)];
-            let written = match is_last {
-                true => {
-                    SockRef::from(&self.stream).send_with_flags(output, libc::MSG_MORE | libc::MSG_NOSIGNAL)
-                }
-                false => self.stream.write(output),
+            let written = match output.is_empty() {
+                true => self.stream.flush().map(|()| 0),
+                false => self.stream.write(output, is_last),
             };
             match written {
+                Ok(0) if output.is_empty() => {}
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => {
                     self.last_progress = now;
@@ -211,14 +212,19 @@ impl Connection {
 
     /// Returns true if there is output that the socket may take.
     pub fn has_more_to_write(&self) -> bool {
-        self.is_writable && !self.session.output().is_empty()
+        self.is_writable && self.has_output()
+    }
+
+    /// Returns true if there is output that the socket has not taken.
+    pub fn has_output(&self) -> bool {
+        !self.session.output().is_empty() || self.stream.has_pending()
     }
 
     /// Returns true if the connection is over: the client has all of its replies, and its input has
     /// ended or is no longer read.
     pub fn has_ended(&self) -> bool {
         let is_over = self.session.has_ended() || (self.is_at_end && self.session.is_idle());
-        is_over && self.session.output().is_empty()
+        is_over && !self.has_output()
     }
 
     /// Returns true if every request that has arrived is answered. The replies may not be written
@@ -227,8 +233,8 @@ impl Connection {
         self.session.is_idle() && self.session.input_bytes() == 0 && !self.is_readable
     }
 
-    pub fn shut_down(&self) {
-        let _ = self.stream.shutdown(Shutdown::Write);
+    pub fn shut_down(&mut self) {
+        self.stream.shut_down();
     }
 
     /// Reserves memory for this many commands and their likely replies.
@@ -239,7 +245,8 @@ impl Connection {
 
     /// Reserves memory. Returns false if there is no room; the connection then waits in line.
     fn hold(&mut self, bytes: usize) -> bool {
-        let has_room = self.held.try_hold(bytes as u64, self.has_waited_longest);
+        let bytes = (bytes + self.stream.held_bytes()) as u64;
+        let has_room = self.held.try_hold(bytes, self.has_waited_longest);
         self.held.set_in_line(!has_room);
         self.has_waited_longest &= !has_room;
         has_room
@@ -268,7 +275,8 @@ impl Connection {
             self.session.rest();
             self.tasks.0.clear();
         }
-        self.held.count((self.session.held_bytes() + self.expected) as u64);
+        let held = self.session.held_bytes() + self.expected + self.stream.held_bytes();
+        self.held.count(held as u64);
     }
 
     /// Records the replies of a batch whose commands are all answered.
@@ -283,6 +291,8 @@ impl Connection {
         !self.session.is_waiting()
             && !self.held.is_in_line()
             && now.saturating_duration_since(self.last_progress) >= patience
+            // What TLS needs is no reason: an idle client with TLS is no burden.
+            && (self.session.held_bytes() > 0 || self.stream.has_pending())
             && self.held.holds_contended_memory()
     }
 }

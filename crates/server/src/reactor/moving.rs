@@ -32,7 +32,7 @@ impl Loop {
     pub(super) fn give_away(&mut self, slot: u32, to: usize) {
         let Some(connection) = &mut self.slots[slot as usize].connection else { return };
         connection.moves_to = None;
-        if let Err(error) = self.inbox.poll.registry().deregister(&mut connection.stream) {
+        if let Err(error) = self.inbox.poll.registry().deregister(connection.stream.stream()) {
             return tracing::warn!(%error, "a client's socket cannot move to another loop");
         }
         if let Some(connection) = self.empty(slot) {

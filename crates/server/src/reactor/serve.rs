@@ -9,6 +9,7 @@ use std::sync::Arc;
 use command::{CommandSpec, ServerCommand};
 use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
+use resp::Reply;
 
 use super::connection::{Connection, ReadOutcome, Submitted};
 use super::Loop;
@@ -65,7 +66,7 @@ impl Loop {
                 return self.drop_what_comes(connection);
             }
             let is_last = self.closes && connection.is_answered();
-            let has_output = !connection.session.output().is_empty();
+            let has_output = connection.has_output();
             if connection.write(&self.store, self.now, is_last).is_err() {
                 return Then::Ends;
             }
@@ -76,6 +77,10 @@ impl Loop {
                 if let Some(then) = self.close_if_due(connection, has_output) {
                     return then;
                 }
+            }
+            if connection.session.is_blocked() && connection.is_end_near {
+                // The client has gone, and must not take an element with it.
+                return Then::Ends;
             }
             if !connection.session.can_advance() {
                 if connection.session.is_waiting() || connection.session.is_output_full() {
@@ -122,6 +127,9 @@ impl Loop {
         let mut asks = std::mem::take(&mut self.asks);
         let mut host = Served { store: &self.store, entry: &connection.seat.entry, kind: connection.kind };
         let session = &mut connection.session;
+        if let Some(access) = self.store.access.review(host.entry, session.context()) {
+            session.set_access(access);
+        }
         let advanced = catch_unwind(AssertUnwindSafe(|| session.advance(&mut host, &mut asks)));
         let mut is_whole = advanced.is_ok();
         for ask in asks.drain(..) {
@@ -142,6 +150,11 @@ impl Loop {
     fn account(&mut self, connection: &mut Connection) {
         if let Some(name) = connection.session.take_last_command() {
             connection.seat.entry.describe(|d| d.last_command = name);
+        }
+        let queued = connection.session.queued();
+        if queued != connection.shown_queued {
+            connection.shown_queued = queued;
+            connection.seat.entry.describe(|d| d.queued = queued);
         }
         if !connection.session.is_idle() {
             return;
@@ -194,11 +207,35 @@ impl Loop {
             Part::Alone(item) => self.spawn(connection, number, async move {
                 vec![store.execute_alone(kind, item, deadline).await]
             }),
-            Part::Own { command, args } => self.spawn(connection, number, async move {
-                vec![client::run_own_later(&store, command, &args).await.into()]
-            }),
+            Part::Own { command, args } => {
+                let entry = connection.seat.entry.clone();
+                self.spawn(connection, number, async move {
+                    vec![client::run_own_later(&store, &entry, command, &args).await.into()]
+                });
+            }
+            Part::Blocking(item) => {
+                let client = connection.seat.entry.id;
+                self.spawn(connection, number, async move {
+                    vec![store.block(kind, client, item, deadline).await]
+                });
+            }
+            Part::Release(item) => self.release(connection.kind, item),
         }
         true
+    }
+
+    /// Releases the watches of a connection that ends.
+    pub(super) fn release_watches(&self, connection: &mut Connection) {
+        if let Some(item) = connection.session.take_watches(self.store.config.cluster_enabled) {
+            self.release(connection.kind, item);
+        }
+    }
+
+    /// Releases watches in a task. Nothing waits for it: a watch that stays is never mistaken for
+    /// another one.
+    fn release(&self, kind: ListenerKind, item: Item) {
+        let (store, deadline) = (self.store.clone(), self.now + self.store.config.request_timeout);
+        self.runtime.spawn(async move { store.execute_alone(kind, item, deadline).await });
     }
 
     /// Starts a task that executes a part. Its answers come as a message.
@@ -293,6 +330,11 @@ impl Host for Served<'_> {
             return Route::Region(region);
         }
         self.store.moved(&region, item).map_or(Route::Alone, Route::Answered)
+    }
+
+    fn forbids(&mut self, spec: &'static CommandSpec, args: &[bytes::Bytes]) -> Option<Reply> {
+        let denial = self.store.access.check(self.entry, spec, args).err()?;
+        Some(client::refusal(denial, spec))
     }
 
     fn own(

@@ -29,6 +29,8 @@ struct OpRecord {
     weak_floors: BTreeMap<(StoreId, u64), usize>,
     /// The true time of the call.
     called_at: u64,
+    /// For each executed `WATCH` of the command, the number of changes of the watched key so far.
+    watched: Vec<u64>,
     /// The version that the command created, and the model's reply.
     effect: Option<(usize, Reply)>,
     /// The version that the answer agrees with.
@@ -96,6 +98,7 @@ impl Invariant for Linearizable {
                     floor: group.seen,
                     weak_floors: group.weakly_seen.clone(),
                     called_at: at,
+                    watched: Vec::new(),
                     effect: None,
                     answered: None,
                 };
@@ -173,14 +176,36 @@ impl Linearizable {
         for (at, item) in record.items.iter().enumerate() {
             match *item {
                 _ if answered.get(at).is_some_and(Option::is_none) => replies.push(Expected::NotExecuted),
-                Item::Op(id) => {
+                Item::Watch(id) => {
+                    let op = self.ops.get_mut(&id).expect("an item is an operation");
+                    let group = self.groups.get_mut(&op.group).expect("an operation has a group");
+                    let mut state = group.versions.last().expect("a first version").clone();
+                    let key = op.command.watched().expect("it watches a key");
+                    op.watched.push(state.watch(key, now));
+                    group.versions.push(state);
+                    replies.push(Expected::Any);
+                }
+                Item::Op(id) | Item::Checked(id) => {
                     let op = self.ops.get_mut(&id).expect("an item is an operation");
                     if op.effect.is_some() {
                         return Err(format!("operation {id} ({:?}) is executed twice", op.command));
                     }
                     let group = self.groups.get_mut(&op.group).expect("an operation has a group");
                     let mut state = group.versions.last().expect("a first version").clone();
-                    let reply = state.apply(&op.command, now);
+                    let is_stopped = match op.command.watched().filter(|_| matches!(item, Item::Checked(_))) {
+                        Some(key) => {
+                            let (changes, reply) = (state.watch(key, now), answered.get(at));
+                            match op.watched.iter().filter(|&&at| at == changes).count() {
+                                0 => true,
+                                count if count == op.watched.len() => false,
+                                // An earlier `WATCH`, whose outcome its client did not learn, was
+                                // executed too. The client's own may be any of them.
+                                _ => reply == Some(&Some(Reply::NilArray)),
+                            }
+                        }
+                        None => false,
+                    };
+                    let reply = if is_stopped { Reply::NilArray } else { state.apply(&op.command, now) };
                     group.versions.push(state);
                     op.effect = Some((group.versions.len() - 1, reply.clone()));
                     replies.push(Expected::Reply(reply));

@@ -16,7 +16,7 @@ use types::{RegionId, StoreId};
 use super::{Asker, Process};
 use crate::client::{answer, ClientId, ConnectionId, Conversation, ReadAs};
 use crate::clock::MILLISECOND;
-use crate::observation::OpId;
+use crate::observation::{self, OpId};
 use crate::world::{Event, Work, World};
 
 /// The identity of a part of a conversation.
@@ -198,8 +198,10 @@ impl World {
         let part = PartId { client: connection.client, connection: number, number: ask.number };
         let (region, kind, items) = match ask.part {
             session::Part::Commands { region, kind, items } => (region, kind, items),
-            session::Part::Alone(_) => return (part, Wanted::Alone),
+            session::Part::Alone(_) | session::Part::Blocking(_) => return (part, Wanted::Alone),
             session::Part::Own { .. } => return (part, Wanted::Own),
+            // Watches that are left behind end with the next change of their keys.
+            session::Part::Release(_) => return (part, Wanted::Gone),
         };
         let conversation = self.clients[part.client].conversation.as_ref();
         let Some(conversation) = conversation.filter(|of| of.connection == Some(number)) else {
@@ -237,7 +239,7 @@ impl World {
             Kind::Writes => {}
         }
         let is_low = self.now < self.stores[&id].low_until;
-        let adds = |part: &Part| part.items.iter().any(|item| item.spec.denies_oom());
+        let adds = |part: &Part| part.items.iter().any(|item| item.denies_oom());
         if is_low && self.part(id, part).is_some_and(adds) {
             return self.refuse(id, part);
         }
@@ -249,7 +251,8 @@ impl World {
         let Some(Part { region, items, ops, .. }) = self.part(id, part) else { return };
         let (region, count) = (*region, count.min(items.len()));
         let items = items[..count].to_vec();
-        let asker = Asker::Part { part, ops: ops[..count].into() };
+        let observed = items.iter().zip(ops.iter()).map(|(item, op)| observed(item, *op)).collect();
+        let asker = Asker::Part { part, items: observed };
         self.submit(id, region, Proposal::Commands(Arc::new(items)), asker);
     }
 
@@ -294,6 +297,16 @@ impl World {
         if let Some(conversation) = conversation.filter(|of| of.connection == Some(part.connection)) {
             conversation.read.insert(op, read);
         }
+    }
+}
+
+/// Returns the invariants' name of a command in the log.
+fn observed(item: &Item, op: OpId) -> observation::Item {
+    let has_watches = || item.args.get(1).is_some_and(|count| count[..] != [0; 4]);
+    match item.spec.name {
+        "watch" => observation::Item::Watch(op),
+        "exec" if has_watches() => observation::Item::Checked(op),
+        _ => observation::Item::Op(op),
     }
 }
 

@@ -21,7 +21,7 @@ struct Proposed(Vec<(EntryId, Vec<Item>)>);
 impl Watch<Asker> for Proposed {
     fn proposed(&mut self, _: RegionId, seed: u64, clients: &mut dyn Iterator<Item = (&Asker, usize)>) {
         let items = |(asker, _): (&Asker, usize)| match asker {
-            Asker::Part { ops, .. } => ops.iter().map(|op| Item::Op(*op)).collect(),
+            Asker::Part { items, .. } => items.to_vec(),
             Asker::Upkeep(slot) => vec![Item::ExpireDue(*slot)],
             Asker::Meta => Vec::new(),
         };
@@ -284,8 +284,8 @@ impl World {
 
     /// Passes the outcome to the client, if a client asked.
     pub(super) fn answer(&mut self, id: StoreId, asker: Asker, outcome: Answered) {
-        if let Asker::Part { part, ops } = asker {
-            self.proposed(id, part, ops.len(), outcome);
+        if let Asker::Part { part, items } = asker {
+            self.proposed(id, part, items.len(), outcome);
         }
     }
 }

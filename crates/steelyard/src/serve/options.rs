@@ -87,6 +87,46 @@ pub struct Options {
     /// command line
     #[arg(long, value_name = "PASSWORD")]
     pub requirepass: Option<String>,
+    /// File of users that ACL LOAD reads and ACL SAVE writes
+    #[arg(long, value_name = "FILE")]
+    pub aclfile: Option<PathBuf>,
+    /// Channels of new users: allchannels or resetchannels [default: resetchannels]
+    #[arg(long, value_name = "WHICH")]
+    pub acl_pubsub_default: Option<String>,
+    /// Port for clients with TLS; equal to the client port, or with --port 0, there is no port
+    /// without TLS [default: none]
+    #[arg(long, value_name = "PORT")]
+    pub tls_port: Option<u16>,
+    /// Certificate for clients with TLS, with its chain (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert_file: Option<String>,
+    /// Private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub tls_key_file: Option<String>,
+    /// Refused: keys with a passphrase cannot be read
+    #[arg(long, value_name = "PASS", hide = true)]
+    pub tls_key_file_pass: Option<String>,
+    /// Certificates that sign those of clients (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca_cert_file: Option<String>,
+    /// Certificates of clients: yes (required), optional or no [default: yes]
+    #[arg(long, value_name = "WHICH")]
+    pub tls_auth_clients: Option<String>,
+    /// TLSv1.2, TLSv1.3 or both [default: both]
+    #[arg(long, value_name = "LIST")]
+    pub tls_protocols: Option<String>,
+    /// Let clients resume TLS sessions [default: yes]
+    #[arg(long, value_name = "yes|no")]
+    pub tls_session_caching: Option<String>,
+    /// Maximum number of TLS sessions that can be resumed [default: 20480]
+    #[arg(long, value_name = "N")]
+    pub tls_session_cache_size: Option<String>,
+    /// Ask for a user and a password at the admin port [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub admin_auth: Option<YesNo>,
+    /// Maximum number of entries of ACL LOG [default: 128]
+    #[arg(long, value_name = "N")]
+    pub acllog_max_len: Option<usize>,
     /// Maximum number of clients [default: 10000]
     #[arg(long, value_name = "N")]
     pub maxclients: Option<usize>,
@@ -223,6 +263,19 @@ impl Options {
             stores: self.stores.or(file.stores),
             policy: self.policy.or(file.policy),
             requirepass: self.requirepass.or(file.requirepass),
+            aclfile: self.aclfile.or(file.aclfile),
+            acl_pubsub_default: self.acl_pubsub_default.or(file.acl_pubsub_default),
+            tls_port: self.tls_port.or(file.tls_port),
+            tls_cert_file: self.tls_cert_file.or(file.tls_cert_file),
+            tls_key_file: self.tls_key_file.or(file.tls_key_file),
+            tls_key_file_pass: self.tls_key_file_pass.or(file.tls_key_file_pass),
+            tls_ca_cert_file: self.tls_ca_cert_file.or(file.tls_ca_cert_file),
+            tls_auth_clients: self.tls_auth_clients.or(file.tls_auth_clients),
+            tls_protocols: self.tls_protocols.or(file.tls_protocols),
+            tls_session_caching: self.tls_session_caching.or(file.tls_session_caching),
+            tls_session_cache_size: self.tls_session_cache_size.or(file.tls_session_cache_size),
+            admin_auth: self.admin_auth.or(file.admin_auth),
+            acllog_max_len: self.acllog_max_len.or(file.acllog_max_len),
             maxclients: self.maxclients.or(file.maxclients),
             protected_mode: self.protected_mode.or(file.protected_mode),
             fsync: self.fsync.or(file.fsync),

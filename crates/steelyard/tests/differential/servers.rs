@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,27 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 pub struct Server {
     pub address: SocketAddr,
     _child: Child,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Server {
     pub fn connect(&self) -> Connection {
         Connection::open(self.address).expect("the server accepts connections")
+    }
+
+    /// Returns the contents of the server's files, with its log.
+    #[allow(dead_code, reason = "only the tests of users look for secrets")]
+    pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let (mut files, mut dirs) = (Vec::new(), vec![self.dir.path().to_owned()]);
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).expect("a directory of our own").flatten() {
+                match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    true => dirs.push(entry.path()),
+                    false => files.extend(std::fs::read(entry.path()).ok().map(|text| (entry.path(), text))),
+                }
+            }
+        }
+        files
     }
 }
 
@@ -75,7 +90,7 @@ fn start(name: &str, ports: usize, command: impl Fn(&[u16], &Path) -> Command) -
     let deadline = Instant::now() + START_PATIENCE;
     while child.ended().is_none() && Instant::now() < deadline {
         if answers(address) {
-            return Server { address, _child: child, _dir: dir };
+            return Server { address, _child: child, dir };
         }
         std::thread::sleep(Duration::from_millis(20));
     }

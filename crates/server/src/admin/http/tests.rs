@@ -12,6 +12,7 @@ use super::*;
 struct Recorder {
     asked: Mutex<Vec<String>>,
     unhealthy: bool,
+    guarded: bool,
 }
 
 impl Backend for Arc<Recorder> {
@@ -48,6 +49,14 @@ impl Backend for Arc<Recorder> {
 
     fn healthy(&self) -> bool {
         !self.unhealthy
+    }
+
+    fn admits(&self, header: Option<&str>, changes: bool) -> Result<(), Refused> {
+        match (self.guarded, header, changes) {
+            (true, None, _) => Err(Refused::NoLogin),
+            (true, Some(_), true) => Err(Refused::NoPermission),
+            _ => Ok(()),
+        }
     }
 
     fn metrics(&self) -> String {
@@ -219,4 +228,20 @@ async fn a_store_that_does_not_serve_says_so_and_shutdown_ends_the_endpoint() {
     endpoint.stop.send(()).unwrap();
     endpoint.task.await.unwrap().unwrap();
     assert!(TcpStream::connect(endpoint.address).await.is_err());
+}
+
+#[tokio::test]
+async fn requests_need_a_login_and_permission_but_the_health_check_does_not() {
+    let endpoint = Endpoint::start(Recorder { guarded: true, ..Recorder::default() }).await;
+    assert_eq!(endpoint.get("/healthz").await.0, 200);
+    for path in ["/metrics", "/api/v1/stores", "/nothing"] {
+        assert_eq!(endpoint.get(path).await.0, 401, "{path}");
+    }
+    let json = "Content-Type: application/json\r\n";
+    let policy = r#"{"policy":"even"}"#;
+    assert_eq!(endpoint.request("POST", "/api/v1/policy", json, policy).await.0, 401);
+    let login = format!("{json}Authorization: Basic dTpw\r\n");
+    assert_eq!(endpoint.request("POST", "/api/v1/policy", &login, policy).await.0, 403);
+    assert_eq!(endpoint.request("GET", "/metrics", &login, "").await.0, 200);
+    assert_eq!(endpoint.asked(), [""; 0], "nothing was carried out");
 }

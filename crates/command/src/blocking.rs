@@ -1,0 +1,254 @@
+//! Commands that wait for elements: `BLPOP BRPOP BLMOVE BRPOPLPUSH BLMPOP BZPOPMIN BZPOPMAX BZMPOP`.
+//!
+//! The log knows only the attempt, which never waits: it takes elements if there are any and replies
+//! nil otherwise. That is also what a transaction executes. A store lets the client wait and
+//! proposes the next attempt when a key has elements again, then only for that key.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use resp::Reply;
+
+use crate::counted_tree::Direction;
+use crate::error_messages;
+use crate::exec::{fail, CommandResult, Exec};
+use crate::lists::ends;
+use crate::sorted_sets::pop;
+use crate::spec::CommandSpec;
+
+const LARGEST_TIMEOUT_MS: f64 = i64::MAX as f64;
+
+/// The type of values that a command waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    List,
+    SortedSet,
+}
+
+/// The form of a command's arguments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// name, keys, timeout
+    Keys,
+    /// name, source, destination, perhaps two ends, timeout
+    Move,
+    /// name, timeout, number of keys, keys, end, perhaps a count
+    Counted,
+}
+
+fn form_of(name: &str) -> Option<(Form, Awaited)> {
+    Some(match name {
+        "blpop" | "brpop" => (Form::Keys, Awaited::List),
+        "bzpopmin" | "bzpopmax" => (Form::Keys, Awaited::SortedSet),
+        "blmove" | "brpoplpush" => (Form::Move, Awaited::List),
+        "blmpop" => (Form::Counted, Awaited::List),
+        "bzmpop" => (Form::Counted, Awaited::SortedSet),
+        _ => return None,
+    })
+}
+
+/// The wait of a blocking command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The keys whose elements the command takes, in its order, without repetitions.
+    pub keys: Vec<Bytes>,
+    pub awaited: Awaited,
+    /// `None` stands for no limit.
+    pub timeout: Option<Duration>,
+}
+
+/// Returns how a command waits, or `None` if it does not wait or its arguments are wrong. In the
+/// latter case the attempt replies with the error.
+pub fn wait_of(spec: &CommandSpec, args: &[Bytes]) -> Option<Wait> {
+    let (form, awaited) = form_of(spec.name)?;
+    let (keys, timeout) = match form {
+        Form::Keys => (args.get(1..args.len() - 1)?, args.last()?),
+        Form::Move => {
+            if let [_, _, _, from, to, _] = args {
+                ends::end(from).ok()?;
+                ends::end(to).ok()?;
+            }
+            (args.get(1..2)?, args.last()?)
+        }
+        Form::Counted => {
+            let words: (&[u8], &[u8]) = match awaited {
+                Awaited::List => (b"LEFT", b"RIGHT"),
+                Awaited::SortedSet => (b"MIN", b"MAX"),
+            };
+            (pop::many_keys(&args[1..], words).ok()?.0, args.get(1)?)
+        }
+    };
+    let ms = timeout_ms(timeout).ok()?;
+    let mut once: Vec<Bytes> = Vec::with_capacity(keys.len());
+    for key in keys {
+        if !once.contains(key) {
+            once.push(key.clone());
+        }
+    }
+    Some(Wait { keys: once, awaited, timeout: (ms > 0).then(|| Duration::from_millis(ms)) })
+}
+
+/// Returns the arguments of an attempt that takes only from these keys.
+pub fn attempt(spec: &CommandSpec, args: &[Bytes], keys: &[Bytes]) -> Vec<Bytes> {
+    let owned = |parts: &[&[Bytes]]| parts.concat();
+    match form_of(spec.name) {
+        Some((Form::Keys, _)) => owned(&[&args[..1], keys, &args[args.len() - 1..]]),
+        Some((Form::Counted, _)) => {
+            let count = pop::many_keys(&args[1..], (b"LEFT", b"RIGHT"))
+                .or_else(|_| pop::many_keys(&args[1..], (b"MIN", b"MAX")))
+                .map_or(0, |(keys, ..)| keys.len());
+            let number = [Bytes::from(keys.len().to_string())];
+            owned(&[&args[..2], &number, keys, &args[3 + count..]])
+        }
+        Some((Form::Move, _)) | None => args.to_vec(),
+    }
+}
+
+/// Parses a timeout in seconds and returns it in milliseconds. 0 stands for no limit.
+fn timeout_ms(text: &[u8]) -> CommandResult<u64> {
+    let is_plain = text.first().is_some_and(|byte| !byte.is_ascii_whitespace());
+    let seconds =
+        std::str::from_utf8(text).ok().filter(|_| is_plain).and_then(|text| text.parse::<f64>().ok());
+    let Some(seconds) = seconds.filter(|seconds| !seconds.is_nan()) else {
+        return fail("ERR timeout is not a float or out of range");
+    };
+    let ms = (seconds * 1000.0).ceil();
+    if ms >= LARGEST_TIMEOUT_MS {
+        return fail("ERR timeout is out of range");
+    }
+    if ms < 0.0 {
+        return fail("ERR timeout is negative");
+    }
+    Ok(ms as u64)
+}
+
+pub(crate) fn blpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    pop_list(args, exec, Direction::Forward)
+}
+
+pub(crate) fn brpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    pop_list(args, exec, Direction::Backward)
+}
+
+fn pop_list(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction) -> CommandResult {
+    let [keys @ .., timeout] = &args[1..] else { return fail(error_messages::SYNTAX) };
+    timeout_ms(timeout)?;
+    for name in keys {
+        let key = exec.key(name);
+        let Some(list) = exec.find_list(&key)? else { continue };
+        let mut reply = vec![Reply::Bulk(name.clone())];
+        reply.extend(ends::take(exec, &key, list, 1, end)?.into_iter().map(Reply::Bulk));
+        return Ok(Reply::Array(reply));
+    }
+    Ok(Reply::NilArray)
+}
+
+pub(crate) fn blmove(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let (from, to) = (ends::end(&args[3])?, ends::end(&args[4])?);
+    timeout_ms(&args[5])?;
+    ends::move_one(args, exec, from, to)
+}
+
+pub(crate) fn brpoplpush(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    timeout_ms(&args[3])?;
+    ends::rpoplpush(args, exec)
+}
+
+pub(crate) fn blmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    timeout_ms(&args[1])?;
+    ends::lmpop(&args[1..], exec)
+}
+
+pub(crate) fn bzpopmin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    pop_member(args, exec, Direction::Forward)
+}
+
+pub(crate) fn bzpopmax(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    pop_member(args, exec, Direction::Backward)
+}
+
+fn pop_member(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction) -> CommandResult {
+    let [keys @ .., timeout] = &args[1..] else { return fail(error_messages::SYNTAX) };
+    timeout_ms(timeout)?;
+    for name in keys {
+        let key = exec.key(name);
+        let Some(set) = exec.find_sorted_set(&key)? else { continue };
+        let Some(member) = pop::take(exec, &key, set, 1, end)?.pop() else { continue };
+        let reply = vec![Reply::Bulk(name.clone()), Reply::Bulk(member.name), Reply::Double(member.score)];
+        return Ok(Reply::Array(reply));
+    }
+    Ok(Reply::NilArray)
+}
+
+pub(crate) fn bzmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    timeout_ms(&args[1])?;
+    pop::zmpop(&args[1..], exec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::CommandError;
+    use crate::table::lookup;
+
+    fn args(line: &str) -> Vec<Bytes> {
+        line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+    }
+
+    fn wait(line: &str) -> Option<(Vec<String>, Option<u64>)> {
+        let args = args(line);
+        let wait = wait_of(lookup(&args[0]).unwrap(), &args)?;
+        let keys = wait.keys.iter().map(|key| String::from_utf8(key.to_vec()).unwrap()).collect();
+        Some((keys, wait.timeout.map(|timeout| timeout.as_millis() as u64)))
+    }
+
+    #[test]
+    fn a_wait_has_the_keys_and_the_timeout_of_its_command() {
+        let of = |keys: &[&str], ms| Some((keys.iter().map(|key| (*key).to_owned()).collect(), ms));
+        assert_eq!(wait("BLPOP a b a 0"), of(&["a", "b"], None));
+        assert_eq!(wait("bzpopmin a 0.0011"), of(&["a"], Some(2)));
+        assert_eq!(wait("BLMOVE a b left right 1"), of(&["a"], Some(1000)));
+        assert_eq!(wait("BRPOPLPUSH a b 1e1"), of(&["a"], Some(10_000)));
+        assert_eq!(wait("BLMPOP 2 2 a b LEFT COUNT 3"), of(&["a", "b"], Some(2000)));
+        assert_eq!(wait("BZMPOP 2 1 a MIN"), of(&["a"], Some(2000)));
+        for wrong in [
+            "BLPOP a x",
+            "BLPOP a -1",
+            "BLPOP a inf",
+            "BLPOP a nan",
+            "BLMOVE a b up left 0",
+            "BLMPOP 0 1 a MIN",
+            "BZMPOP 0 0 a MIN",
+            "LPOP a",
+        ] {
+            assert_eq!(wait(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_attempt_may_take_from_some_of_the_keys_only() {
+        let attempt_of = |line: &str, keys: &str| {
+            let given = args(line);
+            attempt(lookup(&given[0]).unwrap(), &given, &args(keys))
+        };
+        assert_eq!(attempt_of("BLPOP a b c 5", "b"), args("BLPOP b 5"));
+        assert_eq!(attempt_of("BLMPOP 5 3 a b c LEFT COUNT 2", "c a"), args("BLMPOP 5 2 c a LEFT COUNT 2"));
+        assert_eq!(attempt_of("BZMPOP 5 2 a b MAX", "b"), args("BZMPOP 5 1 b MAX"));
+        assert_eq!(attempt_of("BLMOVE a b LEFT LEFT 5", "a"), args("BLMOVE a b LEFT LEFT 5"));
+    }
+
+    #[test]
+    fn wrong_timeouts_are_worded_as_redis_words_them() {
+        let refusal = |text: &str| match timeout_ms(text.as_bytes()) {
+            Err(CommandError::Error(text)) => text.into_owned(),
+            other => panic!("{other:?}"),
+        };
+        for text in ["x", "", " 1", "1 ", "nan", "0x"] {
+            assert_eq!(refusal(text), "ERR timeout is not a float or out of range", "{text}");
+        }
+        assert_eq!(refusal("-0.1"), "ERR timeout is negative");
+        assert_eq!(refusal("1e300"), "ERR timeout is out of range");
+        assert_eq!(refusal("inf"), "ERR timeout is out of range");
+        assert_eq!(timeout_ms(b"0").unwrap(), 0);
+    }
+}

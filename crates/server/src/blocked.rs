@@ -1,0 +1,371 @@
+//! Clients of this store that wait for elements of lists and sorted sets.
+//!
+//! A waiting client has a place in the queue of each of its keys, in the order of arrival. When an
+//! executed entry leaves elements under a key, the key becomes ready. Then the attempts of the
+//! clients at the front of its queue are proposed, in their order and in one entry, and the clients
+//! whose attempts took something are answered. A client whose attempt took nothing keeps its place.
+//!
+//! A client enters the queues before its first attempt. So a key that becomes ready between that
+//! attempt and the wait is not missed: the attempts after it include this client. A client has at
+//! most one attempt under way, so it never takes twice.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use command::blocking::{attempt, Wait};
+use node::{Answer, Item};
+use parking_lot::Mutex;
+use resp::Reply;
+use storage::rows::{decode_key_row, Part};
+use storage::{Meta, Value, WriteSet};
+use tokio::sync::{mpsc, oneshot};
+
+/// Maximum number of attempts in one entry.
+const ATTEMPTS_MAX: usize = 64;
+
+/// A key that clients wait for.
+pub type Place = (u16, Bytes);
+
+struct Waiter {
+    /// The number of the client's connection.
+    client: u64,
+    item: Item,
+    wait: Wait,
+    is_trying: bool,
+    /// Keys that became ready while an attempt for another key was under way.
+    missed: Vec<Place>,
+    /// The answer if the attempt under way takes nothing.
+    ends_with: Option<Reply>,
+    answer: oneshot::Sender<Answer>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiters: VecDeque<u64>,
+    /// True while a task proposes attempts for the key.
+    is_served: bool,
+    /// True if the key may have elements that no attempt has looked for.
+    is_ready: bool,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    waiters: BTreeMap<u64, Waiter>,
+    queues: BTreeMap<Place, Queue>,
+}
+
+pub struct Blocked {
+    state: Mutex<State>,
+    count: AtomicUsize,
+    ready: mpsc::UnboundedSender<Place>,
+    places: Mutex<Option<mpsc::UnboundedReceiver<Place>>>,
+}
+
+impl Default for Blocked {
+    fn default() -> Blocked {
+        let (ready, places) = mpsc::unbounded_channel();
+        Blocked {
+            state: Mutex::default(),
+            count: AtomicUsize::new(0),
+            ready,
+            places: Mutex::new(Some(places)),
+        }
+    }
+}
+
+/// A client's places in the queues. Dropping it leaves them.
+pub struct Seat {
+    blocked: Arc<Blocked>,
+    number: u64,
+    pub answer: oneshot::Receiver<Answer>,
+    /// The keys for which no other client waits. The first attempt takes from these.
+    pub free: Vec<Bytes>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.blocked.state.lock().leave(self.number);
+        self.blocked.recount();
+    }
+}
+
+/// An attempt to propose.
+pub struct Attempt {
+    pub number: u64,
+    pub item: Item,
+}
+
+/// Returns true if an attempt took nothing.
+pub fn is_nothing(answer: &Answer) -> bool {
+    match answer {
+        Answer::Reply(reply) => matches!(reply, Reply::Nil | Reply::NilArray),
+        Answer::Encoded(bytes) => [&b"$-1\r\n"[..], b"*-1\r\n", b"_\r\n"].contains(&&bytes[..]),
+    }
+}
+
+/// Returns the text of an error.
+fn error_of(answer: &Answer) -> Option<String> {
+    match answer {
+        Answer::Reply(Reply::Error(text)) => Some(text.to_string()),
+        Answer::Encoded(bytes) if bytes.first() == Some(&b'-') => {
+            Some(String::from_utf8_lossy(&bytes[1..]).into_owned())
+        }
+        Answer::Reply(_) | Answer::Encoded(_) => None,
+    }
+}
+
+/// The consequence of an attempt for a client that waits.
+enum Taken {
+    Answered(Answer),
+    /// The client keeps its place.
+    Nothing,
+    /// Nothing was proposed, so the attempt should be repeated.
+    NotProposed,
+}
+
+fn result_of(answer: Answer, waiter: &Waiter) -> Taken {
+    if is_nothing(&answer) {
+        return Taken::Nothing;
+    }
+    match error_of(&answer) {
+        Some(text) if ["CLUSTERDOWN ", "MOVED ", "TRYAGAIN "].iter().any(|code| text.starts_with(code)) => {
+            Taken::NotProposed
+        }
+        // A key of another type has no elements for this client. The destination of a move may have
+        // the wrong type, too, which ends the wait as in Redis.
+        Some(text)
+            if text.starts_with("WRONGTYPE ") && waiter.wait.keys.len() == waiter.keys_of_command() =>
+        {
+            Taken::Nothing
+        }
+        _ => Taken::Answered(answer),
+    }
+}
+
+impl Waiter {
+    /// Returns the number of keys that the command names.
+    fn keys_of_command(&self) -> usize {
+        let mut keys: Vec<&Bytes> =
+            command::keys_of(self.item.spec, &self.item.args).map(|(key, _)| key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys.len()
+    }
+}
+
+impl State {
+    fn leave(&mut self, number: u64) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&number)?;
+        for key in &waiter.wait.keys {
+            let place = (waiter.item.db, key.clone());
+            let Some(queue) = self.queues.get_mut(&place) else { continue };
+            queue.waiters.retain(|other| *other != number);
+            if queue.waiters.is_empty() && !queue.is_served {
+                self.queues.remove(&place);
+            }
+        }
+        Some(waiter)
+    }
+}
+
+impl Blocked {
+    /// Returns the keys whose attempts should be proposed. One task takes them.
+    pub fn take_ready(&self) -> Option<mpsc::UnboundedReceiver<Place>> {
+        self.places.lock().take()
+    }
+
+    /// Returns the number of clients that wait.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    fn recount(&self) {
+        // Under the lock, so that the last change counts.
+        let state = self.state.lock();
+        self.count.store(state.waiters.len(), Ordering::SeqCst);
+    }
+
+    /// Gives a client its places. Its first attempt counts as under way if some of its keys are
+    /// free.
+    pub fn enter(self: &Arc<Blocked>, client: u64, item: &Item, wait: &Wait) -> Seat {
+        let (sender, answer) = oneshot::channel();
+        let mut state = self.state.lock();
+        state.last += 1;
+        let number = state.last;
+        let mut free = Vec::new();
+        for key in &wait.keys {
+            let queue = state.queues.entry((item.db, key.clone())).or_default();
+            if queue.waiters.is_empty() {
+                free.push(key.clone());
+            }
+            queue.waiters.push_back(number);
+        }
+        let waiter = Waiter {
+            client,
+            item: item.clone(),
+            wait: wait.clone(),
+            is_trying: !free.is_empty(),
+            missed: Vec::new(),
+            ends_with: None,
+            answer: sender,
+        };
+        state.waiters.insert(number, waiter);
+        self.count.store(state.waiters.len(), Ordering::SeqCst);
+        drop(state);
+        Seat { blocked: self.clone(), number, answer, free }
+    }
+
+    /// Ends the first attempt of a client, which took nothing.
+    pub fn waits(&self, seat: &Seat) {
+        self.end_attempt(seat.number, Reply::NilArray.into());
+    }
+
+    /// Has attempts proposed for a key, because it may have elements.
+    pub fn look_at(&self, place: &Place) {
+        let mut state = self.state.lock();
+        let Some(queue) = state.queues.get_mut(place) else { return };
+        queue.is_ready = true;
+        if !std::mem::replace(&mut queue.is_served, true) {
+            let _ = self.ready.send(place.clone());
+        }
+    }
+
+    /// Has attempts proposed for all keys, because many rows have changed.
+    pub fn look_at_all(&self) {
+        if self.count() == 0 {
+            return;
+        }
+        let places: Vec<Place> = self.state.lock().queues.keys().cloned().collect();
+        places.iter().for_each(|place| self.look_at(place));
+    }
+
+    /// Returns the awaited keys that have elements after these writes.
+    pub fn fed_by(&self, writes: &WriteSet) -> Vec<Place> {
+        if self.count() == 0 {
+            return Vec::new();
+        }
+        let fed = |(row, value): &(Bytes, Option<Bytes>)| -> Option<Place> {
+            let value = value.as_ref()?;
+            let (key, Part::Meta) = decode_key_row(row).ok()? else { return None };
+            let has_elements =
+                matches!(Meta::decode(value).ok()?.value, Value::List { .. } | Value::SortedSet { .. });
+            has_elements.then(|| (key.db, Bytes::copy_from_slice(key.key)))
+        };
+        writes.rows.iter().filter_map(fed).collect()
+    }
+
+    /// Returns the next attempts for a key: up to `count` from the front of its queue. If there is
+    /// nothing to look for, the task for the key ends.
+    pub fn next(&self, place: &Place, count: usize) -> Vec<Attempt> {
+        let mut state = self.state.lock();
+        let State { waiters, queues, .. } = &mut *state;
+        let Some(queue) = queues.get_mut(place) else { return Vec::new() };
+        let mut attempts = Vec::new();
+        if std::mem::take(&mut queue.is_ready) {
+            for number in &queue.waiters {
+                let Some(waiter) = waiters.get_mut(number) else { continue };
+                if waiter.is_trying {
+                    if !waiter.missed.contains(place) {
+                        waiter.missed.push(place.clone());
+                    }
+                    continue;
+                }
+                waiter.is_trying = true;
+                let args = attempt(waiter.item.spec, &waiter.item.args, std::slice::from_ref(&place.1));
+                attempts.push(Attempt { number: *number, item: Item { args, ..waiter.item.clone() } });
+                if attempts.len() == count.min(ATTEMPTS_MAX) {
+                    break;
+                }
+            }
+        }
+        if attempts.is_empty() {
+            queue.is_served = false;
+            if queue.waiters.is_empty() {
+                queues.remove(place);
+            }
+        }
+        attempts
+    }
+
+    /// Ends attempts for a key. Returns true if all of them took something, so that there may be
+    /// more, and `None` if nothing could be proposed.
+    pub fn ended(&self, place: &Place, attempts: &[Attempt], answers: Vec<Answer>) -> Option<bool> {
+        let mut took_all = answers.len() == attempts.len();
+        let mut is_proposed = true;
+        for (attempt, answer) in attempts.iter().zip(answers) {
+            let is_error = error_of(&answer).is_some();
+            match self.end_attempt(attempt.number, answer) {
+                // The client has gone, perhaps with an element.
+                None => took_all &= !is_error,
+                Some(Ended::Took) => {}
+                Some(Ended::Nothing) => took_all = false,
+                Some(Ended::NotProposed) => (took_all, is_proposed) = (false, false),
+            }
+        }
+        if took_all || !is_proposed {
+            if let Some(queue) = self.state.lock().queues.get_mut(place) {
+                queue.is_ready = true;
+            }
+        }
+        is_proposed.then_some(took_all)
+    }
+
+    fn end_attempt(&self, number: u64, answer: Answer) -> Option<Ended> {
+        let mut state = self.state.lock();
+        let waiter = state.waiters.get_mut(&number)?;
+        waiter.is_trying = false;
+        let missed = std::mem::take(&mut waiter.missed);
+        let (ended, answer) = match result_of(answer, waiter) {
+            Taken::Answered(answer) => (Ended::Took, Some(answer)),
+            Taken::Nothing => (Ended::Nothing, waiter.ends_with.take().map(Answer::from)),
+            Taken::NotProposed => (Ended::NotProposed, waiter.ends_with.take().map(Answer::from)),
+        };
+        if let Some(answer) = answer {
+            if let Some(waiter) = state.leave(number) {
+                let _ = waiter.answer.send(answer);
+            }
+        }
+        drop(state);
+        self.recount();
+        // A client that is served may have stood in the way of others at these keys.
+        missed.iter().for_each(|place| self.look_at(place));
+        Some(ended)
+    }
+
+    /// Ends a client's wait with this reply, or, if an attempt is under way, with what that takes.
+    pub fn end(&self, seat: &Seat, reply: Reply) {
+        self.end_wait(seat.number, reply);
+    }
+
+    fn end_wait(&self, number: u64, reply: Reply) {
+        let mut state = self.state.lock();
+        let Some(waiter) = state.waiters.get_mut(&number) else { return };
+        if waiter.is_trying {
+            waiter.ends_with = Some(reply);
+        } else if let Some(waiter) = state.leave(number) {
+            let _ = waiter.answer.send(reply.into());
+        }
+        drop(state);
+        self.recount();
+    }
+
+    /// Ends the wait of a connection, for `CLIENT UNBLOCK`. Returns false if it does not wait.
+    pub fn unblock(&self, client: u64, reply: Reply) -> bool {
+        let found = self.state.lock().waiters.iter().find(|(_, of)| of.client == client).map(|(at, _)| *at);
+        found.inspect(|number| self.end_wait(*number, reply)).is_some()
+    }
+}
+
+/// The end of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Took,
+    Nothing,
+    NotProposed,
+}
+
+#[cfg(test)]
+mod tests;

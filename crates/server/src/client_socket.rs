@@ -1,0 +1,223 @@
+//! A client's socket, with or without TLS.
+//!
+//! TLS is a state machine of bytes here: the loop that serves a connection reads and writes its
+//! socket and decrypts and encrypts on its own thread. No task and no other thread takes part.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mio::net::TcpStream;
+use rustls::{ServerConfig, ServerConnection};
+use socket2::SockRef;
+
+use crate::tls::Handshake;
+
+/// Maximum bytes that a client sends in its handshake. A chain of certificates has a few KiB.
+const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+/// Memory that a TLS connection takes in addition to its session, in bytes: during the handshake
+/// and afterwards. It covers the keys, and a record in each direction.
+pub const HANDSHAKE_MEMORY: usize = 40 << 10;
+const TLS_MEMORY: usize = 24 << 10;
+
+pub enum ClientSocket {
+    Plain(TcpStream),
+    Tls(Box<TlsSocket>),
+}
+
+pub struct TlsSocket {
+    stream: TcpStream,
+    tls: ServerConnection,
+    /// Present until the handshake is complete, with the time at which it began and the bytes that
+    /// the client has sent.
+    handshake: Option<(Handshake, Instant, usize)>,
+    /// True if the last read may have left something in the socket.
+    may_have_more: bool,
+}
+
+/// A socket that notes whether a read has filled its buffer.
+struct Noting<'a> {
+    stream: &'a mut TcpStream,
+    filled: bool,
+    bytes: usize,
+}
+
+impl Read for Noting<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.stream.read(buffer)?;
+        self.filled = bytes == buffer.len();
+        self.bytes += bytes;
+        Ok(bytes)
+    }
+}
+
+impl ClientSocket {
+    /// Begins TLS on a socket.
+    pub fn tls(
+        stream: TcpStream,
+        config: Arc<ServerConfig>,
+        handshake: Handshake,
+        now: Instant,
+    ) -> Result<ClientSocket, rustls::Error> {
+        let tls = ServerConnection::new(config)?;
+        let handshake = Some((handshake, now, 0));
+        Ok(ClientSocket::Tls(Box::new(TlsSocket { stream, tls, handshake, may_have_more: true })))
+    }
+
+    /// Returns the socket, for the poller.
+    pub fn stream(&mut self) -> &mut TcpStream {
+        match self {
+            ClientSocket::Plain(stream) => stream,
+            ClientSocket::Tls(socket) => &mut socket.stream,
+        }
+    }
+
+    pub fn is_tls(&self) -> bool {
+        matches!(self, ClientSocket::Tls(_))
+    }
+
+    /// Reads the client's bytes. `Ok(0)` is the end.
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            ClientSocket::Plain(stream) => stream.read(buffer),
+            ClientSocket::Tls(socket) => socket.read(buffer),
+        }
+    }
+
+    /// Returns true if there may be more to read although the last read did not fill its buffer.
+    pub fn may_have_more(&self) -> bool {
+        match self {
+            ClientSocket::Plain(_) => false,
+            ClientSocket::Tls(socket) => socket.may_have_more,
+        }
+    }
+
+    /// Takes bytes for the client. Encrypted bytes may be [pending](Self::has_pending) afterwards.
+    /// With `is_last` the kernel delays the last segment, so that it can carry the end of the
+    /// stream.
+    pub fn write(&mut self, bytes: &[u8], is_last: bool) -> io::Result<usize> {
+        match self {
+            ClientSocket::Plain(stream) if is_last => {
+                SockRef::from(&*stream).send_with_flags(bytes, libc::MSG_MORE | libc::MSG_NOSIGNAL)
+            }
+            ClientSocket::Plain(stream) => stream.write(bytes),
+            ClientSocket::Tls(socket) => socket.write(bytes),
+        }
+    }
+
+    /// Returns true if encrypted bytes wait for the socket.
+    pub fn has_pending(&self) -> bool {
+        match self {
+            ClientSocket::Plain(_) => false,
+            ClientSocket::Tls(socket) => socket.tls.wants_write(),
+        }
+    }
+
+    /// Writes pending bytes.
+    pub fn flush(&mut self) -> io::Result<()> {
+        match self {
+            ClientSocket::Plain(_) => Ok(()),
+            ClientSocket::Tls(socket) => socket.flush(),
+        }
+    }
+
+    /// Ends the stream to the client.
+    pub fn shut_down(&mut self) {
+        if let ClientSocket::Tls(socket) = self {
+            socket.tls.send_close_notify();
+            let _ = socket.flush();
+        }
+        let _ = self.stream().shutdown(Shutdown::Write);
+    }
+
+    /// Returns the time at which the handshake began, until it is complete.
+    pub fn handshake_since(&self) -> Option<Instant> {
+        match self {
+            ClientSocket::Plain(_) => None,
+            ClientSocket::Tls(socket) => socket.handshake.as_ref().map(|(_, since, _)| *since),
+        }
+    }
+
+    /// Returns the memory that the socket takes, in bytes, as far as this process knows it.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            ClientSocket::Plain(_) => 0,
+            ClientSocket::Tls(socket) if socket.handshake.is_some() => HANDSHAKE_MEMORY,
+            ClientSocket::Tls(_) => TLS_MEMORY,
+        }
+    }
+}
+
+impl TlsSocket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.tls.reader().read(buffer) {
+                Ok(bytes) => {
+                    self.may_have_more |= bytes == buffer.len();
+                    return Ok(bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The stream has ended without a notice of TLS. As in Redis it is an end.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                Err(error) => return Err(error),
+            }
+            let mut noting = Noting { stream: &mut self.stream, filled: true, bytes: 0 };
+            let received = self.tls.read_tls(&mut noting);
+            let (filled, bytes) = (noting.filled, noting.bytes);
+            if received? == 0 {
+                self.may_have_more = false;
+                return Ok(0);
+            }
+            self.may_have_more = filled;
+            if let Err(error) = self.tls.process_new_packets() {
+                // The client is told the reason.
+                let _ = self.flush();
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+            self.note_handshake(bytes)?;
+            match self.flush() {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    fn note_handshake(&mut self, bytes: usize) -> io::Result<()> {
+        if !self.tls.is_handshaking() {
+            self.handshake = None;
+        }
+        match &mut self.handshake {
+            Some((_, _, received)) if *received + bytes > HANDSHAKE_BYTES_MAX => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, "the handshake is too long"))
+            }
+            Some((_, _, received)) => {
+                *received += bytes;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // What is pending is bounded by what one call takes.
+        self.flush()?;
+        let taken = self.tls.writer().write(bytes)?;
+        match self.flush() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.stream) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

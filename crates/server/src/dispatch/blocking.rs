@@ -1,0 +1,155 @@
+//! Commands that wait for elements: the first attempt, the wait, and the attempts for keys that have
+//! elements again. `blocked` has the queues.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use command::blocking::{attempt, wait_of};
+use node::{Answer, Item, ItemSlot};
+use resp::Reply;
+use tokio::sync::mpsc;
+use types::{RegionId, StoreId};
+
+use crate::blocked::{is_nothing, Place};
+use crate::connections::ListenerKind;
+use crate::store::{Route, Store};
+
+/// Pause after which attempts that could not be proposed are repeated.
+const RETRY: Duration = Duration::from_millis(200);
+/// Interval at which a client looks again on a store without a copy of the rows, which is not told
+/// of their changes.
+const FAR_LOOK: Duration = Duration::from_secs(1);
+
+fn unblocked() -> Reply {
+    Reply::error(
+        "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+    )
+}
+
+impl Store {
+    /// Executes a command that may wait for elements.
+    pub async fn block(
+        self: Arc<Store>,
+        kind: ListenerKind,
+        client: u64,
+        item: Item,
+        deadline: Instant,
+    ) -> Answer {
+        let Some(wait) = wait_of(item.spec, &item.args) else {
+            return self.execute_alone(kind, item, deadline).await;
+        };
+        let ends_at = wait.timeout.and_then(|timeout| tokio::time::Instant::now().checked_add(timeout));
+        let mut seat = self.blocked.enter(client, &item, &wait);
+        if !seat.free.is_empty() {
+            let args = match seat.free.len() == wait.keys.len() {
+                true => item.args.clone(),
+                false => attempt(item.spec, &item.args, &seat.free),
+            };
+            let first = self.execute_alone(kind, Item { args, ..item.clone() }, deadline).await;
+            if !is_nothing(&first) {
+                return first;
+            }
+            self.blocked.waits(&seat);
+        }
+        if seat.free.len() < wait.keys.len() {
+            self.look_again(&item, &wait.keys);
+        }
+        let mut led = self.led_by(&item);
+        let closing = self.ends.closing();
+        tokio::pin!(closing);
+        loop {
+            let changed = self.regions.leader_changes.notified();
+            let now = self.led_by(&item);
+            if now != led {
+                led = now;
+                // The region's former leader may have told of elements that were never applied here.
+                self.look_again(&item, &wait.keys);
+            }
+            if let Some(reply) = self.blocked_elsewhere(kind, &item) {
+                self.blocked.end(&seat, reply);
+                return seat_answer(&mut seat.answer).await;
+            }
+            let is_far = led.is_none_or(|(_, _, is_here)| !is_here);
+            tokio::select! {
+                answer = &mut seat.answer => {
+                    return answer.unwrap_or_else(|_| unblocked().into());
+                }
+                () = tokio::time::sleep_until(ends_at.unwrap_or_else(far_future)), if ends_at.is_some() => {
+                    self.blocked.end(&seat, Reply::NilArray);
+                    return seat_answer(&mut seat.answer).await;
+                }
+                () = &mut closing => {
+                    self.blocked.end(&seat, unblocked());
+                    return seat_answer(&mut seat.answer).await;
+                }
+                () = changed => {}
+                () = tokio::time::sleep(FAR_LOOK), if is_far => self.look_again(&item, &wait.keys),
+            }
+        }
+    }
+
+    fn look_again(&self, item: &Item, keys: &[bytes::Bytes]) {
+        keys.iter().for_each(|key| self.blocked.look_at(&(item.db, key.clone())));
+    }
+
+    /// Returns the region of a command, its leader, and true if this store has a copy of it.
+    fn led_by(&self, item: &Item) -> Option<(RegionId, Option<StoreId>, bool)> {
+        match self.route(item) {
+            Ok(Route::Region(region)) => Some((region.id(), region.leader(), region.is_local())),
+            Ok(Route::Every(_) | Route::Unknown(_)) | Err(_) => None,
+        }
+    }
+
+    /// Returns the redirection of a client that waits for keys which another store leads now.
+    fn blocked_elsewhere(&self, kind: ListenerKind, item: &Item) -> Option<Reply> {
+        if !self.redirects(kind) || !matches!(item.slot, ItemSlot::One(_)) {
+            return None;
+        }
+        let Ok(Route::Region(region)) = self.route(item) else { return None };
+        let leader = region.leader()?;
+        if leader == self.id {
+            None
+        } else {
+            self.moved(&region, item)
+        }
+    }
+
+    /// Proposes attempts for a key while they take something.
+    async fn serve_blocked(self: Arc<Store>, place: Place) {
+        let mut count = 1;
+        loop {
+            let attempts = self.blocked.next(&place, count);
+            let Some(first) = attempts.first() else { return };
+            let deadline = Instant::now() + self.config.request_timeout;
+            let items: Arc<Vec<Item>> =
+                Arc::new(attempts.iter().map(|attempt| attempt.item.clone()).collect());
+            let answers = match self.route(&first.item) {
+                Ok(Route::Region(region)) => self.execute(&region, items.clone(), deadline).await,
+                Ok(Route::Every(_) | Route::Unknown(_)) | Err(_) => {
+                    vec![crate::proposals::cluster_down().into(); items.len()]
+                }
+            };
+            match self.blocked.ended(&place, &attempts, answers) {
+                Some(true) => count = (2 * count).min(64),
+                Some(false) => count = 1,
+                None if self.ends.is_stopping() => return,
+                None => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+}
+
+fn far_future() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_secs(86_400 * 365)
+}
+
+async fn seat_answer(answer: &mut tokio::sync::oneshot::Receiver<Answer>) -> Answer {
+    answer.await.unwrap_or_else(|_| unblocked().into())
+}
+
+/// Serves the keys that clients of this store wait for, one task for each key that has elements.
+pub async fn run(store: Arc<Store>, mut ready: mpsc::UnboundedReceiver<Place>) {
+    while let Some(place) = ready.recv().await {
+        tokio::spawn(store.clone().serve_blocked(place));
+    }
+}
