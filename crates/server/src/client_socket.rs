@@ -16,10 +16,11 @@ use crate::tls::Handshake;
 
 /// Maximum bytes that a client sends in its handshake. A chain of certificates has a few KiB.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
-/// Memory that a TLS connection takes in addition to its session, in bytes: during the handshake
-/// and afterwards. It covers the keys, and a record in each direction.
+/// Memory that a TLS connection takes in addition to its session, in bytes: during the handshake,
+/// afterwards, and while the socket does not take what was encrypted. An idle one has 10 KiB.
 pub const HANDSHAKE_MEMORY: usize = 40 << 10;
-const TLS_MEMORY: usize = 24 << 10;
+const TLS_MEMORY: usize = 12 << 10;
+const PENDING_MEMORY: usize = 64 << 10;
 
 pub enum ClientSocket {
     Plain(TcpStream),
@@ -144,6 +145,7 @@ impl ClientSocket {
         match self {
             ClientSocket::Plain(_) => 0,
             ClientSocket::Tls(socket) if socket.handshake.is_some() => HANDSHAKE_MEMORY,
+            ClientSocket::Tls(socket) if socket.tls.wants_write() => TLS_MEMORY + PENDING_MEMORY,
             ClientSocket::Tls(_) => TLS_MEMORY,
         }
     }
