@@ -1,8 +1,9 @@
-//! Commands that wait for elements: `BLPOP BRPOP BLMOVE BRPOPLPUSH BLMPOP BZPOPMIN BZPOPMAX BZMPOP`.
+//! Commands that wait for elements: `BLPOP BRPOP BLMOVE BRPOPLPUSH BLMPOP BZPOPMIN BZPOPMAX
+//! BZMPOP`.
 //!
-//! The log knows only the attempt, which never waits: it takes elements if there are any and replies
-//! nil otherwise. That is also what a transaction executes. A store lets the client wait and
-//! proposes the next attempt when a key has elements again, then only for that key.
+//! The log knows only the attempt, which never waits: it takes elements if there are any and
+//! replies nil otherwise. That is also what a transaction executes. A store lets the client wait
+//! and proposes the next attempt when a key has elements again, then only for that key.
 
 use std::time::Duration;
 

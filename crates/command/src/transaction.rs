@@ -1,9 +1,10 @@
 //! Transactions in the log: the commands that a session writes there for `WATCH`, `UNWATCH` and
 //! `EXEC`.
 //!
-//! A transaction is one command of an entry and holds the queued commands. So it is executed as one,
-//! at one time, with the entries' usual ways to fetch missing rows, to reach another store, and to
-//! be refused when its slot has moved. An error of one of its commands does not end it, as in Redis.
+//! A transaction is one command of an entry and holds the queued commands. So it is executed as
+//! one, at one time, with the entries' usual ways to fetch missing rows, to reach another store,
+//! and to be refused when its slot has moved. An error of one of its commands does not end it, as
+//! in Redis.
 //!
 //! ```text
 //! watch      name | key ...                           replies with the number of each watch
@@ -109,7 +110,8 @@ pub fn exec_args(watched: &[Watched], commands: &[Queued]) -> Vec<Bytes> {
     args
 }
 
-/// Returns the numbers in a reply of the log's `watch` for `keys` keys, or `None` for other replies.
+/// Returns the numbers in a reply of the log's `watch` for `keys` keys, or `None` for other
+/// replies.
 pub fn watch_numbers(reply: &Reply, keys: usize) -> Option<Vec<u64>> {
     let Reply::Array(numbers) = reply else { return None };
     let number = |reply: &Reply| if let Reply::Int(number) = reply { Some(*number as u64) } else { None };

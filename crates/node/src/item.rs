@@ -43,8 +43,8 @@ impl ItemSlot {
 }
 
 impl Item {
-    /// Looks up a command of a client or of the log. Returns `None` if the command is unknown or its
-    /// number of arguments is wrong.
+    /// Looks up a command of a client or of the log. Returns `None` if the command is unknown or
+    /// its number of arguments is wrong.
     pub fn new(args: Vec<Bytes>, db: u16, resp3: bool) -> Option<Item> {
         let spec = command::transaction::lookup_in_log(args.first()?)?;
         command::check_arity(spec, &args).ok()?;

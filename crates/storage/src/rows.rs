@@ -7,7 +7,6 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use types::{key_hash, slot_of_key, RegionId, Slot, SlotRange};
 
-use crate::watches::WatchedKey;
 use crate::{Result, StorageError};
 
 /// Table spaces: the first byte of a row.
@@ -194,6 +193,20 @@ pub fn slot_of_key_row(row: &[u8]) -> Option<Slot> {
     match row {
         [SPACE_DATA, high, low, TABLE_KEYS, ..] => Some(u16::from_be_bytes([*high, *low])),
         _ => None,
+    }
+}
+
+/// The identity of a key in short form. Two keys with one hash have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WatchedKey {
+    pub slot: Slot,
+    pub db: u16,
+    pub hash: u64,
+}
+
+impl From<&KeyRef<'_>> for WatchedKey {
+    fn from(key: &KeyRef<'_>) -> WatchedKey {
+        WatchedKey { slot: key.slot, db: key.db, hash: key.hash }
     }
 }
 

@@ -9,10 +9,11 @@
 //! share a watch, and a change of one also counts as a change of the other.
 
 use bytes::{Buf, BufMut, BytesMut};
-use types::{Slot, SlotRange, UnixMillis};
+use types::{SlotRange, UnixMillis};
 
 use crate::failpoints::Failpoint;
-use crate::rows::{watched_key_of, KeyRef};
+use crate::rows::watched_key_of;
+pub use crate::rows::WatchedKey;
 
 /// Maximum number of watched keys of a region. Beyond it the oldest watch ends.
 pub const WATCHES_MAX: usize = 2048;
@@ -21,20 +22,6 @@ pub const WATCHES_MAX: usize = 2048;
 const AGE_MAX_MS: u64 = 24 * 3600 * 1000;
 /// Bytes of an encoded watch.
 pub(crate) const WATCH_LEN: usize = 2 + 2 + 8 + 8 + 4 + 8;
-
-/// The identity of a key among watches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WatchedKey {
-    pub slot: Slot,
-    pub db: u16,
-    pub hash: u64,
-}
-
-impl From<&KeyRef<'_>> for WatchedKey {
-    fn from(key: &KeyRef<'_>) -> WatchedKey {
-        WatchedKey { slot: key.slot, db: key.db, hash: key.hash }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Watch {
@@ -171,6 +158,8 @@ impl Watches {
 
 #[cfg(test)]
 mod tests {
+    use types::Slot;
+
     use super::*;
 
     fn key(slot: Slot) -> WatchedKey {

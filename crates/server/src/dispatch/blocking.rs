@@ -1,5 +1,5 @@
-//! Commands that wait for elements: the first attempt, the wait, and the attempts for keys that have
-//! elements again. `blocked` has the queues.
+//! Commands that wait for elements: the first attempt, the wait, and the attempts for keys that
+//! have elements again. `blocked` has the queues.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,7 +62,8 @@ impl Store {
             let now = self.led_by(&item);
             if now != led {
                 led = now;
-                // The region's former leader may have told of elements that were never applied here.
+                // The region's former leader may have told of elements that were never applied
+                // here.
                 self.look_again(&item, &wait.keys);
             }
             if let Some(reply) = self.blocked_elsewhere(kind, &item) {

@@ -32,8 +32,8 @@ struct Client {
     queued: Option<Vec<Request>>,
 }
 
-/// The number of transactions that ran and that a watch stopped, so that a test can show that it has
-/// seen both.
+/// The number of transactions that ran and that a watch stopped, so that a test can show that it
+/// has seen both.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub executed: usize,
