@@ -14,6 +14,7 @@ use crate::counted_tree::Direction;
 use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec};
 use crate::lists::ends;
+use crate::ranked::many_keys;
 use crate::sorted_sets::pop;
 use crate::spec::CommandSpec;
 
@@ -76,7 +77,7 @@ pub fn wait_of(spec: &CommandSpec, args: &[Bytes]) -> Option<Wait> {
                 Awaited::List => (b"LEFT", b"RIGHT"),
                 Awaited::SortedSet => (b"MIN", b"MAX"),
             };
-            (pop::many_keys(&args[1..], words).ok()?.0, args.get(1)?)
+            (many_keys(&args[1..], words).ok()?.0, args.get(1)?)
         }
     };
     let ms = timeout_ms(timeout).ok()?;
@@ -95,8 +96,8 @@ pub fn attempt(spec: &CommandSpec, args: &[Bytes], keys: &[Bytes]) -> Vec<Bytes>
     match form_of(spec.name) {
         Some((Form::Keys, _)) => owned(&[&args[..1], keys, &args[args.len() - 1..]]),
         Some((Form::Counted, _)) => {
-            let count = pop::many_keys(&args[1..], (b"LEFT", b"RIGHT"))
-                .or_else(|_| pop::many_keys(&args[1..], (b"MIN", b"MAX")))
+            let count = many_keys(&args[1..], (b"LEFT", b"RIGHT"))
+                .or_else(|_| many_keys(&args[1..], (b"MIN", b"MAX")))
                 .map_or(0, |(keys, ..)| keys.len());
             let number = [Bytes::from(keys.len().to_string())];
             owned(&[&args[..2], &number, keys, &args[3 + count..]])

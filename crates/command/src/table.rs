@@ -35,7 +35,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 11] = [
+    let groups: [&'static [CommandSpec]; 12] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,

@@ -169,11 +169,11 @@ fn a_client_that_goes_or_is_unblocked_or_killed_takes_nothing() {
         let mut control = server.connect();
         let (gone, mut half, mut killed) = (server.connect(), server.connect(), server.connect());
         let (mut timed, mut failed) = (server.connect(), server.connect());
-        let mut number = |connection: &mut Connection| match call(connection, "CLIENT ID") {
+        let number = |connection: &mut Connection| match call(connection, "CLIENT ID") {
             Reply::Int(id) => id,
             other => panic!("{other:?}"),
         };
-        let ids = [&mut killed, &mut timed, &mut failed].map(|connection| number(connection));
+        let ids = [&mut killed, &mut timed, &mut failed].map(number);
         let mut gone = gone;
         for (at, connection) in
             [&mut gone, &mut half, &mut killed, &mut timed, &mut failed].into_iter().enumerate()
