@@ -242,6 +242,47 @@ fn the_keys_of_random_commands_are_those_of_redis() {
     assert!(found > 1000, "{found} commands with keys");
 }
 
+/// The same for every command and subcommand that both servers have, with arguments that may make no
+/// sense.
+#[test]
+fn the_keys_of_every_command_are_those_of_redis() {
+    let Some(theirs) = servers::redis(&[]) else { return };
+    let ours = servers::steelyard(&[]);
+    let mut pair = Pair::open(&ours, &theirs);
+    let Reply::Array(commands) = pair.ours.call(&["COMMAND"]).unwrap() else { panic!("no table") };
+    let mut names = Vec::new();
+    fn note(command: &Reply, names: &mut Vec<(String, i64)>) {
+        let Reply::Array(parts) = command else { panic!("{command:?} is no command") };
+        let (Reply::Bulk(name), Reply::Int(arity)) = (&parts[0], &parts[1]) else { panic!("{command:?}") };
+        names.push((String::from_utf8_lossy(name).into_owned(), arity.abs()));
+        if let Some(Reply::Array(subcommands)) = parts.get(9) {
+            subcommands.iter().for_each(|subcommand| note(subcommand, names));
+        }
+    }
+    commands.iter().for_each(|command| note(command, &mut names));
+    let words =
+        ["a", "b", "c", "0", "1", "2", "3", "get", "GET", "set", "u8", "store", "overflow", "-1", "x"];
+    let (mut chance, mut found) = (Chance::new(9), 0);
+    for (name, arity) in names {
+        let known = pair.theirs.call(&["COMMAND", "INFO", &name]).unwrap();
+        if known == Reply::Array(vec![Reply::Nil]) {
+            continue;
+        }
+        for _ in 0..40 {
+            let mut line: Vec<&str> = vec!["COMMAND", "GETKEYSANDFLAGS"];
+            line.extend(name.split('|'));
+            let wanted = 2 + arity as usize + chance.below(6);
+            while line.len() < wanted {
+                line.push(chance.pick(&words));
+            }
+            if line.len() > 3 {
+                found += usize::from(!pair.same(&line, "keys").is_error());
+            }
+        }
+    }
+    assert!(found > 2000, "{found} commands with keys");
+}
+
 fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var("STEELYARD_SEEDS") else { return SEEDS };
     let range = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
