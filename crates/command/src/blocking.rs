@@ -5,23 +5,35 @@
 //! replies nil otherwise. That is also what a transaction executes. A store lets the client wait
 //! and proposes the next attempt when a key has elements again, then only for that key.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use resp::Reply;
+use types::THIRD_VERSION;
 
 use crate::counted_tree::Direction;
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec};
+use crate::exec::{fail, CommandError, CommandResult, Exec};
 use crate::lists::ends;
 use crate::ranked::many_keys;
 use crate::sorted_sets::pop;
-use crate::spec::CommandSpec;
+use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 
 const LARGEST_TIMEOUT_MS: f64 = i64::MAX as f64;
 
+/// The name of an attempt to move an element, for a client that waits. No client can send it.
+pub(crate) const MOVE_NAME: &[u8] = b"\0move";
+
+/// An attempt to move an element. Unlike `BLMOVE`, it does not fail if the source is no list.
+pub(crate) static MOVE: CommandSpec =
+    CommandSpec::new("blmove", 5, flags::WRITE | flags::DENYOOM, Handler::Keyspace(move_if_list))
+        .keys(&[KeySpec { first: 1, last: 1, step: 1, flags: &["RW", "insert"] }])
+        .walks_tree()
+        .since_version(THIRD_VERSION);
+
 /// The type of values that a command waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Awaited {
     List,
     SortedSet,
@@ -81,16 +93,18 @@ pub fn wait_of(spec: &CommandSpec, args: &[Bytes]) -> Option<Wait> {
         }
     };
     let ms = timeout_ms(timeout).ok()?;
-    let mut once: Vec<Bytes> = Vec::with_capacity(keys.len());
-    for key in keys {
-        if !once.contains(key) {
-            once.push(key.clone());
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let once = keys.iter().filter(|key| seen.insert(*key)).cloned().collect();
     Some(Wait { keys: once, awaited, timeout: (ms > 0).then(|| Duration::from_millis(ms)) })
 }
 
-/// Returns the arguments of an attempt that takes only from these keys.
+/// Returns true for the commands that move an element to another list. An attempt of these fails
+/// only if that other key is no list.
+pub fn moves(spec: &CommandSpec) -> bool {
+    matches!(form_of(spec.name), Some((Form::Move, _)))
+}
+
+/// Returns the arguments of an attempt that takes only from these keys, for a client that waits.
 pub fn attempt(spec: &CommandSpec, args: &[Bytes], keys: &[Bytes]) -> Vec<Bytes> {
     let owned = |parts: &[&[Bytes]]| parts.concat();
     match form_of(spec.name) {
@@ -102,7 +116,14 @@ pub fn attempt(spec: &CommandSpec, args: &[Bytes], keys: &[Bytes]) -> Vec<Bytes>
             let number = [Bytes::from(keys.len().to_string())];
             owned(&[&args[..2], &number, keys, &args[3 + count..]])
         }
-        Some((Form::Move, _)) | None => args.to_vec(),
+        Some((Form::Move, _)) => {
+            let (from, to) = match args {
+                [_, _, _, from, to, _] => (from.clone(), to.clone()),
+                _ => (Bytes::from_static(b"RIGHT"), Bytes::from_static(b"LEFT")),
+            };
+            vec![Bytes::from_static(MOVE_NAME), args[1].clone(), args[2].clone(), from, to]
+        }
+        None => args.to_vec(),
     }
 }
 
@@ -115,10 +136,8 @@ fn timeout_ms(text: &[u8]) -> CommandResult<u64> {
         return fail("ERR timeout is not a float or out of range");
     };
     let ms = (seconds * 1000.0).ceil();
-    if ms >= LARGEST_TIMEOUT_MS {
-        return fail("ERR timeout is out of range");
-    }
-    if ms < 0.0 {
+    // Redis's integer overflows, too.
+    if ms < 0.0 || ms >= LARGEST_TIMEOUT_MS {
         return fail("ERR timeout is negative");
     }
     Ok(ms as u64)
@@ -149,6 +168,15 @@ pub(crate) fn blmove(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let (from, to) = (ends::end(&args[3])?, ends::end(&args[4])?);
     timeout_ms(&args[5])?;
     ends::move_one(args, exec, from, to)
+}
+
+fn move_if_list(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let source = exec.key(&args[1]);
+    match exec.find_list(&source) {
+        Err(CommandError::Error(_)) | Ok(None) => Ok(Reply::Nil),
+        Err(ended) => Err(ended),
+        Ok(Some(_)) => ends::move_one(args, exec, ends::end(&args[3])?, ends::end(&args[4])?),
+    }
 }
 
 pub(crate) fn brpoplpush(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -190,7 +218,6 @@ pub(crate) fn bzmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::CommandError;
     use crate::table::lookup;
 
     fn args(line: &str) -> Vec<Bytes> {
@@ -236,7 +263,11 @@ mod tests {
         assert_eq!(attempt_of("BLPOP a b c 5", "b"), args("BLPOP b 5"));
         assert_eq!(attempt_of("BLMPOP 5 3 a b c LEFT COUNT 2", "c a"), args("BLMPOP 5 2 c a LEFT COUNT 2"));
         assert_eq!(attempt_of("BZMPOP 5 2 a b MAX", "b"), args("BZMPOP 5 1 b MAX"));
-        assert_eq!(attempt_of("BLMOVE a b LEFT LEFT 5", "a"), args("BLMOVE a b LEFT LEFT 5"));
+        assert_eq!(attempt_of("BLMOVE a b LEFT LEFT 5", "a"), args("\0move a b LEFT LEFT"));
+        assert_eq!(attempt_of("BRPOPLPUSH a b 5", "a"), args("\0move a b RIGHT LEFT"));
+        let moving = args("\0move a b RIGHT LEFT");
+        let spec = crate::transaction::lookup_in_log(&moving[0]).unwrap();
+        assert_eq!(crate::keys_of(spec, &moving).map(|(key, _)| &key[..]).collect::<Vec<_>>(), [b"a", b"b"]);
     }
 
     #[test]
@@ -249,8 +280,8 @@ mod tests {
             assert_eq!(refusal(text), "ERR timeout is not a float or out of range", "{text}");
         }
         assert_eq!(refusal("-0.1"), "ERR timeout is negative");
-        assert_eq!(refusal("1e300"), "ERR timeout is out of range");
-        assert_eq!(refusal("inf"), "ERR timeout is out of range");
+        assert_eq!(refusal("1e300"), "ERR timeout is negative");
+        assert_eq!(refusal("inf"), "ERR timeout is negative");
         assert_eq!(timeout_ms(b"0").unwrap(), 0);
     }
 }

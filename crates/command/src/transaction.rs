@@ -24,6 +24,7 @@ use storage::watches::WatchedKey;
 use storage::StorageError;
 use types::{mix, THIRD_VERSION};
 
+use crate::blocking;
 use crate::exec::{CommandError, CommandResult, Exec};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::table::{check_arity, fixed_keys_of, leaf, lookup};
@@ -46,12 +47,13 @@ static UNWATCH: CommandSpec = CommandSpec::new("unwatch", -3, flags::WRITE, Hand
     .keys(&[KeySpec { first: 1, last: -1, step: 2, flags: &["RO"] }])
     .since_version(THIRD_VERSION);
 
-/// Finds a command of a log entry: one of clients, or one of this module.
+/// Finds a command of a log entry: one of clients, or one that no client can send.
 pub fn lookup_in_log(name: &[u8]) -> Option<&'static CommandSpec> {
     match name {
         EXEC_NAME => Some(&EXEC),
         WATCH_NAME => Some(&WATCH),
         UNWATCH_NAME => Some(&UNWATCH),
+        blocking::MOVE_NAME => Some(&blocking::MOVE),
         _ => lookup(name),
     }
 }

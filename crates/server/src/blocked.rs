@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use command::blocking::{attempt, Wait};
+use command::blocking::{attempt, moves, Awaited, Wait};
+use command::transaction::lookup_in_log;
 use node::{Answer, Item};
 use parking_lot::Mutex;
 use resp::Reply;
@@ -23,10 +24,10 @@ use storage::{Meta, Value, WriteSet};
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum number of attempts in one entry.
-const ATTEMPTS_MAX: usize = 64;
+pub const ATTEMPTS_MAX: usize = 64;
 
-/// A key that clients wait for.
-pub type Place = (u16, Bytes);
+/// A key that clients wait for: its database, its name, and the type of value that they wait for.
+pub type Place = (u16, Bytes, Awaited);
 
 struct Waiter {
     /// The number of the client's connection.
@@ -136,23 +137,8 @@ fn result_of(answer: Answer, waiter: &Waiter) -> Taken {
         }
         // A key of another type has no elements for this client. The destination of a move may have
         // the wrong type, too, which ends the wait as in Redis.
-        Some(text)
-            if text.starts_with("WRONGTYPE ") && waiter.wait.keys.len() == waiter.keys_of_command() =>
-        {
-            Taken::Nothing
-        }
+        Some(text) if text.starts_with("WRONGTYPE ") && !moves(waiter.item.spec) => Taken::Nothing,
         _ => Taken::Answered(answer),
-    }
-}
-
-impl Waiter {
-    /// Returns the number of keys that the command names.
-    fn keys_of_command(&self) -> usize {
-        let mut keys: Vec<&Bytes> =
-            command::keys_of(self.item.spec, &self.item.args).map(|(key, _)| key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys.len()
     }
 }
 
@@ -160,7 +146,7 @@ impl State {
     fn leave(&mut self, number: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(&number)?;
         for key in &waiter.wait.keys {
-            let place = (waiter.item.db, key.clone());
+            let place = (waiter.item.db, key.clone(), waiter.wait.awaited);
             let Some(queue) = self.queues.get_mut(&place) else { continue };
             queue.waiters.retain(|other| *other != number);
             if queue.waiters.is_empty() && !queue.is_served {
@@ -197,7 +183,7 @@ impl Blocked {
         let number = state.last;
         let mut free = Vec::new();
         for key in &wait.keys {
-            let queue = state.queues.entry((item.db, key.clone())).or_default();
+            let queue = state.queues.entry((item.db, key.clone(), wait.awaited)).or_default();
             if queue.waiters.is_empty() {
                 free.push(key.clone());
             }
@@ -250,9 +236,12 @@ impl Blocked {
         let fed = |(row, value): &(Bytes, Option<Bytes>)| -> Option<Place> {
             let value = value.as_ref()?;
             let (key, Part::Meta) = decode_key_row(row).ok()? else { return None };
-            let has_elements =
-                matches!(Meta::decode(value).ok()?.value, Value::List { .. } | Value::SortedSet { .. });
-            has_elements.then(|| (key.db, Bytes::copy_from_slice(key.key)))
+            let awaited = match Meta::decode(value).ok()?.value {
+                Value::List { .. } => Awaited::List,
+                Value::SortedSet { .. } => Awaited::SortedSet,
+                Value::String(_) | Value::Hash { .. } | Value::Set { .. } => return None,
+            };
+            Some((key.db, Bytes::copy_from_slice(key.key), awaited))
         };
         writes.rows.iter().filter_map(fed).collect()
     }
@@ -275,7 +264,9 @@ impl Blocked {
                 }
                 waiter.is_trying = true;
                 let args = attempt(waiter.item.spec, &waiter.item.args, std::slice::from_ref(&place.1));
-                attempts.push(Attempt { number: *number, item: Item { args, ..waiter.item.clone() } });
+                let spec = lookup_in_log(&args[0]).unwrap_or(waiter.item.spec);
+                let item = Item { args, spec, ..waiter.item.clone() };
+                attempts.push(Attempt { number: *number, item });
                 if attempts.len() == count.min(ATTEMPTS_MAX) {
                     break;
                 }

@@ -26,12 +26,15 @@ mod session;
 mod stores;
 #[path = "differential/transactions.rs"]
 mod transactions;
+#[path = "differential/waits.rs"]
+mod waits;
 
 use std::ops::Range;
 
 use session::Session;
 use stores::{Plan, Stores};
 use transactions::Transactions;
+use waits::Waits;
 
 const SEEDS: Range<u64> = 1..9;
 const COMMANDS: usize = 2500;
@@ -71,6 +74,21 @@ fn random_transactions_are_answered_as_redis_answers_them() {
     }
     assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
     assert!(executed > 100 && stopped > 50 && aborted > 50, "{executed} {stopped} {aborted}");
+}
+
+#[test]
+fn clients_that_wait_are_served_as_redis_serves_them() {
+    let Some(redis) = servers::redis(&[]) else { return };
+    let steelyard = servers::steelyard(&[]);
+    let mut served = 0;
+    for seed in seeds() {
+        let mut waits = Waits::new(seed, steelyard.address, redis.address);
+        if let Err(mismatch) = waits.run(commands() / 10) {
+            panic!("{mismatch}");
+        }
+        served += waits.served;
+    }
+    assert!(served > 100, "{served}");
 }
 
 /// One of three stores leads, and the others forward commands to it. Clients must see no

@@ -21,7 +21,7 @@ fn waits(blocked: &Arc<Blocked>, client: u64, line: &str) -> Seat {
 }
 
 fn place(key: &str) -> Place {
-    (0, Bytes::copy_from_slice(key.as_bytes()))
+    (0, Bytes::copy_from_slice(key.as_bytes()), Awaited::List)
 }
 
 fn attempts(blocked: &Blocked, key: &str, count: usize) -> Vec<Attempt> {
@@ -137,7 +137,7 @@ fn an_attempt_that_was_not_proposed_is_repeated_and_one_of_unknown_outcome_is_no
 #[test]
 fn a_key_of_another_type_does_not_end_a_wait_but_a_wrong_destination_does() {
     for (line, ends) in
-        [("BLPOP k 0", false), ("BLMOVE k d LEFT LEFT 0", true), ("BLMOVE k k LEFT LEFT 0", false)]
+        [("BLPOP k 0", false), ("BLMOVE k d LEFT LEFT 0", true), ("BLMOVE k k LEFT LEFT 0", true)]
     {
         let blocked = Arc::new(Blocked::default());
         let mut seat = waits(&blocked, 1, line);
@@ -163,5 +163,5 @@ fn written_lists_and_sorted_sets_feed_those_who_wait() {
     let writes = WriteSet { ranges_deleted: Vec::new(), rows };
     assert!(blocked.fed_by(&writes).is_empty(), "nobody waits");
     let _seat = waits(&blocked, 1, "BLPOP k 0");
-    assert_eq!(blocked.fed_by(&writes), [place("list"), place("zset")]);
+    assert_eq!(blocked.fed_by(&writes), [place("list"), (0, Bytes::from("zset"), Awaited::SortedSet)]);
 }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use command::blocking::{attempt, wait_of};
+use command::blocking::{attempt, wait_of, Wait};
 use node::{Answer, Item, ItemSlot};
 use resp::Reply;
 use tokio::sync::mpsc;
 use types::{RegionId, StoreId};
 
-use crate::blocked::{is_nothing, Place};
+use crate::blocked::{is_nothing, Place, ATTEMPTS_MAX};
 use crate::connections::ListenerKind;
 use crate::store::{Route, Store};
 
@@ -52,7 +52,7 @@ impl Store {
             self.blocked.waits(&seat);
         }
         if seat.free.len() < wait.keys.len() {
-            self.look_again(&item, &wait.keys);
+            self.look_again(&item, &wait);
         }
         let mut led = self.led_by(&item);
         let closing = self.ends.closing();
@@ -62,9 +62,8 @@ impl Store {
             let now = self.led_by(&item);
             if now != led {
                 led = now;
-                // The region's former leader may have told of elements that were never applied
-                // here.
-                self.look_again(&item, &wait.keys);
+                // This store may have got or lost its copy of the rows meanwhile.
+                self.look_again(&item, &wait);
             }
             if let Some(reply) = self.blocked_elsewhere(kind, &item) {
                 self.blocked.end(&seat, reply);
@@ -84,13 +83,13 @@ impl Store {
                     return seat_answer(&mut seat.answer).await;
                 }
                 () = changed => {}
-                () = tokio::time::sleep(FAR_LOOK), if is_far => self.look_again(&item, &wait.keys),
+                () = tokio::time::sleep(FAR_LOOK), if is_far => self.look_again(&item, &wait),
             }
         }
     }
 
-    fn look_again(&self, item: &Item, keys: &[bytes::Bytes]) {
-        keys.iter().for_each(|key| self.blocked.look_at(&(item.db, key.clone())));
+    fn look_again(&self, item: &Item, wait: &Wait) {
+        wait.keys.iter().for_each(|key| self.blocked.look_at(&(item.db, key.clone(), wait.awaited)));
     }
 
     /// Returns the region of a command, its leader, and true if this store has a copy of it.
@@ -131,7 +130,7 @@ impl Store {
                 }
             };
             match self.blocked.ended(&place, &attempts, answers) {
-                Some(true) => count = (2 * count).min(64),
+                Some(true) => count = 2 * count.min(ATTEMPTS_MAX),
                 Some(false) => count = 1,
                 None if self.ends.is_stopping() => return,
                 None => tokio::time::sleep(RETRY).await,

@@ -70,6 +70,20 @@ impl Connection {
         }
     }
 
+    /// Returns the next reply, or `None` if it does not come within this time.
+    pub fn reply_within(&mut self, time: Duration) -> io::Result<Option<Reply>> {
+        self.stream.set_read_timeout(Some(time))?;
+        let reply = self.reply();
+        self.stream.set_read_timeout(Some(SILENCE_MAX))?;
+        match reply {
+            Ok(reply) => Ok(Some(reply)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns every reply until the server closes the connection.
     pub fn replies_to_the_end(&mut self) -> io::Result<Vec<Reply>> {
         let mut replies = Vec::new();

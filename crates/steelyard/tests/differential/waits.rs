@@ -1,0 +1,186 @@
+//! Random waits: clients wait for elements of a few keys, and another one fills them. After each
+//! step the same clients must have got the same replies from both servers, so the order of service
+//! must be the same.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use resp::Reply;
+
+use crate::chance::Chance;
+use crate::connection::Connection;
+
+const CLIENTS: usize = 5;
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Number of steps that a mismatch shows.
+const SHOWN_STEPS: usize = 30;
+const KEYS: [&str; 3] = ["k1", "k2", "k3"];
+
+/// One of the servers.
+struct Side {
+    clients: Vec<Connection>,
+    filler: Connection,
+}
+
+impl Side {
+    fn new(address: SocketAddr) -> Side {
+        let open = |_| Connection::open(address).expect("the server accepts connections");
+        let mut side = Side { clients: (0..CLIENTS).map(open).collect(), filler: open(0) };
+        side.filler.call(&["FLUSHALL"]).expect("a reply");
+        side
+    }
+
+    fn blocked(&mut self) -> usize {
+        let text = match self.filler.call(&["INFO", "clients"]).expect("a reply") {
+            Reply::Bulk(text) | Reply::Verbatim(_, text) => String::from_utf8_lossy(&text).into_owned(),
+            other => panic!("{other:?}"),
+        };
+        let count = text.lines().find_map(|line| line.strip_prefix("blocked_clients:"));
+        count.and_then(|count| count.trim().parse().ok()).expect("a count")
+    }
+}
+
+pub struct Waits {
+    seed: u64,
+    chance: Chance,
+    ours: Side,
+    theirs: Side,
+    waiting: Vec<bool>,
+    log: Vec<String>,
+    /// The number of waits that ended with an element.
+    pub served: usize,
+}
+
+impl Waits {
+    pub fn new(seed: u64, ours: SocketAddr, theirs: SocketAddr) -> Waits {
+        let (ours, theirs) = (Side::new(ours), Side::new(theirs));
+        let waiting = vec![false; CLIENTS];
+        Waits { seed, chance: Chance::new(seed ^ 0xB10C), ours, theirs, waiting, log: Vec::new(), served: 0 }
+    }
+
+    /// # Errors
+    /// Returns the first mismatch with its history.
+    pub fn run(&mut self, steps: usize) -> Result<(), String> {
+        (0..steps).try_for_each(|_| self.step())?;
+        // Clients that wait at the end are of the same number on both servers.
+        self.settle()
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let idle: Vec<usize> = (0..CLIENTS).filter(|at| !self.waiting[*at]).collect();
+        if !idle.is_empty() && self.chance.percent(55) {
+            let at = idle[self.chance.below(idle.len())];
+            let line = self.wait();
+            self.log.push(format!("{at}: {line}"));
+            let mut bytes = bytes::BytesMut::new();
+            resp::encode_request(&line.split(' ').collect::<Vec<_>>(), &mut bytes);
+            self.ours.clients[at].send(&bytes).map_err(|error| self.mismatch(&error.to_string()))?;
+            self.theirs.clients[at].send(&bytes).map_err(|error| self.mismatch(&error.to_string()))?;
+            self.waiting[at] = true;
+        } else {
+            let lines = self.fill();
+            for line in &lines {
+                let words: Vec<&str> = line.split(' ').collect();
+                let ours =
+                    self.ours.filler.call(&words).map_err(|error| self.mismatch(&error.to_string()))?;
+                let theirs = self.theirs.filler.call(&words).expect("a reply");
+                self.log.push(format!("filler: {line} -> {theirs:?}"));
+                if ours != theirs {
+                    return Err(self.mismatch(&format!("{line}: {ours:?}, not {theirs:?}")));
+                }
+            }
+        }
+        self.settle()
+    }
+
+    /// Waits until both servers have the same number of blocked clients, and compares the replies
+    /// that have come.
+    fn settle(&mut self) -> Result<(), String> {
+        let sent = self.waiting.iter().filter(|waits| **waits).count();
+        let mut replies: Vec<Option<Reply>> = vec![None; CLIENTS];
+        let began = Instant::now();
+        // Redis serves before it reads the next command, but may not have read this one yet.
+        loop {
+            let mut come = 0;
+            for at in (0..CLIENTS).filter(|at| self.waiting[*at]) {
+                if replies[at].is_none() {
+                    let reply = self.theirs.clients[at].reply_within(Duration::from_millis(1));
+                    replies[at] = reply.map_err(|error| self.mismatch(&error.to_string()))?;
+                }
+                come += usize::from(replies[at].is_some());
+            }
+            if self.theirs.blocked() + come == sent {
+                break;
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(self.mismatch("Redis does not settle"));
+            }
+        }
+        for at in 0..CLIENTS {
+            let Some(theirs) = replies[at].take() else { continue };
+            let ours = self.ours.clients[at].reply_within(PATIENCE);
+            match ours.map_err(|error| self.mismatch(&error.to_string()))? {
+                Some(ours) if ours == theirs => {}
+                ours => return Err(self.mismatch(&format!("client {at} got {ours:?}, not {theirs:?}"))),
+            }
+            self.log.push(format!("{at} got {theirs:?}"));
+            self.waiting[at] = false;
+            self.served += 1;
+        }
+        let blocked = self.waiting.iter().filter(|waits| **waits).count();
+        while self.ours.blocked() != blocked {
+            if began.elapsed() > PATIENCE {
+                return Err(self.mismatch("the number of blocked clients differs"));
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&mut self) -> &'static str {
+        KEYS[self.chance.below(KEYS.len())]
+    }
+
+    fn wait(&mut self) -> String {
+        let (a, b) = (self.key(), self.key());
+        match self.chance.below(9) {
+            0 => format!("BLPOP {a} 0"),
+            1 => format!("BRPOP {a} {b} 0"),
+            2 => format!("BLPOP {a} {b} {a} 0"),
+            3 => format!("BLMOVE {a} {b} LEFT RIGHT 0"),
+            4 => format!("BRPOPLPUSH {a} d 0"),
+            5 => format!("BLMPOP 0 2 {a} {b} RIGHT COUNT 2"),
+            6 => format!("BZPOPMIN {a} {b} 0"),
+            7 => format!("BZPOPMAX {a} 0"),
+            _ => format!("BZMPOP 0 1 {a} MIN COUNT 2"),
+        }
+    }
+
+    fn fill(&mut self) -> Vec<String> {
+        let key = self.key();
+        let number = self.chance.below(1000);
+        match self.chance.below(10) {
+            0..=2 => vec![format!("RPUSH {key} a{number}")],
+            3 => vec![format!("LPUSH {key} a{number} b{number} c{number}")],
+            4 => vec![format!("ZADD {key} 1 a{number}")],
+            5 => vec![format!("ZADD {key} 3 a{number} 1 b{number} 2 c{number}")],
+            6 => vec![format!("DEL {key}")],
+            7 => vec![
+                format!("DEL src"),
+                format!("RPUSH src a{number} b{number}"),
+                format!("RENAME src {key}"),
+            ],
+            8 => vec![
+                "MULTI".into(),
+                format!("DEL {key}"),
+                format!("RPUSH {key} a{number} b{number}"),
+                "EXEC".into(),
+            ],
+            _ => vec!["MULTI".into(), format!("RPUSH {key} a{number}"), format!("DEL {key}"), "EXEC".into()],
+        }
+    }
+
+    fn mismatch(&self, what: &str) -> String {
+        let history: Vec<&str> = self.log.iter().rev().take(SHOWN_STEPS).rev().map(String::as_str).collect();
+        format!("seed {}: {what}\nafter\n  {}", self.seed, history.join("\n  "))
+    }
+}
