@@ -1,11 +1,11 @@
-# Everything but `dist`, `bench-peers` and `bench-cases` uses the release profile, so that heavy crates compile once.
+# Everything but `dist`, `bench-peers`, `bench-cases` and `bench-commands` uses the release profile, so that heavy crates compile once.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 # $(call ENV,TARGET) installs what TARGET needs beside what all need.
 ENV = settings=$$(scripts/setup.sh $(1)); eval "$$settings";
 
-.PHONY: help build dist demo test test-large soak endure test-faults test-clients test-upgrade bench-peers bench-cases bench-tls bench-plan fmt fmt-check clippy
+.PHONY: help build dist demo test test-large soak endure test-faults test-clients test-upgrade bench-peers bench-cases bench-commands bench-tls bench-plan fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -62,6 +62,9 @@ bench-peers: dist ## beside redis-server and etcd, one run, ratios
 
 bench-cases: dist ## one store beside redis-server: other sizes, commands and numbers of connections
 	@$(ENV) ulimit -n $$(ulimit -Hn) && "$$CARGO_TARGET_DIR/dist/steelyard" bench peers --cases --no-redis --no-etcd
+
+bench-commands: dist ## the tests of redis-benchmark beside redis-server, one run, ratios
+	@$(ENV) scripts/bench-commands.sh "$$CARGO_TARGET_DIR/dist/steelyard" "$${ROUNDS:-3}"
 
 bench-tls: build ## the cost of TLS beside that of redis-server, one run
 	@$(ENV) scripts/bench-tls.sh "$$CARGO_TARGET_DIR/release/steelyard" "$${ROUNDS:-3}"

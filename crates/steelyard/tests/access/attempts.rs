@@ -151,6 +151,33 @@ fn a_change_of_users_counts_for_the_next_command_of_the_same_pipeline() {
 
 /// A command that another store executes is checked where it enters, on each kind of port.
 #[test]
+fn commands_of_a_transaction_are_checked_when_they_are_queued_and_when_they_are_executed() {
+    let server = steelyard(&[]);
+    let mut client = limited(&server);
+    let mut admin = server.connect();
+    let call = |connection: &mut Connection, line: &str| {
+        connection.call(&line.split(' ').collect::<Vec<_>>()).unwrap()
+    };
+    assert_eq!(call(&mut admin, "ACL SETUSER limited +@transaction +@blocking"), Reply::OK);
+    for line in ["WATCH b", "BLPOP b 0", "BLMOVE a b LEFT LEFT 0", "BZMPOP 0 1 b MIN"] {
+        assert!(refused(&call(&mut client, line), NOPERM), "{line}");
+    }
+    assert_eq!(call(&mut client, "MULTI"), Reply::OK);
+    assert_eq!(call(&mut client, "SET a 1"), Reply::Simple("QUEUED".into()));
+    assert!(refused(&call(&mut client, "SET b 1"), NOPERM));
+    assert!(refused(&call(&mut client, "EXEC"), "EXECABORT"));
+    assert_eq!(call(&mut client, "MULTI"), Reply::OK);
+    assert_eq!(call(&mut client, "SET a 1"), Reply::Simple("QUEUED".into()));
+    assert_eq!(call(&mut admin, "ACL SETUSER limited resetkeys ~c*"), Reply::OK);
+    assert!(refused(
+        &call(&mut client, "EXEC"),
+        "EXECABORT Transaction discarded because of: NOPERM this user has no permissions"
+    ));
+    assert_eq!(call(&mut admin, "EXISTS a b"), Reply::Int(0));
+    assert_eq!(call(&mut client, "SET c 1"), Reply::OK, "the transaction has ended");
+}
+
+#[test]
 fn passing_a_command_on_to_another_store_gets_around_nothing() {
     let _alone = alone();
     for cluster_enabled in [false, true] {
