@@ -123,6 +123,8 @@ enum Taken {
     Answered(Answer),
     /// The client keeps its place.
     Nothing,
+    /// The outcome is unknown, and so is whether others can take something.
+    Unknown(Answer),
     /// Nothing was proposed, so the attempt should be repeated.
     NotProposed,
 }
@@ -138,6 +140,7 @@ fn result_of(answer: Answer, waiter: &Waiter) -> Taken {
         // A key of another type has no elements for this client. The destination of a move may have
         // the wrong type, too, which ends the wait as in Redis.
         Some(text) if text.starts_with("WRONGTYPE ") && !moves(waiter.item.spec) => Taken::Nothing,
+        Some(text) if text.starts_with("UNKNOWN ") => Taken::Unknown(answer),
         _ => Taken::Answered(answer),
     }
 }
@@ -282,7 +285,7 @@ impl Blocked {
     }
 
     /// Ends attempts for a key. Returns true if all of them took something, so that there may be
-    /// more, and `None` if nothing could be proposed.
+    /// more, and `None` if the attempts behind them should be made after a pause.
     pub fn ended(&self, place: &Place, attempts: &[Attempt], answers: Vec<Answer>) -> Option<bool> {
         let mut took_all = answers.len() == attempts.len();
         let mut is_proposed = true;
@@ -311,6 +314,7 @@ impl Blocked {
         let missed = std::mem::take(&mut waiter.missed);
         let (ended, answer) = match result_of(answer, waiter) {
             Taken::Answered(answer) => (Ended::Took, Some(answer)),
+            Taken::Unknown(answer) => (Ended::NotProposed, Some(answer)),
             Taken::Nothing => (Ended::Nothing, waiter.ends_with.take().map(Answer::from)),
             Taken::NotProposed => (Ended::NotProposed, waiter.ends_with.take().map(Answer::from)),
         };
@@ -350,7 +354,7 @@ impl Blocked {
     }
 }
 
-/// The end of an attempt.
+/// The end of an attempt, for the others that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Took,

@@ -65,6 +65,8 @@ fn clients_of_all_stores_wait_through_the_death_of_a_leader_and_each_element_is_
         let blocked: Option<usize> = stores.all.iter().map(shown).sum();
         (blocked? == 5).then_some(())
     });
+    // The attempts of the other stores end.
+    std::thread::sleep(std::time::Duration::from_millis(500));
     stores.all[leader].kill();
     let left: Vec<usize> = (0..3).filter(|store| *store != leader).collect();
     let count = |stores: &Stores| -> Option<usize> {

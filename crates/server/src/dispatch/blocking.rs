@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use command::blocking::{attempt, wait_of, Wait};
+use bytes::Bytes;
+use command::blocking::{attempt, wait_of, Awaited, Wait};
+use command::transaction::lookup_in_log;
 use node::{Answer, Item, ItemSlot};
 use resp::Reply;
 use tokio::sync::mpsc;
-use types::{RegionId, StoreId};
+use types::RegionId;
 
-use crate::blocked::{is_nothing, Place, ATTEMPTS_MAX};
+use crate::blocked::{is_nothing, Place, Seat, ATTEMPTS_MAX};
 use crate::connections::ListenerKind;
 use crate::store::{Route, Store};
 
@@ -19,6 +21,8 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Interval at which a client looks again on a store without a copy of the rows, which is not told
 /// of their changes.
 const FAR_LOOK: Duration = Duration::from_secs(1);
+
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 fn unblocked() -> Reply {
     Reply::error(
@@ -40,28 +44,35 @@ impl Store {
         };
         let ends_at = wait.timeout.and_then(|timeout| tokio::time::Instant::now().checked_add(timeout));
         let mut seat = self.blocked.enter(client, &item, &wait);
-        if !seat.free.is_empty() {
-            let args = match seat.free.len() == wait.keys.len() {
+        let (free, is_wrong) = self.first_keys(kind, &item, &wait, &seat, deadline).await;
+        if !free.is_empty() {
+            let args = match free.len() == wait.keys.len() {
                 true => item.args.clone(),
-                false => attempt(item.spec, &item.args, &seat.free),
+                false => attempt(item.spec, &item.args, &free),
             };
-            let first = self.execute_alone(kind, Item { args, ..item.clone() }, deadline).await;
+            let spec = lookup_in_log(&args[0]).unwrap_or(item.spec);
+            let first = self.execute_alone(kind, Item { args, spec, ..item.clone() }, deadline).await;
             if !is_nothing(&first) {
                 return first;
             }
+        }
+        if is_wrong {
+            return Reply::error(WRONG_TYPE).into();
+        }
+        if !seat.free.is_empty() {
             self.blocked.waits(&seat);
         }
         if seat.free.len() < wait.keys.len() {
             self.look_again(&item, &wait);
         }
-        let mut led = self.led_by(&item);
+        let mut copy = self.copy_of(&item);
         let closing = self.ends.closing();
         tokio::pin!(closing);
         loop {
             let changed = self.regions.leader_changes.notified();
-            let now = self.led_by(&item);
-            if now != led {
-                led = now;
+            let now = self.copy_of(&item);
+            if now != copy {
+                copy = now;
                 // This store may have got or lost its copy of the rows meanwhile.
                 self.look_again(&item, &wait);
             }
@@ -69,7 +80,7 @@ impl Store {
                 self.blocked.end(&seat, reply);
                 return seat_answer(&mut seat.answer).await;
             }
-            let is_far = led.is_none_or(|(_, _, is_here)| !is_here);
+            let is_far = copy.is_none_or(|(_, is_here)| !is_here);
             tokio::select! {
                 answer = &mut seat.answer => {
                     return answer.unwrap_or_else(|_| unblocked().into());
@@ -88,14 +99,47 @@ impl Store {
         }
     }
 
+    /// Returns the keys for the first attempt, in the order of the command: those for which nobody
+    /// waits, up to a key of a wrong type. Returns true if there is such a key.
+    async fn first_keys(
+        self: &Arc<Store>,
+        kind: ListenerKind,
+        item: &Item,
+        wait: &Wait,
+        seat: &Seat,
+        deadline: Instant,
+    ) -> (Vec<Bytes>, bool) {
+        let mut free = Vec::new();
+        let mut free_keys = seat.free.iter().peekable();
+        for key in &wait.keys {
+            if free_keys.next_if_eq(&key).is_some() {
+                free.push(key.clone());
+                continue;
+            }
+            // Others wait for the key, so it has no elements, or is of another type.
+            let args = vec![Bytes::from_static(b"TYPE"), key.clone()];
+            let Some(asked) = Item::new(args, item.db, false) else { continue };
+            let of_type = self.execute_alone(kind, asked, deadline).await.into_reply();
+            let right: &[u8] = match wait.awaited {
+                Awaited::List => b"list",
+                Awaited::SortedSet => b"zset",
+            };
+            match of_type {
+                Reply::Simple(name) if name != "none" && name.as_bytes() != right => return (free, true),
+                _ => {}
+            }
+        }
+        (free, false)
+    }
+
     fn look_again(&self, item: &Item, wait: &Wait) {
         wait.keys.iter().for_each(|key| self.blocked.look_at(&(item.db, key.clone(), wait.awaited)));
     }
 
-    /// Returns the region of a command, its leader, and true if this store has a copy of it.
-    fn led_by(&self, item: &Item) -> Option<(RegionId, Option<StoreId>, bool)> {
+    /// Returns the region of a command, and true if this store has a copy of it.
+    fn copy_of(&self, item: &Item) -> Option<(RegionId, bool)> {
         match self.route(item) {
-            Ok(Route::Region(region)) => Some((region.id(), region.leader(), region.is_local())),
+            Ok(Route::Region(region)) => Some((region.id(), region.is_local())),
             Ok(Route::Every(_) | Route::Unknown(_)) | Err(_) => None,
         }
     }
