@@ -275,7 +275,9 @@ fn the_keys_of_every_command_are_those_of_redis() {
             while line.len() < wanted {
                 line.push(chance.pick(&words));
             }
-            if line.len() > 3 {
+            // Redis finds no key in `PFMERGE key`, and so checks none. Here the key is checked.
+            let is_unchecked_in_redis = name == "pfmerge" && line.len() == 4;
+            if line.len() > 3 && !is_unchecked_in_redis {
                 found += usize::from(!pair.same(&line, "keys").is_error());
             }
         }
