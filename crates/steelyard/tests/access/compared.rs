@@ -242,8 +242,8 @@ fn the_keys_of_random_commands_are_those_of_redis() {
     assert!(found > 1000, "{found} commands with keys");
 }
 
-/// The same for every command and subcommand that both servers have, with arguments that may make no
-/// sense.
+/// The same for every command and subcommand that both servers have, with arguments that may make
+/// no sense.
 #[test]
 fn the_keys_of_every_command_are_those_of_redis() {
     let Some(theirs) = servers::redis(&[]) else { return };
