@@ -156,9 +156,12 @@ pub(crate) fn get_keys_and_flags(args: &[Bytes]) -> Reply {
 }
 
 fn keys_in(args: &[Bytes], show: impl Fn(&Bytes, &'static [&'static str]) -> Reply) -> Reply {
-    let Some(spec) = args.first().and_then(|name| lookup(name)).map(|spec| leaf(spec, args)) else {
-        return Reply::error("ERR Invalid command specified");
-    };
+    let invalid = || Reply::error("ERR Invalid command specified");
+    let Some(named) = args.first().and_then(|name| lookup(name)) else { return invalid() };
+    let spec = leaf(named, args);
+    if !named.subcommands.is_empty() && args.len() > 1 && std::ptr::eq(spec, named) {
+        return invalid();
+    }
     if spec.keys.is_empty() {
         return Reply::error("ERR The command has no key arguments");
     }

@@ -242,8 +242,8 @@ fn the_keys_of_random_commands_are_those_of_redis() {
     assert!(found > 1000, "{found} commands with keys");
 }
 
-/// The same for every command and subcommand that both servers have, with arguments that may make no
-/// sense.
+/// The same for every command and subcommand that both servers have, with arguments that may make
+/// no sense.
 #[test]
 fn the_keys_of_every_command_are_those_of_redis() {
     let Some(theirs) = servers::redis(&[]) else { return };
@@ -275,7 +275,9 @@ fn the_keys_of_every_command_are_those_of_redis() {
             while line.len() < wanted {
                 line.push(chance.pick(&words));
             }
-            if line.len() > 3 {
+            // Redis finds no key in `PFMERGE key`, and so checks none. Here the key is checked.
+            let is_unchecked_in_redis = name == "pfmerge" && line.len() == 4;
+            if line.len() > 3 && !is_unchecked_in_redis {
                 found += usize::from(!pair.same(&line, "keys").is_error());
             }
         }
