@@ -88,8 +88,9 @@ pub struct Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.blocked.state.lock().leave(self.number);
+        let left = self.blocked.state.lock().leave(self.number);
         self.blocked.recount();
+        left.iter().flat_map(|waiter| &waiter.missed).for_each(|place| self.blocked.look_at(place));
     }
 }
 
@@ -260,10 +261,12 @@ impl Blocked {
             for number in &queue.waiters {
                 let Some(waiter) = waiters.get_mut(number) else { continue };
                 if waiter.is_trying {
+                    // The others wait for the end of that attempt, so that none overtakes. Then the
+                    // key is looked at again.
                     if !waiter.missed.contains(place) {
                         waiter.missed.push(place.clone());
                     }
-                    continue;
+                    break;
                 }
                 waiter.is_trying = true;
                 let args = attempt(waiter.item.spec, &waiter.item.args, std::slice::from_ref(&place.1));

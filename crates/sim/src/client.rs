@@ -236,7 +236,8 @@ impl World {
         let group = self.rng.below(self.groups);
         // The command that writes two values needs two numbers.
         let mut command = draw(&mut self.rng, self.last_op * 2);
-        // Runs with bounds on weak reads have few writes that such a read could miss, and need them.
+        // Runs with bounds on weak reads have few writes that such a read could miss, and need
+        // them.
         let drawn = drawn_transaction(self.seed, self.last_op).filter(|_| !self.plan.bounds_reads);
         if let Some(transaction) = drawn {
             command = if command.is_read() { command } else { transaction };

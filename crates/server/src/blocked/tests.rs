@@ -92,6 +92,26 @@ fn a_client_of_two_keys_has_one_attempt_at_a_time_and_misses_neither_key() {
 }
 
 #[test]
+fn nobody_overtakes_a_client_whose_attempt_for_another_key_is_under_way() {
+    for goes in [false, true] {
+        let blocked = Arc::new(Blocked::default());
+        let first = waits(&blocked, 1, "BLPOP a b 0");
+        let _second = waits(&blocked, 2, "BLPOP b 0");
+        blocked.look_at(&place("a"));
+        let of_a = attempts(&blocked, "a", 1);
+        blocked.look_at(&place("b"));
+        assert!(attempts(&blocked, "b", 2).is_empty());
+        if goes {
+            drop(first);
+            assert_eq!(numbers(&attempts(&blocked, "b", 2)), [2]);
+        } else {
+            blocked.ended(&place("a"), &of_a, vec![nothing()]);
+            assert_eq!(numbers(&attempts(&blocked, "b", 2)), [1, 2]);
+        }
+    }
+}
+
+#[test]
 fn a_newcomer_does_not_take_before_those_who_wait() {
     let blocked = Arc::new(Blocked::default());
     let _first = waits(&blocked, 1, "BLPOP k 0");

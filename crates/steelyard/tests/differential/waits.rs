@@ -146,7 +146,9 @@ impl Waits {
             0 => format!("BLPOP {a} 0"),
             1 => format!("BRPOP {a} {b} 0"),
             2 => format!("BLPOP {a} {b} {a} 0"),
-            3 => format!("BLMOVE {a} {b} LEFT RIGHT 0"),
+            // A destination for which others wait would be served at the same time, and not after
+            // the source as by Redis.
+            3 => format!("BLMOVE {a} d LEFT RIGHT 0"),
             4 => format!("BRPOPLPUSH {a} d 0"),
             5 => format!("BLMPOP 0 2 {a} {b} RIGHT COUNT 2"),
             6 => format!("BZPOPMIN {a} {b} 0"),
