@@ -69,8 +69,8 @@ pub struct ControlBlock {
     /// follows. 0 or 1 if it is no array.
     pub(crate) devices: AtomicU64,
     pub(crate) chunk_bytes: AtomicU64,
-    /// Bytes of a cheap device's fast cache, and the write bandwidth of the flash behind it. 0 if the
-    /// device has no such cache.
+    /// Bytes of a cheap device's fast cache, and the write bandwidth of the flash behind it. 0 if
+    /// the device has no such cache.
     pub(crate) slc_bytes: AtomicU64,
     pub(crate) slc_write_bytes_per_s: AtomicU64,
     _pad3: [u64; 11],

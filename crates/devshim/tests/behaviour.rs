@@ -304,7 +304,8 @@ fn reads_of_a_process_wait_for_the_writes_of_another() {
             reader.ask("sync").unwrap();
             let before = device.control.stats().stalled_ns;
             if writes {
-                // The writes take 100 ms. When the writer returns, the device has 20 ms of them to do.
+                // The writes take 100 ms. When the writer returns, the device has 20 ms of them to
+                // do.
                 writer.ask(&format!("open {}", device.file("other"))).unwrap();
                 writer.ask("write 1000000").unwrap();
             }

@@ -117,9 +117,9 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Returns the deletion without the ranges in which RocksDB has no rows. The deletion of a range
-    /// would keep the ingested files out of the last level, and compaction would write their rows
-    /// again.
+    /// Returns the deletion without the ranges in which RocksDB has no rows. The deletion of a
+    /// range would keep the ingested files out of the last level, and compaction would write their
+    /// rows again.
     fn present(&self, deletion: &WriteSet) -> storage::Result<WriteSet> {
         let mut present = WriteSet::default();
         for (from, to) in &deletion.ranges_deleted {
