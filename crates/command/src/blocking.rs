@@ -137,7 +137,7 @@ fn timeout_ms(text: &[u8]) -> CommandResult<u64> {
     };
     let ms = (seconds * 1000.0).ceil();
     // Redis's integer overflows, too.
-    if ms < 0.0 || ms >= LARGEST_TIMEOUT_MS {
+    if !(0.0..LARGEST_TIMEOUT_MS).contains(&ms) {
         return fail("ERR timeout is negative");
     }
     Ok(ms as u64)

@@ -13,15 +13,16 @@ const SEEDS: u64 = 3000;
 
 /// Failpoints that take many seeds, and a seed shortly before one that detects them at present, at
 /// which the search begins.
-const RARE: [(&str, u64); 8] = [
-    ("NoStickinessAfterRestart", 8500),
+const RARE: [(&str, u64); 9] = [
+    ("NoStickinessAfterRestart", 9200),
     ("SealIgnored", 1300),
-    ("FullIgnored", 2000),
-    ("MergeNotAwaited", 3900),
-    ("HeirNotAwaited", 11_600),
-    ("LagFromAnswer", 400),
-    ("SessionKeepsLease", 3300),
-    ("EpochRemembered", 800),
+    ("FullIgnored", 2300),
+    ("MergeNotAwaited", 4900),
+    ("HeirNotAwaited", 14_800),
+    ("LagFromAnswer", 3600),
+    ("FlushUnlearnt", 2300),
+    ("SessionKeepsLease", 3500),
+    ("EpochRemembered", 2400),
 ];
 
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.

@@ -702,7 +702,8 @@ fn a_part_of_an_earlier_snapshot_gives_way_to_a_later_one() {
     *pair.source.host.target.lock() = Some(straight);
     pair.source.service.send(3, TARGET, late.clone());
     pair.arrives(3, &late);
-    assert_eq!(pair.target.keys(), [Key { region: 3, index: 60, term: 6 }]);
+    // A connection of the earlier transfer that is still open keeps its part until the ingest.
+    assert!(pair.target.keys().contains(&Key { region: 3, index: 60, term: 6 }));
     pair.ingest(3, &late);
     until_empty(&pair.received());
 }

@@ -116,8 +116,8 @@ impl Waits {
                 return Err(self.mismatch("Redis does not settle"));
             }
         }
-        for at in 0..CLIENTS {
-            let Some(theirs) = replies[at].take() else { continue };
+        for (at, theirs) in replies.into_iter().enumerate() {
+            let Some(theirs) = theirs else { continue };
             let ours = self.ours.clients[at].reply_within(PATIENCE);
             match ours.map_err(|error| self.mismatch(&error.to_string()))? {
                 Some(ours) if ours == theirs => {}
