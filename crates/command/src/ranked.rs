@@ -29,7 +29,7 @@ pub(crate) fn rank_interval(first: i64, last: i64, len: u64) -> (u64, u64) {
 }
 
 /// Maximum number of elements of a range that counts as few rows.
-const FEW_ELEMENTS: i64 = 512;
+const FEW_ELEMENTS: i64 = 1024;
 
 /// Returns true if a command with a range of ranks reads only a few elements, however many there
 /// are. Bounds at different ends leave the number open.
@@ -86,12 +86,12 @@ mod tests {
                 &line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect::<Vec<_>>(),
             )
         };
-        for line in ["LRANGE l 0 99", "LRANGE l -100 -1", "LRANGE l 5 2", "ZRANGE z 0 511 REV withscores"] {
+        for line in ["LRANGE l 0 99", "LRANGE l -100 -1", "LRANGE l 5 2", "ZRANGE z 0 1023 REV withscores"] {
             assert!(is_short(line), "{line}");
         }
         for line in [
             "LRANGE l 0 -1",
-            "LRANGE l 0 512",
+            "LRANGE l 0 1024",
             "LRANGE l -9223372036854775808 9223372036854775807",
             "LRANGE l x 1",
             "ZRANGE z 0 5 BYSCORE",
