@@ -153,7 +153,7 @@ impl User {
         for selector in std::iter::once(&self.root).chain(&self.selectors) {
             match selector.check(spec, args) {
                 Ok(()) => return Ok(()),
-                // The selector that permits the most tells what is missing.
+                // The reported denial is that of the selector that permits the most.
                 Err(reason) => denial = denial.max(reason),
             }
         }

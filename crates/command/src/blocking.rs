@@ -61,6 +61,14 @@ fn form_of(name: &str) -> Option<(Form, Awaited)> {
     })
 }
 
+/// Returns the words for the beginning and the end.
+fn ends_of(awaited: Awaited) -> (&'static [u8], &'static [u8]) {
+    match awaited {
+        Awaited::List => (b"LEFT", b"RIGHT"),
+        Awaited::SortedSet => (b"MIN", b"MAX"),
+    }
+}
+
 /// The wait of a blocking command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
@@ -84,13 +92,7 @@ pub fn wait_of(spec: &CommandSpec, args: &[Bytes]) -> Option<Wait> {
             }
             (args.get(1..2)?, args.last()?)
         }
-        Form::Counted => {
-            let words: (&[u8], &[u8]) = match awaited {
-                Awaited::List => (b"LEFT", b"RIGHT"),
-                Awaited::SortedSet => (b"MIN", b"MAX"),
-            };
-            (many_keys(&args[1..], words).ok()?.0, args.get(1)?)
-        }
+        Form::Counted => (many_keys(&args[1..], ends_of(awaited)).ok()?.0, args.get(1)?),
     };
     let ms = timeout_ms(timeout).ok()?;
     let mut seen = BTreeSet::new();
@@ -109,10 +111,8 @@ pub fn attempt(spec: &CommandSpec, args: &[Bytes], keys: &[Bytes]) -> Vec<Bytes>
     let owned = |parts: &[&[Bytes]]| parts.concat();
     match form_of(spec.name) {
         Some((Form::Keys, _)) => owned(&[&args[..1], keys, &args[args.len() - 1..]]),
-        Some((Form::Counted, _)) => {
-            let count = many_keys(&args[1..], (b"LEFT", b"RIGHT"))
-                .or_else(|_| many_keys(&args[1..], (b"MIN", b"MAX")))
-                .map_or(0, |(keys, ..)| keys.len());
+        Some((Form::Counted, awaited)) => {
+            let count = many_keys(&args[1..], ends_of(awaited)).map_or(0, |(keys, ..)| keys.len());
             let number = [Bytes::from(keys.len().to_string())];
             owned(&[&args[..2], &number, keys, &args[3 + count..]])
         }

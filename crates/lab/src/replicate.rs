@@ -59,8 +59,7 @@ pub struct Round {
     pub written_bytes: u64,
     pub sources_read_bytes: u64,
     pub sources_written_bytes: u64,
-    /// CPU seconds of the new store, and of all other processes of the machine but this one.
-    pub store_cpu_s: f64,
+    /// CPU seconds of all processes of the machine but this one.
     pub busy_cpu_s: f64,
     pub before: Served,
     pub meanwhile: Served,
@@ -166,7 +165,6 @@ mod tests {
             written_bytes: 150_000_000,
             sources_read_bytes: 100_000_000,
             sources_written_bytes: 50_000_000,
-            store_cpu_s: 1.0,
             busy_cpu_s: seconds,
             before: Served { per_s: 1000.0, p50_us: 900, p99_us: 2000 },
             meanwhile: Served { per_s: 900.0, p50_us: 1000, p99_us: 3000 },

@@ -202,7 +202,7 @@ impl TlsSocket {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // What is pending is bounded by what one call takes.
+        // A call takes a bounded number of bytes, and only when no earlier bytes are pending.
         self.flush()?;
         let taken = self.tls.writer().write(bytes)?;
         match self.flush() {

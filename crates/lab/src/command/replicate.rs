@@ -204,7 +204,6 @@ async fn measure(
         written_bytes: written[0] as u64,
         sources_read_bytes: read[1] as u64,
         sources_written_bytes: written[1] as u64,
-        store_cpu_s: spent(&|store| store.cpu_s)[0],
         busy_cpu_s: to.machine_busy_s - from.machine_busy_s - own,
         before,
         meanwhile: served(&meanwhile),

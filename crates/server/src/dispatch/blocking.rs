@@ -99,8 +99,8 @@ impl Store {
         }
     }
 
-    /// Returns the keys for the first attempt, in the order of the command: those for which nobody
-    /// waits, up to a key of a wrong type. Returns true if there is such a key.
+    /// Returns the keys for the first attempt, in the order of the command: those for which no
+    /// other client waits, up to a key of a wrong type. Returns true if there is such a key.
     async fn first_keys(
         self: &Arc<Store>,
         kind: ListenerKind,

@@ -42,8 +42,8 @@ impl Pair {
     }
 }
 
-/// Returns the fields of a map without those that differ by design: the rules of commands, which
-/// Redis 7.0 computes anew, and the clients.
+/// Returns the fields of a map without those that differ by design: the rules of commands, because
+/// Redis 7.0 computes other rules with the same effect, and the clients.
 fn without_rules(reply: &Reply) -> Reply {
     match reply {
         Reply::Map(pairs) => Reply::Map(
