@@ -40,6 +40,16 @@ pub fn keep_free_pages(milliseconds: isize) -> Result<(), String> {
     Ok(())
 }
 
+/// Moves the calling thread to the arena that all threads share which allocate rows of the RAM tier.
+/// Rows live long and are freed one by one. If several arenas held them, each would keep the gaps
+/// of its own freed rows, while new rows of another thread took new pages.
+pub fn share_arena_of_rows() {
+    const ARENA: u32 = 0;
+    // SAFETY: the value is of C's `unsigned`, and the name ends with a 0.
+    let moved = unsafe { tikv_jemalloc_ctl::raw::write(b"thread.arena\0", ARENA) };
+    debug_assert_eq!(moved, Ok(()), "the first arena always exists");
+}
+
 /// Returns all free pages of all arenas to the kernel at once.
 pub fn return_free_pages() {
     // 4096 stands for all arenas (`MALLCTL_ARENAS_ALL`).
@@ -79,6 +89,14 @@ mod tests {
         return_free_pages();
         let returned = usage().unwrap();
         assert!(returned.resident + (60 << 20) <= with.resident, "{with:?}, {freed:?}, {returned:?}");
+        for _ in 0..5 {
+            let shared = std::thread::spawn(|| {
+                share_arena_of_rows();
+                // SAFETY: the value is of C's `unsigned`.
+                unsafe { tikv_jemalloc_ctl::raw::read::<u32>(b"thread.arena\0") }.unwrap()
+            });
+            assert_eq!(shared.join().unwrap(), 0);
+        }
         keep_free_pages(1000).unwrap();
         // SAFETY: the value is of C's `ssize_t`.
         let decay: isize = unsafe { tikv_jemalloc_ctl::raw::read(b"arenas.dirty_decay_ms\0") }.unwrap();

@@ -133,7 +133,10 @@ impl Fetcher {
     fn start(&self) {
         let queue = self.queue.clone();
         let thread = std::thread::Builder::new().name("fetch".into());
-        match thread.spawn(move || queue.run()) {
+        match thread.spawn(move || {
+            allocator::share_arena_of_rows();
+            queue.run();
+        }) {
             Ok(handle) => self.threads.lock().push(handle),
             Err(error) => {
                 tracing::warn!(%error, "a reader thread cannot be started");

@@ -124,6 +124,10 @@ impl Loop {
     /// Runs until the loop is told to stop.
     pub fn run(mut self) {
         self.store.loops.runs_here(self.number);
+        if self.worker.is_some() {
+            // The worker executes entries.
+            allocator::share_arena_of_rows();
+        }
         let runtime = self.runtime.clone();
         let _inside = runtime.enter();
         let mut events = Events::with_capacity(EVENTS_MAX);

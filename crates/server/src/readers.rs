@@ -168,7 +168,10 @@ impl Threads {
         let start = |_| {
             let (rows, inbox) = (rows.clone(), inbox.clone());
             let thread = std::thread::Builder::new().name("read".into());
-            let started = thread.spawn(move || run(&rows, &inbox));
+            let started = thread.spawn(move || {
+                allocator::share_arena_of_rows();
+                run(&rows, &inbox);
+            });
             started.inspect_err(|error| tracing::warn!(%error, "a reader thread cannot be started")).ok()
         };
         Threads { jobs: Some(jobs), handles: (0..THREADS).map_while(start).collect() }

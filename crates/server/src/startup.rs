@@ -219,8 +219,6 @@ pub async fn run(
         let serving = Loop::new(number, store.clone(), runtime, inbox, worker.take());
         threads.push(spawn("loop", Box::new(move || serving.run())));
     }
-    // jemalloc deals out its arenas as threads start, so this thread must not come before the
-    // loops.
     threads.push(spawn("row-filter", Box::new(move || row_filter::run(&filter_parts))));
     let mut tasks = JoinSet::new();
     let listening = listeners.serve(&store, &mut tasks);

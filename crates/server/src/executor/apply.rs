@@ -93,6 +93,7 @@ impl Applier {
 
     /// Runs until the worker has ended and everything it sent is applied.
     pub fn run(mut self) {
+        allocator::share_arena_of_rows();
         loop {
             match self.next() {
                 Some(next) => {
