@@ -28,6 +28,9 @@ pub const PATIENCE: u64 = 4 * SECOND;
 /// numbers them.
 const PIPELINE_MAX: u64 = 6;
 
+/// The salt of the choice of commands of lists, sets and sorted sets.
+const COLLECTIONS_SALT: u64 = 0x636f_6c6c_6563_7473;
+
 /// The salt of the choice of transactions.
 const TRANSACTIONS_SALT: u64 = 0x7472_616e_7361_6374;
 
@@ -142,7 +145,7 @@ pub fn draw(rng: &mut Rng, value: u64) -> Command {
         4 => Command::SetFor { key, value, ms: rng.between(1, 1500) },
         5 | 6 => Command::Append { key, value },
         7 => Command::SetBoth { first: value, second: value + 1 },
-        8 => Command::Delete { key: rng.pick(&Key::ALL).expect("four keys") },
+        8 => Command::Delete { key: rng.pick(&Key::SIMPLE).expect("four keys") },
         9 | 10 => Command::Increment,
         11 => Command::SetField { field: rng.below(3), value },
         12..=15 => Command::Get { key },
@@ -162,6 +165,33 @@ fn drawn_transaction(seed: u64, id: OpId) -> Option<Command> {
         2..=4 => Some(Command::Checked { key, value }),
         _ => None,
     }
+}
+
+/// Returns the command of a list, set or sorted set that may take the place of a read or a write. It
+/// is drawn in the same way as [transactions](drawn_transaction).
+pub(crate) fn drawn_collection(seed: u64, id: OpId, is_read: bool) -> Option<Command> {
+    let mut drawn = types::Draw::new(types::mix(seed ^ COLLECTIONS_SALT ^ id));
+    if drawn.below(8) >= 3 {
+        return None;
+    }
+    let (count, member) = (1 + drawn.below(3), drawn.below(12));
+    let from = drawn.below(60) as i64 - 30;
+    Some(match (is_read, drawn.below(16)) {
+        (true, 0..=5) => Command::Range { key: Key::List, from },
+        (true, 6..=11) => Command::Range { key: Key::Scores, from },
+        (true, 12) => Command::CountMembers,
+        (true, _) => Command::HasMembers { first: member },
+        (false, 0..=3) => Command::Push { value: id * 2, count },
+        (false, 4) => Command::Pop { count },
+        (false, 5 | 6) => Command::AddMember { member },
+        (false, 7) => Command::RemoveMember { member },
+        (false, 8..=11) => Command::AddScores { value: id * 2, count },
+        (false, 12 | 13) => Command::RemoveLowest { count },
+        (false, 14) => Command::Delete { key: Key::COLLECTIONS[(member % 3) as usize] },
+        (false, _) => {
+            Command::ExpireIn { key: Key::COLLECTIONS[(member % 3) as usize], ms: 1 + drawn.below(1500) }
+        }
+    })
 }
 
 impl Conversation {
@@ -233,14 +263,19 @@ impl World {
 
     pub(crate) fn new_op(&mut self) -> Op {
         self.last_op += 1;
-        let group = self.rng.below(self.groups);
+        let mut group = self.rng.below(self.groups);
         // The command that writes two values needs two numbers.
         let mut command = draw(&mut self.rng, self.last_op * 2);
         // Runs with bounds on weak reads have few writes that such a read could miss, and need
         // them.
-        let drawn = drawn_transaction(self.seed, self.last_op).filter(|_| !self.plan.bounds_reads);
-        if let Some(transaction) = drawn {
-            command = if command.is_read() { command } else { transaction };
+        if !self.plan.bounds_reads {
+            let transaction = drawn_transaction(self.seed, self.last_op).filter(|_| !command.is_read());
+            let collection = drawn_collection(self.seed, self.last_op, command.is_read());
+            if transaction.is_none() && collection.is_some() {
+                // One group has all collections, so that their trees grow.
+                group = 0;
+            }
+            command = transaction.or(collection).unwrap_or(command);
         }
         let (is_quiet, is_rushing) = (self.is_quiet(), self.now < self.rush_until);
         while is_quiet && !command.is_read() || !is_quiet && is_rushing && command.is_read() {

@@ -3,7 +3,8 @@
 //!
 //! Values are unique within a run, so a reply shows which writes it has seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use resp::Reply;
@@ -11,17 +12,25 @@ use types::{slot_of_key, Slot, UnixMillis};
 
 pub type Group = u64;
 
-/// The keys of a group: two strings, a counter, a hash.
+/// The keys of a group: two strings, a counter, a hash, and one key for each other type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     First,
     Second,
     Counter,
     Fields,
+    List,
+    Members,
+    Scores,
 }
 
 impl Key {
-    pub const ALL: [Key; 4] = [Key::First, Key::Second, Key::Counter, Key::Fields];
+    const ALL: [Key; 7] =
+        [Key::First, Key::Second, Key::Counter, Key::Fields, Key::List, Key::Members, Key::Scores];
+    /// The keys of strings and hashes.
+    pub const SIMPLE: [Key; 4] = [Key::First, Key::Second, Key::Counter, Key::Fields];
+    /// The keys of sets, lists and sorted sets.
+    pub const COLLECTIONS: [Key; 3] = [Key::List, Key::Members, Key::Scores];
 
     pub fn name(self, group: Group) -> Bytes {
         let name = match self {
@@ -29,6 +38,9 @@ impl Key {
             Key::Second => "b",
             Key::Counter => "n",
             Key::Fields => "h",
+            Key::List => "l",
+            Key::Members => "s",
+            Key::Scores => "z",
         };
         Bytes::from(format!("{{g{group}}}{name}"))
     }
@@ -82,16 +94,94 @@ pub enum Command {
         key: Key,
         value: u64,
     },
+    /// Adds several elements to the end of a list.
+    Push {
+        value: u64,
+        count: u64,
+    },
+    /// Removes several elements from the beginning of a list.
+    Pop {
+        count: u64,
+    },
+    AddMember {
+        member: u64,
+    },
+    RemoveMember {
+        member: u64,
+    },
+    /// Adds several members to a sorted set.
+    AddScores {
+        value: u64,
+        count: u64,
+    },
+    /// Removes the members with the lowest ranks.
+    RemoveLowest {
+        count: u64,
+    },
+    ExpireIn {
+        key: Key,
+        ms: u64,
+    },
+    /// Reads elements of a list or sorted set, from this rank on.
+    Range {
+        key: Key,
+        from: i64,
+    },
+    CountMembers,
+    HasMembers {
+        first: u64,
+    },
+}
+
+/// Number of ranks that a range covers.
+const RANGE_RANKS: i64 = 10;
+
+/// Returns the elements that a push or an addition writes.
+fn elements(value: u64, count: u64) -> impl Iterator<Item = String> {
+    // A few long elements fill a node of a tree.
+    (0..count).map(move |at| format!("{value}-{at:0150}"))
+}
+
+/// Returns the score of an element. Many elements have equal scores.
+fn score_of(element: &str) -> u64 {
+    types::key_hash(element.as_bytes()) % 16
+}
+
+/// Returns the elements of a range by rank, whose ends may count from the last element.
+fn ranks<'a>(from: i64, elements: impl ExactSizeIterator<Item = &'a String>) -> Reply {
+    let len = elements.len() as i64;
+    let position = |rank: i64| if rank < 0 { rank + len } else { rank };
+    let (first, last) = (position(from).max(0), position(last_rank(from)));
+    let taken = elements.skip(first as usize).take((last + 1 - first).max(0) as usize);
+    Reply::Array(taken.map(|element| Reply::bulk(element.clone().into_bytes())).collect())
+}
+
+/// Returns the last rank of a range. A range that begins before the end of a collection ends there.
+fn last_rank(from: i64) -> i64 {
+    match from + RANGE_RANKS - 1 {
+        last if from < 0 && last >= 0 => -1,
+        last => last,
+    }
 }
 
 impl Command {
     pub fn is_read(&self) -> bool {
-        matches!(self, Command::Get { .. } | Command::GetBoth | Command::GetField { .. })
+        let is_simple = matches!(self, Command::Get { .. } | Command::GetBoth | Command::GetField { .. });
+        is_simple
+            || matches!(self, Command::Range { .. } | Command::CountMembers | Command::HasMembers { .. })
     }
 
     /// Returns true if a store without room refuses the command.
     pub fn adds_data(&self) -> bool {
-        !self.is_read() && !matches!(self, Command::Delete { .. })
+        let is_removal = matches!(
+            self,
+            Command::Delete { .. }
+                | Command::Pop { .. }
+                | Command::RemoveMember { .. }
+                | Command::RemoveLowest { .. }
+                | Command::ExpireIn { .. }
+        );
+        !self.is_read() && !is_removal
     }
 
     /// Returns the commands of a transaction. Empty for other commands.
@@ -139,6 +229,34 @@ impl Command {
             Command::Get { key } => vec![word("GET"), key.name(group)],
             Command::GetBoth => vec![word("MGET"), Key::First.name(group), Key::Second.name(group)],
             Command::GetField { field } => vec![word("HGET"), Key::Fields.name(group), text(field)],
+            Command::Push { value, count } => {
+                let mut args = vec![word("RPUSH"), Key::List.name(group)];
+                args.extend(elements(value, count).map(Bytes::from));
+                args
+            }
+            Command::Pop { count } => vec![word("LPOP"), Key::List.name(group), text(count)],
+            Command::AddMember { member } => vec![word("SADD"), Key::Members.name(group), text(member)],
+            Command::RemoveMember { member } => vec![word("SREM"), Key::Members.name(group), text(member)],
+            Command::AddScores { value, count } => {
+                let mut args = vec![word("ZADD"), Key::Scores.name(group)];
+                for element in elements(value, count) {
+                    args.extend([text(score_of(&element)), Bytes::from(element)]);
+                }
+                args
+            }
+            Command::RemoveLowest { count } => {
+                vec![word("ZREMRANGEBYRANK"), Key::Scores.name(group), text(0), text(count - 1)]
+            }
+            Command::ExpireIn { key, ms } => vec![word("PEXPIRE"), key.name(group), text(ms)],
+            Command::Range { key, from } => {
+                let name = if key == Key::List { "LRANGE" } else { "ZRANGE" };
+                let rank = |rank: i64| Bytes::from(rank.to_string());
+                vec![word(name), key.name(group), rank(from), rank(last_rank(from))]
+            }
+            Command::CountMembers => vec![word("SCARD"), Key::Members.name(group)],
+            Command::HasMembers { first } => {
+                vec![word("SMISMEMBER"), Key::Members.name(group), text(first), text(first + 1)]
+            }
             Command::Transaction { .. } | Command::Checked { .. } => {
                 panic!("a transaction is several commands")
             }
@@ -154,6 +272,43 @@ fn text(number: u64) -> Bytes {
 enum Data {
     Text(String),
     Fields(BTreeMap<u64, u64>),
+    List(Arc<VecDeque<String>>),
+    Members(BTreeSet<u64>),
+    /// The members with their scores, in order.
+    Scores(Arc<BTreeSet<(u64, String)>>),
+}
+
+impl Data {
+    fn is_empty(&self) -> bool {
+        match self {
+            Data::Text(_) => false,
+            Data::Fields(fields) => fields.is_empty(),
+            Data::List(list) => list.is_empty(),
+            Data::Members(members) => members.is_empty(),
+            Data::Scores(scores) => scores.is_empty(),
+        }
+    }
+
+    fn list(&mut self) -> &mut VecDeque<String> {
+        match self {
+            Data::List(list) => Arc::make_mut(list),
+            _ => unreachable!("the list is a list"),
+        }
+    }
+
+    fn members(&mut self) -> &mut BTreeSet<u64> {
+        match self {
+            Data::Members(members) => members,
+            _ => unreachable!("the set is a set"),
+        }
+    }
+
+    fn scores(&mut self) -> &mut BTreeSet<(u64, String)> {
+        match self {
+            Data::Scores(scores) => Arc::make_mut(scores),
+            _ => unreachable!("the sorted set is a sorted set"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +345,24 @@ impl GroupState {
                 }
                 _ => Reply::Nil,
             },
+            Command::Range { key, from } => match find(*key)?.map(|value| &value.data) {
+                Some(Data::List(list)) => ranks(*from, list.iter()),
+                Some(Data::Scores(scores)) => {
+                    let elements: Vec<&String> = scores.iter().map(|(_, element)| element).collect();
+                    ranks(*from, elements.into_iter())
+                }
+                _ => Reply::Array(Vec::new()),
+            },
+            Command::CountMembers => match find(Key::Members)?.map(|value| &value.data) {
+                Some(Data::Members(members)) => Reply::Int(members.len() as i64),
+                _ => Reply::Int(0),
+            },
+            Command::HasMembers { first } => {
+                let data = find(Key::Members)?.map(|value| &value.data);
+                let has =
+                    |member: u64| matches!(data, Some(Data::Members(members)) if members.contains(&member));
+                Reply::Array([*first, *first + 1].map(|member| Reply::Int(i64::from(has(member)))).into())
+            }
             _ => unreachable!("only reads are read"),
         })
     }
@@ -249,14 +422,83 @@ impl GroupState {
                 };
                 Reply::Int(i64::from(fields.insert(field, value).is_none()))
             }
-            Command::Get { key } => {
+            Command::Push { value, count } => {
+                let list = self.collection(Key::List, now, Data::List(Arc::default())).list();
+                list.extend(elements(value, count));
+                Reply::Int(list.len() as i64)
+            }
+            Command::Pop { count } => {
+                self.expire_key(Key::List, now);
+                let Some(value) = self.values.get_mut(&Key::List) else { return Reply::NilArray };
+                let list = value.data.list();
+                let popped: Vec<Reply> = list
+                    .drain(..(count as usize).min(list.len()))
+                    .map(|element| Reply::bulk(element.into_bytes()))
+                    .collect();
+                self.taken_from(Key::List);
+                Reply::Array(popped)
+            }
+            Command::AddMember { member } => {
+                let members = self.collection(Key::Members, now, Data::Members(BTreeSet::new())).members();
+                Reply::Int(i64::from(members.insert(member)))
+            }
+            Command::RemoveMember { member } => {
+                self.expire_key(Key::Members, now);
+                let Some(value) = self.values.get_mut(&Key::Members) else { return Reply::Int(0) };
+                let was_there = value.data.members().remove(&member);
+                self.taken_from(Key::Members);
+                Reply::Int(i64::from(was_there))
+            }
+            Command::AddScores { value, count } => {
+                let scores = self.collection(Key::Scores, now, Data::Scores(Arc::default())).scores();
+                scores.extend(elements(value, count).map(|element| (score_of(&element), element)));
+                Reply::Int(count as i64)
+            }
+            Command::RemoveLowest { count } => {
+                self.expire_key(Key::Scores, now);
+                let Some(value) = self.values.get_mut(&Key::Scores) else { return Reply::Int(0) };
+                let scores = value.data.scores();
+                let mut removed = 0;
+                while removed < count && scores.pop_first().is_some() {
+                    removed += 1;
+                }
+                self.taken_from(Key::Scores);
+                Reply::Int(removed as i64)
+            }
+            Command::ExpireIn { key, ms } => {
                 self.expire_key(key, now);
+                let Some(value) = self.values.get_mut(&key) else { return Reply::Int(0) };
+                value.expires_ms = Some(now + ms);
+                self.changed(key);
+                Reply::Int(1)
+            }
+            Command::Get { key } | Command::Range { key, .. } => {
+                self.expire_key(key, now);
+                self.read(command, now).expect("nothing is due")
+            }
+            Command::CountMembers | Command::HasMembers { .. } => {
+                self.expire_key(Key::Members, now);
                 self.read(command, now).expect("nothing is due")
             }
             Command::GetBoth | Command::GetField { .. } => {
                 self.expire(now);
                 self.read(command, now).expect("nothing is due")
             }
+        }
+    }
+
+    /// Returns the data of a collection that elements are added to.
+    fn collection(&mut self, key: Key, now: UnixMillis, fresh: Data) -> &mut Data {
+        self.expire_key(key, now);
+        self.changed(key);
+        &mut self.values.entry(key).or_insert(Value { data: fresh, expires_ms: None }).data
+    }
+
+    /// Deletes a collection if its last element was removed.
+    fn taken_from(&mut self, key: Key) {
+        match self.values.get(&key).is_some_and(|value| value.data.is_empty()) {
+            true => drop(self.remove(key)),
+            false => self.changed(key),
         }
     }
 
@@ -302,7 +544,10 @@ mod tests {
         let mut now = 1000;
         for value in 0..2000 {
             now += rng.below(40);
-            let command = crate::client::draw(&mut rng, value);
+            let command = match crate::client::drawn_collection(rng.draw(), value, rng.chance(40)) {
+                Some(command) if rng.chance(50) => command,
+                _ => crate::client::draw(&mut rng, value),
+            };
             let mut builder = command::entry::Builder::new();
             builder.push(0, false, &command.args(3));
             let mut txn = Txn::begin(&engine, 1).unwrap();

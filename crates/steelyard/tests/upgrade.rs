@@ -9,8 +9,10 @@ mod stores;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use resp::Reply;
 use serde_json::Value;
 use stores::ledger::{Load, Shape};
+use stores::wire::Wire;
 use stores::{alone, ctl, eventually, within, Plan, Stores};
 use types::NEWEST_VERSION;
 
@@ -28,6 +30,26 @@ fn await_version(stores: &Stores, version: u32) {
     eventually("every store writes in the version", || {
         stores.all.iter().all(|store| version_of(store) == Some(version)).then_some(())
     });
+}
+
+/// Commands that a cluster of version 1 does not have, with the part of their replies that shows that
+/// they are executed.
+const NEWER_COMMANDS: [(&[&str], &str); 7] = [
+    (&["SADD", "newer:set", "a", "b", "c"], "Int(3)"),
+    (&["RPUSH", "newer:list", "x", "y"], "Int(2)"),
+    (&["ZADD", "newer:scores", "1", "a", "2", "b"], "Int(2)"),
+    (&["SETBIT", "newer:bits", "7", "1"], "Int(0)"),
+    (&["PFADD", "newer:count", "a"], "Int(1)"),
+    (&["BLPOP", "newer:list", "1"], "newer:list"),
+    (&["ACL", "SETUSER", "newer", "on", ">secret", "~newer:*", "+@all"], "OK"),
+];
+
+/// Returns the replies to [`NEWER_COMMANDS`] by a store that passes commands on, as text.
+fn newer_replies(stores: &Stores, at: usize) -> Vec<String> {
+    let questions: Vec<&[&str]> = NEWER_COMMANDS.iter().map(|(words, _)| *words).collect();
+    let address = stores.all[at].forward.expect("a forward port");
+    let replies = eventually("the store answers", || Wire::ask(address, &questions));
+    replies.iter().map(|reply| format!("{reply:?}")).collect()
 }
 
 /// Returns what a store answers to `ctl versions`.
@@ -122,6 +144,12 @@ fn roll(from: Option<PathBuf>, to: Option<PathBuf>, (before, after): (u32, u32),
         asked["note"].as_str().is_some_and(|note| note.contains("a newer program on store 2")),
         "{asked}"
     );
+    // A store of the program before does not know some of the commands at all.
+    if before < 3 {
+        for (reply, (words, _)) in newer_replies(&stores, 0).iter().zip(NEWER_COMMANDS) {
+            assert!(reply.contains("needs version 3 of the cluster"), "{words:?}: {reply}");
+        }
+    }
     // A downgrade is still possible.
     run(&mut stores, 1, &from);
     run(&mut stores, 1, &to);
@@ -129,9 +157,19 @@ fn roll(from: Option<PathBuf>, to: Option<PathBuf>, (before, after): (u32, u32),
     run(&mut stores, 2, &to);
     await_version(&stores, after);
     std::thread::sleep(Duration::from_secs(2));
+    for (reply, (words, part)) in newer_replies(&stores, 0).iter().zip(NEWER_COMMANDS) {
+        assert!(reply.contains(part), "{words:?}: {reply}");
+    }
     stores.all[0].kill();
     stores.all[0].restart();
     std::thread::sleep(Duration::from_secs(2));
+    let kept = eventually("another store answers", || {
+        let questions: [&[&str]; 3] =
+            [&["SMEMBERS", "newer:set"], &["LRANGE", "newer:list", "0", "-1"], &["ZCARD", "newer:scores"]];
+        Wire::ask(stores.all[1].forward.expect("a forward port"), &questions)
+    });
+    assert_eq!(format!("{:?}", kept[2]), "Int(2)", "{kept:?}");
+    assert_eq!(kept[1], Reply::Array(vec![Reply::bulk("y")]), "{kept:?}");
 
     // A downgrade is no longer possible.
     stores.all[1].terminate();

@@ -20,11 +20,74 @@ const ROW_OVERHEAD_BYTES: u64 = 264;
 /// later range deletion covers.
 #[derive(Debug, Default)]
 pub struct Memtable {
-    rows: RowMap,
+    rows: Rows,
     ranges: Vec<(Bytes, Bytes)>,
     bytes: u64,
     /// The number of the memtable. Memtables of one tier are numbered in order of creation.
     number: u64,
+}
+
+/// The rows of a memtable.
+#[derive(Debug)]
+enum Rows {
+    Map(RowMap),
+    /// Copied rows, ascending. They are only read.
+    Copied(Vec<(Bytes, Option<Bytes>)>),
+}
+
+impl Default for Rows {
+    fn default() -> Rows {
+        Rows::Map(RowMap::default())
+    }
+}
+
+impl Rows {
+    fn len(&self) -> usize {
+        match self {
+            Rows::Map(map) => map.len(),
+            Rows::Copied(rows) => rows.len(),
+        }
+    }
+
+    fn get(&self, row: &[u8]) -> Option<&Option<Bytes>> {
+        match self {
+            Rows::Map(map) => map.get(row),
+            Rows::Copied(rows) => {
+                let at = rows.binary_search_by(|(other, _)| other[..].cmp(row)).ok()?;
+                Some(&rows[at].1)
+            }
+        }
+    }
+
+    fn range<'a>(&'a self, from: &'a [u8], to: &'a [u8]) -> impl Iterator<Item = Written<'a>> + 'a {
+        let (mapped, copied) = match self {
+            Rows::Map(map) => (Some(map.range(from, to)), None),
+            Rows::Copied(rows) => {
+                let first = rows.partition_point(|(row, _)| row[..] < *from);
+                let rest = rows[first..].iter().take_while(move |(row, _)| row[..] < *to);
+                (None, Some(rest.map(|(row, value)| (row, value))))
+            }
+        };
+        mapped.into_iter().flatten().chain(copied.into_iter().flatten())
+    }
+
+    /// # Panics
+    /// For copied rows, which nobody writes or flushes.
+    fn map(&self) -> &RowMap {
+        match self {
+            Rows::Map(map) => map,
+            Rows::Copied(_) => unreachable!("copied rows are only read"),
+        }
+    }
+
+    /// # Panics
+    /// For copied rows, which nobody writes or flushes.
+    fn map_mut(&mut self) -> &mut RowMap {
+        match self {
+            Rows::Map(map) => map,
+            Rows::Copied(_) => unreachable!("copied rows are only read"),
+        }
+    }
 }
 
 fn bytes_of(row: &Bytes, value: &Option<Bytes>) -> u64 {
@@ -34,13 +97,13 @@ fn bytes_of(row: &Bytes, value: &Option<Bytes>) -> u64 {
 impl Memtable {
     /// Creates the first memtable of a tier. Clients choose keys, so they must not know the seed.
     pub(super) fn first(hash_seed: u64) -> Memtable {
-        Memtable { rows: RowMap::with_seed(hash_seed, 0), ..Memtable::default() }
+        Memtable { rows: Rows::Map(RowMap::with_seed(hash_seed, 0)), ..Memtable::default() }
     }
 
     /// Creates the memtable that replaces this one when it is frozen, with room for as many rows.
     pub(super) fn next(&self) -> Memtable {
-        let rows = RowMap::with_seed(self.rows.hash_seed(), self.rows.len());
-        Memtable { rows, number: self.number + 1, ..Memtable::default() }
+        let rows = RowMap::with_seed(self.rows.map().hash_seed(), self.rows.len());
+        Memtable { rows: Rows::Map(rows), number: self.number + 1, ..Memtable::default() }
     }
 
     /// Returns the estimated bytes of memory that the rows take.
@@ -68,11 +131,11 @@ impl Memtable {
 
     /// Returns all rows, ascending.
     pub fn rows(&self) -> impl Iterator<Item = Written<'_>> {
-        self.rows.behind(None)
+        self.rows.map().behind(None)
     }
 
     pub(super) fn rows_behind(&self, after: Option<&Bytes>) -> impl Iterator<Item = Written<'_>> {
-        self.rows.behind(after)
+        self.rows.map().behind(after)
     }
 
     pub(super) fn write(&mut self, writes: WriteSet) {
@@ -87,7 +150,7 @@ impl Memtable {
     fn put(&mut self, row: Bytes, value: Option<Bytes>) {
         self.bytes += bytes_of(&row, &value);
         let len = row.len();
-        if let Some(before) = self.rows.insert(row, value) {
+        if let Some(before) = self.rows.map_mut().insert(row, value) {
             self.bytes -= len as u64 + before.map_or(0, |value| value.len() as u64) + ROW_OVERHEAD_BYTES;
         }
     }
@@ -97,7 +160,7 @@ impl Memtable {
             return;
         }
         let bytes = &mut self.bytes;
-        self.rows.remove_range(from, to, |row, value| *bytes -= bytes_of(row, value));
+        self.rows.map_mut().remove_range(from, to, |row, value| *bytes -= bytes_of(row, value));
         if !self.covers_all(from, to) {
             self.ranges.retain(|(f, t)| f < from || to < t);
             self.ranges.push((from.clone(), to.clone()));
@@ -120,18 +183,20 @@ impl Memtable {
         self.rows.range(from, to).next().is_some() || self.ranges.iter().any(overlaps)
     }
 
-    /// Copies the rows in `from..to` into a new memtable. If there are more than `rows_max` of
-    /// them, also returns the first row left out.
+    /// Copies the rows in `from..to` into a memtable that is only read. If there are more than
+    /// `rows_max` of them, also returns the first row left out.
     pub(super) fn part(&self, from: &[u8], to: &[u8], rows_max: usize) -> (Memtable, Option<Bytes>) {
-        let rows = RowMap::with_seed(self.rows.hash_seed(), 0);
-        let mut part = Memtable { rows, ranges: self.ranges.clone(), number: self.number, bytes: 0 };
+        let (mut rows, mut bytes, mut end) = (Vec::new(), 0, None);
         for (row, value) in self.rows.range(from, to) {
-            if part.len() == rows_max {
-                return (part, Some(row.clone()));
+            if rows.len() == rows_max {
+                end = Some(row.clone());
+                break;
             }
-            part.put(row.clone(), value.clone());
+            bytes += bytes_of(row, value);
+            rows.push((row.clone(), value.clone()));
         }
-        (part, None)
+        let rows = Rows::Copied(rows);
+        (Memtable { rows, ranges: self.ranges.clone(), bytes, number: self.number }, end)
     }
 
     fn is_range_deleted(&self, row: &[u8]) -> bool {
