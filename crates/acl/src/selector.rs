@@ -1,7 +1,7 @@
 //! A selector: permitted commands, with the keys and channels that they may touch.
 
 use bytes::Bytes;
-use command::CommandSpec;
+use command::{glob_matches, CommandSpec};
 
 use crate::commands::CommandSet;
 use crate::patterns::{Access, KeyPattern};
@@ -14,6 +14,8 @@ pub enum Denial {
     Command,
     /// The key at this position among the arguments.
     Key(usize),
+    /// The channel, or pattern of channels, at this position among the arguments.
+    Channel(usize),
 }
 
 /// A set of permissions. A user may execute a command if one of its selectors permits all of it.
@@ -122,9 +124,18 @@ impl Selector {
         Ok(())
     }
 
-    /// Returns true if every command is permitted on every key.
+    /// Returns true if every command is permitted on every key and every channel.
     pub(crate) fn permits_everything(&self) -> bool {
-        self.all_keys && self.commands.has_all()
+        self.all_keys && self.all_channels && self.commands.has_all()
+    }
+
+    /// Returns true if a channel is permitted. A pattern of channels must be one of the patterns.
+    pub(crate) fn permits_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        let permits = |glob: &Vec<u8>| match is_pattern {
+            true => glob == channel,
+            false => glob_matches(glob, channel),
+        };
+        self.all_channels || self.channels.iter().any(permits)
     }
 
     /// Returns the reason why a command is not permitted.
@@ -132,16 +143,22 @@ impl Selector {
         if !spec.has(command::flags::NO_AUTH) && !self.commands.permits(spec, args) {
             return Err(Denial::Command);
         }
-        if self.all_keys || spec.keys.is_empty() {
-            return Ok(());
-        }
-        for (at, key, flags) in command::key_access(spec, args) {
-            let needed = Access::of(flags);
-            if !self.keys.iter().any(|pattern| pattern.permits(key, needed)) {
-                return Err(Denial::Key(at));
+        if !self.all_keys && !spec.keys.is_empty() {
+            for (at, key, flags) in command::key_access(spec, args) {
+                let needed = Access::of(flags);
+                if !self.keys.iter().any(|pattern| pattern.permits(key, needed)) {
+                    return Err(Denial::Key(at));
+                }
             }
         }
-        Ok(())
+        let Some((mut positions, is_pattern)) = spec.channels(args.len()).filter(|_| !self.all_channels)
+        else {
+            return Ok(());
+        };
+        match positions.find(|at| !self.permits_channel(&args[*at], is_pattern)) {
+            Some(at) => Err(Denial::Channel(at)),
+            None => Ok(()),
+        }
     }
 
     pub fn view(&self) -> SelectorView {

@@ -160,6 +160,12 @@ impl User {
         Err(denial)
     }
 
+    /// Returns true if the user may subscribe to a channel, or to a pattern of channels.
+    pub fn permits_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        let mut selectors = std::iter::once(&self.root).chain(&self.selectors);
+        selectors.any(|selector| selector.permits_channel(channel, is_pattern))
+    }
+
     /// Returns the names of the user's flags.
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.enabled { "on" } else { "off" }];

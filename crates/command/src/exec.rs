@@ -13,7 +13,8 @@ use storage::{KeyRef, Meta, StorageError, Txn, Value};
 use types::{SlotRange, UnixMillis};
 
 use crate::error_messages;
-use crate::spec::{CommandSpec, Handler};
+use crate::events;
+use crate::spec::{CommandSpec, Handler, KeyspaceFn};
 use crate::table::{check_arity, leaf};
 
 /// The way in which a command handles an expired key.
@@ -105,12 +106,25 @@ pub fn execute(
         return Ok(Outcome::Reply(refusal));
     }
     match leaf(spec, args).handler {
-        Handler::Keyspace(handler) | Handler::Spanning(_, handler) => outcome(handler(args, exec)),
+        Handler::Keyspace(handler) | Handler::Spanning(_, handler) => {
+            outcome(call((leaf(spec, args), handler), args, exec))
+        }
         Handler::Table(reply) => Ok(Outcome::Reply(reply(args))),
         Handler::Server(_) | Handler::Session(_) | Handler::Container => {
             Ok(Outcome::Reply(Reply::error(format!("ERR '{}' does not belong in the log", spec.name))))
         }
     }
+}
+
+/// Calls a command's handler, and records its events if they are asked for.
+pub(crate) fn call(
+    (spec, handler): (&'static CommandSpec, KeyspaceFn),
+    args: &[Bytes],
+    exec: &mut Exec<'_, '_>,
+) -> CommandResult {
+    let result = handler(args, exec);
+    events::conclude(Some(spec), args, exec);
+    result
 }
 
 pub(crate) fn outcome(step: CommandResult) -> Result<Outcome, StorageError> {
@@ -213,7 +227,7 @@ impl Exec<'_, '_> {
         match self.mode {
             Mode::Read => Err(CommandError::NeedsApply),
             Mode::Apply => {
-                self.remove(key, &meta)?;
+                self.expire(key, &meta)?;
                 Ok(None)
             }
         }
@@ -273,8 +287,9 @@ impl Exec<'_, '_> {
     /// Changes a string or creates it. An existing string keeps its expiry time.
     pub(crate) fn update_string(&mut self, key: &Key<'_>, old: Option<&StringValue>, value: &[u8]) {
         let expire_at_ms = old.and_then(|old| old.expire_at_ms);
-        if old.is_none() {
-            self.account(key, None, Some(None));
+        match old {
+            None => self.account(key, None, Some(None)),
+            Some(_) => self.touch(key),
         }
         self.txn.state_mut().adjust_bytes(value.len(), old.map_or(0, |old| old.bytes.len()));
         self.txn.put(key.meta_row.clone(), storage::meta::encode_string(expire_at_ms, value));
@@ -291,6 +306,23 @@ impl Exec<'_, '_> {
         self.account(key, Some(meta.expire_at_ms), Some(expire_at_ms));
         meta.expire_at_ms = expire_at_ms;
         self.txn.put(key.meta_row.clone(), meta.encode());
+    }
+
+    /// Deletes a key that has expired.
+    pub(crate) fn expire(&mut self, key: &Key<'_>, meta: &Meta) -> CommandResult<()> {
+        self.remove(key, meta)?;
+        if let Some(record) = self.txn.record_mut() {
+            let touched = record.touch(key, true);
+            (touched.existed, touched.is_changed, touched.has_expired) = (false, false, true);
+        }
+        Ok(())
+    }
+
+    /// Records that the value of a key changes, which exists before and after.
+    pub(crate) fn touch(&mut self, key: &KeyRef<'_>) {
+        if let Some(record) = self.txn.record_mut() {
+            record.touch(key, true).is_changed = true;
+        }
     }
 
     pub(crate) fn remove(&mut self, key: &Key<'_>, meta: &Meta) -> CommandResult<()> {
@@ -327,6 +359,7 @@ impl Exec<'_, '_> {
     /// Writes the row of an element or a node. `old` is the length of its current value, or `None`
     /// for a new row.
     pub(crate) fn put_element(&mut self, key: &KeyRef<'_>, row: Bytes, old: Option<usize>, value: Bytes) {
+        self.touch_element(key);
         let went = old.map_or(0, |old| key.element_bytes(&row, old));
         self.txn.state_mut().adjust_bytes(key.element_bytes(&row, value.len()), went);
         self.txn.put(row, value);
@@ -334,8 +367,26 @@ impl Exec<'_, '_> {
 
     /// Deletes the row of an element or a node, whose value has the length `old`.
     pub(crate) fn delete_element(&mut self, key: &KeyRef<'_>, row: Bytes, old: usize) {
+        self.touch_element(key);
         self.txn.state_mut().adjust_bytes(0, key.element_bytes(&row, old));
         self.txn.delete(row);
+    }
+
+    /// Records that an element changes. The first element of a new key comes before its meta row.
+    fn touch_element(&mut self, key: &KeyRef<'_>) {
+        match self.txn.record_mut() {
+            None => return,
+            Some(record) if record.is_last(key) => {
+                record.touch(key, true).is_changed = true;
+                return;
+            }
+            Some(_) => {}
+        }
+        // A meta row that cannot be read ends the command elsewhere.
+        let exists = self.txn.get(&key.meta_row()).is_ok_and(|row| row.is_some());
+        if let Some(record) = self.txn.record_mut() {
+            record.touch(key, exists).is_changed = true;
+        }
     }
 
     /// Deletes the row of an element or a node of a dead generation.
@@ -347,6 +398,10 @@ impl Exec<'_, '_> {
     /// Updates the counts and the expiry index for a change of a key's meta row, except for the
     /// bytes of its value. `None` stands for no key, `Some(None)` for a key without an expiry time.
     fn account(&mut self, key: &Key<'_>, old: Option<Option<u64>>, new: Option<Option<u64>>) {
+        if let Some(record) = self.txn.record_mut() {
+            let touched = record.touch(key, old.is_some());
+            (touched.exists, touched.is_changed) = (new.is_some(), true);
+        }
         let (old_at, new_at) = (old.flatten(), new.flatten());
         if old_at != new_at {
             if let Some(at) = old_at {

@@ -162,7 +162,7 @@ fn keys_in(args: &[Bytes], show: impl Fn(&Bytes, &'static [&'static str]) -> Rep
     if !named.subcommands.is_empty() && args.len() > 1 && std::ptr::eq(spec, named) {
         return invalid();
     }
-    if spec.keys.is_empty() {
+    if !spec.keys.iter().any(KeySpec::names_keys) {
         return Reply::error("ERR The command has no key arguments");
     }
     if !spec.accepts(args.len()) {

@@ -20,7 +20,7 @@ pub fn key_access<'a>(
     let states_wrong_number =
         spec.keys.iter().any(|keys| keys.last == KeySpec::COUNTED && counted_keys(keys, args).is_none());
     let specs = if states_wrong_number { &[] } else { spec.keys };
-    specs.iter().flat_map(move |keys| {
+    specs.iter().filter(|keys| keys.names_keys()).flat_map(move |keys| {
         let last = match keys.last {
             KeySpec::COUNTED => keys.first + counted_keys(keys, args).unwrap_or(1) - 1,
             last if last >= 0 => keys.first + last as usize,

@@ -18,6 +18,7 @@ pub mod describe;
 mod elements;
 pub mod entry;
 mod error_messages;
+mod events;
 mod exec;
 mod glob;
 mod hashes;
@@ -49,7 +50,8 @@ pub use keys::scan::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
 pub use maintenance::{earliest_due, find_due, has_garbage, keys_in_slot};
 pub use number::database_index;
 pub use server_command::{
-    AclCommand, ClientCommand, ClusterCommand, ConfigCommand, ServerCommand, SessionCommand,
+    AclCommand, ChannelKind, ClientCommand, ClusterCommand, ConfigCommand, PubSubCommand, ServerCommand,
+    SessionCommand,
 };
 pub use spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec, KeyspaceFn, Spanning, TableFn};
 pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};

@@ -12,6 +12,7 @@ use storage::rows::{self, decode_expiry_row, decode_garbage_row, table_range, TA
 use storage::{KeyRef, Meta, Reader, StorageError};
 use types::{Slot, SlotRange, UnixMillis};
 
+use crate::events;
 use crate::exec::{CommandResult, Exec};
 use crate::keys::scan::visit_keys;
 
@@ -27,10 +28,11 @@ pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Com
             None => None,
         };
         match meta {
-            Some(meta) if meta.expire_at_ms == Some(at) => exec.remove(&key.into(), &meta)?,
+            Some(meta) if meta.expire_at_ms == Some(at) => exec.expire(&key.into(), &meta)?,
             _ => return Err(StorageError::Corrupt("an expiry row that no key's time matches".into()).into()),
         }
     }
+    events::conclude(None, &[], exec);
     Ok(Reply::Int(due.len() as i64))
 }
 

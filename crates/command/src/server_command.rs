@@ -19,6 +19,32 @@ pub enum ServerCommand {
     Shutdown,
     Cluster(ClusterCommand),
     Acl(AclCommand),
+    Subscribe(ChannelKind),
+    Unsubscribe(ChannelKind),
+    /// Publishes to a channel or a shard channel.
+    Publish(ChannelKind),
+    PubSub(PubSubCommand),
+    Monitor,
+}
+
+/// The three kinds of subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChannelKind {
+    Channel,
+    /// A pattern of channels.
+    Pattern,
+    /// A channel of a slot, which the store that leads the slot serves.
+    Shard,
+}
+
+/// A subcommand of `PUBSUB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PubSubCommand {
+    Channels,
+    NumSub,
+    NumPat,
+    ShardChannels,
+    ShardNumSub,
 }
 
 /// A subcommand of `ACL`.
@@ -49,6 +75,13 @@ pub enum ClientCommand {
     Info,
     Kill,
     Unblock,
+    Tracking,
+    TrackingInfo,
+    Caching,
+    GetRedir,
+    Reply,
+    NoEvict,
+    NoTouch,
 }
 
 /// A subcommand of `CONFIG`.
@@ -84,6 +117,18 @@ pub enum SessionCommand {
 }
 
 impl ServerCommand {
+    /// Returns true if a client of RESP2 may use the command while it has subscriptions.
+    pub fn is_for_subscribers(self) -> bool {
+        matches!(
+            self,
+            ServerCommand::Subscribe(_)
+                | ServerCommand::Unsubscribe(_)
+                | ServerCommand::Ping
+                | ServerCommand::Quit
+                | ServerCommand::Reset
+        )
+    }
+
     /// Returns true if the command must see the effects of all commands before it on its
     /// connection.
     pub fn waits_for_earlier(self) -> bool {
@@ -94,6 +139,11 @@ impl ServerCommand {
             | ServerCommand::Info
             | ServerCommand::Shutdown
             | ServerCommand::Acl(_)
+            | ServerCommand::Subscribe(_)
+            | ServerCommand::Unsubscribe(_)
+            | ServerCommand::Publish(_)
+            | ServerCommand::PubSub(_)
+            | ServerCommand::Monitor
             | ServerCommand::Cluster(_) => true,
             ServerCommand::Ping
             | ServerCommand::Echo

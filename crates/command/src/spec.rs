@@ -1,12 +1,14 @@
 //! The facts of a command. All code that needs information about a command reads it here.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use resp::Reply;
 use types::{Version, OLDEST_VERSION};
 
 use crate::exec::{CommandResult, Exec};
 use crate::ranked::is_short_range;
-use crate::server_command::{ServerCommand, SessionCommand};
+use crate::server_command::{ChannelKind, ServerCommand, SessionCommand};
 
 /// Redis's command flags.
 pub mod flags {
@@ -25,14 +27,16 @@ pub mod flags {
     pub const MOVABLEKEYS: u32 = 1 << 11;
     pub const SKIP_SLOWLOG: u32 = 1 << 12;
     pub const BLOCKING: u32 = 1 << 13;
+    pub const PUBSUB: u32 = 1 << 14;
     /// Redis also permits the command while it loads its data and while it has no master.
     pub const ANYTIME: u32 = LOADING | STALE;
 
-    pub(crate) const NAMES: [(u32, &str); 14] = [
+    pub(crate) const NAMES: [(u32, &str); 15] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
         (ADMIN, "admin"),
+        (PUBSUB, "pubsub"),
         (NOSCRIPT, "noscript"),
         (LOADING, "loading"),
         (STALE, "stale"),
@@ -61,6 +65,11 @@ pub struct KeySpec {
 
 impl KeySpec {
     pub const COUNTED: isize = isize::MIN;
+
+    /// Returns false if the arguments are only routed like keys, as shard channels are.
+    pub fn names_keys(&self) -> bool {
+        !self.flags.contains(&"not_key")
+    }
 }
 
 /// The positions of a hash's fields or the members of a set or sorted set among the arguments of a
@@ -275,6 +284,18 @@ impl CommandSpec {
         self.has(flags::DENYOOM)
     }
 
+    /// Returns the channels among the arguments for which a user needs permission. The flag is true
+    /// if they are patterns of channels.
+    pub fn channels(&self, arguments: usize) -> Option<(Range<usize>, bool)> {
+        match self.handler {
+            Handler::Server(ServerCommand::Subscribe(kind)) => {
+                Some((1..arguments, kind == ChannelKind::Pattern))
+            }
+            Handler::Server(ServerCommand::Publish(_)) => Some((1..2, false)),
+            _ => None,
+        }
+    }
+
     /// Returns how a command about the whole keyspace is executed, and `None` for other commands.
     pub fn spanning(&self) -> Option<Spanning> {
         match self.handler {
@@ -307,6 +328,7 @@ impl CommandSpec {
             (flags::ADMIN, "@admin"),
             (flags::ADMIN, "@dangerous"),
             (flags::BLOCKING, "@blocking"),
+            (flags::PUBSUB, "@pubsub"),
         ];
         let mut categories: Vec<_> =
             implied.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name).collect();

@@ -7,6 +7,7 @@ mod hashes;
 mod hyperloglogs;
 mod keys;
 mod lists;
+mod pubsub;
 mod server;
 mod sets;
 mod sorted_sets;
@@ -35,7 +36,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 12] = [
+    let groups: [&'static [CommandSpec]; 13] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
@@ -48,6 +49,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
         &connection::COMMANDS,
         &server::COMMANDS,
         &acl::COMMANDS,
+        &pubsub::COMMANDS,
     ];
     let all: Vec<&'static CommandSpec> = groups.into_iter().flatten().collect();
     assert!(all.len() < SLOTS / 2 && all.len() < usize::from(u8::MAX), "the index has outgrown its table");

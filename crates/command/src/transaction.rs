@@ -25,7 +25,7 @@ use storage::StorageError;
 use types::{mix, THIRD_VERSION};
 
 use crate::blocking;
-use crate::exec::{CommandError, CommandResult, Exec};
+use crate::exec::{call, CommandError, CommandResult, Exec};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::table::{check_arity, fixed_keys_of, leaf, lookup};
 
@@ -271,7 +271,7 @@ fn exec(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
             true => Reply::error(format!(
                 "ERR the transaction's replies have more than {REPLIES_BYTES_MAX} bytes already"
             )),
-            false => match handler(command.args, exec) {
+            false => match call((spec, handler), command.args, exec) {
                 Ok(reply) => reply,
                 Err(CommandError::Error(text)) => Reply::Error(text),
                 Err(ended) => return Err(ended),

@@ -68,6 +68,14 @@ impl Keyspace {
         let payload = builder.finish(self.now_ms, self.seed);
         let mut replies = apply(&payload, &mut txn, SlotRange::ALL).expect("the entry is whole");
         let writes = txn.finish().0;
+        let mut recorded = Txn::begin(&self.engine, REGION).expect("memory does not fail");
+        recorded.begin_record();
+        let same = apply(&payload, &mut recorded, SlotRange::ALL).expect("the entry is whole");
+        assert_eq!(
+            (same, recorded.finish().0),
+            (replies.clone(), writes.clone()),
+            "a record changes nothing"
+        );
         self.engine.write(writes);
         replies.pop().flatten().expect("one command, one reply")
     }

@@ -9,6 +9,7 @@ use command::entry::Items;
 use command::order::Order;
 use replica::Committed;
 use resp::Reply;
+use storage::record::Record;
 use storage::rows::{region_descriptor_row, region_state_row};
 use storage::{MemoryKeyspace, Reader, RegionState, StorageError, Txn, WriteSet};
 use types::{
@@ -67,6 +68,12 @@ pub trait Rows: Reader {
 
     /// Gives notice of the remaining items of that payload. The first of them is executed next.
     fn coming(&self, _items: &Items) {}
+
+    /// Returns true if the changes of keys are to be told, as [`ApplyEffect::Changed`]. It does not
+    /// influence the execution.
+    fn wants_record(&self) -> bool {
+        false
+    }
 }
 
 impl Rows for MemoryKeyspace {}
@@ -120,6 +127,11 @@ pub enum ApplyEffect<C> {
         region: RegionId,
         state: RegionState,
     },
+    /// Tell clients which keys have changed.
+    Changed {
+        region: RegionId,
+        record: Record,
+    },
     /// The region's peer is quarantined. Carry out the steps of `Job::Hold`, in parallel with
     /// execution. From now on the region is neither read nor executed here.
     Hold {
@@ -165,6 +177,7 @@ struct Batch<C> {
     absorbed: Vec<RegionId>,
     /// Region, index and number of each check.
     checks: Vec<(RegionId, LogIndex, u64)>,
+    records: Vec<(RegionId, Record)>,
     held: Vec<(RegionId, Mark)>,
     answers: Vec<(Waiting<C>, Replies)>,
 }
@@ -177,6 +190,7 @@ impl<C> Default for Batch<C> {
             descriptors: Vec::new(),
             absorbed: Vec::new(),
             checks: Vec::new(),
+            records: Vec::new(),
             held: Vec::new(),
             answers: Vec::new(),
         }
@@ -210,6 +224,7 @@ impl<C> Batch<C> {
         self.descriptors.extend(done.descriptors);
         self.absorbed.extend(done.absorbed);
         self.checks.extend(done.checks);
+        self.records.extend(done.records);
         done.replies
     }
 }
@@ -223,6 +238,7 @@ struct Done {
     descriptors: Vec<RegionDescriptor>,
     absorbed: Vec<RegionId>,
     checks: Vec<(RegionId, LogIndex, u64)>,
+    records: Vec<(RegionId, Record)>,
     replies: Vec<Replies>,
 }
 
@@ -399,6 +415,9 @@ impl Execution {
         let mut slots = self.slots.get(&region).copied().unwrap_or(SlotRange::ALL);
         let mut born = Vec::new();
         let mut txn = Txn::new(rows, region, state);
+        if region != META_REGION && rows.wants_record() {
+            txn.begin_record();
+        }
         for (at, ToApply { entry, waiting }) in entries.iter().enumerate() {
             progress.begin(at);
             let mut replies = Some(Vec::new());
@@ -461,6 +480,8 @@ impl Execution {
             state.applied_index = entry.index;
             state.applied_term = entry.term;
         }
+        let record = txn.take_record().filter(|record| !record.is_empty());
+        done.records.extend(record.map(|record| (region, record)));
         let (mut writes, state) = txn.finish();
         if Failpoint::RowDiffers.is_on() && self.store == 1 && state.applied_index % 4 == 0 {
             spoil(&mut writes);
@@ -485,6 +506,8 @@ impl Execution {
         effects.extend(batch.absorbed.into_iter().map(|region| ApplyEffect::Absorbed { region }));
         let applied = batch.states.iter().map(|(region, state)| (*region, state.applied_index)).collect();
         effects.extend(batch.states.into_iter().map(|(region, state)| ApplyEffect::State { region, state }));
+        let changed = |(region, record)| ApplyEffect::Changed { region, record };
+        effects.extend(batch.records.into_iter().map(changed));
         let check = |(region, index, number)| ApplyEffect::Check { region, index, number };
         effects.extend(batch.checks.into_iter().map(check));
         effects.extend(batch.held.into_iter().map(|(region, mark)| ApplyEffect::Hold { region, mark }));

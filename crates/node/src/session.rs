@@ -18,6 +18,7 @@
 //! concurrently.
 
 mod gather;
+mod modes;
 mod output;
 mod transaction;
 
@@ -37,6 +38,7 @@ use crate::item::{Item, ItemSlot};
 
 use gather::Group;
 pub use gather::Kind;
+pub use modes::{Caching, Replies};
 use transaction::Transaction;
 
 /// Maximum number of commands taken from the input before the earlier ones are answered.
@@ -47,6 +49,9 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 /// The output buffer of one client, in bytes, beyond which no further reply is encoded and no
 /// further command is taken.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
+/// The output buffer of one client, in bytes, beyond which no further message of others is put
+/// into it. The messages stay where all receivers share them.
+const PUSHED_BYTES_MAX: usize = 64 << 10;
 /// Number of reads in the first part of one region's reads. The size of their replies determines
 /// the number of reads in later parts.
 pub const READS_FIRST: usize = 16;
@@ -72,6 +77,13 @@ pub struct Context {
     pub read_only: bool,
     /// The bound that `READONLY` set for such reads.
     pub max_lag: Option<MaxLag>,
+    /// True if the connection has subscriptions. With RESP2 it may then execute few commands.
+    pub is_subscriber: bool,
+    /// Set by `CLIENT TRACKING`.
+    pub caching: Caching,
+    pub replies: Replies,
+    /// True if the connection is told of all commands, so that it may not use keys.
+    pub is_monitor: bool,
     /// True if the connection is closed after the replies so far.
     pub closing: bool,
 }
@@ -104,6 +116,8 @@ pub enum Route<R> {
 /// The answer to a command that the store serves from its own state.
 pub enum Own {
     Reply(Reply),
+    /// Several replies, and messages to the client between them, in order. The last one is a reply.
+    Several(Vec<Answer>),
     /// The executor answers later, to an [`Ask`].
     Later,
 }
@@ -123,6 +137,17 @@ pub trait Host {
     }
 
     fn route(&mut self, context: &Context, item: &Item) -> Route<Self::Region>;
+
+    /// Returns true if other clients are told of all commands.
+    fn is_monitored(&self) -> bool {
+        false
+    }
+
+    /// Tells other clients of a command that is executed now.
+    fn monitor(&mut self, _context: &Context, _spec: &'static CommandSpec, _args: &[Bytes]) {}
+
+    /// Notes that the client will read these keys, and may then cache them.
+    fn reads(&mut self, _keys: &[Bytes]) {}
 
     /// Executes a command that the connection or the store serves itself. `spec` is its entry.
     fn own(
@@ -163,6 +188,8 @@ pub struct ReplySizes {
 /// A reply that is due. Its protocol is the one that applied when the command was taken.
 struct Due {
     protocol: Protocol,
+    /// True if the client does not want the reply.
+    is_silent: bool,
     answer: Option<Answer>,
 }
 
@@ -200,6 +227,10 @@ pub struct Session<R> {
     /// True while a command that may wait is unanswered.
     is_blocked: bool,
     transaction: Transaction,
+    /// The keys of reads that the client may cache, by the position of the reply.
+    tracked: VecDeque<(usize, Vec<Bytes>)>,
+    /// True if other clients were told of the command that waits.
+    is_shown: bool,
 }
 
 enum Asked<R> {
@@ -236,6 +267,10 @@ impl<R: Clone + PartialEq> Session<R> {
             is_restricted: false,
             read_only: false,
             max_lag: None,
+            is_subscriber: false,
+            caching: Caching::Off,
+            replies: Replies::On,
+            is_monitor: false,
             closing: false,
         };
         let first = if needs_password { Limits::unauthenticated() } else { limits.clone() };
@@ -260,6 +295,8 @@ impl<R: Clone + PartialEq> Session<R> {
             last_command: None,
             is_blocked: false,
             transaction: Transaction::default(),
+            tracked: VecDeque::new(),
+            is_shown: false,
         }
     }
 
@@ -278,6 +315,25 @@ impl<R: Clone + PartialEq> Session<R> {
                     self.set_limits();
                 }
             }
+        }
+    }
+
+    /// Notes that the connection has no subscriptions any more, although it has not ended them.
+    pub fn end_subscriptions(&mut self) {
+        self.context.is_subscriber = false;
+    }
+
+    /// Returns keys that the client may cache now, because the reply that it needs is encoded.
+    pub fn take_tracked(&mut self) -> Option<Vec<Bytes>> {
+        let is_encoded = self.tracked.front().is_some_and(|(position, _)| *position < self.given);
+        is_encoded.then(|| self.tracked.pop_front()).flatten().map(|(_, keys)| keys)
+    }
+
+    /// Notes the keys of a read whose reply comes next.
+    fn track<H: Host<Region = R>>(&mut self, host: &mut H, keys: Vec<Bytes>) {
+        if !keys.is_empty() {
+            host.reads(&keys);
+            self.tracked.push_back((self.given + self.due.len(), keys));
         }
     }
 
@@ -344,6 +400,20 @@ impl<R: Clone + PartialEq> Session<R> {
     /// Returns the size of all encoded replies that are not written yet, in bytes.
     pub fn output_bytes(&self) -> usize {
         self.output.len()
+    }
+
+    /// Returns true if [`push`](Session::push) may be called: there is room, and no known reply
+    /// must come first.
+    pub fn takes_pushes(&self) -> bool {
+        self.output.len() < PUSHED_BYTES_MAX
+            && !self.is_executing()
+            && self.due.front().is_none_or(|due| due.answer.is_none())
+    }
+
+    /// Appends a part of an encoded message, which is no reply, to the output. Very large parts are
+    /// not copied. The caller appends all parts of a message at once.
+    pub fn push(&mut self, part: &Bytes) {
+        self.output.put(part);
     }
 
     /// Removes the first `bytes` of the output, which were sent to the client. An empty output
@@ -471,17 +541,28 @@ impl<R: Clone + PartialEq> Session<R> {
     fn take_commands<H: Host<Region = R>>(&mut self, host: &mut H, asks: &mut Vec<Ask<R>>) {
         while !self.context.closing {
             let Some(args) = self.stalled.take().or_else(|| self.decoded.pop_front()) else { break };
-            match self.admit(host, args, asks) {
+            let is_client_command = args[0].eq_ignore_ascii_case(b"client");
+            let admitted = self.admit(host, args, asks);
+            let goes_on = is_client_command || self.queued().is_some();
+            if !goes_on && !matches!(admitted, Admitted::Stalled(_)) {
+                self.context.caching = self.context.caching.after_command();
+            }
+            self.is_shown = matches!(admitted, Admitted::Stalled(_));
+            let is_asked = matches!(admitted, Admitted::Asked);
+            match admitted {
                 Admitted::Answered(answer) => {
                     self.answered += 1;
                     self.push_due(Some(answer));
                 }
-                Admitted::Gathered => {}
+                Admitted::Gathered | Admitted::Asked => {}
                 Admitted::Stalled(args) => {
                     self.stalled = Some(args);
                     return;
                 }
-                Admitted::Asked => return,
+            }
+            self.context.replies = self.context.replies.after_command();
+            if is_asked {
+                return;
             }
         }
         if self.context.closing {
@@ -548,9 +629,14 @@ impl<R: Clone + PartialEq> Session<R> {
             self.due.make_contiguous().reverse();
         }
         while self.due.front().is_some_and(|due| due.answer.is_some()) && !self.is_output_full() {
-            let Some(Due { protocol, answer: Some(answer) }) = self.due.pop_front() else { return };
+            let Some(Due { protocol, is_silent, answer: Some(answer) }) = self.due.pop_front() else {
+                return;
+            };
             let before = self.output.len();
-            output::put(&mut self.output, &answer, protocol);
+            let is_push = matches!(answer, Answer::Reply(Reply::Push(_))) && protocol == Protocol::Resp3;
+            if !is_silent || is_push {
+                output::put(&mut self.output, &answer, protocol);
+            }
             self.given += 1;
             self.replied.count += 1;
             self.replied.bytes += self.output.len() - before;
@@ -560,7 +646,8 @@ impl<R: Clone + PartialEq> Session<R> {
     /// Appends a reply that is due. `HELLO` is answered in the protocol that it selects, so the
     /// protocol is read after the command was executed.
     fn push_due(&mut self, answer: Option<Answer>) {
-        self.due.push_back(Due { protocol: self.context.protocol, answer });
+        let is_silent = matches!(self.context.replies, Replies::Off | Replies::Skip);
+        self.due.push_back(Due { protocol: self.context.protocol, is_silent, answer });
     }
 
     fn admit<H: Host<Region = R>>(
@@ -587,12 +674,24 @@ impl<R: Clone + PartialEq> Session<R> {
                 return Admitted::Answered(error.into());
             }
         }
+        if self.context.is_subscriber && self.context.protocol == Protocol::Resp2 {
+            if let Some(error) = refuse_subscriber(leaf) {
+                self.spoil();
+                return Admitted::Answered(error.into());
+            }
+        }
+        if self.context.is_monitor && matches!(leaf.handler, Handler::Keyspace(_) | Handler::Spanning(..)) {
+            self.spoil();
+            let error = "ERR Replica can't interact with the keyspace";
+            return Admitted::Answered(Reply::error(error).into());
+        }
         if let Handler::Session(command) = leaf.handler {
             return self.transaction(host, (command, leaf), args, asks);
         }
         if self.queues(leaf) {
             return Admitted::Answered(self.queue(host, leaf, args).into());
         }
+        self.show(host, leaf, &args);
         let command = match leaf.handler {
             Handler::Server(command) => command,
             Handler::Keyspace(_) | Handler::Spanning(..) => {
@@ -616,6 +715,13 @@ impl<R: Clone + PartialEq> Session<R> {
         self.own(host, (command, leaf), args, asks)
     }
 
+    /// Tells other clients of a command that is executed now, once.
+    fn show<H: Host<Region = R>>(&self, host: &mut H, spec: &'static CommandSpec, args: &[Bytes]) {
+        if host.is_monitored() && !self.is_shown && !spec.has(command::flags::ADMIN) {
+            host.monitor(&self.context, spec, args);
+        }
+    }
+
     fn own<H: Host<Region = R>>(
         &mut self,
         host: &mut H,
@@ -633,6 +739,13 @@ impl<R: Clone + PartialEq> Session<R> {
         }
         match own {
             Own::Reply(reply) => Admitted::Answered(reply.into()),
+            Own::Several(mut answers) => match answers.pop() {
+                Some(last) => {
+                    answers.into_iter().for_each(|answer| self.push_due(Some(answer)));
+                    Admitted::Answered(last)
+                }
+                None => Admitted::Gathered,
+            },
             Own::Later if self.has_unanswered() => Admitted::Stalled(args),
             Own::Later => {
                 self.ask_alone(Part::Own { command, args }, asks);
@@ -669,6 +782,10 @@ impl<R: Clone + PartialEq> Session<R> {
         if let Some(error) = item.too_large() {
             return Admitted::Answered(error.into());
         }
+        let tracked = match self.context.caching.tracks() && item.spec.is_readonly() {
+            true => command::keys_of(item.spec, &item.args).map(|(key, _)| key.clone()).collect(),
+            false => Vec::new(),
+        };
         let (region, reads) = match route {
             Route::Region(region) => (region, Kind::Reads),
             Route::Weak(region) => (region, Kind::Weak(self.context.max_lag)),
@@ -676,6 +793,7 @@ impl<R: Clone + PartialEq> Session<R> {
                 if self.has_unanswered() {
                     return Admitted::Stalled(item.args);
                 }
+                self.track(host, tracked);
                 self.ask_alone(Part::Alone(item), asks);
                 return Admitted::Asked;
             }
@@ -686,6 +804,7 @@ impl<R: Clone + PartialEq> Session<R> {
             Some(_) if !Failpoint::Overtake.is_on() => return Admitted::Stalled(item.args),
             _ => self.gathered.push(Group::new(region, reads, item, position)),
         }
+        self.track(host, tracked);
         self.push_due(None);
         Admitted::Gathered
     }
@@ -769,6 +888,25 @@ impl<R: Clone + PartialEq> Session<R> {
             false => Reply::error("NOAUTH Authentication required."),
         }
     }
+}
+
+/// Returns the error for a command that a client of RESP2 may not use while it has subscriptions.
+fn refuse_subscriber(spec: &'static CommandSpec) -> Option<Reply> {
+    match spec.handler {
+        Handler::Server(command) if command.is_for_subscribers() => return None,
+        _ => {}
+    }
+    let why = format!(
+        "Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+         context",
+        spec.name
+    );
+    Some(Reply::error(match spec.handler {
+        Handler::Session(SessionCommand::Exec) => {
+            format!("EXECABORT Transaction discarded because of: {why}")
+        }
+        _ => format!("ERR {why}"),
+    }))
 }
 
 #[cfg(test)]

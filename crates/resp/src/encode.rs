@@ -70,6 +70,21 @@ pub fn encode_bulk_length(length: usize, out: &mut BytesMut) {
     put_length(b'$', length, out);
 }
 
+/// Appends what precedes the elements of an array.
+pub fn encode_array_length(length: usize, out: &mut BytesMut) {
+    put_length(b'*', length, out);
+}
+
+/// Appends what precedes the elements of a push, which is an array in RESP2.
+pub fn encode_push_length(length: usize, protocol: Protocol, out: &mut BytesMut) {
+    put_length(if protocol == Protocol::Resp3 { b'>' } else { b'*' }, length, out);
+}
+
+/// Appends a bulk reply.
+pub fn encode_bulk(bytes: &[u8], out: &mut BytesMut) {
+    put_bulk(bytes, out);
+}
+
 fn put_items(kind: u8, items: &[Reply], protocol: Protocol, out: &mut BytesMut) {
     put_length(kind, items.len(), out);
     for item in items {

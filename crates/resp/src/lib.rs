@@ -25,7 +25,10 @@ mod reply_decoder;
 mod request;
 
 pub use double::double_text;
-pub use encode::{encode, encode_bulk_length, encode_request, Protocol};
+pub use encode::{
+    encode, encode_array_length, encode_bulk, encode_bulk_length, encode_push_length, encode_request,
+    Protocol,
+};
 pub use error::ProtocolError;
 pub use length::parse_integer;
 pub use limits::{Limits, ReplyLimits};

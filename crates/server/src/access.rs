@@ -87,7 +87,7 @@ impl Access {
 
     fn publish(&self, (version, users): &(u64, AgreedUsers), are_new: bool) {
         let accounts = Arc::new(Accounts::new(*version, users, &self.settings.read()));
-        self.accounts.store(accounts.clone());
+        let before = self.accounts.swap(accounts.clone());
         if !are_new {
             return;
         }
@@ -96,12 +96,24 @@ impl Access {
             let account = entry.account();
             account.is_some_and(|account| accounts.current(&account).is_none())
         };
+        let has_lost_channels = |entry: &Arc<ClientEntry>| {
+            let old = entry.account().unwrap_or_else(|| before.default.clone());
+            let new =
+                if entry.account().is_some() { accounts.current(&old) } else { Some(&accounts.default) };
+            new.is_some_and(|new| new.user != old.user && !self.may_keep_channels(entry, new))
+        };
         // A connection that deletes its own user ends by itself after its reply.
         self.clients
             .all()
             .iter()
-            .filter(|entry| is_gone(entry) && !entry.is_changing_users())
+            .filter(|entry| (is_gone(entry) || has_lost_channels(entry)) && !entry.is_changing_users())
             .for_each(|entry| entry.end());
+    }
+
+    /// Returns true if a connection with this user may keep its subscriptions.
+    fn may_keep_channels(&self, entry: &ClientEntry, account: &Account) -> bool {
+        let permits = |name: &[u8], is_pattern| account.user.permits_channel(name, is_pattern);
+        !entry.subscriber.is_subscribed() || self.clients.pubsub.may_keep(&entry.subscriber, permits)
     }
 
     /// Returns the permissions of a connection, if users have changed since it last asked.
@@ -118,6 +130,9 @@ impl Access {
                 is_restricted: accounts.default.is_restricted,
             },
             Some(account) => match accounts.current(&account) {
+                Some(new) if new.user != account.user && !self.may_keep_channels(entry, new) => {
+                    session::Access::Ended
+                }
                 Some(account) => {
                     let is_restricted = account.is_restricted;
                     entry.set_account(Some(account.clone()));
@@ -192,6 +207,7 @@ impl Access {
         let (counter, reason, object) = match denial {
             Denial::Command => (&self.denials.command, "command", Bytes::from_static(spec.name.as_bytes())),
             Denial::Key(at) => (&self.denials.key, "key", args[at].clone()),
+            Denial::Channel(at) => (&self.denials.channel, "channel", args[at].clone()),
         };
         counter.fetch_add(1, Ordering::Relaxed);
         self.note(entry, reason, object, account.name.clone());

@@ -8,32 +8,46 @@ mod aside;
 mod cluster_commands;
 mod info;
 mod listener;
+mod pubsub_commands;
 mod read_only;
 mod server_commands;
 mod spanning;
+mod tracking_commands;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use node::session::Context;
+use node::session::{Caching, Context, Replies};
 use resp::Protocol;
 
 use crate::access::Access;
-use crate::connections::ClientEntry;
+use crate::connections::{ClientEntry, ListenerKind};
+use crate::pubsub::PubSub;
 
 pub use acl_commands::refusal;
 pub use listener::listen;
+pub use pubsub_commands::keep_shards;
 pub use server_commands::{run as run_own, run_later as run_own_later};
+pub use tracking_commands::keep_tracked;
 
 /// A connection, as seen and changed by the store's own commands.
 pub struct Connected<'a> {
     pub context: &'a mut Context,
     pub entry: &'a Arc<ClientEntry>,
+    /// The kind of port to which the client connected.
+    pub kind: ListenerKind,
 }
 
 impl Connected<'_> {
     /// Restores the initial state of the session, for RESET.
-    pub fn reset(&mut self, access: &Access) {
+    pub fn reset(&mut self, access: &Access, pubsub: &PubSub) {
+        pubsub.leave(&self.entry.subscriber);
+        self.entry.subscriber.set_resp3(false);
+        self.entry.subscriber.set_tracking(None, false);
+        self.context.is_subscriber = false;
+        self.context.caching = Caching::Off;
+        self.context.replies = Replies::On;
+        self.context.is_monitor = false;
         self.context.protocol = Protocol::Resp2;
         self.context.db = 0;
         self.context.read_only = false;

@@ -15,6 +15,8 @@ use cluster::{StoreFacts, StoreKey};
 use types::StoreId;
 
 use crate::budget::Budget;
+use crate::pubsub::mailbox::OutputLimit;
+use crate::pubsub::notices::Classes;
 use crate::tls::TlsSettings;
 
 /// Election timeout in ticks. An election follows after 15 to 30 ticks of silence: 0.75 to 1.5 s at
@@ -171,6 +173,10 @@ pub struct Config {
     pub admin_auth: bool,
     /// True if new users may use all channels.
     pub acl_pubsub_all: bool,
+    /// The events of keys that subscribers are told of, from the start on.
+    pub keyspace_events: Classes,
+    /// The limit of the messages that wait for a subscriber.
+    pub pubsub_limit: OutputLimit,
     /// Maximum number of entries of `ACL LOG`.
     pub acllog_max_len: usize,
     pub protected_mode: bool,
@@ -282,6 +288,8 @@ impl Config {
             requirepass: None,
             aclfile: None,
             acl_pubsub_all: false,
+            keyspace_events: Classes::default(),
+            pubsub_limit: OutputLimit::default(),
             admin_auth: false,
             tls_port: None,
             tls: TlsSettings::default(),

@@ -1,7 +1,5 @@
 //! The open connections of clients, whichever loop serves them.
 
-pub mod memory;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,12 +7,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use command::ChannelKind;
 use node::session::Session;
 use parking_lot::Mutex;
 
 use crate::accounts::Account;
 use crate::client_socket::ClientSocket;
 use crate::metrics::Metrics;
+use crate::pubsub::mailbox::Subscriber;
+use crate::pubsub::PubSub;
 use crate::regions::RegionShared;
 
 /// The kind of port to which a client connected. It decides how keys of other stores are handled.
@@ -44,6 +45,8 @@ pub struct ClientEntry {
     changes_users: AtomicBool,
     /// Tells the serving loop to end the connection. Set once a loop serves it.
     kill: Mutex<Option<Kill>>,
+    /// The connection's subscriptions and messages.
+    pub subscriber: Arc<Subscriber>,
     description: Mutex<Description>,
 }
 
@@ -115,23 +118,48 @@ impl ClientEntry {
         self.closed.store(true, Ordering::SeqCst);
     }
 
+    fn flags(&self, description: &Description) -> String {
+        let (redirect, is_told_all) = self.subscriber.tracking();
+        let flags = [
+            ('O', self.subscriber.is_monitor()),
+            ('P', self.subscriber.is_subscribed()),
+            ('x', description.queued.is_some()),
+            ('t', redirect >= 0),
+            ('B', is_told_all),
+        ];
+        let set: String = flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| *flag).collect();
+        if set.is_empty() {
+            "N".to_owned()
+        } else {
+            set
+        }
+    }
+
     /// One line of `CLIENT LIST`, without its newline.
     pub fn line(&self) -> String {
         let d = self.description();
+        let (waiting, waiting_bytes) = self.subscriber.waiting();
         format!(
-            "id={} addr={} laddr={} fd=0 name={} age={} idle=0 flags={} db={} sub=0 psub=0 ssub=0 multi={} \
-             qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r \
-             cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} fd=0 name={} age={} idle=0 flags={} db={} sub={} psub={} ssub={} multi={} \
+             qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={} events=r \
+             cmd={} user={} redir={} resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             self.local,
             String::from_utf8_lossy(&d.name),
             self.connected.elapsed().as_secs(),
-            if d.queued.is_some() { 'x' } else { 'N' },
+            self.flags(&d),
             d.db,
+            self.subscriber.count(ChannelKind::Channel),
+            self.subscriber.count(ChannelKind::Pattern),
+            self.subscriber.count(ChannelKind::Shard),
             d.queued.map_or(-1, |queued| queued as i64),
+            waiting,
+            waiting_bytes,
+            waiting_bytes,
             d.last_command,
             String::from_utf8_lossy(&self.user_name()),
+            self.subscriber.tracking().0,
             d.resp,
             String::from_utf8_lossy(&d.library),
             String::from_utf8_lossy(&d.library_version),
@@ -149,14 +177,18 @@ impl Drop for ChangingUsers<'_> {
 }
 
 /// All open connections, by id.
-#[derive(Default)]
 pub struct Clients {
+    pub pubsub: Arc<PubSub>,
     next: AtomicU64,
     open: Mutex<BTreeMap<u64, Arc<ClientEntry>>>,
     late: AtomicU64,
 }
 
 impl Clients {
+    pub fn new(pubsub: Arc<PubSub>) -> Clients {
+        Clients { pubsub, next: AtomicU64::new(0), open: Mutex::default(), late: AtomicU64::new(0) }
+    }
+
     /// Registers a connection. Returns `None` if `max` connections are open already.
     pub fn open(&self, peer: SocketAddr, local: SocketAddr, max: usize) -> Option<Arc<ClientEntry>> {
         let mut open = self.open.lock();
@@ -176,6 +208,7 @@ impl Clients {
             users_seen: AtomicU64::new(0),
             changes_users: AtomicBool::new(false),
             kill: Mutex::new(None),
+            subscriber: Subscriber::new(id),
             description: Mutex::new(Description { resp: 2, last_command: "NULL", ..Description::default() }),
         });
         open.insert(id, entry.clone());
@@ -238,6 +271,8 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
+        self.entry.subscriber.set_ended();
+        self.clients.pubsub.leave(&self.entry.subscriber);
         self.clients.close(self.entry.id);
         self.metrics.connections.dec();
     }
@@ -257,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_seat_is_given_back_however_its_connection_ends() {
-        let (clients, metrics) = (Arc::new(Clients::default()), Arc::new(Metrics::new()));
+        let (clients, metrics) = (Arc::new(Clients::new(PubSub::unlimited())), Arc::new(Metrics::new()));
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let seat = ConnectionSlot::take(&clients, &metrics, address, address, 1).expect("one place is free");
         assert!(

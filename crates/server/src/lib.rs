@@ -27,6 +27,7 @@ mod capability;
 mod catch_up;
 mod check_schedule;
 mod client;
+mod client_memory;
 mod client_socket;
 mod clock;
 mod cluster_state;
@@ -64,6 +65,7 @@ mod pauses;
 mod planned_stop;
 mod prefetch;
 mod proposals;
+mod pubsub;
 mod quarantines;
 mod reactor;
 mod readers;
@@ -91,7 +93,10 @@ mod wall_clock;
 mod written_version;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel, ZooKeeper};
-pub use settings::{weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, WEAK_READ_MAX_LAG_RANGE};
+pub use pubsub::notices::Classes;
+pub use settings::{
+    parse_output_limit, weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, WEAK_READ_MAX_LAG_RANGE,
+};
 pub use start_error::StartError;
 pub use startup::{run, Ended};
 pub use tls::{refusal as tls_refusal, TlsSettings};

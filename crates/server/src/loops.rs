@@ -62,6 +62,8 @@ pub enum ToLoop {
         back: oneshot::Sender<Returned>,
     },
     Kill(ConnectionId),
+    /// There are messages for a subscriber.
+    Mail(ConnectionId),
     /// Another number of loops serves clients now: give connections to others.
     Spread {
         before: usize,

@@ -249,6 +249,7 @@ impl Loop {
                 },
                 ToLoop::Outcomes(outcomes) => self.take_outcomes(outcomes),
                 ToLoop::Kill(connection) => self.end(connection),
+                ToLoop::Mail(connection) => self.wake_if_there(connection),
                 ToLoop::Close => self.begin_closing(),
                 ToLoop::Stop => self.stops = true,
             }
@@ -334,6 +335,8 @@ impl Loop {
         }
         let id = ConnectionId { slot, generation: self.slots[slot as usize].generation };
         let home = self.store.loops.get(self.number).clone();
+        let mail = home.clone();
+        client.seat.entry.subscriber.served_by(move || drop(mail.send(ToLoop::Mail(id))));
         let goes_on = client.seat.entry.served_by(move || drop(home.send(ToLoop::Kill(id))));
         let mut connection = Connection::new(id, client, &self.store, self.now);
         let active = self.store.loops.active();

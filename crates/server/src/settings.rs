@@ -2,12 +2,19 @@
 //!
 //! They belong to this store: the execution of replicated commands reads none of them.
 
+mod output_limit;
+
 use std::time::Duration;
 
 use resp::Limits;
 
 use crate::config::Config;
+use crate::pubsub::mailbox::OutputLimit;
+use crate::pubsub::notices::Classes;
+use crate::pubsub::tracking::KEYS_MAX;
 use crate::tls::{self, TlsSettings};
+
+pub use output_limit::parse_output_limit;
 
 /// Minimum and maximum of `proto-max-bulk-len`, which limits an argument while it is read.
 const BULK_BYTES_LEAST: u64 = 1 << 20;
@@ -33,6 +40,12 @@ pub struct Settings {
     /// Number of loops that serve clients; 0 means that it follows the load.
     pub io_threads: usize,
     io_threads_max: usize,
+    /// Maximum number of keys that clients may cache; 0 means no limit.
+    pub tracking_keys_max: usize,
+    /// The events of keys that subscribers are told of.
+    pub keyspace_events: Classes,
+    /// The limit of the messages that wait for a subscriber.
+    pub pubsub_limit: OutputLimit,
     /// The bound on weak reads after `READONLY` without arguments; `None` means any age.
     pub weak_read_max_lag: Option<Duration>,
     fixed: Vec<(&'static str, String)>,
@@ -107,6 +120,9 @@ impl Settings {
             snapshot_rate: config.snapshot_rate,
             io_threads: config.io_threads,
             io_threads_max: config.loops(),
+            tracking_keys_max: KEYS_MAX,
+            keyspace_events: config.keyspace_events,
+            pubsub_limit: config.pubsub_limit,
             weak_read_max_lag: config.weak_read_max_lag,
             fixed,
         }
@@ -131,6 +147,9 @@ impl Settings {
         all.push(("proto-max-bulk-len", self.limits.bulk_bytes_max.to_string()));
         let lag_ms = self.weak_read_max_lag.map_or("-1".to_owned(), |lag| lag.as_millis().to_string());
         all.push(("weak-read-max-lag", lag_ms));
+        all.push(("tracking-table-max-keys", self.tracking_keys_max.to_string()));
+        all.push(("notify-keyspace-events", self.keyspace_events.to_string()));
+        all.push((output_limit::NAME, output_limit::shown(&self.pubsub_limit)));
         all.sort();
         all
     }
@@ -193,6 +212,21 @@ impl Settings {
                 None => return invalid("argument couldn't be parsed into an integer"),
                 Some(None) => return invalid(&format!("argument must be {WEAK_READ_MAX_LAG_RANGE}")),
                 Some(Some(max)) => self.weak_read_max_lag = max,
+            },
+            "tracking-table-max-keys" => match resp::parse_integer(value.as_bytes()).map(usize::try_from) {
+                None => return invalid("argument must be a memory value"),
+                Some(Ok(max)) => self.tracking_keys_max = max,
+                Some(Err(_)) => {
+                    return invalid("argument must be between 0 and 9223372036854775807 inclusive")
+                }
+            },
+            "notify-keyspace-events" => match Classes::parse(value) {
+                Some(classes) => self.keyspace_events = classes,
+                None => return invalid("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
+            },
+            output_limit::NAME => match output_limit::parsed(self.pubsub_limit, value) {
+                Ok(limit) => self.pubsub_limit = limit,
+                Err(why) => return invalid(&why),
             },
             "proto-max-bulk-len" => match types::parse_size(value) {
                 Err(_) => return invalid("argument must be a memory value"),

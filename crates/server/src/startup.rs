@@ -225,6 +225,8 @@ pub async fn run(
     if let Some(ready) = store.blocked.take_ready() {
         tasks.spawn(blocking::run(store.clone(), ready));
     }
+    tasks.spawn(client::keep_shards(store.clone()));
+    tasks.spawn(client::keep_tracked(store.clone()));
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(catch_up::run(store.clone()));
     tasks.spawn(election::run(store.clone()));

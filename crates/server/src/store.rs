@@ -12,9 +12,9 @@ use crate::blocked::Blocked;
 use crate::budget::Budget;
 use crate::capability::{Measurer, OwnCapability};
 use crate::check_schedule::CheckSchedule;
+use crate::client_memory::ClientMemory;
 use crate::cluster_state::ClusterState;
 use crate::config::Config;
-use crate::connections::memory::ClientMemory;
 use crate::connections::Clients;
 use crate::consistency_checks::Checks;
 use crate::datadir::DataDir;
@@ -29,6 +29,11 @@ use crate::members::Members;
 use crate::membership::{Membership, Reach};
 use crate::metrics::Metrics;
 use crate::proposals::Proposals;
+use crate::pubsub::mailbox::MessageMemory;
+use crate::pubsub::notices::Notices;
+use crate::pubsub::spread::Spread;
+use crate::pubsub::tracking::KEYS_MAX;
+use crate::pubsub::PubSub;
 use crate::quarantines::Quarantines;
 use crate::regions::{RegionShared, Regions};
 use crate::seekers::Seekers;
@@ -60,6 +65,10 @@ pub struct Store {
     /// The clients that wait for elements.
     pub blocked: Arc<Blocked>,
     pub client_memory: Arc<ClientMemory>,
+    /// Keyspace notifications.
+    pub notices: Arc<Notices>,
+    /// The publications for the clients of other stores.
+    pub spread: Arc<Spread>,
     pub budget: Budget,
     pub metrics: Arc<Metrics>,
     pub capability: Arc<OwnCapability>,
@@ -119,7 +128,13 @@ impl Store {
         let ends = Arc::new(Ends::new(config.store, config.dir.clone()));
         let regions = Regions::new(config.store, local, others, cluster.report_soon.clone(), leaders);
         let settings = Arc::new(RwLock::new(Settings::from_config(&config)));
-        let clients: Arc<Clients> = Arc::default();
+        let client_memory = ClientMemory::new(budget.clients);
+        let messages = MessageMemory::new(client_memory.clone(), budget.clients / 2);
+        let pubsub = Arc::new(PubSub::new(messages));
+        let clients = Arc::new(Clients::new(pubsub.clone()));
+        let notices = Notices::new(pubsub);
+        notices.set(config.keyspace_events);
+        clients.pubsub.set_limits(config.pubsub_limit, KEYS_MAX);
         let agreed = &members.agreed;
         let access = Access::new(settings.clone(), clients.clone(), agreed.version, agreed.users.clone());
         let access = Arc::new(access);
@@ -158,6 +173,7 @@ impl Store {
             },
             regions: reach.regions.clone(),
             transport: reach.transport.clone(),
+            spread: Spread::new(reach.transport.clone(), config.request_timeout),
             wall: reach.wall.clone(),
             membership: Arc::new(Membership::new(identity, dir, members, reach)),
             engine,
@@ -169,7 +185,8 @@ impl Store {
             access,
             tls: Arc::default(),
             blocked: Arc::default(),
-            client_memory: ClientMemory::new(budget.clients),
+            client_memory,
+            notices: Arc::new(notices),
             budget,
             metrics,
             capability: Arc::new(OwnCapability::load(&config)),
@@ -203,6 +220,7 @@ impl Store {
             levels: self.levels.clone(),
             checks: self.checks.clone(),
             blocked: self.blocked.clone(),
+            notices: self.notices.clone(),
             unsynced: self.unsynced.clone(),
             seekers: self.seekers.clone(),
             quarantines: self.quarantines.clone(),
@@ -284,6 +302,13 @@ impl Store {
             },
         };
         Ok(self.regions.of_slot(slot).map_or(Route::Unknown(slot), Route::Region))
+    }
+
+    /// Lets a client cache the keys of a read whose reply is encoded. It is told of their changes
+    /// if this store has a copy of their region.
+    pub fn settle_reads(&self, client: u64, keys: &[bytes::Bytes]) {
+        let is_told = |slot| self.regions.of_slot(slot).is_some_and(|region| region.is_local());
+        self.clients.pubsub.tracking.settle(client, keys, is_told);
     }
 
     /// Returns true if this store knows a leader for every region and is not about to stop.

@@ -11,12 +11,13 @@ use types::{RegionDescriptor, StoreId};
 
 use crate::dispatch::passing;
 use crate::loops::{ToLoop, ToWorker};
+use crate::pubsub::spread;
 use crate::store::Store;
 use crate::transport::frame::Refusal;
 use crate::transport::handshake::Introduced;
 use crate::transport::kinds::{
     JOIN_FIRST, REQUEST_ADMIN, REQUEST_APPLIED, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_JOIN_AS,
-    REQUEST_MEMBERS, REQUEST_RECOVER, REQUEST_VERSIONS, STATUS_ERROR, STATUS_NOT_LEADER,
+    REQUEST_MEMBERS, REQUEST_PUBLISH, REQUEST_RECOVER, REQUEST_VERSIONS, STATUS_ERROR, STATUS_NOT_LEADER,
 };
 use crate::transport::raft_lane::{Messages, RaftLane, Returned};
 use crate::transport::{Inbound, InboundAnswer, Place, Remote, NO_STORE};
@@ -100,6 +101,7 @@ impl Inbound for FromStores {
                 REQUEST_MEMBERS => store.membership.answer_members(),
                 REQUEST_RECOVER => survey::answer(store, body).await,
                 REQUEST_VERSIONS => upgrade::answer(store, body).await,
+                REQUEST_PUBLISH => spread::receive(&store.clients.pubsub, from.store, body).await,
                 REQUEST_APPLIED => store.answer_applied(body).await,
                 _ => (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")),
             }

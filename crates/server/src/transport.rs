@@ -130,6 +130,11 @@ impl Transport {
         self.links.read().get(&to).cloned()
     }
 
+    /// Returns the stores that this store is linked with.
+    pub fn others(&self) -> Vec<StoreId> {
+        self.links.read().keys().copied().collect()
+    }
+
     /// Returns the address at which a member listens for other stores.
     pub fn address(&self, of: StoreId) -> Option<SocketAddr> {
         self.links.read().get(&of).map(|links| links.address)

@@ -403,6 +403,7 @@ impl Script {
                     self.say(id, format!("region {region} is applied through {}", state.applied_index));
                     self.process(id)?.applied.insert(region, state.applied_index);
                 }
+                ApplyEffect::Changed { .. } => unreachable!("nobody asks for a record"),
                 ApplyEffect::Check { region, index, number } => {
                     self.say(id, format!("check {number} of region {region} at {index}"));
                 }

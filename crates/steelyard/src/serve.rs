@@ -215,6 +215,13 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
             _ => return Err("acl-pubsub-default is allchannels or resetchannels".into()),
         };
     }
+    if let Some(letters) = &options.notify_keyspace_events {
+        config.keyspace_events =
+            server::Classes::parse(letters).ok_or("notify-keyspace-events has letters of Ag$lshzxeKEtmdn")?;
+    }
+    if let Some(limit) = &options.client_output_buffer_limit {
+        config.pubsub_limit = server::parse_output_limit(limit)?;
+    }
     (config.tls_port, config.tls) = (tls_port, tls);
     config.admin_auth = options.admin_auth.is_some_and(|yes| yes.0);
     if let Some(max) = options.acllog_max_len {

@@ -11,6 +11,8 @@ mod compare;
 #[allow(dead_code, reason = "the protocol tests use it, too")]
 #[path = "differential/connection.rs"]
 mod connection;
+#[path = "differential/events.rs"]
+mod events;
 #[path = "differential/generator/mod.rs"]
 mod generator;
 #[path = "differential/golden.rs"]

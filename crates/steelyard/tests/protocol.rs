@@ -18,6 +18,8 @@ mod facts;
 mod frames;
 #[path = "protocol/loops.rs"]
 mod loops;
+#[path = "protocol/pubsub.rs"]
+mod pubsub;
 #[path = "protocol/script.rs"]
 mod script;
 #[path = "differential/servers.rs"]

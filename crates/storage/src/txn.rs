@@ -8,6 +8,7 @@ use bytes::Bytes;
 use types::RegionId;
 
 use crate::merge::merge;
+use crate::record::Record;
 use crate::rows::{region_state_row, watched_key_range};
 use crate::state::{DbCounts, RegionState};
 use crate::{Reader, Result, Visit};
@@ -39,12 +40,15 @@ pub struct Txn<'a> {
     state: Option<RegionState>,
     rows: BTreeMap<Bytes, Option<Bytes>>,
     ranges_deleted: Vec<(Bytes, Bytes)>,
+    /// The changes of keys, if they are asked for.
+    record: Option<Box<Record>>,
 }
 
 impl<'a> Txn<'a> {
     /// Starts a batch over `reader`. `state` must be the region's state as of `reader`.
     pub fn new(reader: &'a dyn Reader, region: RegionId, state: RegionState) -> Txn<'a> {
-        Txn { reader, region, state: Some(state), rows: BTreeMap::new(), ranges_deleted: Vec::new() }
+        let (rows, ranges_deleted) = (BTreeMap::new(), Vec::new());
+        Txn { reader, region, state: Some(state), rows, ranges_deleted, record: None }
     }
 
     /// Starts a batch with the state stored in the rows. A region without a state row is new.
@@ -54,7 +58,22 @@ impl<'a> Txn<'a> {
 
     /// Creates an overlay for reads only. Writing to it panics.
     pub fn read_only(reader: &'a dyn Reader, region: RegionId) -> Txn<'a> {
-        Txn { reader, region, state: None, rows: BTreeMap::new(), ranges_deleted: Vec::new() }
+        let (rows, ranges_deleted) = (BTreeMap::new(), Vec::new());
+        Txn { reader, region, state: None, rows, ranges_deleted, record: None }
+    }
+
+    /// Begins a record of the changes of keys.
+    pub fn begin_record(&mut self) {
+        self.record = Some(Box::default());
+    }
+
+    /// Returns the record of the changes of keys, if one was begun.
+    pub fn record_mut(&mut self) -> Option<&mut Record> {
+        self.record.as_deref_mut()
+    }
+
+    pub fn take_record(&mut self) -> Option<Record> {
+        self.record.take().map(|record| *record)
     }
 
     pub fn region(&self) -> RegionId {

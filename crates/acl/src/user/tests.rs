@@ -64,6 +64,30 @@ fn keys_need_a_pattern_with_their_access() {
 }
 
 #[test]
+fn channels_need_a_pattern_and_patterns_of_channels_the_same_pattern() {
+    let user = user("+@all ~* &news* &exact");
+    for line in
+        ["publish news1 x", "subscribe news exact", "psubscribe news* exact", "unsubscribe other", "ping"]
+    {
+        assert_eq!(check(&user, line), Ok(()), "{line}");
+    }
+    for (line, at) in [
+        ("publish other x", 1),
+        ("subscribe news other", 2),
+        ("psubscribe news1*", 1),
+        ("ssubscribe exact *", 2),
+        ("spublish other x", 1),
+    ] {
+        assert_eq!(check(&user, line), Err(Denial::Channel(at)), "{line}");
+    }
+    assert!(user.permits_channel(b"news7", false) && !user.permits_channel(b"news7", true));
+    assert!(!user.permits_everything(), "its channels are restricted");
+    // Shard channels are no keys.
+    let user = self::user("+@all ~a &b");
+    assert_eq!(check(&user, "spublish b x"), Ok(()));
+}
+
+#[test]
 fn one_selector_must_permit_all_of_a_command() {
     let user = user("+get ~a (+set ~b) (+mget %R~c ~d)");
     assert_eq!(

@@ -205,7 +205,9 @@ fn run(args: &[Bytes], exec: &mut Exec<'_, '_>, only_reads: bool) -> CommandResu
         }
         replies.push(Reply::Int(if matches!(action, Action::Increment(_)) { after } else { before }));
     }
-    // As in Redis, the string grows even if every change has failed.
-    exec.update_string(&key, old.as_ref(), &value);
+    // As in Redis, the string grows even if every change has failed. The same value is no change.
+    if old.as_ref().is_none_or(|old| old.bytes[..] != value[..]) {
+        exec.update_string(&key, old.as_ref(), &value);
+    }
     Ok(Reply::Array(replies))
 }

@@ -163,7 +163,7 @@ fn visit_live(
     }
     for (key, meta) in due {
         let key = exec.key(&key);
-        exec.remove(&key, &meta)?;
+        exec.expire(&key, &meta)?;
     }
     Ok(())
 }
@@ -301,6 +301,9 @@ fn check_flush(args: &[Bytes]) -> CommandResult<()> {
 
 pub(crate) fn flushall(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     check_flush(args)?;
+    if let Some(record) = exec.txn.record_mut() {
+        record.flushed.push(None);
+    }
     flush_region(exec)?;
     Ok(Reply::OK)
 }
@@ -316,6 +319,9 @@ fn flush_region(exec: &mut Exec<'_, '_>) -> CommandResult<()> {
 pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     check_flush(args)?;
     let db = exec.db;
+    if let Some(record) = exec.txn.record_mut() {
+        record.flushed.push(Some(db));
+    }
     if exec.txn.state().databases().all(|(other, _)| other == db) {
         // Garbage of other databases may be deleted too, because nothing reads it.
         flush_region(exec)?;

@@ -102,6 +102,9 @@ pub(crate) fn ltrim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
             writing.remove(exec, 0)?;
         }
         writing.finish(exec);
+    } else {
+        // As in Redis, this counts as a change.
+        exec.touch(&key);
     }
     Ok(Reply::OK)
 }

@@ -72,7 +72,7 @@ const fn client(command: ClientCommand) -> Handler {
     Handler::Server(ServerCommand::Client(command))
 }
 
-static CLIENT: [CommandSpec; 9] = [
+static CLIENT: [CommandSpec; 16] = [
     CommandSpec::new("client|id", 2, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::Id))
         .categories(&["@connection"])
         .about("connection", "5.0.0", "O(1)", "Returns the connection's id.", ""),
@@ -138,6 +138,66 @@ static CLIENT: [CommandSpec; 9] = [
         "Ends the wait of a connection.",
         "client-id [TIMEOUT | ERROR]",
     ),
+    CommandSpec::new(
+        "client|tracking",
+        -3,
+        flags::NOSCRIPT | flags::ANYTIME,
+        client(ClientCommand::Tracking),
+    )
+    .categories(&["@connection"])
+    .about(
+        "connection",
+        "6.0.0",
+        "O(1)",
+        "Has the connection told of changes of the keys that it may have cached.",
+        "ON | OFF [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+    ),
+    CommandSpec::new(
+        "client|trackinginfo",
+        2,
+        flags::NOSCRIPT | flags::ANYTIME,
+        client(ClientCommand::TrackingInfo),
+    )
+    .categories(&["@connection"])
+    .about("connection", "6.2.0", "O(1)", "Returns how the connection is told of changes.", ""),
+    CommandSpec::new("client|caching", 3, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::Caching))
+        .categories(&["@connection"])
+        .about(
+            "connection",
+            "6.0.0",
+            "O(1)",
+            "Tells whether the keys of the next command are cached.",
+            "YES | NO",
+        ),
+    CommandSpec::new("client|getredir", 2, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::GetRedir))
+        .categories(&["@connection"])
+        .about(
+            "connection",
+            "6.0.0",
+            "O(1)",
+            "Returns the connection that is told of changes instead of this one.",
+            "",
+        ),
+    CommandSpec::new("client|reply", 3, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::Reply))
+        .categories(&["@connection"])
+        .about(
+            "connection",
+            "3.2.0",
+            "O(1)",
+            "Turns replies to the connection on or off.",
+            "ON | OFF | SKIP",
+        ),
+    CommandSpec::new(
+        "client|no-evict",
+        3,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        client(ClientCommand::NoEvict),
+    )
+    .categories(&["@connection"])
+    .about("connection", "7.0.0", "O(1)", "Has no effect: clients are not evicted.", "ON | OFF"),
+    CommandSpec::new("client|no-touch", 3, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::NoTouch))
+        .categories(&["@connection"])
+        .about("connection", "7.2.0", "O(1)", "Has no effect: keys have no idle time.", "ON | OFF"),
     CommandSpec::new("client|help", 2, flags::ANYTIME, Handler::Table(introspect::help))
         .categories(&["@connection"])
         .about("connection", "5.0.0", "O(1)", "Lists the subcommands.", ""),

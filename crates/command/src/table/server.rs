@@ -4,7 +4,20 @@ use crate::introspect;
 use crate::server_command::{ClusterCommand, ConfigCommand, ServerCommand};
 use crate::spec::{flags, CommandSpec, Handler};
 
-pub(super) static COMMANDS: [CommandSpec; 5] = [
+pub(super) static COMMANDS: [CommandSpec; 6] = [
+    CommandSpec::new(
+        "monitor",
+        1,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        Handler::Server(ServerCommand::Monitor),
+    )
+    .about(
+        "server",
+        "1.0.0",
+        "O(1)",
+        "Tells the connection of all commands that clients of the store send.",
+        "",
+    ),
     CommandSpec::new("info", -1, flags::ANYTIME, Handler::Server(ServerCommand::Info))
         .categories(&["@dangerous"])
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])

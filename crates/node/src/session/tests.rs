@@ -7,6 +7,8 @@ use crate::bounded_staleness::MaxLag;
 /// is led by another store.
 struct Two {
     own_later: bool,
+    /// The keys that the client may cache.
+    reads: Vec<Bytes>,
 }
 
 impl Host for Two {
@@ -28,6 +30,10 @@ impl Host for Two {
         }
     }
 
+    fn reads(&mut self, keys: &[Bytes]) {
+        self.reads.extend_from_slice(keys);
+    }
+
     fn own(
         &mut self,
         context: &mut Context,
@@ -38,6 +44,23 @@ impl Host for Two {
         match command {
             ServerCommand::Ping => Own::Reply(Reply::Simple("PONG".into())),
             ServerCommand::Info if self.own_later => Own::Later,
+            ServerCommand::Subscribe(_) => {
+                context.is_subscriber = true;
+                Own::Several(args[1..].iter().map(|name| Reply::Bulk(name.clone()).into()).collect())
+            }
+            ServerCommand::Client(command::ClientCommand::Tracking) => {
+                let words: Vec<&[u8]> = args[2..].iter().map(|word| &word[..]).collect();
+                context.caching = match words[..] {
+                    [b"on"] => Caching::All,
+                    [b"on", b"optin"] => Caching::OptIn,
+                    _ => Caching::Off,
+                };
+                Own::Reply(Reply::OK)
+            }
+            ServerCommand::Client(command::ClientCommand::Caching) => {
+                context.caching = Caching::Next { yes: true };
+                Own::Reply(Reply::OK)
+            }
             ServerCommand::Hello => {
                 context.protocol = Protocol::Resp3;
                 Own::Reply(Reply::Map(Vec::new()))
@@ -71,7 +94,7 @@ impl Client {
     fn new() -> Client {
         Client {
             session: Session::new(Limits::default(), false),
-            host: Two { own_later: false },
+            host: Two { own_later: false, reads: Vec::new() },
             asks: Vec::new(),
         }
     }
@@ -575,4 +598,74 @@ fn a_command_that_may_wait_follows_all_others_and_precedes_all_others() {
     client.sends(&["multi", "blpop b 0", "exec"]);
     assert!(!client.session.is_blocked());
     assert_eq!(in_log(&client.asks[0])[3..], ["blpop", "b", "0"]);
+}
+
+#[test]
+fn a_subscriber_of_resp2_may_use_few_commands_and_one_of_resp3_all() {
+    let mut client = Client::new();
+    client.sends(&["subscribe x y"]);
+    assert_eq!(client.reads(), "$1 x $1 y");
+    assert_eq!(client.session.take_answered(), 1);
+    assert!(client.sends(&["get a", "multi", "ping"]).is_empty());
+    let read = client.reads();
+    assert!(read.starts_with("-ERR Can't execute 'get': only") && read.ends_with("+PONG"), "{read}");
+    let mut client = Client::new();
+    assert_eq!(client.sends(&["hello 3", "subscribe x", "get a"]), ["1 Reads: get a"]);
+}
+
+#[test]
+fn a_message_goes_between_replies_and_not_before_one_that_is_known() {
+    let mut client = Client::new();
+    client.sends(&["hello 3", "subscribe x", "get a", "get b"]);
+    client.reads();
+    assert!(client.session.takes_pushes(), "the first reply is not known yet");
+    client.session.push(&"push1 ".into());
+    client.answers_only(0, 1);
+    assert!(!client.session.takes_pushes(), "the reply to `get a` comes first");
+    client.answers(1, 1);
+    assert!(client.session.takes_pushes());
+    client.session.push(&"push2".into());
+    assert_eq!(client.reads(), "push1 $1 a $1 b push2");
+    client.session.push(&Bytes::from(vec![b'x'; PUSHED_BYTES_MAX]));
+    assert!(!client.session.takes_pushes(), "the client reads slowly");
+}
+
+#[test]
+fn the_reply_to_a_transaction_with_channels_has_one_length_and_all_replies() {
+    let mut client = Client::new();
+    client.sends(&["multi", "subscribe x y", "ssubscribe z", "exec"]);
+    let read = client.reads();
+    assert!(
+        read.ends_with("*2 $1 x $1 y -ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"),
+        "{read}"
+    );
+}
+
+#[test]
+fn keys_may_be_cached_once_the_reply_is_encoded() {
+    let mut client = Client::new();
+    client.sends(&["get a", "client tracking on", "get a1", "get b1"]);
+    assert_eq!(client.answers(0, 1), ["1 Reads: get a1", "2 Reads: get b1"]);
+    assert_eq!(client.host.reads, ["a1", "b1"]);
+    client.answers(2, 1);
+    assert_eq!(client.session.take_tracked(), None, "the reply to `get a1` comes first");
+    client.answers(1, 1);
+    assert_eq!(client.session.take_tracked(), Some(vec!["a1".into()]));
+    assert_eq!(client.session.take_tracked(), Some(vec!["b1".into()]));
+    assert_eq!(client.session.take_tracked(), None);
+}
+
+#[test]
+fn the_mode_of_the_next_command_holds_for_one_command_or_one_transaction() {
+    let mut client = Client::new();
+    client.sends(&["client tracking on optin", "get a1"]);
+    client.answers(0, 1);
+    client.sends(&["client caching yes", "get a2"]);
+    client.answers(1, 1);
+    client.sends(&["get a3"]);
+    client.answers(2, 1);
+    client.sends(&["client caching yes", "multi", "get a4", "set a5 1", "get a6", "exec"]);
+    client.answers(3, 1);
+    client.sends(&["get a7"]);
+    assert_eq!(client.host.reads, ["a2", "a4", "a6"]);
 }

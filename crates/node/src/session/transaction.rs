@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use command::transaction::{
     exec_args, lookup_in_log, unwatch_args, watch_args, watch_numbers, Queued, Watched,
 };
-use command::{flags, CommandSpec, Handler, ServerCommand, SessionCommand, TableFn};
+use command::{flags, ChannelKind, CommandSpec, Handler, ServerCommand, SessionCommand, TableFn};
 use resp::{Protocol, Reply};
 
 use super::{Admitted, Ask, Asked, Host, Kind, Own, Part, Route, Session};
@@ -75,7 +75,10 @@ struct Executing {
     outcome: Option<Answer>,
     /// The region's replies that no step has taken.
     of_region: Option<VecDeque<Reply>>,
-    replies: Vec<Reply>,
+    /// The replies, and messages to the client between them.
+    replies: Vec<Answer>,
+    /// The number of commands.
+    count: usize,
 }
 
 impl Multi {
@@ -116,6 +119,14 @@ impl Multi {
             }
         }
         queued
+    }
+
+    /// Returns the keys of the commands that only read.
+    fn keys_read(&self) -> Vec<Bytes> {
+        let reads = self.commands.iter().filter(|taken| taken.spec.is_readonly());
+        reads
+            .flat_map(|taken| command::keys_of(taken.spec, &taken.args).map(|(key, _)| key.clone()))
+            .collect()
     }
 
     fn into_steps(self) -> VecDeque<Step> {
@@ -162,7 +173,8 @@ impl<R: Clone + PartialEq> Session<R> {
         let queued = multi.as_ref().map_or(0, |multi| multi.bytes);
         let replies = executing.as_ref().map_or(0, |executing| {
             let of_region = executing.of_region.iter().flatten();
-            executing.replies.iter().chain(of_region).map(Reply::bytes).sum()
+            let replies: usize = executing.replies.iter().map(Answer::bytes).sum();
+            replies + of_region.map(Reply::bytes).sum::<usize>()
         });
         queued + replies + watched.iter().map(|watched| watched.key.len() + COMMAND_BYTES).sum::<usize>()
     }
@@ -249,6 +261,7 @@ impl<R: Clone + PartialEq> Session<R> {
         let error = |text: &'static str| Admitted::Answered(Reply::error(text).into());
         if command != SessionCommand::Exec {
             self.last_command = Some(leaf.name);
+            self.show(host, leaf, &args);
         }
         match (command, is_multi) {
             (SessionCommand::Multi, true) => error("ERR MULTI calls can not be nested"),
@@ -364,6 +377,11 @@ impl<R: Clone + PartialEq> Session<R> {
             let error = format!("EXECABORT Transaction discarded because of: {why}");
             return Admitted::Answered(Reply::error(error).into());
         }
+        if host.is_monitored() {
+            multi.commands.iter().for_each(|taken| self.show(host, taken.spec, &taken.args));
+            self.show(host, leaf, &args);
+        }
+        let tracked = if self.context.caching.tracks() { multi.keys_read() } else { Vec::new() };
         let queued = multi.on_keys(self.context.db, host.has_slots());
         let resp3 = self.context.protocol == Protocol::Resp3;
         let log_exec = |watched: &[Watched], has_slots| {
@@ -372,9 +390,14 @@ impl<R: Clone + PartialEq> Session<R> {
         if self.transaction.watched.is_empty() && !queued.is_empty() && queued.len() == multi.commands.len() {
             // The region's reply is the reply, so this is a command like others.
             let item = log_exec(&[], host.has_slots());
+            let position = self.given + self.due.len();
             let admitted = self.keyspace(host, item, asks);
             if let Admitted::Stalled(_) = admitted {
                 return Admitted::Stalled(args);
+            }
+            if !tracked.is_empty() && !matches!(admitted, Admitted::Answered(_)) {
+                host.reads(&tracked);
+                self.tracked.push_back((position, tracked));
             }
             self.last_command = Some(leaf.name);
             self.transaction.multi = None;
@@ -388,9 +411,11 @@ impl<R: Clone + PartialEq> Session<R> {
         let item = (!queued.is_empty() || !watched.is_empty()).then(|| log_exec(&watched, host.has_slots()));
         let multi = self.transaction.multi.take().unwrap_or_default();
         let position = self.given + self.due.len();
+        let steps = multi.into_steps();
         let mut executing = Executing {
             position,
-            steps: multi.into_steps(),
+            count: steps.len(),
+            steps,
             watched,
             outcome: None,
             of_region: None,
@@ -403,6 +428,9 @@ impl<R: Clone + PartialEq> Session<R> {
                 }
             }
             None => executing.of_region = Some(VecDeque::new()),
+        }
+        if executing.outcome.is_none() {
+            self.track(host, tracked);
         }
         self.push_due(None);
         self.transaction.executing = Some(Box::new(executing));
@@ -440,8 +468,8 @@ impl<R: Clone + PartialEq> Session<R> {
 
     /// Takes the answer to a command of the store that belongs to a transaction.
     pub(super) fn step_answered(&mut self, answer: Option<Answer>) {
-        let reply = answer
-            .map_or_else(|| Reply::error("ERR internal error: a command got no reply"), Answer::into_reply);
+        let reply =
+            answer.unwrap_or_else(|| Reply::error("ERR internal error: a command got no reply").into());
         self.transaction.executing.iter_mut().for_each(|of| of.replies.push(reply.clone()));
     }
 
@@ -481,8 +509,21 @@ impl<R: Clone + PartialEq> Session<R> {
                 Step::Keyspace => executing.of_region.as_mut().and_then(VecDeque::pop_front),
                 Step::Nothing => Some(Reply::OK),
                 Step::Table(reply, args) => Some(reply(&args)),
+                // As in Redis, which takes them for commands that may wait.
+                Step::Own(ServerCommand::Monitor, ..) => {
+                    Some(Reply::error("ERR MONITOR isn't allowed for DENY BLOCKING client"))
+                }
+                Step::Own(ServerCommand::Subscribe(ChannelKind::Shard), ..) => {
+                    Some(Reply::error("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"))
+                }
                 Step::Own(command, spec, args) => match self.run_own(host, command, spec, &args) {
                     Own::Reply(reply) => Some(reply),
+                    // A command without a reply has one here, so that none is missing.
+                    Own::Several(answers) if answers.is_empty() => Some(Reply::OK),
+                    Own::Several(answers) => {
+                        executing.replies.extend(answers);
+                        continue;
+                    }
                     Own::Later => {
                         let number = self.open_part(Asked::Step);
                         asks.push(Ask { number, part: Part::Own { command, args } });
@@ -492,8 +533,27 @@ impl<R: Clone + PartialEq> Session<R> {
                 },
             };
             let reply = reply.unwrap_or_else(|| Reply::error("ERR internal error: a command got no reply"));
-            executing.replies.push(reply);
+            executing.replies.push(reply.into());
         }
-        self.place(executing.position, Reply::Array(executing.replies).into());
+        let answer = self.exec_reply(executing.count, executing.replies);
+        self.place(executing.position, answer);
+    }
+
+    /// Returns the reply to `EXEC`. As in Redis, its length is the number of commands, and each
+    /// reply or message to the client follows, although a command about channels has several.
+    fn exec_reply(&self, count: usize, answers: Vec<Answer>) -> Answer {
+        let are_replies = answers.iter().all(|answer| matches!(answer, Answer::Reply(_)));
+        if are_replies && answers.len() == count {
+            return Reply::Array(answers.into_iter().map(Answer::into_reply).collect()).into();
+        }
+        let mut out = BytesMut::new();
+        resp::encode_array_length(count, &mut out);
+        answers.iter().for_each(|answer| answer.encode(self.context.protocol, &mut out));
+        Answer::Encoded(out.freeze())
+    }
+
+    /// Returns true while an `EXEC` is being executed.
+    pub(super) fn is_executing(&self) -> bool {
+        self.transaction.executing.is_some()
     }
 }

@@ -5,6 +5,7 @@ use resp::Protocol;
 
 use super::*;
 use crate::config::Config;
+use crate::pubsub::PubSub;
 
 fn context() -> session::Context {
     session::Context {
@@ -14,6 +15,10 @@ fn context() -> session::Context {
         is_restricted: false,
         read_only: false,
         max_lag: None,
+        is_subscriber: false,
+        caching: session::Caching::Off,
+        replies: session::Replies::On,
+        is_monitor: false,
         closing: false,
     }
 }
@@ -36,7 +41,8 @@ struct Here {
 impl Here {
     fn new(version: u64, users: AgreedUsers) -> Here {
         let settings = Settings::from_config(&Config::single("nowhere".into(), 7000));
-        let (settings, clients) = (Arc::new(RwLock::new(settings)), Arc::new(Clients::default()));
+        let (settings, clients) =
+            (Arc::new(RwLock::new(settings)), Arc::new(Clients::new(PubSub::unlimited())));
         let access = Access::new(settings.clone(), clients.clone(), version, users);
         Here { access, clients, settings }
     }
@@ -70,7 +76,7 @@ fn a_user_logs_in_is_checked_and_ends_with_its_account() {
     assert_eq!(here.access.review(&entry, &context), None);
 
     // Another user changes: the connection continues.
-    here.access.take(2, &users(&[("alice", "on ~* resetchannels +@all", 1), ("bob", "on", 2)]));
+    here.access.take(2, &users(&[("alice", "on ~* &* +@all", 1), ("bob", "on", 2)]));
     let granted = session::Access::Granted { authenticated: true, is_restricted: false };
     assert_eq!(here.access.review(&entry, &context), Some(granted));
     // An older list changes nothing, and a newer one with the same users costs no review.
@@ -112,4 +118,20 @@ fn rules_that_cannot_be_read_permit_nothing() {
     let accounts = here.access.accounts();
     assert_eq!(accounts.all().count(), 2, "the default user, and the one that can do nothing");
     assert!(!accounts.get(b"newer").unwrap().user.admits(b""));
+}
+
+#[test]
+fn a_connection_ends_when_its_user_loses_a_channel_that_it_has_subscribed_to() {
+    const RULES: &str = "on nopass ~* resetchannels &news* &other +@all";
+    let here = Here::new(1, users(&[("alice", RULES, 1)]));
+    let entries = [here.connect(), here.connect()];
+    for (entry, channel) in entries.iter().zip(["news1", "other"]) {
+        assert!(here.access.log_in(entry, &mut context(), b"alice", b"").is_ok());
+        here.clients.pubsub.subscribe(&entry.subscriber, command::ChannelKind::Channel, &channel.into());
+    }
+    let killed = || entries.each_ref().map(|entry| entry.killed.load(Ordering::SeqCst));
+    here.access.take(2, &users(&[("alice", RULES, 1), ("bob", "on", 2)]));
+    assert_eq!(killed(), [false, false]);
+    here.access.take(3, &users(&[("alice", "on nopass ~* resetchannels &news* +get", 1)]));
+    assert_eq!(killed(), [false, true]);
 }

@@ -137,6 +137,9 @@ pub fn refusal(denial: Denial, spec: &'static CommandSpec) -> Reply {
         Denial::Key(_) => {
             "NOPERM this user has no permissions to access one of the keys used as arguments".to_owned()
         }
+        Denial::Channel(_) => {
+            "NOPERM this user has no permissions to access one of the channels used as arguments".to_owned()
+        }
     })
 }
 
@@ -161,6 +164,10 @@ fn dry_run(accounts: &Accounts, args: &[Bytes]) -> Reply {
         }
         Err(Denial::Key(at)) => {
             Reply::bulk([b"This user has no permissions to access the '", &args[at][..], b"' key"].concat())
+        }
+        Err(Denial::Channel(at)) => {
+            let text = [b"This user has no permissions to access the '", &args[at][..], b"' channel"];
+            Reply::bulk(text.concat())
         }
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use command::{ClientCommand, ConfigCommand};
+use node::session::{Own, Replies};
 use resp::Reply;
 use rocks::OptionError;
 
-use super::{ClientEntry, Connected};
+use super::{tracking_commands, ClientEntry, Connected};
 use crate::settings::{SettingError, Settings};
 use crate::store::Store;
 
@@ -30,7 +31,36 @@ pub fn client(store: &Store, client: &mut Connected<'_>, command: ClientCommand,
         ClientCommand::List => list(store, &args[2..]),
         ClientCommand::Kill => kill(store, client, &args[2..]),
         ClientCommand::Unblock => unblock(store, &args[2..]),
+        ClientCommand::Tracking => tracking_commands::tracking(store, client, &args[2..]),
+        ClientCommand::TrackingInfo => tracking_commands::info(store, client),
+        ClientCommand::Caching => tracking_commands::caching(store, client, &args[2]),
+        ClientCommand::GetRedir => tracking_commands::redirection(store, client),
+        ClientCommand::NoEvict | ClientCommand::NoTouch => match is_on_or_off(&args[2]) {
+            // Neither has an effect here.
+            true => Reply::OK,
+            false => Reply::error("ERR syntax error"),
+        },
+        ClientCommand::Reply => unreachable!("it may have no reply"),
     }
+}
+
+fn is_on_or_off(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"on") || word.eq_ignore_ascii_case(b"off")
+}
+
+/// Executes `CLIENT REPLY`.
+pub fn reply(client: &mut Connected<'_>, word: &[u8]) -> Own {
+    client.context.replies = match word.to_ascii_lowercase().as_slice() {
+        b"on" => {
+            client.context.replies = Replies::On;
+            return Own::Reply(Reply::OK);
+        }
+        b"off" => Replies::Off,
+        b"skip" if client.context.replies == Replies::Off => Replies::Off,
+        b"skip" => Replies::SkipNext,
+        _ => return Own::Reply(Reply::error("ERR syntax error")),
+    };
+    Own::Several(Vec::new())
 }
 
 fn unblock(store: &Store, args: &[Bytes]) -> Reply {
@@ -86,8 +116,9 @@ fn list(store: &Store, options: &[Bytes]) -> Reply {
         [] => {}
         [option, kind] if option.eq_ignore_ascii_case(b"type") => {
             match kind.to_ascii_lowercase().as_slice() {
-                b"normal" => {}
-                b"master" | b"replica" | b"slave" | b"pubsub" => all.clear(),
+                b"normal" => all.retain(|entry| !entry.subscriber.is_subscribed()),
+                b"pubsub" => all.retain(|entry| entry.subscriber.is_subscribed()),
+                b"master" | b"replica" | b"slave" => all.clear(),
                 _ => {
                     let kind = String::from_utf8_lossy(kind);
                     return Reply::error(format!("ERR Unknown client type '{kind}'"));
@@ -146,8 +177,9 @@ fn kill(store: &Store, client: &mut Connected<'_>, filter: &[Bytes]) -> Reply {
             }
             b"user" => return Reply::error(format!("ERR No such user '{value}'")),
             b"type" => match value.to_ascii_lowercase().as_str() {
-                "normal" => {}
-                "master" | "replica" | "slave" | "pubsub" => chosen.clear(),
+                "normal" => chosen.retain(|entry| !entry.subscriber.is_subscribed()),
+                "pubsub" => chosen.retain(|entry| entry.subscriber.is_subscribed()),
+                "master" | "replica" | "slave" => chosen.clear(),
                 _ => return Reply::error(format!("ERR Unknown client type '{value}'")),
             },
             b"skipme" => match value.to_ascii_lowercase().as_str() {
@@ -300,6 +332,8 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     if settings.snapshot_rate != changed.snapshot_rate {
         store.snapshots().set_rate(changed.snapshot_rate);
     }
+    store.clients.pubsub.set_limits(changed.pubsub_limit, changed.tracking_keys_max);
+    store.notices.set(changed.keyspace_events);
     let has_other_password = settings.requirepass != changed.requirepass;
     *settings = changed;
     drop(settings);

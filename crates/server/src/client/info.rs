@@ -67,6 +67,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("connected_clients", &store.clients.count());
             field("maxclients", &store.settings.read().maxclients);
             field("blocked_clients", &store.blocked.count());
+            field("tracking_clients", &store.clients.pubsub.tracking.counts().0);
         }
         "memory" => {
             let resident = resident_bytes();
@@ -132,6 +133,15 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("acl_access_denied_cmd", &denials.command.load(Ordering::Relaxed));
             field("acl_access_denied_key", &denials.key.load(Ordering::Relaxed));
             field("acl_access_denied_channel", &denials.channel.load(Ordering::Relaxed));
+            let (channels, patterns, shard_channels) = store.clients.pubsub.totals();
+            field("pubsub_channels", &channels);
+            field("pubsub_patterns", &patterns);
+            field("pubsubshard_channels", &shard_channels);
+            let (_, keys, prefixes) = store.clients.pubsub.tracking.counts();
+            field("tracking_total_keys", &keys);
+            field("tracking_total_prefixes", &prefixes);
+            field("pubsub_clients_ended", &store.clients.pubsub.ended.load(Ordering::Relaxed));
+            field("pubsub_messages_dropped", &store.spread.dropped.load(Ordering::Relaxed));
             field("rejected_connections", &metrics.connections_rejected.get());
             let rows = store.engine.rows().ram_use();
             field("rows_ram_hits", &rows.hits);

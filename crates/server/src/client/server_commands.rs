@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use command::{CommandSpec, ConfigCommand, ServerCommand};
+use command::{ClientCommand, CommandSpec, ConfigCommand, ServerCommand};
 use node::session::Own;
 use resp::{Protocol, Reply};
 
-use super::{acl_commands, admin_commands, cluster_commands, info, read_only, Connected};
+use super::{acl_commands, admin_commands, cluster_commands, info, pubsub_commands, read_only, Connected};
 use crate::connections::ClientEntry;
 use crate::store::Store;
 
@@ -21,6 +21,10 @@ pub fn run(
 ) -> Own {
     Own::Reply(match command {
         ServerCommand::Ping => match args {
+            [_] | [_, _] if client.context.is_subscriber && client.context.protocol == Protocol::Resp2 => {
+                let message = args.get(1).cloned().unwrap_or_default();
+                Reply::Array(vec![Reply::bulk("pong"), Reply::Bulk(message)])
+            }
             [_] => Reply::Simple("PONG".into()),
             [_, message] => Reply::Bulk(message.clone()),
             _ => command::wrong_arity(spec.name),
@@ -34,8 +38,18 @@ pub fn run(
             Reply::OK
         }
         ServerCommand::Reset => {
-            client.reset(&store.access);
-            Reply::Simple("RESET".into())
+            client.reset(&store.access, &store.clients.pubsub);
+            let mut answers = pubsub_commands::mail(client.entry);
+            answers.push(Reply::Simple("RESET".into()).into());
+            return Own::Several(answers);
+        }
+        ServerCommand::Client(ClientCommand::Reply) => return admin_commands::reply(client, &args[2]),
+        ServerCommand::Monitor => {
+            if std::mem::replace(&mut client.context.is_monitor, true) {
+                return Own::Several(Vec::new());
+            }
+            store.clients.pubsub.monitors.add(&client.entry.subscriber);
+            Reply::OK
         }
         ServerCommand::Client(command) => admin_commands::client(store, client, command, args),
         ServerCommand::Acl(command) => return acl_commands::run(store, client, command, args),
@@ -58,6 +72,12 @@ pub fn run(
             }
             Err(error) => error,
         },
+        ServerCommand::Subscribe(kind) => return pubsub_commands::subscribe(store, client, kind, spec, args),
+        ServerCommand::Unsubscribe(kind) => {
+            return pubsub_commands::unsubscribe(store, client, kind, spec, args);
+        }
+        ServerCommand::Publish(kind) => return pubsub_commands::publish(store, client, kind, spec, args),
+        ServerCommand::PubSub(command) => pubsub_commands::inspect(store, command, args),
         ServerCommand::ReadWrite => {
             client.context.read_only = false;
             client.context.max_lag = None;
@@ -75,6 +95,9 @@ pub async fn run_later(
 ) -> Reply {
     if let ServerCommand::Acl(command) = command {
         return acl_commands::run_later(store, entry, command, args).await;
+    }
+    if let (ServerCommand::Publish(kind), Some(spec)) = (command, command::lookup(&args[0])) {
+        return pubsub_commands::publish_later(store, kind, spec, args).await;
     }
     if command == ServerCommand::Shutdown {
         // The connection ends with the process.
@@ -175,6 +198,7 @@ fn hello(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
         client.entry.describe(|d| d.name = name);
     }
     client.context.protocol = protocol;
+    client.entry.subscriber.set_resp3(protocol == Protocol::Resp3);
     let number = if protocol == Protocol::Resp3 { 3 } else { 2 };
     client.entry.describe(|d| d.resp = number);
     let text = |text: &'static str| Reply::bulk(text.as_bytes());

@@ -160,13 +160,17 @@ impl Applier {
         // The rows are written before another thread may execute.
         let mut execution = self.execution.lock();
         let mut applied = Vec::new();
-        for effect in execute(&self.parts, &mut self.ahead, &mut execution, by_region) {
+        let wants_record = self.parts.notices.are_wanted();
+        for effect in execute(&self.parts, &mut self.ahead, &mut execution, by_region, wants_record) {
             match effect {
                 ApplyEffect::Applied(indexes) => applied.extend(indexes),
                 ApplyEffect::Answer { client, outcome } => outcomes.push((client, outcome)),
                 ApplyEffect::Hold { region, mark } => self.go_on(lifecycle::Job::Hold { region, mark }),
                 other => carry_out(&self.parts, other, entries),
             }
+        }
+        if !wants_record {
+            self.parts.notices.executed_without_record();
         }
         drop(execution);
         let _ = self.parts.worker.send(ToWorker::Applied { indexes: applied, outcomes });
@@ -198,6 +202,7 @@ impl Applier {
         publish_state(&self.parts, region, &state);
         self.execution.lock().load(region, state, slots);
         self.parts.blocked.look_at_all();
+        self.parts.notices.replaced(slots.unwrap_or(types::SlotRange::ALL));
     }
 
     /// Waits while earlier writes were faster than the flush under way. So the room lasts as long
@@ -238,12 +243,14 @@ fn execute(
     ahead: &mut u32,
     execution: &mut Execution,
     by_region: BTreeMap<RegionId, Vec<ToApply>>,
+    wants_record: bool,
 ) -> Vec<ApplyEffect<Asker>> {
     let commands = by_region.iter().filter(|(region, _)| **region != META_REGION);
     let payloads = commands.flat_map(|(_, entries)| entries).map(|apply| apply.entry.payload.clone());
     let of_commands = |payload: &Bytes| !payload.is_empty() && !command::order::is_order(payload);
     let payloads = payloads.filter(of_commands).collect();
     let turn = Turn::new(&parts.engine, &parts.metrics, *ahead, payloads);
+    let turn = turn.with_record(wants_record);
     let mut meta = MetaRegion { parts };
     let effects = execution.execute(by_region, &turn, &mut meta, &mut ());
     *ahead = turn.left();
@@ -273,6 +280,10 @@ pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usiz
             parts.checks.withdraw(region);
         }
         ApplyEffect::State { region, state } => publish_state(parts, region, &state),
+        ApplyEffect::Changed { region, record } => {
+            let leader = parts.regions.get(region).and_then(|region| region.leader());
+            parts.notices.tell(&record, leader == Some(parts.config.store));
+        }
         ApplyEffect::Check { region, index, number } => parts.checks.begin(Order { region, index, number }),
         ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } | ApplyEffect::Hold { .. } => {
             unreachable!("the caller's")

@@ -106,7 +106,9 @@ impl Executor<Asker> for Here {
         }
         let Some(mut execution) = self.execution.try_lock() else { return Attempt::Busy(entries) };
         let (started, count) = (Instant::now(), entries.len());
-        let executed = execution.execute_in_ram(region, entries, &RamRows(parts.engine.rows()), &mut ());
+        let wants_record = parts.notices.are_wanted();
+        let rows = RamRows { rows: parts.engine.rows(), wants_record };
+        let executed = execution.execute_in_ram(region, entries, &rows, &mut ());
         let effects = match executed.unwrap_or_else(|error| parts.ends.fatal(&error.to_string())) {
             InRamOutcome::Executed(effects) => effects,
             InRamOutcome::NotExecuted(entries) => {
@@ -120,6 +122,9 @@ impl Executor<Asker> for Here {
                 ApplyEffect::Answer { client, outcome } => self.executed.outcomes.push((client, outcome)),
                 other => carry_out(parts, other, count),
             }
+        }
+        if !wants_record {
+            parts.notices.executed_without_record();
         }
         parts.metrics.entries_applied_in_ram.inc_by(count as u64);
         parts.metrics.apply.record(started.elapsed());
@@ -138,13 +143,20 @@ impl Executor<Asker> for Here {
 }
 
 /// The rows that can be read without waiting for a device or a long copy.
-struct RamRows<'a>(&'a Keyspace);
+struct RamRows<'a> {
+    rows: &'a Keyspace,
+    wants_record: bool,
+}
 
-impl node::Rows for RamRows<'_> {}
+impl node::Rows for RamRows<'_> {
+    fn wants_record(&self) -> bool {
+        self.wants_record
+    }
+}
 
 impl Reader for RamRows<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        let value = self.0.get_without_io(row).ok_or(StorageError::NotInRam)?;
+        let value = self.rows.get_without_io(row).ok_or(StorageError::NotInRam)?;
         match value.as_ref().is_some_and(|value| value.len() > VALUE_BYTES_MAX) {
             true => Err(StorageError::NotInRam),
             false => Ok(value),

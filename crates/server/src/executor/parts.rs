@@ -16,6 +16,7 @@ use crate::ends::Ends;
 use crate::engine::Engine;
 use crate::loops::WorkerSender;
 use crate::metrics::Metrics;
+use crate::pubsub::notices::Notices;
 use crate::quarantines::Quarantines;
 use crate::regions::Regions;
 use crate::seekers::Seekers;
@@ -45,6 +46,8 @@ pub struct Parts {
     pub checks: Arc<Checks>,
     /// The clients that wait for elements.
     pub blocked: Arc<Blocked>,
+    /// The clients that want to know of changes of keys.
+    pub notices: Arc<Notices>,
     pub unsynced: Arc<Unsynced>,
     pub quarantines: Arc<Quarantines>,
     /// The peers that seek a leader.

@@ -55,6 +55,8 @@ pub struct Turn<'a> {
     /// The rest of the current payload, from the executing item on, while nothing is prefetched.
     current: RefCell<Option<Items>>,
     window: RefCell<HashMap<Bytes, Found>>,
+    /// True if the changes of keys are to be told.
+    wants_record: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -70,7 +72,13 @@ impl<'a> Turn<'a> {
             covered: Cell::new(0),
             current: RefCell::default(),
             window: RefCell::default(),
+            wants_record: false,
         }
+    }
+
+    /// Has the changes of keys told, if clients want to know.
+    pub fn with_record(self, wants_record: bool) -> Turn<'a> {
+        Turn { wants_record, ..self }
     }
 
     /// Returns the value of `ahead` for the next turn.
@@ -153,6 +161,10 @@ impl Rows for Turn<'_> {
             0 => self.covered.set(self.look_ahead(items) - 1),
             covered => self.covered.set(covered - 1),
         }
+    }
+
+    fn wants_record(&self) -> bool {
+        self.wants_record
     }
 }
 

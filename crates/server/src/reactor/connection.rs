@@ -10,11 +10,12 @@ use node::Item;
 use tokio::task::AbortHandle;
 
 use super::READ_BYTES;
+use crate::client_memory::{ClientMemory, Held};
 use crate::client_socket::ClientSocket;
-use crate::connections::memory::{ClientMemory, Held};
 use crate::connections::{ConnectionSlot, ListenerKind, Moving};
 use crate::dispatch::REPLY_BYTES_MAX;
 use crate::loops::ConnectionId;
+use crate::pubsub::mailbox::Overfull;
 use crate::regions::RegionShared;
 use crate::store::Store;
 
@@ -180,6 +181,30 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Puts waiting messages into the output, as far as there is room.
+    ///
+    /// # Errors
+    /// [`Overfull`] if the client must end, because it does not read them.
+    pub fn take_mail(&mut self) -> Result<(), Overfull> {
+        let subscriber = &self.seat.entry.subscriber;
+        if !subscriber.has_mail() {
+            return Ok(());
+        }
+        let session = &mut self.session;
+        subscriber.take(|message| {
+            let takes = session.takes_pushes();
+            if takes {
+                message.parts(|part| session.push(part));
+            }
+            takes
+        })
+    }
+
+    /// Returns true if there are messages that the output may take.
+    pub fn has_mail_to_take(&self) -> bool {
+        self.is_writable && self.session.takes_pushes() && self.seat.entry.subscriber.has_mail()
     }
 
     /// Writes as much output as the socket takes, up to a maximum. With `is_last` the kernel delays

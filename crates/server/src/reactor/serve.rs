@@ -65,12 +65,15 @@ impl Loop {
             if connection.is_closed {
                 return self.drop_what_comes(connection);
             }
+            if connection.take_mail().is_err() {
+                return self.end_slow_subscriber(connection);
+            }
             let is_last = self.closes && connection.is_answered();
             let has_output = connection.has_output();
             if connection.write(&self.store, self.now, is_last).is_err() {
                 return Then::Ends;
             }
-            if connection.has_more_to_write() {
+            if connection.has_more_to_write() || connection.has_mail_to_take() {
                 return Then::GoesOn;
             }
             if is_last {
@@ -114,6 +117,16 @@ impl Loop {
         Then::GoesOn
     }
 
+    /// Ends a client that does not read the messages of its channels.
+    fn end_slow_subscriber(&self, connection: &Connection) -> Then {
+        self.store.clients.pubsub.ended.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            client = connection.seat.entry.id,
+            "closing a client: it does not read the messages of its channels as fast as they come"
+        );
+        Then::Ends
+    }
+
     fn wait_in_line(&mut self, connection: &mut Connection) -> Then {
         if !std::mem::replace(&mut connection.has_place_in_line, true) {
             self.in_line.push_back(connection.id.slot);
@@ -130,7 +143,14 @@ impl Loop {
         if let Some(access) = self.store.access.review(host.entry, session.context()) {
             session.set_access(access);
         }
+        if session.context().is_subscriber && !host.entry.subscriber.is_subscribed() {
+            // The last of its shard channels has moved to another store.
+            session.end_subscriptions();
+        }
         let advanced = catch_unwind(AssertUnwindSafe(|| session.advance(&mut host, &mut asks)));
+        while let Some(keys) = session.take_tracked() {
+            self.store.settle_reads(host.entry.id, &keys);
+        }
         let mut is_whole = advanced.is_ok();
         for ask in asks.drain(..) {
             is_whole = is_whole && self.carry_out(connection, ask);
@@ -332,6 +352,19 @@ impl Host for Served<'_> {
         self.store.moved(&region, item).map_or(Route::Alone, Route::Answered)
     }
 
+    fn is_monitored(&self) -> bool {
+        self.store.clients.pubsub.monitors.are_there()
+    }
+
+    fn monitor(&mut self, context: &Context, spec: &'static CommandSpec, args: &[bytes::Bytes]) {
+        let (micros, peer) = (self.store.wall.micros(), self.entry.peer.to_string());
+        self.store.clients.pubsub.monitors.tell(micros, (context.db, &peer), spec, args);
+    }
+
+    fn reads(&mut self, keys: &[bytes::Bytes]) {
+        self.store.clients.pubsub.tracking.reads(self.entry.id, keys);
+    }
+
     fn forbids(&mut self, spec: &'static CommandSpec, args: &[bytes::Bytes]) -> Option<Reply> {
         let denial = self.store.access.check(self.entry, spec, args).err()?;
         Some(client::refusal(denial, spec))
@@ -348,6 +381,7 @@ impl Host for Served<'_> {
             // The command may report itself.
             self.entry.describe(|d| d.last_command = spec.name);
         }
-        client::run_own(self.store, &mut Connected { context, entry: self.entry }, command, spec, args)
+        let mut client = Connected { context, entry: self.entry, kind: self.kind };
+        client::run_own(self.store, &mut client, command, spec, args)
     }
 }

@@ -16,6 +16,8 @@ pub const REQUEST_VERSIONS: u8 = 6;
 pub const REQUEST_JOIN_AS: u8 = 7;
 /// A question to a region's leader: the index that it has applied, for reads of followers.
 pub const REQUEST_APPLIED: u8 = 8;
+/// Publications for the store's clients.
+pub const REQUEST_PUBLISH: u8 = 9;
 
 /// The answer to a process that is not a store and sends a request other than to join.
 pub const JOIN_FIRST: &[u8] = b"join first";

@@ -300,6 +300,7 @@ impl World {
                 let Some(process) = self.process(id) else { return };
                 process.checks.withdraw(id, region);
             }
+            ApplyEffect::Changed { .. } => unreachable!("nobody asks for a record"),
             ApplyEffect::Check { region, index, number } => self.begin_check(id, region, index, number),
             ApplyEffect::Hold { region, mark } => self.carry_on_life(id, Job::Hold { region, mark }),
             ApplyEffect::State { region, state } => {

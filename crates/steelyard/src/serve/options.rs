@@ -93,6 +93,13 @@ pub struct Options {
     /// Channels of new users: allchannels or resetchannels [default: resetchannels]
     #[arg(long, value_name = "WHICH")]
     pub acl_pubsub_default: Option<String>,
+    /// Events of keys that subscribers are told of: letters of Ag$lshzxeKEtmdn [default: none]
+    #[arg(long, value_name = "LETTERS")]
+    pub notify_keyspace_events: Option<String>,
+    /// Limits of the messages that wait for a subscriber: pubsub HARD SOFT SECONDS [default: pubsub
+    /// 32mb 8mb 60]
+    #[arg(long, value_name = "LIMITS")]
+    pub client_output_buffer_limit: Option<String>,
     /// Port for clients with TLS; equal to the client port, or with --port 0, there is no port
     /// without TLS [default: none]
     #[arg(long, value_name = "PORT")]
@@ -265,6 +272,8 @@ impl Options {
             requirepass: self.requirepass.or(file.requirepass),
             aclfile: self.aclfile.or(file.aclfile),
             acl_pubsub_default: self.acl_pubsub_default.or(file.acl_pubsub_default),
+            notify_keyspace_events: self.notify_keyspace_events.or(file.notify_keyspace_events),
+            client_output_buffer_limit: self.client_output_buffer_limit.or(file.client_output_buffer_limit),
             tls_port: self.tls_port.or(file.tls_port),
             tls_cert_file: self.tls_cert_file.or(file.tls_cert_file),
             tls_key_file: self.tls_key_file.or(file.tls_key_file),

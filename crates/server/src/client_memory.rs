@@ -73,6 +73,15 @@ impl ClientMemory {
         }
     }
 
+    /// Counts memory that no connection reserves: messages for subscribers.
+    pub fn add(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    pub fn remove(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::SeqCst);
+    }
+
     fn take(&self, bytes: u64) -> bool {
         let taken = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.budget);
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, taken).is_ok()
