@@ -2,11 +2,14 @@
 //! it can ask for.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use cluster::admin::*;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::tls::{self, ClientTls, HttpTls};
 
 /// The reason why a request to an admin endpoint failed. Its text is meant for people.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ impl std::error::Error for AdminFailure {}
 #[derive(Clone)]
 pub struct AdminClient {
     address: SocketAddr,
+    /// `https` with TLS.
+    scheme: &'static str,
     agent: ureq::Agent,
     /// The header of a login, if [`LOGIN`] gives one.
     login: Option<String>,
@@ -41,10 +46,26 @@ pub struct AdminClient {
 pub const LOGIN: &str = "STEELYARD_ADMIN_AUTH";
 
 impl AdminClient {
+    /// Creates a client that uses TLS if this process does.
     pub fn new(address: SocketAddr, timeout: Duration) -> AdminClient {
-        let agent = ureq::AgentBuilder::new().timeout_connect(timeout).timeout(timeout).build();
+        AdminClient::with_tls(address, timeout, tls::of_process())
+    }
+
+    /// Creates a client with the given use of TLS, if there is one.
+    pub fn with_tls(
+        address: SocketAddr,
+        timeout: Duration,
+        tls: Result<Option<ClientTls>, String>,
+    ) -> AdminClient {
+        let mut agent = ureq::AgentBuilder::new().timeout_connect(timeout).timeout(timeout);
+        let tls = tls.transpose();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        if let Some(tls) = tls {
+            agent = agent.tls_connector(Arc::new(HttpTls(tls)));
+        }
+        let agent = agent.build();
         let login = std::env::var(LOGIN).ok().map(|login| format!("Basic {}", base64(login.as_bytes())));
-        AdminClient { address, agent, login }
+        AdminClient { address, scheme, agent, login }
     }
 
     /// Sends the request with the login, if there is one.
@@ -121,7 +142,7 @@ impl AdminClient {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        format!("{}://{}{path}", self.scheme, self.address)
     }
 
     fn read<T: DeserializeOwned>(
@@ -138,7 +159,9 @@ impl AdminClient {
                 Err(AdminFailure::Answered { status, message })
             }
             Err(ureq::Error::Transport(error)) => {
-                let reason = error.message().map(str::to_owned).unwrap_or_else(|| error.kind().to_string());
+                let source = || std::error::Error::source(&error).map(ToString::to_string);
+                let reason = error.message().map(str::to_owned).or_else(source);
+                let reason = reason.unwrap_or_else(|| error.kind().to_string());
                 Err(AdminFailure::Silent(format!("no answer from {}: {reason}", self.address)))
             }
         }

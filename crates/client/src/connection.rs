@@ -6,11 +6,19 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use resp::{Reply, ReplyDecoder};
+use tls_stream::TlsStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::tls;
+
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
+}
+
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     decoder: ReplyDecoder,
     input: BytesMut,
     output: BytesMut,
@@ -20,11 +28,20 @@ pub struct Connection {
 const READ_BYTES: usize = 16 << 10;
 
 impl Connection {
+    /// Connects, with TLS if this process uses it.
     pub async fn open(address: SocketAddr, patience: Duration) -> io::Result<Connection> {
-        let stream = tokio::time::timeout(patience, TcpStream::connect(address))
+        let tls = tls::of_process().map_err(io::Error::other)?;
+        let connecting = async {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            Ok::<Stream, io::Error>(match tls {
+                None => Stream::Plain(stream),
+                Some(tls) => Stream::Tls(Box::new(tls.connect(stream, address).await?)),
+            })
+        };
+        let stream = tokio::time::timeout(patience, connecting)
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer")))??;
-        stream.set_nodelay(true)?;
         Ok(Connection {
             stream,
             decoder: ReplyDecoder::default(),
@@ -39,7 +56,13 @@ impl Connection {
     }
 
     pub async fn flush(&mut self) -> io::Result<()> {
-        self.stream.write_all(&self.output).await?;
+        match &mut self.stream {
+            Stream::Plain(stream) => stream.write_all(&self.output).await?,
+            Stream::Tls(stream) => {
+                stream.write_all(&self.output).await?;
+                stream.flush().await?;
+            }
+        }
         self.output.clear();
         Ok(())
     }
@@ -53,7 +76,11 @@ impl Connection {
                 Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
             }
             self.input.reserve(READ_BYTES);
-            if self.stream.read_buf(&mut self.input).await? == 0 {
+            let read = match &mut self.stream {
+                Stream::Plain(stream) => stream.read_buf(&mut self.input).await?,
+                Stream::Tls(stream) => stream.read_buf(&mut self.input).await?,
+            };
+            if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }

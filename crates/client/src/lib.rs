@@ -1,5 +1,5 @@
 //! Everything that drives stores from outside: child processes, connections, a client that knows
-//! clusters, the admin API, and tables for people.
+//! clusters, the admin API, TLS with all of them, and tables for people.
 
 #![deny(unsafe_code)]
 
@@ -11,5 +11,6 @@ pub mod place;
 pub mod process;
 pub mod scripted;
 pub mod table;
+pub mod tls;
 pub mod value;
 pub mod zookeeper;

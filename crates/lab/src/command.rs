@@ -19,12 +19,17 @@ mod watch;
 mod ycsb;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::signal::unix::{signal, SignalKind};
 
 #[derive(clap::Args)]
 pub struct Bench {
+    /// Speak TLS with the servers, with the certificates of a directory as `steelyard ctl tls init`
+    /// makes it [default: the variable STEELYARD_TLS]
+    #[arg(long, value_name = "DIR", global = true)]
+    tls: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -66,6 +71,9 @@ enum Command {
 pub const CLIENT_THREADS: usize = 1;
 
 pub fn run(bench: Bench) -> anyhow::Result<()> {
+    if let Some(dir) = &bench.tls {
+        client::tls::use_directory(dir).map_err(anyhow::Error::msg)?;
+    }
     match bench.command {
         Command::Peers(options) => peers::run(options),
         Command::Reads(options) => drive(CLIENT_THREADS, reads::run(options)),

@@ -6,6 +6,7 @@ mod ask;
 mod check;
 mod flash;
 mod http;
+mod listener;
 mod login;
 mod merged;
 mod operations;

@@ -92,7 +92,7 @@ mod tests {
 
     /// Files that need the machine's clock directly: for heartbeats, unique numbers and the time of
     /// a measurement. All other code that stamps or reads at a time uses `WallClock`.
-    const USERS: [&str; 7] = [
+    const USERS: [&str; 8] = [
         "clock.rs",
         "wall_clock.rs",
         "heartbeat.rs",
@@ -100,6 +100,7 @@ mod tests {
         "capability.rs",
         "capability/measurements.rs",
         "capability/turn.rs",
+        "transport/join_token.rs",
     ];
 
     fn sources(dir: &Path, found: &mut Vec<PathBuf>) {

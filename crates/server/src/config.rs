@@ -17,7 +17,9 @@ use types::StoreId;
 use crate::budget::Budget;
 use crate::pubsub::mailbox::OutputLimit;
 use crate::pubsub::notices::Classes;
-use crate::tls::TlsSettings;
+use crate::tls_settings::TlsSettings;
+use crate::transport::certificates::is_cluster_name;
+use crate::transport::join_token::JoinToken;
 
 /// Election timeout in ticks. An election follows after 15 to 30 ticks of silence: 0.75 to 1.5 s at
 /// 50 ms a tick.
@@ -164,11 +166,21 @@ pub struct Config {
     /// The limits of the planning that this store does as the leader of the meta region.
     pub limits: placement::PlanLimits,
     pub requirepass: Option<String>,
+    /// The token with which a store joins, in place of the password.
+    pub join_token: Option<JoinToken>,
     /// The file that `ACL LOAD` reads and `ACL SAVE` writes.
     pub aclfile: Option<PathBuf>,
     /// The port for clients with TLS. If it is the member's client port, there is no port without.
     pub tls_port: Option<u16>,
     pub tls: TlsSettings,
+    /// True if stores use TLS with each other, and the cluster's name in their certificates.
+    pub tls_cluster: bool,
+    pub tls_cluster_name: String,
+    /// True if the forward port, and the admin port, are for programs with TLS.
+    pub tls_forward: bool,
+    pub tls_admin: bool,
+    /// True if stores may talk without TLS over other addresses than those of loopback.
+    pub insecure_peers: bool,
     /// True if the admin endpoint asks for a user and a password.
     pub admin_auth: bool,
     /// True if new users may use all channels.
@@ -181,6 +193,10 @@ pub struct Config {
     pub acllog_max_len: usize,
     pub protected_mode: bool,
     pub maxclients: usize,
+    /// Seconds without a word after which a client is closed; 0 for never.
+    pub timeout: u32,
+    /// Seconds after which an idle client's machine is probed; 0 for never.
+    pub tcp_keepalive: u32,
     pub fsync: Fsync,
     /// The file that names the present boot of the machine.
     pub boot_id_file: PathBuf,
@@ -230,6 +246,9 @@ pub struct Config {
     pub loglevel: String,
     pub set_loglevel: Option<SetLogLevel>,
 }
+
+/// Default of `tls_cluster_name`.
+const TLS_CLUSTER_NAME: &str = "default";
 
 /// Default of `maxmemory`, in bytes.
 const MAXMEMORY_DEFAULT: u64 = 1 << 30;
@@ -286,6 +305,7 @@ impl Config {
             policy: placement::Policy::Even,
             limits: placement::PlanLimits::default(),
             requirepass: None,
+            join_token: None,
             aclfile: None,
             acl_pubsub_all: false,
             keyspace_events: Classes::default(),
@@ -293,9 +313,16 @@ impl Config {
             admin_auth: false,
             tls_port: None,
             tls: TlsSettings::default(),
+            tls_cluster: false,
+            tls_cluster_name: TLS_CLUSTER_NAME.into(),
+            tls_forward: false,
+            tls_admin: false,
+            insecure_peers: false,
             acllog_max_len: 128,
             protected_mode: true,
             maxclients: 10_000,
+            timeout: 0,
+            tcp_keepalive: 300,
             fsync: Fsync::Always,
             boot_id_file: "/proc/sys/kernel/random/boot_id".into(),
             request_timeout: Duration::from_secs(5),
@@ -317,6 +344,30 @@ impl Config {
             reader_threads: 0,
             loglevel: "notice".into(),
             set_loglevel: None,
+        }
+    }
+
+    /// Returns true if any port uses TLS.
+    pub fn uses_tls(&self) -> bool {
+        self.tls_port.is_some() || self.tls_cluster || self.tls_forward || self.tls_admin
+    }
+
+    /// Returns true if other stores, which can reach the peer port over a network, would have
+    /// neither TLS nor the operator's word that the network is closed.
+    fn has_exposed_peers(&self) -> bool {
+        !self.this().peer.ip().is_loopback() && !self.tls_cluster && !self.insecure_peers
+    }
+
+    /// Checks the protection of the peer port, which `is_open` for other stores or not.
+    pub fn check_peers(&self, is_open: bool) -> Result<(), String> {
+        match is_open && self.has_exposed_peers() {
+            false => Ok(()),
+            true => Err(format!(
+                "other stores would connect to {} without encryption, and anyone there could read and change what \
+                 stores send each other. Give all stores certificates (tls-cluster yes; steelyard ctl tls init makes \
+                 some), or, if nobody else can reach the network, say insecure-peers yes",
+                self.this().peer
+            )),
         }
     }
 
@@ -355,6 +406,9 @@ impl Config {
         }
         if !self.cluster_enabled && self.regions != 1 {
             return Err("more than one region needs cluster-enabled yes".into());
+        }
+        if !is_cluster_name(&self.tls_cluster_name) {
+            return Err("tls-cluster-name must have 1 to 63 letters a to z, digits and hyphens".into());
         }
         if self.replicas == 0 {
             return Err("replicas must be at least 1".into());

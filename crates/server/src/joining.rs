@@ -20,6 +20,7 @@ use crate::datadir::{DataDir, Joined};
 use crate::members::AgreedMembers;
 use crate::start_error::StartError;
 use crate::store::Store;
+use crate::transport::certificates::Certificates;
 use crate::transport::kinds::{JOIN_FIRST, REQUEST_JOIN, REQUEST_JOIN_AS, STATUS_DONE, STATUS_ERROR};
 use crate::transport::{ask_once, Identity, Remote};
 
@@ -37,10 +38,17 @@ struct Welcome {
 
 /// Asks until a member answers, and stores the answer. If the store asks again after a crash, the
 /// cluster gives the same number for the same key.
-pub async fn join(config: &Config, dir: &mut DataDir, stores: &[SocketAddr]) -> Result<(), StartError> {
+pub async fn join(
+    config: &Config,
+    dir: &mut DataDir,
+    stores: &[SocketAddr],
+    certificates: Option<Arc<Certificates>>,
+) -> Result<(), StartError> {
     let secret = dir.identity().secret.clone();
     let facts = facts_of(config.this(), Some(secret.public()));
-    let identity = Arc::new(Identity::joining(secret, config.requirepass.clone()));
+    let identity = Arc::new(
+        Identity::joining(secret, config.requirepass.clone(), config.join_token.clone()).with(certificates),
+    );
     let facts = Bytes::from(serde_json::to_vec(&facts).expect("plain data"));
     let with_newest = Bytes::from([&NEWEST_VERSION.to_le_bytes()[..], &facts].concat());
     let mut request = (REQUEST_JOIN_AS, with_newest);

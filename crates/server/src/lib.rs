@@ -85,6 +85,7 @@ mod store_messages;
 mod strong_reads;
 mod survey;
 mod tls;
+mod tls_settings;
 mod transport;
 mod tuning;
 mod unsynced;
@@ -95,12 +96,14 @@ mod written_version;
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel, ZooKeeper};
 pub use pubsub::notices::Classes;
 pub use settings::{
-    parse_output_limit, weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, WEAK_READ_MAX_LAG_RANGE,
+    parse_output_limit, weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, SECONDS_MAX, WEAK_READ_MAX_LAG_RANGE,
 };
 pub use start_error::StartError;
 pub use startup::{run, Ended};
-pub use tls::{refusal as tls_refusal, TlsSettings};
+pub use tls_settings::{refusal as tls_refusal, TlsSettings};
+pub use transport::certificates::is_cluster_name;
 pub use transport::frame;
+pub use transport::join_token::JoinToken;
 
 /// The functions for fuzz targets, in addition to `frame::fuzz`.
 #[doc(hidden)]

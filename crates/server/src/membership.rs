@@ -209,7 +209,13 @@ impl Membership {
         const NO_PASSWORD: &str =
             "the caller does not know this cluster's password: its requirepass must equal that of this store";
         if from == NO_STORE {
-            return if knows_password() { Ok(()) } else { refuse(RefusalReason::Wrong, NO_PASSWORD.into()) };
+            return match knows_password() {
+                true => Ok(()),
+                false if caller.came_too_late() => {
+                    refuse(RefusalReason::Wrong, "the token of the caller (join-token) has expired".into())
+                }
+                false => refuse(RefusalReason::Wrong, NO_PASSWORD.into()),
+            };
         }
         let mut members = self.members();
         if members.record(from).is_none() && self.take_agreed() {

@@ -188,6 +188,8 @@ pub struct Metrics {
     pub connections: Gauge,
     pub leaders: Gauge,
     pub zookeeper_session: Gauge,
+    pub peers_encrypted: Gauge,
+    pub insecure_peers: Gauge,
     cluster_version: Gauge,
     unclean_peers: Gauge,
     incomplete_regions: Gauge,
@@ -554,6 +556,9 @@ impl Metrics {
         };
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
+        let peers_encrypted = gauge("peers_encrypted", "1 if stores use TLS with each other");
+        let insecure_peers =
+            gauge("insecure_peers", "1 if stores may talk without TLS over a network (insecure-peers)");
         let zookeeper_session = gauge("zookeeper_session", "1 while this store has a session with ZooKeeper");
         let cluster_version =
             gauge("cluster_version", "The version of the cluster in which this store writes");
@@ -644,6 +649,8 @@ impl Metrics {
             connections,
             leaders,
             zookeeper_session,
+            peers_encrypted,
+            insecure_peers,
             cluster_version,
             unclean_peers,
             incomplete_regions,

@@ -162,6 +162,7 @@ impl Loop {
                 self.next_look = self.now + LOOK_PERIOD;
                 self.close_stalled_clients();
                 self.close_slow_handshakes();
+                self.close_idle_clients();
             }
         }
     }
@@ -413,6 +414,23 @@ impl Loop {
         let slow: Vec<ConnectionId> = connections.filter(is_slow).map(|connection| connection.id).collect();
         for id in slow {
             tracing::debug!("closing a client that has not completed its TLS handshake in time");
+            self.end(id);
+        }
+    }
+
+    /// Closes clients that have been silent for longer than `timeout`. Those that wait for an
+    /// element or for an answer are not idle.
+    fn close_idle_clients(&mut self) {
+        let patience = match self.store.settings.read().timeout {
+            0 => return,
+            seconds => Duration::from_secs(seconds.into()),
+        };
+        let now = self.now;
+        let connections = self.slots.iter().filter_map(|slot| slot.connection.as_deref());
+        let idle = connections.filter(|connection| connection.is_idle_for(now, patience));
+        let idle: Vec<ConnectionId> = idle.map(|connection| connection.id).collect();
+        for id in idle {
+            tracing::debug!("closing an idle client");
             self.end(id);
         }
     }

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::pubsub::mailbox::OutputLimit;
 use crate::pubsub::notices::Classes;
 use crate::pubsub::tracking::KEYS_MAX;
-use crate::tls::{self, TlsSettings};
+use crate::tls_settings::{self, TlsSettings};
 
 pub use output_limit::parse_output_limit;
 
@@ -33,6 +33,11 @@ pub struct Settings {
     pub tls: TlsSettings,
     pub protected_mode: bool,
     pub maxclients: usize,
+    /// Seconds without a word after which a client is closed; 0 for never.
+    pub timeout: u32,
+    /// Seconds after which an idle client's machine is probed; 0 for never. It applies to new
+    /// clients.
+    pub tcp_keepalive: u32,
     pub limits: Limits,
     pub loglevel: String,
     /// Bytes per second; 0 means no limit.
@@ -98,6 +103,11 @@ impl Settings {
             ("maxmemory", config.maxmemory.to_string()),
             ("maxmemory-policy", "noeviction".to_owned()),
             ("port", config.plain_port().to_string()),
+            ("tls-cluster", yes_no(config.tls_cluster)),
+            ("tls-cluster-name", config.tls_cluster_name.clone()),
+            ("tls-forward", yes_no(config.tls_forward)),
+            ("tls-admin", yes_no(config.tls_admin)),
+            ("insecure-peers", yes_no(config.insecure_peers)),
             ("tls-port", config.tls_port.unwrap_or(0).to_string()),
             ("reserve", config.reserve_bytes.to_string()),
             ("proposal-window", config.proposal_window.to_string()),
@@ -115,6 +125,8 @@ impl Settings {
             tls: config.tls.clone(),
             protected_mode: config.protected_mode,
             maxclients: config.maxclients,
+            timeout: config.timeout,
+            tcp_keepalive: config.tcp_keepalive,
             limits: Limits::default(),
             loglevel: config.loglevel.clone(),
             snapshot_rate: config.snapshot_rate,
@@ -141,6 +153,8 @@ impl Settings {
         all.push(("acllog-max-len", self.acllog_max_len.to_string()));
         all.push(("protected-mode", if self.protected_mode { "yes" } else { "no" }.to_owned()));
         all.push(("maxclients", self.maxclients.to_string()));
+        all.push(("timeout", self.timeout.to_string()));
+        all.push(("tcp-keepalive", self.tcp_keepalive.to_string()));
         all.push(("loglevel", self.loglevel.clone()));
         all.push(("snapshot-rate", self.snapshot_rate.to_string()));
         all.push(("io-threads", self.io_threads.to_string()));
@@ -157,9 +171,11 @@ impl Settings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         match name.to_ascii_lowercase().as_str() {
             "requirepass" => self.requirepass = (!value.is_empty()).then(|| value.to_owned()),
-            name if tls::NAMES.contains(&name) => self.tls.set(name, value).map_err(SettingError::Invalid)?,
-            name if tls::refusal(name).is_some() => {
-                return invalid(tls::refusal(name).unwrap_or_default());
+            name if tls_settings::NAMES.contains(&name) => {
+                self.tls.set(name, value).map_err(SettingError::Invalid)?
+            }
+            name if tls_settings::refusal(name).is_some() => {
+                return invalid(tls_settings::refusal(name).unwrap_or_default());
             }
             "aclfile" => return Err(SettingError::Immutable),
             "acl-pubsub-default" => match value.to_ascii_lowercase().as_str() {
@@ -188,6 +204,8 @@ impl Settings {
                     Ok(max) => self.maxclients = max as usize,
                 },
             },
+            "timeout" => self.timeout = seconds(value)?,
+            "tcp-keepalive" => self.tcp_keepalive = seconds(value)?,
             "loglevel" => match value.to_ascii_lowercase().as_str() {
                 level @ ("debug" | "verbose" | "notice" | "warning") => self.loglevel = level.to_owned(),
                 _ => {
@@ -244,6 +262,18 @@ impl Settings {
     }
 }
 
+/// Maximum of settings in seconds, as in Redis.
+pub const SECONDS_MAX: u32 = i32::MAX as u32;
+
+fn seconds(value: &str) -> Result<u32, SettingError> {
+    let why = match resp::parse_integer(value.as_bytes()).map(u32::try_from) {
+        Some(Ok(seconds)) if seconds <= SECONDS_MAX => return Ok(seconds),
+        Some(_) => "argument must be between 0 and 2147483647 inclusive",
+        None => "argument couldn't be parsed into an integer",
+    };
+    Err(SettingError::Invalid(why.to_owned()))
+}
+
 fn invalid(why: &str) -> Result<(), SettingError> {
     Err(SettingError::Invalid(why.to_owned()))
 }
@@ -262,6 +292,21 @@ mod tests {
             assert!(settings.all().contains(&("snapshot-rate", rate.to_string())));
         }
         assert!(matches!(settings.set("snapshot-rate", "fast"), Err(SettingError::Invalid(_))));
+    }
+
+    #[test]
+    fn times_of_idle_clients_are_in_seconds_and_zero_lifts_them() {
+        let mut settings = Settings::from_config(&Config::single("dir".into(), 7000));
+        assert_eq!((settings.timeout, settings.tcp_keepalive), (0, 300));
+        for name in ["timeout", "tcp-keepalive"] {
+            for value in ["0", "7", "2147483647"] {
+                assert_eq!(settings.set(name, value), Ok(()));
+                assert!(settings.all().contains(&(name, value.to_owned())));
+            }
+            for value in ["-1", "2147483648", "1s", ""] {
+                assert!(matches!(settings.set(name, value), Err(SettingError::Invalid(_))), "{name} {value}");
+            }
+        }
     }
 
     #[test]

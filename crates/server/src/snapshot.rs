@@ -44,6 +44,7 @@ use storage::StorageError;
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
 
 use crate::transport::handshake::Caller;
+use crate::transport::stream::PeerStream;
 
 pub use counters::{Counters, Counts};
 use maker::Maker;
@@ -271,10 +272,10 @@ impl SnapshotService {
 
     /// Takes over a connection that another store opened for a snapshot. `read` is the input after
     /// its hello.
-    pub fn receive(&self, from: StoreId, stream: tokio::net::TcpStream, read: BytesMut) {
+    pub fn receive(&self, from: StoreId, stream: PeerStream, mut read: BytesMut) {
         let Some((_, queues)) = self.running() else { return };
-        let blocking = stream.into_std().and_then(|stream| {
-            stream.set_nonblocking(false)?;
+        let blocking = stream.into_socket(&mut read).and_then(|stream| {
+            stream.socket.set_nonblocking(false)?;
             Ok(stream)
         });
         match blocking {

@@ -36,6 +36,7 @@ use crate::snapshot::{self, SnapshotService};
 use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
+use crate::transport::certificates::Certificates;
 use crate::tuning::{Machine, Tuning};
 use crate::{
     admin, capability, catch_up, check_schedule, clock, direct_io, election, expiry, heartbeat, joining,
@@ -77,14 +78,24 @@ pub async fn run(
 ) -> Result<Ended, StartError> {
     config.validate().map_err(StartError::Config)?;
     let mut dir = DataDir::open(&config.dir)?;
-    if config.tls_port.is_some() {
+    if config.uses_tls() {
         config.tls.load().map_err(StartError::Config)?;
     }
+    let certificates = match config.tls_cluster {
+        true => Some(Arc::new(
+            Certificates::read(&config.tls_cluster_name, &config.tls).map_err(StartError::Config)?,
+        )),
+        false => None,
+    };
+    config.check_peers(is_open(&config, &dir)).map_err(StartError::Config)?;
     // Ports are bound before any other action, so that "address in use" has no side effect.
     let listeners = Listeners::bind(&config, is_open(&config, &dir)).await?;
     tokio::select! {
-        settled = settle(&mut config, &mut dir) => settled?,
+        settled = settle(&mut config, &mut dir, certificates.as_ref()) => settled?,
         () = told(&mut stops) => return Ok(Ended::Stopped),
+    }
+    if let Some(certificates) = &certificates {
+        certificates.check_number(config.store).map_err(StartError::Config)?;
     }
     if let (Some(forward), false) = (config.this().forward, config.cluster_enabled) {
         return Err(StartError::Config(format!("forward port {} needs cluster mode", forward.port())));
@@ -149,11 +160,11 @@ pub async fn run(
     let password = config.requirepass.clone();
     let (identity, refused) =
         transport::Identity::new(config.store, layout_digest, secret, cluster_id, password);
-    let identity = Arc::new(identity);
+    let identity = Arc::new(identity.with(certificates));
     let (local, others) = (&local, &founded);
     let found = Found { config, dir, identity, members, local, others, engine, meta, unsynced };
     let store = Arc::new(Store::new(found, loops));
-    if store.config.tls_port.is_some() {
+    if store.config.uses_tls() {
         store.tls.load(&store.config.tls).map_err(StartError::Config)?;
     }
     store.levels.count_entries(raft.entry_memory());
@@ -288,10 +299,14 @@ fn is_open(config: &Config, dir: &DataDir) -> bool {
 }
 
 /// Determines this store's number and cluster.
-async fn settle(config: &mut Config, dir: &mut DataDir) -> Result<(), StartError> {
+async fn settle(
+    config: &mut Config,
+    dir: &mut DataDir,
+    certificates: Option<&Arc<Certificates>>,
+) -> Result<(), StartError> {
     let identity = dir.identity().clone();
     if let (None, Beginning::Join(stores)) = (identity.store, config.beginning.clone()) {
-        joining::join(config, dir, &stores).await?;
+        joining::join(config, dir, &stores, certificates.cloned()).await?;
     }
     let identity = dir.identity();
     match (identity.store, &identity.joined, &config.beginning) {
@@ -495,22 +510,24 @@ impl Listeners {
         for listener in self.clients {
             listening.spawn(client::listen(listener, ListenerKind::Client, false, store.clone()));
         }
-        if !self.tls.is_empty() {
+        if store.config.uses_tls() {
             tasks.spawn(watch_certificates(store.clone()));
         }
         for listener in self.tls {
             listening.spawn(client::listen(listener, ListenerKind::Client, true, store.clone()));
         }
         if let Some(listener) = self.forward {
-            listening.spawn(client::listen(listener, ListenerKind::Forward, false, store.clone()));
+            let is_tls = store.config.tls_forward;
+            listening.spawn(client::listen(listener, ListenerKind::Forward, is_tls, store.clone()));
         }
         if let Some(listener) = self.peers {
             let handler = Arc::new(store_messages::FromStores { store: store.clone() });
             tasks.spawn(transport::listen(listener, store.membership.identity.clone(), handler));
         }
         let backend = store.clone();
+        let tls = store.config.tls_admin.then(|| store.tls.clone());
         tasks.spawn(async move {
-            if let Err(error) = admin::serve(self.admin, backend, std::future::pending()).await {
+            if let Err(error) = admin::serve(self.admin, backend, tls, std::future::pending()).await {
                 tracing::error!(%error, "the admin endpoint has ended");
             }
         });

@@ -89,7 +89,7 @@ pub struct Store {
     pub ends: Arc<Ends>,
     /// The users of clients.
     pub access: Arc<Access>,
-    /// The certificates for clients.
+    /// The certificates for clients and other stores.
     pub tls: Arc<Tls>,
 }
 
@@ -120,6 +120,7 @@ pub enum Route {
 impl Store {
     pub fn new(found: Found<'_>, loops: Loops) -> Store {
         let Found { config, dir, identity, members, local, others, engine, meta, unsynced } = found;
+        let certificates = identity.certificates();
         let config = Arc::new(config);
         let budget = Budget::of(config.maxmemory);
         let metrics = Arc::new(Metrics::new());
@@ -183,7 +184,7 @@ impl Store {
             cluster,
             clients,
             access,
-            tls: Arc::default(),
+            tls: Arc::new(Tls::new(certificates, config.store)),
             blocked: Arc::default(),
             client_memory,
             notices: Arc::new(notices),

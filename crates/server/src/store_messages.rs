@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use raft::eraftpb::MessageType;
 use replica::Input;
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use types::{RegionDescriptor, StoreId};
 
@@ -20,6 +19,7 @@ use crate::transport::kinds::{
     REQUEST_MEMBERS, REQUEST_PUBLISH, REQUEST_RECOVER, REQUEST_VERSIONS, STATUS_ERROR, STATUS_NOT_LEADER,
 };
 use crate::transport::raft_lane::{Messages, RaftLane, Returned};
+use crate::transport::stream::PeerStream;
 use crate::transport::{Inbound, InboundAnswer, Place, Remote, NO_STORE};
 use crate::{admin, heartbeat, joining, orders, survey, upgrade};
 
@@ -73,7 +73,7 @@ impl Inbound for FromStores {
         self.store.transport.bytes_at_once()
     }
 
-    fn snapshot_lane(&self, from: StoreId, stream: TcpStream, read: BytesMut) {
+    fn snapshot_lane(&self, from: StoreId, stream: PeerStream, read: BytesMut) {
         self.store.snapshots().receive(from, stream, read);
     }
 

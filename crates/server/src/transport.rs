@@ -4,13 +4,17 @@
 //! such as clients' commands for another store, are never dropped silently: the caller learns
 //! whether they may have arrived.
 //!
-//! Both ends of every connection prove their identity before anything else (`handshake`).
+//! Both ends of every connection prove their identity before anything else (`handshake`), within
+//! TLS if the stores have certificates (`certificates`).
 
 mod append;
+pub mod certificates;
 pub mod frame;
 pub mod handshake;
 mod identity;
 mod inbound;
+mod introductions;
+pub mod join_token;
 pub mod keyring;
 pub mod keys;
 pub mod kinds;
@@ -20,6 +24,7 @@ mod raft_frames;
 pub mod raft_lane;
 mod requests;
 pub mod socket;
+pub mod stream;
 #[cfg(test)]
 mod tests;
 

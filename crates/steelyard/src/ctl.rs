@@ -1,13 +1,16 @@
 //! `steelyard ctl`: asks any store's admin endpoint about the whole cluster, or changes something.
 
 mod check;
+mod join_token;
 mod probe;
 mod quarantine;
 mod recover;
 mod tables;
+mod tls;
 mod versions;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, Context};
@@ -34,6 +37,10 @@ pub struct Ctl {
     /// Client port of a local store, whose admin port is derived from it
     #[arg(long, value_name = "PORT", conflicts_with = "admin", global = true)]
     port: Option<u16>,
+    /// Speak TLS, with the certificates of a directory as `ctl tls init` makes it [default: the
+    /// variable STEELYARD_TLS]
+    #[arg(long, value_name = "DIR", global = true)]
+    tls: Option<PathBuf>,
     /// Print the store's own JSON instead of tables
     #[arg(long, global = true)]
     json: bool,
@@ -125,6 +132,12 @@ enum Command {
         #[arg(long, value_name = "REGION")]
         region: Option<u64>,
     },
+    /// Make a token with which stores can join until it expires. It is made from the password of
+    /// the cluster, which the configuration file of a store has
+    JoinToken(join_token::Token),
+    /// Make certificates for development
+    #[command(subcommand)]
+    Tls(tls::TlsCommand),
     /// Show one store: process, stages, counters
     Status,
 }
@@ -207,6 +220,15 @@ pub fn run(ctl: Ctl) -> anyhow::Result<()> {
         let port = side_port(ctl.port.unwrap_or(7000), 20_000);
         SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
     });
+    if let Command::JoinToken(token) = ctl.command {
+        return show(join_token::answer(token)?, ctl.json);
+    }
+    if let Command::Tls(command) = ctl.command {
+        return show(tls::answer(command)?, ctl.json);
+    }
+    if let Some(dir) = &ctl.tls {
+        client::tls::use_directory(dir).map_err(anyhow::Error::msg)?;
+    }
     let client = AdminClient::new(address, TIMEOUT);
     if let Command::Probe(Probed { all: true, .. }) = ctl.command {
         return probe::all(&client, ctl.json, |text| print(&text));
@@ -219,12 +241,14 @@ pub fn run(ctl: Ctl) -> anyhow::Result<()> {
         let client = AdminClient::new(address, recover::TIMEOUT);
         return recover::run(&client, order, ctl.json, |text| print(&text));
     }
-    let answer = answer(&client, ctl.command)?;
-    let text = match ctl.json {
-        true => serde_json::to_string_pretty(&answer.json)? + "\n",
-        false => answer.text,
-    };
-    print(&text)
+    show(answer(&client, ctl.command)?, ctl.json)
+}
+
+fn show(answer: Answer, as_json: bool) -> anyhow::Result<()> {
+    match as_json {
+        true => print(&(serde_json::to_string_pretty(&answer.json)? + "\n")),
+        false => print(&answer.text),
+    }
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
@@ -315,7 +339,9 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             let text = format!("is being merged into region {into}");
             change_region(client, region, RegionRequest::Merge { into }, &text)
         }
-        Command::Check { .. } | Command::Recover(_) => unreachable!("run() does it"),
+        Command::Check { .. } | Command::Recover(_) | Command::Tls(_) | Command::JoinToken(_) => {
+            unreachable!("run() does it")
+        }
         Command::Quarantine(command) => quarantine::answer(client, command),
         Command::FailEntry(fail) => quarantine::fail(client, fail),
         Command::Explain(Subject { region, store }) => {

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod authority;
 pub mod ctl;
 pub mod demo;
 pub mod lab;

@@ -61,6 +61,9 @@ pub struct Playground {
     /// of Debian's package zookeeper is started unless the serve flags name an ensemble
     #[arg(long, value_name = "raft|zookeeper", value_parser = ["raft", "zookeeper"])]
     election: Option<String>,
+    /// Use TLS at every port, with certificates below the data: of an authority, stores and clients
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    tls: Option<YesNo>,
     /// More flags for every `steelyard serve`
     #[arg(last = true, value_name = "SERVE FLAGS")]
     extra: Vec<OsString>,
@@ -101,13 +104,20 @@ async fn serve(playground: Playground) -> anyhow::Result<()> {
     if playground.probe.is_some_and(|yes| yes.0) {
         members.iter_mut().for_each(|member| member.capability = None);
     }
-    let mut cluster = Cluster::start_members(layout, members, place, &extra)?;
+    let with_tls = playground.tls.is_some_and(|yes| yes.0);
+    let mut cluster = match with_tls {
+        true => Cluster::start_with_tls(layout, members, place, &extra)?,
+        false => Cluster::start_members(layout, members, place, &extra)?,
+    };
     tokio::select! {
         ready = cluster.wait_until_ready(START_PATIENCE) => ready?,
         () = &mut asked_to_end => return Ok(()),
     }
     for store in &cluster.stores {
         say(&line(store))?;
+    }
+    if with_tls {
+        say(&format!("tls {}", cluster.tls_dir().display()))?;
     }
     if let Some(election) = &playground.election {
         tokio::select! {

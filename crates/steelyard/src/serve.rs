@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Beginning, Config, Ended, Member, SetLogLevel, ZooKeeper};
+use server::{Beginning, Config, Ended, JoinToken, Member, SetLogLevel, ZooKeeper};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -207,6 +207,13 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
         config.policy = policy.parse().map_err(|error| format!("policy: {error}"))?;
     }
     config.requirepass = options.requirepass.filter(|password| !password.is_empty());
+    config.join_token = match &options.join_token {
+        None => None,
+        Some(_) if options.join.is_empty() => return Err("join-token needs join".into()),
+        Some(text) => {
+            Some(JoinToken::parse(text).ok_or("join-token is no token of steelyard ctl join-token")?)
+        }
+    };
     config.aclfile = options.aclfile;
     if let Some(which) = &options.acl_pubsub_default {
         config.acl_pubsub_all = match which.as_str() {
@@ -223,6 +230,14 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
         config.pubsub_limit = server::parse_output_limit(limit)?;
     }
     (config.tls_port, config.tls) = (tls_port, tls);
+    let yes = |option: Option<YesNo>| option.is_some_and(|yes| yes.0);
+    config.tls_cluster = yes(options.tls_cluster);
+    config.tls_forward = yes(options.tls_forward);
+    config.tls_admin = yes(options.tls_admin);
+    config.insecure_peers = yes(options.insecure_peers);
+    if let Some(name) = options.tls_cluster_name {
+        config.tls_cluster_name = name;
+    }
     config.admin_auth = options.admin_auth.is_some_and(|yes| yes.0);
     if let Some(max) = options.acllog_max_len {
         config.acllog_max_len = max;
@@ -232,6 +247,18 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
             return Err("maxclients must be at least 1".into());
         }
         config.maxclients = max;
+    }
+    for (name, said, setting) in [
+        ("timeout", options.timeout, &mut config.timeout),
+        ("tcp-keepalive", options.tcp_keepalive, &mut config.tcp_keepalive),
+    ] {
+        match said {
+            None => {}
+            Some(seconds) if seconds > server::SECONDS_MAX => {
+                return Err(format!("{name} must be at most {} seconds", server::SECONDS_MAX));
+            }
+            Some(seconds) => *setting = seconds,
+        }
     }
     if let Some(YesNo(protected)) = options.protected_mode {
         config.protected_mode = protected;

@@ -23,6 +23,10 @@ pub struct StoreRow {
     pub peer: String,
     pub admin: String,
     pub forward: Option<String>,
+    /// The protection of its connections with other stores: `tls`, `loopback` without TLS, or
+    /// `insecure`: without TLS over a network.
+    #[serde(default)]
+    pub peer_traffic: String,
     pub device: String,
     /// The present capability in KV bytes/s: the configured or measured value after the correction.
     /// On a measured device that several stores use, it is this store's share. 1 if unknown.

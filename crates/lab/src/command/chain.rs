@@ -142,7 +142,7 @@ impl Stores {
             command.arg(&program).args(["serve", "--store-id", &i.to_string(), "--stores"]);
             command.arg(entries.join(",")).args(["--fsync", "always", "--probe", "no", "--regions", "1"]);
             command
-                .args(["--protected-mode", "no", "--dir"])
+                .args(["--protected-mode", "no", "--insecure-peers", "yes", "--dir"])
                 .arg(self._dir.path().join(format!("store-{i}")));
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
             self.children.push(Child::spawn(format!("store {i}"), &mut command)?);

@@ -25,10 +25,12 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::net::TcpListener;
 
+use super::listener::TlsListener;
 use super::login::{self, Refused};
 use super::operations::Served;
 use crate::admin_error::AdminError;
 use crate::store::Store;
+use crate::tls::Tls;
 
 /// Maximum bytes of a request's body. Real bodies have a few dozen bytes.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -73,6 +75,9 @@ impl Backend for Arc<Store> {
         self.metrics.zookeeper_session.set(i64::from(self.seekers.has_session()));
         let device = &self.hanging;
         self.metrics.set_device(device.is_hanging(), device.log_waited(), device.read_waited());
+        let is_encrypted = self.config.tls_cluster;
+        self.metrics.peers_encrypted.set(i64::from(is_encrypted));
+        self.metrics.insecure_peers.set(i64::from(self.config.insecure_peers && !is_encrypted));
         self.metrics.set_cluster_version(self.membership.version.get());
         self.metrics.set_unsynced(self.unsynced.counts());
         self.metrics.set_windows(&super::windows::led(self));
@@ -85,13 +90,21 @@ impl Backend for Arc<Store> {
     }
 }
 
-/// Answers requests until `shutdown` resolves, then lets those in progress finish.
+/// Answers requests, with TLS if there are certificates, until `shutdown` resolves, then lets those
+/// in progress finish.
 pub async fn serve(
     listener: TcpListener,
     backend: impl Backend,
+    tls: Option<Arc<Tls>>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    axum::serve(listener, router(backend)).with_graceful_shutdown(shutdown).await
+    let router = router(backend);
+    match tls {
+        None => axum::serve(listener, router).with_graceful_shutdown(shutdown).await,
+        Some(tls) => {
+            axum::serve(TlsListener::new(listener, tls)?, router).with_graceful_shutdown(shutdown).await
+        }
+    }
 }
 
 fn router<B: Backend>(backend: B) -> Router {

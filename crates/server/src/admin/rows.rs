@@ -43,6 +43,12 @@ pub fn stores(store: &Store) -> Vec<StoreRow> {
             peer: member.peer.to_string(),
             admin: member.admin.to_string(),
             forward: member.forward.map(|address| address.to_string()),
+            peer_traffic: match (store.config.tls_cluster, member.peer.ip().is_loopback()) {
+                (true, _) => "tls",
+                (false, true) => "loopback",
+                (false, false) => "insecure",
+            }
+            .to_owned(),
             device: member.device.clone(),
             capability_bytes_per_s: match standing {
                 Some(standing) => standing.capability.kv_bytes_per_s,

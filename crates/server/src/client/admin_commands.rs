@@ -315,7 +315,7 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     if let Err(error) = change(&mut changed, pairs) {
         return error;
     }
-    if settings.tls != changed.tls && store.config.tls_port.is_some() {
+    if settings.tls != changed.tls && store.config.uses_tls() {
         if let Err(why) = store.tls.load(&changed.tls) {
             tracing::warn!(why, "the TLS settings are not changed");
             let named = pairs.chunks(2).find(|pair| pair[0].to_ascii_lowercase().starts_with(b"tls-"));

@@ -11,8 +11,8 @@ use crate::connections::{ConnectionSlot, ListenerKind};
 use crate::loops::ToLoop;
 use crate::store::Store;
 
-/// Time after which a client whose machine has failed is detected, as in Redis.
-const KEEP_ALIVE: Duration = Duration::from_secs(300);
+/// Number of probes without an answer after which a client is gone.
+const PROBES: u32 = 3;
 
 const PROTECTED: &[u8] = b"-DENIED Steelyard is running in protected mode because protected mode is enabled \
 and no password is set for the default user. In this mode connections are only accepted from the loopback \
@@ -60,10 +60,10 @@ async fn accept(
 ) {
     let local = stream.local_addr().unwrap_or(peer);
     let _ = stream.set_nodelay(true);
-    let (max, open_door) = {
+    let (max, open_door, probe_after) = {
         let settings = store.settings.read();
         let is_open = store.access.accounts().default_user().needs_no_password();
-        (settings.maxclients, !settings.protected_mode || !is_open)
+        (settings.maxclients, !settings.protected_mode || !is_open, settings.tcp_keepalive)
     };
     if !open_door && !peer.ip().is_loopback() {
         store.metrics.connections_rejected.inc();
@@ -72,7 +72,7 @@ async fn accept(
     }
     match ConnectionSlot::take(&store.clients, &store.metrics, peer, local, max) {
         Some(seat) => {
-            keep_alive(&stream);
+            keep_alive(&stream, probe_after);
             match stream.into_std() {
                 Ok(stream) => drop(store.loops.next().send(ToLoop::Accepted { stream, kind, seat, is_tls })),
                 Err(error) => tracing::warn!(%error, "a client's socket cannot be handed to its loop"),
@@ -92,7 +92,13 @@ async fn refuse(stream: &mut TcpStream, text: &[u8], is_tls: bool) {
     }
 }
 
-fn keep_alive(stream: &TcpStream) {
-    let probes = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 3);
+/// Has the kernel find out when the machine of an idle client has failed, in the times of Redis.
+fn keep_alive(stream: &TcpStream, probe_after: u32) {
+    if probe_after == 0 {
+        return;
+    }
+    let time = Duration::from_secs(probe_after.into());
+    let interval = (time / 3).max(Duration::from_secs(1));
+    let probes = socket2::TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(PROBES);
     let _ = socket2::SockRef::from(stream).set_tcp_keepalive(&probes);
 }

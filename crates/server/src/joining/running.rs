@@ -7,7 +7,6 @@ use bytes::BytesMut;
 use cluster::{StoreFacts, StoreKey, StoreRecord};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -17,6 +16,7 @@ use crate::transport::frame::{self, Frame, Lane, RefusalReason};
 use crate::transport::handshake::Caller;
 use crate::transport::keys::SecretKey;
 use crate::transport::kinds::{REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_MEMBERS};
+use crate::transport::stream::PeerStream;
 
 /// This is long enough for a slow machine. A passing test never waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -76,7 +76,7 @@ impl Running {
         kind: u8,
         body: Vec<u8>,
     ) -> std::io::Result<(u8, Bytes)> {
-        let identity = Identity::joining(SecretKey::numbered(number), password.map(str::to_owned));
+        let identity = Identity::joining(SecretKey::numbered(number), password.map(str::to_owned), None);
         ask_once(self.peer, Arc::new(identity), kind, body.into()).await
     }
 
@@ -103,7 +103,7 @@ impl Running {
     }
 }
 
-async fn hear(stream: &mut TcpStream) -> Option<Frame> {
+async fn hear(stream: &mut PeerStream) -> Option<Frame> {
     let mut bytes = BytesMut::new();
     loop {
         if let Some(frame) = frame::take(&mut bytes).unwrap() {

@@ -35,7 +35,7 @@ fn introduced(store: &Store, comes: Comes) -> Introduced {
     let caller = Caller::new(identity, to, Lane::Request).unwrap();
     let (mut hello, mut proof) = (caller.said(), bytes::BytesMut::new());
     let Ok(Some(Frame::Hello(hello))) = take(&mut hello) else { panic!("no hello") };
-    let (greeted, mut challenge) = Greeted::new(&store.membership.identity, hello).unwrap();
+    let (greeted, mut challenge) = Greeted::new(&store.membership.identity, hello, &[]).unwrap();
     proof.extend_from_slice(&caller.answers(take(&mut challenge).unwrap().unwrap()));
     let Ok(Some(Frame::Proof(proof))) = take(&mut proof) else { panic!("no proof") };
     greeted.check(proof).unwrap()

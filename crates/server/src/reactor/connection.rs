@@ -310,6 +310,12 @@ impl Connection {
         self.held.replied(replied.count, replied.bytes);
     }
 
+    /// Returns true if nothing was read from the client, or written to it, for longer than
+    /// `patience`, and nothing of it is in progress.
+    pub fn is_idle_for(&self, now: Instant, patience: Duration) -> bool {
+        !self.session.is_waiting() && now.saturating_duration_since(self.last_progress) > patience
+    }
+
     /// Returns true if the client has been idle for `patience` while it holds memory that others
     /// wait for.
     pub fn is_stalled(&self, now: Instant, patience: Duration) -> bool {

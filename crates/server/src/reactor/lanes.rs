@@ -54,7 +54,7 @@ impl Lanes {
         registry: &Registry,
     ) -> io::Result<()> {
         let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        let mut stream = mio::net::TcpStream::from_std(lane.stream.try_clone()?);
+        let mut stream = mio::net::TcpStream::from_std(lane.stream.socket.try_clone()?);
         registry.register(&mut stream, Token(LANES + at), Interest::READABLE)?;
         if at == self.slots.len() {
             self.slots.push(None);
@@ -143,7 +143,14 @@ impl Open {
             match self.stream.read(buffer) {
                 Ok(0) => return Round::Closed,
                 Ok(bytes) => {
-                    self.lane.bytes.extend_from_slice(&buffer[..bytes]);
+                    match &mut self.lane.stream.tls {
+                        None => self.lane.bytes.extend_from_slice(&buffer[..bytes]),
+                        Some(session) => {
+                            if let Err(error) = session.open(&buffer[..bytes], &mut self.lane.bytes) {
+                                return Round::Ended(format!("TLS: {error}"));
+                            }
+                        }
+                    }
                     read_bytes += bytes;
                     is_empty = bytes < buffer.len() && !self.is_end_near;
                 }
@@ -169,6 +176,7 @@ mod tests {
 
     use super::*;
     use crate::transport::frame::{self, Frame};
+    use crate::transport::stream::PeerSocket;
 
     struct Fixture {
         poll: Poll,
@@ -192,6 +200,7 @@ mod tests {
             stream.set_nonblocking(true).unwrap();
             let (back, comes_back) = oneshot::channel();
             let remote = Remote { store: 3, key: StoreKey([1; 32]) };
+            let stream = PeerSocket { socket: stream, tls: None };
             let lane = RaftLane { stream, remote, bytes: BytesMut::from(read) };
             self.lanes.add(lane, back, self.poll.registry()).unwrap();
             (far, comes_back)

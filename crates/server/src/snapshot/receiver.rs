@@ -22,12 +22,13 @@ use super::received::{Begin, Claim, Key, OFFER};
 use super::wire::{invalid, Frame, Place, Wire};
 use super::{remove, Shared};
 use crate::transport::socket;
+use crate::transport::stream::PeerSocket;
 
 /// A connection that another store opened for a snapshot, with the input that was read after its
 /// hello.
 pub struct Incoming {
     pub from: StoreId,
-    pub stream: TcpStream,
+    pub stream: PeerSocket,
     pub read: BytesMut,
 }
 
@@ -55,10 +56,10 @@ pub fn run(shared: &Arc<Shared>, queue: &Receiver<Incoming>) {
 
 fn receive(shared: &Arc<Shared>, incoming: Incoming) -> io::Result<()> {
     let Incoming { from, stream, read } = incoming;
-    let _registered = shared.connection(&stream)?;
-    socket::prepare(&stream)?;
-    stream.set_read_timeout(Some(shared.limits.timeout()))?;
-    stream.set_write_timeout(Some(shared.limits.timeout()))?;
+    let _registered = shared.connection(&stream.socket)?;
+    socket::prepare(&stream.socket)?;
+    stream.socket.set_read_timeout(Some(shared.limits.timeout()))?;
+    stream.socket.set_write_timeout(Some(shared.limits.timeout()))?;
     let mut wire = Wire::new(stream, read);
     let offer = match Offer::read(wire.receive()?) {
         Ok(offer) => offer,

@@ -144,13 +144,13 @@ fn connect_and_send(
 ) -> Result<(), Broken> {
     let target = shared.host.target(sending.to);
     let (address, caller) = target.ok_or_else(|| io::Error::other("the store's address is not known"))?;
-    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+    let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     let _registered = shared.connection(&stream)?;
     socket::prepare(&stream)?;
     stream.set_write_timeout(Some(shared.limits.timeout()))?;
     stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
-    caller.introduce(&mut stream).map_err(io::Error::from)?;
-    stream.set_read_timeout(Some(LOOK_EVERY))?;
+    let stream = caller.introduce(stream).map_err(io::Error::from)?;
+    stream.socket.set_read_timeout(Some(LOOK_EVERY))?;
     let mut wire = Wire::new(stream, BytesMut::new());
     wire.send(&Frame::Offer {
         attempt: sending.attempt,

@@ -25,6 +25,7 @@ use super::{Clock, Counts, Limits, RealClock, SnapshotHost, SnapshotService};
 use crate::transport::frame::{self, Lane, Refusal};
 use crate::transport::handshake::{self, Caller, Greeted, Introduced};
 use crate::transport::keys::SecretKey;
+use crate::transport::stream::{PeerSocket, PeerStream};
 use crate::transport::{self, Identity, Inbound, InboundAnswer, Remote};
 
 /// Long enough for a slow machine. A passing test never waits for it.
@@ -149,7 +150,7 @@ impl Inbound for Lanes {
         unreachable!("nobody asks")
     }
 
-    fn snapshot_lane(&self, from: StoreId, stream: tokio::net::TcpStream, read: BytesMut) {
+    fn snapshot_lane(&self, from: StoreId, stream: PeerStream, read: BytesMut) {
         self.0.receive(from, stream, read);
     }
 
@@ -803,12 +804,11 @@ fn identity_of(store: StoreId) -> Arc<Identity> {
 }
 
 /// Connects to the target as store `from`.
-fn connect_as(from: StoreId, target: &Side) -> TcpStream {
-    let mut stream = TcpStream::connect(target.address).unwrap();
+fn connect_as(from: StoreId, target: &Side) -> PeerSocket {
+    let stream = TcpStream::connect(target.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let caller = Caller::new(identity_of(from), TARGET, Lane::Snapshot).unwrap();
-    caller.introduce(&mut stream).unwrap();
-    stream
+    caller.introduce(stream).unwrap()
 }
 
 /// Accepts a connection as the target does, and then sends nothing.
@@ -826,7 +826,7 @@ fn accept_in_silence(listener: &TcpListener) -> TcpStream {
         }
     };
     let frame::Frame::Hello(hello) = hear() else { panic!("no hello") };
-    let (_, challenge) = Greeted::new(&identity_of(TARGET), hello).unwrap();
+    let (_, challenge) = Greeted::new(&identity_of(TARGET), hello, &[]).unwrap();
     (&stream).write_all(&challenge).unwrap();
     stream
 }

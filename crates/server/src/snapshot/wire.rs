@@ -16,7 +16,7 @@
 //!
 //! A `go` may be repeated: a file was damaged, and all data from that file on must be sent again.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -24,6 +24,7 @@ use types::RegionId;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::transport::frame::{take_bytes, take_u32, take_u64, take_u8, FrameError};
+use crate::transport::stream::PeerSocket;
 
 /// Maximum bytes of a file in one frame.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
@@ -140,18 +141,18 @@ fn take_place(bytes: &mut Bytes) -> Result<Place, FrameError> {
 
 /// One end of the blocking connection.
 pub struct Wire {
-    stream: TcpStream,
+    stream: PeerSocket,
     read: BytesMut,
 }
 
 impl Wire {
     /// Creates the end. `read` is the input that was already read from the stream.
-    pub fn new(stream: TcpStream, read: BytesMut) -> Wire {
+    pub fn new(stream: PeerSocket, read: BytesMut) -> Wire {
         Wire { stream, read }
     }
 
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        &self.stream.socket
     }
 
     pub fn send(&mut self, frame: &Frame) -> io::Result<()> {
@@ -172,11 +173,7 @@ impl Wire {
                 }
             }
             // The buffer grows with the received bytes, not with the announced length.
-            let filled = self.read.len();
-            self.read.resize(filled + READ_BYTES, 0);
-            let got = self.stream.read(&mut self.read[filled..]);
-            self.read.truncate(filled + *got.as_ref().unwrap_or(&0));
-            match got {
+            match self.stream.read_to(&mut self.read, READ_BYTES) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -192,6 +189,8 @@ pub fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn samples() -> Vec<Frame> {
@@ -232,7 +231,8 @@ mod tests {
         let (early, late) = all.split_at(5);
         stream.write_all(late).unwrap();
         stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
-        let mut wire = Wire::new(listener.accept().unwrap().0, BytesMut::from(early));
+        let mut wire =
+            Wire::new(PeerSocket { socket: listener.accept().unwrap().0, tls: None }, BytesMut::from(early));
         for frame in samples() {
             assert_eq!(wire.receive().unwrap(), frame);
         }

@@ -13,6 +13,8 @@
 //! 7 announce   the newest descriptor of a region that the sender has applied
 //! 8 challenge  key [u8; 32], nonce [u8; 32], signature [u8; 64]: in answer to a hello
 //! 9 proof      signature [u8; 64], password's proof [u8; 32] or zeros: in answer to a challenge
+//! 10 token     signature [u8; 64], token's proof [u8; 32], its expiry u64, its id [u8; 16]: the
+//!              proof of a store that joins with a token
 //! ```
 //!
 //! A connection begins with hello, challenge and proof; `handshake` describes what they prove.
@@ -23,6 +25,8 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use cluster::StoreKey;
 use types::{Output, RegionId, StoreId};
+
+use super::join_token::TokenName;
 
 pub const WIRE_VERSION: u16 = 3;
 const MAGIC: &[u8; 4] = b"SYLD";
@@ -91,6 +95,8 @@ pub struct Proof {
     pub signature: [u8; 64],
     /// A proof that the sender knows the cluster's password; zeros if it gives none.
     pub password: [u8; 32],
+    /// The name of a token, if the proof is that of the token and not of the password.
+    pub token: Option<TokenName>,
 }
 
 /// The refusal of a store after its hello.
@@ -210,6 +216,15 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, FrameError> {
         9 => Frame::Proof(Proof {
             signature: take_array(&mut bytes, "a signature")?,
             password: take_array(&mut bytes, "a password's proof")?,
+            token: None,
+        }),
+        10 => Frame::Proof(Proof {
+            signature: take_array(&mut bytes, "a signature")?,
+            password: take_array(&mut bytes, "a token's proof")?,
+            token: Some(TokenName {
+                expires: take_u64(&mut bytes, "a token's expiry")?,
+                id: take_array(&mut bytes, "a token's id")?,
+            }),
         }),
         other => return Err(FrameError::UnknownKind(other)),
     };
@@ -320,9 +335,13 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
             out.put_slice(&challenge.signature);
         }
         Frame::Proof(proof) => {
-            out.put_u8(9);
+            out.put_u8(if proof.token.is_some() { 10 } else { 9 });
             out.put_slice(&proof.signature);
             out.put_slice(&proof.password);
+            if let Some(TokenName { expires, id }) = &proof.token {
+                out.put_u64_le(*expires);
+                out.put_slice(id);
+            }
         }
     }
     debug_assert_eq!(out.len() - start, length);
@@ -361,7 +380,7 @@ fn content_length(frame: &Frame) -> usize {
         Frame::Order(body) | Frame::Announce(body) => body.len(),
         Frame::Refused(refusal) => 1 + refusal.text.len(),
         Frame::Challenge(_) => 32 + 32 + 64,
-        Frame::Proof(_) => 64 + 32,
+        Frame::Proof(proof) => 64 + 32 + if proof.token.is_some() { 8 + 16 } else { 0 },
     }
 }
 
@@ -440,7 +459,12 @@ mod tests {
             Frame::Announce(Bytes::from_static(b"descriptor")),
             Frame::Refused(Refusal { reason: RefusalReason::OtherKey, text: "who?".into() }),
             Frame::Challenge(Challenge { key: StoreKey([5; 32]), nonce: [6; 32], signature: [7; 64] }),
-            Frame::Proof(Proof { signature: [8; 64], password: [9; 32] }),
+            Frame::Proof(Proof { signature: [8; 64], password: [9; 32], token: None }),
+            Frame::Proof(Proof {
+                signature: [8; 64],
+                password: [9; 32],
+                token: Some(TokenName { expires: 7, id: [3; 16] }),
+            }),
         ]
     }
 

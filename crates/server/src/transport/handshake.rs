@@ -11,25 +11,33 @@
 //! ```
 //! Each end signs the whole hello, the acceptor's key and its nonce, each after a label of its own.
 //! So a proof for one store on one connection is worthless for another store or connection, and a
-//! store's public key does not help to impersonate it. Nothing is encrypted: an attacker who can
-//! read and change the traffic can take over a connection after the handshake.
+//! store's public key does not help to impersonate it.
+//!
+//! With TLS the frames come after its handshake, in which both ends show certificates. The signed
+//! content then contains a secret number of the TLS connection. So whoever has a good certificate
+//! and passes frames on between two stores is not in the middle of a connection afterwards: what
+//! one store signs is worthless on the connection of the other. Without TLS nothing is encrypted:
+//! an attacker who can read and change the traffic can take over a connection after the handshake.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use cluster::StoreKey;
+use tls_stream::is_tls_error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use types::StoreId;
 
 use super::frame::{self, Challenge, Frame, FrameError, Hello, Lane, Nonce, Proof, Refusal, RefusalReason};
 use super::identity::{Identity, NO_STORE};
+use super::join_token::TokenName;
 use super::keyring::Verdict;
 use super::keys;
 use super::socket;
+use super::stream::{PeerSocket, PeerStream};
 
 /// Maximum bytes of a frame before the proof, so that a stranger cannot make a buffer grow.
 pub const FRAME_BYTES_MAX: usize = 1024;
@@ -44,8 +52,9 @@ const PASSWORD: &[u8] = b"steelyard 3: password\0";
 struct Transcript(Vec<u8>);
 
 impl Transcript {
-    fn new(hello: &Hello, key: &StoreKey, nonce: &Nonce) -> Transcript {
-        Transcript([&encoded(Frame::Hello(hello.clone()))[..], &key.0, nonce].concat())
+    /// `binding` is a secret number of the connection with TLS, and empty without.
+    fn new(hello: &Hello, key: &StoreKey, nonce: &Nonce, binding: &[u8]) -> Transcript {
+        Transcript([&encoded(Frame::Hello(hello.clone()))[..], &key.0, nonce, binding].concat())
     }
 
     fn as_said_by(&self, label: &[u8]) -> Vec<u8> {
@@ -123,13 +132,13 @@ impl Caller {
     }
 
     /// Returns the proof, if the other end has proved its identity.
-    fn answer(&self, frame: Frame) -> Result<BytesMut, NotOpened> {
+    fn answer(&self, frame: Frame, binding: &[u8]) -> Result<BytesMut, NotOpened> {
         let Challenge { key, nonce, signature } = match frame {
             Frame::Challenge(challenge) => challenge,
             Frame::Refused(refusal) => return Err(NotOpened::Refused(refusal)),
             _ => return Err(invalid("the answer to a hello is not a challenge").into()),
         };
-        let transcript = Transcript::new(&self.hello, &key, &nonce);
+        let transcript = Transcript::new(&self.hello, &key, &nonce, binding);
         let to = self.hello.to;
         if !keys::has_signed(&key, &transcript.as_said_by(ACCEPTOR), &signature) {
             return Err(NotOpened::Stranger(format!("what answers for store {to} cannot prove its key")));
@@ -143,9 +152,13 @@ impl Caller {
             )));
         }
         let signature = self.identity.secret.sign(&transcript.as_said_by(CALLER));
-        let prove = |password: &String| keys::prove_password(password, &transcript.as_said_by(PASSWORD));
-        let password = self.identity.password.as_ref().map_or([0; 32], prove);
-        Ok(encoded(Frame::Proof(Proof { signature, password })))
+        let message = transcript.as_said_by(PASSWORD);
+        let (password, token) = match (&self.identity.token, &self.identity.password) {
+            (Some(token), _) => (token.prove(&message), Some(token.name)),
+            (None, Some(password)) => (keys::prove(password.as_bytes(), &message), None),
+            (None, None) => ([0; 32], None),
+        };
+        Ok(encoded(Frame::Proof(Proof { signature, password, token })))
     }
 
     /// The two frames of the caller.
@@ -156,17 +169,22 @@ impl Caller {
 
     #[cfg(test)]
     pub fn answers(&self, challenge: Frame) -> BytesMut {
-        self.answer(challenge).expect("the challenge is good")
+        self.answer(challenge, &[]).expect("the challenge is good")
     }
 
     /// Connects, and proves this store's identity after the other store has proved its own.
-    pub async fn connect(&self, address: SocketAddr) -> Result<TcpStream, NotOpened> {
+    pub async fn connect(&self, address: SocketAddr) -> Result<PeerStream, NotOpened> {
         let timed_out = |_| NotOpened::Io(io::ErrorKind::TimedOut.into());
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
-        let mut stream = connecting.await.map_err(timed_out)??;
+        let stream = connecting.await.map_err(timed_out)??;
         socket::prepare(&stream)?;
         let beginning = async {
+            let mut stream = match &self.identity.certificates() {
+                None => PeerStream::Plain(stream),
+                Some(certificates) => certificates.call(stream, self.hello.to).await?,
+            };
             stream.write_all(&self.hello()).await?;
+            stream.flush().await?;
             let mut bytes = BytesMut::new();
             let challenge = loop {
                 if let Some(frame) = take_only(&mut bytes)? {
@@ -176,28 +194,52 @@ impl Caller {
                     return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
                 }
             };
-            stream.write_all(&self.answer(challenge)?).await?;
-            Ok::<(), NotOpened>(())
+            let proof = self.answer(challenge, &stream.binding()?)?;
+            stream.write_all(&proof).await?;
+            stream.flush().await?;
+            Ok::<PeerStream, NotOpened>(stream)
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, beginning).await.map_err(timed_out)??;
-        Ok(stream)
+        let opened = tokio::time::timeout(ANSWER_TIMEOUT, beginning).await.map_err(timed_out)?;
+        opened.map_err(|error| self.told(error))
+    }
+
+    /// Makes an error of TLS one that the operator is told of.
+    fn told(&self, error: NotOpened) -> NotOpened {
+        match error {
+            NotOpened::Io(error) if is_tls_error(&error) => NotOpened::Stranger(match self.hello.to {
+                NO_STORE => format!("no TLS connection with a store of this cluster: {error}"),
+                to => format!("no TLS connection with store {to}: {error}"),
+            }),
+            other => other,
+        }
     }
 
     /// Does the same over a blocking connection, within its timeouts.
-    pub fn introduce(&self, stream: &mut std::net::TcpStream) -> Result<(), NotOpened> {
+    pub fn introduce(&self, socket: std::net::TcpStream) -> Result<PeerSocket, NotOpened> {
+        self.introduce_itself(socket).map_err(|error| self.told(error))
+    }
+
+    fn introduce_itself(&self, socket: std::net::TcpStream) -> Result<PeerSocket, NotOpened> {
+        let (mut stream, binding) = match &self.identity.certificates() {
+            None => (PeerSocket { socket, tls: None }, Vec::new()),
+            Some(certificates) => {
+                let stream = certificates.call_and_wait(socket, self.hello.to)?;
+                let binding = stream.tls.as_ref().map(|session| session.binding()).transpose()?;
+                (stream, binding.unwrap_or_default().to_vec())
+            }
+        };
         stream.write_all(&self.hello())?;
-        let (mut bytes, mut read) = (BytesMut::new(), [0; FRAME_BYTES_MAX]);
+        let mut bytes = BytesMut::new();
         let challenge = loop {
             if let Some(frame) = take_only(&mut bytes)? {
                 break frame;
             }
-            match stream.read(&mut read)? {
-                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                length => bytes.extend_from_slice(&read[..length]),
+            if stream.read_to(&mut bytes, FRAME_BYTES_MAX)? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }
         };
-        stream.write_all(&self.answer(challenge)?)?;
-        Ok(())
+        stream.write_all(&self.answer(challenge, &binding)?)?;
+        Ok(stream)
     }
 }
 
@@ -225,31 +267,48 @@ pub struct Introduced {
     pub hello: Hello,
     transcript: Transcript,
     password: [u8; 32],
+    token: Option<TokenName>,
 }
 
 impl Greeted {
-    pub fn new(identity: &Identity, hello: Hello) -> io::Result<(Greeted, BytesMut)> {
+    /// Creates the challenge. `binding` is the secret number of the connection with TLS.
+    pub fn new(identity: &Identity, hello: Hello, binding: &[u8]) -> io::Result<(Greeted, BytesMut)> {
         let (key, nonce) = (identity.key(), keys::draw_nonce()?);
-        let transcript = Transcript::new(&hello, &key, &nonce);
+        let transcript = Transcript::new(&hello, &key, &nonce, binding);
         let signature = identity.secret.sign(&transcript.as_said_by(ACCEPTOR));
         let challenge = encoded(Frame::Challenge(Challenge { key, nonce, signature }));
         Ok((Greeted { hello, transcript }, challenge))
     }
 
     /// Returns `None` if the caller does not have the key that it claims.
-    pub fn check(self, Proof { signature, password }: Proof) -> Option<Introduced> {
+    pub fn check(self, Proof { signature, password, token }: Proof) -> Option<Introduced> {
         let Greeted { hello, transcript } = self;
         keys::has_signed(&hello.key, &transcript.as_said_by(CALLER), &signature).then_some(Introduced {
             hello,
             transcript,
             password,
+            token,
         })
     }
 }
 
 impl Introduced {
+    /// Returns true if the caller has proved that it knows the password, or has a token that was
+    /// made from it and has not expired. A token admits only stores that ask to join.
     pub fn knows_password(&self, password: &str) -> bool {
-        keys::is_proof_of_password(password, &self.transcript.as_said_by(PASSWORD), &self.password)
+        let message = self.transcript.as_said_by(PASSWORD);
+        match &self.token {
+            None => keys::is_proof(password.as_bytes(), &message, &self.password),
+            Some(token) => {
+                let is_valid = self.hello.from == NO_STORE && !token.has_expired();
+                is_valid && token.is_proof(password, &message, &self.password)
+            }
+        }
+    }
+
+    /// Returns true if the caller has shown a token that has expired.
+    pub fn came_too_late(&self) -> bool {
+        self.token.is_some_and(|token| token.has_expired())
     }
 }
 

@@ -1,12 +1,15 @@
 //! A store's identity on its connections, and the refusals that it receives.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use cluster::StoreKey;
 use tokio::sync::mpsc;
 use types::StoreId;
 
+use super::certificates::Certificates;
 use super::frame::Refusal;
+use super::join_token::JoinToken;
 use super::keyring::Keyring;
 use super::keys::SecretKey;
 
@@ -21,9 +24,13 @@ pub struct Identity {
     /// The digest of the cluster's initial layout.
     pub layout_digest: u64,
     pub(super) secret: SecretKey,
-    /// The cluster's password. It admits stores whose keys are not known yet.
+    /// The cluster's password, or a token made from it. It admits stores whose keys are not known
+    /// yet.
     pub(super) password: Option<String>,
+    pub(super) token: Option<JoinToken>,
     pub keyring: Keyring,
+    /// The certificates of all connections; `None` without TLS.
+    certificates: Option<Arc<Certificates>>,
     cluster_id: AtomicU64,
     refusals: mpsc::UnboundedSender<(StoreId, Refusal)>,
 }
@@ -39,12 +46,35 @@ impl Identity {
     ) -> (Identity, mpsc::UnboundedReceiver<(StoreId, Refusal)>) {
         let (refusals, refused) = mpsc::unbounded_channel();
         let (keyring, cluster_id) = (Keyring::default(), AtomicU64::new(cluster_id));
-        (Identity { store, layout_digest, secret, password, keyring, cluster_id, refusals }, refused)
+        (
+            Identity {
+                store,
+                layout_digest,
+                secret,
+                password,
+                token: None,
+                keyring,
+                certificates: None,
+                cluster_id,
+                refusals,
+            },
+            refused,
+        )
     }
 
     /// Creates the identity of a store that is about to join.
-    pub fn joining(secret: SecretKey, password: Option<String>) -> Identity {
-        Identity::new(NO_STORE, 0, secret, 0, password).0
+    pub fn joining(secret: SecretKey, password: Option<String>, token: Option<JoinToken>) -> Identity {
+        Identity { token, ..Identity::new(NO_STORE, 0, secret, 0, password).0 }
+    }
+
+    /// Has every connection use TLS.
+    pub fn with(mut self, certificates: Option<Arc<Certificates>>) -> Identity {
+        self.certificates = certificates;
+        self
+    }
+
+    pub fn certificates(&self) -> Option<Arc<Certificates>> {
+        self.certificates.clone()
     }
 
     pub fn key(&self) -> StoreKey {

@@ -17,9 +17,11 @@ use types::{Output, RegionId, StoreId};
 use super::frame::{self, Frame, Hello, Lane, Proof, Refusal, RefusalReason, FRAME_BYTES_MAX};
 use super::handshake::{self, Greeted, Introduced};
 use super::identity::{Identity, NO_STORE};
+use super::introductions::{Introduction, Introductions};
 use super::output::{self, WRITE_BYTES};
 use super::raft_lane::{decode_messages, RaftLane, Returned};
 use super::socket;
+use super::stream::PeerStream;
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
 
@@ -57,7 +59,7 @@ pub trait Inbound: Send + Sync + 'static {
     /// Answers a request with a status byte and a body. `NO_STORE` asks before it joins.
     fn request(self: Arc<Self>, from: Remote, kind: u8, body: Bytes) -> InboundAnswer;
     /// Takes over a snapshot connection, with the input that was read after its hello.
-    fn snapshot_lane(&self, from: StoreId, _stream: TcpStream, _read: BytesMut) {
+    fn snapshot_lane(&self, from: StoreId, _stream: PeerStream, _read: BytesMut) {
         tracing::warn!(from, "a snapshot was offered to a store that accepts none");
     }
     /// Returns the maximum bytes of one connection's requests in progress, or of its unprocessed
@@ -81,12 +83,17 @@ const STRANGERS_AT_ONCE: usize = 64;
 /// Accepts other stores until the task is dropped.
 pub async fn listen(listener: TcpListener, identity: Arc<Identity>, inbound: Arc<impl Inbound>) {
     let strangers = Arc::new(Semaphore::new(STRANGERS_AT_ONCE));
+    let introductions = Arc::new(Introductions::default());
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
+                let Some(place) = introductions.begin(from.ip()) else {
+                    tracing::debug!(%from, "too many connections have not introduced themselves");
+                    continue;
+                };
                 let (identity, inbound, strangers) = (identity.clone(), inbound.clone(), strangers.clone());
                 tokio::spawn(async move {
-                    if let Err(reason) = serve(stream, &identity, inbound, strangers).await {
+                    if let Err(reason) = serve(stream, &identity, inbound, (place, strangers)).await {
                         tracing::warn!(%from, reason, "a store-to-store connection was refused or broke");
                     }
                 });
@@ -100,17 +107,22 @@ pub async fn listen(listener: TcpListener, identity: Arc<Identity>, inbound: Arc
 }
 
 async fn serve(
-    mut stream: TcpStream,
+    stream: TcpStream,
     identity: &Identity,
     inbound: Arc<impl Inbound>,
-    strangers: Arc<Semaphore>,
+    (place, strangers): (Introduction, Arc<Semaphore>),
 ) -> Result<(), String> {
     socket::prepare(&stream).map_err(|e| e.to_string())?;
     let mut bytes = BytesMut::with_capacity(4 << 10);
-    let introduction = introduce(&mut stream, &mut bytes, identity);
-    let introduced = tokio::time::timeout(HELLO_TIMEOUT, introduction)
+    let introduction = async {
+        let mut stream = receive(stream, identity).await?;
+        let introduced = introduce(&mut stream, &mut bytes, identity).await?;
+        Ok::<_, String>((stream, introduced))
+    };
+    let (stream, introduced) = tokio::time::timeout(HELLO_TIMEOUT, introduction)
         .await
         .map_err(|_| "the other end did not introduce itself in time".to_owned())??;
+    drop(place);
     let admitted = introduced.and_then(|caller| {
         inbound.admit(&caller)?;
         Ok(caller.hello)
@@ -146,7 +158,7 @@ async fn serve(
 
 /// Reads requests and answers them until the connection ends.
 async fn converse(
-    stream: TcpStream,
+    stream: PeerStream,
     bytes: BytesMut,
     from: Remote,
     inbound: Arc<impl Inbound>,
@@ -170,15 +182,16 @@ async fn converse(
 /// Has a connection of Raft messages read by another thread, and reads its very large frames, until
 /// the connection ends.
 async fn hear_raft(
-    stream: TcpStream,
-    bytes: BytesMut,
+    stream: PeerStream,
+    mut bytes: BytesMut,
     remote: Remote,
     inbound: Arc<impl Inbound>,
 ) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
     let bytes_at_once = bytes_at_once(&*inbound);
     let at_once = Arc::new(Semaphore::new(bytes_at_once));
-    let mut lane = RaftLane { stream: stream.into_std().map_err(text)?, remote, bytes };
+    let stream = stream.into_socket(&mut bytes).map_err(text)?;
+    let mut lane = RaftLane { stream, remote, bytes };
     loop {
         lane = match inbound.raft_lane(lane) {
             Ok(back) => match back.await {
@@ -187,7 +200,7 @@ async fn hear_raft(
             },
             Err(lane) => lane,
         };
-        let mut stream = TcpStream::from_std(lane.stream).map_err(text)?;
+        let mut stream = PeerStream::from_socket(lane.stream).map_err(text)?;
         let Some(frame) = read_frame(&mut stream, &mut lane.bytes).await? else { return Ok(()) };
         if !inbound.is_welcome(&remote) {
             return Err(format!("store {} is no longer admitted", remote.store));
@@ -195,7 +208,7 @@ async fn hear_raft(
         let Frame::Raft(messages) = frame else { return Err("a frame out of place".into()) };
         let place = place_of(&messages, &at_once, bytes_at_once).await?;
         inbound.raft(remote.store, decode_messages(messages)?, place);
-        lane.stream = stream.into_std().map_err(text)?;
+        lane.stream = stream.into_socket(&mut lane.bytes).map_err(text)?;
     }
 }
 
@@ -219,9 +232,39 @@ fn wrong(text: String) -> Refusal {
     Refusal { reason: RefusalReason::Wrong, text }
 }
 
+/// Completes the handshake of TLS, if the stores have certificates, with a store of this cluster.
+async fn receive(stream: TcpStream, identity: &Identity) -> Result<PeerStream, String> {
+    let Some(certificates) = identity.certificates() else { return Ok(PeerStream::Plain(stream)) };
+    let stream = certificates.accept(stream).await.map_err(|error| format!("TLS: {error}"))?;
+    match stream.certificate().is_some_and(|certificate| certificates.is_of(&certificate, NO_STORE)) {
+        true => Ok(stream),
+        false => {
+            let wanted = certificates.name_of(NO_STORE);
+            Err(format!(
+                "its certificate is not that of a store of this cluster, which has the name {wanted}"
+            ))
+        }
+    }
+}
+
+/// Checks the number of a caller against its certificate.
+fn has_number(stream: &PeerStream, hello: &Hello, identity: &Identity) -> Result<(), Refusal> {
+    let (Some(certificates), Some(certificate)) = (identity.certificates(), stream.certificate()) else {
+        return Ok(());
+    };
+    match certificates.is_of(&certificate, hello.from) {
+        true => Ok(()),
+        false => Err(wrong(format!(
+            "the certificate is not that of store {}, which has the name {}",
+            hello.from,
+            certificates.name_of(hello.from)
+        ))),
+    }
+}
+
 /// Runs the acceptor's side of the handshake. Input after the caller's proof stays in `bytes`.
 async fn introduce(
-    stream: &mut TcpStream,
+    stream: &mut PeerStream,
     bytes: &mut BytesMut,
     identity: &Identity,
 ) -> Result<Result<Introduced, Refusal>, String> {
@@ -229,11 +272,14 @@ async fn introduce(
         Frame::Hello(hello) => hello,
         _ => return Err("a frame before hello".into()),
     };
-    if let Err(refusal) = is_for_this(&hello, identity) {
+    if let Err(refusal) = is_for_this(&hello, identity).and_then(|()| has_number(stream, &hello, identity)) {
         return Ok(Err(refusal));
     }
-    let (greeted, challenge) = Greeted::new(identity, hello).map_err(|error| error.to_string())?;
-    stream.write_all(&challenge).await.map_err(|error| error.to_string())?;
+    let text = |error: std::io::Error| error.to_string();
+    let (greeted, challenge) =
+        Greeted::new(identity, hello, &stream.binding().map_err(text)?).map_err(text)?;
+    stream.write_all(&challenge).await.map_err(text)?;
+    stream.flush().await.map_err(text)?;
     let proof: Proof = match read_first(stream, bytes).await? {
         Frame::Proof(proof) => proof,
         _ => return Err("a frame before the proof".into()),
@@ -261,7 +307,7 @@ fn is_for_this(hello: &Hello, identity: &Identity) -> Result<(), Refusal> {
 
 /// Sends the refusal and waits briefly for the other side to close. A close with unread input would
 /// discard the refusal.
-async fn refuse(mut stream: TcpStream, refusal: Refusal) {
+async fn refuse(mut stream: PeerStream, refusal: Refusal) {
     let mut bytes = BytesMut::new();
     if frame::encode(&Frame::Refused(refusal), &mut bytes).is_err() || stream.write_all(&bytes).await.is_err()
     {
@@ -315,7 +361,7 @@ fn put_answer(id: u64, status: u8, body: Bytes, bytes: &mut Output, inbound: &im
     }
 }
 
-async fn read_first(stream: &mut TcpStream, bytes: &mut BytesMut) -> Result<Frame, String> {
+async fn read_first(stream: &mut PeerStream, bytes: &mut BytesMut) -> Result<Frame, String> {
     loop {
         if let Some(frame) = handshake::take(bytes).map_err(|error| error.to_string())? {
             return Ok(frame);

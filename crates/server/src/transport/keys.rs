@@ -36,7 +36,7 @@ impl SecretKey {
 }
 
 /// Returns random bytes of the operating system.
-fn draw<const N: usize>() -> io::Result<[u8; N]> {
+pub(super) fn draw<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(io::Error::from)?;
     Ok(bytes)
@@ -58,19 +58,19 @@ pub(super) fn has_signed(key: &StoreKey, message: &[u8], signature: &[u8; 64]) -
     key.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
 }
 
-fn with_password(password: &str, message: &[u8]) -> Hmac<Sha256> {
-    let mac = <Hmac<Sha256> as Mac>::new_from_slice(password.as_bytes());
-    mac.expect("a password of any length will do").chain_update(message)
+fn mac_of(secret: &[u8], message: &[u8]) -> Hmac<Sha256> {
+    let mac = <Hmac<Sha256> as Mac>::new_from_slice(secret);
+    mac.expect("a secret of any length will do").chain_update(message)
 }
 
-/// Returns a proof that the sender of the message knows the password, for others who know it.
-pub(super) fn prove_password(password: &str, message: &[u8]) -> [u8; 32] {
-    with_password(password, message).finalize().into_bytes().into()
+/// Returns a proof that the sender of the message knows the secret, for others who know it.
+pub(super) fn prove(secret: &[u8], message: &[u8]) -> [u8; 32] {
+    mac_of(secret, message).finalize().into_bytes().into()
 }
 
 /// Checks a proof in constant time.
-pub(super) fn is_proof_of_password(password: &str, message: &[u8], proof: &[u8; 32]) -> bool {
-    with_password(password, message).verify_slice(proof).is_ok()
+pub(super) fn is_proof(secret: &[u8], message: &[u8], proof: &[u8; 32]) -> bool {
+    mac_of(secret, message).verify_slice(proof).is_ok()
 }
 
 impl fmt::Debug for SecretKey {
@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn who_knows_a_password_can_prove_it_for_one_message() {
-        let proof = prove_password("secret", b"message");
-        assert!(is_proof_of_password("secret", b"message", &proof));
-        assert!(!is_proof_of_password("Secret", b"message", &proof));
-        assert!(!is_proof_of_password("secret", b"massage", &proof));
-        assert!(!is_proof_of_password("secret", b"message", &[0; 32]));
+        let proof = prove(b"secret", b"message");
+        assert!(is_proof(b"secret", b"message", &proof));
+        assert!(!is_proof(b"Secret", b"message", &proof));
+        assert!(!is_proof(b"secret", b"massage", &proof));
+        assert!(!is_proof(b"secret", b"message", &[0; 32]));
     }
 }

@@ -17,7 +17,6 @@ use bytes::BytesMut;
 use futures::FutureExt;
 use parking_lot::Mutex;
 use raft::eraftpb;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use types::{Output, RegionId, StoreId, SHARED_BYTES_MIN};
 
@@ -27,7 +26,8 @@ use super::identity::Identity;
 use super::output::{self, WRITE_BYTES};
 use super::raft_frames::RaftFrameWriter;
 use super::raft_lane::Messages;
-use super::socket::{self, Standing};
+use super::socket::Standing;
+use super::stream::PeerStream;
 use super::{append, LaneBytes};
 
 const RECONNECT_FIRST: Duration = Duration::from_millis(20);
@@ -57,7 +57,7 @@ struct State {
 /// The connection as its senders see it.
 #[derive(Default)]
 struct Wire {
-    stream: Option<Arc<TcpStream>>,
+    stream: Option<Arc<PeerStream>>,
     /// Encoded bytes that the socket did not take yet.
     rest: Output,
 }
@@ -153,7 +153,7 @@ pub async fn connect(
     address: SocketAddr,
     identity: &Arc<Identity>,
     (to, lane): (StoreId, Lane),
-) -> Option<TcpStream> {
+) -> Option<PeerStream> {
     let opened = match Caller::new(identity.clone(), to, lane) {
         Ok(caller) => caller.connect(address).await,
         Err(error) => Err(error.into()),
@@ -242,7 +242,7 @@ fn push(raft: &mut RaftFrameWriter, bytes: &mut Output, region: RegionId, messag
 struct Shown<'a>(&'a State);
 
 impl<'a> Shown<'a> {
-    fn new(state: &'a State, stream: &Arc<TcpStream>) -> Shown<'a> {
+    fn new(state: &'a State, stream: &Arc<PeerStream>) -> Shown<'a> {
         *state.wire.lock() = Wire { stream: Some(stream.clone()), rest: Output::default() };
         Shown(state)
     }
@@ -274,7 +274,7 @@ impl Drop for Taken<'_> {
 
 /// Writes until the connection breaks (returns false) or the store ends (returns true).
 async fn write_queue(
-    stream: TcpStream,
+    stream: PeerStream,
     queue: &mut mpsc::UnboundedReceiver<Outgoing>,
     state: &State,
     refused: impl Fn(Refusal),
@@ -293,7 +293,7 @@ async fn write_queue(
                 None => return true,
             },
             // The other store writes nothing on this lane except a refusal.
-            read = socket::read(&stream, &mut heard) => match (read, frame::take(&mut heard)) {
+            read = stream.read_shared(&mut heard) => match (read, frame::take(&mut heard)) {
                 (Ok(1..=HEARD_BYTES_MAX), Ok(None)) if heard.len() <= HEARD_BYTES_MAX => continue,
                 (_, Ok(Some(Frame::Refused(refusal)))) => {
                     refused(refusal);
@@ -342,6 +342,8 @@ async fn write_queue(
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpStream;
+
     use super::*;
 
     const LANE_BYTES: usize = 1 << 20;
@@ -393,7 +395,9 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (link, mut receiver) = unwritten();
         let state = link.state.clone();
-        tokio::spawn(async move { write_queue(stream, &mut receiver, &state, |_| ()).await });
+        tokio::spawn(
+            async move { write_queue(PeerStream::Plain(stream), &mut receiver, &state, |_| ()).await },
+        );
         while link.state.wire.lock().stream.is_none() {
             tokio::task::yield_now().await;
         }

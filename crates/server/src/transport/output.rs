@@ -3,8 +3,9 @@
 use std::io;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use types::{Output, PIECE_BYTES};
+
+use super::stream::PeerStream;
 
 /// Bytes that are encoded before they are written to the socket.
 pub const WRITE_BYTES: usize = 1 << 20;
@@ -19,12 +20,13 @@ pub async fn write(output: &mut Output, writer: &mut (impl AsyncWrite + Unpin)) 
         }
     }
     writer.write_all(output.front()).await?;
+    writer.flush().await?;
     output.clear(KEPT_BYTES_MAX);
     Ok(())
 }
 
 /// Writes what the socket takes without waiting. Returns true if that is everything.
-pub fn write_now(output: &mut Output, stream: &TcpStream) -> io::Result<bool> {
+pub fn write_now(output: &mut Output, stream: &PeerStream) -> io::Result<bool> {
     while !output.is_empty() {
         let front = output.front();
         match stream.try_write(&front[..front.len().min(PIECE_BYTES)]) {
@@ -35,13 +37,13 @@ pub fn write_now(output: &mut Output, stream: &TcpStream) -> io::Result<bool> {
         }
     }
     output.clear(KEPT_BYTES_MAX);
-    Ok(true)
+    stream.try_flush()
 }
 
 /// Writes everything to a connection that others write to, too, while this task does not.
-pub async fn write_to(output: &mut Output, stream: &TcpStream) -> io::Result<()> {
+pub async fn write_to(output: &mut Output, stream: &PeerStream) -> io::Result<()> {
     while !write_now(output, stream)? {
-        stream.writable().await?;
+        stream.socket().writable().await?;
     }
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! A connection of Raft messages, for a thread that reads it without waiting.
 
-use std::net::TcpStream;
-
 use bytes::{Bytes, BytesMut};
 use protobuf::Message as _;
 use raft::eraftpb;
@@ -9,6 +7,7 @@ use types::RegionId;
 
 use super::frame::{self, Frame, RAFT_BATCH_BYTES_MAX};
 use super::inbound::Remote;
+use super::stream::PeerSocket;
 
 /// Minimum size of a frame that is left to a task, in bytes. Growing a buffer for it would delay
 /// the thread's other work. A frame of several messages is smaller.
@@ -22,7 +21,7 @@ pub type Returned = Result<RaftLane, String>;
 /// A connection from an admitted store.
 pub struct RaftLane {
     /// The socket, which does not block.
-    pub stream: TcpStream,
+    pub stream: PeerSocket,
     pub remote: Remote,
     /// Bytes that were read and are not taken yet.
     pub bytes: BytesMut,

@@ -15,8 +15,6 @@ use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::tcp::OwnedReadHalf;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use types::{Output, StoreId};
 
@@ -26,6 +24,7 @@ use super::identity::{Identity, NO_STORE};
 use super::link::{connect, Backoff};
 use super::output::{self, WRITE_BYTES};
 use super::socket::{make_room, Standing};
+use super::stream::{PeerStream, ReadHalf};
 
 /// Maximum bytes of requests that wait for the connection. They also count against their clients'
 /// memory, which is the effective limit.
@@ -178,7 +177,7 @@ async fn run(
 /// Writes requests and reads answers until the connection breaks (returns false) or the store ends
 /// (returns true).
 async fn talk(
-    stream: TcpStream,
+    stream: PeerStream,
     queue: &mut mpsc::UnboundedReceiver<Request>,
     shared: &Shared,
     refused: impl Fn(Refusal),
@@ -225,7 +224,7 @@ fn put(request: Request, bytes: &mut Output, shared: &Shared) {
     }
 }
 
-async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared, refused: impl Fn(Refusal)) {
+async fn read_answers(mut reader: ReadHalf, shared: &Shared, refused: impl Fn(Refusal)) {
     let mut bytes = BytesMut::with_capacity(64 << 10);
     loop {
         make_room(&mut bytes).await;
@@ -263,6 +262,7 @@ pub async fn ask_once(
     let mut bytes = BytesMut::new();
     frame::encode(&Frame::Request { id: 1, kind, body }, &mut bytes).map_err(std::io::Error::other)?;
     stream.write_all(&bytes).await?;
+    stream.flush().await?;
     bytes.clear();
     loop {
         match frame::take(&mut bytes).map_err(std::io::Error::other)? {

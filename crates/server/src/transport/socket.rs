@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
 use types::{copy_in_pieces, PIECE_BYTES};
 
 /// Silence after which a store counts as gone. Power and network fail without notice, and TCP alone
@@ -25,17 +24,6 @@ pub fn prepare(stream: &impl AsFd) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(SILENCE_MAX))?;
     Ok(())
-}
-
-/// Reads from a connection that is not split.
-pub async fn read(stream: &TcpStream, bytes: &mut BytesMut) -> io::Result<usize> {
-    loop {
-        stream.readable().await?;
-        match stream.try_read_buf(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            read => return read,
-        }
-    }
 }
 
 /// Room for input at which a large buffer grows.

@@ -8,15 +8,17 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use raft::eraftpb::{self, MessageType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use types::{RegionId, StoreId};
 
 use super::frame::{self, Frame, Lane, Refusal, RefusalReason, FRAME_BYTES_MAX, RESPONSE_OVERHEAD};
 use super::handshake::{Caller, Greeted, Introduced};
 use super::keys::SecretKey;
+use super::stream::PeerStream;
 use super::{append, ask_once, listen, CallError, Identity, Inbound, InboundAnswer, Remote, Transport};
 
+mod secured;
 mod strangers;
 
 const LAYOUT: u64 = 7;
@@ -127,7 +129,7 @@ async fn call(transport: &Transport, kind: u8, body: &'static str) -> Result<(u8
 
 /// A connection for requests that bypasses this crate's client side, so that its state is visible.
 struct RawLane {
-    stream: TcpStream,
+    stream: PeerStream,
     bytes: BytesMut,
 }
 
@@ -144,10 +146,10 @@ impl RawLane {
     /// Accepts the next connection and greets it as store 1. Returns it with its lane.
     async fn accept(listener: &TcpListener) -> (RawLane, Lane) {
         let stream = listener.accept().await.unwrap().0;
-        let mut lane = RawLane { stream, bytes: BytesMut::new() };
+        let mut lane = RawLane { stream: PeerStream::Plain(stream), bytes: BytesMut::new() };
         let Some(Frame::Hello(hello)) = lane.hear().await else { panic!("no hello") };
         let of = hello.lane;
-        let (greeted, challenge) = Greeted::new(&identity_of(1).0, hello).unwrap();
+        let (greeted, challenge) = Greeted::new(&identity_of(1).0, hello, &[]).unwrap();
         lane.stream.write_all(&challenge).await.unwrap();
         let Some(Frame::Proof(proof)) = lane.hear().await else { panic!("no proof") };
         assert!(greeted.check(proof).is_some());
@@ -375,7 +377,7 @@ async fn a_store_that_is_not_heard_any_more_has_to_introduce_itself_again() {
 #[tokio::test]
 async fn whoever_is_about_to_join_may_ask_and_no_more() {
     let remote = remote_store(true).await;
-    let nobody = || Arc::new(Identity::joining(SecretKey::numbered(5), None));
+    let nobody = || Arc::new(Identity::joining(SecretKey::numbered(5), None, None));
     let answer = ask_once(remote.address, nobody(), ECHO, Bytes::from_static(b"who?")).await.unwrap();
     assert_eq!(answer, (0, Bytes::from_static(b"who?")));
     let bytes = Bytes::new;
@@ -403,9 +405,10 @@ async fn both_ends_watch_for_silence() {
     let (stream, accepted) =
         tokio::join!(caller.connect(listener.local_addr().unwrap()), RawLane::accept(&listener));
     let (stream, accepted) = (stream.unwrap(), accepted.0.stream);
-    super::socket::prepare(&accepted).unwrap();
+    super::socket::prepare(accepted.socket()).unwrap();
     for stream in [stream, accepted] {
-        let socket = socket2::SockRef::from(&stream);
+        let stream = stream.socket();
+        let socket = socket2::SockRef::from(stream);
         assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
         let silence = socket.tcp_user_timeout().unwrap().unwrap();
         assert!(socket.keepalive_time().unwrap() + socket.keepalive_interval().unwrap() < silence);

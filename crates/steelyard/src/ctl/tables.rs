@@ -40,7 +40,10 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
     ];
     let shared = rows.iter().any(|row| !row.shares_device_with.is_empty());
     let quarantined = rows.iter().any(|row| row.quarantined > 0);
+    // Without TLS on loopback there is nothing to say.
+    let protected = rows.iter().any(|row| !["", "loopback"].contains(&row.peer_traffic.as_str()));
     let more = [
+        (protected, ("peers", Left)),
         (quarantined, ("quarantined", Right)),
         (pinned, ("pinned", Left)),
         (shared, ("shares device with", Left)),
@@ -68,7 +71,12 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
             row.heard_ms_ago.map_or("-".into(), |ms| format!("{ms} ms ago")),
         ];
         let held = quarantined.then(|| row.quarantined.to_string());
-        let more = held.into_iter().chain(pinned.then(|| pins(row))).chain(shared.then(|| sharers(row)));
+        let traffic = protected.then(|| row.peer_traffic.clone());
+        let more = traffic
+            .into_iter()
+            .chain(held)
+            .chain(pinned.then(|| pins(row)))
+            .chain(shared.then(|| sharers(row)));
         table.row(cells.into_iter().chain(more));
     }
     table

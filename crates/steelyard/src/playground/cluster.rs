@@ -15,6 +15,7 @@ use client::process::{end_all, Child};
 use server::Member;
 
 use super::layout::Layout;
+use crate::authority::{Authority, Owner, Terms};
 use crate::serve::members;
 
 /// A store's process, and the data needed to restart it.
@@ -59,6 +60,10 @@ pub struct Cluster {
     place: Place,
 }
 
+/// The directory of certificates below that of a cluster's data.
+const TLS_DIR: &str = "tls";
+const TLS_DAYS: u32 = 365;
+
 impl Cluster {
     /// Starts every store without waiting until they serve; see [`Cluster::wait_until_ready`]. Must
     /// be called from the main thread, because the stores end when the calling thread ends.
@@ -75,6 +80,27 @@ impl Cluster {
         place: Place,
         extra: &[OsString],
     ) -> anyhow::Result<Cluster> {
+        Cluster::start_with(layout, members, place, extra, false)
+    }
+
+    /// Does the same with TLS at every port, by certificates that are made in the place of the
+    /// data. This process then speaks TLS with all servers.
+    pub fn start_with_tls(
+        layout: Layout,
+        members: Vec<Member>,
+        place: Place,
+        extra: &[OsString],
+    ) -> anyhow::Result<Cluster> {
+        Cluster::start_with(layout, members, place, extra, true)
+    }
+
+    fn start_with(
+        layout: Layout,
+        members: Vec<Member>,
+        place: Place,
+        extra: &[OsString],
+        with_tls: bool,
+    ) -> anyhow::Result<Cluster> {
         layout.check()?;
         let dir = place.path().to_owned();
         std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
@@ -89,11 +115,21 @@ impl Cluster {
         layout.settle(&dir)?;
         let profiles = layout.profiles()?;
         let list = members::format(&members);
+        let authority = with_tls.then(|| Authority::open(&dir.join(TLS_DIR))).transpose()?;
+        let terms = Terms { cluster: "playground".into(), hosts: Vec::new(), days: TLS_DAYS };
+        if let Some(authority) = &authority {
+            authority.sign(Owner::Client, &terms)?;
+            client::tls::use_directory(&dir.join(TLS_DIR)).map_err(anyhow::Error::msg)?;
+        }
         let mut cluster = Cluster { stores: Vec::new(), layout, place };
         for member in members {
             let profile = profiles.get(member.id as usize);
             let beginning = Beginning::Listed(&list);
-            let store = Store::prepare(member, profile, &cluster.layout, beginning, &dir, extra)?;
+            let mut flags = extra.to_vec();
+            if let Some(authority) = &authority {
+                flags.extend(tls_flags(authority, &member, &terms)?);
+            }
+            let store = Store::prepare(member, profile, &cluster.layout, beginning, &dir, &flags)?;
             cluster.stores.push(store);
         }
         for store in &mut cluster.stores {
@@ -124,6 +160,11 @@ impl Cluster {
         self.place.path()
     }
 
+    /// Returns the directory of the certificates of a cluster with TLS.
+    pub fn tls_dir(&self) -> PathBuf {
+        self.dir().join(TLS_DIR)
+    }
+
     /// Waits until every store reports that it serves. Fails at once if a store ends, with the last
     /// line of its log.
     pub async fn wait_until_ready(&mut self, patience: Duration) -> anyhow::Result<()> {
@@ -147,6 +188,22 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
+}
+
+/// Returns the flags of a store with TLS at every port.
+fn tls_flags(authority: &Authority, member: &Member, terms: &Terms) -> anyhow::Result<Vec<OsString>> {
+    let files = authority.sign(Owner::Store(member.id), terms)?;
+    let mut flags: Vec<OsString> = Vec::new();
+    let mut option = |name: &str, value: OsString| flags.extend([format!("--{name}").into(), value]);
+    option("tls-port", member.client.port().to_string().into());
+    option("tls-cert-file", files.certificate.into());
+    option("tls-key-file", files.key.into());
+    option("tls-ca-cert-file", authority.certificate_file().into());
+    option("tls-cluster-name", terms.cluster.clone().into());
+    for name in ["tls-cluster", "tls-admin", "tls-forward"] {
+        option(name, "yes".into());
+    }
+    Ok(flags)
 }
 
 impl Drop for Cluster {

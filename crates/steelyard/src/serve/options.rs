@@ -53,6 +53,10 @@ pub struct Options {
     #[arg(long, value_name = "IP:PORT", num_args = 1.., value_delimiter = ',', conflicts_with_all = ["stores", "bootstrap", "store_id"])]
     #[serde(deserialize_with = "one_or_many")]
     pub join: Vec<SocketAddr>,
+    /// Token with which this store joins, in place of --requirepass (steelyard ctl join-token makes
+    /// one); safer in the file
+    #[arg(long, value_name = "TOKEN")]
+    pub join_token: Option<String>,
     /// Labels that this store shares with stores that may fail together: zone=a,rack=3
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
     #[serde(deserialize_with = "table_or_list")]
@@ -113,7 +117,13 @@ pub struct Options {
     /// Refused: keys with a passphrase cannot be read
     #[arg(long, value_name = "PASS", hide = true)]
     pub tls_key_file_pass: Option<String>,
-    /// Certificates that sign those of clients (PEM)
+    /// Certificate for connections that this store opens to others, if it is not the same (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_cert_file: Option<String>,
+    /// Private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_key_file: Option<String>,
+    /// Certificates that sign those of clients and of other stores (PEM)
     #[arg(long, value_name = "FILE")]
     pub tls_ca_cert_file: Option<String>,
     /// Certificates of clients: yes (required), optional or no [default: yes]
@@ -128,6 +138,21 @@ pub struct Options {
     /// Maximum number of TLS sessions that can be resumed [default: 20480]
     #[arg(long, value_name = "N")]
     pub tls_session_cache_size: Option<String>,
+    /// Use TLS between stores: both ends show certificates for store-N.NAME.steelyard [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub tls_cluster: Option<YesNo>,
+    /// Name of the cluster in the certificates of its stores [default: default]
+    #[arg(long, value_name = "NAME")]
+    pub tls_cluster_name: Option<String>,
+    /// Serve clients with TLS, and no others, on the forward port [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub tls_forward: Option<YesNo>,
+    /// Serve programs with TLS, and no others, on the admin port [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub tls_admin: Option<YesNo>,
+    /// Let stores talk without TLS over a network that nobody else can reach [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub insecure_peers: Option<YesNo>,
     /// Ask for a user and a password at the admin port [default: no]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub admin_auth: Option<YesNo>,
@@ -137,6 +162,12 @@ pub struct Options {
     /// Maximum number of clients [default: 10000]
     #[arg(long, value_name = "N")]
     pub maxclients: Option<usize>,
+    /// Seconds without a word after which a client is closed; 0 for never [default: 0]
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u32>,
+    /// Seconds after which an idle client's machine is probed; 0 for never [default: 300]
+    #[arg(long, value_name = "SECONDS")]
+    pub tcp_keepalive: Option<u32>,
     /// Without a password, serve only clients on loopback [default: yes]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub protected_mode: Option<YesNo>,
@@ -260,6 +291,7 @@ impl Options {
             replicas: self.replicas.or(file.replicas),
             bootstrap: self.bootstrap.or(file.bootstrap),
             join: if self.join.is_empty() { file.join } else { self.join },
+            join_token: self.join_token.or(file.join_token),
             label: if self.label.is_empty() { file.label } else { self.label },
             replace_after: self.replace_after.or(file.replace_after),
             consistency_check_interval: self.consistency_check_interval.or(file.consistency_check_interval),
@@ -278,6 +310,13 @@ impl Options {
             tls_cert_file: self.tls_cert_file.or(file.tls_cert_file),
             tls_key_file: self.tls_key_file.or(file.tls_key_file),
             tls_key_file_pass: self.tls_key_file_pass.or(file.tls_key_file_pass),
+            tls_client_cert_file: self.tls_client_cert_file.or(file.tls_client_cert_file),
+            tls_client_key_file: self.tls_client_key_file.or(file.tls_client_key_file),
+            tls_cluster: self.tls_cluster.or(file.tls_cluster),
+            tls_cluster_name: self.tls_cluster_name.or(file.tls_cluster_name),
+            tls_forward: self.tls_forward.or(file.tls_forward),
+            tls_admin: self.tls_admin.or(file.tls_admin),
+            insecure_peers: self.insecure_peers.or(file.insecure_peers),
             tls_ca_cert_file: self.tls_ca_cert_file.or(file.tls_ca_cert_file),
             tls_auth_clients: self.tls_auth_clients.or(file.tls_auth_clients),
             tls_protocols: self.tls_protocols.or(file.tls_protocols),
@@ -286,6 +325,8 @@ impl Options {
             admin_auth: self.admin_auth.or(file.admin_auth),
             acllog_max_len: self.acllog_max_len.or(file.acllog_max_len),
             maxclients: self.maxclients.or(file.maxclients),
+            timeout: self.timeout.or(file.timeout),
+            tcp_keepalive: self.tcp_keepalive.or(file.tcp_keepalive),
             protected_mode: self.protected_mode.or(file.protected_mode),
             fsync: self.fsync.or(file.fsync),
             boot_id_file: self.boot_id_file.or(file.boot_id_file),

@@ -14,6 +14,8 @@ pub fn settings(options: &Options) -> Result<TlsSettings, String> {
     let given = [
         ("tls-cert-file", &options.tls_cert_file),
         ("tls-key-file", &options.tls_key_file),
+        ("tls-client-cert-file", &options.tls_client_cert_file),
+        ("tls-client-key-file", &options.tls_client_key_file),
         ("tls-ca-cert-file", &options.tls_ca_cert_file),
         ("tls-auth-clients", &options.tls_auth_clients),
         ("tls-protocols", &options.tls_protocols),

@@ -198,3 +198,26 @@ fn packets_have_no_part_in_what_is_said() {
         assert_eq!(client.reply().unwrap(), Reply::Bulk(Bytes::from_static(b"a\r\nb\n")));
     }
 }
+
+#[test]
+fn a_silent_client_is_closed_after_the_timeout_and_one_that_waits_or_talks_is_not() {
+    for server in both() {
+        let mut silent = server.connect();
+        let mut waiting = server.connect();
+        let mut talking = server.connect();
+        silent.call(&["PING"]).unwrap();
+        let mut bytes = bytes::BytesMut::new();
+        resp::encode_request(&["BLPOP", "list", "0"], &mut bytes);
+        waiting.send(&bytes).unwrap();
+        assert_eq!(talking.call(&["CONFIG", "SET", "timeout", "1"]).unwrap(), Reply::OK);
+        let mut ended = None;
+        while ended.is_none() {
+            talking.call(&["PING"]).expect("a client that talks stays");
+            ended = silent.reply_within(std::time::Duration::from_millis(50)).err();
+        }
+        assert!(ended.is_some_and(|error| is_closed(&error)));
+        assert_eq!(talking.call(&["RPUSH", "list", "x"]).unwrap(), Reply::Int(1));
+        assert!(matches!(waiting.reply().unwrap(), Reply::Array(pair) if pair.len() == 2));
+        assert_eq!(talking.call(&["CONFIG", "SET", "timeout", "0"]).unwrap(), Reply::OK);
+    }
+}

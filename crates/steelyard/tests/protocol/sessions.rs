@@ -170,6 +170,17 @@ fn settings_are_read_and_refused_as_in_redis() {
              CONFIG SET maxclients 400
              CONFIG GET maxclients
              CONFIG SET maxclients 400 maxclients 300
+             CONFIG GET timeout
+             CONFIG SET timeout -1
+             CONFIG SET timeout 2147483648
+             CONFIG SET timeout x
+             CONFIG SET timeout 2147483647
+             CONFIG GET timeout
+             CONFIG SET timeout 0
+             CONFIG GET tcp-keepalive
+             CONFIG SET tcp-keepalive -1
+             CONFIG SET tcp-keepalive 17
+             CONFIG GET tcp-keepalive
              CONFIG SET databases 3
              CONFIG SET protected-mode maybe
              CONFIG SET protected-mode no

@@ -303,6 +303,12 @@ impl Ledger {
         assert!(sum > 0, "the load did nothing");
     }
 
+    /// Returns the number of operations that were not done, and of those whose outcome is unknown.
+    pub fn failures(&self) -> (u64, u64) {
+        let unknown = self.page.unknown_increments.values().sum::<u64>() + self.page.unknown;
+        (self.page.not_done.len() as u64, unknown)
+    }
+
     pub fn acknowledged(&self) -> &[String] {
         &self.page.acknowledged
     }

@@ -20,6 +20,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use ::steelyard::authority::{Authority, Owner, Terms};
 use client::admin::{AdminClient, RegionRow, RegionsQuery};
 use client::process::{end_all, free_ports, Child};
 use faults::network::Network;
@@ -160,10 +161,21 @@ impl Default for Plan<'_> {
     }
 }
 
+/// The variable that has the stores of every test use TLS with each other.
+const TLS_FOR_ALL: &str = "STEELYARD_TEST_TLS";
+
+/// The name of the cluster in certificates.
+pub const CLUSTER: &str = "tests";
+
+/// Returns the content of certificates for tests.
+pub fn terms() -> Terms {
+    Terms { cluster: CLUSTER.into(), hosts: Vec::new(), days: 10 }
+}
+
 pub struct Stores {
     pub all: Vec<Store>,
     // Dropped after the processes, because fields are dropped in the order of their declaration.
-    _root: tempfile::TempDir,
+    root: tempfile::TempDir,
 }
 
 impl Stores {
@@ -250,13 +262,39 @@ impl Stores {
                 child: None,
             };
             if plan.network.is_some() {
-                store.change(&[("--protected-mode", "no")]);
+                store.change(&[("--protected-mode", "no"), ("--insecure-peers", "yes")]);
             }
             store.change(plan.flags);
             store
         };
-        let all = (0..usize::from(plan.stores)).map(store).collect();
-        Stores { all, _root: root }
+        let all: Vec<Store> = (0..usize::from(plan.stores)).map(store).collect();
+        let mut stores = Stores { all, root };
+        if std::env::var_os(TLS_FOR_ALL).is_some() && plan.stores > 1 {
+            stores.secure();
+        }
+        stores
+    }
+
+    /// Has the stores use TLS with each other. Returns the authority of their certificates.
+    pub fn secure(&mut self) -> Authority {
+        let authority = Authority::open(&self.tls_dir()).expect("an authority");
+        for store in &mut self.all {
+            let files = authority.sign(Owner::Store(store.id), &terms()).expect("a certificate");
+            let text = |path: &Path| path.to_str().expect("a plain path").to_owned();
+            store.change(&[
+                ("--tls-cluster", "yes"),
+                ("--tls-cluster-name", CLUSTER),
+                ("--tls-cert-file", &text(&files.certificate)),
+                ("--tls-key-file", &text(&files.key)),
+                ("--tls-ca-cert-file", &text(&authority.certificate_file())),
+            ]);
+        }
+        authority
+    }
+
+    /// Returns the directory of the authority and the certificates.
+    pub fn tls_dir(&self) -> PathBuf {
+        self.root.path().join("tls")
     }
 
     /// Waits until every running store serves every region.
@@ -412,6 +450,26 @@ impl Store {
 
     pub fn admin(&self) -> &AdminClient {
         &self.admin
+    }
+
+    /// Returns the port for other stores.
+    pub fn peer(&self) -> SocketAddr {
+        let at = |name: &str| self.arguments.iter().position(|argument| argument == name);
+        let port = match at("--peer-port") {
+            Some(at) => self.arguments[at + 1].parse().expect("a port"),
+            None => {
+                let list = &self.arguments[at("--stores").expect("a list") + 1];
+                let own = format!("{}=", self.id);
+                let entry = list.split(',').find(|entry| entry.starts_with(&own)).expect("an entry");
+                entry.split(':').nth(2).and_then(|port| port.parse().ok()).expect("a port")
+            }
+        };
+        SocketAddr::new(self.client.ip(), port)
+    }
+
+    /// Has the tests talk to the admin endpoint with TLS.
+    pub fn use_tls(&mut self, tls: client::tls::ClientTls) {
+        self.admin = AdminClient::with_tls(self.admin.address(), Duration::from_secs(8), Ok(Some(tls)));
     }
 
     pub fn answers(&self) -> bool {

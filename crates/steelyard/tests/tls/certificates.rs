@@ -43,7 +43,20 @@ impl Authority {
 
     /// Signs a certificate that is valid until the beginning of a year.
     pub fn sign_until(&self, name: &str, year: i32) -> (String, String) {
-        let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+        self.sign_for(name, &[], year)
+    }
+
+    /// Signs a certificate of a store of a cluster, whose number is among its names.
+    #[allow(dead_code, reason = "not every test has stores with certificates")]
+    pub fn sign_store(&self, file: &str, store: u64, cluster: &str) -> (String, String) {
+        let names = [format!("store-{store}.{cluster}.steelyard"), format!("store.{cluster}.steelyard")];
+        self.sign_for(file, &names, 4000)
+    }
+
+    /// Signs a certificate for 127.0.0.1 and for more names.
+    pub fn sign_for(&self, name: &str, more: &[String], year: i32) -> (String, String) {
+        let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+        let names: Vec<String> = names.into_iter().chain(more.iter().cloned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name.push(DnType::CommonName, name);
         params.not_before = date_time_ymd(2000, 1, 1);

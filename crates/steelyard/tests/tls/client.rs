@@ -44,10 +44,18 @@ pub fn config(authority: &str, own: Option<&(String, String)>) -> Arc<ClientConf
 impl TlsClient {
     /// Connects and completes the handshake.
     pub fn open(address: SocketAddr, config: Arc<ClientConfig>) -> io::Result<TlsClient> {
+        TlsClient::open_to(address, config, ServerName::from(address.ip()))
+    }
+
+    /// Does the same with the owner of a certificate for `name`.
+    pub fn open_to(
+        address: SocketAddr,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> io::Result<TlsClient> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
-        let name = ServerName::from(address.ip());
         let tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(tls, stream);
         while stream.conn.is_handshaking() {

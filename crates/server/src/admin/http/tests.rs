@@ -80,7 +80,7 @@ impl Endpoint {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let task = tokio::spawn(serve(listener, backend.clone(), shutdown));
+        let task = tokio::spawn(serve(listener, backend.clone(), None, shutdown));
         Endpoint { address, backend, stop, task }
     }
 

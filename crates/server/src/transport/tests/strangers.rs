@@ -1,5 +1,7 @@
 //! Attacks by a stranger that knows everything that stores send each other, but not their secrets.
 
+use tokio::net::TcpStream;
+
 use super::*;
 use crate::transport::frame::{Challenge, Hello, Proof};
 
@@ -12,7 +14,7 @@ fn encoded(frame: Frame) -> BytesMut {
 }
 
 async fn raw(address: SocketAddr) -> RawLane {
-    RawLane { stream: TcpStream::connect(address).await.unwrap(), bytes: BytesMut::new() }
+    RawLane { stream: PeerStream::Plain(TcpStream::connect(address).await.unwrap()), bytes: BytesMut::new() }
 }
 
 fn hello(lane: Lane) -> Hello {
@@ -37,7 +39,8 @@ async fn overhear(
     let caller = Caller::new(identity_of(0).0, to, Lane::Request).unwrap();
     let there = listener.local_addr().unwrap();
     let calling = tokio::spawn(async move { caller.connect(there).await });
-    let mut near = RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() };
+    let mut near =
+        RawLane { stream: PeerStream::Plain(listener.accept().await.unwrap().0), bytes: BytesMut::new() };
     let mut far = raw(address).await;
     let mut seen = Seen { from_caller: Vec::new(), from_acceptor: Vec::new() };
     seen.from_caller.extend(near.hear().await);
@@ -68,8 +71,9 @@ async fn whoever_knows_a_stores_key_and_not_its_secret_is_refused_on_every_lane(
         let mut stranger = raw(remote.address).await;
         stranger.send(Frame::Hello(hello(lane))).await;
         assert!(matches!(stranger.hear().await, Some(Frame::Challenge(_))));
-        let (greeted, _) = Greeted::new(&identity_of(1).0, hello(lane)).unwrap();
-        let proof = Proof { signature: SecretKey::numbered(9).sign(b"whatever"), password: [0; 32] };
+        let (greeted, _) = Greeted::new(&identity_of(1).0, hello(lane), &[]).unwrap();
+        let proof =
+            Proof { signature: SecretKey::numbered(9).sign(b"whatever"), password: [0; 32], token: None };
         assert!(greeted.check(proof.clone()).is_none());
         stranger.send(Frame::Proof(proof)).await;
         stranger.ask(1, ECHO).await;
@@ -103,7 +107,8 @@ async fn what_was_said_on_one_connection_is_worth_nothing_on_another() {
     let caller = Caller::new(identity_of(0).0, 1, Lane::Request).unwrap();
     let there = listener.local_addr().unwrap();
     let calling = tokio::spawn(async move { caller.connect(there).await });
-    let mut near = RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() };
+    let mut near =
+        RawLane { stream: PeerStream::Plain(listener.accept().await.unwrap().0), bytes: BytesMut::new() };
     near.hear().await;
     near.send(seen.from_acceptor[0].clone()).await;
     assert_eq!(near.hear().await, None, "no proof");
@@ -129,9 +134,10 @@ async fn a_store_that_is_called_cannot_pass_for_the_caller_elsewhere() {
     let there = listener.local_addr().unwrap();
     let caller = Caller::new(Arc::new(identity), 2, Lane::Request).unwrap();
     let _calling = tokio::spawn(async move { caller.connect(there).await });
-    let mut near = RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() };
+    let mut near =
+        RawLane { stream: PeerStream::Plain(listener.accept().await.unwrap().0), bytes: BytesMut::new() };
     let Some(Frame::Hello(hello)) = near.hear().await else { panic!("no hello") };
-    let (_, challenge) = Greeted::new(&stranger, hello.clone()).unwrap();
+    let (_, challenge) = Greeted::new(&stranger, hello.clone(), &[]).unwrap();
     near.stream.write_all(&challenge).await.unwrap();
     let Some(Frame::Proof(proof)) = near.hear().await else { panic!("no proof") };
     let mut far = raw(remote.address).await;
@@ -151,7 +157,8 @@ async fn who_sits_at_a_stores_address_learns_nothing_and_ends_no_store() {
     let transport = started(identity, address);
     let of_another = Identity::new(1, LAYOUT, SecretKey::numbered(7), 0, None).0;
     for ends in [RefusalReason::OtherKey, RefusalReason::Removed] {
-        let mut lane = RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() };
+        let mut lane =
+            RawLane { stream: PeerStream::Plain(listener.accept().await.unwrap().0), bytes: BytesMut::new() };
         let Some(Frame::Hello(hello)) = lane.hear().await else { panic!("no hello") };
         let said = encoded(Frame::Hello(hello.clone()));
         assert!(!String::from_utf8_lossy(&said).contains(secret.trim_matches('"')));
@@ -163,13 +170,15 @@ async fn who_sits_at_a_stores_address_learns_nothing_and_ends_no_store() {
     }
     // The stranger answers with its own key, or with an invalid signature.
     for _ in 0..3 {
-        let mut lane = RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() };
+        let mut lane =
+            RawLane { stream: PeerStream::Plain(listener.accept().await.unwrap().0), bytes: BytesMut::new() };
         let Some(Frame::Hello(hello)) = lane.hear().await else { panic!("no hello") };
-        let (_, challenge) = Greeted::new(&of_another, hello).unwrap();
+        let (_, challenge) = Greeted::new(&of_another, hello, &[]).unwrap();
         lane.stream.write_all(&challenge).await.unwrap();
         assert_eq!(lane.hear().await, None, "no proof is sent");
     }
-    let mut lane = RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() };
+    let mut lane =
+        RawLane { stream: PeerStream::Plain(listener.accept().await.unwrap().0), bytes: BytesMut::new() };
     lane.hear().await;
     let key = SecretKey::numbered(1).public();
     lane.send(Frame::Challenge(Challenge { key, nonce: [1; 32], signature: [2; 64] })).await;
