@@ -1,6 +1,7 @@
 //! A user: passwords, flags and selectors.
 
 use bytes::Bytes;
+use command::scripting::rules::Rules;
 use command::CommandSpec;
 
 use crate::password::{hash, is_digest, same_digest};
@@ -158,6 +159,11 @@ impl User {
             }
         }
         Err(denial)
+    }
+
+    /// Returns the user's permissions as the log entry of a script has them.
+    pub fn script_rules(&self) -> Rules {
+        Rules(std::iter::once(&self.root).chain(&self.selectors).map(Selector::rules).collect())
     }
 
     /// Returns the names of the user's flags.

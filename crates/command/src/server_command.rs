@@ -1,5 +1,7 @@
 //! The commands that the server executes.
 
+use crate::scripting::ScriptCall;
+
 /// A command about connections, settings, the cluster or the server itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerCommand {
@@ -19,6 +21,17 @@ pub enum ServerCommand {
     Shutdown,
     Cluster(ClusterCommand),
     Acl(AclCommand),
+    Script(ScriptCommand),
+}
+
+/// A subcommand of `SCRIPT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptCommand {
+    Debug,
+    Exists,
+    Flush,
+    Kill,
+    Load,
 }
 
 /// A subcommand of `ACL`.
@@ -73,7 +86,7 @@ pub enum ClusterCommand {
     Help,
 }
 
-/// A command about the transaction of a connection, which the client's session executes.
+/// A command that the client's session executes: about its transaction, or a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionCommand {
     Multi,
@@ -81,6 +94,8 @@ pub enum SessionCommand {
     Discard,
     Watch,
     Unwatch,
+    /// The execution of a script.
+    Script(ScriptCall),
 }
 
 impl ServerCommand {
@@ -103,6 +118,7 @@ impl ServerCommand {
             | ServerCommand::ReadOnly
             | ServerCommand::ReadWrite
             | ServerCommand::Config(_)
+            | ServerCommand::Script(_)
             | ServerCommand::Time => false,
         }
     }

@@ -7,6 +7,7 @@ mod hashes;
 mod hyperloglogs;
 mod keys;
 mod lists;
+mod scripting;
 mod server;
 mod sets;
 mod sorted_sets;
@@ -35,7 +36,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 12] = [
+    let groups: [&'static [CommandSpec]; 13] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
@@ -45,6 +46,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
         &bitmaps::COMMANDS,
         &hyperloglogs::COMMANDS,
         &transactions::COMMANDS,
+        &scripting::COMMANDS,
         &connection::COMMANDS,
         &server::COMMANDS,
         &acl::COMMANDS,
@@ -152,6 +154,7 @@ pub(crate) fn fixed_keys_of<'a>(
     spec.keys.iter().flat_map(move |keys| {
         let last = match keys.last {
             KeySpec::COUNTED => keys.first + counted_keys(keys, args).unwrap_or(1) - 1,
+            KeySpec::COUNTED_OR_NONE => keys.first + counted_keys(keys, args).unwrap_or(0) - 1,
             last if last >= 0 => keys.first + last as usize,
             last => args.len().saturating_sub(last.unsigned_abs()),
         };

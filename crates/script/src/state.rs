@@ -8,11 +8,11 @@
 //!
 //! Garbage has an effect on two things only, the steps and the memory that a script needs: a text
 //! that is already in the state is not allocated again. So a state that was used executes only
-//! scripts that are far from the limits. It ends a script after an eighth of the steps or of the
-//! memory ([`SHARE`]). A step that garbage saves is at most one for each step taken, and memory at
-//! most what the garbage takes, which is bounded by the threshold at which a state is dropped. So a
-//! script that ends below an eighth in a used state ends below the limits in a new one, with the
-//! same result. A script that does not is executed again, in a new state with the limits: the
+//! scripts that are far from the limits: it ends a script after a hundredth of the steps
+//! ([`QUICK_STEPS_MAX`]) or an eighth of the memory ([`QUICK_BYTES_MAX`], which counts everything
+//! that is allocated). Garbage saves at most a few steps for each step taken, and at most as much
+//! memory as it takes, which is bounded by the size at which a state is dropped. So a script that
+//! ends below these bounds in a used state ends below the limits in a new one, with the same result. A script that does not is executed again, in a new state with the limits: the
 //! limits are always reached in the same place, and the caller has undone what the first attempt
 //! did ([`Outcome::Again`]).
 
@@ -35,11 +35,13 @@ const CHUNK_NAME: &str = "@user_script";
 const REMOVED: [&str; 7] = ["control", "dofile", "loadfile", "print", "getfenv", "setfenv", "newproxy"];
 /// The number of steps of a library function, besides those for its arguments.
 const LIBRARY_STEPS: u64 = 10;
-/// The part of the limits after which a script is executed again in a new state.
-const SHARE: u64 = 8;
+/// The steps after which a script is executed again in a new state: about 10 ms.
+const QUICK_STEPS_MAX: u64 = STEPS_MAX / 100;
+/// The allocated bytes after which a script is executed again in a new state.
+const QUICK_BYTES_MAX: usize = MEMORY_BYTES_MAX / 8;
 /// The memory of a state in bytes beyond which it is not used again.
-const KEPT_BYTES_MAX: usize = 4 << 20;
-const _: () = assert!(KEPT_BYTES_MAX < MEMORY_BYTES_MAX / 8);
+const KEPT_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(KEPT_BYTES_MAX + QUICK_BYTES_MAX < MEMORY_BYTES_MAX / 4);
 
 thread_local! {
     /// The state that this thread uses again.
@@ -272,8 +274,7 @@ pub(crate) fn run(script: &Script<'_>, is_exact: bool, host: &mut dyn Host) -> O
         Err(error) => return Outcome::Reply(error),
     };
     let given: usize = script.keys.iter().chain(script.args).map(Bytes::len).sum();
-    let bytes_max = MEMORY_BYTES_MAX / SHARE as usize;
-    if !is_exact && given + part.len() > bytes_max {
+    if !is_exact && given + part.len() > QUICK_BYTES_MAX {
         return Outcome::Again;
     }
     let shared = Shared { host: RefCell::new(host), resp3: Cell::new(false), has_ended: Cell::new(false) };
@@ -283,8 +284,7 @@ pub(crate) fn run(script: &Script<'_>, is_exact: bool, host: &mut dyn Host) -> O
             state.execute(script, part, &shared, (STEPS_MAX, usize::MAX / 4))
         }),
         false => take().and_then(|state| {
-            let limits = (STEPS_MAX / SHARE, bytes_max);
-            let outcome = state.execute(script, part, &shared, limits)?;
+            let outcome = state.execute(script, part, &shared, (QUICK_STEPS_MAX, QUICK_BYTES_MAX))?;
             state.keep();
             Ok(outcome)
         }),

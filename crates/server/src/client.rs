@@ -9,6 +9,7 @@ mod cluster_commands;
 mod info;
 mod listener;
 mod read_only;
+mod script_commands;
 mod server_commands;
 mod spanning;
 

@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::proposals::Proposals;
 use crate::quarantines::Quarantines;
 use crate::regions::{RegionShared, Regions};
+use crate::scripts::Scripts;
 use crate::seekers::Seekers;
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
@@ -82,6 +83,8 @@ pub struct Store {
     pub access: Arc<Access>,
     /// The certificates for clients.
     pub tls: Arc<Tls>,
+    /// The scripts that clients name by their digests.
+    pub scripts: Scripts,
 }
 
 /// The inputs of a store: its configuration and the contents of its directory.
@@ -168,6 +171,7 @@ impl Store {
             clients,
             access,
             tls: Arc::default(),
+            scripts: Scripts::default(),
             blocked: Arc::default(),
             client_memory: ClientMemory::new(budget.clients),
             budget,

@@ -7,7 +7,7 @@ use command::{CommandSpec, ConfigCommand, ServerCommand};
 use node::session::Own;
 use resp::{Protocol, Reply};
 
-use super::{acl_commands, admin_commands, cluster_commands, info, read_only, Connected};
+use super::{acl_commands, admin_commands, cluster_commands, info, read_only, script_commands, Connected};
 use crate::connections::ClientEntry;
 use crate::store::Store;
 
@@ -39,6 +39,7 @@ pub fn run(
         }
         ServerCommand::Client(command) => admin_commands::client(store, client, command, args),
         ServerCommand::Acl(command) => return acl_commands::run(store, client, command, args),
+        ServerCommand::Script(command) => return script_commands::run(store, command, args),
         ServerCommand::Config(ConfigCommand::Set) if admin_commands::waits(store, args) => {
             return Own::Later;
         }
@@ -75,6 +76,9 @@ pub async fn run_later(
 ) -> Reply {
     if let ServerCommand::Acl(command) = command {
         return acl_commands::run_later(store, entry, command, args).await;
+    }
+    if let ServerCommand::Script(_) = command {
+        return script_commands::load_later(store, args).await;
     }
     if command == ServerCommand::Shutdown {
         // The connection ends with the process.
