@@ -234,7 +234,7 @@ impl Commands<'_, '_, '_> {
             return Some(refused("This Redis command is not allowed from script"));
         }
         if let Some(text) = self.rules.and_then(|rules| rules.denial(spec, args)) {
-            return Some(Called::Reply(Reply::error(text)));
+            return Some(refused(text));
         }
         if self.is_readonly && spec.is_write() {
             return Some(refused("Write commands are not allowed from read-only scripts."));

@@ -10,6 +10,8 @@ use mlua::{Lua, MultiValue, Value};
 pub(crate) enum Failure {
     /// An error with this text, behind the place in the script.
     Error(String),
+    /// An error with this text alone.
+    Plain(&'static str),
     /// An error with this value.
     Value(Value),
     /// Something is wrong with the argument of this number.
@@ -39,6 +41,10 @@ pub(crate) fn give(lua: &Lua, result: Result) -> mlua::Result<MultiValue> {
         }
         Err(Failure::Error(text)) => {
             [Value::Boolean(false), Value::String(lua.create_string(text)?)].to_vec()
+        }
+        Err(Failure::Plain(text)) => {
+            let text = Value::String(lua.create_string(text)?);
+            vec![Value::Boolean(false), text, Value::Boolean(true)]
         }
         Err(Failure::Value(value)) => vec![Value::Boolean(false), value],
         Err(Failure::Argument(number, text)) => {

@@ -152,8 +152,9 @@ pub(crate) fn create(builder: &Builder) -> mlua::Result<Table> {
     let kept = builder.kept.clone();
     builder.add(&table, "encode", move |args| {
         let value = only_argument(&args)?;
-        let text = encode::encode(&value, &kept.json.borrow())?;
+        let (result, text) = encode::encode(&value, &kept.json.borrow());
         args.burn(text.len() / 4)?;
+        result?;
         one(Value::String(args.lua.create_string(text)?))
     })?;
     let kept = builder.kept.clone();

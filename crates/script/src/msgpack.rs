@@ -170,8 +170,8 @@ impl Input<'_> {
             let key = self.value(depth + 1)?;
             let value = self.value(depth + 1)?;
             match &key {
-                Value::Nil => return fail("table index is nil"),
-                Value::Number(number) if number.is_nan() => return fail("table index is NaN"),
+                Value::Nil => return Err(Failure::Plain("table index is nil")),
+                Value::Number(number) if number.is_nan() => return Err(Failure::Plain("table index is NaN")),
                 _ => table.raw_set(key, value)?,
             }
         }
@@ -196,10 +196,6 @@ impl Input<'_> {
             0xcb => Value::Number(f64::from_bits(self.unsigned(8)?)),
             0xcc..=0xcf => Value::Number(self.unsigned(1 << (tag - 0xcc))? as f64),
             0xd0..=0xd3 => self.signed(1 << (tag - 0xd0))?,
-            0xc4..=0xc6 => {
-                let length = self.unsigned(1 << (tag - 0xc4))?;
-                self.string(length as usize)?
-            }
             0xd9..=0xdb => {
                 let length = self.unsigned(1 << (tag - 0xd9))?;
                 self.string(length as usize)?
@@ -260,10 +256,9 @@ pub(crate) fn create(builder: &Builder) -> mlua::Result<Table> {
             return Err(Failure::Argument(0, "MessagePack pack needs input.".into()));
         }
         let mut out = Vec::new();
-        for value in &args.values {
-            pack(&mut out, value, 0)?;
-        }
+        let result = args.values.iter().try_for_each(|value| pack(&mut out, value, 0));
         args.burn(out.len() / 4)?;
+        result?;
         one(Value::String(args.lua.create_string(out)?))
     })?;
     builder.add(&table, "unpack", |args| unpack(&args, 0, 0))?;

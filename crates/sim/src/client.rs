@@ -31,6 +31,9 @@ const PIPELINE_MAX: u64 = 6;
 /// The salt of the choice of transactions.
 const TRANSACTIONS_SALT: u64 = 0x7472_616e_7361_6374;
 
+/// The salt of the choice of scripts.
+const SCRIPTS_SALT: u64 = 0x7363_7269_7074_7321;
+
 /// Writes a command's name with upper and lower case letters that encode its place in a pipeline.
 fn number(name: &[u8], place: usize) -> Bytes {
     let letter = |(at, byte): (usize, &u8)| match place >> at & 1 {
@@ -164,6 +167,13 @@ fn drawn_transaction(seed: u64, id: OpId) -> Option<Command> {
     }
 }
 
+/// Returns the script that may take the place of a write, drawn likewise.
+fn drawn_script(seed: u64, id: OpId) -> Option<Command> {
+    let drawn = types::mix(seed ^ SCRIPTS_SALT ^ id);
+    let (key, value) = (if drawn & 64 == 0 { Key::First } else { Key::Second }, id * 2);
+    (drawn % 16 < 2).then_some(Command::Script { key, value })
+}
+
 impl Conversation {
     /// Returns the operation that a store has received as this command, or as this command of the
     /// log.
@@ -178,6 +188,11 @@ impl Conversation {
                 let watches = u32::from_be_bytes(args[1][..].try_into().ok()?) as usize;
                 // The arguments of the first command follow its head.
                 self.ops.get(place(args.get(2 + 2 * watches + 1)?)).copied()
+            }
+            // The last argument is the place.
+            b"\0eval" => {
+                let place = std::str::from_utf8(args.last()?).ok()?.parse::<usize>().ok()?;
+                self.ops.get(place).copied()
             }
             name => self.ops.get(place(name)).copied(),
         }
@@ -239,8 +254,9 @@ impl World {
         // Runs with bounds on weak reads have few writes that such a read could miss, and need
         // them.
         let drawn = drawn_transaction(self.seed, self.last_op).filter(|_| !self.plan.bounds_reads);
-        if let Some(transaction) = drawn {
-            command = if command.is_read() { command } else { transaction };
+        let script = drawn_script(self.seed, self.last_op).filter(|_| !self.plan.bounds_reads);
+        if let Some(drawn) = drawn.or(script) {
+            command = if command.is_read() { command } else { drawn };
         }
         let (is_quiet, is_rushing) = (self.is_quiet(), self.now < self.rush_until);
         while is_quiet && !command.is_read() || !is_quiet && is_rushing && command.is_read() {
@@ -302,6 +318,9 @@ impl World {
             if parts.is_empty() {
                 let mut args = command.args(group);
                 args[0] = number(&args[0], place);
+                if let Command::Script { .. } = command {
+                    args.push(place.to_string().into());
+                }
                 resp::encode_request(&args, &mut bytes);
             } else {
                 resp::encode_request(&["MULTI"], &mut bytes);

@@ -82,7 +82,18 @@ pub enum Command {
         key: Key,
         value: u64,
     },
+    /// A script that executes the commands of a transaction.
+    Script {
+        key: Key,
+        value: u64,
+    },
 }
+
+/// Keys: the one that is appended to, the counter, both strings. Arguments: the value, and the place
+/// in the client's pipeline.
+const SCRIPT: &str = "local grown = redis.call('APPEND', KEYS[1], ARGV[1])
+local count = redis.pcall('INCR', KEYS[2])
+return {grown, count, redis.call('MGET', KEYS[3], KEYS[4])}";
 
 impl Command {
     pub fn is_read(&self) -> bool {
@@ -103,6 +114,14 @@ impl Command {
             Command::Checked { key, value } => {
                 vec![Command::GetBoth, Command::Append { key, value }, Command::Increment]
             }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the commands that a script executes. Empty for other commands.
+    fn called(&self) -> Vec<Command> {
+        match *self {
+            Command::Script { key, value } => Command::Transaction { key, value }.parts(),
             _ => Vec::new(),
         }
     }
@@ -139,6 +158,16 @@ impl Command {
             Command::Get { key } => vec![word("GET"), key.name(group)],
             Command::GetBoth => vec![word("MGET"), Key::First.name(group), Key::Second.name(group)],
             Command::GetField { field } => vec![word("HGET"), Key::Fields.name(group), text(field)],
+            Command::Script { key, value } => vec![
+                word("EVAL"),
+                word(SCRIPT),
+                word("4"),
+                key.name(group),
+                Key::Counter.name(group),
+                Key::First.name(group),
+                Key::Second.name(group),
+                text(value),
+            ],
             Command::Transaction { .. } | Command::Checked { .. } => {
                 panic!("a transaction is several commands")
             }
@@ -209,6 +238,9 @@ impl GroupState {
         match *command {
             Command::Transaction { .. } | Command::Checked { .. } => {
                 Reply::Array(command.parts().iter().map(|part| self.apply(part, now)).collect())
+            }
+            Command::Script { .. } => {
+                Reply::Array(command.called().iter().map(|part| self.apply(part, now)).collect())
             }
             Command::Set { key, value } => self.put(key, value, None),
             Command::SetFor { key, value, ms } => self.put(key, value, Some(now + ms)),
@@ -294,6 +326,13 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
+    /// Returns the log's command for a script.
+    fn as_in_log(args: Vec<Bytes>) -> Vec<Bytes> {
+        let call = command::scripting::ScriptCall { by_digest: false, is_readonly: false };
+        let caller = command::scripting::Caller { has_slots: true, rules: None };
+        command::scripting::eval_args(call, &args, Ok(args[1].clone()), caller).unwrap()
+    }
+
     /// Runs the model and the real commands side by side.
     #[test]
     fn the_model_says_what_the_commands_say() {
@@ -302,9 +341,16 @@ mod tests {
         let mut now = 1000;
         for value in 0..2000 {
             now += rng.below(40);
-            let command = crate::client::draw(&mut rng, value);
+            let mut command = crate::client::draw(&mut rng, value);
+            if !command.is_read() && value % 3 == 0 {
+                command = Command::Script { key: Key::First, value };
+            }
+            let mut args = command.args(3);
+            if let Command::Script { .. } = command {
+                args = as_in_log(args);
+            }
             let mut builder = command::entry::Builder::new();
-            builder.push(0, false, &command.args(3));
+            builder.push(0, false, &args);
             let mut txn = Txn::begin(&engine, 1).unwrap();
             let reply = command::entry::apply(&builder.finish(now, 0), &mut txn, SlotRange::ALL).unwrap();
             engine.write(txn.finish().0);

@@ -417,7 +417,8 @@ static int luaB_tostring (lua_State *L) {
 {
       /* a number in place of the address, which differs between processes */
       char id[32];
-      sprintf(id, "0x%012x", lua_objectid(L, 1));
+      if (lua_islightuserdata(L, 1)) strcpy(id, "(nil)");
+      else sprintf(id, "0x%012x", lua_objectid(L, 1));
       lua_pushfstring(L, "%s: %s", luaL_typename(L, 1), id);
     }
       break;
@@ -480,7 +481,7 @@ static int wrapped (lua_State *L) {
   lua_settop(L, 3);
   if (lua_isnil(L, 1))
     return luaL_argerror(L, (int)lua_tointeger(L, 2), lua_tostring(L, 3));
-  if (lua_type(L, 2) == LUA_TSTRING) {
+  if (lua_type(L, 2) == LUA_TSTRING && lua_isnil(L, 3)) {
     luaL_where(L, 1);
     lua_pushvalue(L, 2);
     lua_concat(L, 2);

@@ -17,6 +17,8 @@
 #include "lualib.h"
 
 
+extern double lua_pow (double x, double y);
+
 #undef PI
 #define PI (3.14159265358979323846)
 #define RADIANS_PER_DEGREE (PI/180.0)

@@ -23,8 +23,9 @@ const ALL_KEYS: u8 = 2;
 const READS: u8 = 1;
 const WRITES: u8 = 2;
 
-const NO_COMMAND: &str =
-    "NOPERM ACL failure in script: this user has no permissions to run the command or subcommand";
+const NO_COMMAND: &str = "The user executing the script can't run this command or subcommand";
+const NO_KEY: &str = "The user executing the script can't access at least one of the keys mentioned in \
+     the command arguments";
 
 /// A pattern of keys, with the access that it permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,8 +141,8 @@ impl Rules {
     }
 
     /// Returns the error for a command that the user may not execute.
-    pub fn denial(&self, spec: &'static CommandSpec, args: &[Bytes]) -> Option<String> {
-        let mut denial = String::from(NO_COMMAND);
+    pub fn denial(&self, spec: &'static CommandSpec, args: &[Bytes]) -> Option<&'static str> {
+        let mut denial = NO_COMMAND;
         for selector in &self.0 {
             if !selector.permits(spec, args) {
                 continue;
@@ -149,9 +150,7 @@ impl Rules {
             if selector.permits_keys(spec, args) {
                 return None;
             }
-            denial = "NOPERM ACL failure in script: this user has no permissions to access one of the \
-                      keys used as arguments"
-                .to_owned();
+            denial = NO_KEY;
         }
         Some(denial)
     }

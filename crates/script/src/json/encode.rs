@@ -7,10 +7,11 @@ use crate::arguments::{as_number, fail, number_text, type_name, Result};
 use crate::nested::DEPTH_MAX;
 use crate::ENCODED_BYTES_MAX;
 
-pub(super) fn encode(value: &Value, settings: &Settings) -> Result<Vec<u8>> {
+/// Returns the text, and how much of it was written if there is an error.
+pub(super) fn encode(value: &Value, settings: &Settings) -> (Result<()>, Vec<u8>) {
     let mut encoder = Encoder { out: Vec::new(), settings };
-    encoder.value(value, 0)?;
-    Ok(encoder.out)
+    let result = encoder.value(value, 0);
+    (result, encoder.out)
 }
 
 struct Encoder<'a> {
