@@ -27,7 +27,7 @@ use crate::arguments::{give, type_name, Arguments, Failure, Result};
 use crate::random::Random;
 use crate::redis::{self, Shared};
 use crate::{bit, digest, flags_of, json, math, msgpack, reply, structs};
-use crate::{Host, Outcome, Script, MEMORY_BYTES_MAX, STEPS_MAX};
+use crate::{Called, Host, Outcome, Script, MEMORY_BYTES_MAX, STEPS_MAX};
 
 /// The name of a script in its errors.
 const CHUNK_NAME: &str = "@user_script";
@@ -175,7 +175,29 @@ impl State {
         control.protect(&metatable)?;
         globals.set_metatable(Some(metatable))?;
         control.protect(&globals)?;
-        Ok(State { lua, control, kept, holder })
+        let state = State { lua, control, kept, holder };
+        state.warm_up()?;
+        Ok(state)
+    }
+
+    /// Executes a script once, so that everything that `mlua` creates when it is first needed is
+    /// there before the first script.
+    fn warm_up(&self) -> mlua::Result<()> {
+        struct Nothing;
+        impl Host for Nothing {
+            fn call(&mut self, _: Vec<Bytes>, _: bool) -> Called {
+                Called::Reply(Reply::Array(vec![Reply::OK]))
+            }
+            fn may_call(&mut self, _: &[Bytes]) -> Option<bool> {
+                None
+            }
+        }
+        let mut host = Nothing;
+        let body = b"return redis.call('x', cjson.encode({}))";
+        let script = Script { body, keys: &[], args: &[], seed: 0 };
+        let shared =
+            Shared { host: RefCell::new(&mut host), resp3: Cell::new(false), has_ended: Cell::new(false) };
+        self.execute(&script, body, &shared, (QUICK_STEPS_MAX, QUICK_BYTES_MAX)).map(|_| ())
     }
 
     fn execute(
@@ -188,8 +210,9 @@ impl State {
         let lua = &self.lua;
         *self.kept.random.borrow_mut() = Random::of_seed(script.seed);
         *self.kept.json.borrow_mut() = json::Settings::default();
+        self.control.0.call::<()>(("begin", steps as f64, bytes as f64))?;
         let (keys, args) = (list(lua, script.keys)?, list(lua, script.args)?);
-        self.control.0.call::<()>(("begin", steps as f64, bytes as f64, keys, args))?;
+        self.control.0.call::<()>(("arguments", keys, args))?;
         let function = match load(lua, part) {
             Ok(function) => function,
             Err(error) if is_memory(&error) => return Err(error),

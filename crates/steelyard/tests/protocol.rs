@@ -20,6 +20,8 @@ mod frames;
 mod loops;
 #[path = "protocol/script.rs"]
 mod script;
+#[path = "protocol/scripts.rs"]
+mod scripts;
 #[path = "differential/servers.rs"]
 mod servers;
 #[path = "protocol/sessions.rs"]

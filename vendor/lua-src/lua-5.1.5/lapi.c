@@ -679,10 +679,8 @@ LUA_API unsigned int lua_objectid (lua_State *L, int idx) {
 }
 
 
-LUA_API void lua_beginscript (lua_State *L) {
-  global_State *g = G(L);
-  if (g->baseid == 0) g->baseid = g->lastid;
-  g->lastid = g->baseid;
+LUA_API void lua_numberfrom (lua_State *L, unsigned int id) {
+  G(L)->lastid = id;
 }
 
 

@@ -527,7 +527,8 @@ static int error_handler (lua_State *L) {
 
 
 /*
-** control("begin", steps, bytes, keys, args) prepares the next script.
+** control("begin", steps, bytes) begins the next script, and
+** control("arguments", keys, args) sets its globals.
 ** control("left") returns the steps that are left, and control("burn", n) takes
 ** some. control("readonly", t) protects a table, and control("writable", t)
 ** ends that. control("strings") returns the metatable of strings.
@@ -535,6 +536,10 @@ static int error_handler (lua_State *L) {
 ** control("run", f) calls a script and returns `true' and its result or `false'
 ** and the error. control("end") forgets what belongs to the script.
 */
+#define FIRST_ID		0x10000
+/* what the host creates in between may depend on earlier scripts */
+#define FIRST_RUNNING_ID	0x20000
+
 static int luaB_control (lua_State *L) {
   const char *op = luaL_checkstring(L, 1);
   if (strcmp(op, "wrap") == 0) {
@@ -547,6 +552,7 @@ static int luaB_control (lua_State *L) {
     lua_settop(L, 2);
     lua_pushcfunction(L, error_handler);
     lua_insert(L, 2);
+    lua_numberfrom(L, FIRST_RUNNING_ID);
     lua_setrunning(L, 1);
     status = lua_pcall(L, 0, 1, 2);
     lua_setrunning(L, 0);
@@ -555,12 +561,14 @@ static int luaB_control (lua_State *L) {
     return 2;
   }
   if (strcmp(op, "begin") == 0) {
-    lua_beginscript(L);
     lua_fuel = (long long)luaL_checknumber(L, 2);
     lua_bytes = (long long)luaL_checknumber(L, 3);
     lua_inhost = 0;
+    lua_numberfrom(L, FIRST_ID);
+  }
+  else if (strcmp(op, "arguments") == 0) {
     lua_setreadonly(L, LUA_GLOBALSINDEX, 0);
-    lua_settop(L, 5);
+    lua_settop(L, 3);
     lua_setglobal(L, "ARGV");
     lua_setglobal(L, "KEYS");
     lua_setreadonly(L, LUA_GLOBALSINDEX, 1);

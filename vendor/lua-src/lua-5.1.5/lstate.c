@@ -152,7 +152,6 @@ LUA_API lua_State *lua_newstate (lua_Alloc f, void *ud) {
   L->tt = LUA_TTHREAD;
   L->id = 0;
   g->lastid = 0;
-  g->baseid = 0;
   g->running = 0;
   g->currentwhite = bit2mask(WHITE0BIT, FIXEDBIT);
   L->marked = luaC_white(g);

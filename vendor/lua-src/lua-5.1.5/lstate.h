@@ -89,7 +89,6 @@ typedef struct global_State {
   TValue l_registry;
   struct lua_State *mainthread;
   unsigned int lastid;  /* id of the newest object */
-  unsigned int baseid;  /* `lastid' before the first script */
   int running;  /* true while a script runs */
   UpVal uvhead;  /* head of double-linked list of all open upvalues */
   struct Table *mt[NUM_TAGS];  /* metatables for basic types */

@@ -127,8 +127,8 @@ LUA_API void (lua_burn) (lua_State *L, long long steps);
 /* the number of a collectable object, in the order of creation */
 LUA_API unsigned int (lua_objectid) (lua_State *L, int idx);
 LUA_API void (lua_setreadonly) (lua_State *L, int idx, int readonly);
-/* numbers the objects of the next script from the same number on */
-LUA_API void (lua_beginscript) (lua_State *L);
+/* numbers the next objects from this number on */
+LUA_API void (lua_numberfrom) (lua_State *L, unsigned int id);
 LUA_API void (lua_setrunning) (lua_State *L, int running);
 
 

@@ -114,9 +114,14 @@ fn a_script_uses_keys_of_its_slot_only() {
 #[test]
 fn commands_that_wait_or_belong_to_a_connection_are_refused() {
     let mut keyspace = MemoryKeyspace::default();
-    for command in
-        ["'BLPOP', 'l', 0", "'MULTI'", "'EVAL', 'return 1', 0", "'WATCH', 'a'", "'AUTH', 'x'", "'CLIENT', 'ID'"]
-    {
+    for command in [
+        "'BLPOP', 'l', 0",
+        "'MULTI'",
+        "'EVAL', 'return 1', 0",
+        "'WATCH', 'a'",
+        "'AUTH', 'x'",
+        "'CLIENT', 'ID'",
+    ] {
         let reply = run(&mut keyspace, &format!("return redis.call({command})"), &["0"]);
         let text = "ERR This Redis command is not allowed from script script: ";
         assert!(error(&reply).starts_with(text), "{command}: {reply:?}");
@@ -160,8 +165,7 @@ fn a_read_only_script_writes_nothing() {
     let eval = eval_args(PLAIN, &reads, Ok(reads[1].clone()), caller()).unwrap();
     assert!(lookup_in_log(&eval[0]).unwrap().is_readonly());
     let cluster = words(&["EVAL", "#!lua flags=no-cluster\nreturn 1", "0"]);
-    let refused =
-        eval_args(PLAIN, &cluster, Ok(cluster[1].clone()), Caller { has_slots: true, rules: None });
+    let refused = eval_args(PLAIN, &cluster, Ok(cluster[1].clone()), Caller { has_slots: true, rules: None });
     assert!(refused.is_err());
 }
 
@@ -215,8 +219,8 @@ fn a_transaction_may_have_scripts() {
     let mut keyspace = MemoryKeyspace::default();
     let script = eval_as("return redis.call('INCR', KEYS[1])", &["1", "n"], false, None);
     let refused = refusal_args(PLAIN, &words(&["EVAL", "x", "1", "n"]), &Reply::error(NO_SCRIPT));
-    let queued = [script.clone(), words(&["INCR", "n"]), refused.clone(), script]
-        .map(|args| Queued { db: 0, args });
+    let queued =
+        [script.clone(), words(&["INCR", "n"]), refused.clone(), script].map(|args| Queued { db: 0, args });
     let reply = evaluate(&mut keyspace, &exec_args(&[], &queued));
     let expected = [Reply::Int(1), Reply::Int(2), Reply::error(NO_SCRIPT), Reply::Int(3)];
     assert_eq!(reply, Reply::Array(expected.to_vec()));
@@ -236,8 +240,14 @@ fn the_result_does_not_depend_on_scripts_before() {
         run(&mut keyspace, body, &["0"])
     };
     let first = result(&[]);
-    assert_eq!(result(&["cjson.encode_number_precision(3) math.randomseed(5)", "local t = {} return tostring(t)"]), first);
-    assert_eq!(result(&["redis.setresp(3)", "return redis.call('NOPE')", "error({})", "while true do end"]), first);
+    assert_eq!(
+        result(&["cjson.encode_number_precision(3) math.randomseed(5)", "local t = {} return tostring(t)"]),
+        first
+    );
+    assert_eq!(
+        result(&["redis.setresp(3)", "return redis.call('NOPE')", "error({})", "while true do end"]),
+        first
+    );
     let garbage = "local t = {} for i = 1, 20000 do t[i] = {tostring(i) .. 'x'} end return #t";
     assert_eq!(result(&[garbage; 3]), first);
     let in_thread = std::thread::spawn(move || {
