@@ -155,8 +155,8 @@ pub fn eval_args(
     Ok(eval)
 }
 
-/// Returns the arguments of a log's command that replies an error, for a script that is refused in a
-/// transaction.
+/// Returns the arguments of a log's command that replies an error, for a script that is refused in
+/// a transaction.
 pub fn refusal_args(call: ScriptCall, args: &[Bytes], error: &Reply) -> Vec<Bytes> {
     let text = match error {
         Reply::Error(text) => Bytes::copy_from_slice(text.as_bytes()),

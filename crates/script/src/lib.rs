@@ -11,8 +11,8 @@
 //! clock, file or environment. Random numbers follow from the seed in [`Script`].
 //!
 //! **Two limits are constants**: the steps ([`STEPS_MAX`]) and the memory ([`MEMORY_BYTES_MAX`]).
-//! A step is one instruction of Lua; what takes longer in one instruction costs more steps, such
-//! as the comparison of long strings, a pattern's search, or a command. So the steps bound the time.
+//! A step is one instruction of Lua; what takes longer in one instruction costs more steps, such as
+//! the comparison of long strings, a pattern's search, or a command. So the steps bound the time.
 //!
 //! No input makes this crate panic or recurse without a bound. Binary chunks are refused.
 

@@ -12,9 +12,10 @@
 //! ([`QUICK_STEPS_MAX`]) or an eighth of the memory ([`QUICK_BYTES_MAX`], which counts everything
 //! that is allocated). Garbage saves at most a few steps for each step taken, and at most as much
 //! memory as it takes, which is bounded by the size at which a state is dropped. So a script that
-//! ends below these bounds in a used state ends below the limits in a new one, with the same result. A script that does not is executed again, in a new state with the limits: the
-//! limits are always reached in the same place, and the caller has undone what the first attempt
-//! did ([`Outcome::Again`]).
+//! ends below these bounds in a used state ends below the limits in a new one, with the same
+//! result. A script that does not is executed again, in a new state with the limits: the limits are
+//! always reached in the same place, and the caller has undone what the first attempt did
+//! ([`Outcome::Again`]).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

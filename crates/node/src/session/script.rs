@@ -1,5 +1,5 @@
-//! `EVAL`, `EVALSHA` and their read-only forms: they become one command of their region, which holds
-//! the script (`command::scripting`).
+//! `EVAL`, `EVALSHA` and their read-only forms: they become one command of their region, which
+//! holds the script (`command::scripting`).
 
 use bytes::Bytes;
 use command::scripting::{eval_args, refusal_args, renew_rules, sent_args, Caller, ScriptCall, NO_SCRIPT};
