@@ -122,7 +122,7 @@ impl Arguments<'_> {
 /// give the smallest integer.
 pub(crate) fn c_integer(value: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    match value >= -LIMIT && value < LIMIT {
+    match (-LIMIT..LIMIT).contains(&value) {
         true => value as i64,
         false => i64::MIN,
     }

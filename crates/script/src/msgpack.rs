@@ -28,7 +28,7 @@ fn put_length(out: &mut Vec<u8>, length: usize, (small, fix): (usize, u8), wide:
 
 fn put_integer(out: &mut Vec<u8>, value: i64) {
     match value {
-        0..=127 | -32..=-1 => out.push(value as u8),
+        -32..=127 => out.push(value as u8),
         128..=0xff => out.extend_from_slice(&[0xcc, value as u8]),
         0x100..=0xffff => {
             out.push(0xcd);
@@ -60,7 +60,7 @@ fn put_integer(out: &mut Vec<u8>, value: i64) {
 
 fn put_number(out: &mut Vec<u8>, value: f64) {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    if libm::trunc(value) == value && value >= -LIMIT && value < LIMIT {
+    if libm::trunc(value) == value && (-LIMIT..LIMIT).contains(&value) {
         return put_integer(out, value as i64);
     }
     let single = value as f32;
