@@ -103,7 +103,7 @@ impl ScriptCall {
     }
 }
 
-/// Where the commands of scripts are executed, and for whom.
+/// The place at which the commands of a script are executed, and the user's rules.
 pub struct Caller {
     pub has_slots: bool,
     /// The user's rules, if the user may not do everything.
@@ -121,6 +121,9 @@ pub fn eval_args(
     body: Result<Bytes, Reply>,
     caller: Caller,
 ) -> Result<Vec<Bytes>, Reply> {
+    if call.by_digest && args[1].len() != script::DIGEST_LEN {
+        return Err(Reply::error(NO_SCRIPT));
+    }
     let count = resp::parse_integer(&args[2]).ok_or_else(|| Reply::error(error_messages::NOT_AN_INTEGER))?;
     if count > (args.len() - 3) as i64 {
         return Err(Reply::error("ERR Number of keys can't be greater than number of args"));

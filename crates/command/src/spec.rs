@@ -310,11 +310,16 @@ impl CommandSpec {
         flags::NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name)
     }
 
+    /// Returns true for the commands on scripts, which Redis does not count as reads.
+    fn is_about_scripts(&self) -> bool {
+        self.categories.contains(&"@scripting")
+    }
+
     /// Returns the ACL categories with their `@`.
     pub fn acl_categories(&self) -> Vec<&'static str> {
         let implied = [
             (flags::WRITE, "@write"),
-            (flags::READONLY, "@read"),
+            (if self.is_about_scripts() { flags::NONE } else { flags::READONLY }, "@read"),
             (flags::ADMIN, "@admin"),
             (flags::ADMIN, "@dangerous"),
             (flags::BLOCKING, "@blocking"),

@@ -3,7 +3,7 @@
 use mlua::{Table, Value};
 
 use crate::arguments::{one, Arguments, Result};
-use crate::state::Builder;
+use crate::builder::Builder;
 
 /// Adding it leaves the integer part, modulo 2^32, in the low bits of the sum.
 const MAGIC: f64 = 6_755_399_441_055_744.0;

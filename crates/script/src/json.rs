@@ -6,49 +6,8 @@ mod encode;
 use mlua::{LightUserData, MultiValue, Table, Value};
 
 use crate::arguments::{c_integer, fail, one, type_name, Arguments, Failure, Result};
-use crate::nested::DEPTH_MAX;
-use crate::state::Builder;
-
-/// The largest precision of numbers, in digits.
-const PRECISION_MAX: i64 = 14;
-
-/// What scripts can set. The settings last as long as the script.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    converts_sparse: bool,
-    sparse_ratio: i64,
-    sparse_safe: i64,
-    encode_depth_max: i64,
-    decode_depth_max: i64,
-    precision: i64,
-    encode_invalid: Invalid,
-    decodes_invalid: bool,
-    keeps_buffer: bool,
-}
-
-/// The treatment of numbers that JSON cannot represent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Invalid {
-    Refuse,
-    Write,
-    Null,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            converts_sparse: false,
-            sparse_ratio: 2,
-            sparse_safe: 10,
-            encode_depth_max: DEPTH_MAX as i64,
-            decode_depth_max: DEPTH_MAX as i64,
-            precision: PRECISION_MAX,
-            encode_invalid: Invalid::Refuse,
-            decodes_invalid: true,
-            keeps_buffer: true,
-        }
-    }
-}
+use crate::builder::Builder;
+use crate::settings::{Invalid, Settings, PRECISION_MAX};
 
 /// The value of JSON's null in Lua.
 fn null() -> Value {

@@ -20,6 +20,7 @@
 
 mod arguments;
 mod bit;
+mod builder;
 mod json;
 mod math;
 mod msgpack;
@@ -27,6 +28,7 @@ mod nested;
 mod random;
 mod redis;
 mod reply;
+mod settings;
 mod shebang;
 mod state;
 mod structs;
@@ -68,7 +70,7 @@ pub enum Called {
     Ended,
 }
 
-/// What executes the commands of a script.
+/// Executes the commands of a script.
 pub trait Host {
     /// Executes a command, name first. `resp3` is set by `redis.setresp`.
     fn call(&mut self, args: Vec<Bytes>, resp3: bool) -> Called;

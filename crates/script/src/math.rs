@@ -4,8 +4,8 @@
 use mlua::{MultiValue, Table, Value};
 
 use crate::arguments::{c_integer, fail, one, Arguments, Failure, Result};
+use crate::builder::Builder;
 use crate::random::Random;
-use crate::state::Builder;
 
 type Function = fn(f64) -> f64;
 

@@ -3,8 +3,8 @@
 use mlua::{Lua, MultiValue, Table, Value};
 
 use crate::arguments::{as_number, fail, one, Arguments, Failure, Result};
+use crate::builder::Builder;
 use crate::nested::DEPTH_MAX;
-use crate::state::Builder;
 use crate::ENCODED_BYTES_MAX;
 
 /// Nesting of tables beyond which `pack` writes nil.

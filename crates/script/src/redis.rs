@@ -7,8 +7,8 @@ use mlua::{Lua, MultiValue, Table, Value};
 use resp::Reply;
 
 use crate::arguments::{as_number, number_text, one, Arguments, Failure, Result};
+use crate::builder::{Builder, Control};
 use crate::reply::{error, to_lua};
-use crate::state::{Builder, Control};
 use crate::{digest, Called, Host, CALL_STEPS};
 
 /// The version of Redis whose behaviour scripts see.
@@ -20,7 +20,7 @@ const BYTES_PER_STEP: usize = 16;
 /// Larger costs are accounted for at once.
 const UNACCOUNTED_STEPS: usize = 256;
 
-/// What the functions of one script share.
+/// The state that the functions of one script share.
 pub(crate) struct Shared<'h> {
     pub host: RefCell<&'h mut dyn Host>,
     /// True after `redis.setresp(3)`.

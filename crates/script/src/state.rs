@@ -25,8 +25,10 @@ use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Valu
 use resp::Reply;
 
 use crate::arguments::{give, type_name, Arguments, Failure, Result};
+use crate::builder::{Builder, Control, Kept};
 use crate::random::Random;
 use crate::redis::{self, Shared};
+use crate::settings::Settings;
 use crate::{bit, digest, flags_of, json, math, msgpack, reply, structs};
 use crate::{Called, Host, Outcome, Script, MEMORY_BYTES_MAX, STEPS_MAX};
 
@@ -34,8 +36,6 @@ use crate::{Called, Host, Outcome, Script, MEMORY_BYTES_MAX, STEPS_MAX};
 const CHUNK_NAME: &str = "@user_script";
 /// Globals of Lua that scripts do not get.
 const REMOVED: [&str; 7] = ["control", "dofile", "loadfile", "print", "getfenv", "setfenv", "newproxy"];
-/// The number of steps of a library function, besides those for its arguments.
-const LIBRARY_STEPS: u64 = 10;
 /// The steps after which a script is executed again in a new state: about 10 ms.
 const QUICK_STEPS_MAX: u64 = STEPS_MAX / 100;
 /// The allocated bytes after which a script is executed again in a new state.
@@ -47,80 +47,6 @@ const _: () = assert!(KEPT_BYTES_MAX + QUICK_BYTES_MAX < MEMORY_BYTES_MAX / 4);
 thread_local! {
     /// The state that this thread uses again.
     static KEPT: RefCell<Option<State>> = const { RefCell::new(None) };
-}
-
-/// Lua's own function for the host: see `lbaselib.c`.
-#[derive(Clone)]
-pub(crate) struct Control(Function);
-
-impl Control {
-    /// Ends the script at its next instruction.
-    pub fn end(&self) -> mlua::Result<()> {
-        self.burn(2 * STEPS_MAX as usize)
-    }
-
-    pub fn burn(&self, steps: usize) -> mlua::Result<()> {
-        self.0.call(("burn", steps))
-    }
-
-    fn has_steps_left(&self) -> mlua::Result<bool> {
-        Ok(self.0.call::<f64>("left")? >= 0.0)
-    }
-
-    fn wrap(&self, function: &Function, steps: u64) -> mlua::Result<Function> {
-        self.0.call(("wrap", function, steps))
-    }
-
-    /// Returns a function that calls the one in a table, with a first argument.
-    pub fn wrap_held(&self, holder: &Table, steps: u64, first: u8) -> mlua::Result<Function> {
-        self.0.call(("wrap", holder, steps, first))
-    }
-
-    fn protect(&self, table: &Table) -> mlua::Result<()> {
-        self.0.call(("readonly", table))
-    }
-}
-
-impl Arguments<'_> {
-    /// Takes steps for the time that an argument costs.
-    pub(crate) fn burn(&self, steps: usize) -> Result<()> {
-        if steps > LIBRARY_STEPS as usize {
-            if let Some(control) = self.lua.app_data_ref::<Control>() {
-                control.burn(steps)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The parts of a script's state that the host keeps. They are reset before each script.
-#[derive(Default)]
-pub(crate) struct Kept {
-    pub random: RefCell<Random>,
-    pub json: RefCell<json::Settings>,
-}
-
-/// Adds functions of the host to tables.
-#[derive(Clone)]
-pub(crate) struct Builder {
-    pub lua: Lua,
-    pub control: Control,
-    pub kept: Rc<Kept>,
-}
-
-impl Builder {
-    /// Adds a library function.
-    pub fn add(
-        &self,
-        table: &Table,
-        name: &str,
-        function: impl Fn(Arguments<'_>) -> Result + 'static,
-    ) -> mlua::Result<()> {
-        let function = self
-            .lua
-            .create_function(move |lua, values: MultiValue| give(lua, function(Arguments { lua, values })))?;
-        table.raw_set(name, self.control.wrap(&function, LIBRARY_STEPS)?)
-    }
 }
 
 /// Refuses a global that is not there.
@@ -210,7 +136,7 @@ impl State {
     ) -> mlua::Result<Outcome> {
         let lua = &self.lua;
         *self.kept.random.borrow_mut() = Random::of_seed(script.seed);
-        *self.kept.json.borrow_mut() = json::Settings::default();
+        *self.kept.json.borrow_mut() = Settings::default();
         self.control.0.call::<()>(("begin", steps as f64, bytes as f64))?;
         let (keys, args) = (list(lua, script.keys)?, list(lua, script.args)?);
         self.control.0.call::<()>(("arguments", keys, args))?;

@@ -3,7 +3,7 @@
 use mlua::{MultiValue, Table, Value};
 
 use crate::arguments::{c_integer, fail, one, Arguments, Failure, Result};
-use crate::state::Builder;
+use crate::builder::Builder;
 use crate::ENCODED_BYTES_MAX;
 
 /// The largest size of an integer in bytes.

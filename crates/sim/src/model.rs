@@ -89,8 +89,8 @@ pub enum Command {
     },
 }
 
-/// Keys: the one that is appended to, the counter, both strings. Arguments: the value, and the place
-/// in the client's pipeline.
+/// A script. Keys: the one that is appended to, the counter, both strings. Arguments: the value,
+/// and the place in the client's pipeline.
 const SCRIPT: &str = "local grown = redis.call('APPEND', KEYS[1], ARGV[1])
 local count = redis.pcall('INCR', KEYS[2])
 return {grown, count, redis.call('MGET', KEYS[3], KEYS[4])}";

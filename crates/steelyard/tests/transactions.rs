@@ -1,7 +1,7 @@
-//! Transactions and scripts of many clients at three stores, while the leader is killed. Each client
-//! reads a counter, and writes the next number and appends it to a list: by a transaction if nobody
-//! else has changed the counter, or by a script. If a watch were lost, or a transaction or a script
-//! executed in part or twice, the list would lack a number or have one twice.
+//! Transactions and scripts of many clients at three stores, while the leader is killed. Each
+//! client reads a counter, and writes the next number and appends it to a list: by a transaction if
+//! nobody else has changed the counter, or by a script. If a watch were lost, or a transaction or a
+//! script executed in part or twice, the list would lack a number or have one twice.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "differential/connection.rs"]

@@ -43,13 +43,13 @@ pub struct Txn<'a> {
     undo: Option<Undo>,
 }
 
-/// What is needed to undo the writes since a moment.
+/// The contents that undo the writes since a moment.
 struct Undo {
     state: RegionState,
     /// The number of deleted ranges at that moment.
     ranges: usize,
-    /// Rows of the batch with their previous contents, in the order of the writes. `None` stands for
-    /// a row that the batch had not written.
+    /// Rows of the batch with their previous contents, in the order of the writes. `None` stands
+    /// for a row that the batch had not written.
     rows: Vec<(Bytes, Option<Option<Bytes>>)>,
 }
 

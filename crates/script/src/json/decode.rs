@@ -2,9 +2,10 @@
 
 use mlua::{Lua, Value};
 
-use super::{null, Settings};
+use super::null;
 use crate::arguments::{fail, Result};
 use crate::nested::DEPTH_MAX;
+use crate::settings::Settings;
 
 #[derive(Clone, PartialEq)]
 enum Token {

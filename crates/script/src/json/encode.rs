@@ -2,9 +2,10 @@
 
 use mlua::{Table, Value};
 
-use super::{is_null, Invalid, Settings};
+use super::is_null;
 use crate::arguments::{as_number, fail, number_text, type_name, Result};
 use crate::nested::DEPTH_MAX;
+use crate::settings::{Invalid, Settings};
 use crate::ENCODED_BYTES_MAX;
 
 /// Returns the text, and how much of it was written if there is an error.
