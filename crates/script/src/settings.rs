@@ -1,4 +1,4 @@
-//! What a script can set in `cjson`.
+//! The settings of `cjson`, which a script can change.
 
 use crate::nested::DEPTH_MAX;
 
