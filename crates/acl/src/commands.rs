@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use command::scripting::rules::SelectorRules;
 use command::CommandSpec;
 
 use crate::absent;
@@ -236,6 +237,21 @@ impl CommandSet {
             let given = given.split(|&byte| byte == 0).next().unwrap_or_default();
             arguments.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(given))
         })
+    }
+
+    /// Adds the permitted commands to the rules of a script: those that are named by less.
+    pub fn tell(&self, rules: &mut SelectorRules) {
+        let named = |permitted: bool| {
+            let numbers = (0..all().len()).filter(move |number| self.has(*number) == permitted);
+            numbers.map(|number| all()[number].spec.name.to_owned()).collect::<Vec<_>>()
+        };
+        let (permitted, forbidden) = (named(true), named(false));
+        rules.forbids = forbidden.len() < permitted.len();
+        rules.commands = if rules.forbids { forbidden } else { permitted };
+        for (number, arguments) in &self.first_arguments {
+            let name = all()[*number].spec.name;
+            rules.first_arguments.extend(arguments.iter().map(|text| (name.to_owned(), text.clone())));
+        }
     }
 
     /// Returns the rules, from `+@all` or `-@all` on.

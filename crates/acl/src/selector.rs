@@ -1,6 +1,7 @@
 //! A selector: permitted commands, with the keys and channels that they may touch.
 
 use bytes::Bytes;
+use command::scripting::rules::{KeyRule, SelectorRules};
 use command::{glob_matches, CommandSpec};
 
 use crate::commands::CommandSet;
@@ -159,6 +160,19 @@ impl Selector {
             Some(at) => Err(Denial::Channel(at)),
             None => Ok(()),
         }
+    }
+
+    /// Returns the permissions as the log entry of a script has them.
+    pub(crate) fn rules(&self) -> SelectorRules {
+        let keys = self.keys.iter().map(|pattern| KeyRule {
+            glob: pattern.glob.clone(),
+            reads: pattern.access.read,
+            writes: pattern.access.write,
+        });
+        let mut rules =
+            SelectorRules { all_keys: self.all_keys, keys: keys.collect(), ..SelectorRules::default() };
+        self.commands.tell(&mut rules);
+        rules
     }
 
     pub fn view(&self) -> SelectorView {

@@ -1,6 +1,7 @@
 //! A user: passwords, flags and selectors.
 
 use bytes::Bytes;
+use command::scripting::rules::Rules;
 use command::CommandSpec;
 
 use crate::password::{hash, is_digest, same_digest};
@@ -164,6 +165,11 @@ impl User {
     pub fn permits_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         let mut selectors = std::iter::once(&self.root).chain(&self.selectors);
         selectors.any(|selector| selector.permits_channel(channel, is_pattern))
+    }
+
+    /// Returns the user's permissions as the log entry of a script has them.
+    pub fn script_rules(&self) -> Rules {
+        Rules(std::iter::once(&self.root).chain(&self.selectors).map(Selector::rules).collect())
     }
 
     /// Returns the names of the user's flags.

@@ -79,7 +79,7 @@ fn key_spec(spec: &KeySpec) -> Reply {
         (text("limit"), Reply::Int(0)),
     ];
     let (begin, find) = match spec.last {
-        KeySpec::COUNTED => (spec.first - 1, part("keynum", counted)),
+        KeySpec::COUNTED | KeySpec::COUNTED_OR_NONE => (spec.first - 1, part("keynum", counted)),
         _ => (spec.first, part("range", range)),
     };
     Reply::Map(vec![

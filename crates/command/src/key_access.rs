@@ -23,6 +23,7 @@ pub fn key_access<'a>(
     specs.iter().filter(|keys| keys.names_keys()).flat_map(move |keys| {
         let last = match keys.last {
             KeySpec::COUNTED => keys.first + counted_keys(keys, args).unwrap_or(1) - 1,
+            KeySpec::COUNTED_OR_NONE => keys.first + counted_keys(keys, args).unwrap_or(0) - 1,
             last if last >= 0 => keys.first + last as usize,
             last => args.len().saturating_sub(last.unsigned_abs()),
         };

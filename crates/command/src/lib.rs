@@ -6,7 +6,7 @@
 //! entries. A command's result depends only on its arguments, the rows, and the entry's stamp and
 //! seed. Replicas that apply the same entries therefore hold the same rows. [`order`] has the
 //! entries that are not commands, such as the one that orders a comparison of the replicas.
-//! [`transaction`] has the form of transactions in the log.
+//! [`transaction`] has the form of transactions in the log, and [`scripting`] that of scripts.
 
 #![forbid(unsafe_code)]
 
@@ -32,6 +32,7 @@ mod number;
 pub mod order;
 pub mod prefetch;
 mod ranked;
+pub mod scripting;
 mod server_command;
 mod sets;
 mod sorted_sets;
@@ -50,8 +51,8 @@ pub use keys::scan::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
 pub use maintenance::{earliest_due, find_due, has_garbage, keys_in_slot};
 pub use number::database_index;
 pub use server_command::{
-    AclCommand, ChannelKind, ClientCommand, ClusterCommand, ConfigCommand, PubSubCommand, ServerCommand,
-    SessionCommand,
+    AclCommand, ChannelKind, ClientCommand, ClusterCommand, ConfigCommand, PubSubCommand, ScriptCommand,
+    ServerCommand, SessionCommand,
 };
 pub use spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec, KeyspaceFn, Spanning, TableFn};
 pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};

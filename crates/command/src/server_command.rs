@@ -1,5 +1,7 @@
 //! The commands that the server executes.
 
+use crate::scripting::ScriptCall;
+
 /// A command about connections, settings, the cluster or the server itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerCommand {
@@ -25,6 +27,7 @@ pub enum ServerCommand {
     Publish(ChannelKind),
     PubSub(PubSubCommand),
     Monitor,
+    Script(ScriptCommand),
 }
 
 /// The three kinds of subscriptions.
@@ -45,6 +48,16 @@ pub enum PubSubCommand {
     NumPat,
     ShardChannels,
     ShardNumSub,
+}
+
+/// A subcommand of `SCRIPT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptCommand {
+    Debug,
+    Exists,
+    Flush,
+    Kill,
+    Load,
 }
 
 /// A subcommand of `ACL`.
@@ -106,7 +119,7 @@ pub enum ClusterCommand {
     Help,
 }
 
-/// A command about the transaction of a connection, which the client's session executes.
+/// A command that the client's session executes: about its transaction, or a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionCommand {
     Multi,
@@ -114,6 +127,8 @@ pub enum SessionCommand {
     Discard,
     Watch,
     Unwatch,
+    /// The execution of a script.
+    Script(ScriptCall),
 }
 
 impl ServerCommand {
@@ -153,6 +168,7 @@ impl ServerCommand {
             | ServerCommand::ReadOnly
             | ServerCommand::ReadWrite
             | ServerCommand::Config(_)
+            | ServerCommand::Script(_)
             | ServerCommand::Time => false,
         }
     }

@@ -27,11 +27,13 @@ pub mod flags {
     pub const MOVABLEKEYS: u32 = 1 << 11;
     pub const SKIP_SLOWLOG: u32 = 1 << 12;
     pub const BLOCKING: u32 = 1 << 13;
-    pub const PUBSUB: u32 = 1 << 14;
+    pub const SKIP_MONITOR: u32 = 1 << 14;
+    pub const NO_MANDATORY_KEYS: u32 = 1 << 15;
+    pub const PUBSUB: u32 = 1 << 16;
     /// Redis also permits the command while it loads its data and while it has no master.
     pub const ANYTIME: u32 = LOADING | STALE;
 
-    pub(crate) const NAMES: [(u32, &str); 15] = [
+    pub(crate) const NAMES: [(u32, &str); 17] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -42,9 +44,11 @@ pub mod flags {
         (STALE, "stale"),
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
+        (SKIP_MONITOR, "skip_monitor"),
         (SKIP_SLOWLOG, "skip_slowlog"),
         (BLOCKING, "blocking"),
         (NO_MULTI, "no_multi"),
+        (NO_MANDATORY_KEYS, "no_mandatory_keys"),
         (ALLOW_BUSY, "allow_busy"),
         (MOVABLEKEYS, "movablekeys"),
     ];
@@ -56,7 +60,8 @@ pub mod flags {
 pub struct KeySpec {
     pub first: usize,
     /// Relative to `first` if at least 0. Counted from the end if negative: -1 is the last
-    /// argument. [`KeySpec::COUNTED`] if the argument before `first` is the number of keys.
+    /// argument. [`KeySpec::COUNTED`] if the argument before `first` is the number of keys, and
+    /// [`KeySpec::COUNTED_OR_NONE`] if that number may be 0.
     pub last: isize,
     pub step: usize,
     /// Redis's key flags: `RO RW OW RM`, `access update insert delete`.
@@ -65,10 +70,16 @@ pub struct KeySpec {
 
 impl KeySpec {
     pub const COUNTED: isize = isize::MIN;
+    pub const COUNTED_OR_NONE: isize = isize::MIN + 1;
 
     /// Returns false if the arguments are only routed like keys, as shard channels are.
     pub fn names_keys(&self) -> bool {
         !self.flags.contains(&"not_key")
+    }
+
+    /// Returns true if an argument is the number of keys.
+    pub(crate) fn is_counted(&self) -> bool {
+        matches!(self.last, KeySpec::COUNTED | KeySpec::COUNTED_OR_NONE)
     }
 }
 
@@ -320,11 +331,16 @@ impl CommandSpec {
         flags::NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name)
     }
 
+    /// Returns true for the commands on scripts, which Redis does not count as reads.
+    fn is_about_scripts(&self) -> bool {
+        self.categories.contains(&"@scripting")
+    }
+
     /// Returns the ACL categories with their `@`.
     pub fn acl_categories(&self) -> Vec<&'static str> {
         let implied = [
             (flags::WRITE, "@write"),
-            (flags::READONLY, "@read"),
+            (if self.is_about_scripts() { flags::NONE } else { flags::READONLY }, "@read"),
             (flags::ADMIN, "@admin"),
             (flags::ADMIN, "@dangerous"),
             (flags::BLOCKING, "@blocking"),
@@ -340,7 +356,7 @@ impl CommandSpec {
     /// Returns first key, last key and step, as in the fields of `COMMAND INFO` that predate key
     /// specifications.
     pub fn key_positions(&self) -> (usize, isize, usize) {
-        let ranges = || self.keys.iter().filter(|spec| spec.last != KeySpec::COUNTED);
+        let ranges = || self.keys.iter().filter(|spec| !spec.is_counted());
         let Some(first) = ranges().map(|spec| spec.first).min() else { return (0, 0, 0) };
         let absolute = |spec: &KeySpec| match spec.last {
             last if last < 0 => last,

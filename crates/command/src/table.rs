@@ -8,6 +8,7 @@ mod hyperloglogs;
 mod keys;
 mod lists;
 mod pubsub;
+mod scripting;
 mod server;
 mod sets;
 mod sorted_sets;
@@ -36,7 +37,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 13] = [
+    let groups: [&'static [CommandSpec]; 14] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
@@ -46,6 +47,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
         &bitmaps::COMMANDS,
         &hyperloglogs::COMMANDS,
         &transactions::COMMANDS,
+        &scripting::COMMANDS,
         &connection::COMMANDS,
         &server::COMMANDS,
         &acl::COMMANDS,
@@ -154,6 +156,7 @@ pub(crate) fn fixed_keys_of<'a>(
     spec.keys.iter().flat_map(move |keys| {
         let last = match keys.last {
             KeySpec::COUNTED => keys.first + counted_keys(keys, args).unwrap_or(1) - 1,
+            KeySpec::COUNTED_OR_NONE => keys.first + counted_keys(keys, args).unwrap_or(0) - 1,
             last if last >= 0 => keys.first + last as usize,
             last => args.len().saturating_sub(last.unsigned_abs()),
         };

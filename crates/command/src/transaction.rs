@@ -26,6 +26,7 @@ use types::{mix, THIRD_VERSION};
 
 use crate::blocking;
 use crate::exec::{call, CommandError, CommandResult, Exec};
+use crate::scripting::{self, lookup_script};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::table::{check_arity, fixed_keys_of, leaf, lookup};
 
@@ -54,7 +55,7 @@ pub fn lookup_in_log(name: &[u8]) -> Option<&'static CommandSpec> {
         WATCH_NAME => Some(&WATCH),
         UNWATCH_NAME => Some(&UNWATCH),
         blocking::MOVE_NAME => Some(&blocking::MOVE),
-        _ => lookup(name),
+        _ => lookup_script(name).or_else(|| lookup(name)),
     }
 }
 
@@ -168,7 +169,8 @@ fn decode(args: &[Bytes]) -> Option<(Vec<WatchedArg<'_>>, Vec<QueuedArgs<'_>>)> 
 }
 
 fn queued_spec(args: &[Bytes]) -> Option<&'static CommandSpec> {
-    lookup(&args[0]).filter(|spec| check_arity(spec, args).is_ok())
+    let spec = lookup_script(&args[0]).or_else(|| lookup(&args[0]));
+    spec.filter(|spec| check_arity(spec, args).is_ok())
 }
 
 /// Visits the queued commands in the arguments of the log's `exec`, with their databases.
@@ -190,7 +192,9 @@ pub(crate) fn visit_watched(args: &[Bytes], visit: &mut dyn FnMut(u16, &Bytes)) 
 /// Returns true if a queued command may make the data grow.
 pub fn grows(args: &[Bytes]) -> bool {
     let mut grows = false;
-    visit(args, &mut |spec, _, args| grows |= leaf(spec, args).denies_oom());
+    visit(args, &mut |spec, _, args| {
+        grows |= leaf(spec, args).denies_oom() || scripting::grows(spec, args);
+    });
     grows
 }
 

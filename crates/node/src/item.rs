@@ -58,7 +58,9 @@ impl Item {
 
     /// Returns true if the command may make the data grow.
     pub fn denies_oom(&self) -> bool {
-        self.spec.denies_oom() || self.spec.holds_commands && command::transaction::grows(&self.args)
+        self.spec.denies_oom()
+            || self.spec.holds_commands && command::transaction::grows(&self.args)
+            || command::scripting::grows(self.spec, &self.args)
     }
 
     /// Returns true if the command reads only a few rows, however large its data is. Such a read

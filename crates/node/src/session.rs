@@ -20,6 +20,7 @@
 mod gather;
 mod modes;
 mod output;
+mod script;
 mod transaction;
 
 use std::collections::VecDeque;
@@ -133,6 +134,20 @@ pub trait Host {
     /// Returns the error if the connection's user may not execute a command. It is asked before the
     /// command is executed or passed on, if the user is restricted. `spec` is the command's entry.
     fn forbids(&mut self, _spec: &'static CommandSpec, _args: &[Bytes]) -> Option<Reply> {
+        None
+    }
+
+    /// Returns the script with a digest in hexadecimal, if this store knows it.
+    fn script(&mut self, _digest: &[u8]) -> Option<Bytes> {
+        None
+    }
+
+    /// Learns a script that a client sent.
+    fn note_script(&mut self, _body: &Bytes) {}
+
+    /// Returns the permissions of the connection's user, by which the commands of a script are
+    /// checked.
+    fn script_rules(&mut self) -> Option<Bytes> {
         None
     }
 
@@ -684,6 +699,9 @@ impl<R: Clone + PartialEq> Session<R> {
             self.spoil();
             let error = "ERR Replica can't interact with the keyspace";
             return Admitted::Answered(Reply::error(error).into());
+        }
+        if let Handler::Session(SessionCommand::Script(call)) = leaf.handler {
+            return self.script(host, (call, leaf), args, asks);
         }
         if let Handler::Session(command) = leaf.handler {
             return self.transaction(host, (command, leaf), args, asks);

@@ -44,6 +44,8 @@ pub fn encode(reply: &Reply, protocol: Protocol, out: &mut BytesMut) {
         Reply::Double(value) => put_bulk(DoubleText::new(*value).as_bytes(), out),
         Reply::Bool(value) if resp3 => out.put_slice(if *value { b"#t\r\n" } else { b"#f\r\n" }),
         Reply::Bool(value) => put_number(b':', i64::from(*value), out),
+        Reply::BigNumber(text) if resp3 => put_text(b'(', text.as_bytes(), out),
+        Reply::BigNumber(text) => put_bulk(text.as_bytes(), out),
         Reply::Verbatim(format, text) if resp3 => {
             assert_eq!(format.len(), 3, "a verbatim format is three letters");
             put_length(b'=', text.len() + 4, out);

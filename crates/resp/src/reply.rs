@@ -27,6 +27,8 @@ pub enum Reply {
     Double(f64),
     /// RESP2: `:1` or `:0`.
     Bool(bool),
+    /// A decimal integer of any size. RESP2: a bulk string.
+    BigNumber(Cow<'static, str>),
     /// RESP2: a bulk string. The format has three letters, `txt` or `mkd`.
     Verbatim(&'static str, Bytes),
     /// RESP2: an array.
@@ -39,7 +41,7 @@ impl Reply {
         const EACH: usize = 16;
         let all = |replies: &[Reply]| replies.iter().map(Reply::bytes).sum::<usize>();
         EACH + match self {
-            Reply::Simple(text) | Reply::Error(text) => text.len(),
+            Reply::Simple(text) | Reply::Error(text) | Reply::BigNumber(text) => text.len(),
             Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) => bytes.len(),
             Reply::Array(replies) | Reply::Set(replies) | Reply::Push(replies) => all(replies),
             Reply::Map(pairs) => pairs.iter().map(|(name, value)| name.bytes() + value.bytes()).sum(),

@@ -10,6 +10,7 @@ mod info;
 mod listener;
 mod pubsub_commands;
 mod read_only;
+mod script_commands;
 mod server_commands;
 mod spanning;
 mod tracking_commands;

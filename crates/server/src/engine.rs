@@ -408,6 +408,10 @@ impl Reader for OneMoment<'_> {
         Ok(found.flatten())
     }
 
+    fn is_hasty(&self) -> bool {
+        true
+    }
+
     fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<(), StorageError> {
         self.missed.set(true);
         Ok(())

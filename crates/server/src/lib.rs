@@ -74,6 +74,7 @@ mod regions;
 mod replication;
 mod resident;
 mod row_damage;
+mod scripts;
 mod seekers;
 mod settings;
 mod slot_times;

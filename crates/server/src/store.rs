@@ -36,6 +36,7 @@ use crate::pubsub::tracking::KEYS_MAX;
 use crate::pubsub::PubSub;
 use crate::quarantines::Quarantines;
 use crate::regions::{RegionShared, Regions};
+use crate::scripts::Scripts;
 use crate::seekers::Seekers;
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
@@ -91,6 +92,8 @@ pub struct Store {
     pub access: Arc<Access>,
     /// The certificates for clients and other stores.
     pub tls: Arc<Tls>,
+    /// The scripts that clients name by their digests.
+    pub scripts: Scripts,
 }
 
 /// The inputs of a store: its configuration and the contents of its directory.
@@ -185,6 +188,7 @@ impl Store {
             clients,
             access,
             tls: Arc::new(Tls::new(certificates, config.store)),
+            scripts: Scripts::default(),
             blocked: Arc::default(),
             client_memory,
             notices: Arc::new(notices),

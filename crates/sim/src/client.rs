@@ -34,6 +34,9 @@ const COLLECTIONS_SALT: u64 = 0x636f_6c6c_6563_7473;
 /// The salt of the choice of transactions.
 const TRANSACTIONS_SALT: u64 = 0x7472_616e_7361_6374;
 
+/// The salt of the choice of scripts.
+const SCRIPTS_SALT: u64 = 0x7363_7269_7074_7321;
+
 /// Writes a command's name with upper and lower case letters that encode its place in a pipeline.
 fn number(name: &[u8], place: usize) -> Bytes {
     let letter = |(at, byte): (usize, &u8)| match place >> at & 1 {
@@ -194,6 +197,13 @@ pub(crate) fn drawn_collection(seed: u64, id: OpId, is_read: bool) -> Option<Com
     })
 }
 
+/// Returns the script that may take the place of a write, drawn likewise.
+fn drawn_script(seed: u64, id: OpId) -> Option<Command> {
+    let drawn = types::mix(seed ^ SCRIPTS_SALT ^ id);
+    let (key, value) = (if drawn & 64 == 0 { Key::First } else { Key::Second }, id * 2);
+    (drawn % 16 < 2).then_some(Command::Script { key, value })
+}
+
 impl Conversation {
     /// Returns the operation that a store has received as this command, or as this command of the
     /// log.
@@ -208,6 +218,11 @@ impl Conversation {
                 let watches = u32::from_be_bytes(args[1][..].try_into().ok()?) as usize;
                 // The arguments of the first command follow its head.
                 self.ops.get(place(args.get(2 + 2 * watches + 1)?)).copied()
+            }
+            // The last argument is the place.
+            b"\0eval" => {
+                let place = std::str::from_utf8(args.last()?).ok()?.parse::<usize>().ok()?;
+                self.ops.get(place).copied()
             }
             name => self.ops.get(place(name)).copied(),
         }
@@ -269,13 +284,15 @@ impl World {
         // Runs with bounds on weak reads have few writes that such a read could miss, and need
         // them.
         if !self.plan.bounds_reads {
-            let transaction = drawn_transaction(self.seed, self.last_op).filter(|_| !command.is_read());
+            let transaction = drawn_transaction(self.seed, self.last_op);
+            let script = drawn_script(self.seed, self.last_op);
+            let written = transaction.or(script).filter(|_| !command.is_read());
             let collection = drawn_collection(self.seed, self.last_op, command.is_read());
-            if transaction.is_none() && collection.is_some() {
+            if written.is_none() && collection.is_some() {
                 // One group has all collections, so that their trees grow.
                 group = 0;
             }
-            command = transaction.or(collection).unwrap_or(command);
+            command = written.or(collection).unwrap_or(command);
         }
         let (is_quiet, is_rushing) = (self.is_quiet(), self.now < self.rush_until);
         while is_quiet && !command.is_read() || !is_quiet && is_rushing && command.is_read() {
@@ -337,6 +354,9 @@ impl World {
             if parts.is_empty() {
                 let mut args = command.args(group);
                 args[0] = number(&args[0], place);
+                if let Command::Script { .. } = command {
+                    args.push(place.to_string().into());
+                }
                 resp::encode_request(&args, &mut bytes);
             } else {
                 resp::encode_request(&["MULTI"], &mut bytes);

@@ -131,6 +131,11 @@ pub enum Command {
     HasMembers {
         first: u64,
     },
+    /// A script that executes the commands of a transaction.
+    Script {
+        key: Key,
+        value: u64,
+    },
 }
 
 /// Number of ranks that a range covers.
@@ -164,6 +169,12 @@ fn last_rank(from: i64) -> i64 {
     }
 }
 
+/// A script. Keys: the one that is appended to, the counter, both strings. Arguments: the value,
+/// and the place in the client's pipeline.
+const SCRIPT: &str = "local grown = redis.call('APPEND', KEYS[1], ARGV[1])
+local count = redis.pcall('INCR', KEYS[2])
+return {grown, count, redis.call('MGET', KEYS[3], KEYS[4])}";
+
 impl Command {
     pub fn is_read(&self) -> bool {
         let is_simple = matches!(self, Command::Get { .. } | Command::GetBoth | Command::GetField { .. });
@@ -193,6 +204,14 @@ impl Command {
             Command::Checked { key, value } => {
                 vec![Command::GetBoth, Command::Append { key, value }, Command::Increment]
             }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the commands that a script executes. Empty for other commands.
+    fn called(&self) -> Vec<Command> {
+        match *self {
+            Command::Script { key, value } => Command::Transaction { key, value }.parts(),
             _ => Vec::new(),
         }
     }
@@ -257,6 +276,16 @@ impl Command {
             Command::HasMembers { first } => {
                 vec![word("SMISMEMBER"), Key::Members.name(group), text(first), text(first + 1)]
             }
+            Command::Script { key, value } => vec![
+                word("EVAL"),
+                word(SCRIPT),
+                word("4"),
+                key.name(group),
+                Key::Counter.name(group),
+                Key::First.name(group),
+                Key::Second.name(group),
+                text(value),
+            ],
             Command::Transaction { .. } | Command::Checked { .. } => {
                 panic!("a transaction is several commands")
             }
@@ -382,6 +411,9 @@ impl GroupState {
         match *command {
             Command::Transaction { .. } | Command::Checked { .. } => {
                 Reply::Array(command.parts().iter().map(|part| self.apply(part, now)).collect())
+            }
+            Command::Script { .. } => {
+                Reply::Array(command.called().iter().map(|part| self.apply(part, now)).collect())
             }
             Command::Set { key, value } => self.put(key, value, None),
             Command::SetFor { key, value, ms } => self.put(key, value, Some(now + ms)),
@@ -536,6 +568,13 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
+    /// Returns the log's command for a script.
+    fn as_in_log(args: Vec<Bytes>) -> Vec<Bytes> {
+        let call = command::scripting::ScriptCall { by_digest: false, is_readonly: false };
+        let caller = command::scripting::Caller { has_slots: true, rules: None };
+        command::scripting::eval_args(call, &args, Ok(args[1].clone()), caller).unwrap()
+    }
+
     /// Runs the model and the real commands side by side.
     #[test]
     fn the_model_says_what_the_commands_say() {
@@ -544,12 +583,19 @@ mod tests {
         let mut now = 1000;
         for value in 0..2000 {
             now += rng.below(40);
-            let command = match crate::client::drawn_collection(rng.draw(), value, rng.chance(40)) {
+            let mut command = match crate::client::drawn_collection(rng.draw(), value, rng.chance(40)) {
                 Some(command) if rng.chance(50) => command,
                 _ => crate::client::draw(&mut rng, value),
             };
+            if !command.is_read() && value % 3 == 0 {
+                command = Command::Script { key: Key::First, value };
+            }
+            let mut args = command.args(3);
+            if let Command::Script { .. } = command {
+                args = as_in_log(args);
+            }
             let mut builder = command::entry::Builder::new();
-            builder.push(0, false, &command.args(3));
+            builder.push(0, false, &args);
             let mut txn = Txn::begin(&engine, 1).unwrap();
             let reply = command::entry::apply(&builder.finish(now, 0), &mut txn, SlotRange::ALL).unwrap();
             engine.write(txn.finish().0);

@@ -207,6 +207,10 @@ impl Reader for InRam<'_> {
     fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<()> {
         Err(StorageError::NotInRam)
     }
+
+    fn is_hasty(&self) -> bool {
+        true
+    }
 }
 
 impl node::Rows for InRam<'_> {}

@@ -21,6 +21,8 @@ mod golden;
 mod known;
 #[path = "../../command/tests/golden/render.rs"]
 mod render;
+#[path = "differential/scripts.rs"]
+mod scripts;
 #[path = "differential/servers.rs"]
 mod servers;
 #[path = "differential/session.rs"]
@@ -33,6 +35,7 @@ mod waits;
 
 use std::ops::Range;
 
+use scripts::Scripts;
 use session::Session;
 use stores::{Plan, Stores};
 use transactions::Transactions;
@@ -76,6 +79,24 @@ fn random_transactions_are_answered_as_redis_answers_them() {
     }
     assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
     assert!(executed > 100 && stopped > 50 && aborted > 50, "{executed} {stopped} {aborted}");
+}
+
+#[test]
+fn scripts_are_answered_as_redis_answers_them() {
+    let Some(redis) = servers::redis(&[]) else { return };
+    let steelyard = servers::steelyard(&[]);
+    let mut mismatches = Vec::new();
+    let mut compared = 0;
+    for resp3 in [false, true] {
+        let mut scripts = Scripts::new(steelyard.address, redis.address, resp3);
+        mismatches.extend(scripts.run_corpus().err());
+        for seed in seeds() {
+            mismatches.extend(scripts.run_commands(seed, commands() / 4).err());
+        }
+        compared += scripts.compared;
+    }
+    assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
+    assert!(compared > 1000, "{compared}");
 }
 
 #[test]

@@ -22,6 +22,8 @@ mod loops;
 mod pubsub;
 #[path = "protocol/script.rs"]
 mod script;
+#[path = "protocol/scripts.rs"]
+mod scripts;
 #[path = "differential/servers.rs"]
 mod servers;
 #[path = "protocol/sessions.rs"]

@@ -1,7 +1,7 @@
-//! Transactions of many clients at three stores, while the leader is killed. Each client reads a
-//! counter, and writes the next number and appends it to a list if nobody else has changed the
-//! counter. If a watch were lost, or a transaction executed in part or twice, the list would lack a
-//! number or have one twice.
+//! Transactions and scripts of many clients at three stores, while the leader is killed. Each
+//! client reads a counter, and writes the next number and appends it to a list: by a transaction if
+//! nobody else has changed the counter, or by a script. If a watch were lost, or a transaction or a
+//! script executed in part or twice, the list would lack a number or have one twice.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "differential/connection.rs"]
@@ -68,7 +68,35 @@ fn increment(connection: &mut Connection) -> End {
     }
 }
 
-fn run(number: usize, stores: &[SocketAddr], results: &Results) {
+/// Increments by a script, which each store learns when it first gets it.
+fn increment_by_script(connection: &mut Connection) -> End {
+    const SCRIPT: &str = "local n = (tonumber(redis.call('GET', KEYS[1])) or 0) + 1
+        redis.call('SET', KEYS[1], n)
+        return {n, redis.call('RPUSH', KEYS[2], n)}";
+    const DIGEST: &str = "d6dddb8144e81f2817b3367b4d20b8960817520a";
+    let mut call = |name: &str, script: &str| connection.call(&[name, script, "2", "{c}n", "{c}list"]);
+    let reply = match call("EVALSHA", DIGEST) {
+        Ok(Reply::Error(text)) if text.starts_with("NOSCRIPT ") => call("EVAL", SCRIPT),
+        reply => reply,
+    };
+    match reply {
+        Ok(Reply::Array(numbers)) => {
+            let [Reply::Int(next), Reply::Int(length)] = numbers[..] else { panic!("{numbers:?}") };
+            assert_eq!(next, length, "the list has every number");
+            End::Written(next as u64)
+        }
+        Ok(Reply::Error(text)) if !text.starts_with("UNKNOWN ") => {
+            assert!(!text.contains("user_script"), "{text}");
+            End::Refused
+        }
+        Ok(Reply::Error(_)) | Err(_) => End::Unknown,
+        Ok(other) => panic!("{other:?}"),
+    }
+}
+
+type Increment = fn(&mut Connection) -> End;
+
+fn run(number: usize, stores: &[SocketAddr], results: &Results, increment: Increment) {
     let mut at = number;
     let mut connection = None;
     while !results.is_over.load(Ordering::Relaxed) {
@@ -95,6 +123,17 @@ fn run(number: usize, stores: &[SocketAddr], results: &Results) {
 
 #[test]
 fn no_transaction_misses_a_change_or_is_executed_in_part_while_leaders_are_killed() {
+    assert!(count_while_leaders_are_killed(increment) > 0, "clients were in each other's way");
+}
+
+#[test]
+fn no_script_is_executed_in_part_or_twice_while_leaders_are_killed() {
+    count_while_leaders_are_killed(increment_by_script);
+}
+
+/// Lets clients increment while leaders are killed, and checks the list. Returns the number of
+/// transactions that a watch stopped.
+fn count_while_leaders_are_killed(increment: Increment) -> u64 {
     let _alone = alone();
     let mut stores = Stores::start(&Plan { stores: 3, ..Plan::default() });
     let addresses = stores.clients();
@@ -108,7 +147,7 @@ fn no_transaction_misses_a_change_or_is_executed_in_part_while_leaders_are_kille
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let (addresses, results) = (addresses.clone(), results.clone());
-            std::thread::spawn(move || run(number, &addresses, &results))
+            std::thread::spawn(move || run(number, &addresses, &results, increment))
         })
         .collect();
     let await_more = |count: u64| {
@@ -129,7 +168,7 @@ fn no_transaction_misses_a_change_or_is_executed_in_part_while_leaders_are_kille
     let (stopped, unknown) =
         (results.stopped.load(Ordering::Relaxed), results.unknown.load(Ordering::Relaxed));
     let written = results.written.lock().unwrap();
-    say(&format!("{} transactions, {stopped} stopped, {unknown} of unknown outcome", written.len()));
+    say(&format!("{} increments, {stopped} stopped, {unknown} of unknown outcome", written.len()));
     let mut connection = Connection::open(addresses[0]).unwrap();
     let list = eventually("the list is read", || match connection.call(&["LRANGE", "{c}list", "0", "-1"]) {
         Ok(Reply::Array(list)) => Some(list),
@@ -143,5 +182,5 @@ fn no_transaction_misses_a_change_or_is_executed_in_part_while_leaders_are_kille
     assert_eq!(list, (1..=list.len() as u64).collect::<Vec<_>>());
     assert!(written.iter().all(|number| *number as usize <= list.len()));
     assert!(written.len() <= list.len() && list.len() <= written.len() + unknown as usize);
-    assert!(stopped > 0, "clients were in each other's way");
+    stopped
 }

@@ -63,4 +63,10 @@ pub trait Reader {
 
     /// Visits the rows in `from..to` in ascending order until `visit` breaks.
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()>;
+
+    /// Returns true if a command over these rows must not take long, because a thread that has
+    /// other work executes it. The command fails with [`StorageError::NotInRam`] instead.
+    fn is_hasty(&self) -> bool {
+        false
+    }
 }

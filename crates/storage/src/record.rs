@@ -45,6 +45,13 @@ pub struct Record {
     pub flushed: Vec<Option<u16>>,
 }
 
+/// The end of a record at a moment.
+pub(crate) struct Mark {
+    events: usize,
+    keys: usize,
+    flushed: usize,
+}
+
 impl Record {
     /// Returns the present command's entry of a key. `exists` tells whether the key exists, if this
     /// is the first touch.
@@ -80,6 +87,20 @@ impl Record {
 
     pub fn is_empty(&self) -> bool {
         self.events.is_empty() && self.keys.is_empty() && self.flushed.is_empty()
+    }
+
+    /// Returns a mark of the present end of the record.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { events: self.events.len(), keys: self.keys.len(), flushed: self.flushed.len() }
+    }
+
+    /// Drops what was recorded after the mark.
+    pub(crate) fn back_to(&mut self, mark: Mark) {
+        self.touched.clear();
+        self.places.clear();
+        self.events.truncate(mark.events);
+        self.keys.truncate(mark.keys);
+        self.flushed.truncate(mark.flushed);
     }
 
     /// Appends a later record.

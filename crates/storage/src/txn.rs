@@ -8,7 +8,7 @@ use bytes::Bytes;
 use types::RegionId;
 
 use crate::merge::merge;
-use crate::record::Record;
+use crate::record::{Mark, Record};
 use crate::rows::{region_state_row, watched_key_range};
 use crate::state::{DbCounts, RegionState};
 use crate::{Reader, Result, Visit};
@@ -42,13 +42,27 @@ pub struct Txn<'a> {
     ranges_deleted: Vec<(Bytes, Bytes)>,
     /// The changes of keys, if they are asked for.
     record: Option<Box<Record>>,
+    /// The record of the writes that may be undone.
+    undo: Option<Undo>,
+}
+
+/// The contents that undo the writes since a moment.
+struct Undo {
+    state: RegionState,
+    /// The number of deleted ranges at that moment.
+    ranges: usize,
+    /// The end of the record of changed keys at that moment.
+    recorded: Option<Mark>,
+    /// Rows of the batch with their previous contents, in the order of the writes. `None` stands
+    /// for a row that the batch had not written.
+    rows: Vec<(Bytes, Option<Option<Bytes>>)>,
 }
 
 impl<'a> Txn<'a> {
     /// Starts a batch over `reader`. `state` must be the region's state as of `reader`.
     pub fn new(reader: &'a dyn Reader, region: RegionId, state: RegionState) -> Txn<'a> {
         let (rows, ranges_deleted) = (BTreeMap::new(), Vec::new());
-        Txn { reader, region, state: Some(state), rows, ranges_deleted, record: None }
+        Txn { reader, region, state: Some(state), rows, ranges_deleted, record: None, undo: None }
     }
 
     /// Starts a batch with the state stored in the rows. A region without a state row is new.
@@ -59,7 +73,7 @@ impl<'a> Txn<'a> {
     /// Creates an overlay for reads only. Writing to it panics.
     pub fn read_only(reader: &'a dyn Reader, region: RegionId) -> Txn<'a> {
         let (rows, ranges_deleted) = (BTreeMap::new(), Vec::new());
-        Txn { reader, region, state: None, rows, ranges_deleted, record: None }
+        Txn { reader, region, state: None, rows, ranges_deleted, record: None, undo: None }
     }
 
     /// Begins a record of the changes of keys.
@@ -127,7 +141,8 @@ impl<'a> Txn<'a> {
         let bounds = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
         let written: Vec<Bytes> = self.rows.range::<[u8], _>(bounds).map(|(row, _)| row.clone()).collect();
         for row in written {
-            self.rows.remove(&row);
+            let old = self.rows.remove(&row);
+            self.note_old(row, old);
         }
         if !self.ranges_deleted.contains(&(from.clone(), to.clone())) {
             self.ranges_deleted.push((from, to));
@@ -169,7 +184,50 @@ impl<'a> Txn<'a> {
     /// Deletes a row of a dead generation, which changes no key.
     pub fn delete_garbage(&mut self, row: Bytes) {
         assert!(self.state.is_some(), "a read does not write");
-        self.rows.insert(row, None);
+        self.insert(row, None);
+    }
+
+    /// Begins to record writes, so that they can be undone.
+    pub fn begin_undo(&mut self) {
+        let (state, ranges) = (self.state().clone(), self.ranges_deleted.len());
+        let recorded = self.record.as_ref().map(|record| record.mark());
+        self.undo = Some(Undo { state, ranges, recorded, rows: Vec::new() });
+    }
+
+    /// Ends the record of writes, and undoes them if `undoes` is true.
+    pub fn end_undo(&mut self, undoes: bool) {
+        let Some(undo) = self.undo.take().filter(|_| undoes) else { return };
+        for (row, old) in undo.rows.into_iter().rev() {
+            match old {
+                Some(value) => self.rows.insert(row, value),
+                None => self.rows.remove(&row),
+            };
+        }
+        self.ranges_deleted.truncate(undo.ranges);
+        if let (Some(record), Some(mark)) = (&mut self.record, undo.recorded) {
+            record.back_to(mark);
+        }
+        self.state = Some(undo.state);
+    }
+
+    /// Returns true if commands in this batch must not take long. See [`Reader::is_hasty`].
+    pub fn is_hasty(&self) -> bool {
+        self.reader.is_hasty()
+    }
+
+    fn insert(&mut self, row: Bytes, value: Option<Bytes>) {
+        if self.undo.is_none() {
+            self.rows.insert(row, value);
+            return;
+        }
+        let old = self.rows.insert(row.clone(), value);
+        self.note_old(row, old);
+    }
+
+    fn note_old(&mut self, row: Bytes, old: Option<Option<Bytes>>) {
+        if let Some(undo) = &mut self.undo {
+            undo.rows.push((row, old));
+        }
     }
 
     /// Ends the watches of all keys that exist. A watched key without rows stays watched.
@@ -196,7 +254,7 @@ impl<'a> Txn<'a> {
         if !state.watches.is_empty() {
             state.watches.row_changes(&row);
         }
-        self.rows.insert(row, value);
+        self.insert(row, value);
     }
 
     fn is_range_deleted(&self, row: &[u8]) -> bool {
@@ -211,6 +269,10 @@ impl Reader for Txn<'_> {
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         Txn::scan(self, from, to, visit)
+    }
+
+    fn is_hasty(&self) -> bool {
+        Txn::is_hasty(self)
     }
 }
 

@@ -275,6 +275,7 @@ impl<R: Clone + PartialEq> Session<R> {
             (SessionCommand::Watch, true) => error("ERR WATCH inside MULTI is not allowed"),
             (SessionCommand::Watch, false) => self.watch(host, args, asks),
             (SessionCommand::Unwatch, true) => Admitted::Answered(self.queue(host, leaf, args).into()),
+            (SessionCommand::Script(_), _) => error("ERR a script is no command on transactions"),
             (SessionCommand::Discard, true) | (SessionCommand::Unwatch, false) => {
                 self.forget_transaction(host, asks);
                 Admitted::Answered(Reply::OK.into())
@@ -358,7 +359,7 @@ impl<R: Clone + PartialEq> Session<R> {
         args: Vec<Bytes>,
         asks: &mut Vec<Ask<R>>,
     ) -> Admitted {
-        let Some(multi) = &self.transaction.multi else { return Admitted::Stalled(args) };
+        let Some(multi) = &mut self.transaction.multi else { return Admitted::Stalled(args) };
         if multi.is_spoilt {
             self.last_command = Some(leaf.name);
             self.forget_transaction(host, asks);
@@ -367,7 +368,10 @@ impl<R: Clone + PartialEq> Session<R> {
         }
         // The user's rules may have changed since the commands were queued.
         let forbidden = match self.context.is_restricted {
-            true => multi.commands.iter().find_map(|taken| host.forbids(taken.spec, &taken.args)),
+            true => multi
+                .commands
+                .iter_mut()
+                .find_map(|taken| Self::forbids_queued(host, taken.spec, &mut taken.args)),
             false => None,
         };
         if let Some(error) = forbidden {

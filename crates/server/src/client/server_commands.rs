@@ -7,7 +7,10 @@ use command::{ClientCommand, CommandSpec, ConfigCommand, ServerCommand};
 use node::session::Own;
 use resp::{Protocol, Reply};
 
-use super::{acl_commands, admin_commands, cluster_commands, info, pubsub_commands, read_only, Connected};
+use super::{
+    acl_commands, admin_commands, cluster_commands, info, pubsub_commands, read_only, script_commands,
+    Connected,
+};
 use crate::connections::ClientEntry;
 use crate::store::Store;
 
@@ -53,6 +56,7 @@ pub fn run(
         }
         ServerCommand::Client(command) => admin_commands::client(store, client, command, args),
         ServerCommand::Acl(command) => return acl_commands::run(store, client, command, args),
+        ServerCommand::Script(command) => return script_commands::run(store, command, args),
         ServerCommand::Config(ConfigCommand::Set) if admin_commands::waits(store, args) => {
             return Own::Later;
         }
@@ -98,6 +102,9 @@ pub async fn run_later(
     }
     if let (ServerCommand::Publish(kind), Some(spec)) = (command, command::lookup(&args[0])) {
         return pubsub_commands::publish_later(store, kind, spec, args).await;
+    }
+    if let ServerCommand::Script(_) = command {
+        return script_commands::load_later(store, args).await;
     }
     if command == ServerCommand::Shutdown {
         // The connection ends with the process.

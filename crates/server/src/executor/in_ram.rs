@@ -166,6 +166,10 @@ impl Reader for RamRows<'_> {
     fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> storage::Result<()> {
         Err(StorageError::NotInRam)
     }
+
+    fn is_hasty(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

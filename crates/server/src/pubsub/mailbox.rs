@@ -212,6 +212,11 @@ impl Subscriber {
         self.counts.iter().any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
+    /// Returns true if messages may come although the client sends nothing.
+    pub fn expects_messages(&self) -> bool {
+        self.is_subscribed() || self.is_monitor()
+    }
+
     /// Registers `wake`, which makes the serving loop look for messages. Each loop that takes the
     /// connection calls this, and then looks itself.
     pub fn served_by(&self, wake: impl Fn() + Send + 'static) {

@@ -313,7 +313,9 @@ impl Connection {
     /// Returns true if nothing was read from the client, or written to it, for longer than
     /// `patience`, and nothing of it is in progress.
     pub fn is_idle_for(&self, now: Instant, patience: Duration) -> bool {
-        !self.session.is_waiting() && now.saturating_duration_since(self.last_progress) > patience
+        !self.session.is_waiting()
+            && !self.seat.entry.subscriber.expects_messages()
+            && now.saturating_duration_since(self.last_progress) > patience
     }
 
     /// Returns true if the client has been idle for `patience` while it holds memory that others

@@ -370,6 +370,18 @@ impl Host for Served<'_> {
         Some(client::refusal(denial, spec))
     }
 
+    fn script(&mut self, digest: &[u8]) -> Option<bytes::Bytes> {
+        self.store.scripts.get(digest)
+    }
+
+    fn note_script(&mut self, body: &bytes::Bytes) {
+        self.store.scripts.note(body);
+    }
+
+    fn script_rules(&mut self) -> Option<bytes::Bytes> {
+        Some(self.store.access.account_of(self.entry).user.script_rules().encode())
+    }
+
     fn own(
         &mut self,
         context: &mut Context,

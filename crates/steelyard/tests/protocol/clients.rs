@@ -204,7 +204,9 @@ fn a_silent_client_is_closed_after_the_timeout_and_one_that_waits_or_talks_is_no
     for server in both() {
         let mut silent = server.connect();
         let mut waiting = server.connect();
+        let mut subscribed = server.connect();
         let mut talking = server.connect();
+        subscribed.call(&["SUBSCRIBE", "channel"]).unwrap();
         silent.call(&["PING"]).unwrap();
         let mut bytes = bytes::BytesMut::new();
         resp::encode_request(&["BLPOP", "list", "0"], &mut bytes);
@@ -218,6 +220,8 @@ fn a_silent_client_is_closed_after_the_timeout_and_one_that_waits_or_talks_is_no
         assert!(ended.is_some_and(|error| is_closed(&error)));
         assert_eq!(talking.call(&["RPUSH", "list", "x"]).unwrap(), Reply::Int(1));
         assert!(matches!(waiting.reply().unwrap(), Reply::Array(pair) if pair.len() == 2));
+        assert_eq!(talking.call(&["PUBLISH", "channel", "x"]).unwrap(), Reply::Int(1));
+        assert!(matches!(subscribed.reply().unwrap(), Reply::Array(message) if message.len() == 3));
         assert_eq!(talking.call(&["CONFIG", "SET", "timeout", "0"]).unwrap(), Reply::OK);
     }
 }

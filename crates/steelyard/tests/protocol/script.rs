@@ -5,7 +5,8 @@ use resp::Reply;
 use crate::servers::Server;
 
 /// Returns the answer to each line of `script`. Words are separated by spaces. `''` is an empty
-/// word, and `_` in a word is a space. A line after the end of the connection gets `(closed)`.
+/// word. `_` in a word is a space, except in names that end with `_RO`, and `¶` is a line break. A
+/// line after the end of the connection gets `(closed)`.
 pub fn answers(server: &Server, script: &str) -> Vec<String> {
     let mut connection = server.connect();
     let lines = script.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -23,8 +24,10 @@ pub fn answers(server: &Server, script: &str) -> Vec<String> {
 fn word(word: &str) -> String {
     if word == "''" {
         String::new()
+    } else if word.ends_with("_RO") {
+        word.to_owned()
     } else {
-        word.replace('_', " ")
+        word.replace('_', " ").replace('¶', "\n")
     }
 }
 

@@ -1,0 +1,387 @@
+//! Scripts in the log: `EVAL`, `EVALSHA` and their read-only forms.
+//!
+//! A session turns each of them into one command, which holds the script itself and everything
+//! else that its execution depends on. So a script is executed like any command: on every replica,
+//! as one, with the entries' usual ways to fetch missing rows, and it sees its own writes. Commands
+//! that it calls are executed in the same overlay.
+//!
+//! ```text
+//! eval       name | head | script | rules | number of keys, decimal | key ... | argument ...
+//! head       flags u8   1: keys have slots   2: no writes   4: `script` is an error, the reply
+//!                       8: allows growth on a full disk   16: the client sent a digest
+//!                       32: the client sent a read-only form
+//! rules      empty for a user who may do everything, otherwise those of `rules`
+//! ```
+//!
+//! Each `|` separates two arguments. There are two names, one for scripts that may write and one
+//! for those that only read. The latter is not in the log unless it has met an expired key.
+//!
+//! A script that reaches a limit ([`script::STEPS_MAX`], [`script::MEMORY_BYTES_MAX`]) has no
+//! effect: its writes are undone. Like any other error, an error of the script leaves what it has
+//! written before, as in Redis.
+
+pub mod rules;
+
+use bytes::Bytes;
+use resp::Reply;
+use script::{Called, Host, Outcome, Script};
+use storage::StorageError;
+use types::{mix, slot_of_key, Slot, THIRD_VERSION};
+
+use crate::error_messages;
+use crate::exec::{call, CommandError, CommandResult, Exec, Mode};
+use crate::number::database_index;
+use crate::server_command::ServerCommand;
+use crate::spec::{flags, CommandSpec, Handler, KeySpec};
+use crate::table::{check_arity, keys_of, leaf, lookup};
+use rules::Rules;
+
+const EVAL_NAME: &[u8] = b"\0eval";
+const EVAL_RO_NAME: &[u8] = b"\0eval_ro";
+
+const HAS_SLOTS: u8 = 1;
+const NO_WRITES: u8 = 2;
+const IS_REFUSED: u8 = 4;
+const ALLOWS_OOM: u8 = 8;
+const BY_DIGEST: u8 = 16;
+const SENT_READONLY: u8 = 32;
+
+const SCRIPT_AT: usize = 2;
+const RULES_AT: usize = 3;
+const NUMBER_AT: usize = 4;
+const KEYS_AT: usize = 5;
+
+static EVAL: CommandSpec =
+    CommandSpec::new("eval", -5, flags::WRITE | flags::MOVABLEKEYS, Handler::Keyspace(eval))
+        .keys(&[KeySpec {
+            first: KEYS_AT,
+            last: KeySpec::COUNTED_OR_NONE,
+            step: 1,
+            flags: &["RW", "access", "update"],
+        }])
+        .since_version(THIRD_VERSION);
+static EVAL_RO: CommandSpec =
+    CommandSpec::new("eval_ro", -5, flags::READONLY | flags::MOVABLEKEYS, Handler::Keyspace(eval))
+        .keys(&[KeySpec {
+            first: KEYS_AT,
+            last: KeySpec::COUNTED_OR_NONE,
+            step: 1,
+            flags: &["RO", "access"],
+        }])
+        .reads_few_rows()
+        .since_version(THIRD_VERSION);
+
+/// Finds a script's command of the log.
+pub(crate) fn lookup_script(name: &[u8]) -> Option<&'static CommandSpec> {
+    match name {
+        EVAL_NAME => Some(&EVAL),
+        EVAL_RO_NAME => Some(&EVAL_RO),
+        _ => None,
+    }
+}
+
+/// Returns true if the script with these arguments may make the data grow.
+pub fn grows(spec: &CommandSpec, args: &[Bytes]) -> bool {
+    std::ptr::eq(spec, &EVAL) && head_of(args).is_none_or(|head| head & ALLOWS_OOM == 0)
+}
+
+fn head_of(args: &[Bytes]) -> Option<u8> {
+    args.get(1)?.first().copied()
+}
+
+/// A command that executes a script, as a client sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScriptCall {
+    /// True if the command names the script by its digest.
+    pub by_digest: bool,
+    pub is_readonly: bool,
+}
+
+impl ScriptCall {
+    fn head(self) -> u8 {
+        (if self.by_digest { BY_DIGEST } else { 0 }) | (if self.is_readonly { SENT_READONLY } else { 0 })
+    }
+}
+
+/// The place at which the commands of a script are executed, and the user's rules.
+pub struct Caller {
+    pub has_slots: bool,
+    /// The user's rules, if the user may not do everything.
+    pub rules: Option<Bytes>,
+}
+
+/// Returns the arguments of the log's command for a script. `body` is the script, or the error if
+/// it is not known.
+///
+/// # Errors
+/// The reply to the client.
+pub fn eval_args(
+    call: ScriptCall,
+    args: &[Bytes],
+    body: Result<Bytes, Reply>,
+    caller: Caller,
+) -> Result<Vec<Bytes>, Reply> {
+    if call.by_digest && args[1].len() != script::DIGEST_LEN {
+        return Err(Reply::error(NO_SCRIPT));
+    }
+    let count = resp::parse_integer(&args[2]).ok_or_else(|| Reply::error(error_messages::NOT_AN_INTEGER))?;
+    if count > (args.len() - 3) as i64 {
+        return Err(Reply::error("ERR Number of keys can't be greater than number of args"));
+    }
+    if count < 0 {
+        return Err(Reply::error("ERR Number of keys can't be negative"));
+    }
+    let body = body?;
+    // A first line that cannot be read is refused by the execution.
+    let (flags, _) = script::flags_of(&body).unwrap_or_default();
+    if flags.no_cluster && caller.has_slots {
+        return Err(Reply::error("ERR Can not run script on cluster, 'no-cluster' flag is set."));
+    }
+    if flags.are_stated && call.is_readonly && !flags.no_writes {
+        let error = "ERR Can not execute a script with write flag using *_ro command.";
+        return Err(Reply::error(error));
+    }
+    let mut head = call.head();
+    for (is_set, flag) in [
+        (caller.has_slots, HAS_SLOTS),
+        (call.is_readonly || flags.no_writes, NO_WRITES),
+        (flags.allow_oom, ALLOWS_OOM),
+    ] {
+        head |= if is_set { flag } else { 0 };
+    }
+    let name = if head & NO_WRITES != 0 { EVAL_RO_NAME } else { EVAL_NAME };
+    let mut eval = Vec::with_capacity(args.len() + 2);
+    eval.extend([Bytes::from_static(name), Bytes::copy_from_slice(&[head]), body]);
+    eval.push(caller.rules.unwrap_or_default());
+    eval.push(Bytes::from(count.to_string()));
+    eval.extend(args[3..].iter().cloned());
+    Ok(eval)
+}
+
+/// Returns the arguments of a log's command that replies an error, for a script that is refused in
+/// a transaction.
+pub fn refusal_args(call: ScriptCall, args: &[Bytes], error: &Reply) -> Vec<Bytes> {
+    let text = match error {
+        Reply::Error(text) => Bytes::copy_from_slice(text.as_bytes()),
+        _ => Bytes::new(),
+    };
+    let head = Bytes::copy_from_slice(&[call.head() | IS_REFUSED]);
+    let zero = Bytes::from_static(b"0");
+    let mut refusal = vec![Bytes::from_static(EVAL_NAME), head, text, Bytes::new(), zero];
+    refusal.extend(args[2..].iter().cloned());
+    refusal
+}
+
+/// Returns a script's command as the client sent it, with the script in place of a digest. `None`
+/// for other commands.
+pub fn sent_args(spec: &CommandSpec, args: &[Bytes]) -> Option<(&'static CommandSpec, Vec<Bytes>)> {
+    if !std::ptr::eq(spec, &EVAL) && !std::ptr::eq(spec, &EVAL_RO) {
+        return None;
+    }
+    let head = head_of(args)?;
+    let name = match (head & BY_DIGEST != 0, head & SENT_READONLY != 0) {
+        (false, false) => "eval",
+        (false, true) => "eval_ro",
+        (true, false) => "evalsha",
+        (true, true) => "evalsha_ro",
+    };
+    let mut sent = vec![Bytes::from_static(name.as_bytes()), args[SCRIPT_AT].clone()];
+    let from = if head & IS_REFUSED != 0 { KEYS_AT } else { NUMBER_AT };
+    sent.extend(args[from..].iter().cloned());
+    Some((lookup(name.as_bytes())?, sent))
+}
+
+/// Replaces the user's rules in a script's command.
+pub fn renew_rules(args: &mut [Bytes], rules: Option<Bytes>) {
+    args[RULES_AT] = rules.unwrap_or_default();
+}
+
+/// The command table as a script sees it.
+struct Commands<'e, 't, 'r> {
+    exec: &'e mut Exec<'t, 'r>,
+    rules: Option<&'e Rules>,
+    /// The only slot whose keys the script may use, or `None` for no slot, if keys have slots.
+    slot: Option<Option<Slot>>,
+    is_readonly: bool,
+    seed: u64,
+    calls: u64,
+    ended: Option<CommandError>,
+}
+
+fn refused(text: &str) -> Called {
+    Called::Refused(text.to_owned())
+}
+
+fn corrupt() -> CommandError {
+    StorageError::Corrupt("a script in a log entry cannot be read".into()).into()
+}
+
+impl Commands<'_, '_, '_> {
+    fn resolve(&self, args: &[Bytes]) -> Result<&'static CommandSpec, Called> {
+        let unknown = || refused("Unknown Redis command called from script");
+        let spec = lookup(&args[0]).ok_or_else(unknown)?;
+        let leaf = leaf(spec, args);
+        if check_arity(spec, args).is_err() {
+            let names_none = !spec.subcommands.is_empty() && args.len() > 1 && std::ptr::eq(leaf, spec);
+            return Err(match names_none {
+                true => unknown(),
+                false => refused("Wrong number of args calling Redis command from script"),
+            });
+        }
+        Ok(leaf)
+    }
+
+    /// Returns the reason why a command may not be called, if there is one.
+    fn refusal(&self, spec: &'static CommandSpec, args: &[Bytes]) -> Option<Called> {
+        if spec.has(flags::NOSCRIPT) {
+            return Some(refused("This Redis command is not allowed from script"));
+        }
+        if let Some(text) = self.rules.and_then(|rules| rules.denial(spec, args)) {
+            return Some(refused(text));
+        }
+        if self.is_readonly && spec.is_write() {
+            return Some(refused("Write commands are not allowed from read-only scripts."));
+        }
+        let slot = self.slot?;
+        let is_foreign = |key: &Bytes| slot != Some(slot_of_key(key));
+        match spec.handler {
+            _ if keys_of(spec, args).any(|(key, _)| is_foreign(key)) => {
+                Some(refused("Script attempted to access a non local key in a cluster node"))
+            }
+            Handler::Spanning(..) => Some(Called::Reply(Reply::error(format!(
+                "ERR '{}' is about all slots, and a script in cluster mode has one",
+                spec.name
+            )))),
+            _ => None,
+        }
+    }
+
+    fn execute(&mut self, spec: &'static CommandSpec, args: &[Bytes], resp3: bool) -> CommandResult {
+        self.calls += 1;
+        self.exec.seed = mix(self.seed.wrapping_add(self.calls));
+        self.exec.resp3 = resp3;
+        match spec.handler {
+            Handler::Keyspace(handler) | Handler::Spanning(_, handler) => {
+                call((spec, handler), args, self.exec)
+            }
+            Handler::Table(reply) => Ok(reply(args)),
+            Handler::Server(ServerCommand::Select) => match self.slot {
+                Some(_) => Ok(Reply::error("ERR SELECT is not allowed in cluster mode")),
+                None => {
+                    self.exec.db = match database_index(&args[1], self.exec.limits.databases) {
+                        Ok(db) => db,
+                        Err(error) => return Ok(Reply::error(error)),
+                    };
+                    Ok(Reply::OK)
+                }
+            },
+            Handler::Server(ServerCommand::Ping) => Ok(match args.get(1) {
+                Some(text) => Reply::Bulk(text.clone()),
+                None => Reply::Simple("PONG".into()),
+            }),
+            Handler::Server(ServerCommand::Echo) => Ok(Reply::Bulk(args[1].clone())),
+            Handler::Server(ServerCommand::Time) => {
+                let now_ms = self.exec.now_ms;
+                let text = |number: u64| Reply::bulk(number.to_string());
+                Ok(Reply::Array(vec![text(now_ms / 1000), text(now_ms % 1000 * 1000)]))
+            }
+            Handler::Server(_) | Handler::Session(_) | Handler::Container => {
+                Ok(Reply::error("ERR This Redis command is not allowed from script"))
+            }
+        }
+    }
+}
+
+impl Host for Commands<'_, '_, '_> {
+    fn call(&mut self, args: Vec<Bytes>, resp3: bool) -> Called {
+        if self.ended.is_some() {
+            return Called::Ended;
+        }
+        let spec = match self.resolve(&args) {
+            Ok(spec) => spec,
+            Err(refused) => return refused,
+        };
+        if let Some(refused) = self.refusal(spec, &args) {
+            return refused;
+        }
+        match self.execute(spec, &args, resp3) {
+            Ok(reply) => Called::Reply(reply),
+            Err(CommandError::Error(text)) => Called::Reply(Reply::Error(text)),
+            Err(ended) => {
+                self.ended = Some(ended);
+                Called::Ended
+            }
+        }
+    }
+
+    fn may_call(&mut self, args: &[Bytes]) -> Option<bool> {
+        let spec = self.resolve(args).ok()?;
+        Some(self.rules.is_none_or(|rules| rules.denial(spec, args).is_none()))
+    }
+}
+
+/// Executes a script.
+fn eval(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let head = head_of(args).ok_or_else(corrupt)?;
+    if head & IS_REFUSED != 0 {
+        return Ok(Reply::error(String::from_utf8_lossy(&args[SCRIPT_AT]).into_owned()));
+    }
+    let count = std::str::from_utf8(&args[NUMBER_AT]).ok().and_then(|text| text.parse::<usize>().ok());
+    let (keys, rest) = count.and_then(|count| args[KEYS_AT..].split_at_checked(count)).ok_or_else(corrupt)?;
+    let rules = match args[RULES_AT].is_empty() {
+        true => None,
+        false => Some(Rules::decode(&args[RULES_AT]).ok_or_else(corrupt)?),
+    };
+    let script = Script { body: &args[SCRIPT_AT], keys, args: rest, seed: exec.seed };
+    let slot = (head & HAS_SLOTS != 0).then(|| keys.first().map(|key| slot_of_key(key)));
+    let is_readonly = head & NO_WRITES != 0 || exec.mode == Mode::Read;
+    let (db, seed, resp3) = (exec.db, exec.seed, exec.resp3);
+    let writes = exec.mode == Mode::Apply;
+    let attempt = |exec: &mut Exec<'_, '_>, is_exact: bool| {
+        if writes {
+            exec.txn.begin_undo();
+        }
+        let mut commands =
+            Commands { exec, rules: rules.as_ref(), slot, is_readonly, seed, calls: 0, ended: None };
+        let outcome = match is_exact {
+            true => script::run_exactly(&script, &mut commands),
+            false => script::run(&script, &mut commands),
+        };
+        let ended = commands.ended.take();
+        (exec.db, exec.seed, exec.resp3) = (db, seed, resp3);
+        if writes {
+            let is_undone = matches!(outcome, Outcome::Again | Outcome::OutOfSteps | Outcome::OutOfMemory);
+            exec.txn.end_undo(is_undone);
+        }
+        match ended {
+            Some(ended) => Err(ended),
+            None => Ok(outcome),
+        }
+    };
+    let mut outcome = attempt(exec, false)?;
+    if outcome == Outcome::Again {
+        if exec.txn.is_hasty() {
+            // A thread that may take its time executes the script again.
+            return Err(StorageError::NotInRam.into());
+        }
+        outcome = attempt(exec, true)?;
+    }
+    Ok(match outcome {
+        Outcome::Reply(reply) => reply,
+        Outcome::OutOfSteps | Outcome::Again => Reply::error(format!(
+            "ERR the script takes more than {} steps and has had no effect",
+            script::STEPS_MAX
+        )),
+        Outcome::OutOfMemory => Reply::error(format!(
+            "ERR the script takes more than {} bytes of memory and has had no effect",
+            script::MEMORY_BYTES_MAX
+        )),
+        Outcome::Ended => return Err(corrupt()),
+    })
+}
+
+/// The error for a digest that names no script.
+pub const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+
+#[cfg(test)]
+mod tests;

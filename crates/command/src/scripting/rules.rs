@@ -1,0 +1,188 @@
+//! A user's permissions in a log entry. The replicas check by them the commands that the user's
+//! script calls, so they must be the ones that the user had when the script was proposed.
+//!
+//! ```text
+//! rules      selector ...
+//! selector   flags u8   1: the commands named are those that are forbidden   2: all keys
+//!            | count u32 | command ...          command: length u8 | name
+//!            | count u32 | first argument ...   first argument: command | length u32 | text
+//!            | count u32 | key pattern ...      key pattern: access u8 (1 reads, 2 writes)
+//!                                                            | length u32 | glob
+//! ```
+//!
+//! Integers are big-endian; the bars are not there.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::glob;
+use crate::key_access::key_access;
+use crate::spec::{flags, CommandSpec};
+
+const FORBIDS: u8 = 1;
+const ALL_KEYS: u8 = 2;
+const READS: u8 = 1;
+const WRITES: u8 = 2;
+
+const NO_COMMAND: &str = "The user executing the script can't run this command or subcommand";
+const NO_KEY: &str = "The user executing the script can't access at least one of the keys mentioned in \
+     the command arguments";
+
+/// A pattern of keys, with the access that it permits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRule {
+    pub glob: Vec<u8>,
+    pub reads: bool,
+    pub writes: bool,
+}
+
+/// Permissions. A command is permitted if one selector permits all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelectorRules {
+    /// True if `commands` are those that are forbidden.
+    pub forbids: bool,
+    pub commands: Vec<String>,
+    /// First arguments that are permitted for commands that are not.
+    pub first_arguments: Vec<(String, String)>,
+    pub all_keys: bool,
+    pub keys: Vec<KeyRule>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules(pub Vec<SelectorRules>);
+
+fn put_count(out: &mut BytesMut, count: usize) {
+    out.put_u32(u32::try_from(count).expect("rules are far below 2^32 bytes"));
+}
+
+fn put_name(out: &mut BytesMut, name: &str) {
+    out.put_u8(u8::try_from(name.len()).expect("names of commands are short"));
+    out.put_slice(name.as_bytes());
+}
+
+fn take(rest: &mut Bytes, length: usize) -> Option<Bytes> {
+    (length <= rest.len()).then(|| rest.split_to(length))
+}
+
+fn take_u8(rest: &mut Bytes) -> Option<u8> {
+    take(rest, 1).map(|mut byte| byte.get_u8())
+}
+
+fn take_count(rest: &mut Bytes) -> Option<usize> {
+    take(rest, 4).map(|mut bytes| bytes.get_u32() as usize)
+}
+
+fn take_text(rest: &mut Bytes, length: usize) -> Option<String> {
+    String::from_utf8(take(rest, length)?.to_vec()).ok()
+}
+
+fn take_name(rest: &mut Bytes) -> Option<String> {
+    let length = usize::from(take_u8(rest)?);
+    take_text(rest, length)
+}
+
+impl Rules {
+    /// Returns the rules as an argument.
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        for selector in &self.0 {
+            let mut flags = if selector.forbids { FORBIDS } else { 0 };
+            flags |= if selector.all_keys { ALL_KEYS } else { 0 };
+            out.put_u8(flags);
+            put_count(&mut out, selector.commands.len());
+            selector.commands.iter().for_each(|name| put_name(&mut out, name));
+            put_count(&mut out, selector.first_arguments.len());
+            for (name, argument) in &selector.first_arguments {
+                put_name(&mut out, name);
+                put_count(&mut out, argument.len());
+                out.put_slice(argument.as_bytes());
+            }
+            put_count(&mut out, selector.keys.len());
+            for KeyRule { glob, reads, writes } in &selector.keys {
+                out.put_u8(if *reads { READS } else { 0 } | if *writes { WRITES } else { 0 });
+                put_count(&mut out, glob.len());
+                out.put_slice(glob);
+            }
+        }
+        out.freeze()
+    }
+
+    /// Returns `None` if the bytes are damaged.
+    pub fn decode(bytes: &Bytes) -> Option<Rules> {
+        let mut rest = bytes.clone();
+        let mut selectors = Vec::new();
+        while !rest.is_empty() {
+            let flags = take_u8(&mut rest)?;
+            let mut selector = SelectorRules {
+                forbids: flags & FORBIDS != 0,
+                all_keys: flags & ALL_KEYS != 0,
+                ..SelectorRules::default()
+            };
+            for _ in 0..take_count(&mut rest)? {
+                selector.commands.push(take_name(&mut rest)?);
+            }
+            for _ in 0..take_count(&mut rest)? {
+                let name = take_name(&mut rest)?;
+                let length = take_count(&mut rest)?;
+                selector.first_arguments.push((name, take_text(&mut rest, length)?));
+            }
+            for _ in 0..take_count(&mut rest)? {
+                let access = take_u8(&mut rest)?;
+                let length = take_count(&mut rest)?;
+                let glob = take(&mut rest, length)?.to_vec();
+                selector.keys.push(KeyRule {
+                    glob,
+                    reads: access & READS != 0,
+                    writes: access & WRITES != 0,
+                });
+            }
+            selectors.push(selector);
+        }
+        Some(Rules(selectors))
+    }
+
+    /// Returns the error for a command that the user may not execute.
+    pub fn denial(&self, spec: &'static CommandSpec, args: &[Bytes]) -> Option<&'static str> {
+        let mut denial = NO_COMMAND;
+        for selector in &self.0 {
+            if !selector.permits(spec, args) {
+                continue;
+            }
+            if selector.permits_keys(spec, args) {
+                return None;
+            }
+            denial = NO_KEY;
+        }
+        Some(denial)
+    }
+}
+
+impl SelectorRules {
+    fn permits(&self, spec: &'static CommandSpec, args: &[Bytes]) -> bool {
+        if spec.has(flags::NO_AUTH) || self.commands.iter().any(|name| name == spec.name) != self.forbids {
+            return true;
+        }
+        let at = if spec.name.contains('|') { 2 } else { 1 };
+        let Some(given) = args.get(at) else { return false };
+        // Redis compares C strings.
+        let given = given.split(|&byte| byte == 0).next().unwrap_or_default();
+        let matches = |argument: &str| argument.as_bytes().eq_ignore_ascii_case(given);
+        self.first_arguments.iter().any(|(name, argument)| name == spec.name && matches(argument))
+    }
+
+    fn permits_keys(&self, spec: &'static CommandSpec, args: &[Bytes]) -> bool {
+        self.all_keys
+            || key_access(spec, args).all(|(_, key, flags)| {
+                let reads = flags.contains(&"access");
+                let writes = ["insert", "delete", "update"].iter().any(|flag| flags.contains(flag));
+                self.keys.iter().any(|rule| rule.permits(key, reads, writes))
+            })
+    }
+}
+
+impl KeyRule {
+    fn permits(&self, key: &[u8], reads: bool, writes: bool) -> bool {
+        // In Redis only an empty pattern matches an empty key, not even `*` does.
+        let matches = if key.is_empty() { self.glob.is_empty() } else { glob::matches(&self.glob, key) };
+        (self.reads || !reads) && (self.writes || !writes) && matches
+    }
+}

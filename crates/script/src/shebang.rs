@@ -1,0 +1,52 @@
+//! The first line of a script, which may name flags: `#!lua flags=no-writes,allow-oom`.
+
+/// The longest first line that is read for flags, in bytes.
+pub const SHEBANG_LEN_MAX: usize = 4096;
+
+/// The flags of a script.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// True if the script has a first line with flags. The others are false without one.
+    pub are_stated: bool,
+    pub no_writes: bool,
+    pub allow_oom: bool,
+    pub no_cluster: bool,
+    pub allow_cross_slot_keys: bool,
+}
+
+/// Returns the flags of a script and the length of its first line, 0 if it has none of them.
+///
+/// # Errors
+/// The text of the error, without its code.
+pub fn flags_of(body: &[u8]) -> Result<(Flags, usize), String> {
+    let mut flags = Flags::default();
+    if !body.starts_with(b"#!") {
+        return Ok((flags, 0));
+    }
+    let end = body.iter().take(SHEBANG_LEN_MAX).position(|&byte| byte == b'\n');
+    let Some(end) = end else { return Err("Invalid script shebang".into()) };
+    flags.are_stated = true;
+    let line = String::from_utf8_lossy(&body[..end]);
+    let mut words = line.split_ascii_whitespace();
+    let engine = words.next().unwrap_or_default();
+    if engine != "#!lua" {
+        return Err(format!("Unexpected engine in script shebang: {engine}"));
+    }
+    for word in words {
+        let Some(names) = word.strip_prefix("flags=") else {
+            return Err(format!("Unknown lua shebang option: {word}"));
+        };
+        for name in names.split(',').filter(|_| !names.is_empty()) {
+            match name {
+                "no-writes" => flags.no_writes = true,
+                "allow-oom" => flags.allow_oom = true,
+                // Stores have no state in which data is stale.
+                "allow-stale" => {}
+                "no-cluster" => flags.no_cluster = true,
+                "allow-cross-slot-keys" => flags.allow_cross_slot_keys = true,
+                _ => return Err(format!("Unexpected flag in script shebang: {name}")),
+            }
+        }
+    }
+    Ok((flags, end))
+}

@@ -1,0 +1,119 @@
+//! Scripts: a corpus about the language, its libraries and the conversions of replies, and random
+//! commands that scripts call. Every reply must be the same.
+
+use std::net::SocketAddr;
+
+use resp::Reply;
+
+use crate::connection::Connection;
+use crate::generator::{Generator, Request, Step, Times};
+use crate::known::KNOWN;
+
+/// One script in each line.
+const CORPUS: &str = include_str!("scripts.txt");
+
+/// Scripts that call the command in their arguments.
+const CALLS: [&str; 4] = [
+    "return redis.pcall(unpack(ARGV))",
+    "redis.setresp(3) return redis.pcall(unpack(ARGV))",
+    "local r = redis.pcall(unpack(ARGV)) redis.pcall('PING') return r",
+    "local ok, r = pcall(function() return redis.pcall(unpack(ARGV)) end) return r",
+];
+
+/// A connection to each server.
+pub struct Scripts {
+    ours: Connection,
+    theirs: Connection,
+    pub compared: usize,
+}
+
+impl Scripts {
+    pub fn new(ours: SocketAddr, theirs: SocketAddr, resp3: bool) -> Scripts {
+        let open = |address| Connection::open(address).expect("the server accepts connections");
+        let mut scripts = Scripts { ours: open(ours), theirs: open(theirs), compared: 0 };
+        scripts.both(&[b"FLUSHALL".to_vec()]);
+        if resp3 {
+            scripts.both(&[b"HELLO".to_vec(), b"3".to_vec()]);
+        }
+        scripts
+    }
+
+    fn both(&mut self, args: &[Vec<u8>]) -> (Reply, Reply) {
+        let lost = |error: std::io::Error| Reply::error(format!("(no reply: {error})"));
+        (self.ours.call(args).unwrap_or_else(lost), self.theirs.call(args).unwrap_or_else(lost))
+    }
+
+    /// Compares the scripts of the corpus.
+    ///
+    /// # Errors
+    /// Returns the mismatches.
+    pub fn run_corpus(&mut self) -> Result<(), String> {
+        let mut mismatches = String::new();
+        for line in CORPUS.lines() {
+            let args = ["EVAL", line, "0"].map(|word| word.as_bytes().to_vec());
+            let (ours, theirs) = self.both(&args);
+            self.compared += 1;
+            if ours != theirs {
+                mismatches += &format!("{line}\n  steelyard:    {ours:?}\n  redis-server: {theirs:?}\n");
+            }
+        }
+        match mismatches.is_empty() {
+            true => Ok(()),
+            false => Err(mismatches),
+        }
+    }
+
+    /// Compares random commands that scripts call.
+    ///
+    /// # Errors
+    /// Returns the first mismatch.
+    pub fn run_commands(&mut self, seed: u64, commands: usize) -> Result<(), String> {
+        let times = if seed % 2 == 0 { Times::Instants } else { Times::Relative };
+        let mut generator = Generator::new(seed, times);
+        for number in 0..commands {
+            let request = loop {
+                match generator.step() {
+                    Step::One(request) if !request.compare.stands_alone() && is_callable(&request.args) => {
+                        break request
+                    }
+                    _ => {}
+                }
+            };
+            let mut args = vec![b"EVAL".to_vec(), CALLS[number % CALLS.len()].into(), b"0".to_vec()];
+            args.extend(request.args.iter().cloned());
+            let (ours, theirs) = self.both(&args);
+            self.check(&request, &ours, &theirs).map_err(|error| format!("seed {seed}: {error}"))?;
+            self.compared += 1;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, request: &Request, ours: &Reply, theirs: &Reply) -> Result<(), String> {
+        if request.compare.agrees(ours, theirs) {
+            return Ok(());
+        }
+        let Some(known) = KNOWN.iter().find(|known| (known.applies)(request, ours, theirs)) else {
+            return Err(format!(
+                "{:?}\n  steelyard:    {ours:?}\n  redis-server: {theirs:?}",
+                shown(request)
+            ));
+        };
+        if let Some(key) = (known.key_to_delete)(request).and_then(|at| request.args.get(at)) {
+            let deleted = [b"DEL".to_vec(), key.clone()];
+            self.both(&deleted);
+        }
+        Ok(())
+    }
+}
+
+fn shown(request: &Request) -> Vec<String> {
+    request.args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
+}
+
+/// Returns true for commands that a script may call on both servers.
+fn is_callable(args: &[Vec<u8>]) -> bool {
+    let name = args[0].to_ascii_uppercase();
+    let others: [&[u8]; 9] =
+        [b"HELLO", b"AUTH", b"CLIENT", b"COMMAND", b"SELECT", b"RESET", b"QUIT", b"SCAN", b"DBSIZE"];
+    !others.contains(&&name[..])
+}
