@@ -40,9 +40,9 @@ pub fn keep_free_pages(milliseconds: isize) -> Result<(), String> {
     Ok(())
 }
 
-/// Moves the calling thread to the arena that all threads share which allocate rows of the RAM tier.
-/// Rows live long and are freed one by one. If several arenas held them, each would keep the gaps
-/// of its own freed rows, while new rows of another thread took new pages.
+/// Moves the calling thread to the arena of all threads that allocate rows of the RAM tier. Rows
+/// live long and are freed one by one. If several arenas held them, each would keep the gaps of its
+/// own freed rows, while new rows of another thread took new pages.
 pub fn share_arena_of_rows() {
     const ARENA: u32 = 0;
     // SAFETY: the value is of C's `unsigned`, and the name ends with a 0.

@@ -170,8 +170,8 @@ fn drawn_transaction(seed: u64, id: OpId) -> Option<Command> {
     }
 }
 
-/// Returns the command of a list, set or sorted set that may take the place of a read or a write. It
-/// is drawn in the same way as [transactions](drawn_transaction).
+/// Returns the command of a list, set or sorted set that may take the place of a read or a write.
+/// It is drawn in the same way as [transactions](drawn_transaction).
 pub(crate) fn drawn_collection(seed: u64, id: OpId, is_read: bool) -> Option<Command> {
     let mut drawn = types::Draw::new(types::mix(seed ^ COLLECTIONS_SALT ^ id));
     if drawn.below(8) >= 3 {

@@ -32,8 +32,8 @@ fn await_version(stores: &Stores, version: u32) {
     });
 }
 
-/// Commands that a cluster of version 1 does not have, with the part of their replies that shows that
-/// they are executed.
+/// Commands that a cluster of version 1 does not have, with the part of their replies that shows
+/// that they are executed.
 const NEWER_COMMANDS: [(&[&str], &str); 7] = [
     (&["SADD", "newer:set", "a", "b", "c"], "Int(3)"),
     (&["RPUSH", "newer:list", "x", "y"], "Int(2)"),

@@ -57,6 +57,19 @@ impl<R: Clone + PartialEq> Session<R> {
         }
     }
 
+    /// Tells other clients of a queued command that is executed now, as the client sent it.
+    pub(super) fn show_queued<H: Host<Region = R>>(
+        &self,
+        host: &mut H,
+        spec: &'static CommandSpec,
+        args: &[Bytes],
+    ) {
+        match sent_args(spec, args) {
+            Some((spec, sent)) => self.show(host, spec, &sent),
+            None => self.show(host, spec, args),
+        }
+    }
+
     /// Checks a queued command again, because the user's rules may have changed since. The commands
     /// of a script are checked by the rules of now.
     pub(super) fn forbids_queued<H: Host<Region = R>>(

@@ -381,8 +381,9 @@ impl<R: Clone + PartialEq> Session<R> {
             let error = format!("EXECABORT Transaction discarded because of: {why}");
             return Admitted::Answered(Reply::error(error).into());
         }
+        let Some(multi) = &self.transaction.multi else { return Admitted::Stalled(args) };
         if host.is_monitored() {
-            multi.commands.iter().for_each(|taken| self.show(host, taken.spec, &taken.args));
+            multi.commands.iter().for_each(|taken| self.show_queued(host, taken.spec, &taken.args));
             self.show(host, leaf, &args);
         }
         let tracked = if self.context.caching.tracks() { multi.keys_read() } else { Vec::new() };
