@@ -28,6 +28,9 @@ pub const PATIENCE: u64 = 4 * SECOND;
 /// numbers them.
 const PIPELINE_MAX: u64 = 6;
 
+/// The salt of the choice of runs whose programs have all types.
+const TYPES_SALT: u64 = 0x7479_7065_7320_716f;
+
 /// The salt of the choice of commands of lists, sets and sorted sets.
 const COLLECTIONS_SALT: u64 = 0x636f_6c6c_6563_7473;
 
@@ -170,6 +173,12 @@ fn drawn_transaction(seed: u64, id: OpId) -> Option<Command> {
     }
 }
 
+/// Returns true if the programs of a run have lists, sets, sorted sets and scripts. The others,
+/// half of all runs, have more of the remaining commands for each key.
+pub(crate) fn has_all_types(seed: u64) -> bool {
+    types::Draw::new(seed ^ TYPES_SALT).below(2) == 1
+}
+
 /// Returns the command of a list, set or sorted set that may take the place of a read or a write.
 /// It is drawn in the same way as [transactions](drawn_transaction).
 pub(crate) fn drawn_collection(seed: u64, id: OpId, is_read: bool) -> Option<Command> {
@@ -285,9 +294,11 @@ impl World {
         // them.
         if !self.plan.bounds_reads {
             let transaction = drawn_transaction(self.seed, self.last_op);
-            let script = drawn_script(self.seed, self.last_op);
+            let has_all_types = has_all_types(self.seed);
+            let script = drawn_script(self.seed, self.last_op).filter(|_| has_all_types);
             let written = transaction.or(script).filter(|_| !command.is_read());
             let collection = drawn_collection(self.seed, self.last_op, command.is_read());
+            let collection = collection.filter(|_| has_all_types);
             if written.is_none() && collection.is_some() {
                 // One group has all collections, so that their trees grow.
                 group = 0;

@@ -323,11 +323,11 @@ const ENTRY_MEMORY_BYTES: u64 = 1024;
 /// Maximum size of a leader's uncommitted proposals, in bytes. The proposal that exceeds it is not
 /// counted.
 const UNCOMMITTED_BYTES: u64 = 4096;
-/// Maximum size of an entry of clients' commands: a pipeline of pushes.
-const ENTRY_BYTES_MAX: u64 = 3 * 1024;
 /// Maximum size of the entries in memory: the budget, the proposals beyond it, and two entries that
 /// exceed either.
-pub(super) const ENTRIES_HELD_MAX: u64 = ENTRY_MEMORY_BYTES + UNCOMMITTED_BYTES + 2 * ENTRY_BYTES_MAX;
+pub(super) const ENTRIES_HELD_MAX: u64 = ENTRY_MEMORY_BYTES + UNCOMMITTED_BYTES + 2 * 1024;
+/// Bytes by which two pipelines of pushes are larger.
+pub(super) const PUSHED_BYTES: u64 = 2 * 2048;
 
 /// Maximum number of bytes that wait to be executed. Above it, no more entries are handed out.
 const EXECUTION_BYTES: u64 = 1500;

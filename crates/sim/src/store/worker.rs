@@ -7,8 +7,9 @@ use types::{RegionId, StoreId};
 
 use super::hang::HUNG_LOG_BYTES;
 use super::log::ToLog;
-use super::{Asker, Reader, ToShard, ENTRIES_HELD_MAX};
+use super::{Asker, Reader, ToShard, ENTRIES_HELD_MAX, PUSHED_BYTES};
 use crate::absence::{has_past, PAST_ENTRY_BYTES};
+use crate::client::has_all_types;
 use crate::client::PATIENCE;
 use crate::clock::MILLISECOND;
 use crate::observation::{EntryId, Item, Observation};
@@ -140,7 +141,7 @@ impl World {
     }
 
     fn look_at_memory(&mut self, id: StoreId) {
-        let (boot, has_past) = (self.boot(id), has_past(self.seed));
+        let (boot, seed) = (self.boot(id), self.seed);
         let Some(process) = self.process(id) else { return };
         let withheld = process.shard.withheld_bytes() > 0;
         let relays = process.shard.relay_counts();
@@ -152,8 +153,9 @@ impl World {
         // the log.
         let hung = if process.device.waits_long(boot) { HUNG_LOG_BYTES } else { 0 };
         // The last entry of a log stays while the next one arrives, however large they are.
-        let past = if has_past { 2 * PAST_ENTRY_BYTES } else { 0 };
-        let most = ENTRIES_HELD_MAX + hung + past;
+        let past = if has_past(seed) { 2 * PAST_ENTRY_BYTES } else { 0 };
+        let pushed = if has_all_types(seed) { PUSHED_BYTES } else { 0 };
+        let most = ENTRIES_HELD_MAX + hung + past + pushed;
         self.tally.withheld += u64::from(withheld);
         self.tally.appends_refused += refused;
         self.tally.chained += relays.chained - before.chained;
