@@ -106,7 +106,7 @@ fn clients_that_wait_are_served_as_redis_serves_them() {
     let mut served = 0;
     for seed in seeds() {
         let mut waits = Waits::new(seed, steelyard.address, redis.address);
-        if let Err(mismatch) = waits.run(commands() / 10) {
+        if let Err(mismatch) = waits.run(commands() / 16) {
             panic!("{mismatch}");
         }
         served += waits.served;
