@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use command::permission::has_first_argument;
 use command::scripting::rules::SelectorRules;
 use command::CommandSpec;
 
@@ -230,24 +231,16 @@ impl CommandSet {
         if self.has(number) {
             return true;
         }
-        let Some(arguments) = self.first_arguments.get(&number) else { return false };
-        let at = if spec.name.contains('|') { 2 } else { 1 };
-        args.get(at).is_some_and(|given| {
-            // Redis compares C strings.
-            let given = given.split(|&byte| byte == 0).next().unwrap_or_default();
-            arguments.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(given))
-        })
+        let arguments = self.first_arguments.get(&number);
+        arguments.is_some_and(|known| has_first_argument(spec, args, known.iter()))
     }
 
     /// Adds the permitted commands to the rules of a script: those that are named by less.
     pub fn tell(&self, rules: &mut SelectorRules) {
-        let named = |permitted: bool| {
-            let numbers = (0..all().len()).filter(move |number| self.has(*number) == permitted);
-            numbers.map(|number| all()[number].spec.name.to_owned()).collect::<Vec<_>>()
-        };
-        let (permitted, forbidden) = (named(true), named(false));
-        rules.forbids = forbidden.len() < permitted.len();
-        rules.commands = if rules.forbids { forbidden } else { permitted };
+        let permitted = (0..all().len()).filter(|number| self.has(*number)).count();
+        rules.forbids = all().len() - permitted < permitted;
+        let named = (0..all().len()).filter(|number| self.has(*number) != rules.forbids);
+        rules.commands = named.map(|number| all()[number].spec.name.to_owned()).collect();
         for (number, arguments) in &self.first_arguments {
             let name = all()[*number].spec.name;
             rules.first_arguments.extend(arguments.iter().map(|text| (name.to_owned(), text.clone())));

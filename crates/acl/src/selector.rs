@@ -1,11 +1,12 @@
 //! A selector: permitted commands, with the keys and channels that they may touch.
 
 use bytes::Bytes;
-use command::scripting::rules::{KeyRule, SelectorRules};
+use command::permission::{Access, KeyPattern};
+use command::scripting::rules::SelectorRules;
 use command::{glob_matches, CommandSpec};
 
 use crate::commands::CommandSet;
-use crate::patterns::{Access, KeyPattern};
+use crate::patterns;
 use crate::rule_error::RuleError;
 use crate::words::has_spaces;
 
@@ -164,13 +165,8 @@ impl Selector {
 
     /// Returns the permissions as the log entry of a script has them.
     pub(crate) fn rules(&self) -> SelectorRules {
-        let keys = self.keys.iter().map(|pattern| KeyRule {
-            glob: pattern.glob.clone(),
-            reads: pattern.access.read,
-            writes: pattern.access.write,
-        });
-        let mut rules =
-            SelectorRules { all_keys: self.all_keys, keys: keys.collect(), ..SelectorRules::default() };
+        let (all_keys, keys) = (self.all_keys, self.keys.clone());
+        let mut rules = SelectorRules { all_keys, keys, ..SelectorRules::default() };
         self.commands.tell(&mut rules);
         rules
     }
@@ -182,7 +178,7 @@ impl Selector {
         }
         for pattern in &self.keys {
             separate(&mut keys);
-            pattern.describe(&mut keys);
+            patterns::describe(pattern, &mut keys);
         }
         let mut channels = Vec::new();
         if self.all_channels {

@@ -22,7 +22,7 @@ const EXPIRED: u8 = b'x';
 const STREAM: u8 = b't';
 const NEW: u8 = b'n';
 
-/// The events of one key in one command.
+/// The record to which the events of a command are added.
 struct Told<'a> {
     record: &'a mut Record,
 }
@@ -32,7 +32,7 @@ impl Told<'_> {
         self.record.events.push(Event { class, name, db: of.db, key: of.key.clone() });
     }
 
-    /// Tells that a key has come into being, or that it has expired before.
+    /// Tells that a key has come into being.
     fn begin(&mut self, of: &Touched) {
         if !of.existed && of.exists && of.is_changed {
             self.push(of, NEW, "new");

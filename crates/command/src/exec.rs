@@ -105,9 +105,10 @@ pub fn execute(
     if let Err(refusal) = check_arity(spec, args) {
         return Ok(Outcome::Reply(refusal));
     }
-    match leaf(spec, args).handler {
+    let leaf = leaf(spec, args);
+    match leaf.handler {
         Handler::Keyspace(handler) | Handler::Spanning(_, handler) => {
-            outcome(call((leaf(spec, args), handler), args, exec))
+            outcome(call((leaf, handler), args, exec))
         }
         Handler::Table(reply) => Ok(Outcome::Reply(reply(args))),
         Handler::Server(_) | Handler::Session(_) | Handler::Container => {

@@ -30,6 +30,7 @@ mod lists;
 mod maintenance;
 mod number;
 pub mod order;
+pub mod permission;
 pub mod prefetch;
 mod ranked;
 pub mod scripting;

@@ -3,12 +3,12 @@
 //! [`run`] executes one script in a Lua state of its own, with Redis's libraries: `redis`, `cjson`,
 //! `cmsgpack`, `struct` and `bit`. The commands that it calls go to a [`Host`].
 //!
-//! **A script gives the same result on every machine.** The state is new, or nothing shows that it
-//! is not (`state`). Lua itself is compiled from `vendor/lua-src`, in which nothing depends on
-//! an address: tables are hashed by the number of a key object and not by its place in memory, and
-//! `tostring` shows that number. Weak tables do not exist. The functions whose results differ
-//! between C libraries (`math.sin` and its kin, the power operator) have portable code. There is no
-//! clock, file or environment. Random numbers follow from the seed in [`Script`].
+//! **A script gives the same result on every machine of one architecture.** The state is new, or
+//! nothing shows that it is not (`state`). Lua itself is compiled from `vendor/lua-src`, in which
+//! nothing depends on an address: tables are hashed by the number of a key object and not by its
+//! place in memory, and `tostring` shows that number. Weak tables do not exist. The functions whose
+//! results differ between C libraries (`math.sin` and its kin, the power operator) have portable
+//! code. There is no clock, file or environment. Random numbers follow from the seed in [`Script`].
 //!
 //! **Two limits are constants**: the steps ([`STEPS_MAX`]) and the memory ([`MEMORY_BYTES_MAX`]).
 //! A step is one instruction of Lua; what takes longer in one instruction costs more steps, such as

@@ -77,7 +77,10 @@ impl Accounts {
             .collect();
         let is_default_agreed = by_name.contains_key(DEFAULT_USER);
         let own = || {
-            let user = User::default_user(settings.requirepass.as_deref());
+            let user = match settings.lacks_password() {
+                true => User::new(false),
+                false => User::default_user(settings.requirepass.as_deref()),
+            };
             Account::new(Bytes::from_static(DEFAULT_USER), 0, user)
         };
         let default = by_name.entry(Bytes::from_static(DEFAULT_USER)).or_insert_with(own).clone();

@@ -168,6 +168,9 @@ pub struct Config {
     pub requirepass: Option<String>,
     /// The token with which a store joins, in place of the password.
     pub join_token: Option<JoinToken>,
+    /// True if the cluster has a password that this store does not know, because it joined by a
+    /// token. Until `requirepass` is set, the store admits no stranger and no client without a user.
+    pub lacks_password: bool,
     /// The file that `ACL LOAD` reads and `ACL SAVE` writes.
     pub aclfile: Option<PathBuf>,
     /// The port for clients with TLS. If it is the member's client port, there is no port without.
@@ -306,6 +309,7 @@ impl Config {
             limits: placement::PlanLimits::default(),
             requirepass: None,
             join_token: None,
+            lacks_password: false,
             aclfile: None,
             acl_pubsub_all: false,
             keyspace_events: Classes::default(),

@@ -104,6 +104,9 @@ pub struct Identity {
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Joined {
     pub cluster_enabled: bool,
+    /// True if the store joined by a token, and did not state the cluster's password.
+    #[serde(default)]
+    pub by_token: bool,
 }
 
 mod hexadecimal {
@@ -383,7 +386,7 @@ mod tests {
             (None, key),
             "the store may ask again"
         );
-        let joined = Joined { cluster_enabled: true };
+        let joined = Joined { cluster_enabled: true, by_token: true };
         data.joined(4, u64::MAX, "three".into(), joined.clone()).unwrap();
         let members = AgreedMembers { version: 9, ..Default::default() };
         data.keep_members(&members).unwrap();

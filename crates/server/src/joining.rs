@@ -87,7 +87,8 @@ pub async fn join(
     dir.keep_members(&welcome.members)?;
     // The store may write in the cluster's version from its start.
     dir.prepare(welcome.members.settings.cluster_version)?;
-    let joined = Joined { cluster_enabled: welcome.cluster_enabled };
+    let by_token = config.join_token.is_some() && config.requirepass.is_none();
+    let joined = Joined { cluster_enabled: welcome.cluster_enabled, by_token };
     dir.joined(welcome.store, welcome.cluster_id, welcome.layout, joined)?;
     Ok(())
 }

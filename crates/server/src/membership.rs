@@ -203,8 +203,11 @@ impl Membership {
             return refuse(RefusalReason::Wrong, format!("store {from} belongs to another cluster"));
         }
         let knows_password = || {
-            let password = self.reach.settings.read().requirepass.clone();
-            password.is_none_or(|password| caller.knows_password(&password))
+            let settings = self.reach.settings.read();
+            match &settings.requirepass {
+                Some(password) => caller.knows_password(password),
+                None => !settings.lacks_password(),
+            }
         };
         const NO_PASSWORD: &str =
             "the caller does not know this cluster's password: its requirepass must equal that of this store";

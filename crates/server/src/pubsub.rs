@@ -33,6 +33,15 @@ struct State {
     shard_channels: HashMap<Bytes, Subscribers>,
     /// The subscriptions of each subscriber.
     of_clients: HashMap<u64, BTreeSet<(ChannelKind, Bytes)>>,
+    /// The memory that all subscriptions take, in bytes.
+    bytes: u64,
+}
+
+/// Memory of a subscription in addition to its name, in bytes.
+const SUBSCRIPTION_BYTES: u64 = 256;
+
+fn bytes_of(name: &[u8]) -> u64 {
+    name.len() as u64 + SUBSCRIPTION_BYTES
 }
 
 impl State {
@@ -89,7 +98,8 @@ pub struct Unsubscribed {
 
 pub struct PubSub {
     state: Mutex<State>,
-    /// Number of channels and patterns with subscribers. Without any, publishing takes no lock.
+    /// Number of channels, patterns and shard channels with subscribers. Without any, publishing takes
+    /// no lock.
     names: AtomicUsize,
     limit: RwLock<OutputLimit>,
     memory: Arc<MessageMemory>,
@@ -153,18 +163,24 @@ impl PubSub {
         self.names.store(names, Ordering::SeqCst);
     }
 
-    /// Adds a subscription. Returns the number of subscriptions that the confirmation states.
-    pub fn subscribe(&self, subscriber: &Arc<Subscriber>, kind: ChannelKind, name: &Bytes) -> u32 {
+    /// Adds a subscription. Returns the number of subscriptions that the confirmation states, or
+    /// `None` if those of all clients take too much memory.
+    pub fn subscribe(&self, subscriber: &Arc<Subscriber>, kind: ChannelKind, name: &Bytes) -> Option<u32> {
         let state = &mut *self.state.lock();
-        let own = state.of_clients.entry(subscriber.id).or_default();
-        // The name must not hold the whole request in memory.
-        let name = Bytes::copy_from_slice(name);
-        if own.insert((kind, name.clone())) {
+        let bytes = state.bytes.saturating_add(bytes_of(name));
+        let own = state.of_clients.get(&subscriber.id);
+        if own.is_none_or(|own| !own.contains(&(kind, name.clone()))) {
+            if bytes > self.memory.most() {
+                return None;
+            }
+            let name = resp::compact(name);
+            state.bytes = bytes;
+            state.of_clients.entry(subscriber.id).or_default().insert((kind, name.clone()));
             subscriber.set_count(kind, subscriber.count(kind) as usize + 1);
             state.add(kind, name, subscriber);
             self.recount(state);
         }
-        counted(subscriber, kind)
+        Some(counted(subscriber, kind))
     }
 
     /// Ends subscriptions of a client: those with these names, or all of a kind if there are none.
@@ -205,6 +221,7 @@ impl PubSub {
         if own.is_empty() {
             state.of_clients.remove(&subscriber.id);
         }
+        state.bytes -= bytes_of(name);
         subscriber.set_count(kind, (subscriber.count(kind) as usize).saturating_sub(1));
         state.remove(kind, name, subscriber.id);
     }
@@ -272,6 +289,9 @@ impl PubSub {
     /// Ends the subscriptions to shard channels whose slots this store no longer leads, and tells
     /// the subscribers.
     pub fn end_shards(&self, is_gone: impl Fn(Slot) -> bool) {
+        if !self.has_subscribers() {
+            return;
+        }
         let state = &mut *self.state.lock();
         let gone: Vec<Bytes> =
             state.shard_channels.keys().filter(|name| is_gone(types::slot_of_key(name))).cloned().collect();
@@ -293,11 +313,6 @@ impl PubSub {
             }
         }
         self.recount(state);
-    }
-
-    /// Returns true if a client has a subscription to a shard channel.
-    pub fn has_shards(&self) -> bool {
-        self.has_subscribers() && !self.state.lock().shard_channels.is_empty()
     }
 
     /// Returns the channels or shard channels with subscribers that match a pattern.

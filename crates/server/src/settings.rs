@@ -25,6 +25,8 @@ pub struct Settings {
     /// The password of the default user, until the cluster has agreed on such a user. Other stores
     /// prove with it that they may join.
     pub requirepass: Option<String>,
+    /// See [`Config::lacks_password`].
+    lacks_password: bool,
     /// The file that `ACL LOAD` reads and `ACL SAVE` writes.
     pub aclfile: Option<String>,
     /// True if new users may use all channels.
@@ -84,6 +86,11 @@ pub enum SettingError {
 }
 
 impl Settings {
+    /// Returns true if a password protects this store that it does not know.
+    pub fn lacks_password(&self) -> bool {
+        self.lacks_password && self.requirepass.is_none()
+    }
+
     pub fn from_config(config: &Config) -> Settings {
         let yes_no = |yes| if yes { "yes" } else { "no" }.to_owned();
         let fsync = match config.fsync {
@@ -119,6 +126,7 @@ impl Settings {
         ];
         Settings {
             requirepass: config.requirepass.clone(),
+            lacks_password: config.lacks_password,
             aclfile: config.aclfile.as_ref().map(|path| path.display().to_string()),
             acl_pubsub_all: config.acl_pubsub_all,
             acllog_max_len: config.acllog_max_len,

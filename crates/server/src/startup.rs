@@ -315,6 +315,13 @@ async fn settle(
         }
         (Some(store), Some(joined), _) => {
             config.cluster_enabled = joined.cluster_enabled;
+            config.lacks_password = joined.by_token && config.requirepass.is_none();
+            if config.lacks_password {
+                tracing::warn!(
+                    "this store joined by a token and has no requirepass: it admits no new stores, and no \
+                     clients without a user of the cluster, until requirepass is set"
+                );
+            }
             membership::rename(config, store);
             Ok(())
         }

@@ -39,17 +39,17 @@ pub struct Record {
     /// Positions in `touched`.
     places: BTreeMap<(u16, Bytes), usize>,
     pub events: Vec<Event>,
-    /// The keys that have changed, expired or gone. A key may occur several times.
-    pub keys: Vec<(u16, Bytes)>,
-    /// The databases whose keys were all deleted; `None` stands for all databases.
-    pub flushed: Vec<Option<u16>>,
+    /// The names of keys that have changed, expired or gone. A name may occur several times.
+    pub keys: Vec<Bytes>,
+    /// True if all keys of a database were deleted.
+    pub is_flushed: bool,
 }
 
 /// The end of a record at a moment.
 pub(crate) struct Mark {
     events: usize,
     keys: usize,
-    flushed: usize,
+    is_flushed: bool,
 }
 
 impl Record {
@@ -81,17 +81,17 @@ impl Record {
         self.places.clear();
         let touched = std::mem::take(&mut self.touched);
         let changed = touched.iter().filter(|of| of.has_expired || of.is_changed);
-        self.keys.extend(changed.map(|of| (of.db, of.key.clone())));
+        self.keys.extend(changed.map(|of| of.key.clone()));
         touched
     }
 
     pub fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.keys.is_empty() && self.flushed.is_empty()
+        self.events.is_empty() && self.keys.is_empty() && !self.is_flushed
     }
 
     /// Returns a mark of the present end of the record.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { events: self.events.len(), keys: self.keys.len(), flushed: self.flushed.len() }
+        Mark { events: self.events.len(), keys: self.keys.len(), is_flushed: self.is_flushed }
     }
 
     /// Drops what was recorded after the mark.
@@ -100,13 +100,13 @@ impl Record {
         self.places.clear();
         self.events.truncate(mark.events);
         self.keys.truncate(mark.keys);
-        self.flushed.truncate(mark.flushed);
+        self.is_flushed = mark.is_flushed;
     }
 
-    /// Appends a later record.
-    pub fn append(&mut self, later: Record) {
-        self.events.extend(later.events);
-        self.keys.extend(later.keys);
-        self.flushed.extend(later.flushed);
+    /// Records that the command has deleted all keys of a database, instead of each of them.
+    pub fn flush(&mut self) {
+        self.touched.clear();
+        self.places.clear();
+        self.is_flushed = true;
     }
 }

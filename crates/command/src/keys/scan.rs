@@ -301,11 +301,8 @@ fn check_flush(args: &[Bytes]) -> CommandResult<()> {
 
 pub(crate) fn flushall(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     check_flush(args)?;
-    if let Some(record) = exec.txn.record_mut() {
-        record.flushed.push(None);
-    }
     flush_region(exec)?;
-    Ok(Reply::OK)
+    Ok(flushed(exec))
 }
 
 fn flush_region(exec: &mut Exec<'_, '_>) -> CommandResult<()> {
@@ -319,13 +316,10 @@ fn flush_region(exec: &mut Exec<'_, '_>) -> CommandResult<()> {
 pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     check_flush(args)?;
     let db = exec.db;
-    if let Some(record) = exec.txn.record_mut() {
-        record.flushed.push(Some(db));
-    }
     if exec.txn.state().databases().all(|(other, _)| other == db) {
         // Garbage of other databases may be deleted too, because nothing reads it.
         flush_region(exec)?;
-        return Ok(Reply::OK);
+        return Ok(flushed(exec));
     }
     // Databases share slots, so the keys are deleted one by one. Elements of large collections are
     // left to the sweep.
@@ -339,7 +333,14 @@ pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
         let meta = Meta::decode(&value)?;
         exec.remove(&key, &meta)?;
     }
-    Ok(Reply::OK)
+    Ok(flushed(exec))
+}
+
+fn flushed(exec: &mut Exec<'_, '_>) -> Reply {
+    if let Some(record) = exec.txn.record_mut() {
+        record.flush();
+    }
+    Reply::OK
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::glob;
 use crate::key_access::key_access;
+use crate::permission::{has_first_argument, Access, KeyPattern};
 use crate::spec::{flags, CommandSpec};
 
 const FORBIDS: u8 = 1;
@@ -27,14 +27,6 @@ const NO_COMMAND: &str = "The user executing the script can't run this command o
 const NO_KEY: &str = "The user executing the script can't access at least one of the keys mentioned in \
      the command arguments";
 
-/// A pattern of keys, with the access that it permits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRule {
-    pub glob: Vec<u8>,
-    pub reads: bool,
-    pub writes: bool,
-}
-
 /// Permissions. A command is permitted if one selector permits all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectorRules {
@@ -44,7 +36,7 @@ pub struct SelectorRules {
     /// First arguments that are permitted for commands that are not.
     pub first_arguments: Vec<(String, String)>,
     pub all_keys: bool,
-    pub keys: Vec<KeyRule>,
+    pub keys: Vec<KeyPattern>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,8 +89,8 @@ impl Rules {
                 out.put_slice(argument.as_bytes());
             }
             put_count(&mut out, selector.keys.len());
-            for KeyRule { glob, reads, writes } in &selector.keys {
-                out.put_u8(if *reads { READS } else { 0 } | if *writes { WRITES } else { 0 });
+            for KeyPattern { glob, access } in &selector.keys {
+                out.put_u8(if access.read { READS } else { 0 } | if access.write { WRITES } else { 0 });
                 put_count(&mut out, glob.len());
                 out.put_slice(glob);
             }
@@ -129,11 +121,8 @@ impl Rules {
                 let access = take_u8(&mut rest)?;
                 let length = take_count(&mut rest)?;
                 let glob = take(&mut rest, length)?.to_vec();
-                selector.keys.push(KeyRule {
-                    glob,
-                    reads: access & READS != 0,
-                    writes: access & WRITES != 0,
-                });
+                let access = Access { read: access & READS != 0, write: access & WRITES != 0 };
+                selector.keys.push(KeyPattern { glob, access });
             }
             selectors.push(selector);
         }
@@ -161,28 +150,15 @@ impl SelectorRules {
         if spec.has(flags::NO_AUTH) || self.commands.iter().any(|name| name == spec.name) != self.forbids {
             return true;
         }
-        let at = if spec.name.contains('|') { 2 } else { 1 };
-        let Some(given) = args.get(at) else { return false };
-        // Redis compares C strings.
-        let given = given.split(|&byte| byte == 0).next().unwrap_or_default();
-        let matches = |argument: &str| argument.as_bytes().eq_ignore_ascii_case(given);
-        self.first_arguments.iter().any(|(name, argument)| name == spec.name && matches(argument))
+        let named = self.first_arguments.iter().filter(|(name, _)| name == spec.name);
+        has_first_argument(spec, args, named.map(|(_, argument)| argument))
     }
 
     fn permits_keys(&self, spec: &'static CommandSpec, args: &[Bytes]) -> bool {
         self.all_keys
             || key_access(spec, args).all(|(_, key, flags)| {
-                let reads = flags.contains(&"access");
-                let writes = ["insert", "delete", "update"].iter().any(|flag| flags.contains(flag));
-                self.keys.iter().any(|rule| rule.permits(key, reads, writes))
+                let needed = Access::of(flags);
+                self.keys.iter().any(|pattern| pattern.permits(key, needed))
             })
-    }
-}
-
-impl KeyRule {
-    fn permits(&self, key: &[u8], reads: bool, writes: bool) -> bool {
-        // In Redis only an empty pattern matches an empty key, not even `*` does.
-        let matches = if key.is_empty() { self.glob.is_empty() } else { glob::matches(&self.glob, key) };
-        (self.reads || !reads) && (self.writes || !writes) && matches
     }
 }

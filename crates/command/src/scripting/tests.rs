@@ -3,10 +3,11 @@ use std::collections::BTreeMap;
 use storage::{MemoryKeyspace, Txn};
 use types::SlotRange;
 
-use super::rules::{KeyRule, SelectorRules};
+use super::rules::SelectorRules;
 use super::*;
 use crate::entry::{apply, Builder};
 use crate::exec::{execute, Limits, Outcome as Executed};
+use crate::permission::{Access, KeyPattern};
 use crate::transaction::{exec_args, lookup_in_log, Queued};
 
 const PLAIN: ScriptCall = ScriptCall { by_digest: false, is_readonly: false };
@@ -176,8 +177,8 @@ fn the_commands_of_a_script_are_checked_by_the_users_rules() {
         SelectorRules {
             commands: vec!["get".into(), "set".into()],
             keys: vec![
-                KeyRule { glob: b"own:*".to_vec(), reads: true, writes: true },
-                KeyRule { glob: b"shown:*".to_vec(), reads: true, writes: false },
+                KeyPattern { glob: b"own:*".to_vec(), access: Access::ALL },
+                KeyPattern { glob: b"shown:*".to_vec(), access: Access { read: true, write: false } },
             ],
             ..SelectorRules::default()
         },
@@ -185,7 +186,7 @@ fn the_commands_of_a_script_are_checked_by_the_users_rules() {
             forbids: true,
             commands: vec!["del".into(), "object|encoding".into()],
             first_arguments: vec![("object|encoding".into(), "shown:x".into())],
-            keys: vec![KeyRule { glob: b"all:*".to_vec(), reads: true, writes: true }],
+            keys: vec![KeyPattern { glob: b"all:*".to_vec(), access: Access::ALL }],
             ..SelectorRules::default()
         },
     ]);

@@ -25,6 +25,10 @@ impl<R: Clone + PartialEq> Session<R> {
         args: Vec<Bytes>,
         asks: &mut Vec<Ask<R>>,
     ) -> Admitted {
+        let is_queued = self.queues(leaf);
+        if !is_queued {
+            self.show(host, leaf, &args);
+        }
         let body = match call.by_digest {
             true => host.script(&args[1]),
             false => {
@@ -35,7 +39,7 @@ impl<R: Clone + PartialEq> Session<R> {
         let found = body.ok_or_else(|| Reply::error(NO_SCRIPT));
         let caller = self.caller(host);
         let eval = eval_args(call, &args, found, caller);
-        if self.queues(leaf) {
+        if is_queued {
             // As in Redis, the reply of EXEC has the error.
             let args = eval.unwrap_or_else(|error| refusal_args(call, &args, &error));
             let spec = lookup_in_log(&args[0]).expect("a script's command");

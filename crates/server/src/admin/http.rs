@@ -77,7 +77,8 @@ impl Backend for Arc<Store> {
         self.metrics.set_device(device.is_hanging(), device.log_waited(), device.read_waited());
         let is_encrypted = self.config.tls_cluster;
         self.metrics.peers_encrypted.set(i64::from(is_encrypted));
-        self.metrics.insecure_peers.set(i64::from(self.config.insecure_peers && !is_encrypted));
+        let is_on_network = !self.config.this().peer.ip().is_loopback();
+        self.metrics.insecure_peers.set(i64::from(is_on_network && !is_encrypted));
         self.metrics.set_cluster_version(self.membership.version.get());
         self.metrics.set_unsynced(self.unsynced.counts());
         self.metrics.set_windows(&super::windows::led(self));

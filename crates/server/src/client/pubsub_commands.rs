@@ -22,6 +22,8 @@ const ROOM_LOOKS_MAX: usize = 100;
 /// Interval at which the leadership of shard channels is looked at, besides its known changes.
 const SHARDS_LOOK: Duration = Duration::from_secs(1);
 
+const NO_ROOM: &str = "ERR the subscriptions of this store's clients take all memory that they may take";
+
 pub fn subscribe(
     store: &Store,
     client: &mut Connected<'_>,
@@ -32,18 +34,16 @@ pub fn subscribe(
     if let Err(error) = shard_leader(store, kind, spec, args).and_then(|leader| here(store, leader)) {
         return Own::Reply(error);
     }
-    let word = match kind {
-        ChannelKind::Channel => "subscribe",
-        ChannelKind::Pattern => "psubscribe",
-        ChannelKind::Shard => "ssubscribe",
-    };
     let subscriber = &client.entry.subscriber;
-    let confirmations = args[1..].iter().map(|name| {
-        let count = store.clients.pubsub.subscribe(subscriber, kind, name);
-        confirmation(word, Reply::Bulk(name.clone()), count)
-    });
-    let confirmations = confirmations.collect();
-    client.context.is_subscriber = true;
+    let mut confirmations = Vec::with_capacity(args.len() - 1);
+    for name in &args[1..] {
+        let Some(count) = store.clients.pubsub.subscribe(subscriber, kind, name) else {
+            confirmations.push(Reply::error(NO_ROOM).into());
+            break;
+        };
+        confirmations.push(confirmation(spec.name, Reply::Bulk(name.clone()), count));
+    }
+    client.context.is_subscriber = subscriber.is_subscribed();
     Own::Several(confirmations)
 }
 
@@ -57,21 +57,14 @@ pub fn unsubscribe(
     if let Err(error) = shard_leader(store, kind, spec, args).and_then(|leader| here(store, leader)) {
         return Own::Reply(error);
     }
-    let word = match kind {
-        ChannelKind::Channel => "unsubscribe",
-        ChannelKind::Pattern => "punsubscribe",
-        ChannelKind::Shard => "sunsubscribe",
-    };
     let subscriber = &client.entry.subscriber;
     let ended = store.clients.pubsub.unsubscribe(subscriber, kind, &args[1..]);
     client.context.is_subscriber = subscriber.is_subscribed();
     // Messages that were published before come before the confirmations.
     let mut answers = mail(client.entry);
-    answers.extend(
-        ended.into_iter().map(|Unsubscribed { name, left }| {
-            confirmation(word, name.map_or(Reply::Nil, Reply::Bulk), left)
-        }),
-    );
+    answers.extend(ended.into_iter().map(|Unsubscribed { name, left }| {
+        confirmation(spec.name, name.map_or(Reply::Nil, Reply::Bulk), left)
+    }));
     Own::Several(answers)
 }
 
@@ -225,12 +218,10 @@ pub async fn keep_shards(store: Arc<Store>) {
     }
     loop {
         let changed = store.regions.leader_changes.notified();
-        if store.clients.pubsub.has_shards() {
-            store.clients.pubsub.end_shards(|slot| {
-                let leader = store.regions.of_slot(slot).and_then(|region| region.leader());
-                leader.is_some_and(|leader| leader != store.id)
-            });
-        }
+        store.clients.pubsub.end_shards(|slot| {
+            let leader = store.regions.of_slot(slot).and_then(|region| region.leader());
+            leader.is_some_and(|leader| leader != store.id)
+        });
         let _ = tokio::time::timeout(SHARDS_LOOK, changed).await;
     }
 }

@@ -79,10 +79,14 @@ fn secrets(spec: &'static CommandSpec, args: &[Bytes]) -> std::ops::Range<usize>
     match spec.handler {
         Handler::Server(ServerCommand::Auth) => 1..args.len(),
         Handler::Server(ServerCommand::Hello) => {
-            match args.iter().position(|arg| arg.eq_ignore_ascii_case(b"auth")) {
-                Some(at) => at + 1..at + 3,
-                None => 0..0,
+            let mut at = 2;
+            while let Some(option) = args.get(at) {
+                if option.eq_ignore_ascii_case(b"auth") {
+                    return at + 1..at + 3;
+                }
+                at += if option.eq_ignore_ascii_case(b"setname") { 2 } else { 1 };
             }
+            0..0
         }
         _ => 0..0,
     }
@@ -129,6 +133,8 @@ mod tests {
             shown(&[b"hello", b"3", b"AUTH", b"user", b"secret", b"setname", b"x"]),
             format!("{begin} \"hello\" \"3\" \"AUTH\" \"(redacted)\" \"(redacted)\" \"setname\" \"x\"\r\n")
         );
+        let hidden = shown(&[b"hello", b"3", b"setname", b"auth", b"AUTH", b"user", b"secret"]);
+        assert!(hidden.contains("auth") && !hidden.contains("secret"), "{hidden}");
         // Without its arguments, as the command is refused.
         assert_eq!(shown(&[b"hello", b"3", b"AUTH", b"x"]).matches("redacted").count(), 1);
     }

@@ -21,12 +21,14 @@ use command::ChannelKind;
 use parking_lot::Mutex;
 use types::StoreId;
 
+use super::mailbox::Message;
 use super::PubSub;
 use crate::transport::frame::{take_bytes, take_u32, take_u8, FrameError};
 use crate::transport::kinds::{REQUEST_PUBLISH, STATUS_DONE, STATUS_ERROR};
 use crate::transport::Transport;
 
-/// Maximum bytes of one request's publications. A single larger publication is allowed.
+/// Maximum bytes of one request's publications. A publication that receivers would share instead of
+/// copy travels alone: it would hold the others in memory.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Interval and number of looks for room in the mailboxes, before more publications are accepted.
 const ROOM_LOOK: Duration = Duration::from_millis(1);
@@ -108,12 +110,12 @@ impl Spread {
             return None;
         };
         queue.bytes -= first.len();
-        if queue.publications.is_empty() || first.len() > REQUEST_BYTES_MAX {
+        if queue.publications.is_empty() || Message::shares(first.len()) {
             return Some((1, first));
         }
         let (mut count, mut body) = (1, BytesMut::from(&first[..]));
         while let Some(next) = queue.publications.front() {
-            if body.len() + next.len() > REQUEST_BYTES_MAX {
+            if Message::shares(next.len()) || body.len() + next.len() > REQUEST_BYTES_MAX {
                 break;
             }
             body.extend_from_slice(next);

@@ -28,10 +28,10 @@ fn subscribers_of_the_channel_and_of_matching_patterns_get_a_message_in_their_pr
     let [two, three, other] = [1, 2, 3].map(Subscriber::new);
     three.set_resp3(true);
     assert_eq!(publish(&pubsub, "a", b"nobody".to_vec()), 0);
-    assert_eq!(pubsub.subscribe(&two, ChannelKind::Channel, &"a".into()), 1);
-    assert_eq!(pubsub.subscribe(&two, ChannelKind::Channel, &"a".into()), 1);
-    assert_eq!(pubsub.subscribe(&two, ChannelKind::Pattern, &"?".into()), 2);
-    assert_eq!(pubsub.subscribe(&two, ChannelKind::Shard, &"a".into()), 1);
+    assert_eq!(pubsub.subscribe(&two, ChannelKind::Channel, &"a".into()), Some(1));
+    assert_eq!(pubsub.subscribe(&two, ChannelKind::Channel, &"a".into()), Some(1));
+    assert_eq!(pubsub.subscribe(&two, ChannelKind::Pattern, &"?".into()), Some(2));
+    assert_eq!(pubsub.subscribe(&two, ChannelKind::Shard, &"a".into()), Some(1));
     pubsub.subscribe(&three, ChannelKind::Channel, &"a".into());
     pubsub.subscribe(&other, ChannelKind::Channel, &"b".into());
     assert_eq!(publish(&pubsub, "a", b"x".to_vec()), 3);

@@ -183,8 +183,7 @@ impl Tracking {
                 Some(readers) => readers,
                 None => {
                     state.key_bytes += key.len();
-                    // The key must not hold the whole request in memory.
-                    state.keys.entry(Bytes::copy_from_slice(key)).or_default()
+                    state.keys.entry(resp::compact(key)).or_default()
                 }
             };
             let before = readers.len();
@@ -237,7 +236,7 @@ impl Tracking {
     /// Tells clients of executed changes.
     pub fn changed(&self, record: &Record) {
         let state = &mut *self.state.lock();
-        if !record.flushed.is_empty() {
+        if record.is_flushed {
             state.retain(|_, _, reads| {
                 reads.is_stale = true;
                 reads.in_flight > 0
@@ -245,11 +244,14 @@ impl Tracking {
             let all: Vec<u64> = state.clients.keys().copied().collect();
             all.into_iter().for_each(|client| self.tell(state, client, None));
         }
-        let keys: BTreeSet<&Bytes> = record.keys.iter().map(|(_, key)| key).collect();
         // A key that has changed twice is forgotten after the first time.
-        for (_, key) in &record.keys {
+        for key in &record.keys {
             self.key_changed(state, key);
         }
+        if !state.clients.values().any(|tracker| tracker.mode.broadcasts) {
+            return;
+        }
+        let keys: BTreeSet<&Bytes> = record.keys.iter().collect();
         let mut told: Vec<(u64, Vec<Bytes>)> = Vec::new();
         for (client, tracker) in state.clients.iter().filter(|(_, tracker)| tracker.mode.broadcasts) {
             for prefix in &tracker.mode.prefixes {
@@ -263,19 +265,22 @@ impl Tracking {
         told.into_iter().for_each(|(client, keys)| self.tell(state, client, Some(&keys)));
     }
 
-    /// Forgets the keys of slots whose changes this store may have missed, and tells their clients.
-    /// Clients that are told of all changes are told that all keys may have changed.
+    /// Forgets the keys of slots whose changes this store may have missed, and tells their clients,
+    /// and those that are told of all changes, that all keys may have changed.
     pub fn lost(&self, is_lost: impl Fn(Slot) -> bool) {
         let state = &mut *self.state.lock();
-        let gone: Vec<Bytes> = state.keys.keys().filter(|key| is_lost(slot_of_key(key))).cloned().collect();
-        gone.iter().for_each(|key| self.key_changed(state, key));
-        let broadcast: Vec<u64> = state
-            .clients
-            .iter()
-            .filter(|(_, tracker)| tracker.mode.broadcasts)
-            .map(|(client, _)| *client)
-            .collect();
-        broadcast.into_iter().for_each(|client| self.tell(state, client, None));
+        let broadcast = state.clients.iter().filter(|(_, tracker)| tracker.mode.broadcasts);
+        let mut told: BTreeSet<u64> = broadcast.map(|(client, _)| *client).collect();
+        state.retain(|key, client, reads| {
+            if !is_lost(slot_of_key(key)) {
+                return true;
+            }
+            told.insert(client);
+            reads.is_stale = true;
+            reads.in_flight > 0
+        });
+        // One notice for each client: those for each key could be more than a client may be behind.
+        told.into_iter().for_each(|client| self.tell(state, client, None));
     }
 
     fn key_changed(&self, state: &mut State, key: &Bytes) {
@@ -348,7 +353,7 @@ mod tests {
         }
 
         fn change(&self, keys: &[&'static str]) {
-            let keys = keys.iter().map(|key| (0, Bytes::from_static(key.as_bytes()))).collect();
+            let keys = keys.iter().map(|key| Bytes::from_static(key.as_bytes())).collect();
             let mut record = Record::default();
             record.keys = keys;
             self.tracking.changed(&record);
@@ -397,7 +402,7 @@ mod tests {
         assert_eq!(here.told(), ["a"]);
         here.read("a");
         let mut record = Record::default();
-        record.flushed.push(None);
+        record.flush();
         here.tracking.changed(&record);
         here.change(&["a"]);
         assert_eq!(here.told(), ["all"]);
@@ -431,8 +436,11 @@ mod tests {
         here.tracking.settle(1, &keys, |_| false);
         assert_eq!(here.told(), ["a"]);
         here.read("b");
+        here.read("c");
         here.tracking.lost(|slot| slot == slot_of_key(b"b"));
-        assert_eq!(here.told(), ["b"]);
+        assert_eq!(here.told(), ["all"]);
+        here.change(&["b", "c"]);
+        assert_eq!(here.told(), ["c"], "the other key is still cached");
     }
 
     #[test]

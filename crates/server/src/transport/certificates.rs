@@ -8,6 +8,7 @@
 //! No connection is resumed. So each is judged by the certificates of its time.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use rustls::client::danger::ServerCertVerifier;
@@ -57,31 +58,43 @@ pub fn is_cluster_name(text: &str) -> bool {
 }
 
 impl Used {
-    /// Reads the files, and checks that other stores would accept the certificates.
-    fn read(cluster: &str, settings: &TlsSettings) -> Result<Used, String> {
-        Used::read_and(cluster, settings, Used::judge)
-    }
-
-    fn read_and(cluster: &str, settings: &TlsSettings, judge: Judge) -> Result<Used, String> {
+    /// Reads the files, and checks that other stores would accept the certificates if they are to
+    /// be `judged`.
+    fn read(cluster: &str, settings: &TlsSettings, judged: bool) -> Result<Used, String> {
         let (chain, secret) = settings.own_certificate()?;
-        let (client_chain, client_secret) = match settings.client_certificate()? {
-            Some(pair) => pair,
-            None => (chain.clone(), secret.clone_key()),
+        let ((client_chain, client_secret), client_setting) = match settings.client_certificate()? {
+            Some(pair) => (pair, "tls-client-cert-file"),
+            None => ((chain.clone(), secret.clone_key()), "tls-cert-file"),
         };
         let ca = settings.ca_cert_file.as_ref();
         let ca = ca.ok_or("tls-cluster needs tls-ca-cert-file, whose certificates sign those of stores")?;
         let roots = Arc::new(named("tls-ca-cert-file", files::authorities(ca))?);
         let broken = |error: rustls::server::VerifierBuilderError| format!("tls-ca-cert-file: {error}");
-        let of_callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider());
-        let of_stores = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider()).build();
-        let of_stores = of_stores.map_err(broken)?;
-        judge(&of_stores, cluster, "tls-cert-file", &chain)?;
-        judge(&of_stores, cluster, "tls-client-cert-file", &client_chain)?;
+        let of_callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider()).build();
+        let of_callers = of_callers.map_err(broken)?;
+        if judged {
+            let of_stores = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider()).build();
+            let (of_stores, now) = (of_stores.map_err(broken)?, UnixTime::now());
+            let wanted = name_of(cluster, NO_STORE);
+            let refused = |setting: &str, error: rustls::Error| {
+                format!("{setting}: other stores would refuse this certificate: {error}")
+            };
+            let name = server_name(&wanted)?;
+            of_stores
+                .verify_server_cert(&chain[0], &chain[1..], &name, &[], now)
+                .map_err(|error| refused("tls-cert-file", error))?;
+            of_callers
+                .verify_client_cert(&client_chain[0], &client_chain[1..], now)
+                .map_err(|error| refused(client_setting, error))?;
+            if !has_name(&client_chain[0], &wanted) {
+                return Err(format!("{client_setting}: this certificate needs the name {wanted}"));
+            }
+        }
         let own = [chain[0].clone(), client_chain[0].clone()];
         let mut accepting = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| error.to_string())?
-            .with_client_cert_verifier(of_callers.build().map_err(broken)?)
+            .with_client_cert_verifier(of_callers)
             .with_single_cert(chain, secret)
             .map_err(|error| format!("tls-cert-file and tls-key-file: {error}"))?;
         accepting.session_storage = Arc::new(NoServerSessionStorage {});
@@ -95,26 +108,7 @@ impl Used {
         calling.resumption = Resumption::disabled();
         Ok(Used { accepting: Arc::new(accepting), calling: Arc::new(calling), own })
     }
-
-    /// Judges a certificate of this store as others would.
-    fn judge(
-        verifier: &WebPkiServerVerifier,
-        cluster: &str,
-        setting: &str,
-        chain: &[CertificateDer<'static>],
-    ) -> Result<(), String> {
-        let wanted = name_of(cluster, NO_STORE);
-        let name = server_name(&wanted)?;
-        match verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], UnixTime::now()) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!(
-                "{setting}: other stores would refuse this certificate, which needs the name {wanted}: {error}"
-            )),
-        }
-    }
 }
-
-type Judge = fn(&WebPkiServerVerifier, &str, &str, &[CertificateDer<'static>]) -> Result<(), String>;
 
 fn server_name(name: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(name.to_owned()).map_err(|error| format!("{name}: {error}"))
@@ -129,20 +123,20 @@ fn has_name(certificate: &CertificateDer<'_>, name: &str) -> bool {
 impl Certificates {
     /// Reads the files of the settings.
     pub fn read(cluster: &str, settings: &TlsSettings) -> Result<Certificates, String> {
-        let used = Used::read(cluster, settings)?;
+        let used = Used::read(cluster, settings, true)?;
         Ok(Certificates { cluster: cluster.to_owned(), used: ArcSwap::from_pointee(used) })
     }
 
     /// Reads certificates that other stores may refuse.
     #[cfg(test)]
     pub fn unjudged(cluster: &str, settings: &TlsSettings) -> Result<Certificates, String> {
-        let used = Used::read_and(cluster, settings, |_, _, _, _| Ok(()))?;
+        let used = Used::read(cluster, settings, false)?;
         Ok(Certificates { cluster: cluster.to_owned(), used: ArcSwap::from_pointee(used) })
     }
 
     /// Reads the files again, for new connections of store `this`. An error changes nothing.
     pub fn load(&self, settings: &TlsSettings, this: StoreId) -> Result<(), String> {
-        let used = Used::read(&self.cluster, settings)?;
+        let used = Used::read(&self.cluster, settings, true)?;
         self.check_own(&used, this)?;
         self.used.store(Arc::new(used));
         Ok(())
@@ -187,9 +181,14 @@ impl Certificates {
     }
 
     /// Completes the handshake with the store that was called, over a socket that waits.
-    pub fn call_and_wait(&self, socket: std::net::TcpStream, to: StoreId) -> std::io::Result<PeerSocket> {
+    pub fn call_and_wait(
+        &self,
+        socket: std::net::TcpStream,
+        to: StoreId,
+        until: Instant,
+    ) -> std::io::Result<PeerSocket> {
         let (config, name) = self.calling(to)?;
-        PeerSocket::with_tls(socket, Session::client(config, name)?)
+        PeerSocket::with_tls(socket, Session::client(config, name)?, until)
     }
 
     /// Completes the handshake with a caller.

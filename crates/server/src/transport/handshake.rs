@@ -22,7 +22,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use cluster::StoreKey;
@@ -37,7 +37,7 @@ use super::join_token::TokenName;
 use super::keyring::Verdict;
 use super::keys;
 use super::socket;
-use super::stream::{PeerSocket, PeerStream};
+use super::stream::{in_time, PeerSocket, PeerStream};
 
 /// Maximum bytes of a frame before the proof, so that a stranger cannot make a buffer grow.
 pub const FRAME_BYTES_MAX: usize = 1024;
@@ -214,19 +214,16 @@ impl Caller {
         }
     }
 
-    /// Does the same over a blocking connection, within its timeouts.
+    /// Does the same over a blocking connection, within its timeouts and [`ANSWER_TIMEOUT`].
     pub fn introduce(&self, socket: std::net::TcpStream) -> Result<PeerSocket, NotOpened> {
         self.introduce_itself(socket).map_err(|error| self.told(error))
     }
 
     fn introduce_itself(&self, socket: std::net::TcpStream) -> Result<PeerSocket, NotOpened> {
-        let (mut stream, binding) = match &self.identity.certificates() {
-            None => (PeerSocket { socket, tls: None }, Vec::new()),
-            Some(certificates) => {
-                let stream = certificates.call_and_wait(socket, self.hello.to)?;
-                let binding = stream.tls.as_ref().map(|session| session.binding()).transpose()?;
-                (stream, binding.unwrap_or_default().to_vec())
-            }
+        let until = Instant::now() + ANSWER_TIMEOUT;
+        let mut stream = match &self.identity.certificates() {
+            None => PeerSocket { socket, tls: None },
+            Some(certificates) => certificates.call_and_wait(socket, self.hello.to, until)?,
         };
         stream.write_all(&self.hello())?;
         let mut bytes = BytesMut::new();
@@ -237,8 +234,10 @@ impl Caller {
             if stream.read_to(&mut bytes, FRAME_BYTES_MAX)? == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }
+            in_time(until)?;
         };
-        stream.write_all(&self.answer(challenge, &binding)?)?;
+        let proof = self.answer(challenge, &stream.binding()?)?;
+        stream.write_all(&proof)?;
         Ok(stream)
     }
 }

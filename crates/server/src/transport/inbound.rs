@@ -122,7 +122,6 @@ async fn serve(
     let (stream, introduced) = tokio::time::timeout(HELLO_TIMEOUT, introduction)
         .await
         .map_err(|_| "the other end did not introduce itself in time".to_owned())??;
-    drop(place);
     let admitted = introduced.and_then(|caller| {
         inbound.admit(&caller)?;
         Ok(caller.hello)
@@ -135,6 +134,7 @@ async fn serve(
             return Err(reason);
         }
     };
+    drop(place);
     if hello.lane == Lane::Snapshot {
         inbound.snapshot_lane(hello.from, stream, bytes);
         return Ok(());

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::BytesMut;
 use rustls::pki_types::CertificateDer;
@@ -26,15 +27,14 @@ pub struct PeerSocket {
     pub tls: Option<Box<Session>>,
 }
 
-pub enum ReadHalf {
-    Plain(OwnedReadHalf),
+/// One direction of a connection for tasks; with TLS both directions share the connection.
+pub enum Half<P> {
+    Plain(P),
     Tls(Arc<TlsStream>),
 }
 
-pub enum WriteHalf {
-    Plain(OwnedWriteHalf),
-    Tls(Arc<TlsStream>),
-}
+pub type ReadHalf = Half<OwnedReadHalf>;
+pub type WriteHalf = Half<OwnedWriteHalf>;
 
 impl PeerStream {
     /// Returns the socket, to wait for it and for its options.
@@ -128,12 +128,26 @@ impl PeerStream {
     }
 }
 
+/// Fails if the time is over: the other end of a handshake may send byte by byte.
+pub(super) fn in_time(until: Instant) -> io::Result<()> {
+    if Instant::now() < until {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
 /// Maximum bytes of one read of a thread that waits.
 const READ_BYTES: usize = 16 << 10;
 
 impl PeerSocket {
-    /// Completes the handshake of TLS over a socket that waits, within its timeouts.
-    pub fn with_tls(socket: std::net::TcpStream, mut session: Session) -> io::Result<PeerSocket> {
+    /// Completes the handshake of TLS over a socket that waits, within its timeouts and until
+    /// `until`.
+    pub fn with_tls(
+        socket: std::net::TcpStream,
+        mut session: Session,
+        until: Instant,
+    ) -> io::Result<PeerSocket> {
         let (mut plain, mut sealed) = (BytesMut::new(), [0; READ_BYTES]);
         loop {
             session.write_to(&mut &socket)?;
@@ -141,6 +155,7 @@ impl PeerSocket {
                 break;
             }
             let bytes = (&socket).read(&mut sealed)?;
+            in_time(until)?;
             if bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -153,6 +168,14 @@ impl PeerSocket {
         match plain.is_empty() {
             true => Ok(PeerSocket { socket, tls: Some(Box::new(session)) }),
             false => Err(io::Error::new(io::ErrorKind::InvalidData, "bytes behind the handshake of TLS")),
+        }
+    }
+
+    /// Returns a secret number that only the two ends know; nothing without TLS.
+    pub fn binding(&self) -> io::Result<Vec<u8>> {
+        match &self.tls {
+            None => Ok(Vec::new()),
+            Some(session) => Ok(session.binding()?.to_vec()),
         }
     }
 
@@ -220,34 +243,34 @@ impl AsyncWrite for PeerStream {
     }
 }
 
-impl AsyncRead for ReadHalf {
+impl<P: AsyncRead + Unpin> AsyncRead for Half<P> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            ReadHalf::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            ReadHalf::Tls(stream) => stream.poll_read_shared(cx, buf),
+            Half::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Half::Tls(stream) => stream.poll_read_shared(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for WriteHalf {
+impl<P: AsyncWrite + Unpin> AsyncWrite for Half<P> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            WriteHalf::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            WriteHalf::Tls(stream) => stream.poll_write_shared(cx, bytes),
+            Half::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Half::Tls(stream) => stream.poll_write_shared(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            WriteHalf::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            WriteHalf::Tls(stream) => stream.poll_flush_shared(cx),
+            Half::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Half::Tls(stream) => stream.poll_flush_shared(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            WriteHalf::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            WriteHalf::Tls(stream) => stream.poll_shutdown_shared(cx),
+            Half::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Half::Tls(stream) => stream.poll_shutdown_shared(cx),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ::steelyard::authority::Owner;
+use resp::Reply;
 
 use crate::stores::wire::Wire;
 use crate::stores::{alone, eventually, terms, Plan, Stores};
@@ -61,10 +62,22 @@ fn a_store_joins_over_tls_with_the_password_or_a_token_and_not_otherwise() {
     stores.all[2].change(&[("--join-token", &good)]);
     stores.all[2].spawn();
     stores.all[2].await_ready();
-    // It restarts with the token in its settings, after that expired or not.
+    // It restarts with the token in its settings, after that expired or not. It does not know the
+    // password, so it admits no clients, and no store that asks it alone.
     stores.all[2].change(&[("--join-token", &expired(&good))]);
     stores.all[2].kill();
     stores.all[2].restart();
+    let mut stranger = Wire::open(stores.all[2].client);
+    assert!(matches!(stranger.call(&["GET", "k"]), Reply::Error(text) if text.starts_with("NOAUTH")));
+    let asked = stores.all[2].peer().to_string();
+    stores.all[3].change(&[("--requirepass", ""), ("--join", &asked)]);
+    stores.all[3].spawn();
+    eventually("a store without the password is refused by one that does not know it", || {
+        stores.all[3].log_text().contains("does not know this cluster's password").then_some(())
+    });
+    stores.all[3].kill();
+    let member = stores.all[0].peer().to_string();
+    stores.all[3].change(&[("--requirepass", PASSWORD), ("--join", &member)]);
     // A certificate without a number is good for the store that comes next.
     let any = authority.sign(Owner::AnyStore, &terms()).unwrap();
     let text = |path: &Path| path.to_str().unwrap().to_owned();

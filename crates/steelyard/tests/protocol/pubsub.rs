@@ -469,6 +469,8 @@ fn monitored(server: &Server) -> Vec<String> {
         "GET",
         "LPUSH l a",
         "BLPOP l 0",
+        "EVAL return(1) 0",
+        "EVALSHA 0123456789012345678901234567890123456789 0",
         "CLIENT SETNAME foo",
         "CLIENT LIST",
         "RESET",

@@ -1,6 +1,8 @@
 //! Connections with TLS, and attacks by those who have certificates.
 
-use rcgen::{date_time_ymd, BasicConstraints, Certificate, CertificateParams, IsCa, KeyPair};
+use rcgen::{
+    date_time_ymd, BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
 use rustls::pki_types::ServerName;
 use tls_stream::TlsStream;
 use tokio::net::TcpStream;
@@ -32,7 +34,19 @@ impl Authority {
     /// Signs a certificate that is valid until a year. Returns the settings of its owner, who
     /// trusts this authority.
     fn sign(&self, file: &str, names: &[String], year: i32) -> TlsSettings {
+        self.sign_for(file, names, year, Vec::new())
+    }
+
+    /// Does the same for a certificate with these extended key usages only.
+    fn sign_for(
+        &self,
+        file: &str,
+        names: &[String],
+        year: i32,
+        usages: Vec<ExtendedKeyUsagePurpose>,
+    ) -> TlsSettings {
         let mut params = CertificateParams::new(names.to_vec()).unwrap();
+        params.extended_key_usages = usages;
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(year, 1, 1);
         let key = KeyPair::generate().unwrap();
@@ -148,6 +162,32 @@ async fn only_a_certificate_of_the_store_itself_opens_a_connection() {
     // And a store without TLS answers nothing to one with it.
     let plain = remote_store(true).await;
     assert!(!is_served(identity_with(0, authority.of_store(0)), plain.address).await);
+}
+
+#[tokio::test]
+async fn a_store_judges_each_of_its_certificates_by_its_use() {
+    let authority = Authority::new();
+    let names = [name_of("a", 0), name_of("a", super::super::NO_STORE)];
+    let (servers, clients) = (ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth);
+    let for_servers = authority.sign_for("servers", &names, 4000, vec![servers]);
+    let for_clients = authority.sign_for("clients", &names, 4000, vec![clients]);
+    let refused = |settings: &TlsSettings| Certificates::read("a", settings).err().expect("it is refused");
+    assert!(refused(&for_servers).starts_with("tls-cert-file: other stores would refuse"));
+    assert!(refused(&for_clients).starts_with("tls-cert-file: other stores would refuse"));
+    let both = TlsSettings {
+        client_cert_file: for_clients.cert_file.clone(),
+        client_key_file: for_clients.key_file.clone(),
+        ..for_servers.clone()
+    };
+    let certificates = Arc::new(Certificates::read("a", &both).unwrap());
+    let remote = remote_with(authority.of_store(1)).await;
+    assert!(is_served(identity_with(0, certificates), remote.address).await);
+    let swapped = TlsSettings {
+        client_cert_file: for_servers.cert_file.clone(),
+        client_key_file: for_servers.key_file.clone(),
+        ..for_servers
+    };
+    assert!(refused(&swapped).starts_with("tls-client-cert-file: other stores would refuse"));
 }
 
 #[tokio::test]
