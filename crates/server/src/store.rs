@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use command::sort::{Pattern, BY_DENIED_IN_CLUSTER, GET_DENIED_IN_CLUSTER};
 use command::Spanning;
 use parking_lot::RwLock;
 use resp::Reply;
@@ -293,6 +294,15 @@ impl Store {
             return Err(needs_version(item.spec.name, since, version));
         }
         let is_clustered = self.config.cluster_enabled;
+        if is_clustered {
+            // The keys that a pattern names may be in any slot.
+            if let Some(pattern) = command::sort::pattern_of(item.spec.name, &item.args) {
+                return Err(Reply::error(match pattern {
+                    Pattern::By => BY_DENIED_IN_CLUSTER,
+                    Pattern::Get => GET_DENIED_IN_CLUSTER,
+                }));
+            }
+        }
         let slot = match item.slot {
             ItemSlot::One(slot) if is_clustered => slot,
             ItemSlot::Several if is_clustered => {

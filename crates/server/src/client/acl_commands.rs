@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use acl::{Denial, SelectorView, User, DEFAULT_USER};
 use bytes::Bytes;
+use command::sort::{Pattern, BY_DENIED_TO_USER, GET_DENIED_TO_USER};
 use command::{AclCommand, CommandSpec};
 use node::session::Own;
 use resp::Reply;
@@ -137,6 +138,8 @@ pub fn refusal(denial: Denial, spec: &'static CommandSpec) -> Reply {
         Denial::Key(_) => {
             "NOPERM this user has no permissions to access one of the keys used as arguments".to_owned()
         }
+        Denial::Pattern(Pattern::By) => BY_DENIED_TO_USER.to_owned(),
+        Denial::Pattern(Pattern::Get) => GET_DENIED_TO_USER.to_owned(),
         Denial::Channel(_) => {
             "NOPERM this user has no permissions to access one of the channels used as arguments".to_owned()
         }
@@ -158,7 +161,8 @@ fn dry_run(accounts: &Accounts, args: &[Bytes]) -> Reply {
         return command::wrong_arity(leaf.name);
     }
     match account.user.check(leaf, args) {
-        Ok(()) => Reply::OK,
+        // Redis checks patterns when the command is executed.
+        Ok(()) | Err(Denial::Pattern(_)) => Reply::OK,
         Err(Denial::Command) => {
             Reply::bulk(format!("This user has no permissions to run the '{}' command", leaf.name))
         }

@@ -9,6 +9,7 @@ mod connection;
 mod hashes;
 mod keys;
 mod lists;
+mod places;
 mod sets;
 mod sorted_sets;
 mod strings;
@@ -59,7 +60,7 @@ pub struct Generator {
 /// A function that draws a command of one family.
 type Kind = fn(&mut Generator) -> Step;
 
-const WEIGHTS: [(usize, Kind); 9] = [
+const WEIGHTS: [(usize, Kind); 11] = [
     (38, |g| g.string_command()),
     (33, |g| g.hash_command()),
     (30, |g| g.set_command()),
@@ -68,6 +69,8 @@ const WEIGHTS: [(usize, Kind); 9] = [
     (20, |g| g.bitmap_command()),
     (12, |g| g.hyperloglog_command()),
     (26, |g| g.key_command()),
+    (20, |g| g.place_command()),
+    (14, |g| g.sort_command()),
     (3, |g| g.connection_command()),
 ];
 const MUTATED_PERCENT: usize = 6;
@@ -103,6 +106,7 @@ impl Generator {
                     || sets_far_bits(args)
                     || orders_names_and_scores(args, &intended)
                     || names_before_failing(args)
+                    || has_open_order(args)
                 {
                     request.args = intended;
                 }
@@ -198,6 +202,14 @@ fn orders_names_and_scores(args: &[Vec<u8>], intended: &[Vec<u8>]) -> bool {
 /// argument.
 fn names_before_failing(args: &[Vec<u8>]) -> bool {
     args[0] == b"HELLO" && args.iter().any(|arg| arg.eq_ignore_ascii_case(b"SETNAME"))
+}
+
+/// Returns true for a `SORT` whose result Redis leaves open in part, or for a search that stores
+/// distances.
+fn has_open_order(args: &[Vec<u8>]) -> bool {
+    let has = |word: &str| args.iter().skip(1).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+    let is_sort = args[0].to_ascii_uppercase().starts_with(b"SORT");
+    is_sort && has("BY") && (has("ALPHA") || has("set") || has("s2")) || has("STOREDIST")
 }
 
 fn exact(args: Args) -> Step {
