@@ -286,6 +286,44 @@ fn refusals_and_options_are_those_of_redis() {
     assert_eq!(ours.call(&words).unwrap(), Reply::error("ERR streams are not supported"));
 }
 
+/// Returns the events of keys that a command causes.
+fn events(server: &servers::Server, words: &[&[u8]]) -> Vec<String> {
+    let (mut client, mut subscriber) = (server.connect(), server.connect());
+    client.call(&["CONFIG", "SET", "notify-keyspace-events", "AKEn"]).unwrap();
+    subscriber.call(&["PSUBSCRIBE", "__keyevent*@*__:*"]).unwrap();
+    client.call(words).unwrap();
+    client.call(&["PUBLISH", "__keyevent@0__:end", ""]).unwrap();
+    let mut events = Vec::new();
+    loop {
+        let Reply::Array(parts) = subscriber.reply().unwrap() else { panic!("no message") };
+        match format!("{:?} {:?}", parts[2], parts[3]) {
+            end if end.contains("__:end") => return events,
+            event => events.push(event),
+        }
+    }
+}
+
+#[test]
+fn restored_keys_cause_the_events_of_redis() {
+    let Some(theirs) = servers::redis(&[]) else { return };
+    let ours = servers::steelyard(&[]);
+    let mut payload = b"\x00\x01a".to_vec();
+    rdb::seal_payload(&mut payload);
+    let mut compared = 0;
+    for words in [
+        &[&b"RESTORE"[..], b"k", b"0", &payload][..],
+        &[b"RESTORE", b"k", b"0", &payload],
+        &[b"RESTORE", b"k", b"1000000", &payload, b"REPLACE"],
+        &[b"RESTORE", b"k", b"1", &payload, b"REPLACE", b"ABSTTL"],
+        &[b"RESTORE", b"k", b"1", &payload, b"REPLACE", b"ABSTTL"],
+    ] {
+        let (ours, theirs) = (events(&ours, words), events(&theirs, words));
+        assert_eq!(ours, theirs);
+        compared += ours.len();
+    }
+    assert_eq!(compared, 5);
+}
+
 #[test]
 fn a_value_too_large_for_a_payload_is_refused_and_one_below_the_limit_is_not() {
     let ours = servers::steelyard(&[]);

@@ -3,7 +3,7 @@
 use types::THIRD_VERSION;
 
 use crate::geo;
-use crate::spec::{flags, CommandSpec, Handler, KeySpec};
+use crate::spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec};
 
 const READ_KEY: &[KeySpec] = &[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }];
 const BY_PLACE_KEYS: &[KeySpec] = &[
@@ -23,6 +23,7 @@ pub(super) static COMMANDS: [CommandSpec; 10] = [
     CommandSpec::new("geoadd", -5, flags::WRITE | flags::DENYOOM, Handler::Keyspace(geo::geoadd))
         .since_version(THIRD_VERSION)
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .fields(FieldSpec { first: 4, count: usize::MAX, step: 3 })
         .walks_tree()
         .categories(&["@geo"])
         .about(
@@ -35,7 +36,7 @@ pub(super) static COMMANDS: [CommandSpec; 10] = [
     CommandSpec::new("geodist", -4, flags::READONLY, Handler::Keyspace(geo::geodist))
         .since_version(THIRD_VERSION)
         .keys(READ_KEY)
-        .fields(crate::spec::FieldSpec { first: 2, count: 2, step: 1 })
+        .fields(FieldSpec { first: 2, count: 2, step: 1 })
         .reads_few_rows()
         .categories(&["@geo"])
         .about(
@@ -48,7 +49,7 @@ pub(super) static COMMANDS: [CommandSpec; 10] = [
     CommandSpec::new("geohash", -2, flags::READONLY, Handler::Keyspace(geo::geohash))
         .since_version(THIRD_VERSION)
         .keys(READ_KEY)
-        .fields(crate::spec::FieldSpec::ALL)
+        .fields(FieldSpec::ALL)
         .reads_few_rows()
         .categories(&["@geo"])
         .about(
@@ -61,7 +62,7 @@ pub(super) static COMMANDS: [CommandSpec; 10] = [
     CommandSpec::new("geopos", -2, flags::READONLY, Handler::Keyspace(geo::geopos))
         .since_version(THIRD_VERSION)
         .keys(READ_KEY)
-        .fields(crate::spec::FieldSpec::ALL)
+        .fields(FieldSpec::ALL)
         .reads_few_rows()
         .categories(&["@geo"])
         .about(
@@ -79,6 +80,7 @@ pub(super) static COMMANDS: [CommandSpec; 10] = [
     )
     .since_version(THIRD_VERSION)
     .keys(BY_PLACE_KEYS)
+    .walks_tree()
     .categories(&["@geo"])
     .about(
         "geo",
@@ -91,6 +93,7 @@ pub(super) static COMMANDS: [CommandSpec; 10] = [
     CommandSpec::new("georadius_ro", -6, flags::READONLY, Handler::Keyspace(geo::georadius_ro))
         .since_version(THIRD_VERSION)
         .keys(READ_KEY)
+        .walks_tree()
         .categories(&["@geo"])
         .about(
             "geo",
@@ -108,6 +111,7 @@ pub(super) static COMMANDS: [CommandSpec; 10] = [
     )
     .since_version(THIRD_VERSION)
     .keys(BY_MEMBER_KEYS)
+    .walks_tree()
     .categories(&["@geo"])
     .about(
         "geo",
@@ -125,6 +129,7 @@ pub(super) static COMMANDS: [CommandSpec; 10] = [
     )
     .since_version(THIRD_VERSION)
     .keys(READ_KEY)
+    .walks_tree()
     .categories(&["@geo"])
     .about(
         "geo",
@@ -137,6 +142,7 @@ pub(super) static COMMANDS: [CommandSpec; 10] = [
     CommandSpec::new("geosearch", -7, flags::READONLY, Handler::Keyspace(geo::geosearch))
         .since_version(THIRD_VERSION)
         .keys(READ_KEY)
+        .walks_tree()
         .categories(&["@geo"])
         .about(
             "geo",
