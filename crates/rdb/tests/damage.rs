@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use rdb::{
+use steelyard_rdb::{
     open_payload, read_value, seal_payload, skip_value, write, Element, FileReader, FileWriter, KeyFacts,
     Kind, Record, Source,
 };
@@ -41,7 +41,7 @@ fn written(kind: Kind, elements: &[Element]) -> Vec<u8> {
     value
 }
 
-fn read(number: u8, value: &[u8]) -> rdb::Result<Vec<Element>> {
+fn read(number: u8, value: &[u8]) -> steelyard_rdb::Result<Vec<Element>> {
     let mut source = Source::new(value).with_string_bytes_max(1 << 20);
     let mut all = Vec::new();
     read_value(number, &mut source, &mut |element| {
@@ -54,7 +54,7 @@ fn read(number: u8, value: &[u8]) -> rdb::Result<Vec<Element>> {
 /// Encoded values as Redis writes them: one of each packed encoding.
 fn packed() -> Vec<(u8, Vec<u8>)> {
     let listpack = b"\x11\0\0\0\x04\0\x81a\x02\x01\x01\x81b\x02\x02\x01\xff";
-    let ziplist = b"\x12\0\0\0\x0f\0\0\0\x02\0\0\x01a\x03\x01b\xff";
+    let ziplist = b"\x11\0\0\0\x0d\0\0\0\x02\0\0\x01a\x03\x01b\xff";
     let ziplist = &ziplist[..];
     let string = |blob: &[u8]| {
         let mut value = Vec::new();
@@ -143,7 +143,7 @@ proptest! {
             file.elements(&written(*kind, elements)).unwrap();
         }
         let bytes = file.finish().unwrap();
-        let walk = |bytes: &[u8]| -> rdb::Result<Vec<(u64, Bytes, Option<u64>, Vec<Element>)>> {
+        let walk = |bytes: &[u8]| -> steelyard_rdb::Result<Vec<(u64, Bytes, Option<u64>, Vec<Element>)>> {
             let mut reader = FileReader::open(bytes)?;
             let (mut db, mut found) = (0, Vec::new());
             while let Some(record) = reader.next_record()? {
