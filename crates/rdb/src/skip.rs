@@ -20,8 +20,8 @@ const PART_STRING: u64 = 5;
 /// Skips the value that follows a type's number.
 ///
 /// # Errors
-/// Errors of the data and the reader; [`Error::Unsupported`] for the oldest form of modules' values,
-/// whose end only the module knows.
+/// Errors of the data and the reader; [`Error::Unsupported`] for the oldest form of modules'
+/// values, whose end only the module knows.
 pub fn skip_value<R: Read>(number: u8, source: &mut Source<R>) -> Result<()> {
     match number {
         STREAM | STREAM_2 | STREAM_3 => skip_stream(number, source),

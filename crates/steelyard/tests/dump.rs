@@ -146,8 +146,8 @@ fn payloads_restore_on_the_other_server_with_the_same_value() {
     let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
     let (commands, keys) = corpus();
     let mut encodings = BTreeSet::new();
-    // As configured by default, then with other thresholds: compressed and plain nodes of lists, and
-    // everything in hash tables, skip lists, or packed.
+    // As configured by default, then with other thresholds: compressed and plain nodes of lists,
+    // and everything in hash tables, skip lists, or packed.
     let other: [&[&str]; 3] = [
         &[],
         &[

@@ -158,12 +158,24 @@ mod tests {
     }
 
     #[test]
-    fn a_small_shape_needs_few_cells_and_a_large_one_all() {
-        let middle = Point { longitude: 15.0, latitude: 37.0 };
-        let count = |radius| cells(&Shape::Circle { radius }, middle).len();
-        assert!(count(1.0) <= 4 && count(200_000.0) <= 9);
-        assert!(count(1e8) >= 1);
-        let (from, to) = scores(cell_of(middle, 26));
+    fn the_places_at_the_edges_of_a_circle_are_in_its_cells() {
+        for (longitude, latitude) in [(15.0, 37.0), (-0.000_01, 0.000_01), (100.0, -70.0)] {
+            let middle = Point { longitude, latitude };
+            for radius in [1.0, 777.0, 200_000.0] {
+                let ranges: Vec<(f64, f64)> =
+                    cells(&Shape::Circle { radius }, middle).into_iter().map(scores).collect();
+                assert!(ranges.len() <= AROUND.len());
+                let north = degrees(0.99 * radius / EARTH_RADIUS);
+                let east = north / libm::cos(radians(latitude));
+                for (to_east, to_north) in [(0.0, 0.0), (0.0, north), (0.0, -north), (east, 0.0), (-east, 0.0)] {
+                    let place = Point { longitude: longitude + to_east, latitude: latitude + to_north };
+                    let score = cell_of(place, STEPS_MAX).bits as f64;
+                    let is_covered = ranges.iter().any(|(from, below)| (*from..*below).contains(&score));
+                    assert!(is_covered, "{place:?} in {radius} m around {middle:?}");
+                }
+            }
+        }
+        let (from, to) = scores(cell_of(Point { longitude: 15.0, latitude: 37.0 }, STEPS_MAX));
         assert_eq!(to - from, 1.0);
     }
 }

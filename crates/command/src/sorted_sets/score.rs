@@ -29,8 +29,8 @@ pub(crate) fn score(text: &[u8], error: impl Into<Cow<'static, str>>) -> Command
     }
 }
 
-/// Parses a text by which `SORT` orders. As in Redis, it may follow white space, an empty text is 0,
-/// and a NUL ends the text.
+/// Parses a text by which `SORT` orders. As in Redis, it may follow white space, an empty text is
+/// 0, and a NUL ends the text.
 pub(crate) fn weight(text: &[u8]) -> Option<f64> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     match strtod(text) {

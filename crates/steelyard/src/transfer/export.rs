@@ -32,7 +32,7 @@ const QUEUE: usize = 256;
 struct Encoded {
     database: u64,
     facts: KeyFacts,
-    /// What precedes the elements, and the elements.
+    /// The number of elements and the elements, or the number alone.
     head: Vec<u8>,
     /// The elements of a large value.
     spooled: Option<File>,

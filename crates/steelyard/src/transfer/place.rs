@@ -1,5 +1,5 @@
-//! How far a transfer is: units of work that end in any order, and a file that records the place
-//! before the first unit that has not ended.
+//! The place of a transfer: units of work end in any order, and a file records the place before the
+//! first unit that has not ended.
 
 use std::collections::BTreeSet;
 use std::io::Write;
