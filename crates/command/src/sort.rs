@@ -24,11 +24,6 @@ use crate::sorted_sets::{self, score::weight};
 const ELEMENTS_MAX: u64 = 1 << 20;
 const TOO_MANY: &str = "ERR SORT is limited to 1048576 elements and values";
 
-pub const BY_DENIED_IN_CLUSTER: &str = "ERR BY option of SORT denied in Cluster mode.";
-pub const GET_DENIED_IN_CLUSTER: &str = "ERR GET option of SORT denied in Cluster mode.";
-pub const BY_DENIED_TO_USER: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
-pub const GET_DENIED_TO_USER: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
-
 /// The options of a command.
 #[derive(Default)]
 struct Options<'a> {
@@ -47,6 +42,24 @@ struct Options<'a> {
 pub enum Pattern {
     By,
     Get,
+}
+
+impl Pattern {
+    /// Returns the error in cluster mode.
+    pub fn denial_in_cluster(self) -> &'static str {
+        match self {
+            Pattern::By => "ERR BY option of SORT denied in Cluster mode.",
+            Pattern::Get => "ERR GET option of SORT denied in Cluster mode.",
+        }
+    }
+
+    /// Returns the error for a user without permission to read every key.
+    pub fn denial_to_user(self) -> &'static str {
+        match self {
+            Pattern::By => "ERR BY option of SORT denied due to insufficient ACL permissions.",
+            Pattern::Get => "ERR GET option of SORT denied due to insufficient ACL permissions.",
+        }
+    }
 }
 
 impl<'a> Options<'a> {
@@ -132,10 +145,9 @@ pub(crate) fn sort_ro(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
 
 fn run(args: &[Bytes], exec: &mut Exec<'_, '_>, stores: bool) -> CommandResult {
     let has_all_keys = exec.slots == SlotRange::ALL;
-    let options = Options::parse(args, stores, &mut |pattern| match (has_all_keys, pattern) {
-        (true, _) => Ok(()),
-        (false, Pattern::By) => fail(BY_DENIED_IN_CLUSTER),
-        (false, Pattern::Get) => fail(GET_DENIED_IN_CLUSTER),
+    let options = Options::parse(args, stores, &mut |pattern| match has_all_keys {
+        true => Ok(()),
+        false => fail(pattern.denial_in_cluster()),
     })?;
     let key = exec.key(&args[1]);
     let collection = match exec.find(&key)?.map(|meta| Collection::of(&meta)) {

@@ -340,6 +340,12 @@ impl CommandSpec {
         flags::NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name)
     }
 
+    /// Returns true if the command may read keys that are not among its arguments: a script, or
+    /// `SORT` with patterns.
+    pub fn reads_unnamed_keys(&self) -> bool {
+        self.is_about_scripts() || self.keys.iter().any(|keys| keys.last == KeySpec::UNKNOWN)
+    }
+
     /// Returns true for the commands on scripts, which Redis does not count as reads.
     fn is_about_scripts(&self) -> bool {
         self.categories.contains(&"@scripting")

@@ -4,7 +4,7 @@ use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     /// The bytes are not what the format says.
     #[error("damaged data: {0}")]

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use command::sort::{Pattern, BY_DENIED_IN_CLUSTER, GET_DENIED_IN_CLUSTER};
 use command::Spanning;
 use parking_lot::RwLock;
 use resp::Reply;
@@ -297,10 +296,7 @@ impl Store {
         if is_clustered {
             // The keys that a pattern names may be in any slot.
             if let Some(pattern) = command::sort::pattern_of(item.spec.name, &item.args) {
-                return Err(Reply::error(match pattern {
-                    Pattern::By => BY_DENIED_IN_CLUSTER,
-                    Pattern::Get => GET_DENIED_IN_CLUSTER,
-                }));
+                return Err(Reply::error(pattern.denial_in_cluster()));
             }
         }
         let slot = match item.slot {

@@ -205,6 +205,7 @@ fn a_running_redis_and_its_file_are_imported_and_exported_again() {
     assert_eq!(compare(&mut connection, &mut theirs), KEYS + 5);
 
     connection.call(&["FLUSHALL"]).unwrap();
+    connection.call(&["SELECT", "0"]).unwrap();
     // A key of the target that the source has too is replaced.
     connection.call(&["SET", "large-list", "old"]).unwrap();
     let words = ["import", "--from", &url(redis.address), "--to", &to, "--large", "30000"];
@@ -250,7 +251,7 @@ fn interrupt(words: &[&str], target: &mut Connection, progress: &Path) {
 fn an_import_that_was_killed_continues_where_it_was() {
     let Some(redis) = servers::redis(&[]) else { return };
     let mut theirs = redis.connect();
-    fill(&mut theirs, KEYS * 2);
+    fill(&mut theirs, KEYS);
     let file = save(&redis, &mut theirs);
     let dir = tempfile::tempdir().unwrap();
     let from = url(redis.address);
@@ -264,7 +265,7 @@ fn an_import_that_was_killed_continues_where_it_was() {
         let told = run(&words);
         assert!(told.contains("continuing"), "{told}");
         assert!(!progress.exists(), "the record of a complete import is deleted");
-        assert_eq!(compare(&mut connection, &mut theirs), KEYS * 2 + 5);
+        assert_eq!(compare(&mut connection, &mut theirs), KEYS + 5);
     }
 }
 
@@ -298,7 +299,7 @@ fn wrong_files_and_servers_are_errors_that_name_them() {
     fails(&import, "the checksum is wrong");
     bytes.truncate(bytes.len() - 10);
     std::fs::write(&path, &bytes).unwrap();
-    fails(&import, "after 1 keys");
+    fails(&import, "the key k");
     let [free] = client::process::free_ports(1).unwrap()[..] else { panic!("one port") };
     fails(
         &["import", "--from", &format!("redis://127.0.0.1:{free}"), "--to", &with_login],

@@ -167,7 +167,9 @@ mod tests {
                 assert!(ranges.len() <= AROUND.len());
                 let north = degrees(0.99 * radius / EARTH_RADIUS);
                 let east = north / libm::cos(radians(latitude));
-                for (to_east, to_north) in [(0.0, 0.0), (0.0, north), (0.0, -north), (east, 0.0), (-east, 0.0)] {
+                for (to_east, to_north) in
+                    [(0.0, 0.0), (0.0, north), (0.0, -north), (east, 0.0), (-east, 0.0)]
+                {
                     let place = Point { longitude: longitude + to_east, latitude: latitude + to_north };
                     let score = cell_of(place, STEPS_MAX).bits as f64;
                     let is_covered = ranges.iter().any(|(from, below)| (*from..*below).contains(&score));

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use acl::{Denial, SelectorView, User, DEFAULT_USER};
 use bytes::Bytes;
-use command::sort::{Pattern, BY_DENIED_TO_USER, GET_DENIED_TO_USER};
 use command::{AclCommand, CommandSpec};
 use node::session::Own;
 use resp::Reply;
@@ -138,8 +137,7 @@ pub fn refusal(denial: Denial, spec: &'static CommandSpec) -> Reply {
         Denial::Key(_) => {
             "NOPERM this user has no permissions to access one of the keys used as arguments".to_owned()
         }
-        Denial::Pattern(Pattern::By) => BY_DENIED_TO_USER.to_owned(),
-        Denial::Pattern(Pattern::Get) => GET_DENIED_TO_USER.to_owned(),
+        Denial::Pattern(pattern) => pattern.denial_to_user().to_owned(),
         Denial::Channel(_) => {
             "NOPERM this user has no permissions to access one of the channels used as arguments".to_owned()
         }

@@ -18,8 +18,6 @@ const PIECE_ELEMENTS: u64 = 1000;
 pub struct LargeReader {
     pub kind: Kind,
     key: Bytes,
-    /// The number of elements at the beginning.
-    pub len: u64,
     /// The number of elements of one piece.
     step: u64,
     /// The next rank, or the cursor.
@@ -55,7 +53,7 @@ impl LargeReader {
             _ => 0,
         };
         let step = (PIECE_BYTES / (bytes / len.max(1)).max(1)).clamp(1, PIECE_ELEMENTS);
-        Ok(Some(LargeReader { kind, key: key.clone(), len, step, at: 0, is_done: false }))
+        Ok(Some(LargeReader { kind, key: key.clone(), step, at: 0, is_done: false }))
     }
 
     /// Returns the next piece, or `None` at the end. A piece may have no elements.

@@ -22,6 +22,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Beginnings of errors after which a command may be repeated: all commands of a transfer may be
 /// executed twice, except for `RPUSH`, which is repeated only if it had no effect.
 const PASSING: [&str; 5] = ["CLUSTERDOWN", "LOADING", "TRYAGAIN", "MISCONF", "OOM"];
+/// Words of the error of a new cluster that does not have its newest version yet.
+const NEEDS_VERSION: &str = " needs version ";
 const UNKNOWN_OUTCOME: &str = "UNKNOWN";
 
 /// A command for the target.
@@ -134,7 +136,7 @@ impl Target {
         repeated: &mut Vec<Write>,
         too_large: &mut Vec<Write>,
     ) -> anyhow::Result<()> {
-        let passes = PASSING.iter().any(|start| text.starts_with(start));
+        let passes = may_pass(text);
         if text.starts_with("MOVED") || text.starts_with("CROSSSLOT") {
             bail!("{}: {text}: in cluster mode, name a forward port", self.url);
         }
@@ -160,7 +162,7 @@ impl Target {
                 self.database = write.database;
             }
             match self.connection.call(&write.words).await? {
-                Reply::Error(text) if PASSING.iter().any(|start| text.starts_with(start)) => {}
+                Reply::Error(text) if may_pass(&text) => {}
                 Reply::Error(text) if text.starts_with(UNKNOWN_OUTCOME) && !write.accumulates() => {}
                 Reply::Error(text) => {
                     self.progress.refuse(write.database, &write.key, &text);
@@ -184,4 +186,9 @@ impl Target {
     pub async fn call(&mut self, words: &[Bytes]) -> anyhow::Result<Reply> {
         Ok(self.connection.call(words).await?)
     }
+}
+
+/// Returns true if a command that failed had no effect, and may succeed later.
+fn may_pass(text: &str) -> bool {
+    PASSING.iter().any(|start| text.starts_with(start)) || text.contains(NEEDS_VERSION)
 }

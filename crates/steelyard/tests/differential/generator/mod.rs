@@ -55,12 +55,13 @@ pub enum Times {
 pub struct Generator {
     chance: Chance,
     times: Times,
+    weights: &'static [(usize, Kind)],
 }
 
 /// A function that draws a command of one family.
 type Kind = fn(&mut Generator) -> Step;
 
-const WEIGHTS: [(usize, Kind); 11] = [
+const WEIGHTS: [(usize, Kind); 9] = [
     (38, |g| g.string_command()),
     (33, |g| g.hash_command()),
     (30, |g| g.set_command()),
@@ -69,8 +70,14 @@ const WEIGHTS: [(usize, Kind); 11] = [
     (20, |g| g.bitmap_command()),
     (12, |g| g.hyperloglog_command()),
     (26, |g| g.key_command()),
-    (20, |g| g.place_command()),
-    (14, |g| g.sort_command()),
+    (3, |g| g.connection_command()),
+];
+/// The families of sessions of places and of `SORT`.
+const PLACES: [(usize, Kind); 5] = [
+    (60, |g| g.place_command()),
+    (40, |g| g.sort_command()),
+    (10, |g| g.list_command()),
+    (6, |g| g.key_command()),
     (3, |g| g.connection_command()),
 ];
 const MUTATED_PERCENT: usize = 6;
@@ -78,13 +85,18 @@ const OTHER_CASE_PERCENT: usize = 10;
 
 impl Generator {
     pub fn new(seed: u64, times: Times) -> Generator {
-        Generator { chance: Chance::new(seed), times }
+        Generator { chance: Chance::new(seed), times, weights: &WEIGHTS }
+    }
+
+    /// Returns a generator of commands on places, and of `SORT`.
+    pub fn of_places(seed: u64, times: Times) -> Generator {
+        Generator { weights: &PLACES, ..Generator::new(seed, times) }
     }
 
     pub fn step(&mut self) -> Step {
-        let total = WEIGHTS.iter().map(|(weight, _)| weight).sum();
+        let total = self.weights.iter().map(|(weight, _)| weight).sum();
         let mut at = self.chance.below(total);
-        let family = WEIGHTS.iter().find(|(weight, _)| match at.checked_sub(*weight) {
+        let family = self.weights.iter().find(|(weight, _)| match at.checked_sub(*weight) {
             Some(left) => {
                 at = left;
                 false

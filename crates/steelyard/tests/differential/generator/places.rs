@@ -2,8 +2,9 @@
 
 use super::{args, exact, Args, Generator, Step};
 
-/// Keys of places. Other keys only get refusals.
-const PLACES: [&str; 3] = ["places", "places2", "{tag}places"];
+/// Keys of places. The last one does not exist. Other keys may hold members at one place, whose order
+/// by distance is left open.
+const PLACES: [&str; 4] = ["places", "places2", "{tag}places", "no-places"];
 /// Lists and sorted sets of numbers, so that they can be sorted.
 const NUMBERS: [&str; 2] = ["numbers", "ranked-numbers"];
 const UNITS: [&str; 6] = ["m", "km", "ft", "mi", "KM", "parsec"];
@@ -12,7 +13,7 @@ impl Generator {
     pub(super) fn place_command(&mut self) -> Step {
         let key = self.places_key();
         exact(match self.chance.below(20) {
-            0..=5 => self.add_places(key),
+            0..=5 if key != PLACES[PLACES.len() - 1].as_bytes() => self.add_places(key),
             6 => args!["GEODIST", key, self.place(), self.place(), self.unit()],
             7 => args!["GEODIST", key, self.place(), self.place()],
             8 => args!["GEOHASH", key, self.place(), self.place()],
@@ -39,10 +40,8 @@ impl Generator {
     }
 
     fn places_key(&mut self) -> Vec<u8> {
-        match self.chance.below(20) {
-            0 => self.key(),
-            _ => self.chance.pick(&PLACES).as_bytes().to_vec(),
-        }
+        let count = if self.chance.percent(5) { PLACES.len() } else { PLACES.len() - 1 };
+        self.chance.pick(&PLACES[..count]).as_bytes().to_vec()
     }
 
     fn place(&mut self) -> Vec<u8> {
@@ -54,13 +53,13 @@ impl Generator {
         self.chance.pick(&UNITS[..valid]).as_bytes().to_vec()
     }
 
-    /// Half of the places are close together, and some are on the edges of the map.
-    fn degrees(&mut self, most: usize, middle: f64, edge: &str) -> Vec<u8> {
-        match self.chance.below(40) {
-            0 => edge.as_bytes().to_vec(),
-            1 => format!("-{edge}").into_bytes(),
-            2 => b"0".to_vec(),
-            3..=20 => {
+    /// Half of the places are close together, and some are on an edge of the map. No two places are
+    /// the same.
+    fn degrees(&mut self, most: usize, middle: f64, edge: Option<&str>) -> Vec<u8> {
+        match (self.chance.below(40), edge) {
+            (0, Some(edge)) => edge.as_bytes().to_vec(),
+            (1, Some(edge)) => format!("-{edge}").into_bytes(),
+            (..=20, _) => {
                 format!("{:.6}", self.chance.below(2 * most * 10_000) as f64 / 1e4 - most as f64).into_bytes()
             }
             _ => format!("{:.7}", middle + self.chance.below(1_000_000) as f64 / 1e6).into_bytes(),
@@ -68,11 +67,11 @@ impl Generator {
     }
 
     fn longitude(&mut self) -> Vec<u8> {
-        self.degrees(180, 13.0, "180")
+        self.degrees(180, 13.0, None)
     }
 
     fn latitude(&mut self) -> Vec<u8> {
-        self.degrees(85, 37.0, "85.05112878")
+        self.degrees(85, 37.0, Some("85.05112878"))
     }
 
     fn metres(&mut self) -> Vec<u8> {
