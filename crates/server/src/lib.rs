@@ -26,8 +26,10 @@ mod budget;
 mod capability;
 mod catch_up;
 mod check_schedule;
+mod checkpoints;
 mod client;
 mod client_memory;
+mod client_pause;
 mod client_socket;
 mod clock;
 mod cluster_state;
@@ -75,12 +77,14 @@ mod replication;
 mod resident;
 mod row_damage;
 mod scripts;
+mod secrets;
 mod seekers;
 mod settings;
 mod slot_times;
 mod snapshot;
 mod start_error;
 mod startup;
+mod statistics;
 mod store;
 mod store_messages;
 mod strong_reads;
@@ -97,7 +101,8 @@ mod written_version;
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel, ZooKeeper};
 pub use pubsub::notices::Classes;
 pub use settings::{
-    parse_output_limit, weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, SECONDS_MAX, WEAK_READ_MAX_LAG_RANGE,
+    parse_output_limit, weak_read_max_lag, SettingError, StatisticsSettings, ALL_CHANNELS, NO_CHANNELS,
+    SECONDS_MAX, WEAK_READ_MAX_LAG_RANGE,
 };
 pub use start_error::StartError;
 pub use startup::{run, Ended};

@@ -3,6 +3,7 @@
 //! They belong to this store: the execution of replicated commands reads none of them.
 
 mod output_limit;
+mod statistics;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::pubsub::tracking::KEYS_MAX;
 use crate::tls_settings::{self, TlsSettings};
 
 pub use output_limit::parse_output_limit;
+pub use statistics::StatisticsSettings;
 
 /// Minimum and maximum of `proto-max-bulk-len`, which limits an argument while it is read.
 const BULK_BYTES_LEAST: u64 = 1 << 20;
@@ -53,6 +55,7 @@ pub struct Settings {
     pub keyspace_events: Classes,
     /// The limit of the messages that wait for a subscriber.
     pub pubsub_limit: OutputLimit,
+    pub statistics: StatisticsSettings,
     /// The bound on weak reads after `READONLY` without arguments; `None` means any age.
     pub weak_read_max_lag: Option<Duration>,
     fixed: Vec<(&'static str, String)>,
@@ -143,6 +146,7 @@ impl Settings {
             tracking_keys_max: KEYS_MAX,
             keyspace_events: config.keyspace_events,
             pubsub_limit: config.pubsub_limit,
+            statistics: config.statistics.clone(),
             weak_read_max_lag: config.weak_read_max_lag,
             fixed,
         }
@@ -152,6 +156,7 @@ impl Settings {
     pub fn all(&self) -> Vec<(&'static str, String)> {
         let mut all = self.fixed.clone();
         all.extend(self.tls.all());
+        all.extend(self.statistics.all());
         // Passwords are not shown.
         let shown = self.requirepass.as_ref().map_or("", |_| HIDDEN);
         all.push(("requirepass", shown.to_owned()));
@@ -185,6 +190,7 @@ impl Settings {
             name if tls_settings::refusal(name).is_some() => {
                 return invalid(tls_settings::refusal(name).unwrap_or_default());
             }
+            name if statistics::NAMES.contains(&name) => self.statistics.set(name, value)?,
             "aclfile" => return Err(SettingError::Immutable),
             "acl-pubsub-default" => match value.to_ascii_lowercase().as_str() {
                 ALL_CHANNELS => self.acl_pubsub_all = true,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Beginning, Config, Ended, JoinToken, Member, SetLogLevel, ZooKeeper};
+use server::{Beginning, Config, Ended, JoinToken, Member, SetLogLevel, SettingError, ZooKeeper};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -228,6 +228,18 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
     }
     if let Some(limit) = &options.client_output_buffer_limit {
         config.pubsub_limit = server::parse_output_limit(limit)?;
+    }
+    let number = |said: Option<i64>| said.map(|number| number.to_string());
+    for (name, said) in [
+        ("slowlog-log-slower-than", number(options.slowlog_log_slower_than)),
+        ("slowlog-max-len", number(options.slowlog_max_len)),
+        ("latency-monitor-threshold", number(options.latency_monitor_threshold)),
+        ("latency-tracking", options.latency_tracking.map(|yes| if yes.0 { "yes" } else { "no" }.to_owned())),
+        ("latency-tracking-info-percentiles", options.latency_tracking_info_percentiles),
+    ] {
+        if let Some(Err(SettingError::Invalid(why))) = said.map(|value| config.statistics.set(name, &value)) {
+            return Err(format!("{name}: {why}"));
+        }
     }
     (config.tls_port, config.tls) = (tls_port, tls);
     let yes = |option: Option<YesNo>| option.is_some_and(|yes| yes.0);
