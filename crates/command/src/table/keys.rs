@@ -2,6 +2,7 @@
 
 use crate::introspect;
 use crate::keys::{self, expiry, object, rename, scan};
+use crate::server_command::{MemoryCommand, ServerCommand};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec, Spanning};
 
 pub(super) static COMMANDS: [CommandSpec; 26] = [

@@ -36,8 +36,8 @@ pub fn run(store: &Store, command: ClusterCommand, args: &[Bytes]) -> Own {
         ClusterCommand::KeySlot => Reply::Int(i64::from(types::slot_of_key(&args[2]))),
         // Every store is shown as a master, so none has replicas.
         ClusterCommand::Replicas => {
-            let known = store.membership.members().list.iter().map(|member| node_id(store, member.id));
-            match known.into_iter().any(|id| id.as_bytes() == &args[2][..]) {
+            let members = store.membership.members();
+            match members.list.iter().any(|member| node_id(store, member.id).as_bytes() == &args[2][..]) {
                 true => Reply::Array(Vec::new()),
                 false => Reply::error(format!("ERR Unknown node {}", String::from_utf8_lossy(&args[2]))),
             }

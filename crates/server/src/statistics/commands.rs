@@ -116,11 +116,9 @@ impl CommandTimes {
         let mut errors = self.errors.lock();
         for code in &tally.errors {
             let code = String::from_utf8_lossy(code);
-            match errors.get_mut(&*code) {
-                Some(count) => *count += 1,
-                // The others are only in the sum: codes that clients make up must not fill memory.
-                None if errors.len() >= CODES_MAX => {}
-                None => drop(errors.insert(code.into_owned(), 1)),
+            // The others are only in the sum: codes that clients make up must not fill memory.
+            if errors.len() < CODES_MAX || errors.contains_key(&*code) {
+                *errors.entry(code.into_owned()).or_default() += 1;
             }
         }
     }

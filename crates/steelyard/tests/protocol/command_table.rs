@@ -61,7 +61,8 @@ fn differing(page: &str, all: &BTreeMap<String, String>) -> BTreeSet<String> {
 }
 
 fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
-    let names: Vec<String> = names.map(|name| format!("`{}`", name.replace('|', " ").to_uppercase())).collect();
+    let names: Vec<String> =
+        names.map(|name| format!("`{}`", name.replace('|', " ").to_uppercase())).collect();
     names.join(", ")
 }
 
