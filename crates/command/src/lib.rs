@@ -44,7 +44,7 @@ mod syntax;
 mod table;
 pub mod transaction;
 
-pub use error_messages::{unknown_command, unknown_subcommand, wrong_arity};
+pub use error_messages::{unknown_command, unknown_subcommand, wrong_arity, wrong_subcommand};
 pub use exec::{execute, CommandError, CommandResult, Exec, Limits, Mode, Outcome};
 pub use glob::matches as glob_matches;
 pub use introspect::help;

@@ -520,9 +520,10 @@ impl<R: Clone + PartialEq> Session<R> {
         std::mem::take(&mut self.answered)
     }
 
-    /// Returns the counts of the replies given since the last call.
-    pub fn take_tally(&mut self) -> Tally {
-        std::mem::take(&mut self.tally)
+    /// Returns the counts of the replies given, from which the executor removes those that it has
+    /// noted.
+    pub fn tally(&mut self) -> &mut Tally {
+        &mut self.tally
     }
 
     /// Returns the last command taken since the last call.

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use mio::event::Event;
 use mio::{Events, Interest, Token};
-use node::session::{Ask, Tally};
+use node::session::Ask;
 use node::Outcome;
 
 use crate::client_socket::{ClientSocket, HANDSHAKE_MEMORY};
@@ -84,7 +84,7 @@ pub struct Loop {
     /// Numbers of commands that were answered in this round, and the times they took.
     answered: Vec<(u64, Duration)>,
     /// The counts of the same commands.
-    tallies: Vec<(Tally, Duration)>,
+    tallied: Tallied,
     now: Instant,
     next_look: Instant,
     /// True during a planned stop, in which each connection is closed once its requests are
@@ -120,7 +120,7 @@ impl Loop {
             read_buffer: vec![0; READ_BYTES].into_boxed_slice(),
             asks: Vec::new(),
             answered: Vec::new(),
-            tallies: Vec::new(),
+            tallied: Tallied::default(),
             now,
             next_look: now + LOOK_PERIOD,
             closes: false,
@@ -167,7 +167,7 @@ impl Loop {
                 self.store.metrics.groups_turn.record(turn_time.spent());
             }
             self.store.metrics.record_commands(&mut self.answered);
-            self.store.statistics.commands.record(self.number, &mut self.tallies);
+            self.store.statistics.commands.record(self.number, &mut self.tallied);
             if self.now >= self.next_look {
                 self.next_look = self.now + LOOK_PERIOD;
                 self.close_stalled_clients();

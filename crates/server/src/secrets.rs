@@ -27,12 +27,8 @@ pub fn positions(spec: &'static CommandSpec, args: &[Bytes]) -> Range<usize> {
             let secret = |name: &Bytes| {
                 name.eq_ignore_ascii_case(b"requirepass") || name.to_ascii_lowercase().starts_with(b"tls-")
             };
-            let is_secret = args.iter().skip(2).step_by(2).any(secret);
-            if is_secret {
-                2..args.len()
-            } else {
-                0..0
-            }
+            let named = args.iter().skip(2).step_by(2).position(secret);
+            named.map_or(0..0, |nth| 2 * nth + 3..args.len())
         }
         _ => 0..0,
     }

@@ -67,12 +67,12 @@ impl Statistics {
         if self.limit().is_none_or(|limit| took < limit) {
             return;
         }
-        let fast = items.iter().all(|item| item.spec.has(flags::FAST));
+        let all: Vec<_> = items.iter().flat_map(|item| sent_commands(item.spec, &item.args)).collect();
+        let fast = all.iter().all(|(spec, _)| spec.has(flags::FAST));
         self.latency.note(if fast { FAST_COMMAND } else { COMMAND }, took);
         if self.slow_log.limit().is_none_or(|limit| took < limit) {
             return;
         }
-        let all: Vec<_> = items.iter().flat_map(|item| sent_commands(item.spec, &item.args)).collect();
         // Of commands that took the time together, those are shown that can have caused it.
         let is_cause = |(spec, _): &&(&CommandSpec, _)| fast || !spec.has(flags::FAST);
         let most = if fast { 1 } else { slow_log::SHOWN_TOGETHER_MAX };

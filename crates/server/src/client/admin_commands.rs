@@ -31,7 +31,7 @@ pub fn client(store: &Store, client: &mut Connected<'_>, command: ClientCommand,
         ClientCommand::Info => Reply::bulk(format!("{}\n", client.entry.line())),
         ClientCommand::List => list(store, &args[2..]),
         ClientCommand::Kill => kill(store, client, &args[2..]),
-        ClientCommand::Unblock => unblock(store, &args[2..]),
+        ClientCommand::Unblock => unblock(store, args),
         ClientCommand::Tracking => tracking_commands::tracking(store, client, &args[2..]),
         ClientCommand::TrackingInfo => tracking_commands::info(store, client),
         ClientCommand::Caching => tracking_commands::caching(store, client, &args[2]),
@@ -41,7 +41,7 @@ pub fn client(store: &Store, client: &mut Connected<'_>, command: ClientCommand,
             true => Reply::OK,
             false => Reply::error("ERR syntax error"),
         },
-        ClientCommand::Pause => pause(store, &args[2..]),
+        ClientCommand::Pause => pause(store, args),
         ClientCommand::Unpause => {
             store.client_pause.end();
             Reply::OK
@@ -51,18 +51,14 @@ pub fn client(store: &Store, client: &mut Connected<'_>, command: ClientCommand,
 }
 
 fn pause(store: &Store, args: &[Bytes]) -> Reply {
-    let is_of_all = match args {
+    let is_of_all = match &args[2..] {
         [_] => true,
         [_, mode] if mode.eq_ignore_ascii_case(b"all") => true,
         [_, mode] if mode.eq_ignore_ascii_case(b"write") => false,
         [_, _] => return Reply::error("ERR CLIENT PAUSE mode must be WRITE or ALL"),
-        _ => {
-            return Reply::error(
-                "ERR unknown subcommand or wrong number of arguments for 'pause'. Try CLIENT HELP.",
-            )
-        }
+        _ => return command::wrong_subcommand(args),
     };
-    match resp::parse_integer(&args[0]) {
+    match resp::parse_integer(&args[2]) {
         None => Reply::error("ERR timeout is not an integer or out of range"),
         Some(..0) => Reply::error("ERR timeout is negative"),
         Some(ms) => {
@@ -93,20 +89,16 @@ pub fn reply(client: &mut Connected<'_>, word: &[u8]) -> Own {
 }
 
 fn unblock(store: &Store, args: &[Bytes]) -> Reply {
-    let reply = match args {
+    let reply = match &args[2..] {
         [_] => Reply::NilArray,
         [_, reason] if reason.eq_ignore_ascii_case(b"timeout") => Reply::NilArray,
         [_, reason] if reason.eq_ignore_ascii_case(b"error") => {
             Reply::error("UNBLOCKED client unblocked via CLIENT UNBLOCK")
         }
         [_, _] => return Reply::error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
-        _ => {
-            return Reply::error(
-                "ERR unknown subcommand or wrong number of arguments for 'unblock'. Try CLIENT HELP.",
-            )
-        }
+        _ => return command::wrong_subcommand(args),
     };
-    match resp::parse_integer(&args[0]) {
+    match resp::parse_integer(&args[2]) {
         Some(id) => {
             let client = u64::try_from(id).ok();
             Reply::Int(i64::from(client.is_some_and(|client| store.blocked.unblock(client, reply))))

@@ -23,18 +23,15 @@ pub fn slow_log(store: &Store, command: SlowLogCommand, args: &[Bytes]) -> Reply
             Reply::OK
         }
         SlowLogCommand::Get => {
-            let count =
-                match &args[2..] {
-                    [] => NEWEST,
-                    [count] => match resp::parse_integer(count) {
-                        Some(-1) => usize::MAX,
-                        Some(count) if count >= 0 => usize::try_from(count).unwrap_or(usize::MAX),
-                        _ => return Reply::error("ERR count should be greater than or equal to -1"),
-                    },
-                    _ => return Reply::error(
-                        "ERR unknown subcommand or wrong number of arguments for 'get'. Try SLOWLOG HELP.",
-                    ),
-                };
+            let count = match &args[2..] {
+                [] => NEWEST,
+                [count] => match resp::parse_integer(count) {
+                    Some(-1) => usize::MAX,
+                    Some(count) if count >= 0 => usize::try_from(count).unwrap_or(usize::MAX),
+                    _ => return Reply::error("ERR count should be greater than or equal to -1"),
+                },
+                _ => return command::wrong_subcommand(args),
+            };
             Reply::Array(log.newest(count).into_iter().map(shown).collect())
         }
     }

@@ -211,7 +211,7 @@ impl Loop {
             connection.seat.entry.commands.fetch_add(count, Ordering::Relaxed);
             let took = began.elapsed();
             self.answered.push((count, took));
-            self.tallies.push((connection.session.take_tally(), took));
+            self.tallied.take(connection.session.tally(), took);
         }
     }
 

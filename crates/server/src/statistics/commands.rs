@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use command::CommandSpec;
 use hdrhistogram::Histogram;
-use node::session::Tally;
+use node::session::{Calls, Tally};
 use parking_lot::Mutex;
 
 /// Maximum time in a histogram in microseconds, about a second as in Redis. Longer times count as
@@ -28,10 +30,11 @@ pub struct OfCommand {
 }
 
 impl OfCommand {
-    fn record(&mut self, took: Duration, count: u64) {
+    /// Records executions that took a time together.
+    fn record(&mut self, took: Duration, count: u64, tracks: bool) {
         let micros = took.as_micros() as u64;
         self.micros = self.micros.saturating_add(micros.saturating_mul(count));
-        if count > 0 {
+        if tracks && count > 0 {
             let times = self.times.get_or_insert_with(|| {
                 Histogram::new_with_bounds(1, MICROS_MAX, DIGITS).expect("the bounds are a range")
             });
@@ -50,6 +53,22 @@ impl OfCommand {
                 None => self.times = Some(times.clone()),
             }
         }
+    }
+}
+
+/// What a loop has answered since it was last recorded.
+#[derive(Default)]
+pub struct Tallied {
+    /// Counts of commands, with the time that they took.
+    calls: Vec<(Calls, Duration)>,
+    errors: Vec<Bytes>,
+}
+
+impl Tallied {
+    /// Takes the counts of a session whose commands took a time together.
+    pub fn take(&mut self, tally: &mut Tally, took: Duration) {
+        self.calls.extend(tally.commands.drain(..).map(|calls| (calls, took)));
+        self.errors.append(&mut tally.errors);
     }
 }
 
@@ -83,38 +102,35 @@ impl CommandTimes {
         }
     }
 
-    /// Records and removes the batches that a loop has answered, each with the time that it took.
-    /// `waited` of a command that waited for elements is no time of the store.
-    pub fn record(&self, of_loop: usize, batches: &mut Vec<(Tally, Duration)>) {
-        if batches.is_empty() {
+    /// Records and removes what a loop has answered.
+    pub fn record(&self, of_loop: usize, tallied: &mut Tallied) {
+        if tallied.calls.is_empty() {
             return;
         }
         let tracks = self.tracks.load(Ordering::Relaxed);
         let mut commands = self.loops[of_loop].lock();
-        for (tally, took) in batches.drain(..) {
-            for calls in &tally.commands {
-                let of = commands.entry(calls.spec.name).or_default();
-                of.calls += calls.calls;
-                of.failed += calls.failed;
-                of.rejected += calls.rejected;
-                match tracks {
-                    true => of.record(took, calls.calls),
-                    false => {
-                        let micros = (took.as_micros() as u64).saturating_mul(calls.calls);
-                        of.micros = of.micros.saturating_add(micros);
-                    }
-                }
+        // Commands of one kind often follow each other.
+        let mut found: Option<(&'static CommandSpec, &mut OfCommand)> = None;
+        for (calls, took) in tallied.calls.drain(..) {
+            if !found.as_ref().is_some_and(|(spec, _)| std::ptr::eq(*spec, calls.spec)) {
+                found = None;
             }
-            if !tally.errors.is_empty() {
-                self.count_errors(&tally);
-            }
+            let (_, of) =
+                found.get_or_insert_with(|| (calls.spec, commands.entry(calls.spec.name).or_default()));
+            of.calls += calls.calls;
+            of.failed += calls.failed;
+            of.rejected += calls.rejected;
+            of.record(took, calls.calls, tracks);
+        }
+        if !tallied.errors.is_empty() {
+            self.count_errors(std::mem::take(&mut tallied.errors));
         }
     }
 
-    fn count_errors(&self, tally: &Tally) {
-        self.error_count.fetch_add(tally.errors.len() as u64, Ordering::Relaxed);
+    fn count_errors(&self, codes: Vec<Bytes>) {
+        self.error_count.fetch_add(codes.len() as u64, Ordering::Relaxed);
         let mut errors = self.errors.lock();
-        for code in &tally.errors {
+        for code in &codes {
             let code = String::from_utf8_lossy(code);
             // The others are only in the sum: codes that clients make up must not fill memory.
             if errors.len() < CODES_MAX || errors.contains_key(&*code) {
@@ -170,22 +186,24 @@ pub fn cumulative(times: &Histogram<u64>) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use node::session::Calls;
 
-    fn tally(name: &str, calls: u64, failed: u64) -> Tally {
-        let spec = command::lookup(name.as_bytes()).unwrap();
-        let errors = (0..failed).map(|_| bytes::Bytes::from_static(b"ERR")).collect();
-        Tally { commands: vec![Calls { spec, calls, failed, rejected: 0 }], errors }
+    fn tallied(answered: &[(&str, u64, u64, Duration)]) -> Tallied {
+        let mut tallied = Tallied::default();
+        for &(name, calls, failed, took) in answered {
+            let spec = command::lookup(name.as_bytes()).unwrap();
+            let errors = (0..failed).map(|_| Bytes::from_static(b"ERR")).collect();
+            let mut tally = Tally { commands: vec![Calls { spec, calls, failed, rejected: 0 }], errors };
+            tallied.take(&mut tally, took);
+        }
+        tallied
     }
 
     #[test]
     fn the_loops_commands_are_joined_and_every_time_is_in_a_bucket() {
         let times = CommandTimes::new(2);
-        times.record(0, &mut vec![(tally("get", 3, 0), Duration::from_micros(5))]);
-        times.record(
-            1,
-            &mut vec![(tally("get", 1, 1), Duration::from_secs(9)), (tally("set", 2, 0), Duration::ZERO)],
-        );
+        times.record(0, &mut tallied(&[("get", 3, 0, Duration::from_micros(5))]));
+        let of_other = [("get", 1, 1, Duration::from_secs(9)), ("set", 2, 0, Duration::ZERO)];
+        times.record(1, &mut tallied(&of_other));
         let all = times.all();
         assert_eq!(all.keys().copied().collect::<Vec<_>>(), ["get", "set"]);
         let get = &all["get"];
@@ -204,10 +222,8 @@ mod tests {
     #[test]
     fn codes_that_clients_make_up_do_not_fill_memory() {
         let times = CommandTimes::new(1);
-        for number in 0..1000 {
-            let errors = vec![format!("CODE{number}").into()];
-            times.record(0, &mut vec![(Tally { commands: vec![], errors }, Duration::ZERO)]);
-        }
+        let codes = (0..1000).map(|number| format!("CODE{number}").into()).collect();
+        times.count_errors(codes);
         assert_eq!((times.errors().len(), times.error_count()), (CODES_MAX, 1000));
     }
 }

@@ -70,7 +70,7 @@ fn the_slow_log_shows_the_commands_that_redis_shows_and_no_secret() {
         let many: Vec<&str> = std::iter::once("MSET").chain(many.iter().map(String::as_str)).collect();
         connection.call(&many).unwrap();
         connection.call(&["EVAL", "return 1", "1", "a"]).unwrap();
-        for queued in [&["MULTI"][..], &["INCR", "a"], &["RPUSH", "l", "x"], &["EXEC"]] {
+        for queued in [&["MULTI"][..], &["SET", "a", "3"], &["LRANGE", "l", "0", "1"], &["EXEC"]] {
             connection.call(queued).unwrap();
         }
         connection.call(&["LRANGE", "l", "0", "-1"]).unwrap();
