@@ -36,6 +36,7 @@ use crate::connections::Moving;
 use crate::executor::worker::RegionWorker;
 use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, ToWorker, WAKER};
 use crate::regions::RegionShared;
+use crate::statistics::commands::Tallied;
 use crate::store::Store;
 use crate::store_messages;
 use crate::transport::Remote;

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use command::CommandSpec;
 use hdrhistogram::Histogram;
 use node::session::{Calls, Tally};
 use parking_lot::Mutex;
@@ -110,18 +109,16 @@ impl CommandTimes {
         let tracks = self.tracks.load(Ordering::Relaxed);
         let mut commands = self.loops[of_loop].lock();
         // Commands of one kind often follow each other.
-        let mut found: Option<(&'static CommandSpec, &mut OfCommand)> = None;
-        for (calls, took) in tallied.calls.drain(..) {
-            if !found.as_ref().is_some_and(|(spec, _)| std::ptr::eq(*spec, calls.spec)) {
-                found = None;
+        for run in tallied.calls.chunk_by(|(one, _), (other, _)| std::ptr::eq(one.spec, other.spec)) {
+            let of = commands.entry(run[0].0.spec.name).or_default();
+            for (calls, took) in run {
+                of.calls += calls.calls;
+                of.failed += calls.failed;
+                of.rejected += calls.rejected;
+                of.record(*took, calls.calls, tracks);
             }
-            let (_, of) =
-                found.get_or_insert_with(|| (calls.spec, commands.entry(calls.spec.name).or_default()));
-            of.calls += calls.calls;
-            of.failed += calls.failed;
-            of.rejected += calls.rejected;
-            of.record(took, calls.calls, tracks);
         }
+        tallied.calls.clear();
         if !tallied.errors.is_empty() {
             self.count_errors(std::mem::take(&mut tallied.errors));
         }
