@@ -17,7 +17,7 @@ use types::StoreId;
 use crate::budget::Budget;
 use crate::pubsub::mailbox::OutputLimit;
 use crate::pubsub::notices::Classes;
-use crate::settings::StatisticsSettings;
+use crate::statistics_settings::StatisticsSettings;
 use crate::tls_settings::TlsSettings;
 use crate::transport::certificates::is_cluster_name;
 use crate::transport::join_token::JoinToken;
@@ -170,7 +170,8 @@ pub struct Config {
     /// The token with which a store joins, in place of the password.
     pub join_token: Option<JoinToken>,
     /// True if the cluster has a password that this store does not know, because it joined by a
-    /// token. Until `requirepass` is set, the store admits no stranger and no client without a user.
+    /// token. Until `requirepass` is set, the store admits no stranger, and no client without a
+    /// user.
     pub lacks_password: bool,
     /// The file that `ACL LOAD` reads and `ACL SAVE` writes.
     pub aclfile: Option<PathBuf>,

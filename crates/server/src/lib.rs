@@ -81,10 +81,12 @@ mod secrets;
 mod seekers;
 mod settings;
 mod slot_times;
+mod slow_moments;
 mod snapshot;
 mod start_error;
 mod startup;
 mod statistics;
+mod statistics_settings;
 mod store;
 mod store_messages;
 mod strong_reads;
@@ -101,8 +103,7 @@ mod written_version;
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel, ZooKeeper};
 pub use pubsub::notices::Classes;
 pub use settings::{
-    parse_output_limit, weak_read_max_lag, SettingError, StatisticsSettings, ALL_CHANNELS, NO_CHANNELS,
-    SECONDS_MAX, WEAK_READ_MAX_LAG_RANGE,
+    parse_output_limit, weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, SECONDS_MAX, WEAK_READ_MAX_LAG_RANGE,
 };
 pub use start_error::StartError;
 pub use startup::{run, Ended};

@@ -19,8 +19,8 @@ use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
 use types::{RegionId, UnixMillis, Version};
 
+use crate::slow_moments::{SlowMoments, LOG_SYNC};
 use crate::snapshot;
-use crate::statistics::latency::{LatencyEvents, LOG_SYNC};
 use crate::wall_clock::WallClock;
 
 /// One step of a command's way through the store, timed in microseconds.
@@ -210,7 +210,7 @@ pub struct Metrics {
     engine: ([Counter; ENGINE_COUNTERS.len()], [Gauge; ENGINE_GAUGES.len()]),
     recent: Mutex<Recent>,
     /// The moments that `LATENCY` shows.
-    pub slow_moments: Arc<LatencyEvents>,
+    pub slow_moments: Arc<SlowMoments>,
     pub started: Instant,
     pub client_bytes_in: AtomicU64,
     pub client_bytes_out: AtomicU64,

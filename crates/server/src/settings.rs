@@ -3,7 +3,6 @@
 //! They belong to this store: the execution of replicated commands reads none of them.
 
 mod output_limit;
-mod statistics;
 
 use std::time::Duration;
 
@@ -13,10 +12,10 @@ use crate::config::Config;
 use crate::pubsub::mailbox::OutputLimit;
 use crate::pubsub::notices::Classes;
 use crate::pubsub::tracking::KEYS_MAX;
+use crate::statistics_settings::{self, StatisticsSettings};
 use crate::tls_settings::{self, TlsSettings};
 
 pub use output_limit::parse_output_limit;
-pub use statistics::StatisticsSettings;
 
 /// Minimum and maximum of `proto-max-bulk-len`, which limits an argument while it is read.
 const BULK_BYTES_LEAST: u64 = 1 << 20;
@@ -190,7 +189,9 @@ impl Settings {
             name if tls_settings::refusal(name).is_some() => {
                 return invalid(tls_settings::refusal(name).unwrap_or_default());
             }
-            name if statistics::NAMES.contains(&name) => self.statistics.set(name, value)?,
+            name if statistics_settings::NAMES.contains(&name) => {
+                self.statistics.set(name, value).map_err(SettingError::Invalid)?
+            }
             "aclfile" => return Err(SettingError::Immutable),
             "acl-pubsub-default" => match value.to_ascii_lowercase().as_str() {
                 ALL_CHANNELS => self.acl_pubsub_all = true,

@@ -1,13 +1,12 @@
-//! What the commands of this store's clients cost: numbers and times by command, the slow log, and
-//! the slow moments that `LATENCY` shows.
+//! The costs of the commands of this store's clients: numbers and times by command, the slow log,
+//! and the slow moments that `LATENCY` shows.
 //!
-//! The time of a command is the one that its client waited for the store: from the moment at which
-//! the store took the command to its answer, with replication, syncs and reads from flash, without
-//! the network to the client. Commands that arrive together and are answered together have the
-//! same time.
+//! The time of a command is the one for which its client waited for the store: from the moment at
+//! which the store took the command to its answer, with replication, syncs and reads from flash,
+//! without the network to the client. Commands that arrive together and are answered together have
+//! the same time.
 
 pub mod commands;
-pub mod latency;
 pub mod slow_log;
 
 use std::sync::Arc;
@@ -19,20 +18,20 @@ use command::{flags, CommandSpec};
 use node::Item;
 
 use crate::connections::ClientEntry;
-use crate::settings::StatisticsSettings;
+use crate::slow_moments::{SlowMoments, COMMAND, FAST_COMMAND};
+use crate::statistics_settings::StatisticsSettings;
 use commands::CommandTimes;
-use latency::{LatencyEvents, COMMAND, FAST_COMMAND};
 use slow_log::{SlowCommand, SlowLog};
 
 pub struct Statistics {
     pub commands: CommandTimes,
     pub slow_log: SlowLog,
-    pub latency: Arc<LatencyEvents>,
+    pub latency: Arc<SlowMoments>,
 }
 
 impl Statistics {
     /// Creates statistics for a number of loops.
-    pub fn new(loops: usize, settings: &StatisticsSettings, latency: Arc<LatencyEvents>) -> Statistics {
+    pub fn new(loops: usize, settings: &StatisticsSettings, latency: Arc<SlowMoments>) -> Statistics {
         let statistics =
             Statistics { commands: CommandTimes::new(loops), slow_log: SlowLog::default(), latency };
         statistics.configure(settings);

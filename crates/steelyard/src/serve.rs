@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Beginning, Config, Ended, JoinToken, Member, SetLogLevel, SettingError, ZooKeeper};
+use server::{Beginning, Config, Ended, JoinToken, Member, SetLogLevel, ZooKeeper};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -237,8 +237,8 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
         ("latency-tracking", options.latency_tracking.map(|yes| if yes.0 { "yes" } else { "no" }.to_owned())),
         ("latency-tracking-info-percentiles", options.latency_tracking_info_percentiles),
     ] {
-        if let Some(Err(SettingError::Invalid(why))) = said.map(|value| config.statistics.set(name, &value)) {
-            return Err(format!("{name}: {why}"));
+        if let Some(value) = said {
+            config.statistics.set(name, &value).map_err(|why| format!("{name}: {why}"))?;
         }
     }
     (config.tls_port, config.tls) = (tls_port, tls);

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use command::{LatencyCommand, SlowLogCommand};
 use resp::Reply;
 
+use crate::slow_moments::{Moments, COMMAND, FAST_COMMAND, LOG_SYNC};
 use crate::statistics::commands::{cumulative, OfCommand};
-use crate::statistics::latency::{Moments, COMMAND, FAST_COMMAND, LOG_SYNC};
 use crate::statistics::slow_log::SlowCommand;
 use crate::store::Store;
 

@@ -55,7 +55,7 @@ impl OfCommand {
     }
 }
 
-/// What a loop has answered since it was last recorded.
+/// The commands that a loop has answered since they were last recorded.
 #[derive(Default)]
 pub struct Tallied {
     /// Counts of commands, with the time that they took.

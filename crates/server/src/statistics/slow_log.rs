@@ -10,27 +10,13 @@ use parking_lot::Mutex;
 
 use crate::connections::ClientEntry;
 use crate::secrets;
+use crate::statistics_settings::SlowLogSettings;
 
 /// Maximum number of arguments of an entry, and of the bytes of each, as in Redis.
 const ARGS_MAX: usize = 32;
 const ARG_BYTES_MAX: usize = 128;
 /// Maximum number of commands shown of those that took a time together.
 pub const SHOWN_TOGETHER_MAX: usize = 8;
-
-/// The settings of the slow log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlowLogSettings {
-    /// The shortest time of a command in the log, in microseconds. Negative: no command is logged.
-    pub slower_than: i64,
-    /// Maximum number of entries.
-    pub max_len: usize,
-}
-
-impl Default for SlowLogSettings {
-    fn default() -> SlowLogSettings {
-        SlowLogSettings { slower_than: 10_000, max_len: 128 }
-    }
-}
 
 /// A command that took long.
 #[derive(Clone, Debug, PartialEq)]

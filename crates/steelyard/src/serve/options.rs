@@ -113,7 +113,7 @@ pub struct Options {
     /// Shortest time of a slow moment that LATENCY shows, in milliseconds; 0 for none [default: 0]
     #[arg(long, value_name = "MILLISECONDS")]
     pub latency_monitor_threshold: Option<i64>,
-    /// Whether the times of commands are recorded as histograms [default: yes]
+    /// Record the times of commands as histograms [default: yes]
     #[arg(long, value_name = "YES|NO")]
     pub latency_tracking: Option<YesNo>,
     /// Percentiles that INFO latencystats shows [default: 50 99 99.9]

@@ -1,8 +1,5 @@
 //! The settings of the statistics of commands, with Redis's names.
 
-use super::{invalid, SettingError};
-use crate::statistics::slow_log::SlowLogSettings;
-
 /// Maximum number of percentiles that `INFO latencystats` shows.
 const PERCENTILES_MAX: usize = 16;
 
@@ -13,6 +10,21 @@ pub const NAMES: [&str; 5] = [
     "latency-tracking",
     "latency-tracking-info-percentiles",
 ];
+
+/// The settings of the slow log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowLogSettings {
+    /// The shortest time of a command in the log, in microseconds. Negative: no command is logged.
+    pub slower_than: i64,
+    /// Maximum number of entries.
+    pub max_len: usize,
+}
+
+impl Default for SlowLogSettings {
+    fn default() -> SlowLogSettings {
+        SlowLogSettings { slower_than: 10_000, max_len: 128 }
+    }
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatisticsSettings {
@@ -52,7 +64,10 @@ impl StatisticsSettings {
     }
 
     /// Sets one of [`NAMES`].
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
+    ///
+    /// # Errors
+    /// The text of the error.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "slowlog-log-slower-than" => self.slow_log.slower_than = number(value, -1)?,
             "slowlog-max-len" => self.slow_log.max_len = number(value, 0)? as usize,
@@ -60,37 +75,37 @@ impl StatisticsSettings {
             "latency-tracking" => match value.to_ascii_lowercase().as_str() {
                 "yes" => self.tracks_latency = true,
                 "no" => self.tracks_latency = false,
-                _ => return invalid("argument must be 'yes' or 'no'"),
+                _ => return Err("argument must be 'yes' or 'no'".to_owned()),
             },
             "latency-tracking-info-percentiles" => {
                 let parsed = value.split_whitespace().map(str::parse::<f64>);
                 let Ok(percentiles) = parsed.collect::<Result<Vec<f64>, _>>() else {
-                    return invalid("Invalid latency-tracking-info-percentiles parameters");
+                    return Err("Invalid latency-tracking-info-percentiles parameters".to_owned());
                 };
                 if percentiles.len() > PERCENTILES_MAX {
-                    return invalid(&format!("at most {PERCENTILES_MAX} percentiles are shown"));
+                    return Err(format!("at most {PERCENTILES_MAX} percentiles are shown"));
                 }
                 if !percentiles.iter().all(|percentile| (0.0..=100.0).contains(percentile)) {
-                    return invalid(
-                        "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]",
+                    return Err(
+                        "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]"
+                            .to_owned(),
                     );
                 }
                 self.percentiles = percentiles;
             }
-            _ => return Err(SettingError::Unknown),
+            _ => return Err("this is no such setting".to_owned()),
         }
         Ok(())
     }
 }
 
 /// Parses a number that is at least `least`.
-fn number(value: &str, least: i64) -> Result<i64, SettingError> {
-    let why = match resp::parse_integer(value.as_bytes()) {
-        Some(number) if number >= least => return Ok(number),
-        Some(_) => format!("argument must be between {least} and 9223372036854775807 inclusive"),
-        None => "argument couldn't be parsed into an integer".to_owned(),
-    };
-    Err(SettingError::Invalid(why))
+fn number(value: &str, least: i64) -> Result<i64, String> {
+    match resp::parse_integer(value.as_bytes()) {
+        Some(number) if number >= least => Ok(number),
+        Some(_) => Err(format!("argument must be between {least} and 9223372036854775807 inclusive")),
+        None => Err("argument couldn't be parsed into an integer".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -109,7 +124,7 @@ mod tests {
         assert!(settings.all().iter().map(|(_, value)| value).eq(values));
         let bad = ["-2", "-1", "1s", "perhaps", "101"];
         for (name, value) in NAMES.iter().zip(bad) {
-            assert!(matches!(settings.set(name, value), Err(SettingError::Invalid(_))), "{name} {value}");
+            assert!(settings.set(name, value).is_err(), "{name} {value}");
         }
         assert!(settings.set("latency-tracking-info-percentiles", "nan").is_err());
         assert!(settings.all().iter().map(|(_, value)| value).eq(values));

@@ -26,13 +26,13 @@ pub struct Moments {
 }
 
 #[derive(Default)]
-pub struct LatencyEvents {
+pub struct SlowMoments {
     /// The shortest time of a moment in milliseconds; 0 for none.
     threshold_ms: AtomicU64,
     events: Mutex<BTreeMap<&'static str, Moments>>,
 }
 
-impl LatencyEvents {
+impl SlowMoments {
     pub fn set_threshold(&self, ms: u64) {
         self.threshold_ms.store(ms, Ordering::Relaxed);
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_last_moments_are_kept_one_for_each_second() {
-        let events = LatencyEvents::default();
+        let events = SlowMoments::default();
         events.note(COMMAND, Duration::from_secs(5));
         assert!(events.all().is_empty(), "nothing is noted without a threshold");
         for second in 0..200 {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_threshold_is_in_milliseconds() {
-        let events = LatencyEvents::default();
+        let events = SlowMoments::default();
         events.set_threshold(3);
         events.note(COMMAND, Duration::from_micros(2_999));
         assert!(events.all().is_empty());
