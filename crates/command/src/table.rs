@@ -1,6 +1,7 @@
 //! The command table and the look-up of names in it.
 
 mod acl;
+mod administration;
 mod bitmaps;
 mod connection;
 mod geo;
@@ -55,6 +56,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
         &scripting::COMMANDS,
         &connection::COMMANDS,
         &server::COMMANDS,
+        &administration::COMMANDS,
         &acl::COMMANDS,
         &pubsub::COMMANDS,
     ];
