@@ -42,7 +42,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 15] = [
+    let groups: [&'static [CommandSpec]; 16] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,

@@ -31,12 +31,10 @@ pub fn decompress(mut input: &[u8], len: usize) -> Result<Vec<u8>> {
             }
             let (&low, rest) = rest.split_first().ok_or(DAMAGED)?;
             let back = (usize::from(control & 0x1f) << 8 | usize::from(low)) + 1;
-            let mut from = output.len().checked_sub(back).ok_or(DAMAGED)?;
+            let from = output.len().checked_sub(back).ok_or(DAMAGED)?;
             // The source may overlap the bytes that are written, which then repeat.
-            for _ in 0..count + 2 {
-                let byte = output[from];
-                output.push(byte);
-                from += 1;
+            for at in from..from + count + 2 {
+                output.push(output[at]);
             }
             input = rest;
         }

@@ -41,6 +41,9 @@ fn written(kind: Kind, elements: &[Element]) -> Vec<u8> {
     value
 }
 
+/// A key of a file: its database, name, expiry time and elements.
+type Found = (u64, Bytes, Option<u64>, Vec<Element>);
+
 fn read(number: u8, value: &[u8]) -> steelyard_rdb::Result<Vec<Element>> {
     let mut source = Source::new(value).with_string_bytes_max(1 << 20);
     let mut all = Vec::new();
@@ -143,7 +146,7 @@ proptest! {
             file.elements(&written(*kind, elements)).unwrap();
         }
         let bytes = file.finish().unwrap();
-        let walk = |bytes: &[u8]| -> steelyard_rdb::Result<Vec<(u64, Bytes, Option<u64>, Vec<Element>)>> {
+        let walk = |bytes: &[u8]| -> steelyard_rdb::Result<Vec<Found>> {
             let mut reader = FileReader::open(bytes)?;
             let (mut db, mut found) = (0, Vec::new());
             while let Some(record) = reader.next_record()? {
