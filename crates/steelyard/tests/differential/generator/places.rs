@@ -2,8 +2,8 @@
 
 use super::{args, exact, Args, Generator, Step};
 
-/// Keys of places. The last one does not exist. Other keys may hold members at one place, whose order
-/// by distance is left open.
+/// Keys of places. The last one does not exist. Other keys may hold members at one place, whose
+/// order by distance is left open.
 const PLACES: [&str; 4] = ["places", "places2", "{tag}places", "no-places"];
 /// Lists and sorted sets of numbers, so that they can be sorted.
 const NUMBERS: [&str; 2] = ["numbers", "ranked-numbers"];
