@@ -36,8 +36,6 @@ fn commands_on_scripts_are_answered_as_redis_answers_them() {
             "EVAL #!lua_flags=no-cluster,allow-oom,allow-stale¶return_1 0",
             "SET a 1\nWATCH a\nEVAL return_redis.call('set','a',2) 0\nMULTI\nGET a\nEXEC",
             "SET a 1 PXAT 1\nEVAL_RO return_redis.call('get','a') 0\nEXISTS a",
-            "SADD m a\nEVAL_RO return_redis.call('smembers','m') 1 a\nEVAL_RO return_redis.call('sort','m') 1 a",
-            "RPUSH n 2 1\nMSET w1 5 w2 4\nEVAL_RO return_redis.call('sort_ro','n','by','w*','get','#') 1 a",
             "ACL SETUSER u on nopass ~own:* +eval +evalsha +get +set +multi +exec +ping\nAUTH u x\n\
              EVAL return_redis.call('incr','own:1') 0\nEVAL return_redis.call('get','other') 0\n\
              EVAL return_redis.pcall('set','own:1','x') 0\nEVAL return_redis.pcall('get','own:1') 0\n\
