@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use command::permission::{Access, KeyPattern};
 use command::scripting::rules::SelectorRules;
+use command::sort::Pattern;
 use command::{glob_matches, CommandSpec};
 
 use crate::commands::CommandSet;
@@ -16,6 +17,8 @@ pub enum Denial {
     Command,
     /// The key at this position among the arguments.
     Key(usize),
+    /// A pattern of `SORT`, which may name any key.
+    Pattern(Pattern),
     /// The channel, or pattern of channels, at this position among the arguments.
     Channel(usize),
 }
@@ -150,6 +153,12 @@ impl Selector {
                 let needed = Access::of(flags);
                 if !self.keys.iter().any(|pattern| pattern.permits(key, needed)) {
                     return Err(Denial::Key(at));
+                }
+            }
+            // The keys that a pattern of SORT names are not known here.
+            if let Some(pattern) = command::sort::pattern_of(spec.name, args) {
+                if !self.keys.iter().any(|keys| keys.glob == b"*" && keys.access.read) {
+                    return Err(Denial::Pattern(pattern));
                 }
             }
         }

@@ -31,6 +31,19 @@ impl Connection {
     /// Connects, with TLS if this process uses it.
     pub async fn open(address: SocketAddr, patience: Duration) -> io::Result<Connection> {
         let tls = tls::of_process().map_err(io::Error::other)?;
+        Connection::open_with(address, patience, tls).await
+    }
+
+    /// Connects without TLS.
+    pub async fn open_plain(address: SocketAddr, patience: Duration) -> io::Result<Connection> {
+        Connection::open_with(address, patience, None).await
+    }
+
+    async fn open_with(
+        address: SocketAddr,
+        patience: Duration,
+        tls: Option<tls::ClientTls>,
+    ) -> io::Result<Connection> {
         let connecting = async {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;

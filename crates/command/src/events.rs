@@ -54,7 +54,7 @@ fn class_of(spec: &CommandSpec) -> u8 {
         "list" => LIST,
         "set" => SET,
         "hash" => HASH,
-        "sorted-set" => SORTED_SET,
+        "sorted-set" | "geo" => SORTED_SET,
         "stream" => STREAM,
         _ => GENERIC,
     }
@@ -93,6 +93,9 @@ fn plain_event(spec: &CommandSpec, args: &[Bytes]) -> (u8, &'static str) {
         "bitfield" => "setbit",
         "pfmerge" => "pfadd",
         "hmset" | "hsetnx" => "hset",
+        "geoadd" => "zadd",
+        "georadius" | "georadiusbymember" => "georadiusstore",
+        "sort" => "sortstore",
         "lpushx" => "lpush",
         "rpushx" => "rpush",
         "blpop" => "lpop",
@@ -109,7 +112,8 @@ fn plain_event(spec: &CommandSpec, args: &[Bytes]) -> (u8, &'static str) {
         "unlink" => "del",
         name => name,
     };
-    (class_of(spec), name)
+    let class = if spec.name == "sort" { LIST } else { class_of(spec) };
+    (class, name)
 }
 
 /// Records the events of a command that has ended. `spec` is `None` for a step of maintenance.
@@ -126,6 +130,14 @@ pub(crate) fn conclude(spec: Option<&'static CommandSpec>, args: &[Bytes], exec:
     match spec.name {
         // It stores the estimate that it has computed.
         "pfcount" | "flushdb" | "flushall" => {}
+        // A key that is replaced is deleted without an event, and comes into being again.
+        "restore" => changed.iter().for_each(|of| match of.exists {
+            true => {
+                told.push(of, NEW, "new");
+                told.push(of, GENERIC, "restore");
+            }
+            false => told.end(of),
+        }),
         "rename" | "renamenx" | "move" | "copy" => tell_moved(&mut told, spec, args, &changed),
         "lmove" | "rpoplpush" | "blmove" | "brpoplpush" => {
             let (from, to) = match spec.name {
@@ -183,6 +195,7 @@ fn tell_plain(told: &mut Told<'_>, spec: &'static CommandSpec, args: &[Bytes], o
         {
             told.end(of);
         }
+        "sort" | "georadius" | "georadiusbymember" if is_gone => told.end(of),
         name if is_gone && name.ends_with("store") => told.end(of),
         "set" | "setex" | "psetex" => {
             told.push(of, class, name);

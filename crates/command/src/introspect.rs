@@ -79,17 +79,27 @@ fn key_spec(spec: &KeySpec) -> Reply {
         (text("keystep"), Reply::Int(spec.step as i64)),
     ];
     let range = vec![
-        (text("lastkey"), Reply::Int(spec.last as i64)),
+        (text("lastkey"), Reply::Int(if spec.last < -1024 { 0 } else { spec.last as i64 })),
         (text("keystep"), Reply::Int(spec.step as i64)),
         (text("limit"), Reply::Int(0)),
     ];
+    let index = |at: usize| part("index", vec![(text("index"), Reply::Int(at as i64))]);
+    let keyword = |word: &'static str| {
+        let from = (text("startfrom"), Reply::Int(spec.first as i64));
+        part("keyword", vec![(text("keyword"), text(word)), from])
+    };
     let (begin, find) = match spec.last {
-        KeySpec::COUNTED | KeySpec::COUNTED_OR_NONE => (spec.first - 1, part("keynum", counted)),
-        _ => (spec.first, part("range", range)),
+        KeySpec::COUNTED | KeySpec::COUNTED_OR_NONE => (index(spec.first - 1), part("keynum", counted)),
+        KeySpec::BEHIND_STORE => (keyword("STORE"), part("range", range)),
+        KeySpec::BEHIND_STOREDIST => (keyword("STOREDIST"), part("range", range)),
+        KeySpec::STORE_OF_SORT | KeySpec::UNKNOWN => {
+            (part("unknown", Vec::new()), part("unknown", Vec::new()))
+        }
+        _ => (index(spec.first), part("range", range)),
     };
     Reply::Map(vec![
         (text("flags"), Reply::Set(spec.flags.iter().copied().map(simple).collect())),
-        (text("begin_search"), part("index", vec![(text("index"), Reply::Int(begin as i64))])),
+        (text("begin_search"), begin),
         (text("find_keys"), find),
     ])
 }

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::spec::{CommandSpec, KeySpec};
-use crate::table::counted_keys;
+use crate::table::{counted_keys, positions};
 
 const READ: &[&str] = &["RO", "access"];
 const CHANGE: &[&str] = &["RW", "access", "update"];
@@ -21,15 +21,8 @@ pub fn key_access<'a>(
         spec.keys.iter().any(|keys| keys.last == KeySpec::COUNTED && counted_keys(keys, args).is_none());
     let specs = if states_wrong_number { &[] } else { spec.keys };
     specs.iter().filter(|keys| keys.names_keys()).flat_map(move |keys| {
-        let last = match keys.last {
-            KeySpec::COUNTED => keys.first + counted_keys(keys, args).unwrap_or(1) - 1,
-            KeySpec::COUNTED_OR_NONE => keys.first + counted_keys(keys, args).unwrap_or(0) - 1,
-            last if last >= 0 => keys.first + last as usize,
-            last => args.len().saturating_sub(last.unsigned_abs()),
-        };
-        let last = last.min(args.len().saturating_sub(1));
         let flags = flags_of(spec, keys, args);
-        (keys.first..=last).step_by(keys.step).map(move |at| (at, &args[at], flags))
+        positions(keys, args).map(move |at| (at, &args[at], flags))
     })
 }
 

@@ -32,6 +32,7 @@ use crate::error_messages;
 use crate::exec::{call, CommandError, CommandResult, Exec, Mode};
 use crate::number::database_index;
 use crate::server_command::ServerCommand;
+use crate::sort;
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::table::{check_arity, keys_of, leaf, lookup};
 use rules::Rules;
@@ -244,6 +245,9 @@ impl Commands<'_, '_, '_> {
         }
         let slot = self.slot?;
         let is_foreign = |key: &Bytes| slot != Some(slot_of_key(key));
+        if let Some(pattern) = sort::pattern_of(spec.name, args) {
+            return Some(Called::Reply(Reply::error(pattern.denial_in_cluster())));
+        }
         match spec.handler {
             _ if keys_of(spec, args).any(|(key, _)| is_foreign(key)) => {
                 Some(refused("Script attempted to access a non local key in a cluster node"))

@@ -9,9 +9,10 @@ pub(crate) mod pop;
 pub(crate) mod random;
 pub(crate) mod range;
 pub(crate) mod remove;
-mod score;
+pub(crate) mod score;
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use resp::{double_text, Reply};
@@ -48,7 +49,7 @@ impl Member {
     }
 
     /// Compares members as sorted sets order them: by score, then by name.
-    fn order(&self, other: &Member) -> Ordering {
+    pub fn order(&self, other: &Member) -> Ordering {
         compare((self.score, &self.name), (other.score, &other.name))
     }
 }
@@ -92,7 +93,7 @@ fn rank(exec: &Exec<'_, '_>, tree: &Tree<'_>, score: f64, name: &[u8]) -> Comman
     tree.rank(exec, &|item| compare(split_item(item), (score, name)).is_lt())
 }
 
-fn score_of(
+pub(crate) fn score_of(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,
     set: Collection,
@@ -120,6 +121,38 @@ pub(crate) fn all_members(
     set: Collection,
 ) -> CommandResult<Vec<Member>> {
     members(exec, &tree(key, set), (0, u64::MAX), Direction::Forward)
+}
+
+/// Returns the names of members in order, from either end.
+pub(crate) fn names(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    set: Collection,
+    part: (u64, u64),
+    direction: Direction,
+) -> CommandResult<Vec<Bytes>> {
+    Ok(members(exec, &tree(key, set), part, direction)?.into_iter().map(|member| member.name).collect())
+}
+
+/// Visits scores and members in order, from a score on. `Break` ends the walk.
+pub(crate) fn visit_scores(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    set: Collection,
+    from: f64,
+    visit: &mut dyn FnMut(f64, Bytes) -> ControlFlow<()>,
+) -> CommandResult<()> {
+    let tree = tree(key, set);
+    let first = tree.rank(exec, &|item| split_item(item).0 < from)?;
+    let mut damage = None;
+    tree.walk(exec, first, Direction::Forward, &mut |item| match Member::of_item(item) {
+        Ok(member) => visit(member.score, member.name),
+        Err(error) => {
+            damage = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    damage.map_or(Ok(()), Err)
 }
 
 /// A sorted set during a write.

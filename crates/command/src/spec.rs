@@ -63,7 +63,9 @@ pub struct KeySpec {
     pub first: usize,
     /// Relative to `first` if at least 0. Counted from the end if negative: -1 is the last
     /// argument. [`KeySpec::COUNTED`] if the argument before `first` is the number of keys, and
-    /// [`KeySpec::COUNTED_OR_NONE`] if that number may be 0.
+    /// [`KeySpec::COUNTED_OR_NONE`] if that number may be 0. [`KeySpec::BEHIND_STORE`] and
+    /// [`KeySpec::BEHIND_STOREDIST`] if a word at or behind `first` precedes the key,
+    /// [`KeySpec::STORE_OF_SORT`] and [`KeySpec::UNKNOWN`] for `SORT`.
     pub last: isize,
     pub step: usize,
     /// Redis's key flags: `RO RW OW RM`, `access update insert delete`.
@@ -74,14 +76,21 @@ impl KeySpec {
     pub const COUNTED: isize = isize::MIN;
     pub const COUNTED_OR_NONE: isize = isize::MIN + 1;
 
+    pub const BEHIND_STORE: isize = isize::MIN + 2;
+    pub const BEHIND_STOREDIST: isize = isize::MIN + 3;
+    /// The destination of `SORT`, whose position only its own syntax tells.
+    pub const STORE_OF_SORT: isize = isize::MIN + 4;
+    /// Keys that depend on the data.
+    pub const UNKNOWN: isize = isize::MIN + 5;
+
     /// Returns false if the arguments are only routed like keys, as shard channels are.
     pub fn names_keys(&self) -> bool {
         !self.flags.contains(&"not_key")
     }
 
-    /// Returns true if an argument is the number of keys.
-    pub(crate) fn is_counted(&self) -> bool {
-        matches!(self.last, KeySpec::COUNTED | KeySpec::COUNTED_OR_NONE)
+    /// Returns true if the positions do not depend on the contents of the arguments.
+    fn is_fixed(&self) -> bool {
+        self.last > KeySpec::UNKNOWN
     }
 }
 
@@ -344,6 +353,12 @@ impl CommandSpec {
         flags::NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name)
     }
 
+    /// Returns true if the command may read keys that are not among its arguments: a script, or
+    /// `SORT` with patterns.
+    pub fn reads_unnamed_keys(&self) -> bool {
+        self.is_about_scripts() || self.keys.iter().any(|keys| keys.last == KeySpec::UNKNOWN)
+    }
+
     /// Returns true for the commands on scripts, which Redis does not count as reads.
     fn is_about_scripts(&self) -> bool {
         self.categories.contains(&"@scripting")
@@ -369,7 +384,7 @@ impl CommandSpec {
     /// Returns first key, last key and step, as in the fields of `COMMAND INFO` that predate key
     /// specifications.
     pub fn key_positions(&self) -> (usize, isize, usize) {
-        let ranges = || self.keys.iter().filter(|spec| !spec.is_counted());
+        let ranges = || self.keys.iter().filter(|spec| spec.is_fixed());
         let Some(first) = ranges().map(|spec| spec.first).min() else { return (0, 0, 0) };
         let absolute = |spec: &KeySpec| match spec.last {
             last if last < 0 => last,

@@ -4,6 +4,7 @@ mod acl;
 mod administration;
 mod bitmaps;
 mod connection;
+mod geo;
 mod hashes;
 mod hyperloglogs;
 mod keys;
@@ -16,12 +17,15 @@ mod sorted_sets;
 mod strings;
 mod transactions;
 
+use std::iter::StepBy;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use resp::{parse_integer, Reply};
 
 use crate::error_messages;
+use crate::sort;
 use crate::spec::{CommandSpec, KeySpec};
 use crate::transaction;
 
@@ -38,7 +42,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 15] = [
+    let groups: [&'static [CommandSpec]; 16] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
@@ -47,6 +51,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
         &lists::COMMANDS,
         &bitmaps::COMMANDS,
         &hyperloglogs::COMMANDS,
+        &geo::COMMANDS,
         &transactions::COMMANDS,
         &scripting::COMMANDS,
         &connection::COMMANDS,
@@ -155,16 +160,38 @@ pub(crate) fn fixed_keys_of<'a>(
     spec: &'static CommandSpec,
     args: &'a [Bytes],
 ) -> impl Iterator<Item = (&'a Bytes, &'static [&'static str])> {
-    spec.keys.iter().flat_map(move |keys| {
-        let last = match keys.last {
-            KeySpec::COUNTED => keys.first + counted_keys(keys, args).unwrap_or(1) - 1,
-            KeySpec::COUNTED_OR_NONE => keys.first + counted_keys(keys, args).unwrap_or(0) - 1,
-            last if last >= 0 => keys.first + last as usize,
-            last => args.len().saturating_sub(last.unsigned_abs()),
-        };
-        let last = last.min(args.len().saturating_sub(1));
-        (keys.first..=last).step_by(keys.step).map(|at| (&args[at], keys.flags))
-    })
+    spec.keys.iter().flat_map(move |keys| positions(keys, args).map(|at| (&args[at], keys.flags)))
+}
+
+/// Returns the positions of the keys of a specification.
+pub(crate) fn positions(keys: &KeySpec, args: &[Bytes]) -> StepBy<Range<usize>> {
+    let behind = |at: usize| at..at + 1;
+    let range = match keys.last {
+        KeySpec::COUNTED => keys.first..keys.first + counted_keys(keys, args).unwrap_or(1),
+        KeySpec::COUNTED_OR_NONE => keys.first..keys.first + counted_keys(keys, args).unwrap_or(0),
+        KeySpec::BEHIND_STORE => stored_at(args, keys.first, b"STORE").map_or(0..0, behind),
+        KeySpec::BEHIND_STOREDIST => stored_at(args, keys.first, b"STOREDIST").map_or(0..0, behind),
+        KeySpec::STORE_OF_SORT => sort::destination_at(args).map_or(0..0, behind),
+        KeySpec::UNKNOWN => 0..0,
+        last if last >= 0 => keys.first..keys.first + last as usize + 1,
+        last => keys.first..(args.len() + 1).saturating_sub(last.unsigned_abs()),
+    };
+    (range.start..range.end.min(args.len())).step_by(keys.step)
+}
+
+/// Returns the position of the destination of `GEORADIUS`, if this word precedes it. The last one
+/// of several destinations counts.
+fn stored_at(args: &[Bytes], from: usize, wanted: &[u8]) -> Option<usize> {
+    const WORDS: [&[u8]; 2] = [b"STORE", b"STOREDIST"];
+    let (mut at, mut found) = (from, None);
+    while at + 1 < args.len() {
+        if let Some(word) = WORDS.into_iter().find(|word| args[at].eq_ignore_ascii_case(word)) {
+            at += 1;
+            found = Some((word, at));
+        }
+        at += 1;
+    }
+    found.filter(|(word, _)| *word == wanted).map(|(_, at)| at)
 }
 
 /// Returns the number of keys that an argument states, or `None` if there are not as many. The

@@ -206,6 +206,8 @@ impl Access {
         };
         let (counter, reason, object) = match denial {
             Denial::Command => (&self.denials.command, "command", Bytes::from_static(spec.name.as_bytes())),
+            // As in Redis, it is not in the log.
+            Denial::Pattern(_) => return Err(denial),
             Denial::Key(at) => (&self.denials.key, "key", args[at].clone()),
             Denial::Channel(at) => (&self.denials.channel, "channel", args[at].clone()),
         };

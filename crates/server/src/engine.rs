@@ -191,10 +191,12 @@ impl Engine {
                 return Ok(outcome);
             }
         }
+        // In a region of some slots such a command refuses keys of other slots.
+        let is_of_one_slot = !item.spec.reads_unnamed_keys() || region.slots_or_all() != SlotRange::ALL;
         match (item.spec.spanning(), ItemSlot::of(item.spec, &item.args)) {
             // The results of these commands need not show one moment.
             (Some(Spanning::Cursor | Spanning::FirstFound), _) => run(&*self.rows, region, item, now),
-            (_, ItemSlot::One(slot)) => {
+            (_, ItemSlot::One(slot)) if is_of_one_slot => {
                 let (from, to) = rows::slots_range(SlotRange { first: slot, last: slot });
                 run(&self.rows.view_of(&from, &to), region, item, now)
             }

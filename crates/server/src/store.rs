@@ -305,6 +305,12 @@ impl Store {
             return Err(needs_version(item.spec.name, since, version));
         }
         let is_clustered = self.config.cluster_enabled;
+        if is_clustered {
+            // The keys that a pattern names may be in any slot.
+            if let Some(pattern) = command::sort::pattern_of(item.spec.name, &item.args) {
+                return Err(Reply::error(pattern.denial_in_cluster()));
+            }
+        }
         let slot = match item.slot {
             ItemSlot::One(slot) if is_clustered => slot,
             ItemSlot::Several if is_clustered => {

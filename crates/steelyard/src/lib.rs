@@ -10,3 +10,4 @@ pub mod log_command;
 pub mod plan;
 pub mod playground;
 pub mod serve;
+pub mod transfer;

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use steelyard::{ctl, demo, lab, log_command, plan, playground, serve};
+use steelyard::{ctl, demo, lab, log_command, plan, playground, serve, transfer};
 
 #[derive(Parser)]
 #[command(name = "steelyard", version, about, disable_help_subcommand = true)]
@@ -23,6 +23,10 @@ enum Command {
     Playground(playground::Playground),
     /// Inspect a running cluster, or change it
     Ctl(ctl::Ctl),
+    /// Copy the data of a running Redis or of an RDB file
+    Import(transfer::Import),
+    /// Write all data to an RDB file, which Redis can load
+    Export(transfer::Export),
     /// Read a store's Raft log
     Log(log_command::Log),
     /// Demonstrate six unequal stores under load: two policies, a kill -9, and a check for lost
@@ -44,6 +48,8 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve::run(*serve),
         Command::Playground(playground) => playground::run(playground),
         Command::Ctl(ctl) => ctl::run(ctl),
+        Command::Import(import) => transfer::import(import),
+        Command::Export(export) => transfer::export(export),
         Command::Log(log) => log_command::run(log),
         Command::Demo(demo) => demo::run(demo),
         Command::Bench(bench) => lab::start("bench", bench),

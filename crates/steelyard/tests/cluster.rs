@@ -236,6 +236,15 @@ fn cluster_commands_and_redirections_follow_redis() {
             "{line}"
         );
     }
+    for (line, error) in [
+        ("SORT {tag}s BY w_*", "ERR BY option of SORT denied in Cluster mode."),
+        ("SORT_RO {tag}s BY nosort GET #", "ERR GET option of SORT denied in Cluster mode."),
+        ("SORT {tag}s STORE other", "CROSSSLOT Keys in request don't hash to the same slot"),
+        ("GEORADIUS {tag}g 1 1 1 km STORE other", "CROSSSLOT Keys in request don't hash to the same slot"),
+    ] {
+        let args: Vec<&str> = line.split(' ').collect();
+        assert_eq!(wires[home].error(&args), error, "{line}");
+    }
     assert_eq!(wires[home].call(&["SINTERCARD", "2", "{tag}s", "{tag}s", "LIMIT", "1"]), Reply::Int(1));
     assert_eq!(wires[home].call(&["SDIFFSTORE", "{tag}t", "{tag}s", "{tag}none"]), Reply::Int(2));
     assert_eq!(wires[home].error(&["SELECT", "1"]), "ERR SELECT is not allowed in cluster mode");

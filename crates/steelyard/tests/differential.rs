@@ -62,6 +62,17 @@ fn random_commands_are_answered_as_redis_answers_them() {
 }
 
 #[test]
+fn places_and_sorted_elements_are_answered_as_redis_answers_them() {
+    let Some(redis) = servers::redis(&[]) else { return };
+    let steelyard = servers::steelyard(&[]);
+    for seed in seeds() {
+        if let Err(mismatch) = Session::of_places(seed, steelyard.address, redis.address).run(commands()) {
+            panic!("{mismatch}");
+        }
+    }
+}
+
+#[test]
 fn random_transactions_are_answered_as_redis_answers_them() {
     let Some(redis) = servers::redis(&[]) else { return };
     let steelyard = servers::steelyard(&[]);

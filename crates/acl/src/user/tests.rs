@@ -42,6 +42,20 @@ fn commands_are_permitted_by_name_category_subcommand_and_first_argument() {
 }
 
 #[test]
+fn patterns_of_sort_need_access_to_all_keys() {
+    use command::sort::Pattern::{By, Get};
+
+    let some = user("+@all ~l*");
+    assert_eq!(check(&some, "sort l by nosort limit 0 1 alpha"), Ok(()));
+    assert_eq!(check(&some, "sort l by w_*"), Err(Denial::Pattern(By)));
+    assert_eq!(check(&some, "sort_ro l get #"), Err(Denial::Pattern(Get)));
+    assert_eq!(check(&some, "sort l store d"), Err(Denial::Key(3)));
+    assert_eq!(check(&some, "sort l by w_* store d"), Err(Denial::Key(5)));
+    assert_eq!(check(&user("+@all ~l* %W~*"), "sort l by w_*"), Err(Denial::Pattern(By)));
+    assert_eq!(check(&user("+@all %R~*"), "sort l by w_* get #"), Ok(()));
+}
+
+#[test]
 fn keys_need_a_pattern_with_their_access() {
     let user = user("+@all %R~r* %W~w* ~a*");
     for line in ["get r1", "set w1 v", "set a v", "copy r w", "exists w1", "lmpop 2 a1 a2 left"] {

@@ -16,6 +16,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::key_access::key_access;
 use crate::permission::{has_first_argument, Access, KeyPattern};
+use crate::sort;
 use crate::spec::{flags, CommandSpec};
 
 const FORBIDS: u8 = 1;
@@ -155,10 +156,13 @@ impl SelectorRules {
     }
 
     fn permits_keys(&self, spec: &'static CommandSpec, args: &[Bytes]) -> bool {
+        let permits_all = || self.keys.iter().any(|pattern| pattern.glob == b"*" && pattern.access.read);
         self.all_keys
             || key_access(spec, args).all(|(_, key, flags)| {
                 let needed = Access::of(flags);
                 self.keys.iter().any(|pattern| pattern.permits(key, needed))
             })
+            // The keys that a pattern of SORT names are not known here.
+            && (sort::pattern_of(spec.name, args).is_none() || permits_all())
     }
 }

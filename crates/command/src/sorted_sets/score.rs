@@ -14,7 +14,7 @@ struct Number {
 }
 
 /// Parses a score or a weight.
-pub(super) fn score(text: &[u8], error: impl Into<Cow<'static, str>>) -> CommandResult<f64> {
+pub(crate) fn score(text: &[u8], error: impl Into<Cow<'static, str>>) -> CommandResult<f64> {
     let is_padded = text.first().is_none_or(|byte| is_space(*byte));
     match strtod(text) {
         Some(number)
@@ -26,6 +26,20 @@ pub(super) fn score(text: &[u8], error: impl Into<Cow<'static, str>>) -> Command
             Ok(number.value)
         }
         _ => fail(error),
+    }
+}
+
+/// Parses a text by which `SORT` orders. As in Redis, it may follow white space, an empty text is
+/// 0, and a NUL ends the text.
+pub(crate) fn weight(text: &[u8]) -> Option<f64> {
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    match strtod(text) {
+        _ if text.is_empty() => Some(0.0),
+        Some(number) => {
+            let is_number = !number.is_out_of_range && !number.value.is_nan();
+            (is_number && number.end == text.len()).then_some(number.value)
+        }
+        None => None,
     }
 }
 

@@ -1,11 +1,15 @@
 //! Table entries of the commands on keys of every type, and on the whole keyspace.
 
+use types::THIRD_VERSION;
+
+use crate::dump;
 use crate::introspect;
 use crate::keys::{self, expiry, object, rename, scan};
 use crate::server_command::{MemoryCommand, ServerCommand};
+use crate::sort;
 use crate::spec::{flags, CommandSpec, Handler, KeySpec, Spanning};
 
-pub(super) static COMMANDS: [CommandSpec; 26] = [
+pub(super) static COMMANDS: [CommandSpec; 30] = [
     CommandSpec::new("del", -2, flags::WRITE, Handler::Keyspace(keys::del))
         .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RM", "delete"] }])
         .categories(&["@keyspace"])
@@ -202,6 +206,65 @@ nested items",
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update"] }])
         .categories(&["@keyspace"])
         .about("generic", "1.0.0", "O(1)", "Moves a key to another database.", "key db"),
+    CommandSpec::new("dump", 2, flags::READONLY, Handler::Keyspace(dump::dump))
+        .since_version(THIRD_VERSION)
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .walks_tree()
+        .categories(&["@keyspace"])
+        .tips(&["nondeterministic_output"])
+        .about(
+            "generic",
+            "2.6.0",
+            "O(N) where N is the number of elements",
+            "Returns the value of a key as Redis serialises it.",
+            "key",
+        ),
+    CommandSpec::new("restore", -4, flags::WRITE | flags::DENYOOM, Handler::Keyspace(dump::restore))
+        .since_version(THIRD_VERSION)
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["OW", "update"] }])
+        .categories(&["@dangerous", "@keyspace"])
+        .about(
+            "generic",
+            "2.6.0",
+            "O(N) where N is the number of elements, or O(N log N) for a sorted set",
+            "Creates a key from a value that DUMP has returned.",
+            "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+        ),
+    CommandSpec::new(
+        "sort",
+        -2,
+        flags::WRITE | flags::DENYOOM | flags::MOVABLEKEYS,
+        Handler::Keyspace(sort::sort),
+    )
+    .since_version(THIRD_VERSION)
+    .keys(&[
+        KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] },
+        KeySpec { first: 1, last: KeySpec::UNKNOWN, step: 1, flags: &["RO", "access"] },
+        KeySpec { first: 1, last: KeySpec::STORE_OF_SORT, step: 1, flags: &["OW", "update"] },
+    ])
+    .categories(&["@set", "@sortedset", "@list", "@dangerous"])
+    .about(
+        "generic",
+        "1.0.0",
+        "O(N+M*log(M)) where N is the number of elements and M that of returned elements",
+        "Sorts the elements of a list, set or sorted set, and may store the result.",
+        "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA] \
+         [STORE destination]",
+    ),
+    CommandSpec::new("sort_ro", -2, flags::READONLY | flags::MOVABLEKEYS, Handler::Keyspace(sort::sort_ro))
+        .since_version(THIRD_VERSION)
+        .keys(&[
+            KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] },
+            KeySpec { first: 1, last: KeySpec::UNKNOWN, step: 1, flags: &["RO", "access"] },
+        ])
+        .categories(&["@set", "@sortedset", "@list", "@dangerous"])
+        .about(
+            "generic",
+            "7.0.0",
+            "O(N+M*log(M)) where N is the number of elements and M that of returned elements",
+            "Sorts the elements of a list, set or sorted set.",
+            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA]",
+        ),
     CommandSpec::new(
         "dbsize",
         1,

@@ -137,6 +137,7 @@ pub fn refusal(denial: Denial, spec: &'static CommandSpec) -> Reply {
         Denial::Key(_) => {
             "NOPERM this user has no permissions to access one of the keys used as arguments".to_owned()
         }
+        Denial::Pattern(pattern) => pattern.denial_to_user().to_owned(),
         Denial::Channel(_) => {
             "NOPERM this user has no permissions to access one of the channels used as arguments".to_owned()
         }
@@ -158,7 +159,8 @@ fn dry_run(accounts: &Accounts, args: &[Bytes]) -> Reply {
         return command::wrong_arity(leaf.name);
     }
     match account.user.check(leaf, args) {
-        Ok(()) => Reply::OK,
+        // Redis checks patterns when the command is executed.
+        Ok(()) | Err(Denial::Pattern(_)) => Reply::OK,
         Err(Denial::Command) => {
             Reply::bulk(format!("This user has no permissions to run the '{}' command", leaf.name))
         }

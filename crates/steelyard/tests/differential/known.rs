@@ -14,7 +14,7 @@ pub struct Known {
     pub key_to_delete: fn(&Request) -> Option<usize>,
 }
 
-pub const KNOWN: [Known; 3] = [
+pub const KNOWN: [Known; 4] = [
     Known {
         documented: "Sums are exact decimals",
         applies: |request, ours, theirs| {
@@ -40,6 +40,17 @@ pub const KNOWN: [Known; 3] = [
                 && !theirs.is_error()
         },
         key_to_delete: |_| None,
+    },
+    Known {
+        documented: "refuses right weights after a command that met a number out of range",
+        applies: |request, ours, theirs| {
+            request.args[0].to_ascii_uppercase().starts_with(b"SORT")
+                && *theirs == Reply::error("ERR One or more scores can't be converted into double")
+                && !ours.is_error()
+        },
+        key_to_delete: |request| {
+            request.args.iter().position(|arg| arg.eq_ignore_ascii_case(b"STORE")).map(|at| at + 1)
+        },
     },
 ];
 

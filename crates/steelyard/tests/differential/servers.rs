@@ -28,6 +28,11 @@ impl Server {
         Connection::open(self.address).expect("the server accepts connections")
     }
 
+    #[allow(dead_code, reason = "only the tests of transfers look for files")]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// Returns the contents of the server's files, with its log.
     #[allow(dead_code, reason = "only the tests of users look for secrets")]
     pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {

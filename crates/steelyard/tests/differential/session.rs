@@ -58,10 +58,19 @@ pub struct Session {
 impl Session {
     pub fn new(seed: u64, ours: SocketAddr, theirs: SocketAddr) -> Session {
         let times = if seed % 2 == 0 { Times::Instants } else { Times::Relative };
+        Session::with(seed, Generator::new(seed, times), ours, theirs)
+    }
+
+    /// Returns a session of places and of `SORT`.
+    pub fn of_places(seed: u64, ours: SocketAddr, theirs: SocketAddr) -> Session {
+        Session::with(seed, Generator::of_places(seed, Times::Relative), ours, theirs)
+    }
+
+    fn with(seed: u64, generator: Generator, ours: SocketAddr, theirs: SocketAddr) -> Session {
         let mut auditors = Both::connect(ours, theirs);
         auditors.call(&[b"FLUSHALL".to_vec()]);
         let clients = Both::connect(ours, theirs);
-        Session { seed, generator: Generator::new(seed, times), clients, auditors, log: Vec::new(), sent: 0 }
+        Session { seed, generator, clients, auditors, log: Vec::new(), sent: 0 }
     }
 
     /// Compares the servers until they have answered `commands` commands.

@@ -9,6 +9,7 @@ mod connection;
 mod hashes;
 mod keys;
 mod lists;
+mod places;
 mod sets;
 mod sorted_sets;
 mod strings;
@@ -54,6 +55,7 @@ pub enum Times {
 pub struct Generator {
     chance: Chance,
     times: Times,
+    weights: &'static [(usize, Kind)],
 }
 
 /// A function that draws a command of one family.
@@ -70,18 +72,31 @@ const WEIGHTS: [(usize, Kind); 9] = [
     (26, |g| g.key_command()),
     (3, |g| g.connection_command()),
 ];
+/// The families of sessions of places and of `SORT`.
+const PLACES: [(usize, Kind); 5] = [
+    (60, |g| g.place_command()),
+    (40, |g| g.sort_command()),
+    (10, |g| g.list_command()),
+    (6, |g| g.key_command()),
+    (3, |g| g.connection_command()),
+];
 const MUTATED_PERCENT: usize = 6;
 const OTHER_CASE_PERCENT: usize = 10;
 
 impl Generator {
     pub fn new(seed: u64, times: Times) -> Generator {
-        Generator { chance: Chance::new(seed), times }
+        Generator { chance: Chance::new(seed), times, weights: &WEIGHTS }
+    }
+
+    /// Returns a generator of commands on places, and of `SORT`.
+    pub fn of_places(seed: u64, times: Times) -> Generator {
+        Generator { weights: &PLACES, ..Generator::new(seed, times) }
     }
 
     pub fn step(&mut self) -> Step {
-        let total = WEIGHTS.iter().map(|(weight, _)| weight).sum();
+        let total = self.weights.iter().map(|(weight, _)| weight).sum();
         let mut at = self.chance.below(total);
-        let family = WEIGHTS.iter().find(|(weight, _)| match at.checked_sub(*weight) {
+        let family = self.weights.iter().find(|(weight, _)| match at.checked_sub(*weight) {
             Some(left) => {
                 at = left;
                 false
@@ -103,6 +118,7 @@ impl Generator {
                     || sets_far_bits(args)
                     || orders_names_and_scores(args, &intended)
                     || names_before_failing(args)
+                    || has_open_order(args)
                 {
                     request.args = intended;
                 }
@@ -198,6 +214,14 @@ fn orders_names_and_scores(args: &[Vec<u8>], intended: &[Vec<u8>]) -> bool {
 /// argument.
 fn names_before_failing(args: &[Vec<u8>]) -> bool {
     args[0] == b"HELLO" && args.iter().any(|arg| arg.eq_ignore_ascii_case(b"SETNAME"))
+}
+
+/// Returns true for a `SORT` whose result Redis leaves open in part, or for a search that stores
+/// distances.
+fn has_open_order(args: &[Vec<u8>]) -> bool {
+    let has = |word: &str| args.iter().skip(1).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+    let is_sort = args[0].to_ascii_uppercase().starts_with(b"SORT");
+    is_sort && has("BY") && (has("ALPHA") || has("set") || has("s2")) || has("STOREDIST")
 }
 
 fn exact(args: Args) -> Step {

@@ -1,0 +1,243 @@
+//! Exports a running server to an RDB file.
+//!
+//! Workers read values and encode them anew, so the file depends on no version of the source. One
+//! task writes the file, which gets its name when it is complete and was read again.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{ensure, Context};
+use bytes::Bytes;
+use rdb::{write, FileReader, FileWriter, KeyFacts, Kind, Record};
+use resp::Reply;
+use tokio::sync::{mpsc, Mutex as AsyncMutex};
+use tokio::task::JoinSet;
+
+use super::live::{all, next_batch, walk, Batches};
+use super::pieces::LargeReader;
+use super::place::{Place, Tracker};
+use super::report::Progress;
+use super::server::ServerUrl;
+use super::source::{Source, Value};
+use super::Options;
+
+const BUFFER_BYTES: usize = 1 << 20;
+/// Keys that wait for the writer.
+const QUEUE: usize = 256;
+
+/// A key that is ready to be written.
+struct Encoded {
+    database: u64,
+    facts: KeyFacts,
+    /// The number of elements and the elements, or the number alone.
+    head: Vec<u8>,
+    /// The elements of a large value.
+    spooled: Option<File>,
+}
+
+pub async fn export(from: &ServerUrl, path: &Path, options: &Options) -> anyhow::Result<()> {
+    let progress = Progress::new();
+    let mut source = Source::connect(from).await?;
+    let databases = source.databases().await?;
+    progress.expect_keys(databases.values().sum());
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file = tempfile::NamedTempFile::new_in(dir).with_context(|| format!("{}", dir.display()))?;
+    let version = env!("CARGO_PKG_VERSION");
+    let aux = [("steelyard-ver", version), ("redis-bits", "64")];
+    let mut writer = FileWriter::create(BufWriter::with_capacity(BUFFER_BYTES, file), &aux)?;
+    if let Reply::Bulk(payload) = source.connection.call(&["FUNCTION", "DUMP"]).await? {
+        match writer.functions(&payload) {
+            Ok(()) => {}
+            Err(error) => progress.note(format!("the libraries of functions were left out: {error}")),
+        }
+    }
+    let line = progress.show();
+    let (batches, encoded) = (mpsc::channel(2 * options.connections), mpsc::channel(QUEUE));
+    let (sender, mut ready) = encoded;
+    let (batch_sender, batch_receiver) = batches;
+    let receiver: Batches = Arc::new(AsyncMutex::new(batch_receiver));
+    // A walk over Redis may meet a key twice, and Redis refuses a file with a key twice.
+    let met = (!source.is_steelyard).then(|| Arc::new(Mutex::new(HashSet::new())));
+    let mut workers = JoinSet::new();
+    for _ in 0..options.connections {
+        let worker = Worker {
+            source: Source::connect(from).await?,
+            progress: progress.clone(),
+            ready: sender.clone(),
+            met: met.clone(),
+            large: options.large,
+            dir: dir.to_owned(),
+        };
+        workers.spawn(worker.run(receiver.clone()));
+    }
+    drop((sender, receiver));
+    let tracker = Mutex::new(Tracker::new(None, Place::default()));
+    let start = Place::default();
+    let walking = walk(&mut source, &databases, &start, &tracker, batch_sender);
+    let writing = async {
+        let mut keys = 0u64;
+        while let Some(encoded) = ready.recv().await {
+            let before = writer.position();
+            write_key(&mut writer, encoded)?;
+            keys += 1;
+            progress.add(1, writer.position() - before);
+        }
+        Ok::<u64, anyhow::Error>(keys)
+    };
+    let result = tokio::select! {
+        result = async { tokio::try_join!(walking, all(workers), writing) } => result,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted: no file was written")),
+    };
+    line.abort();
+    let ((), (), keys) = result?;
+    let mut buffer = writer.finish()?;
+    buffer.flush()?;
+    let file = buffer.into_inner().map_err(|error| error.into_error())?;
+    file.as_file().sync_all()?;
+    progress.print_totals("exported");
+    let read = read_again(file.reopen()?)?;
+    ensure!(read == keys, "the file has {read} keys instead of {keys}");
+    file.persist(path).with_context(|| format!("{}", path.display()))?;
+    File::open(dir)?.sync_all()?;
+    println!("{}: {keys} keys, read again without an error", path.display());
+    let refused = progress.refused();
+    ensure!(refused == 0, "{refused} keys were not exported");
+    Ok(())
+}
+
+fn write_key<W: std::io::Write>(writer: &mut FileWriter<W>, encoded: Encoded) -> anyhow::Result<()> {
+    writer.begin_key(encoded.database, &encoded.facts, &encoded.head)?;
+    let Some(mut file) = encoded.spooled else { return Ok(()) };
+    file.seek(SeekFrom::Start(0))?;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(()),
+            count => writer.elements(&buffer[..count])?,
+        }
+    }
+}
+
+/// Reads the whole file and checks its checksum. Returns the number of keys.
+fn read_again(file: File) -> anyhow::Result<u64> {
+    let mut reader = FileReader::open(BufReader::with_capacity(BUFFER_BYTES, file))?;
+    let mut keys = 0;
+    while let Some(record) = reader.next_record()? {
+        if let Record::Key(facts) = record {
+            reader.skip(&facts)?;
+            keys += 1;
+        }
+    }
+    Ok(keys)
+}
+
+struct Worker {
+    source: Source,
+    progress: Arc<Progress>,
+    ready: mpsc::Sender<Encoded>,
+    /// The hashes of the keys that were met.
+    met: Option<Arc<Mutex<HashSet<[u64; 2]>>>>,
+    large: u64,
+    dir: std::path::PathBuf,
+}
+
+impl Worker {
+    async fn run(mut self, batches: Batches) -> anyhow::Result<()> {
+        while let Some(mut batch) = next_batch(&batches).await {
+            if let Some(met) = &self.met {
+                let mut met = met.lock().expect("nothing panics under this lock");
+                batch.keys.retain(|key| met.insert(hashes(batch.database, key)));
+            }
+            let values = self.source.values(batch.database, &batch.keys, self.large).await?;
+            for (key, value) in batch.keys.iter().zip(values) {
+                let encoded = match value {
+                    Value::Gone => continue,
+                    Value::Payload { payload, expire_at_ms } => {
+                        encode(batch.database, key, expire_at_ms, &payload)
+                    }
+                    Value::Large => match self.spool(batch.database, key).await {
+                        Ok(None) => continue,
+                        Ok(Some(encoded)) => Ok(encoded),
+                        Err(error) => Err(error),
+                    },
+                    Value::Refused(why) => Err(anyhow::Error::msg(why)),
+                };
+                match encoded {
+                    Ok(encoded) => {
+                        if self.ready.send(encoded).await.is_err() {
+                            // The writer has ended, and its error is reported.
+                            return Ok(());
+                        }
+                    }
+                    Err(error) => self.progress.refuse(batch.database, key, &format!("{error:#}")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a large value into a file, because the number of its elements comes first.
+    async fn spool(&mut self, database: u64, key: &Bytes) -> anyhow::Result<Option<Encoded>> {
+        let Some(mut reader) = LargeReader::open(&mut self.source, database, key).await? else {
+            return Ok(None);
+        };
+        let expire_at_ms = self.source.expire_at_ms(key).await?;
+        let mut file = tempfile::tempfile_in(&self.dir)?;
+        let mut names = HashSet::new();
+        let mut elements = 0;
+        while let Some(piece) = reader.next(&mut self.source).await? {
+            let mut bytes = Vec::new();
+            for element in piece {
+                let is_new = match &element {
+                    rdb::Element::String(_) | rdb::Element::Item(_) => true,
+                    rdb::Element::Member(name)
+                    | rdb::Element::Field(name, _)
+                    | rdb::Element::Scored(name, _) => names.insert(hashes(0, name)),
+                };
+                if is_new {
+                    write::element(&mut bytes, &element);
+                    elements += 1;
+                }
+            }
+            file.write_all(&bytes)?;
+        }
+        if elements == 0 {
+            return Ok(None);
+        }
+        self.progress.in_pieces.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (facts, head) = begin(key, expire_at_ms, reader.kind, elements);
+        Ok(Some(Encoded { database, facts, head, spooled: Some(file) }))
+    }
+}
+
+/// Returns two hashes of a name, which together are the same only for the same name.
+fn hashes(database: u64, name: &[u8]) -> [u64; 2] {
+    let mut longer = database.to_le_bytes().to_vec();
+    longer.extend_from_slice(name);
+    [types::key_hash(name), types::key_hash(&longer)]
+}
+
+fn begin(key: &Bytes, expire_at_ms: Option<u64>, kind: Kind, elements: u64) -> (KeyFacts, Vec<u8>) {
+    let facts = KeyFacts { key: key.clone(), expire_at_ms, type_number: write::type_number(kind) };
+    let mut head = Vec::new();
+    write::header(&mut head, kind, elements);
+    (facts, head)
+}
+
+/// Encodes a payload's value anew.
+fn encode(database: u64, key: &Bytes, expire_at_ms: Option<u64>, payload: &Bytes) -> anyhow::Result<Encoded> {
+    let (number, value) = rdb::open_payload(payload)?;
+    let kind = rdb::kind_of(number)?;
+    let (mut body, mut elements) = (Vec::new(), 0);
+    rdb::read_value(number, &mut rdb::Source::new(&value[..]), &mut |element| {
+        write::element(&mut body, &element);
+        elements += 1;
+        Ok(())
+    })?;
+    let (facts, mut head) = begin(key, expire_at_ms, kind, elements);
+    head.append(&mut body);
+    Ok(Encoded { database, facts, head, spooled: None })
+}

@@ -1,0 +1,344 @@
+//! Imports an RDB file.
+//!
+//! One thread reads the file and makes commands of each key; those of one key go to the same
+//! worker, in order. A file is read from its beginning also when an import continues: what precedes
+//! the recorded place is skipped.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use bytes::Bytes;
+use rdb::{write, Element, Error, FileReader, KeyFacts, Kind, Record};
+use resp::Reply;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use types::Draw;
+
+use super::fingerprint::Fingerprint;
+use super::live::{all, facts, Compared, Facts};
+use super::pieces::{restore_in_pieces, Gathered, LargeWriter};
+use super::place::{Place, Tracker};
+use super::report::{shown, Progress};
+use super::server::{expect_ok, number, ServerUrl};
+use super::target::{Target, Write};
+use super::Options;
+
+const BUFFER_BYTES: usize = 1 << 20;
+/// Messages that wait for one worker.
+const QUEUE: usize = 256;
+
+/// A message to a worker.
+enum Message {
+    Whole { unit: u64, write: Write },
+    Begin { database: u64, key: Bytes, kind: Kind },
+    Piece(Vec<Element>),
+    End { unit: u64, expire_at_ms: Option<u64> },
+    Function(Bytes),
+}
+
+/// A key that is compared at the end.
+struct Sampled {
+    database: u64,
+    key: Bytes,
+    expire_at_ms: Option<u64>,
+    value: Fingerprint,
+}
+
+pub async fn import(
+    path: &Path,
+    to: &ServerUrl,
+    record: Option<&Path>,
+    options: &Options,
+) -> anyhow::Result<()> {
+    let progress = Progress::new();
+    let file = File::open(path)?;
+    let facts = file.metadata()?;
+    progress.expect_bytes(facts.len());
+    let start = Place {
+        source: path.display().to_string(),
+        target: to.to_string(),
+        identity: format!("{} bytes of {:?}", facts.len(), facts.modified()?),
+        ..Place::default()
+    };
+    let recorded = record.map(|path| Place::read(path, &start)).transpose()?.flatten();
+    if let Some(place) = &recorded {
+        eprintln!("continuing after {} keys", place.cursor);
+    }
+    let place = recorded.unwrap_or(start);
+    let tracker = Arc::new(Mutex::new(Tracker::new(record, place.clone())));
+    let line = progress.show();
+    let (mut queues, mut workers) = (Vec::new(), JoinSet::new());
+    for _ in 0..options.connections {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        queues.push(sender);
+        let target = Target::connect(to, progress.clone()).await?;
+        workers.spawn(work(target, receiver, tracker.clone(), progress.clone()));
+    }
+    let reading = Reading {
+        reader: FileReader::open(BufReader::with_capacity(BUFFER_BYTES, file))?,
+        queues,
+        tracker: tracker.clone(),
+        progress: progress.clone(),
+        skipped: place.cursor,
+        large: options.large,
+        sample: options.sample,
+        sampled: Vec::new(),
+        draw: Draw::new(facts.len()),
+        keys: 0,
+    };
+    let reading = tokio::task::spawn_blocking(move || reading.run());
+    let reading = async { reading.await? };
+    let result = tokio::select! {
+        result = async { tokio::try_join!(reading, all(workers)) } => result.map(|(sampled, ())| sampled),
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
+    line.abort();
+    let tracker = || tracker.lock().expect("nothing panics under this lock");
+    let sampled = match result {
+        Ok(sampled) => sampled,
+        Err(error) => {
+            tracker().record()?;
+            progress.print_totals("imported");
+            let error = match record {
+                Some(path) => error.context(format!("run it again to continue at {}", path.display())),
+                None => error,
+            };
+            return Err(error);
+        }
+    };
+    tracker().complete()?;
+    progress.print_totals("imported");
+    compare(to, sampled).await?.conclude(progress.refused())
+}
+
+/// The thread that reads the file.
+struct Reading<R> {
+    reader: FileReader<R>,
+    queues: Vec<mpsc::Sender<Message>>,
+    tracker: Arc<Mutex<Tracker>>,
+    progress: Arc<Progress>,
+    /// Number of keys at the beginning that are done.
+    skipped: u64,
+    large: u64,
+    sample: usize,
+    sampled: Vec<Sampled>,
+    draw: Draw,
+    keys: u64,
+}
+
+impl<R: Read> Reading<R> {
+    fn run(mut self) -> anyhow::Result<Vec<Sampled>> {
+        let mut database = 0;
+        let mut unit = 0;
+        loop {
+            let record = self
+                .reader
+                .next_record()
+                .with_context(|| format!("at byte {}, after {} keys", self.reader.position(), self.keys))?;
+            match record {
+                None => return Ok(self.sampled),
+                Some(Record::Database(number)) => database = number,
+                Some(Record::Aux(..) | Record::Sizes(..)) => {}
+                Some(Record::Function(source)) => {
+                    let _ = self.queues[0].blocking_send(Message::Function(source));
+                }
+                Some(Record::ModuleData) => {
+                    self.progress.note("data of a module, which belongs to no key, was left out");
+                }
+                Some(Record::Key(facts)) => {
+                    self.keys += 1;
+                    if self.keys <= self.skipped {
+                        self.reader.skip(&facts).with_context(|| shown(&facts.key))?;
+                        continue;
+                    }
+                    let after = (0, self.keys);
+                    self.tracker.lock().expect("nothing panics under this lock").begin(unit, after);
+                    self.key(unit, database, facts)?;
+                    unit += 1;
+                    if self.queues.iter().any(mpsc::Sender::is_closed) {
+                        // A worker has ended, and its error is reported.
+                        return Ok(self.sampled);
+                    }
+                }
+            }
+        }
+    }
+
+    fn key(&mut self, unit: u64, database: u64, facts: KeyFacts) -> anyhow::Result<()> {
+        let key = facts.key.clone();
+        let worker = (types::key_hash(&key) % self.queues.len() as u64) as usize;
+        let kind = match rdb::kind_of(facts.type_number) {
+            Ok(kind) => kind,
+            Err(error @ Error::Unsupported(_)) => {
+                self.progress.refuse(database, &key, &error.to_string());
+                self.reader.skip(&facts).with_context(|| format!("the key {}", shown(&key)))?;
+                self.tracker.lock().expect("nothing panics under this lock").end(unit)?;
+                return Ok(());
+            }
+            Err(error) => return Err(error).with_context(|| format!("the key {}", shown(&key))),
+        };
+        let mut fingerprint = Fingerprint::new(kind);
+        let (mut body, mut elements) = (Vec::new(), 0);
+        // The pieces of a value that is too large for a payload.
+        let mut pieces: Option<Gathered> = None;
+        let (queue, large) = (&self.queues[worker], self.large);
+        let send = |message| drop(queue.blocking_send(message));
+        let begin = || send(Message::Begin { database, key: key.clone(), kind });
+        self.reader
+            .value(&facts, &mut |element| {
+                fingerprint.add(&element);
+                elements += 1;
+                if let Some(gathered) = &mut pieces {
+                    if let Some(piece) = gathered.add(element) {
+                        send(Message::Piece(piece));
+                    }
+                    return Ok(());
+                }
+                write::element(&mut body, &element);
+                if body.len() as u64 > large {
+                    begin();
+                    let mut payload = vec![write::type_number(kind)];
+                    write::header(&mut payload, kind, elements);
+                    payload.extend_from_slice(&body);
+                    body = Vec::new();
+                    let mut gathered = Gathered::default();
+                    let mut source = rdb::Source::new(&payload[1..]);
+                    rdb::read_value(payload[0], &mut source, &mut |element| {
+                        if let Some(piece) = gathered.add(element) {
+                            send(Message::Piece(piece));
+                        }
+                        Ok(())
+                    })?;
+                    pieces = Some(gathered);
+                }
+                Ok(())
+            })
+            .with_context(|| format!("the key {}", shown(&key)))?;
+        let expire_at_ms = facts.expire_at_ms;
+        match pieces {
+            Some(mut gathered) => {
+                send(Message::Piece(gathered.take()));
+                send(Message::End { unit, expire_at_ms });
+            }
+            None => {
+                let mut payload = Vec::with_capacity(body.len() + 24);
+                payload.push(write::type_number(kind));
+                write::header(&mut payload, kind, elements);
+                payload.extend_from_slice(&body);
+                rdb::seal_payload(&mut payload);
+                let write = Write::restore(database, key.clone(), expire_at_ms, payload.into());
+                send(Message::Whole { unit, write });
+            }
+        }
+        self.consider(Sampled { database, key, expire_at_ms, value: fingerprint });
+        Ok(())
+    }
+
+    /// Keeps each key of the file with the same probability.
+    fn consider(&mut self, sampled: Sampled) {
+        let seen = self.keys - self.skipped;
+        if self.sampled.len() < self.sample {
+            self.sampled.push(sampled);
+        } else {
+            let at = self.draw.below(seen) as usize;
+            if let Some(place) = self.sampled.get_mut(at) {
+                *place = sampled;
+            }
+        }
+    }
+}
+
+/// Writes what the reader sends.
+async fn work(
+    mut target: Target,
+    mut messages: mpsc::Receiver<Message>,
+    tracker: Arc<Mutex<Tracker>>,
+    progress: Arc<Progress>,
+) -> anyhow::Result<()> {
+    let end = |unit| tracker.lock().expect("nothing panics under this lock").end(unit);
+    let mut sent = Vec::new();
+    while let Some(message) = messages.recv().await {
+        match message {
+            Message::Whole { unit, write } => {
+                sent.push(unit);
+                let refused = target.push(write).await?;
+                let is_flushed = target.is_empty();
+                in_pieces(&mut target, refused).await?;
+                if is_flushed {
+                    sent.drain(..).try_for_each(end)?;
+                }
+            }
+            Message::Begin { database, key, kind } => {
+                let mut writer = LargeWriter::begin(&mut target, database, &key, kind).await?;
+                loop {
+                    match messages.recv().await {
+                        Some(Message::Piece(elements)) => writer.push(&elements).await?,
+                        Some(Message::End { unit, expire_at_ms }) => {
+                            writer.finish(expire_at_ms).await?;
+                            end(unit)?;
+                            break;
+                        }
+                        // The reader has ended with an error.
+                        _ => return Ok(()),
+                    }
+                }
+            }
+            Message::Piece(_) | Message::End { .. } => {}
+            Message::Function(source) => {
+                let words = ["FUNCTION".into(), "LOAD".into(), "REPLACE".into(), source];
+                progress.note(match target.call(&words).await? {
+                    Reply::Error(text) => format!("a library of functions was not imported: {text}"),
+                    _ => "the libraries of functions were imported".to_owned(),
+                });
+            }
+        }
+        // Nothing more is there to send now.
+        if messages.is_empty() && !sent.is_empty() {
+            let refused = target.flush().await?;
+            in_pieces(&mut target, refused).await?;
+            sent.drain(..).try_for_each(end)?;
+        }
+    }
+    let refused = target.flush().await?;
+    in_pieces(&mut target, refused).await?;
+    sent.into_iter().try_for_each(end)
+}
+
+async fn in_pieces(target: &mut Target, refused: Vec<Write>) -> anyhow::Result<()> {
+    for write in refused {
+        restore_in_pieces(target, &write, &write.words[3]).await?;
+    }
+    Ok(())
+}
+
+async fn compare(to: &ServerUrl, sampled: Vec<Sampled>) -> anyhow::Result<Compared> {
+    let mut connection = to.connect().await?;
+    let mut compared = Compared::default();
+    let mut database = None;
+    let mut sampled = sampled;
+    sampled.sort_by_key(|sampled| sampled.database);
+    for Sampled { database: of, key, expire_at_ms, value } in sampled {
+        if database != Some(of) {
+            expect_ok(connection.call(&["SELECT".to_owned(), of.to_string()]).await?)?;
+            let there = number(&mut connection, &["DBSIZE"]).await?;
+            println!("database {of}: {there} keys at the target");
+            database = Some(of);
+        }
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+        let now = u64::try_from(now.as_millis())?;
+        let left_ms = expire_at_ms.map(|at| at.saturating_sub(now));
+        match facts(&mut connection, &key).await? {
+            Some(theirs) => {
+                compared.keys += 1;
+                if !theirs.is_same(&Facts { value: Some(value), left_ms }) {
+                    compared.differing.push(format!("database {of}, {}", shown(&key)));
+                }
+            }
+            None => compared.skipped += 1,
+        }
+    }
+    Ok(compared)
+}

@@ -1,0 +1,325 @@
+//! Copies from a running server.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{ensure, Context};
+use bytes::Bytes;
+use client::connection::Connection;
+use resp::Reply;
+use tokio::sync::{mpsc, Mutex as AsyncMutex};
+use tokio::task::JoinSet;
+
+use super::fingerprint::Fingerprint;
+use super::pieces::{restore_in_pieces, LargeReader, LargeWriter};
+use super::place::{Place, Tracker};
+use super::report::{shown, Progress};
+use super::server::{number, ServerUrl};
+use super::source::{Source, Value};
+use super::target::{Target, Write};
+use super::Options;
+
+/// Number of differing keys that are named.
+const NAMED_MAX: usize = 10;
+/// Maximum difference of expiry times, if a server tells only the time that is left.
+const CLOCK_MS: u64 = 5000;
+
+/// Keys of one step of a walk.
+pub struct Batch {
+    pub unit: u64,
+    pub database: u64,
+    pub keys: Vec<Bytes>,
+}
+
+pub type Batches = Arc<AsyncMutex<mpsc::Receiver<Batch>>>;
+
+/// Walks over all databases. Every step becomes a batch.
+pub async fn walk(
+    source: &mut Source,
+    databases: &BTreeMap<u64, u64>,
+    from: &Place,
+    tracker: &Mutex<Tracker>,
+    batches: mpsc::Sender<Batch>,
+) -> anyhow::Result<()> {
+    let mut unit = 0;
+    for &database in databases.keys().filter(|database| **database >= from.database) {
+        let mut cursor = if database == from.database { from.cursor } else { 0 };
+        loop {
+            let (next, keys) = source.scan(database, cursor).await?;
+            let after = if next == 0 { (database + 1, 0) } else { (database, next) };
+            tracker.lock().expect("nothing panics under this lock").begin(unit, after);
+            if batches.send(Batch { unit, database, keys }).await.is_err() {
+                // The workers have ended, and their error is reported.
+                return Ok(());
+            }
+            unit += 1;
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub async fn next_batch(batches: &Batches) -> Option<Batch> {
+    batches.lock().await.recv().await
+}
+
+/// Waits for workers. The first error ends all of them.
+pub async fn all(mut workers: JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
+    while let Some(ended) = workers.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+pub async fn import(
+    from: &ServerUrl,
+    to: &ServerUrl,
+    record: Option<&Path>,
+    options: &Options,
+) -> anyhow::Result<()> {
+    let progress = Progress::new();
+    let mut source = Source::connect(from).await?;
+    let mut target = Target::connect(to, progress.clone()).await?;
+    let databases = source.databases().await?;
+    progress.expect_keys(databases.values().sum());
+    let start = Place {
+        source: from.to_string(),
+        target: to.to_string(),
+        identity: source.identity.clone(),
+        ..Place::default()
+    };
+    let recorded = record.map(|path| Place::read(path, &start)).transpose()?.flatten();
+    if let Some(place) = &recorded {
+        eprintln!("continuing in database {} at cursor {}", place.database, place.cursor);
+    }
+    let place = recorded.unwrap_or(start);
+    copy_functions(&mut source, &mut target, &progress).await?;
+    let tracker = Arc::new(Mutex::new(Tracker::new(record, place.clone())));
+    let line = progress.show();
+    let (sender, receiver) = mpsc::channel(2 * options.connections);
+    let batches: Batches = Arc::new(AsyncMutex::new(receiver));
+    let mut workers = JoinSet::new();
+    for _ in 0..options.connections {
+        let worker = Worker {
+            source: Source::connect(from).await?,
+            target: Target::connect(to, progress.clone()).await?,
+            progress: progress.clone(),
+            tracker: tracker.clone(),
+            large: options.large,
+        };
+        workers.spawn(worker.run(batches.clone()));
+    }
+    drop(batches);
+    let walking = walk(&mut source, &databases, &place, &tracker, sender);
+    let result = tokio::select! {
+        result = async { tokio::try_join!(walking, all(workers)) } => result.map(|_| ()),
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
+    line.abort();
+    let tracker = || tracker.lock().expect("nothing panics under this lock");
+    if let Err(error) = result {
+        tracker().record()?;
+        progress.print_totals("copied");
+        return Err(match record {
+            Some(path) => error.context(format!("run it again to continue at {}", path.display())),
+            None => error,
+        });
+    }
+    tracker().complete()?;
+    progress.print_totals("copied");
+    let compared = compare(&mut source, &mut target, to, &databases, options.sample).await?;
+    compared.conclude(progress.refused())
+}
+
+/// Copies the libraries of functions, if both servers know them.
+async fn copy_functions(source: &mut Source, target: &mut Target, progress: &Progress) -> anyhow::Result<()> {
+    /// Bytes of a payload without a library: the footer alone.
+    const EMPTY_LEN: usize = 10;
+    let payload = match source.connection.call(&["FUNCTION", "DUMP"]).await? {
+        Reply::Bulk(payload) if payload.len() > EMPTY_LEN => payload,
+        _ => return Ok(()),
+    };
+    let words = ["FUNCTION".into(), "RESTORE".into(), payload, "REPLACE".into()];
+    progress.note(match target.call(&words).await? {
+        Reply::Error(text) => format!("the libraries of functions were not copied: {text}"),
+        _ => "the libraries of functions were copied".to_owned(),
+    });
+    Ok(())
+}
+
+struct Worker {
+    source: Source,
+    target: Target,
+    progress: Arc<Progress>,
+    tracker: Arc<Mutex<Tracker>>,
+    large: u64,
+}
+
+impl Worker {
+    async fn run(mut self, batches: Batches) -> anyhow::Result<()> {
+        while let Some(batch) = next_batch(&batches).await {
+            self.copy(&batch).await?;
+            self.tracker.lock().expect("nothing panics under this lock").end(batch.unit)?;
+        }
+        Ok(())
+    }
+
+    async fn copy(&mut self, batch: &Batch) -> anyhow::Result<()> {
+        let values = self.source.values(batch.database, &batch.keys, self.large).await?;
+        let mut large = Vec::new();
+        for (key, value) in batch.keys.iter().zip(values) {
+            match value {
+                Value::Gone => {}
+                Value::Large => large.push(key.clone()),
+                Value::Refused(why) => self.progress.refuse(batch.database, key, &why),
+                Value::Payload { payload, expire_at_ms } => {
+                    let write = Write::restore(batch.database, key.clone(), expire_at_ms, payload);
+                    let refused = self.target.push(write).await?;
+                    self.write_in_pieces(refused).await?;
+                }
+            }
+        }
+        let refused = self.target.flush().await?;
+        self.write_in_pieces(refused).await?;
+        for key in large {
+            if let Err(error) = self.copy_large(batch.database, &key).await {
+                self.progress.refuse(batch.database, &key, &format!("{error:#}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_in_pieces(&mut self, refused: Vec<Write>) -> anyhow::Result<()> {
+        for write in refused {
+            restore_in_pieces(&mut self.target, &write, &write.words[3]).await?;
+        }
+        Ok(())
+    }
+
+    async fn copy_large(&mut self, database: u64, key: &Bytes) -> anyhow::Result<()> {
+        let Some(mut reader) = LargeReader::open(&mut self.source, database, key).await? else {
+            return Ok(());
+        };
+        let expire_at_ms = self.source.expire_at_ms(key).await?;
+        let mut writer = LargeWriter::begin(&mut self.target, database, key, reader.kind).await?;
+        while let Some(elements) = reader.next(&mut self.source).await? {
+            writer.push(&elements).await?;
+        }
+        writer.finish(expire_at_ms).await
+    }
+}
+
+/// The result of a comparison.
+#[derive(Default)]
+pub struct Compared {
+    pub keys: u64,
+    pub skipped: u64,
+    pub differing: Vec<String>,
+}
+
+impl Compared {
+    /// Prints the result. Returns an error if keys are missing or differ.
+    pub fn conclude(self, refused: u64) -> anyhow::Result<()> {
+        let Compared { keys, skipped, differing } = self;
+        print!("compared {keys} random keys: {} differ", differing.len());
+        println!("{}", if skipped > 0 { format!(", {skipped} too large to compare") } else { String::new() });
+        differing.iter().take(NAMED_MAX).for_each(|line| println!("  {line}"));
+        ensure!(refused == 0, "{refused} keys were not copied");
+        ensure!(differing.is_empty(), "{} keys differ: were they changed meanwhile?", differing.len());
+        Ok(())
+    }
+}
+
+/// Compares the numbers of keys, and a random sample of them.
+async fn compare(
+    source: &mut Source,
+    target: &mut Target,
+    to: &ServerUrl,
+    databases: &BTreeMap<u64, u64>,
+    sample: usize,
+) -> anyhow::Result<Compared> {
+    let mut other = to.connect().await?;
+    let mut compared = Compared::default();
+    let total: u64 = databases.values().sum();
+    target.flush().await?;
+    for (&database, &keys) in databases {
+        source.select(database).await?;
+        let words = ["SELECT".to_owned(), database.to_string()];
+        super::server::expect_ok(other.call(&words).await?)?;
+        let here = number(&mut source.connection, &["DBSIZE"]).await?;
+        let there = number(&mut other, &["DBSIZE"]).await?;
+        println!("database {database}: {here} keys at the source, {there} at the target");
+        let share = (sample as u128 * u128::from(keys)).div_ceil(u128::from(total.max(1)));
+        let share = usize::try_from(share).unwrap_or(sample);
+        for _ in 0..share {
+            source.connection.queue(&["RANDOMKEY"]);
+        }
+        source.connection.flush().await?;
+        let mut names = Vec::with_capacity(share);
+        for _ in 0..share {
+            names.extend(client::connection::text(&source.connection.reply().await?));
+        }
+        names.sort();
+        names.dedup();
+        for key in names {
+            let theirs = facts(&mut other, &key).await?;
+            let ours = facts(&mut source.connection, &key).await?;
+            match (ours, theirs) {
+                (Some(ours), Some(theirs)) => {
+                    compared.keys += 1;
+                    if !ours.is_same(&theirs) {
+                        compared.differing.push(format!("database {database}, {}", shown(&key)));
+                    }
+                }
+                _ => compared.skipped += 1,
+            }
+        }
+    }
+    Ok(compared)
+}
+
+/// The value of a key and the time that is left, as far as they can be compared.
+pub struct Facts {
+    pub value: Option<Fingerprint>,
+    pub left_ms: Option<u64>,
+}
+
+impl Facts {
+    pub fn is_same(&self, other: &Facts) -> bool {
+        // A key may expire between the two questions.
+        let is_ending = |facts: &Facts| facts.left_ms.is_some_and(|left| left < CLOCK_MS);
+        let gone = |facts: &Facts| facts.value.is_none();
+        if gone(self) && is_ending(other) || gone(other) && is_ending(self) {
+            return true;
+        }
+        let times = match (self.left_ms, other.left_ms) {
+            (Some(a), Some(b)) => a.abs_diff(b) <= CLOCK_MS,
+            (a, b) => a == b,
+        };
+        self.value == other.value && times
+    }
+}
+
+/// Returns the facts about a key, or `None` if its value cannot be dumped or read.
+pub async fn facts(connection: &mut Connection, key: &Bytes) -> anyhow::Result<Option<Facts>> {
+    connection.queue(&[&b"DUMP"[..], key]);
+    connection.queue(&[&b"PTTL"[..], key]);
+    connection.flush().await?;
+    let (value, left) = (connection.reply().await?, connection.reply().await?);
+    let left_ms = match left {
+        Reply::Int(left) => u64::try_from(left).ok(),
+        _ => None,
+    };
+    Ok(match value {
+        Reply::Bulk(payload) => Fingerprint::of_payload(&payload)
+            .context("a payload")
+            .ok()
+            .map(|value| Facts { value: Some(value), left_ms }),
+        Reply::Nil => Some(Facts { value: None, left_ms: None }),
+        _ => None,
+    })
+}

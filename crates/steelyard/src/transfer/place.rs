@@ -1,0 +1,151 @@
+//! The place of a transfer: units of work end in any order, and a file records the place before the
+//! first unit that has not ended.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+/// Minimum time between two records of the place.
+const RECORD_EVERY: Duration = Duration::from_secs(1);
+
+/// The place in a transfer, as the file records it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The source, without its password.
+    pub source: String,
+    /// The identity of the source's process or file. Cursors of another one mean nothing.
+    pub identity: String,
+    pub target: String,
+    /// The database that is being walked. Those before it are done.
+    pub database: u64,
+    /// The cursor of `SCAN`, or the number of keys of a file that are done.
+    pub cursor: u64,
+}
+
+impl Place {
+    /// Reads the record of a transfer, unless there is none or it is of another one.
+    pub fn read(path: &Path, same: &Place) -> anyhow::Result<Option<Place>> {
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| format!("{}", path.display()))?,
+        };
+        let place: Place = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not a record of an import", path.display()))?;
+        let is_same = |a: &Place, b: &Place| a.source == b.source && a.target == b.target;
+        anyhow::ensure!(
+            is_same(&place, same),
+            "{} is the record of an import from {} to {}: name another file, or delete it",
+            path.display(),
+            place.source,
+            place.target
+        );
+        Ok((place.identity == same.identity).then_some(place))
+    }
+
+    fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let written = || -> anyhow::Result<()> {
+            let mut file = tempfile::NamedTempFile::new_in(dir)?;
+            serde_json::to_writer(&mut file, self)?;
+            file.flush()?;
+            file.persist(path)?;
+            Ok(())
+        };
+        written().with_context(|| format!("{}", path.display()))
+    }
+}
+
+/// Units of work in order, and those that have ended.
+pub struct Tracker {
+    path: Option<PathBuf>,
+    /// The place before the first unit that has not ended.
+    place: Place,
+    /// The number of the first unit that has not ended.
+    first_open: u64,
+    /// Places after units, by number.
+    after: std::collections::BTreeMap<u64, (u64, u64)>,
+    ended: BTreeSet<u64>,
+    recorded: Instant,
+}
+
+impl Tracker {
+    pub fn new(path: Option<&Path>, place: Place) -> Tracker {
+        Tracker {
+            path: path.map(Path::to_owned),
+            place,
+            first_open: 0,
+            after: std::collections::BTreeMap::new(),
+            ended: BTreeSet::new(),
+            recorded: Instant::now(),
+        }
+    }
+
+    /// Tells the database and cursor that follow a unit.
+    pub fn begin(&mut self, unit: u64, after: (u64, u64)) {
+        self.after.insert(unit, after);
+    }
+
+    pub fn end(&mut self, unit: u64) -> anyhow::Result<()> {
+        self.ended.insert(unit);
+        while self.ended.remove(&self.first_open) {
+            if let Some((database, cursor)) = self.after.remove(&self.first_open) {
+                (self.place.database, self.place.cursor) = (database, cursor);
+            }
+            self.first_open += 1;
+        }
+        match self.recorded.elapsed() >= RECORD_EVERY {
+            true => self.record(),
+            false => Ok(()),
+        }
+    }
+
+    pub fn record(&mut self) -> anyhow::Result<()> {
+        self.recorded = Instant::now();
+        self.path.as_ref().map_or(Ok(()), |path| self.place.write(path))
+    }
+
+    /// Deletes the record of a transfer that is complete.
+    pub fn complete(&self) -> anyhow::Result<()> {
+        match self.path.as_ref().map(std::fs::remove_file) {
+            Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recorded_place_is_before_the_first_unit_that_has_not_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("progress");
+        let start =
+            Place { source: "a".into(), target: "b".into(), identity: "1".into(), ..Place::default() };
+        let mut tracker = Tracker::new(Some(&path), start.clone());
+        for unit in 0..4 {
+            tracker.begin(unit, (0, 10 * (unit + 1)));
+        }
+        let recorded = |tracker: &mut Tracker| {
+            tracker.record().unwrap();
+            Place::read(&path, &start).unwrap().unwrap().cursor
+        };
+        tracker.end(1).unwrap();
+        tracker.end(2).unwrap();
+        assert_eq!(recorded(&mut tracker), 0);
+        tracker.end(0).unwrap();
+        assert_eq!(recorded(&mut tracker), 30);
+        let restarted = Place { identity: "2".into(), ..start.clone() };
+        assert_eq!(Place::read(&path, &restarted).unwrap(), None, "a cursor of another process");
+        let other = Place { target: "c".into(), ..start.clone() };
+        assert!(Place::read(&path, &other).is_err());
+        tracker.complete().unwrap();
+        assert_eq!(Place::read(&path, &start).unwrap(), None);
+    }
+}

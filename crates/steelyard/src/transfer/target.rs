@@ -1,0 +1,194 @@
+//! The server that is written to: commands in pipelines, and what becomes of those that fail.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{bail, Context};
+use bytes::Bytes;
+use client::connection::Connection;
+use resp::Reply;
+
+use super::report::Progress;
+use super::server::{call, ServerUrl};
+
+/// Bytes and commands of one pipeline.
+const PIPELINE_BYTES: usize = 4 << 20;
+const PIPELINE_COMMANDS: usize = 1000;
+/// Number of times that a command is repeated after a failure that may pass, and the time before.
+const ATTEMPTS_MAX: u32 = 30;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Beginnings of errors after which a command may be repeated: all commands of a transfer may be
+/// executed twice, except for `RPUSH`, which is repeated only if it had no effect.
+const PASSING: [&str; 5] = ["CLUSTERDOWN", "LOADING", "TRYAGAIN", "MISCONF", "OOM"];
+/// Words of the error of a new cluster that does not have its newest version yet.
+const NEEDS_VERSION: &str = " needs version ";
+const UNKNOWN_OUTCOME: &str = "UNKNOWN";
+
+/// A command for the target.
+pub struct Write {
+    pub database: u64,
+    pub key: Bytes,
+    pub words: Vec<Bytes>,
+    /// True if the command completes its key.
+    pub completes: bool,
+}
+
+impl Write {
+    pub fn restore(database: u64, key: Bytes, expire_at_ms: Option<u64>, payload: Bytes) -> Write {
+        let at = Bytes::from(expire_at_ms.unwrap_or(0).to_string());
+        let mut words = vec!["RESTORE".into(), key.clone(), at, payload, "REPLACE".into()];
+        if expire_at_ms.is_some() {
+            words.push("ABSTTL".into());
+        }
+        Write { database, key, words, completes: true }
+    }
+
+    fn bytes(&self) -> usize {
+        self.words.iter().map(|word| word.len() + 16).sum()
+    }
+
+    /// Returns true if a second execution would change the result of the first one.
+    fn accumulates(&self) -> bool {
+        &self.words[0][..] == b"RPUSH"
+    }
+}
+
+pub struct Target {
+    url: ServerUrl,
+    connection: Connection,
+    database: u64,
+    queue: Vec<Write>,
+    queued_bytes: usize,
+    progress: Arc<Progress>,
+    /// Keys that a piece could not be written of. Their other pieces are dropped.
+    failed: Option<Bytes>,
+}
+
+impl Target {
+    pub async fn connect(url: &ServerUrl, progress: Arc<Progress>) -> anyhow::Result<Target> {
+        let connection = url.connect().await?;
+        let (queue, queued_bytes) = (Vec::new(), 0);
+        Ok(Target { url: url.clone(), connection, database: 0, queue, queued_bytes, progress, failed: None })
+    }
+
+    /// Adds a command. It is sent when there are enough for a pipeline.
+    pub async fn push(&mut self, write: Write) -> anyhow::Result<Vec<Write>> {
+        self.queued_bytes += write.bytes();
+        self.queue.push(write);
+        match self.queued_bytes >= PIPELINE_BYTES || self.queue.len() >= PIPELINE_COMMANDS {
+            true => self.flush().await,
+            false => Ok(Vec::new()),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Sends what is queued and waits for the replies. Returns the commands whose payload is
+    /// too large for the target.
+    pub async fn flush(&mut self) -> anyhow::Result<Vec<Write>> {
+        let queue = std::mem::take(&mut self.queue);
+        self.queued_bytes = 0;
+        let mut sent = Vec::with_capacity(queue.len());
+        for write in &queue {
+            let selects = write.database != self.database;
+            if selects {
+                self.connection.queue(&["SELECT".to_owned(), write.database.to_string()]);
+                self.database = write.database;
+            }
+            self.connection.queue(&write.words);
+            sent.push(selects);
+        }
+        self.connection.flush().await.with_context(|| self.url.to_string())?;
+        let mut too_large = Vec::new();
+        // Commands whose failure may pass.
+        let mut repeated = Vec::new();
+        for (write, selects) in queue.into_iter().zip(sent) {
+            if selects {
+                if let Reply::Error(text) = self.connection.reply().await? {
+                    bail!("{}: database {}: {text}", self.url, write.database);
+                }
+            }
+            let reply = self.connection.reply().await.with_context(|| self.url.to_string())?;
+            match reply {
+                Reply::Error(text) => self.failed(write, &text, &mut repeated, &mut too_large)?,
+                _ => self.done(&write),
+            }
+        }
+        for write in repeated {
+            self.repeat(write).await?;
+        }
+        Ok(too_large)
+    }
+
+    fn done(&mut self, write: &Write) {
+        let is_failed = self.failed.as_ref() == Some(&write.key);
+        self.progress.add(u64::from(write.completes && !is_failed), write.bytes() as u64);
+    }
+
+    fn failed(
+        &mut self,
+        write: Write,
+        text: &str,
+        repeated: &mut Vec<Write>,
+        too_large: &mut Vec<Write>,
+    ) -> anyhow::Result<()> {
+        let passes = may_pass(text);
+        if text.starts_with("MOVED") || text.starts_with("CROSSSLOT") {
+            bail!("{}: {text}: in cluster mode, name a forward port", self.url);
+        }
+        if text.starts_with("NOAUTH") || text.starts_with("NOPERM") || text.starts_with("WRONGPASS") {
+            bail!("{}: {text}", self.url);
+        }
+        if passes || text.starts_with(UNKNOWN_OUTCOME) && !write.accumulates() {
+            repeated.push(write);
+        } else if &write.words[0][..] == b"RESTORE" && text.contains("too large") {
+            too_large.push(write);
+        } else if self.failed.as_ref() != Some(&write.key) {
+            self.progress.refuse(write.database, &write.key, text);
+            self.failed = Some(write.key);
+        }
+        Ok(())
+    }
+
+    async fn repeat(&mut self, write: Write) -> anyhow::Result<()> {
+        for _ in 0..ATTEMPTS_MAX {
+            tokio::time::sleep(PAUSE).await;
+            if write.database != self.database {
+                call(&mut self.connection, &["SELECT".to_owned(), write.database.to_string()]).await?;
+                self.database = write.database;
+            }
+            match self.connection.call(&write.words).await? {
+                Reply::Error(text) if may_pass(&text) => {}
+                Reply::Error(text) if text.starts_with(UNKNOWN_OUTCOME) && !write.accumulates() => {}
+                Reply::Error(text) => {
+                    self.progress.refuse(write.database, &write.key, &text);
+                    return Ok(());
+                }
+                _ => {
+                    self.done(&write);
+                    return Ok(());
+                }
+            }
+        }
+        bail!("{}: the server refuses writes: see its log", self.url)
+    }
+
+    /// Counts a key that was copied in pieces.
+    pub fn count_pieces(&self) {
+        self.progress.in_pieces.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Executes a command outside of the pipeline.
+    pub async fn call(&mut self, words: &[Bytes]) -> anyhow::Result<Reply> {
+        Ok(self.connection.call(words).await?)
+    }
+}
+
+/// Returns true if a command that failed had no effect, and may succeed later.
+fn may_pass(text: &str) -> bool {
+    PASSING.iter().any(|start| text.starts_with(start)) || text.contains(NEEDS_VERSION)
+}
