@@ -52,8 +52,8 @@ pub use keys::scan::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
 pub use maintenance::{earliest_due, find_due, has_garbage, keys_in_slot};
 pub use number::database_index;
 pub use server_command::{
-    AclCommand, ChannelKind, ClientCommand, ClusterCommand, ConfigCommand, PubSubCommand, ScriptCommand,
-    ServerCommand, SessionCommand,
+    AclCommand, ChannelKind, ClientCommand, ClusterCommand, ConfigCommand, FunctionCommand, PubSubCommand,
+    ScriptCommand, ServerCommand, SessionCommand,
 };
 pub use spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec, KeyspaceFn, Spanning, TableFn};
 pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use mlua::{Function, Lua, MultiValue, Table};
 
 use crate::arguments::{give, Arguments, Result};
+use crate::library::Registered;
 use crate::random::Random;
 use crate::settings::Settings;
 use crate::STEPS_MAX;
@@ -63,6 +64,7 @@ impl Arguments<'_> {
 pub(crate) struct Kept {
     pub random: RefCell<Random>,
     pub json: RefCell<Settings>,
+    pub registered: RefCell<Registered>,
 }
 
 /// Adds functions of the host to tables.

@@ -51,6 +51,7 @@ mod fetcher;
 mod fixture;
 mod flash;
 mod fronts;
+mod functions;
 mod heartbeat;
 mod joining;
 mod led;
