@@ -42,6 +42,10 @@ impl Control {
         self.0.call(("wrap", holder, steps, first))
     }
 
+    pub fn unprotect(&self, table: &Table) -> mlua::Result<()> {
+        self.0.call(("writable", table))
+    }
+
     pub fn protect(&self, table: &Table) -> mlua::Result<()> {
         self.0.call(("readonly", table))
     }

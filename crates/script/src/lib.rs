@@ -21,6 +21,7 @@
 mod arguments;
 mod bit;
 mod builder;
+mod compiled;
 mod json;
 mod library;
 mod math;

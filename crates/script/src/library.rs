@@ -11,7 +11,7 @@ use bytes::Bytes;
 use mlua::{Lua, MultiValue, Table, Value};
 
 use crate::arguments::{Arguments, Result};
-use crate::builder::Builder;
+use crate::builder::{Builder, Control};
 use crate::redis::{add_log, add_versions, raise};
 use crate::shebang::Flags;
 
@@ -203,6 +203,7 @@ pub(crate) struct Sandbox {
     /// The metatables of `globals`, with the globals while the code is executed and afterwards.
     loading: Table,
     running: Table,
+    control: Control,
     /// Holds the table of the registered functions, while a script runs.
     holder: Table,
 }
@@ -222,7 +223,7 @@ impl Sandbox {
         let globals = lua.create_table()?;
         globals.set_metatable(Some(loading.clone()))?;
         control.protect(&globals)?;
-        Ok(Sandbox { globals, loading, running, holder })
+        Ok(Sandbox { globals, loading, running, control: control.clone(), holder })
     }
 
     pub fn globals(&self) -> Table {
@@ -232,12 +233,19 @@ impl Sandbox {
     /// Begins the execution of a library's code.
     pub fn begin(&self, lua: &Lua) -> mlua::Result<()> {
         self.holder.raw_set(1, lua.create_table()?)?;
-        self.globals.set_metatable(Some(self.loading.clone()))
+        self.show(&self.loading)
+    }
+
+    /// Changes the globals.
+    fn show(&self, metatable: &Table) -> mlua::Result<()> {
+        self.control.unprotect(&self.globals)?;
+        self.globals.set_metatable(Some(metatable.clone()))?;
+        self.control.protect(&self.globals)
     }
 
     /// Ends the execution of the code, so that functions can be called. Returns one of them.
     pub fn function(&self, name: &str) -> mlua::Result<Option<mlua::Function>> {
-        self.globals.set_metatable(Some(self.running.clone()))?;
+        self.show(&self.running)?;
         let callbacks: Table = self.holder.raw_get(1)?;
         self.holder.raw_set(1, Value::Nil)?;
         callbacks.raw_get(name)

@@ -4,7 +4,8 @@
 //! again as long as nothing shows that it was used. A script cannot leave anything in it: every
 //! table that is there before the script is read-only, functions do not change, nothing is weak,
 //! objects are numbered from the same number on, and the parts that the host keeps are reset. What
-//! remains is garbage that no script can reach.
+//! remains is garbage that no script can reach, and compiled scripts, which no script can tell from
+//! new ones (`compiled`).
 //!
 //! Garbage has an effect on two things only, the steps and the memory that a script needs: a text
 //! that is already in the state is not allocated again. So a state that was used executes only
@@ -26,6 +27,7 @@ use resp::Reply;
 
 use crate::arguments::{give, type_name, Arguments, Failure, Result};
 use crate::builder::{Builder, Control, Kept};
+use crate::compiled::{self, Compiled};
 use crate::library::{library_name, Function as Registration, Registered, Sandbox};
 use crate::random::Random;
 use crate::redis::{self, Shared};
@@ -44,7 +46,7 @@ const QUICK_STEPS_MAX: u64 = STEPS_MAX / 100;
 /// The allocated bytes after which a script is executed again in a new state.
 const QUICK_BYTES_MAX: usize = MEMORY_BYTES_MAX / 8;
 /// The memory of a state in bytes beyond which it is not used again.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+const KEPT_BYTES_MAX: usize = 2 * compiled::BYTES_MAX;
 const _: () = assert!(KEPT_BYTES_MAX + QUICK_BYTES_MAX < MEMORY_BYTES_MAX / 4);
 
 /// The text of Lua's error if no memory is left.
@@ -78,6 +80,7 @@ struct State {
     holder: Table,
     /// The globals of libraries.
     sandbox: Sandbox,
+    compiled: Compiled,
 }
 
 impl State {
@@ -112,7 +115,7 @@ impl State {
         globals.set_metatable(Some(metatable.clone()))?;
         control.protect(&globals)?;
         let sandbox = Sandbox::new(&builder, &metatable)?;
-        let state = State { lua, control, kept, holder, sandbox };
+        let state = State { lua, control, kept, holder, sandbox, compiled: Compiled::default() };
         state.warm_up()?;
         Ok(state)
     }
@@ -153,10 +156,17 @@ impl State {
         if script.function.is_none() {
             self.control.0.call::<()>(("arguments", &keys, &args))?;
         }
-        let function = match self.load(part, script.function.is_some()) {
-            Ok(function) => function,
-            Err(error) if is_memory(&error) => return Err(error),
-            Err(error) => return Ok(Outcome::Reply(not_compiled(&error))),
+        let is_library = script.function.is_some();
+        let function = match self.compiled.get(part, is_library) {
+            Some(function) => function,
+            None => match self.load(part, is_library) {
+                Ok(function) => {
+                    self.compiled.keep(part, is_library, &function);
+                    function
+                }
+                Err(error) if is_memory(&error) => return Err(error),
+                Err(error) => return Ok(Outcome::Reply(not_compiled(&error))),
+            },
         };
         lua.scope(|scope| {
             let control = &self.control;

@@ -25,11 +25,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::accounts::{bytes_of, text_of};
-use crate::store::Store;
 
 const FILE: &str = "FUNCTIONS";
-/// Pause after a failed attempt to get newer libraries.
-const AGAIN: Duration = Duration::from_millis(100);
 
 /// The libraries as of a version: the answer to a store that asks for those that it lacks.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,7 +50,8 @@ pub struct Function {
 pub struct Library {
     pub code: Bytes,
     pub functions: Vec<Function>,
-    since: u64,
+    /// See [`LibraryRecord::since`].
+    pub since: u64,
 }
 
 impl Library {
@@ -181,8 +179,13 @@ impl Functions {
         }
     }
 
+    /// Waits until the store has heard of a newer version.
+    pub async fn news(&self) {
+        self.news.notified().await;
+    }
+
     /// Returns the version that this store lacks.
-    fn lacks(&self) -> Option<u64> {
+    pub fn lacks(&self) -> Option<u64> {
         let wanted = self.wanted.load(Ordering::Acquire);
         (wanted > self.known.load().version).then_some(wanted)
     }
@@ -204,30 +207,31 @@ impl Functions {
     }
 
     /// Takes newer libraries. Returns false if they cannot be read.
-    fn take(&self, agreed: AgreedLibraries) -> bool {
+    pub fn take(&self, agreed: &AgreedLibraries) -> bool {
         let _changing = self.changing.lock();
         let known = self.known.load();
         if agreed.version <= known.version {
             return true;
         }
         let mut by_name = BTreeMap::new();
-        for (name, since) in agreed.names {
-            let library = match agreed.libraries.get(&name) {
+        for (name, since) in &agreed.names {
+            let library = match agreed.libraries.get(name) {
                 Some(record) => Library::of(record).map(Arc::new),
-                None => known.by_name.get(&name).filter(|library| library.since == since).cloned(),
+                None => known.by_name.get(name).filter(|library| library.since == *since).cloned(),
             };
             let Some(library) = library else {
                 tracing::error!(%name, "a library of functions cannot be read");
                 return false;
             };
-            by_name.insert(name, library);
+            by_name.insert(name.clone(), library);
         }
         self.known.store(Arc::new(Libraries::new(agreed.version, by_name)));
         self.taken.notify_waiters();
         true
     }
 
-    fn keep(&self) {
+    /// Writes the libraries to the store's directory.
+    pub fn keep(&self) {
         let known = self.known();
         let records = known.by_name.iter().map(|(name, library)| (name.clone(), library.record()));
         let agreed = AgreedLibraries {
@@ -255,36 +259,6 @@ fn read(path: &Path) -> std::io::Result<Libraries> {
     };
     let by_name = agreed.libraries.iter().map(library).collect::<std::io::Result<_>>()?;
     Ok(Libraries::new(agreed.version, by_name))
-}
-
-/// Gets newer libraries whenever the store hears of some, until the task is dropped.
-pub async fn follow(store: Arc<Store>) {
-    loop {
-        let Some(version) = store.functions.lacks() else {
-            store.functions.news.notified().await;
-            continue;
-        };
-        let known = store.functions.known();
-        let sinces = known.by_name.iter().map(|(name, library)| (name.clone(), library.since)).collect();
-        let here = store.cluster.libraries(&sinces);
-        let agreed = match here.version >= version {
-            true => Ok(here),
-            false => crate::admin::libraries(&store, sinces).await,
-        };
-        match agreed {
-            Ok(agreed) if agreed.version >= version && store.functions.take(agreed) => {
-                let of_task = store.clone();
-                // A store that cannot write them gets them again after its next start.
-                let _ = tokio::task::spawn_blocking(move || of_task.functions.keep()).await;
-            }
-            // The leader may not have heard of the version yet.
-            Ok(_) => tokio::time::sleep(AGAIN).await,
-            Err(error) => {
-                tracing::debug!(error = error.message, "the libraries of functions cannot be had yet");
-                tokio::time::sleep(AGAIN).await;
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -315,7 +289,7 @@ mod tests {
         functions.want(5);
         assert_eq!(functions.lacks(), Some(5));
         let (a, b) = (record("one\u{e9}", &["f", "F"], 3), record("two", &["g"], 5));
-        assert!(functions.take(agreed(5, &[("a", 3), ("b", 5)], &[("a", a), ("b", b)])));
+        assert!(functions.take(&agreed(5, &[("a", 3), ("b", 5)], &[("a", a), ("b", b)])));
         assert_eq!(functions.lacks(), None);
         let code = |functions: &Functions, name: &[u8]| {
             let code = functions.code_of(name)?;
@@ -331,8 +305,8 @@ mod tests {
         assert_eq!(code(&functions, b"G"), found(b"two", b"g"));
         assert_eq!(code(&functions, b"h"), None);
         // A library that is known is not sent again; one that was replaced must be.
-        assert!(!functions.take(agreed(6, &[("a", 6)], &[])));
-        assert!(functions.take(agreed(6, &[("a", 3)], &[])));
+        assert!(!functions.take(&agreed(6, &[("a", 6)], &[])));
+        assert!(functions.take(&agreed(6, &[("a", 3)], &[])));
         assert_eq!((functions.known().version, code(&functions, b"g")), (6, None));
         functions.keep();
         let again = Functions::new(dir.path(), 6);

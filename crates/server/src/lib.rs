@@ -52,6 +52,7 @@ mod fixture;
 mod flash;
 mod fronts;
 mod functions;
+mod functions_keeper;
 mod heartbeat;
 mod joining;
 mod led;

@@ -232,12 +232,11 @@ fn a_library_is_known_at_every_store_and_after_kills() {
     eventually("the other stores go on", || {
         load(&stores, other, &twice).filter(|reply| *reply == Reply::bulk("counter"))
     });
-    let sum = eventually("a call succeeds", || {
-        match fcall(&stores, other, &["FCALL", "add", "1", "{c}f", "5"]) {
+    let sum =
+        eventually("a call succeeds", || match fcall(&stores, other, &["FCALL", "add", "1", "{c}f", "5"]) {
             Some(Reply::Int(sum)) => Some(sum),
             _ => None,
-        }
-    });
+        });
     // A call whose outcome was unknown may have been executed.
     assert!(sum > 3 && (sum - 3) % 10 == 0, "{sum}");
     stores.all[leader].spawn();

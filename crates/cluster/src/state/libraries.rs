@@ -78,10 +78,10 @@ impl MetaState {
         let version = self.members_version + 1;
         let is_named = |name: &String| changes.contains_key(name);
         let kept = self.libraries.iter().filter(|(name, _)| !replace && !is_named(name));
-        let set = changes.iter().filter_map(|(name, library)| Some((name, library.as_ref()?)));
+        let set = || changes.iter().filter_map(|(name, library)| Some((name, library.as_ref()?)));
         let mut names = BTreeSet::new();
         let mut bytes = 0;
-        for (name, library) in kept.chain(set.clone()) {
+        for (name, library) in kept.chain(set()) {
             bytes += name.len() + library.bytes();
             let mut functions = library.functions.iter().map(|function| function.name.to_ascii_lowercase());
             // Within a library, names may differ in case only.
@@ -94,12 +94,14 @@ impl MetaState {
             return Err(MetaError::BadLibraries("the libraries are too long: 8 MiB in all is the maximum"));
         }
         let gone = self.libraries.keys().filter(|name| replace || is_named(name)).cloned();
-        let differing: BTreeSet<String> = gone.chain(set.clone().map(|(name, _)| name.clone())).collect();
+        let differing: BTreeSet<String> = gone.chain(set().map(|(name, _)| name.clone())).collect();
         if differing.is_empty() {
             return Ok(());
         }
-        differing.iter().for_each(|name| drop(self.libraries.remove(name)));
-        for (name, library) in set {
+        for name in &differing {
+            self.libraries.remove(name);
+        }
+        for (name, library) in changes.iter().filter_map(|(name, library)| Some((name, library.as_ref()?))) {
             self.libraries.insert(name.clone(), LibraryRecord { since: version, ..library.clone() });
         }
         self.libraries_version = version;
