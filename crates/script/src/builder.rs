@@ -7,8 +7,8 @@ use std::rc::Rc;
 use mlua::{Function, Lua, MultiValue, Table};
 
 use crate::arguments::{give, Arguments, Result};
-use crate::library::Registered;
 use crate::random::Random;
+use crate::registered::Registered;
 use crate::settings::Settings;
 use crate::STEPS_MAX;
 

@@ -29,6 +29,7 @@ mod msgpack;
 mod nested;
 mod random;
 mod redis;
+mod registered;
 mod reply;
 mod settings;
 mod shebang;
@@ -39,7 +40,8 @@ use bytes::Bytes;
 use resp::Reply;
 use sha1::{Digest, Sha1};
 
-pub use library::{library_name, Function, BAD_NAME};
+pub use library::{library_name, BAD_NAME};
+pub use registered::Function;
 pub use shebang::{flags_of, Flags, SHEBANG_LEN_MAX};
 
 /// Maximum number of steps of a script: about a second on one core.

@@ -5,7 +5,6 @@
 //! left. While the code is executed, it sees a few globals only: [`create_globals`].
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use mlua::{Lua, MultiValue, Table, Value};
@@ -13,27 +12,13 @@ use mlua::{Lua, MultiValue, Table, Value};
 use crate::arguments::{Arguments, Result};
 use crate::builder::{Builder, Control};
 use crate::redis::{add_log, add_versions, raise};
+use crate::registered::{Function, Registered};
 use crate::shebang::Flags;
 
 /// The text of the error for a name that a library or function cannot have.
 pub const BAD_NAME: &str =
     "Library names can only contain letters, numbers, or underscores(_) and must be at \
                             least one character long";
-
-/// A function of a library.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    pub name: String,
-    pub description: Option<Bytes>,
-    pub flags: Flags,
-}
-
-/// The functions that a library has registered so far.
-#[derive(Default)]
-pub(crate) struct Registered {
-    names: BTreeSet<String>,
-    pub functions: Vec<Function>,
-}
 
 /// Returns the name that the first line of a library's code gives it, and the length of that line.
 ///
@@ -188,7 +173,7 @@ fn register(args: &Arguments<'_>, callbacks: &Table, registered: &RefCell<Regist
         return raise(lua, BAD_NAME);
     };
     let mut registered = registered.borrow_mut();
-    if !registered.names.insert(name.clone()) {
+    if !registered.begin(&name) {
         return raise(lua, "Function already exists in the library");
     }
     callbacks.raw_set(name.as_str(), given.callback)?;

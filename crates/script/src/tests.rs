@@ -193,7 +193,8 @@ fn a_used_state_gives_the_result_of_a_new_one() {
     let order = "local t = {} for i = 1, 50 do t[{}] = i t[function() end] = -i t['k' .. i] = i end \
                  local s = {} for k, v in pairs(t) do s[#s + 1] = type(k) .. v end \
                  s[#s + 1] = tostring({}) .. tostring(pairs) .. math.random(1000) return table.concat(s, ' ')";
-    let called = "local t = {} for i = 1, 20 do t[redis.pcall('ping')] = i t[redis.error_reply('a b')] = -i end \
+    let called =
+        "local t = {} for i = 1, 20 do t[redis.pcall('ping')] = i t[redis.error_reply('a b')] = -i end \
                   local s = {} for k, v in pairs(t) do s[#s + 1] = tostring(k) .. v end \
                   s[#s + 1] = tostring({}) return table.concat(s, ' ')";
     let bodies: Vec<&str> = CORPUS.lines().chain([order, called]).collect();

@@ -34,7 +34,7 @@ pub struct AgreedLibraries {
     pub version: u64,
     /// All libraries, with the version in which each was created or replaced.
     pub names: BTreeMap<String, u64>,
-    /// Those that the asking store lacks.
+    /// The libraries that the asking store lacks.
     pub libraries: BTreeMap<String, LibraryRecord>,
 }
 

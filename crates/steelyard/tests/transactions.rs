@@ -200,6 +200,11 @@ fn a_library_is_known_at_every_store_and_after_kills() {
     let _alone = alone();
     let mut stores = Stores::start(&Plan { stores: 3, ..Plan::default() });
     let load = |stores: &Stores, at, code: &str| fcall(stores, at, &["FUNCTION", "LOAD", "REPLACE", code]);
+    for at in 0..3 {
+        eventually("the store has the version with scripts", || {
+            fcall(&stores, at, &["EVAL", "return 1", "0"]).filter(|reply| *reply == Reply::Int(1))
+        });
+    }
     eventually("the cluster has the version with libraries", || {
         load(&stores, 0, CODE).filter(|reply| *reply == Reply::bulk("counter"))
     });

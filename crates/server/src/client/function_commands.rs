@@ -82,7 +82,12 @@ fn list(known: &Libraries, mut options: &[Bytes]) -> Reply {
             return Reply::error(format!("ERR Unknown argument {}", shown(option)));
         }
     }
-    let is_meant = |name: &String| pattern.is_none_or(|pattern| glob_matches(pattern, name.as_bytes()));
+    // As in Redis, the case makes no difference.
+    let pattern = pattern.map(|pattern| pattern.to_ascii_lowercase());
+    let is_meant = |name: &String| {
+        let name = name.to_ascii_lowercase();
+        pattern.as_ref().is_none_or(|pattern| glob_matches(pattern, name.as_bytes()))
+    };
     let libraries = known.by_name.iter().filter(|(name, _)| is_meant(name));
     Reply::Array(libraries.map(|(name, library)| described(name, library, has_code)).collect())
 }
