@@ -29,6 +29,45 @@ pub enum ServerCommand {
     Monitor,
     Script(ScriptCommand),
     Function(FunctionCommand),
+    SlowLog(SlowLogCommand),
+    Latency(LatencyCommand),
+    Memory(MemoryCommand),
+    ModuleList,
+    Role,
+    Wait,
+    Save,
+    /// `BGSAVE` and `BGREWRITEAOF`.
+    BgSave,
+    LastSave,
+    Asking,
+}
+
+/// A subcommand of `MEMORY` about the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryCommand {
+    Doctor,
+    MallocStats,
+    Purge,
+    Stats,
+}
+
+/// A subcommand of `SLOWLOG`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowLogCommand {
+    Get,
+    Len,
+    Reset,
+}
+
+/// A subcommand of `LATENCY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LatencyCommand {
+    Doctor,
+    Graph,
+    Histogram,
+    History,
+    Latest,
+    Reset,
 }
 
 /// The three kinds of subscriptions.
@@ -109,6 +148,8 @@ pub enum ClientCommand {
     Reply,
     NoEvict,
     NoTouch,
+    Pause,
+    Unpause,
 }
 
 /// A subcommand of `CONFIG`.
@@ -130,6 +171,8 @@ pub enum ClusterCommand {
     MyId,
     CountKeysInSlot,
     GetKeysInSlot,
+    Replicas,
+    Links,
     Help,
 }
 
@@ -166,6 +209,11 @@ impl ServerCommand {
             | ServerCommand::Reset
             | ServerCommand::Client(_)
             | ServerCommand::Info
+            | ServerCommand::Wait
+            | ServerCommand::Save
+            | ServerCommand::BgSave
+            | ServerCommand::SlowLog(_)
+            | ServerCommand::Latency(_)
             | ServerCommand::Shutdown
             | ServerCommand::Acl(_)
             | ServerCommand::Subscribe(_)
@@ -184,6 +232,11 @@ impl ServerCommand {
             | ServerCommand::Config(_)
             | ServerCommand::Script(_)
             | ServerCommand::Function(_)
+            | ServerCommand::Memory(_)
+            | ServerCommand::ModuleList
+            | ServerCommand::Role
+            | ServerCommand::LastSave
+            | ServerCommand::Asking
             | ServerCommand::Time => false,
         }
     }

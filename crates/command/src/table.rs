@@ -1,6 +1,7 @@
 //! The command table and the look-up of names in it.
 
 mod acl;
+mod administration;
 mod bitmaps;
 mod connection;
 mod hashes;
@@ -37,7 +38,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 14] = [
+    let groups: [&'static [CommandSpec]; 15] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
@@ -50,6 +51,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
         &scripting::COMMANDS,
         &connection::COMMANDS,
         &server::COMMANDS,
+        &administration::COMMANDS,
         &acl::COMMANDS,
         &pubsub::COMMANDS,
     ];

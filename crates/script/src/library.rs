@@ -2,7 +2,8 @@
 //!
 //! The code of a library is executed as a whole before each call of one of its functions, in the
 //! same state. So a function finds what the code has computed, and nothing that earlier calls have
-//! left. While the code is executed, it sees a few globals only: [`create_globals`].
+//! left. While the code is executed, it sees a few globals only
+//! (`loading_globals`).
 
 use std::cell::RefCell;
 
