@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn libraries_change_if_they_are_the_expected_ones_and_fit() {
-        let mut state = begun();
+        let mut state = begun(1, 1);
         let one = set(0, &[("a", Some(library("x", &["f", "F"])))], false);
         state.version = THIRD_VERSION - 1;
         assert!(matches!(state.apply(&one, 1), Err(MetaError::BadLibraries(_))));
