@@ -174,8 +174,13 @@ impl Selector {
 
     /// Returns the permissions as the log entry of a script has them.
     pub(crate) fn rules(&self) -> SelectorRules {
-        let (all_keys, keys) = (self.all_keys, self.keys.clone());
-        let mut rules = SelectorRules { all_keys, keys, ..SelectorRules::default() };
+        let mut rules = SelectorRules {
+            all_keys: self.all_keys,
+            keys: self.keys.clone(),
+            all_channels: self.all_channels,
+            channels: self.channels.clone(),
+            ..SelectorRules::default()
+        };
         self.commands.tell(&mut rules);
         rules
     }

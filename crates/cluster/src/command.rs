@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis, Version};
 
 use crate::state::{
-    descriptors, MemberState, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, STORES_MAX,
+    descriptors, LibraryRecord, MemberState, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, STORES_MAX,
 };
 
 const COMMAND_FORMAT: u8 = 3;
@@ -125,6 +125,14 @@ pub enum MetaCommand {
         changes: BTreeMap<String, Option<String>>,
         replace: bool,
     },
+    /// Changes libraries of functions, if their last change has the version `expected`. `None`
+    /// deletes a library. With `replace`, libraries that are not named are deleted as well.
+    /// Version 3 of the cluster is the first that knows it.
+    SetLibraries {
+        expected: u64,
+        changes: BTreeMap<String, Option<LibraryRecord>>,
+        replace: bool,
+    },
 }
 
 /// The result of a command, for its proposer.
@@ -215,6 +223,10 @@ pub enum MetaError {
     UsersChanged,
     #[error("{0}")]
     BadUsers(&'static str),
+    #[error("the libraries of functions have changed meanwhile")]
+    LibrariesChanged,
+    #[error("{0}")]
+    BadLibraries(&'static str),
     #[error("bad bootstrap: {0}")]
     BadBootstrap(String),
 }

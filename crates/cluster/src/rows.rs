@@ -16,6 +16,7 @@
 //! 8      operator u64   an operator that ended
 //! 9      chunk u64 BE   regions that merged away, of 4096: their places in the chunk, ascending
 //! 10     name           a user of clients
+//! 11     name           a library of functions
 //! ```
 
 use std::collections::BTreeSet;
@@ -45,6 +46,7 @@ const KIND_OPERATOR: u8 = 7;
 const KIND_FINISHED: u8 = 8;
 const KIND_MERGED: u8 = 9;
 const KIND_USER: u8 = 10;
+const KIND_LIBRARY: u8 = 11;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,10 +68,16 @@ struct PolicyRow {
 #[serde(deny_unknown_fields)]
 struct CountersRow {
     members_version: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    libraries_version: u64,
     next_store: StoreId,
     next_region: RegionId,
     next_operator: OperatorId,
     planner_term: Term,
+}
+
+fn is_zero(version: &u64) -> bool {
+    *version == 0
 }
 
 /// Applies an entry of the meta region to `state` and to the rows of `txn`. The outer error stops
@@ -144,9 +152,14 @@ impl MetaState {
                 let name = std::str::from_utf8(id).map_err(|_| corrupt())?;
                 self.users.insert(name.to_owned(), decode(row, value)?);
             }
+            KIND_LIBRARY => {
+                let name = std::str::from_utf8(id).map_err(|_| corrupt())?;
+                self.libraries.insert(name.to_owned(), decode(row, value)?);
+            }
             KIND_COUNTERS if id.is_empty() => {
                 let row: CountersRow = decode(row, value)?;
                 self.members_version = row.members_version;
+                self.libraries_version = row.libraries_version;
                 self.next_store = row.next_store;
                 self.next_region = row.next_region;
                 self.next_operator = row.next_operator;
@@ -186,8 +199,10 @@ impl MetaState {
             Object::Region(id) => self.regions.get(id).map(|region| encode(&descriptors::Json::from(region))),
             Object::Config(name) => self.config.get(name).map(encode),
             Object::User(name) => self.users.get(name).map(encode),
+            Object::Library(name) => self.libraries.get(name).map(encode),
             Object::Counters => Some(encode(&CountersRow {
                 members_version: self.members_version,
+                libraries_version: self.libraries_version,
                 next_store: self.next_store,
                 next_region: self.next_region,
                 next_operator: self.next_operator,
@@ -215,12 +230,13 @@ impl Object {
             Object::Merged(chunk) => (KIND_MERGED, Some(*chunk)),
             Object::Config(_) => (KIND_CONFIG, None),
             Object::User(_) => (KIND_USER, None),
+            Object::Library(_) => (KIND_LIBRARY, None),
         };
         row.put_u8(kind);
         if let Some(id) = id {
             row.put_u64(id);
         }
-        if let Object::Config(name) | Object::User(name) = self {
+        if let Object::Config(name) | Object::User(name) | Object::Library(name) = self {
             row.put_slice(name.as_bytes());
         }
         row.freeze()

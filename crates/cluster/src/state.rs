@@ -13,6 +13,7 @@ mod agreed;
 pub(crate) mod cover;
 pub(crate) mod descriptors;
 mod facts;
+mod libraries;
 mod merged;
 mod operators;
 mod settings;
@@ -21,6 +22,7 @@ mod users;
 
 pub use agreed::{AgreedSettings, Election, Replication, StrongReads};
 pub use facts::{StoreFacts, StoreKey};
+pub use libraries::{FunctionRecord, LibraryRecord, LIBRARIES_BYTES_MAX};
 pub use merged::MergedRegions;
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
 pub use settings::{Setting, SettingError};
@@ -63,9 +65,11 @@ pub struct MetaState {
     pub created_ms: UnixMillis,
     /// The version that all stores write; see [`crate::upgrade`]. It never falls.
     pub version: Version,
-    /// A number that increases with every change of a [`StoreRecord`], a [`UserRecord`]
-    /// or an [`AgreedSettings`].
+    /// A number that increases with every change of a [`StoreRecord`], a [`UserRecord`],
+    /// a [`LibraryRecord`] or an [`AgreedSettings`].
     pub members_version: u64,
+    /// The `members_version` of the last change of libraries.
+    pub libraries_version: u64,
     /// The ids that the next store, region and operator get. Smaller ids are never used again.
     pub next_store: StoreId,
     pub next_region: RegionId,
@@ -87,6 +91,8 @@ pub struct MetaState {
     pub config: BTreeMap<String, String>,
     /// The users of clients by name, since version 3 of the cluster.
     pub users: BTreeMap<String, UserRecord>,
+    /// The libraries of functions by name, since version 3 of the cluster.
+    pub libraries: BTreeMap<String, LibraryRecord>,
 }
 
 /// An object that a command changed, and so a row to be written.
@@ -101,6 +107,7 @@ pub(crate) enum Object {
     Merged(u64),
     Config(String),
     User(String),
+    Library(String),
     Operator(OperatorId),
     Finished(OperatorId),
 }
@@ -250,6 +257,10 @@ impl MetaState {
                 }
                 changed_or_not(&changed)
             }
+            MetaCommand::SetLibraries { expected, changes, replace } => {
+                self.set_libraries(*expected, changes, *replace, &mut changed)?;
+                changed_or_not(&changed)
+            }
             MetaCommand::SetUsers { expected, changes, replace } => {
                 self.set_users(*expected, changes, *replace, &mut changed)?;
                 changed_or_not(&changed)
@@ -278,6 +289,7 @@ impl MetaState {
             created_ms: stamp_ms,
             version: *version,
             members_version: 1,
+            libraries_version: 0,
             next_store: after_last(stores.iter().map(|store| store.id).max()).ok_or(MetaError::NoIds)?,
             next_region: after_last(regions.iter().map(|region| region.id).max()).ok_or(MetaError::NoIds)?,
             next_operator: 1,
@@ -291,6 +303,7 @@ impl MetaState {
             policy_since_ms: stamp_ms,
             config: config.clone(),
             users: BTreeMap::new(),
+            libraries: BTreeMap::new(),
         };
         changed.extend([Object::Cluster, Object::Policy, Object::Counters]);
         changed.extend(self.stores.keys().map(|&id| Object::Store(id)));

@@ -56,8 +56,8 @@ pub use keys::scan::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
 pub use maintenance::{earliest_due, find_due, has_garbage, keys_in_slot};
 pub use number::database_index;
 pub use server_command::{
-    AclCommand, ChannelKind, ClientCommand, ClusterCommand, ConfigCommand, LatencyCommand, MemoryCommand,
-    PubSubCommand, ScriptCommand, ServerCommand, SessionCommand, SlowLogCommand,
+    AclCommand, ChannelKind, ClientCommand, ClusterCommand, ConfigCommand, FunctionCommand, LatencyCommand,
+    MemoryCommand, PubSubCommand, ScriptCommand, ServerCommand, SessionCommand, SlowLogCommand,
 };
 pub use spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec, KeyspaceFn, Spanning, TableFn};
 pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};

@@ -1,4 +1,4 @@
-//! Scripts in the log: `EVAL`, `EVALSHA` and their read-only forms.
+//! Scripts in the log: `EVAL`, `EVALSHA`, `FCALL` and their read-only forms.
 //!
 //! A session turns each of them into one command, which holds the script itself and everything
 //! else that its execution depends on. So a script is executed like any command: on every replica,
@@ -10,11 +10,16 @@
 //! head       flags u8   1: keys have slots   2: no writes   4: `script` is an error, the reply
 //!                       8: allows growth on a full disk   16: the client sent a digest
 //!                       32: the client sent a read-only form
+//!                       64: `script` is the code of a library
+//!            | the name of the library's function, if it is one
 //! rules      empty for a user who may do everything, otherwise those of `rules`
 //! ```
 //!
 //! Each `|` separates two arguments. There are two names, one for scripts that may write and one
 //! for those that only read. The latter is not in the log unless it has met an expired key.
+//!
+//! A function's command holds the code of its whole library, so that every replica executes the
+//! same code, also when it replays the log after the library was replaced or deleted.
 //!
 //! A script that reaches a limit ([`script::STEPS_MAX`], [`script::MEMORY_BYTES_MAX`]) has no
 //! effect: its writes are undone. Like any other error, an error of the script leaves what it has
@@ -25,13 +30,14 @@ pub mod rules;
 use bytes::Bytes;
 use resp::Reply;
 use script::{Called, Host, Outcome, Script};
+use storage::record::Publication;
 use storage::StorageError;
 use types::{mix, slot_of_key, Slot, THIRD_VERSION};
 
 use crate::error_messages;
 use crate::exec::{call, CommandError, CommandResult, Exec, Mode};
 use crate::number::database_index;
-use crate::server_command::ServerCommand;
+use crate::server_command::{ChannelKind, ServerCommand};
 use crate::sort;
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::table::{check_arity, keys_of, leaf, lookup};
@@ -46,6 +52,11 @@ const IS_REFUSED: u8 = 4;
 const ALLOWS_OOM: u8 = 8;
 const BY_DIGEST: u8 = 16;
 const SENT_READONLY: u8 = 32;
+const IS_FUNCTION: u8 = 64;
+
+/// Maximum bytes of a script's publications, and the bytes of one in addition to its text.
+pub const PUBLISHED_BYTES_MAX: usize = 4 << 20;
+const PUBLICATION_BYTES: usize = 64;
 
 const SCRIPT_AT: usize = 2;
 const RULES_AT: usize = 3;
@@ -90,18 +101,40 @@ fn head_of(args: &[Bytes]) -> Option<u8> {
     args.get(1)?.first().copied()
 }
 
+/// The meaning of the first argument of a command that executes a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptBy {
+    Body,
+    Digest,
+    /// The name of a function of a library.
+    Function,
+}
+
 /// A command that executes a script, as a client sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptCall {
-    /// True if the command names the script by its digest.
-    pub by_digest: bool,
+    pub by: ScriptBy,
     pub is_readonly: bool,
 }
 
 impl ScriptCall {
-    fn head(self) -> u8 {
-        (if self.by_digest { BY_DIGEST } else { 0 }) | (if self.is_readonly { SENT_READONLY } else { 0 })
+    fn flags(self) -> u8 {
+        let by = match self.by {
+            ScriptBy::Body => 0,
+            ScriptBy::Digest => BY_DIGEST,
+            ScriptBy::Function => IS_FUNCTION,
+        };
+        by | if self.is_readonly { SENT_READONLY } else { 0 }
     }
+}
+
+/// The code that a command executes.
+#[derive(Clone, Debug)]
+pub struct Code {
+    /// The script, or the code of a library.
+    pub body: Bytes,
+    /// The function of the library, and its flags.
+    pub function: Option<(Bytes, script::Flags)>,
 }
 
 /// The place at which the commands of a script are executed, and the user's rules.
@@ -111,30 +144,38 @@ pub struct Caller {
     pub rules: Option<Bytes>,
 }
 
-/// Returns the arguments of the log's command for a script. `body` is the script, or the error if
-/// it is not known.
+/// Returns the arguments of the log's command for a script. `code` is what the command executes,
+/// or the error if it is not known.
 ///
 /// # Errors
 /// The reply to the client.
 pub fn eval_args(
     call: ScriptCall,
     args: &[Bytes],
-    body: Result<Bytes, Reply>,
+    code: Result<Code, Reply>,
     caller: Caller,
 ) -> Result<Vec<Bytes>, Reply> {
-    if call.by_digest && args[1].len() != script::DIGEST_LEN {
+    let is_function = call.by == ScriptBy::Function;
+    if call.by == ScriptBy::Digest && args[1].len() != script::DIGEST_LEN {
         return Err(Reply::error(NO_SCRIPT));
     }
-    let count = resp::parse_integer(&args[2]).ok_or_else(|| Reply::error(error_messages::NOT_AN_INTEGER))?;
+    if let (true, Err(error)) = (is_function, &code) {
+        return Err(error.clone());
+    }
+    let not_a_number = if is_function { BAD_NUMBER_OF_KEYS } else { error_messages::NOT_AN_INTEGER };
+    let count = resp::parse_integer(&args[2]).ok_or_else(|| Reply::error(not_a_number))?;
     if count > (args.len() - 3) as i64 {
         return Err(Reply::error("ERR Number of keys can't be greater than number of args"));
     }
     if count < 0 {
         return Err(Reply::error("ERR Number of keys can't be negative"));
     }
-    let body = body?;
-    // A first line that cannot be read is refused by the execution.
-    let (flags, _) = script::flags_of(&body).unwrap_or_default();
+    let Code { body, function } = code?;
+    let (function, flags) = match function {
+        Some((name, flags)) => (name, flags),
+        // A first line that cannot be read is refused by the execution.
+        None => (Bytes::new(), script::flags_of(&body).unwrap_or_default().0),
+    };
     if flags.no_cluster && caller.has_slots {
         return Err(Reply::error("ERR Can not run script on cluster, 'no-cluster' flag is set."));
     }
@@ -142,7 +183,7 @@ pub fn eval_args(
         let error = "ERR Can not execute a script with write flag using *_ro command.";
         return Err(Reply::error(error));
     }
-    let mut head = call.head();
+    let mut head = call.flags();
     for (is_set, flag) in [
         (caller.has_slots, HAS_SLOTS),
         (call.is_readonly || flags.no_writes, NO_WRITES),
@@ -152,11 +193,18 @@ pub fn eval_args(
     }
     let name = if head & NO_WRITES != 0 { EVAL_RO_NAME } else { EVAL_NAME };
     let mut eval = Vec::with_capacity(args.len() + 2);
-    eval.extend([Bytes::from_static(name), Bytes::copy_from_slice(&[head]), body]);
+    eval.extend([Bytes::from_static(name), head_argument(head, &function), body]);
     eval.push(caller.rules.unwrap_or_default());
     eval.push(Bytes::from(count.to_string()));
     eval.extend(args[3..].iter().cloned());
     Ok(eval)
+}
+
+fn head_argument(flags: u8, function: &[u8]) -> Bytes {
+    match function {
+        [] => Bytes::copy_from_slice(&[flags]),
+        function => [&[flags], function].concat().into(),
+    }
 }
 
 /// Returns the arguments of a log's command that replies an error, for a script that is refused in
@@ -166,7 +214,8 @@ pub fn refusal_args(call: ScriptCall, args: &[Bytes], error: &Reply) -> Vec<Byte
         Reply::Error(text) => Bytes::copy_from_slice(text.as_bytes()),
         _ => Bytes::new(),
     };
-    let head = Bytes::copy_from_slice(&[call.head() | IS_REFUSED]);
+    let function = if call.by == ScriptBy::Function { &args[1][..] } else { b"" };
+    let head = head_argument(call.flags() | IS_REFUSED, function);
     let zero = Bytes::from_static(b"0");
     let mut refusal = vec![Bytes::from_static(EVAL_NAME), head, text, Bytes::new(), zero];
     refusal.extend(args[2..].iter().cloned());
@@ -180,13 +229,17 @@ pub fn sent_args(spec: &CommandSpec, args: &[Bytes]) -> Option<(&'static Command
         return None;
     }
     let head = head_of(args)?;
+    let is_function = head & IS_FUNCTION != 0;
     let name = match (head & BY_DIGEST != 0, head & SENT_READONLY != 0) {
+        (_, false) if is_function => "fcall",
+        (_, true) if is_function => "fcall_ro",
         (false, false) => "eval",
         (false, true) => "eval_ro",
         (true, false) => "evalsha",
         (true, true) => "evalsha_ro",
     };
-    let mut sent = vec![Bytes::from_static(name.as_bytes()), args[SCRIPT_AT].clone()];
+    let first = if is_function { args[1].slice(1..) } else { args[SCRIPT_AT].clone() };
+    let mut sent = vec![Bytes::from_static(name.as_bytes()), first];
     let from = if head & IS_REFUSED != 0 { KEYS_AT } else { NUMBER_AT };
     sent.extend(args[from..].iter().cloned());
     Some((lookup(name.as_bytes())?, sent))
@@ -206,6 +259,8 @@ struct Commands<'e, 't, 'r> {
     is_readonly: bool,
     seed: u64,
     calls: u64,
+    /// The bytes of the script's publications.
+    published: usize,
     ended: Option<CommandError>,
 }
 
@@ -240,7 +295,9 @@ impl Commands<'_, '_, '_> {
         if let Some(text) = self.rules.and_then(|rules| rules.denial(spec, args)) {
             return Some(refused(text));
         }
-        if self.is_readonly && spec.is_write() {
+        // As in Redis, a publication counts as a write here.
+        let writes = spec.is_write() || matches!(spec.handler, Handler::Server(ServerCommand::Publish(_)));
+        if self.is_readonly && writes {
             return Some(refused("Write commands are not allowed from read-only scripts."));
         }
         let slot = self.slot?;
@@ -289,10 +346,25 @@ impl Commands<'_, '_, '_> {
                 let text = |number: u64| Reply::bulk(number.to_string());
                 Ok(Reply::Array(vec![text(now_ms / 1000), text(now_ms % 1000 * 1000)]))
             }
+            Handler::Server(ServerCommand::Publish(kind)) => Ok(self.publish(kind, args)),
             Handler::Server(_) | Handler::Session(_) | Handler::Container => {
                 Ok(Reply::error("ERR This Redis command is not allowed from script"))
             }
         }
+    }
+}
+
+impl Commands<'_, '_, '_> {
+    /// Publishes when the script's entry is executed. The reply does not count receivers, because
+    /// replicas would count different ones.
+    fn publish(&mut self, kind: ChannelKind, args: &[Bytes]) -> Reply {
+        self.published += args[1].len() + args[2].len() + PUBLICATION_BYTES;
+        if self.published > PUBLISHED_BYTES_MAX {
+            return Reply::error(format!("ERR a script publishes at most {PUBLISHED_BYTES_MAX} bytes"));
+        }
+        let is_shard = kind == ChannelKind::Shard;
+        self.exec.txn.publish(Publication { is_shard, channel: args[1].clone(), payload: args[2].clone() });
+        Reply::Int(0)
     }
 }
 
@@ -336,7 +408,11 @@ fn eval(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         true => None,
         false => Some(Rules::decode(&args[RULES_AT]).ok_or_else(corrupt)?),
     };
-    let script = Script { body: &args[SCRIPT_AT], keys, args: rest, seed: exec.seed };
+    let function = match head & IS_FUNCTION != 0 {
+        true => Some(std::str::from_utf8(&args[1][1..]).map_err(|_| corrupt())?),
+        false => None,
+    };
+    let script = Script { body: &args[SCRIPT_AT], function, keys, args: rest, seed: exec.seed };
     let slot = (head & HAS_SLOTS != 0).then(|| keys.first().map(|key| slot_of_key(key)));
     let is_readonly = head & NO_WRITES != 0 || exec.mode == Mode::Read;
     let (db, seed, resp3) = (exec.db, exec.seed, exec.resp3);
@@ -345,8 +421,16 @@ fn eval(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         if writes {
             exec.txn.begin_undo();
         }
-        let mut commands =
-            Commands { exec, rules: rules.as_ref(), slot, is_readonly, seed, calls: 0, ended: None };
+        let mut commands = Commands {
+            exec,
+            rules: rules.as_ref(),
+            slot,
+            is_readonly,
+            seed,
+            calls: 0,
+            published: 0,
+            ended: None,
+        };
         let outcome = match is_exact {
             true => script::run_exactly(&script, &mut commands),
             false => script::run(&script, &mut commands),
@@ -386,6 +470,9 @@ fn eval(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 
 /// The error for a digest that names no script.
 pub const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+/// The error for a name of no function.
+pub const NO_FUNCTION: &str = "ERR Function not found";
+const BAD_NUMBER_OF_KEYS: &str = "ERR Bad number of keys provided";
 
 #[cfg(test)]
 mod tests;

@@ -28,6 +28,7 @@ pub enum ServerCommand {
     PubSub(PubSubCommand),
     Monitor,
     Script(ScriptCommand),
+    Function(FunctionCommand),
     SlowLog(SlowLogCommand),
     Latency(LatencyCommand),
     Memory(MemoryCommand),
@@ -97,6 +98,19 @@ pub enum ScriptCommand {
     Flush,
     Kill,
     Load,
+}
+
+/// A subcommand of `FUNCTION`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FunctionCommand {
+    Delete,
+    Dump,
+    Flush,
+    Kill,
+    List,
+    Load,
+    Restore,
+    Stats,
 }
 
 /// A subcommand of `ACL`.
@@ -217,6 +231,7 @@ impl ServerCommand {
             | ServerCommand::ReadWrite
             | ServerCommand::Config(_)
             | ServerCommand::Script(_)
+            | ServerCommand::Function(_)
             | ServerCommand::Memory(_)
             | ServerCommand::ModuleList
             | ServerCommand::Role

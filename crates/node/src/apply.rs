@@ -9,7 +9,7 @@ use command::entry::Items;
 use command::order::Order;
 use replica::Committed;
 use resp::Reply;
-use storage::record::Record;
+use storage::record::{Publication, Record};
 use storage::rows::{region_descriptor_row, region_state_row};
 use storage::{MemoryKeyspace, Reader, RegionState, StorageError, Txn, WriteSet};
 use types::{
@@ -132,6 +132,9 @@ pub enum ApplyEffect<C> {
         region: RegionId,
         record: Record,
     },
+    /// Publish the messages of scripts. Only the store that has proposed the scripts' entries gets
+    /// this, so no message is published twice.
+    Published(Vec<Publication>),
     /// The region's peer is quarantined. Carry out the steps of `Job::Hold`, in parallel with
     /// execution. From now on the region is neither read nor executed here.
     Hold {
@@ -178,6 +181,7 @@ struct Batch<C> {
     /// Region, index and number of each check.
     checks: Vec<(RegionId, LogIndex, u64)>,
     records: Vec<(RegionId, Record)>,
+    publications: Vec<Publication>,
     held: Vec<(RegionId, Mark)>,
     answers: Vec<(Waiting<C>, Replies)>,
 }
@@ -191,6 +195,7 @@ impl<C> Default for Batch<C> {
             absorbed: Vec::new(),
             checks: Vec::new(),
             records: Vec::new(),
+            publications: Vec::new(),
             held: Vec::new(),
             answers: Vec::new(),
         }
@@ -225,6 +230,7 @@ impl<C> Batch<C> {
         self.absorbed.extend(done.absorbed);
         self.checks.extend(done.checks);
         self.records.extend(done.records);
+        self.publications.extend(done.publications);
         done.replies
     }
 }
@@ -239,6 +245,7 @@ struct Done {
     absorbed: Vec<RegionId>,
     checks: Vec<(RegionId, LogIndex, u64)>,
     records: Vec<(RegionId, Record)>,
+    publications: Vec<Publication>,
     replies: Vec<Replies>,
 }
 
@@ -441,6 +448,11 @@ impl Execution {
                             rows.coming(items);
                         };
                         let replies = command::entry::apply_told(&entry.payload, &mut txn, slots, coming)?;
+                        // A store that replays the log, or follows, does not publish.
+                        let published = txn.take_publications();
+                        if waiting.is_some() {
+                            done.publications.extend(published);
+                        }
                         watch.executed(Executed {
                             region,
                             index: entry.index,
@@ -508,6 +520,9 @@ impl Execution {
         effects.extend(batch.states.into_iter().map(|(region, state)| ApplyEffect::State { region, state }));
         let changed = |(region, record)| ApplyEffect::Changed { region, record };
         effects.extend(batch.records.into_iter().map(changed));
+        if !batch.publications.is_empty() {
+            effects.push(ApplyEffect::Published(batch.publications));
+        }
         let check = |(region, index, number)| ApplyEffect::Check { region, index, number };
         effects.extend(batch.checks.into_iter().map(check));
         effects.extend(batch.held.into_iter().map(|(region, mark)| ApplyEffect::Hold { region, mark }));

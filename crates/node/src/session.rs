@@ -145,6 +145,11 @@ pub trait Host {
         None
     }
 
+    /// Returns the library of a function, if this store knows one with this name.
+    fn function(&mut self, _name: &[u8]) -> Option<command::scripting::Code> {
+        None
+    }
+
     /// Learns a script that a client sent.
     fn note_script(&mut self, _body: &Bytes) {}
 

@@ -8,7 +8,10 @@ use crate::ProtocolError;
 ///
 /// Words are copied, so that a hand-typed request does not keep a receive buffer alive. NUL is an
 /// ordinary byte here, whereas Redis ends a string at it.
-pub(crate) fn split_words(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
+///
+/// # Errors
+/// The error for quotes that do not match.
+pub fn split_words(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
     let mut words = Vec::new();
     let mut at = 0;
     loop {

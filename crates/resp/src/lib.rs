@@ -30,6 +30,7 @@ pub use encode::{
     Protocol,
 };
 pub use error::ProtocolError;
+pub use inline::split_words;
 pub use length::parse_integer;
 pub use limits::{Limits, ReplyLimits};
 pub use reply::Reply;

@@ -8,6 +8,7 @@ use mlua::{Function, Lua, MultiValue, Table};
 
 use crate::arguments::{give, Arguments, Result};
 use crate::random::Random;
+use crate::registered::Registered;
 use crate::settings::Settings;
 use crate::STEPS_MAX;
 
@@ -41,6 +42,10 @@ impl Control {
         self.0.call(("wrap", holder, steps, first))
     }
 
+    pub fn unprotect(&self, table: &Table) -> mlua::Result<()> {
+        self.0.call(("writable", table))
+    }
+
     pub fn protect(&self, table: &Table) -> mlua::Result<()> {
         self.0.call(("readonly", table))
     }
@@ -63,6 +68,7 @@ impl Arguments<'_> {
 pub(crate) struct Kept {
     pub random: RefCell<Random>,
     pub json: RefCell<Settings>,
+    pub registered: RefCell<Registered>,
 }
 
 /// Adds functions of the host to tables.

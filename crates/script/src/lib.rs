@@ -21,12 +21,15 @@
 mod arguments;
 mod bit;
 mod builder;
+mod compiled;
 mod json;
+mod library;
 mod math;
 mod msgpack;
 mod nested;
 mod random;
 mod redis;
+mod registered;
 mod reply;
 mod settings;
 mod shebang;
@@ -37,6 +40,8 @@ use bytes::Bytes;
 use resp::Reply;
 use sha1::{Digest, Sha1};
 
+pub use library::{library_name, BAD_NAME};
+pub use registered::Function;
 pub use shebang::{flags_of, Flags, SHEBANG_LEN_MAX};
 
 /// Maximum number of steps of a script: about a second on one core.
@@ -53,9 +58,16 @@ const ENCODED_BYTES_MAX: usize = MEMORY_BYTES_MAX / 2;
 /// Bytes of a SHA-1 digest in hexadecimal.
 pub const DIGEST_LEN: usize = 40;
 
+/// Maximum number of steps of a library's code, which is executed before each call of one of its
+/// functions: about half a second.
+pub const LOAD_STEPS_MAX: u64 = STEPS_MAX / 2;
+
 /// A script and its arguments.
 pub struct Script<'a> {
+    /// The script, or the code of a library.
     pub body: &'a [u8],
+    /// The function of the library that is called.
+    pub function: Option<&'a str>,
     pub keys: &'a [Bytes],
     pub args: &'a [Bytes],
     pub seed: u64,
@@ -110,6 +122,14 @@ pub fn run_exactly(script: &Script<'_>, host: &mut dyn Host) -> Outcome {
 /// The reply to the client.
 pub fn compile(body: &[u8]) -> Result<(), Reply> {
     state::compile(body)
+}
+
+/// Executes the code of a library, and returns the functions that it registers.
+///
+/// # Errors
+/// The text of the error, without its code.
+pub fn load_library(code: &[u8]) -> Result<Vec<Function>, String> {
+    state::load_library(code)
 }
 
 /// Returns the name of a script: its SHA-1 digest in hexadecimal.

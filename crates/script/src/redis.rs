@@ -30,7 +30,7 @@ pub(crate) struct Shared<'h> {
 }
 
 /// Returns an error with this text, as a table.
-fn raise<T>(lua: &Lua, text: &str) -> Result<T> {
+pub(crate) fn raise<T>(lua: &Lua, text: &str) -> Result<T> {
     Err(Failure::Value(Value::Table(error(lua, &format!("ERR {text}"))?)))
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn create(builder: &Builder, holder: &Table) -> mlua::Result<Table> {
     ] {
         table.raw_set(name, builder.control.wrap_held(holder, steps, operation)?)?;
     }
-    builder.add(&table, "log", |args| log(&args))?;
+    add_log(builder, &table)?;
     builder.add(&table, "sha1hex", |args| match args.len() {
         1 => {
             let text = match args.get(1) {
@@ -201,20 +201,26 @@ pub(crate) fn create(builder: &Builder, holder: &Table) -> mlua::Result<Table> {
     builder.add(&table, "replicate_commands", |_| one(Value::Boolean(true)))?;
     builder.add(&table, "breakpoint", |_| one(Value::Boolean(false)))?;
     builder.add(&table, "debug", |_| Ok(MultiValue::new()))?;
-    for (name, value) in [
-        ("LOG_DEBUG", 0),
-        ("LOG_VERBOSE", 1),
-        ("LOG_NOTICE", 2),
-        ("LOG_WARNING", 3),
-        ("REPL_NONE", 0),
-        ("REPL_AOF", 1),
-        ("REPL_SLAVE", 2),
-        ("REPL_REPLICA", 2),
-        ("REPL_ALL", REPL_ALL),
-        ("REDIS_VERSION_NUM", i64::from(REDIS_VERSION_NUM)),
-    ] {
+    for (name, value) in
+        [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", REPL_ALL)]
+    {
         table.raw_set(name, value)?;
     }
-    table.raw_set("REDIS_VERSION", REDIS_VERSION)?;
+    add_versions(&table)?;
     Ok(table)
+}
+
+/// Adds `log` and its levels.
+pub(crate) fn add_log(builder: &Builder, table: &Table) -> mlua::Result<()> {
+    builder.add(table, "log", |args| log(&args))?;
+    for (name, value) in [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)] {
+        table.raw_set(name, value)?;
+    }
+    Ok(())
+}
+
+/// Adds the version of Redis.
+pub(crate) fn add_versions(table: &Table) -> mlua::Result<()> {
+    table.raw_set("REDIS_VERSION_NUM", REDIS_VERSION_NUM)?;
+    table.raw_set("REDIS_VERSION", REDIS_VERSION)
 }

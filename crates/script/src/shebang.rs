@@ -10,8 +10,44 @@ pub struct Flags {
     pub are_stated: bool,
     pub no_writes: bool,
     pub allow_oom: bool,
+    /// Without effect: stores have no state in which data is stale.
+    pub allow_stale: bool,
     pub no_cluster: bool,
     pub allow_cross_slot_keys: bool,
+}
+
+impl Flags {
+    fn places(&mut self) -> [(&'static str, &mut bool); 5] {
+        [
+            ("no-writes", &mut self.no_writes),
+            ("allow-oom", &mut self.allow_oom),
+            ("allow-stale", &mut self.allow_stale),
+            ("no-cluster", &mut self.no_cluster),
+            ("allow-cross-slot-keys", &mut self.allow_cross_slot_keys),
+        ]
+    }
+
+    /// Sets a flag. Returns false if there is none with this name.
+    pub(crate) fn set(&mut self, name: &str) -> bool {
+        match self.places().into_iter().find(|(known, _)| *known == name) {
+            Some((_, flag)) => {
+                *flag = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Returns the names of the flags that are set, in Redis's order.
+    pub fn names(mut self) -> Vec<&'static str> {
+        self.places().into_iter().filter(|(_, flag)| **flag).map(|(name, _)| name).collect()
+    }
+
+    /// Returns the flags with these names, if there are no others.
+    pub fn of_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Flags> {
+        let mut flags = Flags { are_stated: true, ..Flags::default() };
+        names.into_iter().all(|name| flags.set(name)).then_some(flags)
+    }
 }
 
 /// Returns the flags of a script and the length of its first line, 0 if it has none of them.
@@ -37,14 +73,8 @@ pub fn flags_of(body: &[u8]) -> Result<(Flags, usize), String> {
             return Err(format!("Unknown lua shebang option: {word}"));
         };
         for name in names.split(',').filter(|_| !names.is_empty()) {
-            match name {
-                "no-writes" => flags.no_writes = true,
-                "allow-oom" => flags.allow_oom = true,
-                // Stores have no state in which data is stale.
-                "allow-stale" => {}
-                "no-cluster" => flags.no_cluster = true,
-                "allow-cross-slot-keys" => flags.allow_cross_slot_keys = true,
-                _ => return Err(format!("Unexpected flag in script shebang: {name}")),
+            if !flags.set(name) {
+                return Err(format!("Unexpected flag in script shebang: {name}"));
             }
         }
     }

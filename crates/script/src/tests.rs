@@ -26,7 +26,7 @@ impl Host for Commands {
 }
 
 fn script(body: &str) -> Script<'_> {
-    Script { body: body.as_bytes(), keys: &[], args: &[], seed: 7 }
+    Script { body: body.as_bytes(), function: None, keys: &[], args: &[], seed: 7 }
 }
 
 fn outcome(body: &str) -> Outcome {
@@ -193,7 +193,11 @@ fn a_used_state_gives_the_result_of_a_new_one() {
     let order = "local t = {} for i = 1, 50 do t[{}] = i t[function() end] = -i t['k' .. i] = i end \
                  local s = {} for k, v in pairs(t) do s[#s + 1] = type(k) .. v end \
                  s[#s + 1] = tostring({}) .. tostring(pairs) .. math.random(1000) return table.concat(s, ' ')";
-    let bodies: Vec<&str> = CORPUS.lines().chain([order]).collect();
+    let called =
+        "local t = {} for i = 1, 20 do t[redis.pcall('ping')] = i t[redis.error_reply('a b')] = -i end \
+                  local s = {} for k, v in pairs(t) do s[#s + 1] = tostring(k) .. v end \
+                  s[#s + 1] = tostring({}) return table.concat(s, ' ')";
+    let bodies: Vec<&str> = CORPUS.lines().chain([order, called]).collect();
     let mut failed = 0;
     for (at, body) in bodies.iter().enumerate() {
         let exactly = run_exactly(&script(body), &mut Commands::default());
@@ -234,7 +238,7 @@ fn arguments_reach_commands_as_redis_writes_them() {
     let (keys, args) = ([Bytes::from_static(b"k\0\xff")], [Bytes::from_static(b"v")]);
     let body = b"redis.call('get', KEYS[1], ARGV[1], #KEYS, 1.5, 10, 2^53, -0, 1e100, 1e-20)";
     let mut commands = Commands::default();
-    run(&Script { body, keys: &keys, args: &args, seed: 1 }, &mut commands);
+    run(&Script { body, function: None, keys: &keys, args: &args, seed: 1 }, &mut commands);
     let words: [&[u8]; 10] = [
         b"get",
         b"k\0\xff",
@@ -273,4 +277,75 @@ fn limits_are_reached_in_the_same_place() {
     assert_eq!(rounds(), first);
     let elsewhere = std::thread::scope(|scope| scope.spawn(rounds).join().unwrap());
     assert_eq!(elsewhere, first);
+}
+
+const LIBRARY: &str = "#!lua name=lib
+local calls = {}
+redis.register_function('f', function(keys, args)
+    calls[{}] = #calls calls[#calls + 1] = args[1]
+    local names = {}
+    for key, value in pairs(calls) do names[#names + 1] = tostring(key) .. tostring(value) end
+    names[#names + 1] = math.random(1000000)
+    return {keys[1], names, #calls}
+end)
+redis.register_function{function_name = 'g', callback = function() while true do end end, flags = {'no-writes'}}
+redis.register_function('h', function() return redis.call('ping') end)
+";
+
+fn call_of(function: &str) -> Outcome {
+    let (keys, args) = ([Bytes::from("k")], [Bytes::from("v")]);
+    let script =
+        Script { body: LIBRARY.as_bytes(), function: Some(function), keys: &keys, args: &args, seed: 7 };
+    match run(&script, &mut Commands::default()) {
+        Outcome::Again => run_exactly(&script, &mut Commands::default()),
+        outcome => {
+            // A new state gives the same.
+            assert_eq!(run_exactly(&script, &mut Commands::default()), outcome);
+            outcome
+        }
+    }
+}
+
+#[test]
+fn a_function_finds_what_its_library_has_computed_and_nothing_that_calls_have_left() {
+    let first = call_of("f");
+    let Outcome::Reply(Reply::Array(parts)) = &first else { panic!("{first:?}") };
+    assert_eq!((&parts[0], &parts[2]), (&Reply::bulk("k"), &Reply::Int(1)));
+    for before in CORPUS.lines().take(50) {
+        outcome(before);
+    }
+    assert_eq!(call_of("h"), Outcome::Reply(Reply::Simple("PONG".into())));
+    assert_eq!(call_of("g"), Outcome::OutOfSteps);
+    assert_eq!(call_of("f"), first);
+    assert_eq!(std::thread::scope(|scope| scope.spawn(|| call_of("f")).join().unwrap()), first);
+    assert_eq!(call_of("F"), Outcome::Reply(Reply::error("ERR Function not found")));
+    // A script after a function has its own globals.
+    assert_eq!(reply("return type(redis.breakpoint) .. #KEYS"), Reply::bulk("function0"));
+}
+
+#[test]
+fn objects_of_a_library_and_of_its_function_have_different_numbers() {
+    let body = b"#!lua name=l\nlocal a = {} redis.register_function('f', function() \
+                 return {tostring(a), tostring({}), tostring({})} end)";
+    let script = Script { body, function: Some("f"), keys: &[], args: &[], seed: 7 };
+    let Outcome::Reply(Reply::Array(names)) = run(&script, &mut Commands::default()) else { panic!() };
+    assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2], "{names:?}");
+    assert_eq!(run_exactly(&script, &mut Commands::default()), Outcome::Reply(Reply::Array(names)));
+}
+
+#[test]
+fn a_library_is_loaded_within_limits_and_names_its_functions() {
+    let functions = load_library(LIBRARY.as_bytes()).unwrap();
+    let names: Vec<&str> = functions.iter().map(|function| function.name.as_str()).collect();
+    assert_eq!(names, ["f", "g", "h"]);
+    assert_eq!(functions[1].flags.names(), ["no-writes"]);
+    let error = |code: &str| load_library(format!("#!lua name=l\n{code}").as_bytes()).unwrap_err();
+    assert_eq!(
+        error("local function f() return f() end f()"),
+        "Error registering functions: ERR FUNCTION LOAD timeout"
+    );
+    let endless = "local s = 'x' while true do s = s .. s end";
+    assert_eq!(error(endless), "Error registering functions: ERR not enough memory");
+    assert_eq!(error("return 1"), "No functions registered");
+    assert!(error("x(").starts_with("Error compiling function: user_function:2:"));
 }

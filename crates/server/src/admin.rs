@@ -6,6 +6,7 @@ mod ask;
 mod check;
 mod flash;
 mod http;
+mod libraries;
 mod listener;
 mod login;
 mod merged;
@@ -19,5 +20,6 @@ mod windows;
 
 pub use ask::{answer_passed, join, set_facts};
 pub use http::serve;
+pub use libraries::{has_libraries, libraries, set_libraries, LibrariesAnswer};
 pub use merged::merged_away;
 pub use users::{set_users, UsersAnswer};

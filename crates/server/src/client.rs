@@ -6,6 +6,7 @@ mod acl_commands;
 mod admin_commands;
 mod aside;
 mod cluster_commands;
+mod function_commands;
 mod info;
 mod listener;
 mod memory_commands;

@@ -24,6 +24,7 @@ use types::{
 
 use crate::clock;
 use crate::config::{facts_of, Config};
+use crate::functions::AgreedLibraries;
 use crate::members::AgreedMembers;
 
 /// The silence in nanoseconds after which a store is down for placement and routing.
@@ -322,6 +323,23 @@ impl ClusterState {
     pub fn members_after(&self, known: u64) -> Option<AgreedMembers> {
         let parts = self.parts.lock();
         (parts.meta.members_version > known).then(|| AgreedMembers::of(&parts.meta))
+    }
+
+    /// Returns the version of the libraries of functions in the meta region's rows here.
+    pub fn libraries_version(&self) -> u64 {
+        self.parts.lock().meta.libraries_version
+    }
+
+    /// Returns the libraries in those rows, without those that are `known` in the same version.
+    pub fn libraries(&self, known: &BTreeMap<String, u64>) -> AgreedLibraries {
+        let parts = self.parts.lock();
+        let all = &parts.meta.libraries;
+        let unknown = all.iter().filter(|(name, library)| known.get(*name) != Some(&library.since));
+        AgreedLibraries {
+            version: parts.meta.libraries_version,
+            names: all.iter().map(|(name, library)| (name.clone(), library.since)).collect(),
+            libraries: unknown.map(|(name, library)| (name.clone(), library.clone())).collect(),
+        }
     }
 
     /// Returns true if a store has or had this key.

@@ -5,6 +5,7 @@
 //! DIR/IDENTITY   format, store id, layout, secret key, cluster id, whether the
 //!                store has begun (TOML; readable by its owner alone)
 //! DIR/MEMBERS    the stores of the cluster and the agreed settings, as last heard (JSON)
+//! DIR/FUNCTIONS  the libraries of functions, as last heard (JSON; `functions`)
 //! DIR/UNSYNCED   the boot under which writes are not synced, unclean peers (JSON;
 //!                `node::unsynced`)
 //! DIR/CAPABILITY the measurements of the device (JSON; `capability::persisted`)

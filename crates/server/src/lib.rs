@@ -53,6 +53,8 @@ mod fetcher;
 mod fixture;
 mod flash;
 mod fronts;
+mod functions;
+mod functions_keeper;
 mod heartbeat;
 mod joining;
 mod led;

@@ -29,6 +29,13 @@ pub struct AgreedMembers {
     /// The users of clients in the same version.
     #[serde(default, skip_serializing_if = "AgreedUsers::is_empty")]
     pub users: AgreedUsers,
+    /// The version of the last change of the libraries of functions, 0 without one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub libraries: u64,
+}
+
+fn is_zero(version: &u64) -> bool {
+    *version == 0
 }
 
 impl AgreedMembers {
@@ -39,6 +46,7 @@ impl AgreedMembers {
             stores: meta.stores.values().cloned().collect(),
             settings: meta.agreed_settings(),
             users: meta.users.clone(),
+            libraries: meta.libraries_version,
         }
     }
 }

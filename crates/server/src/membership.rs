@@ -17,6 +17,7 @@ use crate::cluster_state::ClusterState;
 use crate::config::{Config, Member};
 use crate::datadir::DataDir;
 use crate::ends::Ends;
+use crate::functions::Functions;
 use crate::members::{AgreedMembers, Members};
 use crate::regions::Regions;
 use crate::settings::Settings;
@@ -47,6 +48,7 @@ pub struct Reach {
     pub transport: Arc<Transport>,
     pub wall: Arc<WallClock>,
     pub access: Arc<Access>,
+    pub functions: Arc<Functions>,
 }
 
 pub struct Membership {
@@ -105,7 +107,7 @@ impl Membership {
     /// Applies a list of stores that is newer than the known one. Links are started and ended
     /// accordingly.
     pub fn take_members(self: &Arc<Self>, agreed: AgreedMembers) {
-        let Reach { config, cluster, regions, transport, wall, access, .. } = &self.reach;
+        let Reach { config, cluster, regions, transport, wall, access, functions, .. } = &self.reach;
         let changing = self.changing.lock();
         if agreed.version <= self.members.load().agreed.version {
             return;
@@ -127,6 +129,7 @@ impl Membership {
         let links = members.list.iter().map(|member| (member.id, member.peer)).collect();
         self.identity.set_members(members.keys());
         access.take(members.agreed.version, &members.agreed.users);
+        functions.want(members.agreed.libraries);
         self.members.store(Arc::new(members));
         transport.set_members(links);
         drop(changing);

@@ -29,6 +29,7 @@ use crate::executor::log_writer::LogWriter;
 use crate::executor::snapshots::Host;
 use crate::executor::worker::RegionWorker;
 use crate::executor::{flusher, row_filter};
+use crate::functions_keeper;
 use crate::loops::{Loops, ToLoop, ToWorker};
 use crate::members::{AgreedMembers, Members};
 use crate::reactor::Loop;
@@ -167,6 +168,7 @@ pub async fn run(
     if store.config.uses_tls() {
         store.tls.load(&store.config.tls).map_err(StartError::Config)?;
     }
+    store.spread.run_on(tokio::runtime::Handle::current());
     store.levels.count_entries(raft.entry_memory());
     store.transport.start(store.membership.members().list.iter().map(|member| (member.id, member.peer)));
 
@@ -239,6 +241,7 @@ pub async fn run(
     tasks.spawn(client::keep_shards(store.clone()));
     tasks.spawn(client::keep_tracked(store.clone()));
     tasks.spawn(heartbeat::run(store.clone()));
+    tasks.spawn(functions_keeper::run(store.clone()));
     tasks.spawn(catch_up::run(store.clone()));
     tasks.spawn(election::run(store.clone()));
     tasks.spawn(replication::run(store.clone()));

@@ -26,6 +26,7 @@ use crate::ends::Ends;
 use crate::engine::Engine;
 use crate::executor::{Levels, Parts};
 use crate::expiry::Expirer;
+use crate::functions::Functions;
 use crate::loops::{Loops, WorkerSender};
 use crate::members::Members;
 use crate::membership::{Membership, Reach};
@@ -101,6 +102,8 @@ pub struct Store {
     pub tls: Arc<Tls>,
     /// The scripts that clients name by their digests.
     pub scripts: Scripts,
+    /// The libraries of functions.
+    pub functions: Arc<Functions>,
 }
 
 /// The inputs of a store: its configuration and the contents of its directory.
@@ -149,10 +152,12 @@ impl Store {
         let agreed = &members.agreed;
         let access = Access::new(settings.clone(), clients.clone(), agreed.version, agreed.users.clone());
         let access = Arc::new(access);
+        let functions = Arc::new(Functions::new(&config.dir, agreed.libraries));
         let reach = Reach {
             config: config.clone(),
             settings,
             access: access.clone(),
+            functions: functions.clone(),
             cluster: cluster.clone(),
             regions: Arc::new(regions),
             transport: Arc::new(Transport::new(identity.clone(), budget.messages)),
@@ -197,6 +202,7 @@ impl Store {
             access,
             tls: Arc::new(Tls::new(certificates, config.store)),
             scripts: Scripts::default(),
+            functions,
             blocked: Arc::default(),
             client_memory,
             notices: Arc::new(notices),
@@ -238,6 +244,7 @@ impl Store {
             checks: self.checks.clone(),
             blocked: self.blocked.clone(),
             notices: self.notices.clone(),
+            spread: self.spread.clone(),
             unsynced: self.unsynced.clone(),
             seekers: self.seekers.clone(),
             quarantines: self.quarantines.clone(),

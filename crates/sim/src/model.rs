@@ -570,9 +570,11 @@ mod tests {
 
     /// Returns the log's command for a script.
     fn as_in_log(args: Vec<Bytes>) -> Vec<Bytes> {
-        let call = command::scripting::ScriptCall { by_digest: false, is_readonly: false };
-        let caller = command::scripting::Caller { has_slots: true, rules: None };
-        command::scripting::eval_args(call, &args, Ok(args[1].clone()), caller).unwrap()
+        use command::scripting::{eval_args, Caller, Code, ScriptBy, ScriptCall};
+        let call = ScriptCall { by: ScriptBy::Body, is_readonly: false };
+        let caller = Caller { has_slots: true, rules: None };
+        let code = Code { body: args[1].clone(), function: None };
+        eval_args(call, &args, Ok(code), caller).unwrap()
     }
 
     /// Runs the model and the real commands side by side.

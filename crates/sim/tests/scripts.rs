@@ -421,6 +421,7 @@ impl Script {
                         process.shard.step(Input::Raft(input), now);
                     }
                 }
+                ApplyEffect::Published(_) => {}
                 ApplyEffect::Answer { client, outcome } => self.answer(id, client, &outcome),
             }
         }

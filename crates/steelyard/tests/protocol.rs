@@ -20,6 +20,8 @@ mod connection;
 mod facts;
 #[path = "protocol/frames.rs"]
 mod frames;
+#[path = "protocol/functions.rs"]
+mod functions;
 #[path = "protocol/loops.rs"]
 mod loops;
 #[path = "protocol/pubsub.rs"]

@@ -184,3 +184,96 @@ fn count_while_leaders_are_killed(increment: Increment) -> u64 {
     assert!(written.len() <= list.len() && list.len() <= written.len() + unknown as usize);
     stopped
 }
+
+/// Calls a function at a store.
+fn fcall(stores: &Stores, at: usize, words: &[&str]) -> Option<Reply> {
+    Connection::open(stores.all[at].client).ok()?.call(words).ok()
+}
+
+#[test]
+fn a_library_is_known_at_every_store_and_after_kills() {
+    const CODE: &str = "#!lua name=counter
+        redis.register_function('add', function(keys, args)
+            redis.call('PUBLISH', 'added', args[1])
+            return redis.call('INCRBY', keys[1], args[1])
+        end)";
+    let _alone = alone();
+    let mut stores = Stores::start(&Plan { stores: 3, ..Plan::default() });
+    let load = |stores: &Stores, at, code: &str| fcall(stores, at, &["FUNCTION", "LOAD", "REPLACE", code]);
+    for at in 0..3 {
+        eventually("the store has the version with scripts", || {
+            fcall(&stores, at, &["EVAL", "return 1", "0"]).filter(|reply| *reply == Reply::Int(1))
+        });
+    }
+    eventually("the cluster has the version with libraries", || {
+        load(&stores, 0, CODE).filter(|reply| *reply == Reply::bulk("counter"))
+    });
+    // Every store has it when the answer comes, and a message reaches the clients of every store.
+    let mut listeners: Vec<Connection> = stores
+        .clients()
+        .into_iter()
+        .map(|address| {
+            let mut connection = Connection::open(address).unwrap();
+            connection.call(&["SUBSCRIBE", "added"]).unwrap();
+            connection
+        })
+        .collect();
+    for at in 0..3 {
+        let added = fcall(&stores, at, &["FCALL", "add", "1", "{c}f", "1"]);
+        assert_eq!(added, Some(Reply::Int(at as i64 + 1)));
+    }
+    for listener in &mut listeners {
+        for _ in 0..3 {
+            let message = Reply::Array(["message", "added", "1"].map(Reply::bulk).to_vec());
+            assert_eq!(listener.reply().unwrap(), message, "once each");
+        }
+        assert_eq!(listener.reply_within(Duration::from_millis(50)).unwrap(), None);
+    }
+    // A store that is away gets what it missed.
+    let leader = stores.leader(REGION);
+    let other = (leader + 1) % 3;
+    stores.all[leader].kill();
+    let twice = CODE.replace("keys[1], args[1])", "keys[1], 2 * args[1])");
+    eventually("the other stores go on", || {
+        load(&stores, other, &twice).filter(|reply| *reply == Reply::bulk("counter"))
+    });
+    let sum =
+        eventually("a call succeeds", || match fcall(&stores, other, &["FCALL", "add", "1", "{c}f", "5"]) {
+            Some(Reply::Int(sum)) => Some(sum),
+            _ => None,
+        });
+    // A call whose outcome was unknown may have been executed.
+    assert!(sum > 3 && (sum - 3) % 10 == 0, "{sum}");
+    stores.all[leader].spawn();
+    stores.all[leader].await_ready();
+    let added = eventually("the store has the newer library", || {
+        match fcall(&stores, leader, &["FCALL", "add", "1", "{c}f", "0"]) {
+            Some(Reply::Int(value)) => Some(value),
+            _ => None,
+        }
+    });
+    assert_eq!(added, sum);
+    // All stores are killed: the entries with the older code are executed again where rows lack
+    // them, and the library is there.
+    stores.kill_all();
+    stores.all.iter_mut().for_each(|store| store.spawn());
+    stores.await_ready();
+    for at in 0..3 {
+        let code = eventually("the store has the library again", || {
+            match fcall(&stores, at, &["FUNCTION", "LIST", "WITHCODE"]) {
+                Some(Reply::Array(libraries)) if !libraries.is_empty() => Some(format!("{libraries:?}")),
+                _ => None,
+            }
+        });
+        assert!(code.contains("2 * args[1]"), "{code}");
+    }
+    eventually("the replicas are equal", || {
+        let table = stores::ctl(&stores, 0, &["check", "--region", "1"]).ok()?;
+        (table.matches("equal").count() == 3).then_some(())
+    });
+    assert_eq!(fcall(&stores, 0, &["FUNCTION", "DELETE", "counter"]), Some(Reply::OK));
+    for at in 0..3 {
+        let gone = fcall(&stores, at, &["FCALL", "add", "1", "{c}f", "1"]);
+        assert_eq!(gone, Some(Reply::error("ERR Function not found")));
+    }
+}

@@ -31,6 +31,15 @@ pub struct Event {
     pub key: Bytes,
 }
 
+/// A message for the subscribers of a channel, which a script has published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// True for a shard channel.
+    pub is_shard: bool,
+    pub channel: Bytes,
+    pub payload: Bytes,
+}
+
 /// The changes of keys, in the order of the commands.
 #[derive(Debug, Default)]
 pub struct Record {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use types::RegionId;
 
 use crate::merge::merge;
-use crate::record::{Mark, Record};
+use crate::record::{Mark, Publication, Record};
 use crate::rows::{region_state_row, watched_key_range};
 use crate::state::{DbCounts, RegionState};
 use crate::{Reader, Result, Visit};
@@ -42,6 +42,8 @@ pub struct Txn<'a> {
     ranges_deleted: Vec<(Bytes, Bytes)>,
     /// The changes of keys, if they are asked for.
     record: Option<Box<Record>>,
+    /// The messages that scripts have published.
+    publications: Vec<Publication>,
     /// The record of the writes that may be undone.
     undo: Option<Undo>,
 }
@@ -53,6 +55,8 @@ struct Undo {
     ranges: usize,
     /// The end of the record of changed keys at that moment.
     recorded: Option<Mark>,
+    /// The number of publications at that moment.
+    publications: usize,
     /// Rows of the batch with their previous contents, in the order of the writes. `None` stands
     /// for a row that the batch had not written.
     rows: Vec<(Bytes, Option<Option<Bytes>>)>,
@@ -62,7 +66,16 @@ impl<'a> Txn<'a> {
     /// Starts a batch over `reader`. `state` must be the region's state as of `reader`.
     pub fn new(reader: &'a dyn Reader, region: RegionId, state: RegionState) -> Txn<'a> {
         let (rows, ranges_deleted) = (BTreeMap::new(), Vec::new());
-        Txn { reader, region, state: Some(state), rows, ranges_deleted, record: None, undo: None }
+        Txn {
+            reader,
+            region,
+            state: Some(state),
+            rows,
+            ranges_deleted,
+            record: None,
+            publications: Vec::new(),
+            undo: None,
+        }
     }
 
     /// Starts a batch with the state stored in the rows. A region without a state row is new.
@@ -73,7 +86,8 @@ impl<'a> Txn<'a> {
     /// Creates an overlay for reads only. Writing to it panics.
     pub fn read_only(reader: &'a dyn Reader, region: RegionId) -> Txn<'a> {
         let (rows, ranges_deleted) = (BTreeMap::new(), Vec::new());
-        Txn { reader, region, state: None, rows, ranges_deleted, record: None, undo: None }
+        let publications = Vec::new();
+        Txn { reader, region, state: None, rows, ranges_deleted, record: None, publications, undo: None }
     }
 
     /// Begins a record of the changes of keys.
@@ -88,6 +102,16 @@ impl<'a> Txn<'a> {
 
     pub fn take_record(&mut self) -> Option<Record> {
         self.record.take().map(|record| *record)
+    }
+
+    /// Adds a message that is published when the batch takes effect. It changes no row.
+    pub fn publish(&mut self, publication: Publication) {
+        self.publications.push(publication);
+    }
+
+    /// Returns the messages that were added since this was last called.
+    pub fn take_publications(&mut self) -> Vec<Publication> {
+        std::mem::take(&mut self.publications)
     }
 
     pub fn region(&self) -> RegionId {
@@ -191,7 +215,8 @@ impl<'a> Txn<'a> {
     pub fn begin_undo(&mut self) {
         let (state, ranges) = (self.state().clone(), self.ranges_deleted.len());
         let recorded = self.record.as_ref().map(|record| record.mark());
-        self.undo = Some(Undo { state, ranges, recorded, rows: Vec::new() });
+        let publications = self.publications.len();
+        self.undo = Some(Undo { state, ranges, recorded, publications, rows: Vec::new() });
     }
 
     /// Ends the record of writes, and undoes them if `undoes` is true.
@@ -207,6 +232,7 @@ impl<'a> Txn<'a> {
         if let (Some(record), Some(mark)) = (&mut self.record, undo.recorded) {
             record.back_to(mark);
         }
+        self.publications.truncate(undo.publications);
         self.state = Some(undo.state);
     }
 

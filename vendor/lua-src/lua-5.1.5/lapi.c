@@ -684,6 +684,11 @@ LUA_API void lua_numberfrom (lua_State *L, unsigned int id) {
 }
 
 
+LUA_API unsigned int lua_lastnumber (lua_State *L) {
+  return G(L)->lastid;
+}
+
+
 LUA_API void lua_setrunning (lua_State *L, int running) {
   G(L)->running = running;
 }

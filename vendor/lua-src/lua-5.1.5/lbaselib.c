@@ -533,12 +533,16 @@ static int error_handler (lua_State *L) {
 ** some. control("readonly", t) protects a table, and control("writable", t)
 ** ends that. control("strings") returns the metatable of strings.
 ** control("wrap", f, steps, op) wraps a function of the host.
-** control("run", f) calls a script and returns `true' and its result or `false'
-** and the error. control("end") forgets what belongs to the script.
+** control("run", f, ...) calls a script and returns `true' and its result or
+** `false' and the error. control("continue", f, ...) does so for a further
+** function of the same script. control("end") forgets what belongs to the script.
 */
 #define FIRST_ID		0x10000
 /* what the host creates in between may depend on earlier scripts */
 #define FIRST_RUNNING_ID	0x20000
+
+/* the number of the last object of the script that ran last */
+static _Thread_local unsigned int last_running_id = FIRST_RUNNING_ID;
 
 static int luaB_control (lua_State *L) {
   const char *op = luaL_checkstring(L, 1);
@@ -547,15 +551,15 @@ static int luaB_control (lua_State *L) {
     lua_pushcclosure(L, wrapped, 3);
     return 1;
   }
-  if (strcmp(op, "run") == 0) {
+  if (strcmp(op, "run") == 0 || strcmp(op, "continue") == 0) {
     int status;
-    lua_settop(L, 2);
     lua_pushcfunction(L, error_handler);
     lua_insert(L, 2);
-    lua_numberfrom(L, FIRST_RUNNING_ID);
+    lua_numberfrom(L, *op == 'c' ? last_running_id : FIRST_RUNNING_ID);
     lua_setrunning(L, 1);
-    status = lua_pcall(L, 0, 1, 2);
+    status = lua_pcall(L, lua_gettop(L) - 3, 1, 2);
     lua_setrunning(L, 0);
+    last_running_id = lua_lastnumber(L);
     lua_pushboolean(L, status == 0);
     lua_insert(L, -2);
     return 2;

@@ -687,7 +687,10 @@ void luaC_link (lua_State *L, GCObject *o, lu_byte tt) {
   g->rootgc = o;
   o->gch.marked = luaC_white(g);
   o->gch.tt = tt;
-  o->gch.id = ++g->lastid;
+  /* of what the host creates while a script runs, scripts see tables only; how
+     much else it creates depends on its limits and on earlier scripts */
+  if (lua_inhost && tt != LUA_TTABLE) o->gch.id = 0;
+  else o->gch.id = ++g->lastid;
 }
 
 

@@ -129,6 +129,7 @@ LUA_API unsigned int (lua_objectid) (lua_State *L, int idx);
 LUA_API void (lua_setreadonly) (lua_State *L, int idx, int readonly);
 /* numbers the next objects from this number on */
 LUA_API void (lua_numberfrom) (lua_State *L, unsigned int id);
+LUA_API unsigned int (lua_lastnumber) (lua_State *L);
 LUA_API void (lua_setrunning) (lua_State *L, int running);
 
 

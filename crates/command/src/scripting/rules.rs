@@ -4,16 +4,19 @@
 //! ```text
 //! rules      selector ...
 //! selector   flags u8   1: the commands named are those that are forbidden   2: all keys
+//!                       4: all channels
 //!            | count u32 | command ...          command: length u8 | name
 //!            | count u32 | first argument ...   first argument: command | length u32 | text
 //!            | count u32 | key pattern ...      key pattern: access u8 (1 reads, 2 writes)
 //!                                                            | length u32 | glob
+//!            | count u32 | channel pattern ...  channel pattern: length u32 | glob
 //! ```
 //!
 //! Integers are big-endian; the bars are not there.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::glob;
 use crate::key_access::key_access;
 use crate::permission::{has_first_argument, Access, KeyPattern};
 use crate::sort;
@@ -21,11 +24,15 @@ use crate::spec::{flags, CommandSpec};
 
 const FORBIDS: u8 = 1;
 const ALL_KEYS: u8 = 2;
+const ALL_CHANNELS: u8 = 4;
 const READS: u8 = 1;
 const WRITES: u8 = 2;
 
 const NO_COMMAND: &str = "The user executing the script can't run this command or subcommand";
 const NO_KEY: &str = "The user executing the script can't access at least one of the keys mentioned in \
+     the command arguments";
+const NO_CHANNEL: &str =
+    "The user executing the script can't access at least one of the channels mentioned in \
      the command arguments";
 
 /// Permissions. A command is permitted if one selector permits all of it.
@@ -38,6 +45,9 @@ pub struct SelectorRules {
     pub first_arguments: Vec<(String, String)>,
     pub all_keys: bool,
     pub keys: Vec<KeyPattern>,
+    pub all_channels: bool,
+    /// Globs of the permitted channels.
+    pub channels: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,6 +90,7 @@ impl Rules {
         for selector in &self.0 {
             let mut flags = if selector.forbids { FORBIDS } else { 0 };
             flags |= if selector.all_keys { ALL_KEYS } else { 0 };
+            flags |= if selector.all_channels { ALL_CHANNELS } else { 0 };
             out.put_u8(flags);
             put_count(&mut out, selector.commands.len());
             selector.commands.iter().for_each(|name| put_name(&mut out, name));
@@ -92,6 +103,11 @@ impl Rules {
             put_count(&mut out, selector.keys.len());
             for KeyPattern { glob, access } in &selector.keys {
                 out.put_u8(if access.read { READS } else { 0 } | if access.write { WRITES } else { 0 });
+                put_count(&mut out, glob.len());
+                out.put_slice(glob);
+            }
+            put_count(&mut out, selector.channels.len());
+            for glob in &selector.channels {
                 put_count(&mut out, glob.len());
                 out.put_slice(glob);
             }
@@ -108,6 +124,7 @@ impl Rules {
             let mut selector = SelectorRules {
                 forbids: flags & FORBIDS != 0,
                 all_keys: flags & ALL_KEYS != 0,
+                all_channels: flags & ALL_CHANNELS != 0,
                 ..SelectorRules::default()
             };
             for _ in 0..take_count(&mut rest)? {
@@ -125,24 +142,32 @@ impl Rules {
                 let access = Access { read: access & READS != 0, write: access & WRITES != 0 };
                 selector.keys.push(KeyPattern { glob, access });
             }
+            for _ in 0..take_count(&mut rest)? {
+                let length = take_count(&mut rest)?;
+                selector.channels.push(take(&mut rest, length)?.to_vec());
+            }
             selectors.push(selector);
         }
         Some(Rules(selectors))
     }
 
-    /// Returns the error for a command that the user may not execute.
+    /// Returns the error for a command that the user may not execute: that of the selector that
+    /// permits the most.
     pub fn denial(&self, spec: &'static CommandSpec, args: &[Bytes]) -> Option<&'static str> {
-        let mut denial = NO_COMMAND;
+        let mut denial = (0, NO_COMMAND);
         for selector in &self.0 {
             if !selector.permits(spec, args) {
                 continue;
             }
-            if selector.permits_keys(spec, args) {
+            if !selector.permits_keys(spec, args) {
+                denial = denial.max((1, NO_KEY));
+            } else if !selector.permits_channels(spec, args) {
+                denial = denial.max((2, NO_CHANNEL));
+            } else {
                 return None;
             }
-            denial = NO_KEY;
         }
-        Some(denial)
+        Some(denial.1)
     }
 }
 
@@ -164,5 +189,13 @@ impl SelectorRules {
             })
             // The keys that a pattern of SORT names are not known here.
             && (sort::pattern_of(spec.name, args).is_none() || permits_all())
+    }
+
+    fn permits_channels(&self, spec: &'static CommandSpec, args: &[Bytes]) -> bool {
+        let Some((mut positions, _)) = spec.channels(args.len()).filter(|_| !self.all_channels) else {
+            return true;
+        };
+        let permits = |channel: &Bytes| self.channels.iter().any(|pattern| glob::matches(pattern, channel));
+        positions.all(|at| permits(&args[at]))
     }
 }

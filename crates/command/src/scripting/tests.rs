@@ -10,10 +10,14 @@ use crate::exec::{execute, Limits, Outcome as Executed};
 use crate::permission::{Access, KeyPattern};
 use crate::transaction::{exec_args, lookup_in_log, Queued};
 
-const PLAIN: ScriptCall = ScriptCall { by_digest: false, is_readonly: false };
+const PLAIN: ScriptCall = ScriptCall { by: ScriptBy::Body, is_readonly: false };
 
 fn words(words: &[&str]) -> Vec<Bytes> {
     words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+}
+
+fn code(body: &Bytes) -> Code {
+    Code { body: body.clone(), function: None }
 }
 
 /// Returns the log's command for `EVAL body numkeys ...`.
@@ -21,7 +25,7 @@ fn eval_as(body: &str, rest: &[&str], has_slots: bool, rules: Option<Rules>) -> 
     let mut args = words(&["EVAL", body]);
     args.extend(words(rest));
     let caller = Caller { has_slots, rules: rules.map(|rules| rules.encode()) };
-    eval_args(PLAIN, &args, Ok(args[1].clone()), caller).unwrap()
+    eval_args(PLAIN, &args, Ok(code(&args[1])), caller).unwrap()
 }
 
 fn evaluate(keyspace: &mut MemoryKeyspace, args: &[Bytes]) -> Reply {
@@ -143,7 +147,7 @@ fn a_read_only_script_writes_nothing() {
     let call = ScriptCall { is_readonly: true, ..PLAIN };
     let args = words(&["EVAL_RO", "return redis.pcall('SET', KEYS[1], 'x')", "1", "k"]);
     let caller = || Caller { has_slots: false, rules: None };
-    let eval = eval_args(call, &args, Ok(args[1].clone()), caller()).unwrap();
+    let eval = eval_args(call, &args, Ok(code(&args[1])), caller()).unwrap();
     let spec = lookup_in_log(&eval[0]).unwrap();
     assert!(spec.is_readonly() && !spec.is_write());
     let mut txn = Txn::read_only(&keyspace, 1);
@@ -160,13 +164,13 @@ fn a_read_only_script_writes_nothing() {
     let Executed::Reply(reply) = execute(spec, &eval, &mut exec).unwrap() else { panic!() };
     assert_eq!(error(&reply), "ERR Write commands are not allowed from read-only scripts.");
     let writes = words(&["EVAL_RO", "#!lua\nreturn 1", "0"]);
-    let refused = eval_args(call, &writes, Ok(writes[1].clone()), caller()).unwrap_err();
+    let refused = eval_args(call, &writes, Ok(code(&writes[1])), caller()).unwrap_err();
     assert_eq!(error(&refused), "ERR Can not execute a script with write flag using *_ro command.");
     let reads = words(&["EVAL", "#!lua flags=no-writes\nreturn 1", "0"]);
-    let eval = eval_args(PLAIN, &reads, Ok(reads[1].clone()), caller()).unwrap();
+    let eval = eval_args(PLAIN, &reads, Ok(code(&reads[1])), caller()).unwrap();
     assert!(lookup_in_log(&eval[0]).unwrap().is_readonly());
     let cluster = words(&["EVAL", "#!lua flags=no-cluster\nreturn 1", "0"]);
-    let refused = eval_args(PLAIN, &cluster, Ok(cluster[1].clone()), Caller { has_slots: true, rules: None });
+    let refused = eval_args(PLAIN, &cluster, Ok(code(&cluster[1])), Caller { has_slots: true, rules: None });
     assert!(refused.is_err());
 }
 
@@ -253,4 +257,104 @@ fn the_result_does_not_depend_on_scripts_before() {
     assert_eq!(result(&[garbage; 3]), first);
     let elsewhere = std::thread::scope(|scope| scope.spawn(|| result(&[])).join().unwrap());
     assert_eq!(elsewhere, first);
+}
+
+const COUNTER: &str = "#!lua name=lib
+redis.register_function('add', function(keys, args) return redis.call('INCRBY', keys[1], args[1]) end)
+redis.register_function{function_name = 'get', callback = function(keys) return redis.call('GET', keys[1]) end,
+    flags = {'no-writes'}}";
+
+fn fcall(name: &str, flags: script::Flags, rest: &[&str], is_readonly: bool) -> Result<Vec<Bytes>, Reply> {
+    let call = ScriptCall { by: ScriptBy::Function, is_readonly };
+    let args = [words(&["FCALL", &name.to_uppercase()]), words(rest)].concat();
+    let function = Some((Bytes::copy_from_slice(name.as_bytes()), flags));
+    let code = Code { body: Bytes::from_static(COUNTER.as_bytes()), function };
+    eval_args(call, &args, Ok(code), Caller { has_slots: false, rules: None })
+}
+
+#[test]
+fn a_function_is_executed_from_the_code_in_the_entry() {
+    let mut keyspace = MemoryKeyspace::default();
+    let plain = script::Flags { are_stated: true, ..script::Flags::default() };
+    let reads = script::Flags { no_writes: true, ..plain };
+    let add = fcall("add", plain, &["1", "k", "5"], false).unwrap();
+    assert_eq!(evaluate(&mut keyspace, &add), Reply::Int(5));
+    assert_eq!(evaluate(&mut keyspace, &add), Reply::Int(10));
+    let get = fcall("get", reads, &["1", "k"], false).unwrap();
+    assert!(lookup_in_log(&get[0]).unwrap().is_readonly() && !lookup_in_log(&add[0]).unwrap().is_readonly());
+    assert_eq!(evaluate(&mut keyspace, &get), Reply::bulk("10"));
+    let (spec, sent) = sent_args(lookup_in_log(&get[0]).unwrap(), &get).unwrap();
+    assert_eq!((spec.name, &sent[1..]), ("fcall", &words(&["get", "1", "k"])[..]));
+    assert_eq!(
+        error(&fcall("add", plain, &["0"], true).unwrap_err()),
+        "ERR Can not execute a script with write flag using *_ro command."
+    );
+    assert_eq!(error(&fcall("add", plain, &["x"], false).unwrap_err()), BAD_NUMBER_OF_KEYS);
+    let call = ScriptCall { by: ScriptBy::Function, is_readonly: true };
+    let args = words(&["FCALL_RO", "nope", "x"]);
+    let caller = Caller { has_slots: false, rules: None };
+    let refused = eval_args(call, &args, Err(Reply::error(NO_FUNCTION)), caller).unwrap_err();
+    let refused = refusal_args(call, &args, &refused);
+    assert_eq!(error(&evaluate(&mut keyspace, &refused)), NO_FUNCTION);
+    let (spec, sent) = sent_args(lookup_in_log(&refused[0]).unwrap(), &refused).unwrap();
+    assert_eq!((spec.name, &sent[1..]), ("fcall_ro", &words(&["nope", "x"])[..]));
+}
+
+/// Executes a script, and returns its reply and what it has published.
+fn published(keyspace: &MemoryKeyspace, args: &[Bytes]) -> (Reply, Vec<Publication>) {
+    let mut builder = Builder::new();
+    builder.push(0, false, args);
+    let mut txn = Txn::begin(keyspace, 1).unwrap();
+    let replies = apply(&builder.finish(1_700_000_000_123, 7), &mut txn, SlotRange::ALL).unwrap();
+    let published = txn.take_publications();
+    assert!(txn.take_publications().is_empty());
+    (replies.into_iter().next().flatten().unwrap(), published)
+}
+
+#[test]
+fn a_script_publishes_once_unless_it_is_undone() {
+    let keyspace = MemoryKeyspace::default();
+    let of = |body: &str| published(&keyspace, &eval_as(body, &["0"], false, None));
+    let message = |is_shard, channel: &'static str, payload: &'static str| Publication {
+        is_shard,
+        channel: channel.into(),
+        payload: payload.into(),
+    };
+    let two = "redis.call('SPUBLISH', 's', 'y') return redis.call('PUBLISH', 'c', 'x')";
+    assert_eq!(of(two), (Reply::Int(0), vec![message(true, "s", "y"), message(false, "c", "x")]));
+    let slow = "redis.call('PUBLISH', 'c', 'x') for i = 1, 2000000 do end return 1";
+    assert_eq!(of(slow), (Reply::Int(1), vec![message(false, "c", "x")]));
+    let (reply, none) = of("redis.call('PUBLISH', 'c', 'x') while true do end");
+    assert!(error(&reply).ends_with("has had no effect") && none.is_empty());
+    let (reply, many) =
+        of("local s = string.rep('x', 1000000) for i = 1, 5 do redis.call('PUBLISH', 'c', s) end");
+    assert!(error(&reply).starts_with("ERR a script publishes at most 4194304 bytes"), "{reply:?}");
+    assert_eq!(many.len(), 4);
+    let slots = |body: &str| published(&keyspace, &eval_as(body, &["1", "{a}"], true, None)).1.len();
+    assert_eq!(slots("return redis.pcall('SPUBLISH', '{a}c', 'x')"), 1);
+    assert_eq!(slots("return redis.pcall('SPUBLISH', '{b}c', 'x')"), 0);
+}
+
+#[test]
+fn the_channels_of_a_script_are_checked_by_the_users_rules() {
+    let keyspace = MemoryKeyspace::default();
+    let selector = |channels: &[&str], all_channels| SelectorRules {
+        forbids: true,
+        all_keys: true,
+        all_channels,
+        channels: channels.iter().map(|glob| glob.as_bytes().to_vec()).collect(),
+        ..SelectorRules::default()
+    };
+    let of = |rules: &Rules, channel: &str| {
+        let body = format!("return redis.pcall('PUBLISH', '{channel}', 'x')");
+        published(&keyspace, &eval_as(&body, &["0"], false, Some(rules.clone())))
+    };
+    let some = Rules(vec![selector(&["news.*", "exact"], false), selector(&[], false)]);
+    assert_eq!(Rules::decode(&some.encode()).as_ref(), Some(&some));
+    assert_eq!(of(&some, "news.1").1.len(), 1);
+    assert_eq!(of(&some, "exact").1.len(), 1);
+    let (reply, none) = of(&some, "other");
+    let text = "ERR The user executing the script can't access at least one of the channels mentioned in the command arguments";
+    assert_eq!((error(&reply), none.len()), (text, 0));
+    assert_eq!(of(&Rules(vec![selector(&[], true)]), "other").1.len(), 1);
 }

@@ -1,8 +1,11 @@
-//! `EVAL`, `EVALSHA` and their read-only forms: they become one command of their region, which
-//! holds the script (`command::scripting`).
+//! `EVAL`, `EVALSHA`, `FCALL` and their read-only forms: they become one command of their region,
+//! which holds the script or the library of the function (`command::scripting`).
 
 use bytes::Bytes;
-use command::scripting::{eval_args, refusal_args, renew_rules, sent_args, Caller, ScriptCall, NO_SCRIPT};
+use command::scripting::{
+    eval_args, refusal_args, renew_rules, sent_args, Caller, Code, ScriptBy, ScriptCall, NO_FUNCTION,
+    NO_SCRIPT,
+};
 use command::transaction::lookup_in_log;
 use command::CommandSpec;
 use resp::{Protocol, Reply};
@@ -29,14 +32,15 @@ impl<R: Clone + PartialEq> Session<R> {
         if !is_queued {
             self.show(host, leaf, &args);
         }
-        let body = match call.by_digest {
-            true => host.script(&args[1]),
-            false => {
+        let script = |body: Bytes| Code { body, function: None };
+        let found = match call.by {
+            ScriptBy::Digest => host.script(&args[1]).map(script).ok_or_else(|| Reply::error(NO_SCRIPT)),
+            ScriptBy::Function => host.function(&args[1]).ok_or_else(|| Reply::error(NO_FUNCTION)),
+            ScriptBy::Body => {
                 host.note_script(&args[1]);
-                Some(args[1].clone())
+                Ok(script(args[1].clone()))
             }
         };
-        let found = body.ok_or_else(|| Reply::error(NO_SCRIPT));
         let caller = self.caller(host);
         let eval = eval_args(call, &args, found, caller);
         if is_queued {

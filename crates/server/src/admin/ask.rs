@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::admin::{ConfigRow, FailRequest, OperatorRow, RegionRequest, StoreRequest};
-use cluster::{MemberState, MetaCommand, MetaError, MetaReply, SettingError, StartError, StoreFacts};
+use cluster::{
+    LibraryRecord, MemberState, MetaCommand, MetaError, MetaReply, SettingError, StartError, StoreFacts,
+};
 use node::Work;
 use placement::{Operator, Reason};
 use resp::Reply;
@@ -17,7 +19,7 @@ use serde_json::Value;
 use types::{StoreId, Version, META_REGION, OLDEST_VERSION};
 
 use super::merged::{self, AskedRegion};
-use super::{check, quarantine, rows, users, versions, windows};
+use super::{check, libraries, quarantine, rows, users, versions, windows};
 use crate::admin_error::{encode_error, read_error, refuse, AdminError};
 use crate::admission;
 use crate::flash;
@@ -106,6 +108,20 @@ pub enum Ask {
         changes: BTreeMap<String, Option<String>>,
         replace: bool,
     },
+    /// Changes libraries of functions.
+    SetLibraries {
+        expected: u64,
+        changes: BTreeMap<String, Option<LibraryRecord>>,
+        replace: bool,
+    },
+    /// Asks for the libraries of functions that the asking store lacks.
+    Libraries {
+        known: BTreeMap<String, u64>,
+    },
+    /// Asks a store to get this version of the libraries, and to answer once it has it.
+    HasLibraries {
+        version: u64,
+    },
     Retry {
         region: u64,
     },
@@ -130,6 +146,7 @@ impl Ask {
                 | Ask::Skip { .. }
                 | Ask::Fail { .. }
                 | Ask::PeerState { .. }
+                | Ask::HasLibraries { .. }
                 | Ask::Retry { .. }
                 | Ask::Admit { .. }
                 | Ask::ReadOnly { .. }
@@ -295,6 +312,13 @@ pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
         Ask::SetUsers { expected, changes, replace } => {
             users::answer(store, expected, changes, replace).await?
         }
+        Ask::SetLibraries { expected, changes, replace } => {
+            libraries::answer(store, expected, changes, replace).await?
+        }
+        Ask::Libraries { known } => {
+            serde_json::to_value(store.cluster.libraries(&known)).expect("plain data")
+        }
+        Ask::HasLibraries { version } => libraries::answer_has(store, version).await,
         Ask::MoveLeader { region, to } => {
             let from = leader_of(store, region)?;
             begin(store, Operator::TransferLeader { region, from, to, reason: Reason::Requested }).await?

@@ -8,8 +8,8 @@ use node::session::Own;
 use resp::{Protocol, Reply};
 
 use super::{
-    acl_commands, admin_commands, cluster_commands, info, memory_commands, pubsub_commands, read_only,
-    script_commands, statistics_commands, wait, Connected,
+    acl_commands, admin_commands, cluster_commands, function_commands, info, memory_commands,
+    pubsub_commands, read_only, script_commands, statistics_commands, wait, Connected,
 };
 use crate::checkpoints::Flushed;
 use crate::connections::ClientEntry;
@@ -57,6 +57,7 @@ pub fn run(
         }
         ServerCommand::Client(command) => admin_commands::client(store, client, command, args),
         ServerCommand::Acl(command) => return acl_commands::run(store, client, command, args),
+        ServerCommand::Function(command) => return function_commands::run(store, command, args),
         ServerCommand::Script(command) => return script_commands::run(store, command, args),
         ServerCommand::Config(ConfigCommand::Set) if admin_commands::waits(store, args) => {
             return Own::Later;
@@ -119,6 +120,9 @@ pub async fn run_later(
 ) -> Reply {
     if let ServerCommand::Acl(command) = command {
         return acl_commands::run_later(store, entry, command, args).await;
+    }
+    if let ServerCommand::Function(command) = command {
+        return function_commands::run_later(store, command, args).await;
     }
     if let (ServerCommand::Publish(kind), Some(spec)) = (command, command::lookup(&args[0])) {
         return pubsub_commands::publish_later(store, kind, spec, args).await;

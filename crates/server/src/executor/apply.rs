@@ -284,6 +284,9 @@ pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usiz
             let leader = parts.regions.get(region).and_then(|region| region.leader());
             parts.notices.tell(&record, leader == Some(parts.config.store));
         }
+        ApplyEffect::Published(publications) => {
+            parts.notices.publish(publications, &parts.spread, parts.config.cluster_enabled);
+        }
         ApplyEffect::Check { region, index, number } => parts.checks.begin(Order { region, index, number }),
         ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } | ApplyEffect::Hold { .. } => {
             unreachable!("the caller's")

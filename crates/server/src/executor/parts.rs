@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::loops::WorkerSender;
 use crate::metrics::Metrics;
 use crate::pubsub::notices::Notices;
+use crate::pubsub::spread::Spread;
 use crate::quarantines::Quarantines;
 use crate::regions::Regions;
 use crate::seekers::Seekers;
@@ -50,6 +51,8 @@ pub struct Parts {
     pub blocked: Arc<Blocked>,
     /// The clients that want to know of changes of keys.
     pub notices: Arc<Notices>,
+    /// The publications for the clients of other stores.
+    pub spread: Arc<Spread>,
     pub unsynced: Arc<Unsynced>,
     pub quarantines: Arc<Quarantines>,
     /// The peers that seek a leader.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use command::ChannelKind;
-use storage::record::{Event, Record};
+use storage::record::{Event, Publication, Record};
 use types::SlotRange;
 
+use super::spread::Spread;
 use super::PubSub;
 
 /// The letters of `notify-keyspace-events`. The position is the bit.
@@ -100,6 +101,18 @@ impl Notices {
         }
         if leads && self.classes().tells() {
             self.tell_events(&record.events);
+        }
+    }
+
+    /// Publishes the messages of executed scripts to the clients of all stores. In cluster mode a
+    /// shard channel's clients are at this store, which led the slot when the script was proposed.
+    pub fn publish(&self, publications: Vec<Publication>, spread: &Arc<Spread>, has_slots: bool) {
+        for Publication { is_shard, channel, payload } in publications {
+            let kind = if is_shard { ChannelKind::Shard } else { ChannelKind::Channel };
+            self.pubsub.publish(kind, &channel, &payload);
+            if !is_shard || !has_slots {
+                spread.to_all(kind, &channel, &payload);
+            }
         }
     }
 

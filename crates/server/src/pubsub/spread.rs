@@ -13,12 +13,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use command::ChannelKind;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use types::StoreId;
 
 use super::mailbox::Message;
@@ -47,6 +48,8 @@ pub struct Spread {
     transport: Arc<Transport>,
     timeout: Duration,
     queues: Mutex<BTreeMap<StoreId, Queue>>,
+    /// The runtime of the tasks that send publications.
+    runtime: OnceLock<Handle>,
     /// Number of publications that a store may not have got: one for each store.
     pub dropped: AtomicU64,
 }
@@ -55,13 +58,18 @@ impl Spread {
     /// Creates queues. An answer is expected within `timeout`.
     pub fn new(transport: Arc<Transport>, timeout: Duration) -> Arc<Spread> {
         let (queues, dropped) = (Mutex::default(), AtomicU64::new(0));
-        Arc::new(Spread { transport, timeout, queues, dropped })
+        Arc::new(Spread { transport, timeout, queues, runtime: OnceLock::new(), dropped })
+    }
+
+    /// Sets the runtime of the tasks that send publications, once.
+    pub fn run_on(&self, runtime: Handle) {
+        let _ = self.runtime.set(runtime);
     }
 
     /// Sends a publication to all other stores.
     ///
     /// # Panics
-    /// Panics if called outside of a runtime.
+    /// Panics without a runtime.
     pub fn to_all(self: &Arc<Spread>, kind: ChannelKind, channel: &[u8], payload: &[u8]) {
         let others = self.transport.others();
         if !others.is_empty() {
@@ -86,7 +94,11 @@ impl Spread {
         queue.bytes = bytes;
         queue.publications.push_back(publication);
         if !std::mem::replace(&mut queue.is_served, true) {
-            tokio::spawn(self.clone().serve(to));
+            let serving = self.clone().serve(to);
+            match self.runtime.get() {
+                Some(runtime) => drop(runtime.spawn(serving)),
+                None => drop(tokio::spawn(serving)),
+            }
         }
     }
 

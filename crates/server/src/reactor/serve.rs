@@ -442,6 +442,10 @@ impl Host for Served<'_> {
         self.store.scripts.get(digest)
     }
 
+    fn function(&mut self, name: &[u8]) -> Option<command::scripting::Code> {
+        self.store.functions.code_of(name)
+    }
+
     fn note_script(&mut self, body: &bytes::Bytes) {
         self.store.scripts.note(body);
     }
