@@ -7,6 +7,7 @@ use crate::error_messages;
 use crate::glob;
 use crate::key_access::key_access;
 use crate::spec::{CommandSpec, KeySpec};
+use crate::streams::read::key_positions;
 use crate::syntax;
 use crate::table::{commands, counted_keys, leaf, lookup, subcommand, subname};
 
@@ -78,6 +79,20 @@ fn key_spec(spec: &KeySpec) -> Reply {
         (text("keystep"), Reply::Int(spec.step as i64)),
         (text("limit"), Reply::Int(0)),
     ];
+    if spec.last == KeySpec::STREAMS {
+        let search =
+            vec![(text("keyword"), text("STREAMS")), (text("startfrom"), Reply::Int(spec.first as i64))];
+        let range = vec![
+            (text("lastkey"), Reply::Int(-1)),
+            (text("keystep"), Reply::Int(1)),
+            (text("limit"), Reply::Int(2)),
+        ];
+        return Reply::Map(vec![
+            (text("flags"), Reply::Set(spec.flags.iter().copied().map(simple).collect())),
+            (text("begin_search"), part("keyword", search)),
+            (text("find_keys"), part("range", range)),
+        ]);
+    }
     let (begin, find) = match spec.last {
         KeySpec::COUNTED | KeySpec::COUNTED_OR_NONE => (spec.first - 1, part("keynum", counted)),
         _ => (spec.first, part("range", range)),
@@ -168,7 +183,12 @@ fn keys_in(args: &[Bytes], show: impl Fn(&Bytes, &'static [&'static str]) -> Rep
     if !spec.accepts(args.len()) {
         return Reply::error("ERR Invalid number of arguments specified for command");
     }
-    if spec.keys.iter().any(|keys| keys.last == KeySpec::COUNTED && counted_keys(keys, args).is_none()) {
+    let is_wrong = |keys: &KeySpec| match keys.last {
+        KeySpec::COUNTED => counted_keys(keys, args).is_none(),
+        KeySpec::STREAMS => key_positions(args).is_empty(),
+        _ => false,
+    };
+    if spec.keys.iter().any(is_wrong) {
         return Reply::error("ERR Invalid arguments specified for command");
     }
     Reply::Array(key_access(spec, args).map(|(_, key, flags)| show(key, flags)).collect())
@@ -222,6 +242,7 @@ mod tests {
             ("command getkeys nope a", "ERR Invalid command specified"),
             ("command getkeys ping a", "ERR The command has no key arguments"),
             ("command getkeys get a b", "ERR Invalid number of arguments specified for command"),
+            ("command getkeys xread COUNT 1 a", "ERR Invalid arguments specified for command"),
             ("command getkeys sintercard 3 a b", "ERR Invalid arguments specified for command"),
         ] {
             assert_eq!(run(line), Reply::error(expected));

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use crate::spec::{CommandSpec, KeySpec};
+use crate::streams::read::key_positions;
 use crate::table::counted_keys;
 
 const READ: &[&str] = &["RO", "access"];
@@ -22,6 +23,7 @@ pub fn key_access<'a>(
     let specs = if states_wrong_number { &[] } else { spec.keys };
     specs.iter().filter(|keys| keys.names_keys()).flat_map(move |keys| {
         let last = match keys.last {
+            KeySpec::STREAMS => 0,
             KeySpec::COUNTED => keys.first + counted_keys(keys, args).unwrap_or(1) - 1,
             KeySpec::COUNTED_OR_NONE => keys.first + counted_keys(keys, args).unwrap_or(0) - 1,
             last if last >= 0 => keys.first + last as usize,
@@ -29,7 +31,11 @@ pub fn key_access<'a>(
         };
         let last = last.min(args.len().saturating_sub(1));
         let flags = flags_of(spec, keys, args);
-        (keys.first..=last).step_by(keys.step).map(move |at| (at, &args[at], flags))
+        let positions = match keys.last {
+            KeySpec::STREAMS => key_positions(args),
+            _ => keys.first..last + 1,
+        };
+        positions.step_by(keys.step).map(move |at| (at, &args[at], flags))
     })
 }
 

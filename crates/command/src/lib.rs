@@ -38,10 +38,12 @@ mod server_command;
 mod sets;
 mod sorted_sets;
 mod spec;
+mod streams;
 mod strings;
 mod syntax;
 mod table;
 pub mod transaction;
+mod varint;
 
 pub use error_messages::{unknown_command, unknown_subcommand, wrong_arity};
 pub use exec::{execute, CommandError, CommandResult, Exec, Limits, Mode, Outcome};

@@ -61,7 +61,9 @@ pub struct KeySpec {
     pub first: usize,
     /// Relative to `first` if at least 0. Counted from the end if negative: -1 is the last
     /// argument. [`KeySpec::COUNTED`] if the argument before `first` is the number of keys, and
-    /// [`KeySpec::COUNTED_OR_NONE`] if that number may be 0.
+    /// [`KeySpec::COUNTED_OR_NONE`] if that number may be 0. [`KeySpec::STREAMS`] if the keys are
+    /// the first half of the arguments behind the option `STREAMS`, which `first` or a later
+    /// argument is.
     pub last: isize,
     pub step: usize,
     /// Redis's key flags: `RO RW OW RM`, `access update insert delete`.
@@ -71,6 +73,7 @@ pub struct KeySpec {
 impl KeySpec {
     pub const COUNTED: isize = isize::MIN;
     pub const COUNTED_OR_NONE: isize = isize::MIN + 1;
+    pub const STREAMS: isize = isize::MIN + 2;
 
     /// Returns false if the arguments are only routed like keys, as shard channels are.
     pub fn names_keys(&self) -> bool {
@@ -154,7 +157,8 @@ pub struct CommandSpec {
     /// The version of the cluster since which the command exists. An earlier program would not know
     /// it in a log entry, or could not read the rows that it writes.
     pub cluster_version: Version,
-    /// True if the command reads the root of a tree, if a key holds one.
+    /// True if the command reads the root of a tree, if a key holds one, or the last node of a
+    /// stream.
     pub walks_tree: bool,
     /// True if each argument makes the command read at most a few rows, however large its data is.
     pub reads_few_rows: bool,
@@ -247,6 +251,11 @@ impl CommandSpec {
 
     pub(crate) const fn categories(mut self, categories: &'static [&'static str]) -> CommandSpec {
         self.categories = categories;
+        self
+    }
+
+    pub(crate) const fn group(mut self, group: &'static str) -> CommandSpec {
+        self.group = group;
         self
     }
 
@@ -356,7 +365,7 @@ impl CommandSpec {
     /// Returns first key, last key and step, as in the fields of `COMMAND INFO` that predate key
     /// specifications.
     pub fn key_positions(&self) -> (usize, isize, usize) {
-        let ranges = || self.keys.iter().filter(|spec| !spec.is_counted());
+        let ranges = || self.keys.iter().filter(|spec| !spec.is_counted() && spec.last != KeySpec::STREAMS);
         let Some(first) = ranges().map(|spec| spec.first).min() else { return (0, 0, 0) };
         let absolute = |spec: &KeySpec| match spec.last {
             last if last < 0 => last,

@@ -12,6 +12,7 @@ mod scripting;
 mod server;
 mod sets;
 mod sorted_sets;
+mod streams;
 mod strings;
 mod transactions;
 
@@ -22,6 +23,7 @@ use resp::{parse_integer, Reply};
 
 use crate::error_messages;
 use crate::spec::{CommandSpec, KeySpec};
+use crate::streams::read::key_positions;
 use crate::transaction;
 
 /// Size of the hash index, which uses open addressing. Its load is below one half, so a look-up
@@ -37,13 +39,14 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 14] = [
+    let groups: [&'static [CommandSpec]; 15] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
         &sets::COMMANDS,
         &sorted_sets::COMMANDS,
         &lists::COMMANDS,
+        &streams::COMMANDS,
         &bitmaps::COMMANDS,
         &hyperloglogs::COMMANDS,
         &transactions::COMMANDS,
@@ -155,13 +158,18 @@ pub(crate) fn fixed_keys_of<'a>(
 ) -> impl Iterator<Item = (&'a Bytes, &'static [&'static str])> {
     spec.keys.iter().flat_map(move |keys| {
         let last = match keys.last {
+            KeySpec::STREAMS => 0,
             KeySpec::COUNTED => keys.first + counted_keys(keys, args).unwrap_or(1) - 1,
             KeySpec::COUNTED_OR_NONE => keys.first + counted_keys(keys, args).unwrap_or(0) - 1,
             last if last >= 0 => keys.first + last as usize,
             last => args.len().saturating_sub(last.unsigned_abs()),
         };
         let last = last.min(args.len().saturating_sub(1));
-        (keys.first..=last).step_by(keys.step).map(|at| (&args[at], keys.flags))
+        let positions = match keys.last {
+            KeySpec::STREAMS => key_positions(args),
+            _ => keys.first..last + 1,
+        };
+        positions.step_by(keys.step).map(|at| (&args[at], keys.flags))
     })
 }
 
@@ -194,7 +202,7 @@ mod tests {
             assert_eq!(lookup(spec.name.to_uppercase().as_bytes()).unwrap().name, spec.name);
             assert!(lookup(format!("{}~", spec.name).as_bytes()).is_none());
         }
-        for unknown in [&b""[..], b"xadd", b"\0expire", &[b'x'; 1000]] {
+        for unknown in [&b""[..], b"geoadd", b"\0expire", &[b'x'; 1000]] {
             assert!(lookup(unknown).is_none());
         }
     }
@@ -244,6 +252,12 @@ mod tests {
         assert_eq!(keys("zunionstore d 2 a b WEIGHTS 1 2"), ["d", "a", "b"]);
         assert_eq!(keys("zunionstore d x a"), ["d", "a"]);
         assert_eq!(keys("lmpop 2 a b LEFT"), ["a", "b"]);
+        assert_eq!(keys("xread COUNT 2 STREAMS a b 1 2"), ["a", "b"]);
+        assert_eq!(keys("xread block 5 streams streams a 0-1 $"), ["streams", "a"]);
+        assert_eq!(keys("xreadgroup COUNT 1 GROUP STREAMS c STREAMS a >"), ["a"]);
+        assert_eq!(keys("xreadgroup GROUP g c NOACK STREAMS a b c"), ["a"]);
+        assert_eq!(keys("xread FOO STREAMS a 1"), [""; 0]);
+        assert_eq!(keys("xgroup create a g $"), ["a"]);
         assert_eq!(keys("ping"), [""; 0]);
         assert_eq!(keys("get"), [""; 0]);
         assert_eq!(lookup(b"mset").unwrap().key_positions(), (1, -1, 2));
