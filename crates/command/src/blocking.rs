@@ -5,8 +5,8 @@
 //! replies nil otherwise. That is also what a transaction executes. A store lets the client wait
 //! and proposes the next attempt when a key has elements again, then only for that key.
 //!
-//! The attempts of `XREAD` are reads. A client that waits for entries behind the last one first asks
-//! for the last one's ID, so that later attempts read from there.
+//! The attempts of `XREAD` are reads. A client that waits for entries behind the last one first
+//! asks for the last one's ID, so that later attempts read from there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

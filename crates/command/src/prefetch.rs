@@ -2,9 +2,9 @@
 //!
 //! The result is only a hint. A command reads missing rows when it executes, and unneeded rows do
 //! no harm. A command reads the meta row of each of its keys. A command that names fields of a hash
-//! or members of a set then reads their rows, whose keys depend on the meta row, a command on a list
-//! or sorted set the root of its tree, and an append to a stream its last node. An expiry step reads the meta rows of the expired keys.
-//! The hints include no ranges, and no nodes below a root.
+//! or members of a set then reads their rows, whose keys depend on the meta row, a command on a
+//! list or sorted set the root of its tree, and an append to a stream its last node. An expiry step
+//! reads the meta rows of the expired keys. The hints include no ranges, and no nodes below a root.
 
 use std::ops::ControlFlow;
 
@@ -29,8 +29,8 @@ pub struct Wanted {
     /// The key. It and `fields` are slices of the command's arguments.
     pub key: Bytes,
     pub fields: Vec<Bytes>,
-    /// True if the command reads the root of the key's tree or the last node of its stream, if it has
-    /// one.
+    /// True if the command reads the root of the key's tree or the last node of its stream, if it
+    /// has one.
     pub walks_tree: bool,
 }
 
@@ -274,7 +274,7 @@ mod tests {
             "XADD stream 2 f v",
             "XADD new-stream 1 f v",
             "XLEN stream",
-            "XREAD STREAMS stream 2",
+            "XREAD STREAMS stream 1",
             "XREVRANGE stream + - COUNT 1",
         ] {
             let mut told = BTreeSet::new();

@@ -10,10 +10,10 @@
 //! attempt and the wait is not missed: the attempts after it include this client. A client has at
 //! most one attempt under way, so it never takes twice.
 //!
-//! Entries of a stream are for all who wait, or for one consumer of each group. So when a stream has
-//! grown, all clients of its queue get their turn, in their order. Once a consumer gets nothing, the
-//! others of its group are passed over. Clients that read as consumers also get their turn when the
-//! stream or a group is deleted, which ends their wait.
+//! Entries of a stream are for all who wait, or for one consumer of each group. So when a stream
+//! has grown, all clients of its queue get their turn, in their order. Once a consumer gets
+//! nothing, the others of its group are passed over. Clients that read as consumers also get their
+//! turn when the stream or a group is deleted, which ends their wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -178,7 +178,8 @@ impl Waiter {
     }
 }
 
-/// Returns the attempts of the clients whose turn it is at a stream: reads, or up to `count` writes.
+/// Returns the attempts of the clients whose turn it is at a stream: reads, or up to `count`
+/// writes.
 fn next_turns(
     waiters: &mut BTreeMap<u64, Waiter>,
     queue: &mut Queue,

@@ -79,8 +79,8 @@ pub struct Stream {
     pub max_deleted_id: StreamId,
     /// The ID of the first entry. 0-0 if there is none.
     pub first_id: StreamId,
-    /// The ID of the first node, which is the ID of the first entry that was ever in it. 0-0 if there
-    /// is none.
+    /// The ID of the first node, which is the ID of the first entry that was ever in it. 0-0 if
+    /// there is none.
     pub first_node: StreamId,
     pub last_node: StreamId,
 }

@@ -115,8 +115,8 @@ impl<'a> KeyRef<'a> {
         (from, to)
     }
 
-    /// Returns the ranges of all rows that one generation has, ascending: its elements, its nodes and
-    /// its groups.
+    /// Returns the ranges of all rows that one generation has, ascending: its elements, its nodes
+    /// and its groups.
     pub fn generation_ranges(&self, generation: u64) -> [(Bytes, Bytes); 3] {
         let nodes = self.part_row(KIND_NODE, generation, b"");
         let nodes_end = prefix_end(&nodes);

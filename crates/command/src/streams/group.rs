@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! group's row (a kind of rows of its own), in the stream's generation, by name:
-//!     version u8 = 1 | generation u64 | last delivered ID, 16 bytes | entries read i64, -1: unknown
-//!     | pending entries u64 | consumers u64 | number of the next consumer u64
+//!     version u8 = 1 | generation u64 | last delivered ID, 16 bytes
+//!     | entries read i64, -1: unknown | pending entries u64 | consumers u64 | number of the next consumer u64
 //!     | lower and upper bound of the pending entries' IDs, 16 bytes each
 //! in the group's generation, by sub-key:
 //! 1 | consumer's name                   version u8 = 1 | consumer's number u64
@@ -13,8 +13,8 @@
 //! 4 | consumer's number u64 | entry's ID    empty
 //! ```
 //!
-//! The bounds hold for all pending entries, but there may be no entry at a bound. They let the first
-//! and the last pending entry be found without a look at the rows of acknowledged ones.
+//! The bounds hold for all pending entries, but there may be no entry at a bound. They let the
+//! first and the last pending entry be found without a look at the rows of acknowledged ones.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -394,8 +394,8 @@ impl<'k> Rows<'k> {
 
 /// Returns the smallest and the largest ID of the pending entries.
 ///
-/// The largest one is at the upper bound, unless entries were acknowledged out of order. Otherwise it
-/// is found by bisection, because rows are read in ascending order only.
+/// The largest one is at the upper bound, unless entries were acknowledged out of order. Otherwise
+/// it is found by bisection, because rows are read in ascending order only.
 pub(super) fn pending_bounds(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,

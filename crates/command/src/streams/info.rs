@@ -30,8 +30,8 @@ fn find(exec: &mut Exec<'_, '_>, key: &Key<'_>) -> CommandResult<Stream> {
     }
 }
 
-/// Parses the options of `XINFO STREAM`. Returns the count of its long form, in which 0 stands for no
-/// limit.
+/// Parses the options of `XINFO STREAM`. Returns the count of its long form, in which 0 stands for
+/// no limit.
 fn count_of(args: &[Bytes]) -> CommandResult<Option<u64>> {
     match &args[3..] {
         [] => Ok(None),

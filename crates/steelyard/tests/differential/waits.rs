@@ -1,7 +1,6 @@
-//! Random waits: clients wait for elements of a few keys or entries of streams, and another one fills
-//! them. After each
-//! step the same clients must have got the same replies from both servers, so the order of service
-//! must be the same.
+//! Random waits: clients wait for elements of a few keys or entries of streams, and another one
+//! fills them. After each step the same clients must have got the same replies from both servers,
+//! so the order of service must be the same.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Commands on streams: every command and option, on small streams and on streams of several nodes.
 //!
-//! Entries have given IDs, because the servers' clocks differ. Only the stream `far`, whose last ID is
-//! in the future, gets automatic ones. Idle times are either a few seconds or more than a month, and
-//! are compared with limits far from both.
+//! Entries have given IDs, because the servers' clocks differ. Only the stream `far`, whose last ID
+//! is in the future, gets automatic ones. Idle times are either a few seconds or more than a month,
+//! and are compared with limits far from both.
 
 use super::{args, compared, exact, Args, Generator, Step};
 use crate::compare::Compare;
