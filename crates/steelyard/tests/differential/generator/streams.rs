@@ -15,8 +15,8 @@ const FAR_MS: u64 = 90_000_000_000_000;
 impl Generator {
     pub(super) fn stream_command(&mut self) -> Step {
         let key = self.stream_key();
-        let args = match self.chance.below(100) {
-            0..=29 => self.add(key),
+        let args = match self.chance.below(130) {
+            0..=29 | 100..=125 => self.add(key),
             30..=31 => self.add_far(),
             32 => args!["XLEN", key],
             33..=38 => self.stream_range(key),
@@ -25,12 +25,19 @@ impl Generator {
                 args.extend((0..1 + self.chance.below(4)).map(|_| self.id()));
                 args
             }
-            44..=46 => {
+            44..=45 => {
                 let mut args = args!["XTRIM", key];
                 self.trim_options(&mut args);
                 args
             }
-            47..=50 => self.read_streams(),
+            46..=49 => self.read_streams(),
+            // The stream `log` is left to become long.
+            50 => match self.chance.below(4) {
+                0 => args![self.chance.pick(&["DEL", "UNLINK"]), "x1"],
+                1 => args!["RENAME", "x1", "{tag}x"],
+                2 => args!["COPY", "log", "x1", "REPLACE"],
+                _ => args!["COPY", key, "x1"],
+            },
             51..=64 => self.read_as_group(),
             65..=66 => {
                 let mut args = args!["XSETID", key, self.id()];
@@ -67,11 +74,11 @@ impl Generator {
     fn id(&mut self) -> Vec<u8> {
         let (last, near) = (self.last_ms, 1 + self.chance.below(60) as u64);
         let text = match self.chance.below(60) {
-            0 => return self.integer(),
+            0 if self.chance.percent(30) => return self.integer(),
             1 => return self.junk(),
             2 => "0-0".to_owned(),
             3 => format!("{}-*", last + 1),
-            4 => "18446744073709551615-18446744073709551615".to_owned(),
+            4 if self.chance.percent(20) => "18446744073709551615-18446744073709551615".to_owned(),
             5 => "-".to_owned(),
             6 => "+".to_owned(),
             7 => "$".to_owned(),
@@ -107,13 +114,13 @@ impl Generator {
     }
 
     fn trim_options(&mut self, args: &mut Args) {
-        let by_count = self.chance.percent(60);
+        let by_count = self.chance.percent(85);
         args.push(
             self.chance.pick(if by_count { &["MAXLEN", "maxlen"] } else { &["MINID", "minid"] }).into(),
         );
         let sign = self.chance.below(3);
         args.extend([vec![], args!["~"], args!["="]][sign].clone());
-        let count = [3, 40, 150, 400][self.chance.below(4)];
+        let count = [40, 400, 800, 800][self.chance.below(4)];
         args.push(if by_count { self.number_of(count) } else { self.id() });
         if self.chance.percent(if sign == 1 { 40 } else { 3 }) {
             args.extend(args!["LIMIT", self.number_of(300)]);
@@ -123,7 +130,7 @@ impl Generator {
     fn fields_and_values(&mut self, args: &mut Args) {
         match self.chance.below(12) {
             0 => args.extend((0..1 + self.chance.below(5)).map(|_| self.value())),
-            1 => args.extend(args!["f", vec![b'x'; self.chance.below(6000)]]),
+            1 if self.chance.percent(20) => args.extend(args!["f", vec![b'x'; self.chance.below(6000)]]),
             2..=4 => args.extend(args![self.field(), self.value()]),
             _ => args.extend(args!["f", self.number_of(5000), "name", self.text(20)]),
         }
@@ -134,13 +141,13 @@ impl Generator {
         if self.chance.percent(5) {
             args.push(b"NOMKSTREAM".to_vec());
         }
-        if self.chance.percent(10) {
+        if self.chance.percent(5) {
             self.trim_options(&mut args);
         }
-        self.last_ms += self.chance.next() % 2;
+        self.last_ms += self.chance.next() % 4;
         let last = self.last_ms;
         args.push(match self.chance.below(20) {
-            0 => self.id(),
+            0 if self.chance.percent(30) => self.id(),
             1..=3 => format!("{last}-*").into_bytes(),
             4..=6 => (last + 1).to_string().into_bytes(),
             _ => format!("{}-{}", last + 1, self.chance.below(4)).into_bytes(),
