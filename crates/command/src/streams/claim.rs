@@ -121,7 +121,7 @@ pub(crate) fn xclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         // An entry that is added by force counts as delivered once.
         let before = pending.map_or(1, |pending| pending.deliveries);
         let added = u64::from(!options.only_ids);
-        let deliveries = options.deliveries.unwrap_or(before.saturating_add(added));
+        let deliveries = options.deliveries.unwrap_or(before.wrapping_add(added));
         let new = Pending { delivered_ms: options.delivered_ms(now_ms), deliveries, consumer };
         changing.put_pending(exec, *id, pending, new)?;
         claimed.push(match options.only_ids {
@@ -185,7 +185,7 @@ pub(crate) fn xautoclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
                 Some(number) => number,
                 None => *consumer.insert(changing.see(exec, &args[3])?),
             };
-            let deliveries = pending.deliveries.saturating_add(u64::from(!only_ids));
+            let deliveries = pending.deliveries.wrapping_add(u64::from(!only_ids));
             let new = Pending { delivered_ms: now_ms, deliveries, consumer };
             changing.put_pending(exec, id, Some(pending), new)?;
             claimed.push(match only_ids {

@@ -28,6 +28,9 @@ const VERSION: u8 = 1;
 const GROUP_LEN: usize = 1 + 8 + StreamId::LEN + 4 * 8 + 2 * StreamId::LEN;
 const PENDING_LEN: usize = 1 + 3 * 8;
 
+/// The number of entries read if it is not known.
+pub(super) const UNKNOWN: i64 = -1;
+
 const NAMES: u8 = 1;
 const CONSUMERS: u8 = 2;
 const PENDING: u8 = 3;
@@ -50,8 +53,8 @@ pub(crate) struct GroupRow {
     pub generation: u64,
     /// The ID of the last entry that was delivered.
     pub last_id: StreamId,
-    /// The number of entries that were read, as far as it is known.
-    pub entries_read: Option<u64>,
+    /// The number of entries that were read, or [`UNKNOWN`]. It wraps, as in Redis.
+    pub entries_read: i64,
     /// Number of pending entries.
     pub pending: u64,
     pub consumers: u64,
@@ -68,7 +71,7 @@ impl GroupRow {
         out.put_u8(VERSION);
         out.put_u64(self.generation);
         out.put_slice(&self.last_id.to_bytes());
-        out.put_i64(self.entries_read.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX)));
+        out.put_i64(self.entries_read);
         out.put_u64(self.pending);
         out.put_u64(self.consumers);
         out.put_u64(self.next_consumer);
@@ -84,7 +87,7 @@ impl GroupRow {
         Some(GroupRow {
             generation: value.get_u64(),
             last_id: get_id(&mut value),
-            entries_read: u64::try_from(value.get_i64()).ok(),
+            entries_read: value.get_i64(),
             pending: value.get_u64(),
             consumers: value.get_u64(),
             next_consumer: value.get_u64(),
@@ -157,7 +160,7 @@ pub(super) fn create(
     key: &KeyRef<'_>,
     stream: &mut Stream,
     name: &Bytes,
-    (last_id, entries_read): (StreamId, Option<u64>),
+    (last_id, entries_read): (StreamId, i64),
 ) {
     let row = GroupRow {
         generation: exec.txn.state_mut().take_generation(),

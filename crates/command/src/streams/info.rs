@@ -6,7 +6,7 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::{Stream, StreamId};
 
-use super::group::{self, Consumer, Group, Rows};
+use super::group::{self, Consumer, Group, Rows, UNKNOWN};
 use super::manage::no_group;
 use super::pending::{visit_of_consumer, Names};
 use super::read::lag;
@@ -81,10 +81,8 @@ pub(crate) fn xinfo_stream(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRe
 
 fn read_replies(stream: &Stream, group: &Group) -> [(Reply, Reply); 2] {
     let number = |number: Option<i64>| number.map_or(Reply::Nil, Reply::Int);
-    [
-        (text("entries-read"), number(group.row.entries_read.map(|count| count as i64))),
-        (text("lag"), number(lag(stream, &group.row))),
-    ]
+    let read = Some(group.row.entries_read).filter(|read| *read != UNKNOWN);
+    [(text("entries-read"), number(read)), (text("lag"), number(lag(stream, &group.row)))]
 }
 
 fn full_group(
@@ -109,7 +107,7 @@ fn full_group(
             id_reply(id),
             Reply::Bulk(names.get(exec, &rows, pending.consumer)?),
             count_reply(pending.delivered_ms),
-            count_reply(pending.deliveries),
+            Reply::Int(pending.deliveries as i64),
         ]))
     });
     let pending = pending.collect::<CommandResult<Vec<_>>>()?;
@@ -131,7 +129,7 @@ fn full_consumer(exec: &Exec<'_, '_>, rows: &Rows<'_>, consumer: &Consumer, limi
     let mut pending = Vec::new();
     visit_of_consumer(exec, rows, consumer.number, ALL, |id| {
         if let Some(of) = rows.pending(exec, id)? {
-            let (at, times) = (count_reply(of.delivered_ms), count_reply(of.deliveries));
+            let (at, times) = (count_reply(of.delivered_ms), Reply::Int(of.deliveries as i64));
             pending.push(Reply::Array(vec![id_reply(id), at, times]));
         }
         Ok(match (pending.len() as u64) < limit {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::StreamId;
 
-use super::group::{self, Changing, Group};
+use super::group::{self, Changing, Group, UNKNOWN};
 use super::{count_reply, create, id};
 use crate::error_messages;
 use crate::exec::{fail, CommandError, CommandResult, Exec, Key, StreamValue};
@@ -29,24 +29,21 @@ fn wrong_syntax<T>(subcommand: &[u8]) -> CommandResult<T> {
     Err(CommandError::Error(error_messages::unknown_syntax("XGROUP", subcommand)))
 }
 
-/// Parses the value of `ENTRIESREAD`. -1 stands for an unknown number.
-fn entries_read(text: &[u8]) -> CommandResult<Option<u64>> {
+/// Parses the value of `ENTRIESREAD`.
+fn entries_read(text: &[u8]) -> CommandResult<i64> {
     match integer(text)? {
-        -1 => Ok(None),
-        count => match u64::try_from(count) {
-            Ok(count) => Ok(Some(count)),
-            Err(_) => fail("ERR value for ENTRIESREAD must be positive or -1"),
-        },
+        count if count >= 0 || count == UNKNOWN => Ok(count),
+        _ => fail("ERR value for ENTRIESREAD must be positive or -1"),
     }
 }
 
 struct Options {
     makes_stream: bool,
-    entries_read: Option<u64>,
+    entries_read: i64,
 }
 
 fn options(args: &[Bytes], creates: bool) -> CommandResult<Options> {
-    let mut options = Options { makes_stream: false, entries_read: None };
+    let mut options = Options { makes_stream: false, entries_read: UNKNOWN };
     let mut at = 5;
     while at < args.len() {
         if creates && args[at].eq_ignore_ascii_case(b"MKSTREAM") {

@@ -176,7 +176,7 @@ fn listed(exec: &Exec<'_, '_>, key: &Key<'_>, group: &Group, wanted: &Wanted<'_>
             id_reply(id),
             Reply::Bulk(names.get(exec, &rows, pending.consumer)?),
             Reply::Int(pending.idle_ms(now_ms).max(0)),
-            count_reply(pending.deliveries),
+            Reply::Int(pending.deliveries as i64),
         ]))
     });
     Ok(Reply::Array(shown.collect::<CommandResult<Vec<_>>>()?))

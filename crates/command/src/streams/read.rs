@@ -6,7 +6,7 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::{Stream, StreamId};
 
-use super::group::{self, Changing, Group, GroupRow, Pending};
+use super::group::{self, Changing, Group, GroupRow, Pending, UNKNOWN};
 use super::pending::visit_of_consumer;
 use super::{entries, entry_reply, id, id_reply};
 use crate::counted_tree::Direction;
@@ -337,7 +337,7 @@ fn read_history(
     }
     for id in delivered {
         if let Some(old) = changing.pending(exec, id)? {
-            let deliveries = old.deliveries.saturating_add(1);
+            let deliveries = old.deliveries.wrapping_add(1);
             let new = Pending { delivered_ms: exec.now_ms, deliveries, ..old };
             changing.put_pending(exec, id, Some(old), new)?;
         }
@@ -351,11 +351,11 @@ fn advance(group: &mut GroupRow, stream: &Stream, id: StreamId) {
     if id <= group.last_id {
         return;
     }
-    group.entries_read = match group.entries_read {
-        Some(count) if !has_deleted_from(stream, id) => count.checked_add(1),
-        _ if stream.entries_added > 0 => entries_up_to(stream, id),
-        unknown => unknown,
-    };
+    if group.entries_read != UNKNOWN && !has_deleted_from(stream, id) {
+        group.entries_read = group.entries_read.wrapping_add(1);
+    } else if stream.entries_added > 0 {
+        group.entries_read = entries_up_to(stream, id).unwrap_or(UNKNOWN);
+    }
     group.last_id = id;
 }
 
@@ -366,21 +366,21 @@ fn has_deleted_from(stream: &Stream, id: StreamId) -> bool {
 }
 
 /// Returns the number of entries that were ever added up to an ID, if the stream's numbers tell it.
-fn entries_up_to(stream: &Stream, id: StreamId) -> Option<u64> {
+fn entries_up_to(stream: &Stream, id: StreamId) -> Option<i64> {
     let Stream { len, entries_added, last_id, first_id, max_deleted_id, .. } = *stream;
     if entries_added == 0 {
         return Some(0);
     }
     if len == 0 && id <= last_id || id == last_id {
-        return Some(entries_added);
+        return Some(entries_added as i64);
     }
     if id > last_id {
         return None;
     }
     let is_whole = max_deleted_id == StreamId::MIN || max_deleted_id < first_id;
     match id.cmp(&first_id) {
-        std::cmp::Ordering::Less if is_whole => Some(entries_added.wrapping_sub(len)),
-        std::cmp::Ordering::Equal if is_whole => Some(entries_added.wrapping_sub(len).wrapping_add(1)),
+        std::cmp::Ordering::Less if is_whole => Some(entries_added.wrapping_sub(len) as i64),
+        std::cmp::Ordering::Equal if is_whole => Some(entries_added.wrapping_sub(len).wrapping_add(1) as i64),
         _ => None,
     }
 }
@@ -389,10 +389,10 @@ fn entries_up_to(stream: &Stream, id: StreamId) -> Option<u64> {
 pub(super) fn lag(stream: &Stream, group: &GroupRow) -> Option<i64> {
     let read = match group.entries_read {
         _ if stream.entries_added == 0 => return Some(0),
-        Some(count) if !has_deleted_from(stream, group.last_id) => count,
+        count if count != UNKNOWN && !has_deleted_from(stream, group.last_id) => count,
         _ => entries_up_to(stream, group.last_id)?,
     };
-    Some(stream.entries_added.wrapping_sub(read) as i64)
+    Some((stream.entries_added as i64).wrapping_sub(read))
 }
 
 /// Replies with the last ID of each stream among the keys, for a client that is going to wait.

@@ -78,9 +78,10 @@ fn every_command_of_the_types_that_are_there_is_there() {
         ["blpop", "brpop", "blmove", "blmpop", "brpoplpush", "bzpopmin", "bzpopmax", "bzmpop"];
     let told = |facts: &Vec<String>, group: &str| facts[5].contains(group);
     for (name, facts) in &theirs {
-        let wanted = ["@string", "@hash", "@set\"", "@sortedset", "@list", "@stream", "@bitmap", "@hyperloglog"]
-            .iter()
-            .any(|group| told(facts, group));
+        let wanted =
+            ["@string", "@hash", "@set\"", "@sortedset", "@list", "@stream", "@bitmap", "@hyperloglog"]
+                .iter()
+                .any(|group| told(facts, group));
         let later = told(facts, "@geo")
             || TESTS.contains(&name.as_str())
             || SORTS.contains(&name.as_str())
