@@ -171,6 +171,7 @@ fn clients_that_wait_for_entries_get_them_or_learn_that_their_group_is_gone() {
     const KEY_IS_GONE: &str = "UNBLOCKED the stream key no longer exists";
     const GROUP_IS_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
     let as_consumer = "XREADGROUP GROUP g c BLOCK 0 STREAMS k >";
+    let servers = both();
     for (wait, fill, expected) in [
         ("XREAD BLOCK 0 STREAMS k $", &["XADD k 5-1 f v"][..], entries("k", &["5-1"])),
         ("XREAD BLOCK 0 STREAMS j k 0 3", &["XADD k 2-5 f v", "XADD k 5-1 f v"], entries("k", &["5-1"])),
@@ -196,16 +197,17 @@ fn clients_that_wait_for_entries_get_them_or_learn_that_their_group_is_gone() {
         (as_consumer, &["PEXPIRE k 1"], Reply::error(KEY_IS_GONE)),
         (as_consumer, &["FLUSHALL"], Reply::error(KEY_IS_GONE)),
     ] {
-        for server in both() {
+        for server in &servers {
             let (mut waiting, mut filler) = (server.connect(), server.connect());
+            call(&mut filler, "FLUSHALL");
             call(&mut filler, "XADD k 1-1 f v");
             call(&mut filler, "XGROUP CREATE k g $");
             call(&mut filler, "XGROUP CREATE k h $");
             send(&mut waiting, wait);
-            await_blocked(&server, 1);
+            await_blocked(server, 1);
             fill.iter().for_each(|line| drop(call(&mut filler, line)));
             assert_eq!(waiting.reply().unwrap(), expected, "{wait}, {fill:?}");
-            await_blocked(&server, 0);
+            await_blocked(server, 0);
         }
     }
 }
