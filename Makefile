@@ -22,7 +22,7 @@ demo: build ## six unequal stores on this machine, under load
 # Each command selects the whole workspace, so that no dependency is compiled twice for its features.
 test: ## all tests; random cases from seed PROPTEST_RNG_SEED=n
 	@$(ENV) export PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1}; cargo build --release --workspace --lib --bins --tests && \
-	cargo test --release --workspace && \
+	cargo test --release --workspace --lib --bins --tests && \
 	cargo test --release --workspace --features steelyard-sim/failpoints,steelyard-wal/failpoints --test failpoints
 
 test-large: build ## logs of gigabytes, killed and robbed of power while they are overwritten; bounded memory; two hours or more

@@ -169,7 +169,8 @@ pub struct Config {
     /// The token with which a store joins, in place of the password.
     pub join_token: Option<JoinToken>,
     /// True if the cluster has a password that this store does not know, because it joined by a
-    /// token. Until `requirepass` is set, the store admits no stranger and no client without a user.
+    /// token. Until `requirepass` is set, the store admits no stranger, and no client without a
+    /// user.
     pub lacks_password: bool,
     /// The file that `ACL LOAD` reads and `ACL SAVE` writes.
     pub aclfile: Option<PathBuf>,

@@ -98,8 +98,8 @@ pub struct Unsubscribed {
 
 pub struct PubSub {
     state: Mutex<State>,
-    /// Number of channels, patterns and shard channels with subscribers. Without any, publishing takes
-    /// no lock.
+    /// Number of channels, patterns and shard channels with subscribers. Without any, publishing
+    /// takes no lock.
     names: AtomicUsize,
     limit: RwLock<OutputLimit>,
     memory: Arc<MessageMemory>,

@@ -213,22 +213,16 @@ pub async fn keep_tracked(store: Arc<Store>) {
     let mut before = BTreeMap::new();
     loop {
         let changed = store.regions.leader_changes.notified();
+        let regions = store.regions.all();
+        let now: BTreeMap<RegionId, (Option<StoreId>, bool)> =
+            regions.iter().map(|region| (region.id(), (region.leader(), region.is_local()))).collect();
         let tracking = &store.clients.pubsub.tracking;
-        if tracking.is_active() {
-            let regions = store.regions.all();
-            let now: BTreeMap<RegionId, (Option<StoreId>, bool)> =
-                regions.iter().map(|region| (region.id(), (region.leader(), region.is_local()))).collect();
-            if now != before {
-                // A new region is part of a former one.
-                let is_changed = |id: RegionId| now.get(&id) != before.get(&id);
-                tracking
-                    .lost(|slot| store.regions.of_slot(slot).is_none_or(|region| is_changed(region.id())));
-            }
-            before = now;
-        } else {
-            // The first look after a client begins to cache tells it to drop all keys.
-            before.clear();
+        if tracking.is_active() && now != before {
+            // A new region is part of a former one.
+            let is_changed = |id: RegionId| now.get(&id) != before.get(&id);
+            tracking.lost(|slot| store.regions.of_slot(slot).is_none_or(|region| is_changed(region.id())));
         }
+        before = now;
         let _ = tokio::time::timeout(REGIONS_LOOK, changed).await;
     }
 }

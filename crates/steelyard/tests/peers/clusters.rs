@@ -204,9 +204,9 @@ fn a_store_does_not_start_with_a_certificate_that_others_would_refuse() {
         (
             authority.sign_for("of-b", &names(0, "other"), 4000),
             authority.file(),
-            "needs the name store.tests",
+            "not valid for name \"store.tests",
         ),
-        (authority.sign("client"), authority.file(), "needs the name store.tests"),
+        (authority.sign("client"), authority.file(), "not valid for name \"store.tests"),
         (authority.sign_for("of-1", &names(1, CLUSTER), 4000), authority.file(), "this is store 0"),
         (other.sign_for("stranger", &names(0, CLUSTER), 4000), authority.file(), "UnknownIssuer"),
     ] {
