@@ -453,10 +453,12 @@ mod tests {
             let (from, to) = key.element_range(n);
             let element = key.element_row(n, &subkey);
             prop_assert!(key.meta_row() < from && from <= element && element < to && to <= key.end_row());
-            let [elements, (from, to)] = key.generation_ranges(n);
+            let [elements, (from, to), groups] = key.generation_ranges(n);
             let node = key.node_row(n, n);
             prop_assert!(elements == key.element_range(n) && elements.1 <= from);
-            prop_assert!(from <= node && node < to && to <= key.end_row());
+            prop_assert!(from <= node && node < to && to <= groups.0);
+            let group = key.group_row(n, &subkey);
+            prop_assert!(groups.0 <= group && group < groups.1 && groups.1 <= key.end_row());
             if key != other {
                 let meta = other.meta_row();
                 prop_assert!(meta < key.meta_row() || meta > key.end_row());

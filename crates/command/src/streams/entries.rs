@@ -49,13 +49,16 @@ fn id_of(row: &[u8], prefix: usize) -> storage::Result<StreamId> {
     Ok(StreamId::from_bytes(id))
 }
 
+/// A callback that receives the ID of a node and its value. `Break` ends the walk.
+pub(super) type VisitNode<'a> = dyn FnMut(StreamId, &[u8]) -> CommandResult<ControlFlow<()>> + 'a;
+
 /// Visits the nodes from a row on, up to the one that could have `to`.
 fn visit_nodes(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,
     stream: &Stream,
     (from, to): (&[u8], StreamId),
-    visit: &mut dyn FnMut(StreamId, &[u8]) -> CommandResult<ControlFlow<()>>,
+    visit: &mut VisitNode<'_>,
 ) -> CommandResult<()> {
     let prefix = key.element_range(stream.generation).0.len();
     let mut failed: Option<CommandError> = None;
@@ -345,9 +348,6 @@ pub(super) fn find_first(exec: &Exec<'_, '_>, key: &KeyRef<'_>, stream: &mut Str
     };
     Ok(())
 }
-
-/// A callback that receives the ID of a node and its value. `Break` ends the walk.
-pub(super) type VisitNode<'a> = dyn FnMut(StreamId, &[u8]) -> CommandResult<ControlFlow<()>> + 'a;
 
 /// Visits the nodes from the first one on.
 pub(crate) fn from_first_node(
