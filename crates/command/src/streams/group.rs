@@ -3,7 +3,8 @@
 //! ```text
 //! group's row (a kind of rows of its own), in the stream's generation, by name:
 //!     version u8 = 1 | generation u64 | last delivered ID, 16 bytes
-//!     | entries read i64, -1: unknown | pending entries u64 | consumers u64 | number of the next consumer u64
+//!     | entries read i64, -1: unknown | pending entries u64 | consumers u64
+//!     | number of the next consumer u64
 //!     | lower and upper bound of the pending entries' IDs, 16 bytes each
 //! in the group's generation, by sub-key:
 //! 1 | consumer's name                   version u8 = 1 | consumer's number u64
