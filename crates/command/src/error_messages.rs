@@ -55,6 +55,18 @@ pub fn unknown_subcommand(container: &CommandSpec, name: &[u8]) -> Reply {
     one_line(format!("ERR unknown subcommand '{name}'. Try {container} HELP."))
 }
 
+/// Returns the error for a subcommand, argument 1, whose number of arguments it refuses itself.
+pub fn wrong_subcommand(args: &[Bytes]) -> Reply {
+    let shown = |at: usize| {
+        let arg = args.get(at).map(|arg| c_string(arg)).unwrap_or_default();
+        String::from_utf8_lossy(&arg[..arg.len().min(SHOWN_BYTES)]).into_owned()
+    };
+    let (container, name) = (shown(0).to_uppercase(), shown(1));
+    one_line(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
+    ))
+}
+
 pub fn wrong_arity(name: &str) -> Reply {
     Reply::error(wrong_arity_text(name))
 }

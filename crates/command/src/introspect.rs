@@ -25,6 +25,11 @@ pub fn help(args: &[Bytes]) -> Reply {
     Reply::Array(lines.into_iter().map(|line| Reply::Simple(line.into())).collect())
 }
 
+/// Replies to `LOLWUT`. The drawings of Redis are not here.
+pub(crate) fn lolwut(_: &[Bytes]) -> Reply {
+    Reply::Verbatim("txt", format!("Steelyard {}\n", env!("CARGO_PKG_VERSION")).into())
+}
+
 /// Finds a command by its name, or a subcommand by `container|subcommand`.
 fn by_name(name: &[u8]) -> Option<&'static CommandSpec> {
     match name.iter().position(|&byte| byte == b'|') {
@@ -256,7 +261,7 @@ mod tests {
             assert!(!matches!(help.handler, Handler::Keyspace(_) | Handler::Spanning(..)), "{}", help.name);
         }
         let Reply::Array(lines) = run("Memory HELP") else { panic!() };
-        assert_eq!(lines.len(), 5);
+        assert_eq!(lines.len(), 13);
         assert_eq!(lines[1], simple("USAGE key [SAMPLES count]"));
     }
 

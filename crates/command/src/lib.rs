@@ -33,6 +33,7 @@ pub mod order;
 pub mod permission;
 pub mod prefetch;
 mod ranked;
+pub mod refused;
 pub mod scripting;
 mod server_command;
 mod sets;
@@ -45,7 +46,7 @@ mod table;
 pub mod transaction;
 mod varint;
 
-pub use error_messages::{unknown_command, unknown_subcommand, wrong_arity};
+pub use error_messages::{unknown_command, unknown_subcommand, wrong_arity, wrong_subcommand};
 pub use exec::{execute, CommandError, CommandResult, Exec, Limits, Mode, Outcome};
 pub use glob::matches as glob_matches;
 pub use introspect::help;
@@ -54,8 +55,8 @@ pub use keys::scan::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
 pub use maintenance::{earliest_due, find_due, has_garbage, keys_in_slot};
 pub use number::database_index;
 pub use server_command::{
-    AclCommand, ChannelKind, ClientCommand, ClusterCommand, ConfigCommand, PubSubCommand, ScriptCommand,
-    ServerCommand, SessionCommand,
+    AclCommand, ChannelKind, ClientCommand, ClusterCommand, ConfigCommand, LatencyCommand, MemoryCommand,
+    PubSubCommand, ScriptCommand, ServerCommand, SessionCommand, SlowLogCommand,
 };
 pub use spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec, KeyspaceFn, Spanning, TableFn};
 pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};

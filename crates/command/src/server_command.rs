@@ -28,6 +28,45 @@ pub enum ServerCommand {
     PubSub(PubSubCommand),
     Monitor,
     Script(ScriptCommand),
+    SlowLog(SlowLogCommand),
+    Latency(LatencyCommand),
+    Memory(MemoryCommand),
+    ModuleList,
+    Role,
+    Wait,
+    Save,
+    /// `BGSAVE` and `BGREWRITEAOF`.
+    BgSave,
+    LastSave,
+    Asking,
+}
+
+/// A subcommand of `MEMORY` about the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryCommand {
+    Doctor,
+    MallocStats,
+    Purge,
+    Stats,
+}
+
+/// A subcommand of `SLOWLOG`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowLogCommand {
+    Get,
+    Len,
+    Reset,
+}
+
+/// A subcommand of `LATENCY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LatencyCommand {
+    Doctor,
+    Graph,
+    Histogram,
+    History,
+    Latest,
+    Reset,
 }
 
 /// The three kinds of subscriptions.
@@ -95,6 +134,8 @@ pub enum ClientCommand {
     Reply,
     NoEvict,
     NoTouch,
+    Pause,
+    Unpause,
 }
 
 /// A subcommand of `CONFIG`.
@@ -116,6 +157,8 @@ pub enum ClusterCommand {
     MyId,
     CountKeysInSlot,
     GetKeysInSlot,
+    Replicas,
+    Links,
     Help,
 }
 
@@ -152,6 +195,11 @@ impl ServerCommand {
             | ServerCommand::Reset
             | ServerCommand::Client(_)
             | ServerCommand::Info
+            | ServerCommand::Wait
+            | ServerCommand::Save
+            | ServerCommand::BgSave
+            | ServerCommand::SlowLog(_)
+            | ServerCommand::Latency(_)
             | ServerCommand::Shutdown
             | ServerCommand::Acl(_)
             | ServerCommand::Subscribe(_)
@@ -169,6 +217,11 @@ impl ServerCommand {
             | ServerCommand::ReadWrite
             | ServerCommand::Config(_)
             | ServerCommand::Script(_)
+            | ServerCommand::Memory(_)
+            | ServerCommand::ModuleList
+            | ServerCommand::Role
+            | ServerCommand::LastSave
+            | ServerCommand::Asking
             | ServerCommand::Time => false,
         }
     }

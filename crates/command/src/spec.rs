@@ -30,10 +30,11 @@ pub mod flags {
     pub const SKIP_MONITOR: u32 = 1 << 14;
     pub const NO_MANDATORY_KEYS: u32 = 1 << 15;
     pub const PUBSUB: u32 = 1 << 16;
+    pub const NO_ASYNC_LOADING: u32 = 1 << 17;
     /// Redis also permits the command while it loads its data and while it has no master.
     pub const ANYTIME: u32 = LOADING | STALE;
 
-    pub(crate) const NAMES: [(u32, &str); 17] = [
+    pub(crate) const NAMES: [(u32, &str); 18] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -48,6 +49,7 @@ pub mod flags {
         (SKIP_SLOWLOG, "skip_slowlog"),
         (BLOCKING, "blocking"),
         (NO_MULTI, "no_multi"),
+        (NO_ASYNC_LOADING, "no_async_loading"),
         (NO_MANDATORY_KEYS, "no_mandatory_keys"),
         (ALLOW_BUSY, "allow_busy"),
         (MOVABLEKEYS, "movablekeys"),
@@ -291,6 +293,17 @@ impl CommandSpec {
 
     pub fn is_readonly(&self) -> bool {
         self.has(flags::READONLY)
+    }
+
+    /// Returns true if the command may change data, or tell other clients of something.
+    pub fn may_write(&self) -> bool {
+        // A count that is not known is stored.
+        const STORES_COUNT: &str = "pfcount";
+        match self.handler {
+            Handler::Server(ServerCommand::Publish(_)) => true,
+            Handler::Session(SessionCommand::Script(call)) => !call.is_readonly,
+            _ => self.is_write() || self.name == STORES_COUNT,
+        }
     }
 
     /// Returns true if the command may wait for elements.

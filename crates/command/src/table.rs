@@ -1,6 +1,7 @@
 //! The command table and the look-up of names in it.
 
 mod acl;
+mod administration;
 mod bitmaps;
 mod connection;
 mod hashes;
@@ -39,7 +40,7 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 15] = [
+    let groups: [&'static [CommandSpec]; 16] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
@@ -53,6 +54,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
         &scripting::COMMANDS,
         &connection::COMMANDS,
         &server::COMMANDS,
+        &administration::COMMANDS,
         &acl::COMMANDS,
         &pubsub::COMMANDS,
     ];

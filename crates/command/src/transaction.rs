@@ -184,6 +184,25 @@ pub(crate) fn visit(args: &[Bytes], visit: &mut dyn FnMut(&'static CommandSpec, 
     }
 }
 
+/// Returns the commands of a log entry's command as clients sent them: the queued ones of a
+/// transaction, a script by its first form, and otherwise the command itself.
+pub fn sent_commands(spec: &'static CommandSpec, args: &[Bytes]) -> Vec<(&'static CommandSpec, Vec<Bytes>)> {
+    if std::ptr::eq(spec, &EXEC) {
+        let mut sent = Vec::new();
+        visit(args, &mut |spec, _, args| sent.extend(sent_commands(leaf(spec, args), args)));
+        return sent;
+    }
+    if let Some(sent) = scripting::sent_args(spec, args) {
+        return vec![sent];
+    }
+    let mut args = args.to_vec();
+    // Names of commands that only the log has begin with a zero.
+    if let Some(name) = args.first_mut().filter(|name| name.first() == Some(&0)) {
+        *name = Bytes::from_static(spec.name.as_bytes());
+    }
+    vec![(spec, args)]
+}
+
 /// Visits the watched keys in the arguments of the log's `exec`, with their databases.
 pub(crate) fn visit_watched(args: &[Bytes], visit: &mut dyn FnMut(u16, &Bytes)) {
     for watched in decode(args).into_iter().flat_map(|(watched, _)| watched) {

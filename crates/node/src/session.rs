@@ -21,6 +21,7 @@ mod gather;
 mod modes;
 mod output;
 mod script;
+mod tally;
 mod transaction;
 
 use std::collections::VecDeque;
@@ -40,6 +41,8 @@ use crate::item::{Item, ItemSlot};
 use gather::Group;
 pub use gather::Kind;
 pub use modes::{Caching, Replies};
+use tally::Call;
+pub use tally::{Calls, Tally};
 use transaction::Transaction;
 
 /// Maximum number of commands taken from the input before the earlier ones are answered.
@@ -153,6 +156,12 @@ pub trait Host {
 
     fn route(&mut self, context: &Context, item: &Item) -> Route<Self::Region>;
 
+    /// Returns true if no command of clients is executed at present; `may_write` says whether the
+    /// command may change something.
+    fn holds(&self, _may_write: bool) -> bool {
+        false
+    }
+
     /// Returns true if other clients are told of all commands.
     fn is_monitored(&self) -> bool {
         false
@@ -206,6 +215,7 @@ struct Due {
     /// True if the client does not want the reply.
     is_silent: bool,
     answer: Option<Answer>,
+    call: Call,
 }
 
 pub struct Session<R> {
@@ -238,6 +248,9 @@ pub struct Session<R> {
     replied: ReplySizes,
     /// Commands answered since [`Session::take_answered`] was last called.
     answered: u64,
+    /// The fate of the command that was last taken.
+    call: Call,
+    tally: Tally,
     last_command: Option<&'static str>,
     /// True while a command that may wait is unanswered.
     is_blocked: bool,
@@ -246,6 +259,8 @@ pub struct Session<R> {
     tracked: VecDeque<(usize, Vec<Bytes>)>,
     /// True if other clients were told of the command that waits.
     is_shown: bool,
+    /// True if the store holds the command that waits. The session does not continue by itself.
+    is_held: bool,
 }
 
 enum Asked<R> {
@@ -307,11 +322,14 @@ impl<R: Clone + PartialEq> Session<R> {
             decoded_bytes: 0,
             replied: ReplySizes::default(),
             answered: 0,
+            call: Call::None,
+            tally: Tally::default(),
             last_command: None,
             is_blocked: false,
             transaction: Transaction::default(),
             tracked: VecDeque::new(),
             is_shown: false,
+            is_held: false,
         }
     }
 
@@ -473,7 +491,17 @@ impl<R: Clone + PartialEq> Session<R> {
 
     /// Returns true if [`advance`](Self::advance) has work to do.
     pub fn can_advance(&self) -> bool {
-        !self.is_idle() && !self.is_waiting() && !self.is_output_full()
+        !self.is_idle() && !self.is_waiting() && !self.is_output_full() && !self.is_held
+    }
+
+    /// Returns true if the store holds the next command, until [`resume`](Self::resume) is called.
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Lets the session try a held command again.
+    pub fn resume(&mut self) {
+        self.is_held = false;
     }
 
     /// Returns true if the output is so large that the session does not continue before some of it
@@ -490,6 +518,12 @@ impl<R: Clone + PartialEq> Session<R> {
     /// Returns the number of commands answered since the last call.
     pub fn take_answered(&mut self) -> u64 {
         std::mem::take(&mut self.answered)
+    }
+
+    /// Returns the counts of the replies given, from which the executor removes those that it has
+    /// noted.
+    pub fn tally(&mut self) -> &mut Tally {
+        &mut self.tally
     }
 
     /// Returns the last command taken since the last call.
@@ -562,7 +596,7 @@ impl<R: Clone + PartialEq> Session<R> {
             if !goes_on && !matches!(admitted, Admitted::Stalled(_)) {
                 self.context.caching = self.context.caching.after_command();
             }
-            self.is_shown = matches!(admitted, Admitted::Stalled(_));
+            self.is_shown = matches!(admitted, Admitted::Stalled(_)) && !self.is_held;
             let is_asked = matches!(admitted, Admitted::Asked);
             match admitted {
                 Admitted::Answered(answer) => {
@@ -644,9 +678,10 @@ impl<R: Clone + PartialEq> Session<R> {
             self.due.make_contiguous().reverse();
         }
         while self.due.front().is_some_and(|due| due.answer.is_some()) && !self.is_output_full() {
-            let Some(Due { protocol, is_silent, answer: Some(answer) }) = self.due.pop_front() else {
+            let Some(Due { protocol, is_silent, answer: Some(answer), call }) = self.due.pop_front() else {
                 return;
             };
+            self.tally.count(call, &answer);
             let before = self.output.len();
             let is_push = matches!(answer, Answer::Reply(Reply::Push(_))) && protocol == Protocol::Resp3;
             if !is_silent || is_push {
@@ -662,7 +697,8 @@ impl<R: Clone + PartialEq> Session<R> {
     /// protocol is read after the command was executed.
     fn push_due(&mut self, answer: Option<Answer>) {
         let is_silent = matches!(self.context.replies, Replies::Off | Replies::Skip);
-        self.due.push_back(Due { protocol: self.context.protocol, is_silent, answer });
+        let call = std::mem::take(&mut self.call);
+        self.due.push_back(Due { protocol: self.context.protocol, is_silent, answer, call });
     }
 
     fn admit<H: Host<Region = R>>(
@@ -672,9 +708,11 @@ impl<R: Clone + PartialEq> Session<R> {
         asks: &mut Vec<Ask<R>>,
     ) -> Admitted {
         let Some(spec) = command::lookup(&args[0]) else {
+            self.call = Call::None;
             self.spoil();
             return Admitted::Answered(self.refuse_unknown(&args).into());
         };
+        self.call = Call::Rejected(spec);
         if let Err(error) = command::check_arity(spec, &args) {
             return Admitted::Answered(self.refuse_arity(host, spec, error, asks).into());
         }
@@ -683,6 +721,7 @@ impl<R: Clone + PartialEq> Session<R> {
             return Admitted::Answered(Reply::error("NOAUTH Authentication required.").into());
         }
         let leaf = command::leaf(spec, &args);
+        self.call = Call::Rejected(leaf);
         if self.context.is_restricted {
             if let Some(error) = host.forbids(leaf, &args) {
                 self.spoil();
@@ -700,6 +739,10 @@ impl<R: Clone + PartialEq> Session<R> {
             let error = "ERR Replica can't interact with the keyspace";
             return Admitted::Answered(Reply::error(error).into());
         }
+        if host.holds(self.may_write(leaf)) {
+            self.is_held = true;
+            return Admitted::Stalled(args);
+        }
         if let Handler::Session(SessionCommand::Script(call)) = leaf.handler {
             return self.script(host, (call, leaf), args, asks);
         }
@@ -709,6 +752,7 @@ impl<R: Clone + PartialEq> Session<R> {
         if self.queues(leaf) {
             return Admitted::Answered(self.queue(host, leaf, args).into());
         }
+        self.call = Call::Executed(leaf);
         self.show(host, leaf, &args);
         let command = match leaf.handler {
             Handler::Server(command) => command,
@@ -759,7 +803,9 @@ impl<R: Clone + PartialEq> Session<R> {
             Own::Reply(reply) => Admitted::Answered(reply.into()),
             Own::Several(mut answers) => match answers.pop() {
                 Some(last) => {
+                    let call = std::mem::take(&mut self.call);
                     answers.into_iter().for_each(|answer| self.push_due(Some(answer)));
+                    self.call = call;
                     Admitted::Answered(last)
                 }
                 None => Admitted::Gathered,
@@ -795,10 +841,10 @@ impl<R: Clone + PartialEq> Session<R> {
     ) -> Admitted {
         let route = host.route(&self.context, &item);
         if let Route::Answered(reply) = route {
-            return Admitted::Answered(reply.into());
+            return self.reject(reply);
         }
         if let Some(error) = item.too_large() {
-            return Admitted::Answered(error.into());
+            return self.reject(error);
         }
         let tracked = match self.context.caching.tracks() && item.spec.is_readonly() {
             true => command::keys_of(item.spec, &item.args).map(|(key, _)| key.clone()).collect(),
@@ -827,16 +873,24 @@ impl<R: Clone + PartialEq> Session<R> {
         Admitted::Gathered
     }
 
+    /// Refuses a command that was about to be executed.
+    fn reject(&mut self, reply: Reply) -> Admitted {
+        if let Call::Executed(spec) = self.call {
+            self.call = Call::Rejected(spec);
+        }
+        Admitted::Answered(reply.into())
+    }
+
     /// Asks for a command that may wait for elements, after all commands before it.
     fn block<H: Host<Region = R>>(&mut self, host: &mut H, item: Item, asks: &mut Vec<Ask<R>>) -> Admitted {
         if self.has_unanswered() {
             return Admitted::Stalled(item.args);
         }
         if let Route::Answered(reply) = host.route(&self.context, &item) {
-            return Admitted::Answered(reply.into());
+            return self.reject(reply);
         }
         if let Some(error) = item.too_large() {
-            return Admitted::Answered(error.into());
+            return self.reject(error);
         }
         self.ask_alone(Part::Blocking(item), asks);
         self.is_blocked = true;

@@ -8,12 +8,15 @@ mod aside;
 mod cluster_commands;
 mod info;
 mod listener;
+mod memory_commands;
 mod pubsub_commands;
 mod read_only;
 mod script_commands;
 mod server_commands;
 mod spanning;
+mod statistics_commands;
 mod tracking_commands;
+mod wait;
 
 use std::sync::Arc;
 

@@ -17,6 +17,7 @@ use types::StoreId;
 use crate::budget::Budget;
 use crate::pubsub::mailbox::OutputLimit;
 use crate::pubsub::notices::Classes;
+use crate::statistics_settings::StatisticsSettings;
 use crate::tls_settings::TlsSettings;
 use crate::transport::certificates::is_cluster_name;
 use crate::transport::join_token::JoinToken;
@@ -193,6 +194,7 @@ pub struct Config {
     pub keyspace_events: Classes,
     /// The limit of the messages that wait for a subscriber.
     pub pubsub_limit: OutputLimit,
+    pub statistics: StatisticsSettings,
     /// Maximum number of entries of `ACL LOG`.
     pub acllog_max_len: usize,
     pub protected_mode: bool,
@@ -315,6 +317,7 @@ impl Config {
             acl_pubsub_all: false,
             keyspace_events: Classes::default(),
             pubsub_limit: OutputLimit::default(),
+            statistics: StatisticsSettings::default(),
             admin_auth: false,
             tls_port: None,
             tls: TlsSettings::default(),

@@ -1,6 +1,6 @@
 //! The open connections of clients, whichever loop serves them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use command::ChannelKind;
 use node::session::Session;
 use parking_lot::Mutex;
+use types::RegionId;
 
 use crate::accounts::Account;
 use crate::client_socket::ClientSocket;
@@ -45,6 +46,8 @@ pub struct ClientEntry {
     changes_users: AtomicBool,
     /// Tells the serving loop to end the connection. Set once a loop serves it.
     kill: Mutex<Option<Kill>>,
+    /// The regions that the connection has written to.
+    regions_written: Mutex<BTreeSet<RegionId>>,
     /// The connection's subscriptions and messages.
     pub subscriber: Arc<Subscriber>,
     description: Mutex<Description>,
@@ -103,6 +106,15 @@ impl ClientEntry {
 
     pub fn is_changing_users(&self) -> bool {
         self.changes_users.load(Ordering::SeqCst)
+    }
+
+    /// Notes a region that the connection writes to.
+    pub fn writes_to(&self, region: RegionId) {
+        self.regions_written.lock().insert(region);
+    }
+
+    pub fn regions_written(&self) -> BTreeSet<RegionId> {
+        self.regions_written.lock().clone()
     }
 
     /// Closes the connection, whatever it waits for.
@@ -207,6 +219,7 @@ impl Clients {
             account: Mutex::default(),
             users_seen: AtomicU64::new(0),
             changes_users: AtomicBool::new(false),
+            regions_written: Mutex::default(),
             kill: Mutex::new(None),
             subscriber: Subscriber::new(id),
             description: Mutex::new(Description { resp: 2, last_command: "NULL", ..Description::default() }),

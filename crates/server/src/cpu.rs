@@ -10,6 +10,7 @@ use placement::Cpu;
 
 mod read;
 
+pub use read::own_times;
 use read::Source;
 
 /// Interval at which the counters are read, in seconds. `/proc/stat` has a line for each CPU, so

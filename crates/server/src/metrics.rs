@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::admin::{StageRow, WindowRow};
@@ -18,6 +19,7 @@ use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
 use types::{RegionId, UnixMillis, Version};
 
+use crate::slow_moments::{SlowMoments, LOG_SYNC};
 use crate::snapshot;
 use crate::wall_clock::WallClock;
 
@@ -207,6 +209,8 @@ pub struct Metrics {
     /// In the order of `ENGINE_COUNTERS` and `ENGINE_GAUGES`.
     engine: ([Counter; ENGINE_COUNTERS.len()], [Gauge; ENGINE_GAUGES.len()]),
     recent: Mutex<Recent>,
+    /// The moments that `LATENCY` shows.
+    pub slow_moments: Arc<SlowMoments>,
     pub started: Instant,
     pub client_bytes_in: AtomicU64,
     pub client_bytes_out: AtomicU64,
@@ -663,6 +667,7 @@ impl Metrics {
             snapshots,
             engine,
             recent: Mutex::new(recent),
+            slow_moments: Arc::default(),
             started: now,
             client_bytes_in: AtomicU64::new(0),
             client_bytes_out: AtomicU64::new(0),
@@ -683,6 +688,12 @@ impl Metrics {
             self.command.record(took);
             recent.current.saturating_record_n(took.as_micros() as u64, count);
         }
+    }
+
+    /// Records the time of a sync of the log, or of a write to it that is synced.
+    pub fn record_log_sync(&self, took: Duration) {
+        self.log_sync.record(took);
+        self.slow_moments.note(LOG_SYNC, took);
     }
 
     /// Returns commands/s and the 99th percentile in microseconds over the last one to two seconds.

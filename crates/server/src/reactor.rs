@@ -36,6 +36,7 @@ use crate::connections::Moving;
 use crate::executor::worker::RegionWorker;
 use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, ToWorker, WAKER};
 use crate::regions::RegionShared;
+use crate::statistics::commands::Tallied;
 use crate::store::Store;
 use crate::store_messages;
 use crate::transport::Remote;
@@ -52,6 +53,8 @@ const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which connections that wait for memory are tried again.
 const MEMORY_POLL: Duration = Duration::from_millis(5);
+/// Interval of looks at the end of a pause.
+const PAUSE_POLL: Duration = Duration::from_millis(10);
 
 /// A slot for a connection.
 #[derive(Default)]
@@ -75,10 +78,14 @@ pub struct Loop {
     ready: VecDeque<u32>,
     /// Connections that wait for memory, longest wait first.
     in_line: VecDeque<u32>,
+    /// Connections whose commands a pause holds.
+    paused: Vec<u32>,
     read_buffer: Box<[u8]>,
     asks: Vec<Ask<Arc<RegionShared>>>,
     /// Numbers of commands that were answered in this round, and the times they took.
     answered: Vec<(u64, Duration)>,
+    /// The counts of the same commands.
+    tallied: Tallied,
     now: Instant,
     next_look: Instant,
     /// True during a planned stop, in which each connection is closed once its requests are
@@ -110,9 +117,11 @@ impl Loop {
             free: Vec::new(),
             ready: VecDeque::new(),
             in_line: VecDeque::new(),
+            paused: Vec::new(),
             read_buffer: vec![0; READ_BYTES].into_boxed_slice(),
             asks: Vec::new(),
             answered: Vec::new(),
+            tallied: Tallied::default(),
             now,
             next_look: now + LOOK_PERIOD,
             closes: false,
@@ -153,11 +162,13 @@ impl Loop {
             self.turn();
             self.serve_ready();
             self.serve_in_line();
+            self.end_pause();
             self.turn();
             if self.worker.is_some() {
                 self.store.metrics.groups_turn.record(turn_time.spent());
             }
             self.store.metrics.record_commands(&mut self.answered);
+            self.store.statistics.commands.record(self.number, &mut self.tallied);
             if self.now >= self.next_look {
                 self.next_look = self.now + LOOK_PERIOD;
                 self.close_stalled_clients();
@@ -177,10 +188,11 @@ impl Loop {
         };
         let wakes_at = if self.closes { wakes_at.min(self.next_closing_look) } else { wakes_at };
         let wait = wakes_at.saturating_duration_since(Instant::now());
-        if self.in_line.is_empty() {
+        let wait = if self.in_line.is_empty() { wait } else { wait.min(MEMORY_POLL) };
+        if self.paused.is_empty() {
             wait
         } else {
-            wait.min(MEMORY_POLL)
+            wait.min(PAUSE_POLL)
         }
     }
 
@@ -241,7 +253,12 @@ impl Loop {
                 }
                 ToLoop::Answered { connection, number, answers } => match answers {
                     Some(answers) => {
+                        let now = self.now;
                         if let Some(connection) = self.connection(connection) {
+                            if connection.session.is_blocked() {
+                                // The time for which a client waited for elements is no cost.
+                                connection.began = Some(now);
+                            }
                             connection.session.answered(number, answers);
                         }
                         self.wake_if_there(connection);

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::pubsub::mailbox::OutputLimit;
 use crate::pubsub::notices::Classes;
 use crate::pubsub::tracking::KEYS_MAX;
+use crate::statistics_settings::{self, StatisticsSettings};
 use crate::tls_settings::{self, TlsSettings};
 
 pub use output_limit::parse_output_limit;
@@ -53,6 +54,7 @@ pub struct Settings {
     pub keyspace_events: Classes,
     /// The limit of the messages that wait for a subscriber.
     pub pubsub_limit: OutputLimit,
+    pub statistics: StatisticsSettings,
     /// The bound on weak reads after `READONLY` without arguments; `None` means any age.
     pub weak_read_max_lag: Option<Duration>,
     fixed: Vec<(&'static str, String)>,
@@ -143,6 +145,7 @@ impl Settings {
             tracking_keys_max: KEYS_MAX,
             keyspace_events: config.keyspace_events,
             pubsub_limit: config.pubsub_limit,
+            statistics: config.statistics.clone(),
             weak_read_max_lag: config.weak_read_max_lag,
             fixed,
         }
@@ -152,6 +155,7 @@ impl Settings {
     pub fn all(&self) -> Vec<(&'static str, String)> {
         let mut all = self.fixed.clone();
         all.extend(self.tls.all());
+        all.extend(self.statistics.all());
         // Passwords are not shown.
         let shown = self.requirepass.as_ref().map_or("", |_| HIDDEN);
         all.push(("requirepass", shown.to_owned()));
@@ -184,6 +188,9 @@ impl Settings {
             }
             name if tls_settings::refusal(name).is_some() => {
                 return invalid(tls_settings::refusal(name).unwrap_or_default());
+            }
+            name if statistics_settings::NAMES.contains(&name) => {
+                self.statistics.set(name, value).map_err(SettingError::Invalid)?
             }
             "aclfile" => return Err(SettingError::Immutable),
             "acl-pubsub-default" => match value.to_ascii_lowercase().as_str() {

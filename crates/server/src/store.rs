@@ -12,7 +12,9 @@ use crate::blocked::Blocked;
 use crate::budget::Budget;
 use crate::capability::{Measurer, OwnCapability};
 use crate::check_schedule::CheckSchedule;
+use crate::checkpoints::Checkpoints;
 use crate::client_memory::ClientMemory;
+use crate::client_pause::ClientPause;
 use crate::cluster_state::ClusterState;
 use crate::config::Config;
 use crate::connections::Clients;
@@ -40,6 +42,7 @@ use crate::scripts::Scripts;
 use crate::seekers::Seekers;
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
+use crate::statistics::Statistics;
 use crate::tls::Tls;
 use crate::transport::{Identity, Transport};
 use crate::unsynced::Unsynced;
@@ -72,6 +75,8 @@ pub struct Store {
     pub spread: Arc<Spread>,
     pub budget: Budget,
     pub metrics: Arc<Metrics>,
+    /// The costs of this store's commands.
+    pub statistics: Statistics,
     pub capability: Arc<OwnCapability>,
     pub disk: Arc<Disk>,
     /// The clock for all stamps, and for reads at a time.
@@ -79,6 +84,8 @@ pub struct Store {
     /// The state of the device.
     pub hanging: Hanging,
     pub levels: Arc<Levels>,
+    pub checkpoints: Arc<Checkpoints>,
+    pub client_pause: ClientPause,
     /// Comparison of replicas.
     pub checks: Arc<Checks>,
     /// The peers that may have lost acknowledged entries in a crash of the machine.
@@ -166,6 +173,7 @@ impl Store {
             metrics.clone(),
             cluster.report_soon.clone(),
         );
+        let statistics = Statistics::new(loops.all().len(), &config.statistics, metrics.slow_moments.clone());
         Store {
             id: config.store,
             settings: reach.settings.clone(),
@@ -193,11 +201,14 @@ impl Store {
             client_memory,
             notices: Arc::new(notices),
             budget,
+            statistics,
             metrics,
             capability: Arc::new(OwnCapability::load(&config)),
             disk: Arc::new(Disk::new(config.dir.clone(), config.reserve_bytes)),
             hanging: Hanging::default(),
             levels: Arc::default(),
+            checkpoints: Arc::new(Checkpoints::new()),
+            client_pause: ClientPause::default(),
             checks: Arc::new(checks),
             unsynced: Arc::new(unsynced),
             quarantines: Arc::new(quarantines),
@@ -223,6 +234,7 @@ impl Store {
             transport: self.transport.clone(),
             worker: self.worker.clone(),
             levels: self.levels.clone(),
+            checkpoints: self.checkpoints.clone(),
             checks: self.checks.clone(),
             blocked: self.blocked.clone(),
             notices: self.notices.clone(),

@@ -229,6 +229,18 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
     if let Some(limit) = &options.client_output_buffer_limit {
         config.pubsub_limit = server::parse_output_limit(limit)?;
     }
+    let number = |said: Option<i64>| said.map(|number| number.to_string());
+    for (name, said) in [
+        ("slowlog-log-slower-than", number(options.slowlog_log_slower_than)),
+        ("slowlog-max-len", number(options.slowlog_max_len)),
+        ("latency-monitor-threshold", number(options.latency_monitor_threshold)),
+        ("latency-tracking", options.latency_tracking.map(|yes| if yes.0 { "yes" } else { "no" }.to_owned())),
+        ("latency-tracking-info-percentiles", options.latency_tracking_info_percentiles),
+    ] {
+        if let Some(value) = said {
+            config.statistics.set(name, &value).map_err(|why| format!("{name}: {why}"))?;
+        }
+    }
     (config.tls_port, config.tls) = (tls_port, tls);
     let yes = |option: Option<YesNo>| option.is_some_and(|yes| yes.0);
     config.tls_cluster = yes(options.tls_cluster);

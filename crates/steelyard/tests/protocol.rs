@@ -2,6 +2,8 @@
 //! other clients. If Redis has an answer, `redis-server` gets the same bytes and the answers are
 //! compared.
 
+#[path = "protocol/administration.rs"]
+mod administration;
 #[path = "protocol/blocking.rs"]
 mod blocking;
 #[allow(dead_code, reason = "the differential test uses it, too")]
@@ -10,6 +12,8 @@ mod chance;
 #[path = "protocol/clients.rs"]
 mod clients;
 #[allow(dead_code, reason = "the differential test uses it, too")]
+#[path = "protocol/command_table.rs"]
+mod command_table;
 #[path = "differential/connection.rs"]
 mod connection;
 #[path = "protocol/facts.rs"]

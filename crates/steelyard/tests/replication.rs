@@ -267,3 +267,24 @@ fn ctl_and_the_log_show_how_a_restarted_store_catches_up() {
     // The log of a store that starts again is empty at first.
     eventually("it says so again", || stores.all[away].log_text().contains(caught_up).then_some(()));
 }
+
+#[test]
+fn wait_counts_the_stores_that_have_synced_the_clients_writes() {
+    let _alone = alone();
+    let mut stores = three();
+    let leader = stores.leader(REGION);
+    let mut wire = Wire::open(stores.all[leader].client);
+    wire.ok(&["SET", "a", "1"]);
+    assert_eq!(wire.int(&["WAIT", "2", "0"]), 2);
+    let away = (leader + 1) % 3;
+    stores.all[away].kill();
+    wire.ok(&["SET", "a", "2"]);
+    assert_eq!(wire.int(&["WAIT", "1", "0"]), 1, "the majority");
+    assert_eq!(wire.int(&["WAIT", "2", "100"]), 1);
+    stores.all[away].restart();
+    assert_eq!(wire.int(&["WAIT", "2", "0"]), 2, "the store has caught up");
+    // Another store does not know more than that the write is acknowledged.
+    let mut other = Wire::open(stores.all[away].client);
+    other.ok(&["SET", "a", "3"]);
+    assert_eq!(other.int(&["WAIT", "1", "0"]), 1);
+}

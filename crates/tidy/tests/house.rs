@@ -100,7 +100,7 @@ const TEST_EDGES: &[(&str, &[&str])] = &[
     ("devshim", &["types"]),
     ("raftlog", &["device", "devshim"]),
     ("lab", &["devshim"]),
-    ("steelyard", &["devshim", "faults", "rocks", "storage"]),
+    ("steelyard", &["command", "devshim", "faults", "rocks", "storage"]),
 ];
 
 const PURE: &[&str] = &[

@@ -72,7 +72,7 @@ const fn client(command: ClientCommand) -> Handler {
     Handler::Server(ServerCommand::Client(command))
 }
 
-static CLIENT: [CommandSpec; 16] = [
+static CLIENT: [CommandSpec; 18] = [
     CommandSpec::new("client|id", 2, flags::NOSCRIPT | flags::ANYTIME, client(ClientCommand::Id))
         .categories(&["@connection"])
         .about("connection", "5.0.0", "O(1)", "Returns the connection's id.", ""),
@@ -201,6 +201,28 @@ static CLIENT: [CommandSpec; 16] = [
     CommandSpec::new("client|help", 2, flags::ANYTIME, Handler::Table(introspect::help))
         .categories(&["@connection"])
         .about("connection", "5.0.0", "O(1)", "Lists the subcommands.", ""),
+    CommandSpec::new(
+        "client|pause",
+        -3,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        Handler::Server(ServerCommand::Client(ClientCommand::Pause)),
+    )
+    .categories(&["@connection"])
+    .about(
+        "connection",
+        "2.9.50",
+        "O(1)",
+        "Stops executing the commands of clients for a time.",
+        "timeout [WRITE | ALL]",
+    ),
+    CommandSpec::new(
+        "client|unpause",
+        2,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        Handler::Server(ServerCommand::Client(ClientCommand::Unpause)),
+    )
+    .categories(&["@connection"])
+    .about("connection", "6.2.0", "O(N) Where N is the number of paused clients", "Ends a pause.", ""),
 ];
 
 static COMMAND: [CommandSpec; 7] = [

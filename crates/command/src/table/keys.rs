@@ -2,6 +2,7 @@
 
 use crate::introspect;
 use crate::keys::{self, expiry, object, rename, scan};
+use crate::server_command::{MemoryCommand, ServerCommand};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec, Spanning};
 
 pub(super) static COMMANDS: [CommandSpec; 26] = [
@@ -278,7 +279,7 @@ static OBJECT: [CommandSpec; 5] = [
         .about("generic", "6.2.0", "O(1)", "Lists the subcommands.", ""),
 ];
 
-static MEMORY: [CommandSpec; 2] = [
+static MEMORY: [CommandSpec; 6] = [
     CommandSpec::new("memory|usage", -3, flags::READONLY, Handler::Keyspace(object::memory_usage))
         .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
         .about(
@@ -295,4 +296,48 @@ static MEMORY: [CommandSpec; 2] = [
         "Lists the subcommands.",
         "",
     ),
+    CommandSpec::new(
+        "memory|doctor",
+        2,
+        flags::NONE,
+        Handler::Server(ServerCommand::Memory(MemoryCommand::Doctor)),
+    )
+    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+    .about("server", "4.0.0", "O(1)", "Returns a report on memory.", ""),
+    CommandSpec::new(
+        "memory|malloc-stats",
+        2,
+        flags::NONE,
+        Handler::Server(ServerCommand::Memory(MemoryCommand::MallocStats)),
+    )
+    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+    .about(
+        "server",
+        "4.0.0",
+        "Depends on how much memory is allocated, could be slow",
+        "Returns the allocator's statistics.",
+        "",
+    ),
+    CommandSpec::new(
+        "memory|purge",
+        2,
+        flags::NONE,
+        Handler::Server(ServerCommand::Memory(MemoryCommand::Purge)),
+    )
+    .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+    .about(
+        "server",
+        "4.0.0",
+        "Depends on how much memory is allocated, could be slow",
+        "Returns free pages to the kernel.",
+        "",
+    ),
+    CommandSpec::new(
+        "memory|stats",
+        2,
+        flags::NONE,
+        Handler::Server(ServerCommand::Memory(MemoryCommand::Stats)),
+    )
+    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+    .about("server", "4.0.0", "O(1)", "Returns numbers about memory.", ""),
 ];

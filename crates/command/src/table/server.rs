@@ -1,6 +1,7 @@
 //! Table entries of the commands on the server and the cluster, which the server executes.
 
 use crate::introspect;
+use crate::refused;
 use crate::server_command::{ClusterCommand, ConfigCommand, ServerCommand};
 use crate::spec::{flags, CommandSpec, Handler};
 
@@ -64,7 +65,7 @@ const fn config(command: ConfigCommand) -> Handler {
     Handler::Server(ServerCommand::Config(command))
 }
 
-static CONFIG: [CommandSpec; 4] = [
+static CONFIG: [CommandSpec; 5] = [
     CommandSpec::new(
         "config|get",
         -3,
@@ -106,13 +107,20 @@ static CONFIG: [CommandSpec; 4] = [
         "Lists the subcommands.",
         "",
     ),
+    CommandSpec::new(
+        "config|rewrite",
+        2,
+        flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
+        Handler::Table(refused::reply),
+    )
+    .about("server", "2.8.0", "O(1)", "Refused: change the file.", ""),
 ];
 
 const fn cluster(command: ClusterCommand) -> Handler {
     Handler::Server(ServerCommand::Cluster(command))
 }
 
-static CLUSTER: [CommandSpec; 9] = [
+static CLUSTER: [CommandSpec; 27] = [
     CommandSpec::new("cluster|slots", 2, flags::STALE, cluster(ClusterCommand::Slots))
         .tips(&["nondeterministic_output"])
         .about(
@@ -174,5 +182,208 @@ static CLUSTER: [CommandSpec; 9] = [
         "O(1)",
         "Lists the subcommands.",
         "",
+    ),
+    CommandSpec::new(
+        "cluster|replicas",
+        3,
+        flags::ADMIN | flags::STALE,
+        Handler::Server(ServerCommand::Cluster(ClusterCommand::Replicas)),
+    )
+    .tips(&["nondeterministic_output"])
+    .about(
+        "cluster",
+        "5.0.0",
+        "O(1)",
+        "Lists the replicas of a node; a store has none of its own.",
+        "node-id",
+    ),
+    CommandSpec::new(
+        "cluster|slaves",
+        3,
+        flags::ADMIN | flags::STALE,
+        Handler::Server(ServerCommand::Cluster(ClusterCommand::Replicas)),
+    )
+    .tips(&["nondeterministic_output"])
+    .about(
+        "cluster",
+        "3.0.0",
+        "O(1)",
+        "Lists the replicas of a node; a store has none of its own.",
+        "node-id",
+    ),
+    CommandSpec::new(
+        "cluster|links",
+        2,
+        flags::STALE,
+        Handler::Server(ServerCommand::Cluster(ClusterCommand::Links)),
+    )
+    .tips(&["nondeterministic_output"])
+    .about(
+        "cluster",
+        "7.0.0",
+        "O(N) where N is the total number of Cluster nodes",
+        "Lists connections of the cluster bus; there is none.",
+        "",
+    ),
+    CommandSpec::new(
+        "cluster|count-failure-reports",
+        3,
+        flags::ADMIN | flags::STALE,
+        Handler::Table(refused::reply),
+    )
+    .tips(&["nondeterministic_output"])
+    .about(
+        "cluster",
+        "3.0.0",
+        "O(N) where N is the number of failure reports",
+        "Refused: stores do not vote on failures of nodes.",
+        "node-id",
+    ),
+    CommandSpec::new(
+        "cluster|meet",
+        -4,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about(
+        "cluster",
+        "3.0.0",
+        "O(1)",
+        "Refused: a store joins by its own configuration.",
+        "ip port [cluster-bus-port]",
+    ),
+    CommandSpec::new(
+        "cluster|forget",
+        3,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about("cluster", "3.0.0", "O(1)", "Refused: ctl removes stores.", "node-id"),
+    CommandSpec::new(
+        "cluster|replicate",
+        3,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about("cluster", "3.0.0", "O(1)", "Refused: placement chooses the replicas.", "node-id"),
+    CommandSpec::new(
+        "cluster|failover",
+        -2,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about(
+        "cluster",
+        "3.0.0",
+        "O(1)",
+        "Refused: placement and the stores choose leaders.",
+        "[FORCE | TAKEOVER]",
+    ),
+    CommandSpec::new(
+        "cluster|addslots",
+        -3,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about(
+        "cluster",
+        "3.0.0",
+        "O(N) where N is the total number of hash slot arguments",
+        "Refused: regions have the slots.",
+        "slot [slot ...]",
+    ),
+    CommandSpec::new(
+        "cluster|addslotsrange",
+        -4,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about(
+        "cluster",
+        "7.0.0",
+        "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
+        "Refused: regions have the slots.",
+        "start-slot end-slot [start-slot end-slot ...]",
+    ),
+    CommandSpec::new(
+        "cluster|delslots",
+        -3,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about(
+        "cluster",
+        "3.0.0",
+        "O(N) where N is the total number of hash slot arguments",
+        "Refused: regions have the slots.",
+        "slot [slot ...]",
+    ),
+    CommandSpec::new(
+        "cluster|delslotsrange",
+        -4,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about(
+        "cluster",
+        "7.0.0",
+        "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
+        "Refused: regions have the slots.",
+        "start-slot end-slot [start-slot end-slot ...]",
+    ),
+    CommandSpec::new(
+        "cluster|setslot",
+        -4,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about(
+        "cluster",
+        "3.0.0",
+        "O(1)",
+        "Refused: regions have the slots.",
+        "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>",
+    ),
+    CommandSpec::new(
+        "cluster|flushslots",
+        2,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about("cluster", "3.0.0", "O(1)", "Refused: regions have the slots.", ""),
+    CommandSpec::new(
+        "cluster|bumpepoch",
+        2,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .tips(&["nondeterministic_output"])
+    .about("cluster", "3.0.0", "O(1)", "Refused: the meta region has the epochs.", ""),
+    CommandSpec::new(
+        "cluster|set-config-epoch",
+        3,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about("cluster", "3.0.0", "O(1)", "Refused: the meta region has the epochs.", "config-epoch"),
+    CommandSpec::new(
+        "cluster|saveconfig",
+        2,
+        flags::ADMIN | flags::STALE | flags::NO_ASYNC_LOADING,
+        Handler::Table(refused::reply),
+    )
+    .about("cluster", "3.0.0", "O(1)", "Refused: the meta region keeps the cluster.", ""),
+    CommandSpec::new(
+        "cluster|reset",
+        -2,
+        flags::ADMIN | flags::NOSCRIPT | flags::STALE,
+        Handler::Table(refused::reply),
+    )
+    .about(
+        "cluster",
+        "3.0.0",
+        "O(N) where N is the number of known nodes. The command may execute a FLUSHALL as a side effect.",
+        "Refused: ctl removes stores.",
+        "[HARD | SOFT]",
     ),
 ];

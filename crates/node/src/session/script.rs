@@ -7,7 +7,7 @@ use command::transaction::lookup_in_log;
 use command::CommandSpec;
 use resp::{Protocol, Reply};
 
-use super::{Admitted, Ask, Host, Session};
+use super::{Admitted, Ask, Call, Host, Session};
 use crate::item::{Item, ItemSlot};
 
 impl<R: Clone + PartialEq> Session<R> {
@@ -45,6 +45,7 @@ impl<R: Clone + PartialEq> Session<R> {
             let spec = lookup_in_log(&args[0]).expect("a script's command");
             return Admitted::Answered(self.queue(host, spec, args).into());
         }
+        self.call = Call::Executed(leaf);
         let eval = match eval {
             Ok(eval) => eval,
             Err(error) => return Admitted::Answered(error.into()),

@@ -10,13 +10,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use command::scripting::sent_args;
 use command::transaction::{
     exec_args, lookup_in_log, unwatch_args, watch_args, watch_numbers, Queued, Watched,
 };
 use command::{flags, ChannelKind, CommandSpec, Handler, ServerCommand, SessionCommand, TableFn};
 use resp::{Protocol, Reply};
 
-use super::{Admitted, Ask, Asked, Host, Kind, Own, Part, Route, Session};
+use super::{Admitted, Ask, Asked, Call, Host, Kind, Own, Part, Route, Session, Tally};
 use crate::answer::Answer;
 use crate::item::{Item, ItemSlot, REQUEST_BYTES_MAX};
 
@@ -129,6 +130,13 @@ impl Multi {
             .collect()
     }
 
+    /// Counts the commands, which are executed now.
+    fn count(&self, tally: &mut Tally) {
+        for Taken { spec, args } in &self.commands {
+            tally.count_queued(sent_args(spec, args).map_or(spec, |(spec, _)| spec));
+        }
+    }
+
     fn into_steps(self) -> VecDeque<Step> {
         let step = |Taken { spec, args }: Taken| match spec.handler {
             Handler::Keyspace(_) | Handler::Spanning(..) => Step::Keyspace,
@@ -192,6 +200,16 @@ impl<R: Clone + PartialEq> Session<R> {
         }
     }
 
+    /// Returns true if a command may change something: as an `EXEC`, by its queued commands.
+    pub(super) fn may_write(&self, leaf: &CommandSpec) -> bool {
+        match (leaf.handler, &self.transaction.multi) {
+            (Handler::Session(SessionCommand::Exec), Some(multi)) => {
+                multi.commands.iter().any(|taken| taken.spec.may_write())
+            }
+            _ => leaf.may_write(),
+        }
+    }
+
     /// Returns true if the command is queued instead of executed.
     pub(super) fn queues(&self, leaf: &CommandSpec) -> bool {
         let is_now = matches!(leaf.handler, Handler::Server(ServerCommand::Quit | ServerCommand::Reset));
@@ -210,7 +228,11 @@ impl<R: Clone + PartialEq> Session<R> {
             None => Ok(()),
         });
         match queued {
-            Ok(()) => Reply::Simple("QUEUED".into()),
+            Ok(()) => {
+                // It counts when it is executed.
+                self.call = Call::None;
+                Reply::Simple("QUEUED".into())
+            }
             Err(error) => {
                 self.spoil();
                 error
@@ -258,6 +280,7 @@ impl<R: Clone + PartialEq> Session<R> {
         asks: &mut Vec<Ask<R>>,
     ) -> Admitted {
         let is_multi = self.transaction.multi.is_some();
+        self.call = Call::Executed(leaf);
         let error = |text: &'static str| Admitted::Answered(Reply::error(text).into());
         if command != SessionCommand::Exec {
             self.last_command = Some(leaf.name);
@@ -405,7 +428,9 @@ impl<R: Clone + PartialEq> Session<R> {
                 self.tracked.push_back((position, tracked));
             }
             self.last_command = Some(leaf.name);
-            self.transaction.multi = None;
+            if let Some(multi) = self.transaction.multi.take() {
+                multi.count(&mut self.tally);
+            }
             return admitted;
         }
         if self.has_unanswered() {
@@ -415,6 +440,7 @@ impl<R: Clone + PartialEq> Session<R> {
         let watched = std::mem::take(&mut self.transaction.watched);
         let item = (!queued.is_empty() || !watched.is_empty()).then(|| log_exec(&watched, host.has_slots()));
         let multi = self.transaction.multi.take().unwrap_or_default();
+        multi.count(&mut self.tally);
         let position = self.given + self.due.len();
         let steps = multi.into_steps();
         let mut executing = Executing {

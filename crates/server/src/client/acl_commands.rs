@@ -101,7 +101,7 @@ fn categories(args: &[Bytes]) -> Reply {
             Some(members) => list(&members),
             None => Reply::error(format!("ERR Unknown category '{}'", shown(name))),
         },
-        _ => wrong_number(args),
+        _ => command::wrong_subcommand(args),
     }
 }
 
@@ -118,7 +118,7 @@ fn generated(args: &[Bytes]) -> Reply {
             }
             None => return Reply::error("ERR value is not an integer or out of range"),
         },
-        _ => return wrong_number(args),
+        _ => return command::wrong_subcommand(args),
     };
     let digits = (bits as usize).div_ceil(4);
     let mut random = vec![0; digits.div_ceil(2)];
@@ -183,7 +183,7 @@ fn log(store: &Store, args: &[Bytes]) -> Reply {
             Some(count) => usize::try_from(count).unwrap_or(0),
             None => return Reply::error("ERR value is not an integer or out of range"),
         },
-        _ => return wrong_number(args),
+        _ => return command::wrong_subcommand(args),
     };
     let text = |text: &'static str| Reply::bulk(text.as_bytes());
     let entries = store.access.recent_denials(count).into_iter().map(|(entry, age_ms)| {
@@ -329,13 +329,6 @@ async fn change(
         }
         tokio::time::sleep(AGAIN).await;
     }
-}
-
-fn wrong_number(args: &[Bytes]) -> Reply {
-    Reply::error(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{}'. Try ACL HELP.",
-        shown(&args[1])
-    ))
 }
 
 /// Returns bytes as Redis formats them: up to the first NUL, on one line.

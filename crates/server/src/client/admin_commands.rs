@@ -1,6 +1,7 @@
 //! CLIENT and CONFIG.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use command::{ClientCommand, ConfigCommand};
@@ -30,7 +31,7 @@ pub fn client(store: &Store, client: &mut Connected<'_>, command: ClientCommand,
         ClientCommand::Info => Reply::bulk(format!("{}\n", client.entry.line())),
         ClientCommand::List => list(store, &args[2..]),
         ClientCommand::Kill => kill(store, client, &args[2..]),
-        ClientCommand::Unblock => unblock(store, &args[2..]),
+        ClientCommand::Unblock => unblock(store, args),
         ClientCommand::Tracking => tracking_commands::tracking(store, client, &args[2..]),
         ClientCommand::TrackingInfo => tracking_commands::info(store, client),
         ClientCommand::Caching => tracking_commands::caching(store, client, &args[2]),
@@ -40,7 +41,31 @@ pub fn client(store: &Store, client: &mut Connected<'_>, command: ClientCommand,
             true => Reply::OK,
             false => Reply::error("ERR syntax error"),
         },
+        ClientCommand::Pause => pause(store, args),
+        ClientCommand::Unpause => {
+            store.client_pause.end();
+            Reply::OK
+        }
         ClientCommand::Reply => unreachable!("it may have no reply"),
+    }
+}
+
+fn pause(store: &Store, args: &[Bytes]) -> Reply {
+    let is_of_all = match &args[2..] {
+        [_] => true,
+        [_, mode] if mode.eq_ignore_ascii_case(b"all") => true,
+        [_, mode] if mode.eq_ignore_ascii_case(b"write") => false,
+        [_, _] => return Reply::error("ERR CLIENT PAUSE mode must be WRITE or ALL"),
+        _ => return command::wrong_subcommand(args),
+    };
+    match resp::parse_integer(&args[2]) {
+        None => Reply::error("ERR timeout is not an integer or out of range"),
+        Some(..0) => Reply::error("ERR timeout is negative"),
+        Some(ms) => {
+            let time = Duration::from_millis(ms.unsigned_abs());
+            store.client_pause.begin(Instant::now(), time, is_of_all);
+            Reply::OK
+        }
     }
 }
 
@@ -64,20 +89,16 @@ pub fn reply(client: &mut Connected<'_>, word: &[u8]) -> Own {
 }
 
 fn unblock(store: &Store, args: &[Bytes]) -> Reply {
-    let reply = match args {
+    let reply = match &args[2..] {
         [_] => Reply::NilArray,
         [_, reason] if reason.eq_ignore_ascii_case(b"timeout") => Reply::NilArray,
         [_, reason] if reason.eq_ignore_ascii_case(b"error") => {
             Reply::error("UNBLOCKED client unblocked via CLIENT UNBLOCK")
         }
         [_, _] => return Reply::error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
-        _ => {
-            return Reply::error(
-                "ERR unknown subcommand or wrong number of arguments for 'unblock'. Try CLIENT HELP.",
-            )
-        }
+        _ => return command::wrong_subcommand(args),
     };
-    match resp::parse_integer(&args[0]) {
+    match resp::parse_integer(&args[2]) {
         Some(id) => {
             let client = u64::try_from(id).ok();
             Reply::Int(i64::from(client.is_some_and(|client| store.blocked.unblock(client, reply))))
@@ -200,7 +221,10 @@ pub fn config(store: &Store, command: ConfigCommand, args: &[Bytes]) -> Reply {
         ConfigCommand::Get => get(store, &args[2..]),
         ConfigCommand::Set if args.len() % 2 == 0 => set(store, &args[2..]),
         ConfigCommand::Set => Reply::error("ERR syntax error"),
-        ConfigCommand::ResetStat => Reply::OK,
+        ConfigCommand::ResetStat => {
+            store.statistics.commands.reset();
+            Reply::OK
+        }
     }
 }
 
@@ -333,6 +357,7 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
         store.snapshots().set_rate(changed.snapshot_rate);
     }
     store.clients.pubsub.set_limits(changed.pubsub_limit, changed.tracking_keys_max);
+    store.statistics.configure(&changed.statistics);
     store.notices.set(changed.keyspace_events);
     let has_other_password = settings.requirepass != changed.requirepass;
     *settings = changed;

@@ -2,17 +2,35 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use node::unsynced::Damaged;
 use resp::Reply;
 
+use super::statistics_commands;
+use crate::cpu;
 use crate::flash;
 use crate::resident::resident_bytes;
 use crate::store::Store;
 
-const SECTIONS: [&str; 9] =
-    ["server", "clients", "memory", "persistence", "flash", "stats", "replication", "cluster", "keyspace"];
+/// The sections, and whether they are shown without being named.
+const SECTIONS: [(&str, bool); 14] = [
+    ("server", true),
+    ("clients", true),
+    ("memory", true),
+    ("persistence", true),
+    ("flash", true),
+    ("stats", true),
+    ("replication", true),
+    ("cpu", true),
+    ("modules", true),
+    ("commandstats", false),
+    ("errorstats", true),
+    ("latencystats", false),
+    ("cluster", true),
+    ("keyspace", true),
+];
 
 /// Maximum number of quarantined regions that are shown one by one.
 const QUARANTINED_SHOWN: usize = 16;
@@ -20,11 +38,11 @@ const QUARANTINED_SHOWN: usize = 16;
 pub fn reply(store: &Store, args: &[Bytes]) -> Reply {
     let asked: Vec<String> =
         args[1..].iter().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).collect();
-    let every =
-        asked.is_empty() || asked.iter().any(|a| ["all", "default", "everything"].contains(&a.as_str()));
+    let names = |names: &[&str]| asked.iter().any(|a| names.contains(&a.as_str()));
+    let (every, default) = (names(&["all", "everything"]), asked.is_empty() || names(&["default"]));
     let mut text = String::new();
-    for section in SECTIONS {
-        if every || asked.iter().any(|a| a == section) {
+    for (section, is_default) in SECTIONS {
+        if every || (default && is_default) || names(&[section]) {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }
@@ -138,6 +156,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("pubsub_patterns", &patterns);
             field("pubsubshard_channels", &shard_channels);
             let (_, keys, prefixes) = store.clients.pubsub.tracking.counts();
+            field("total_error_replies", &store.statistics.commands.error_count());
             field("tracking_total_keys", &keys);
             field("tracking_total_prefixes", &prefixes);
             field("pubsub_clients_ended", &store.clients.pubsub.ended.load(Ordering::Relaxed));
@@ -163,6 +182,15 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("regions", &table.iter().filter(|region| region.is_local()).count());
             field("regions_led", &led);
         }
+        "cpu" => {
+            let seconds = |time: Duration| format!("{:.6}", time.as_secs_f64());
+            let (user, system) = cpu::own_times();
+            field("used_cpu_sys", &seconds(system));
+            field("used_cpu_user", &seconds(user));
+        }
+        "commandstats" => statistics_commands::write_commands(store, &mut field),
+        "errorstats" => statistics_commands::write_errors(store, &mut field),
+        "latencystats" => statistics_commands::write_latencies(store, &mut field),
         "cluster" => field("cluster_enabled", &u8::from(store.config.cluster_enabled)),
         "keyspace" => {
             for (db, (keys, expires)) in store.engine.key_counts() {

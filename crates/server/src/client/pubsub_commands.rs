@@ -200,10 +200,7 @@ pub fn inspect(store: &Store, command: PubSubCommand, args: &[Bytes]) -> Reply {
             let pattern = args.get(2).map(|pattern| &pattern[..]);
             Reply::Array(pubsub.channels(kind, pattern).into_iter().map(Reply::Bulk).collect())
         }
-        _ => Reply::error(format!(
-            "ERR unknown subcommand or wrong number of arguments for '{}'. Try PUBSUB HELP.",
-            String::from_utf8_lossy(&args[1])
-        )),
+        _ => command::wrong_subcommand(args),
     }
 }
 

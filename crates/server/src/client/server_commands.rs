@@ -8,9 +8,10 @@ use node::session::Own;
 use resp::{Protocol, Reply};
 
 use super::{
-    acl_commands, admin_commands, cluster_commands, info, pubsub_commands, read_only, script_commands,
-    Connected,
+    acl_commands, admin_commands, cluster_commands, info, memory_commands, pubsub_commands, read_only,
+    script_commands, statistics_commands, wait, Connected,
 };
+use crate::checkpoints::Flushed;
 use crate::connections::ClientEntry;
 use crate::store::Store;
 
@@ -61,6 +62,25 @@ pub fn run(
             return Own::Later;
         }
         ServerCommand::Config(command) => admin_commands::config(store, command, args),
+        ServerCommand::SlowLog(command) => statistics_commands::slow_log(store, command, args),
+        ServerCommand::Latency(command) => statistics_commands::latency(store, command, args),
+        ServerCommand::Memory(command) => memory_commands::run(store, command),
+        ServerCommand::ModuleList => Reply::Array(Vec::new()),
+        ServerCommand::Role => {
+            Reply::Array(vec![Reply::bulk("master"), Reply::Int(0), Reply::Array(Vec::new())])
+        }
+        ServerCommand::LastSave => Reply::Int(store.checkpoints.last() as i64),
+        ServerCommand::Wait => match wait::parse(args) {
+            Ok(_) => return Own::Later,
+            Err(error) => error,
+        },
+        ServerCommand::Save if store.checkpoints.is_running() => {
+            Reply::error("ERR Background save already in progress")
+        }
+        ServerCommand::Save => return Own::Later,
+        ServerCommand::BgSave => save_in_background(store, spec, args),
+        ServerCommand::Asking if store.config.cluster_enabled => Reply::OK,
+        ServerCommand::Asking => Reply::error("ERR This instance has cluster support disabled"),
         ServerCommand::Info => info::reply(store, args),
         ServerCommand::Time => time(store),
         ServerCommand::Shutdown => match shutdown(store, client, args) {
@@ -106,6 +126,15 @@ pub async fn run_later(
     if let ServerCommand::Script(_) = command {
         return script_commands::load_later(store, args).await;
     }
+    if command == ServerCommand::Wait {
+        return wait::wait(store, entry, args).await;
+    }
+    if command == ServerCommand::Save {
+        return match store.checkpoints.next(|| store.levels.want_flush()).await {
+            Flushed::Done => Reply::OK,
+            Flushed::NoRoom => Reply::error("ERR the device has no room for the rows"),
+        };
+    }
     if command == ServerCommand::Shutdown {
         // The connection ends with the process.
         return std::future::pending().await;
@@ -126,6 +155,20 @@ pub async fn run_later(
         };
     }
     cluster_commands::read_slot(store, args).await
+}
+
+fn save_in_background(store: &Store, spec: &CommandSpec, args: &[Bytes]) -> Reply {
+    let is_save = spec.name == "bgsave";
+    match &args[1..] {
+        [] => {}
+        [word] if is_save && word.eq_ignore_ascii_case(b"schedule") => {}
+        _ => return Reply::error("ERR syntax error"),
+    }
+    store.levels.want_flush();
+    Reply::Simple(match is_save {
+        true => "Background saving started".into(),
+        false => "Background append only file rewriting started".into(),
+    })
 }
 
 /// Starts a shutdown. As in Redis there is no reply: the connection ends when the store has

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -110,6 +110,20 @@ fn has_quota_unread(groups: &str, allowed: usize) -> bool {
 /// Returns the CPU time that this process has used in all threads.
 fn own_nanos() -> u64 {
     crate::clock::process_cpu_time().as_nanos() as u64
+}
+
+/// Returns the CPU time that this process has used outside and inside the kernel.
+pub fn own_times() -> (Duration, Duration) {
+    fs::read_to_string("/proc/self/stat").ok().and_then(|text| times(&text)).unwrap_or_default()
+}
+
+/// Parses the times of `/proc/PID/stat`. The name before them may contain anything.
+fn times(text: &str) -> Option<(Duration, Duration)> {
+    const USER_AT: usize = 11;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(USER_AT);
+    let mut time =
+        || Some(Duration::from_nanos(fields.next()?.parse::<u64>().ok()?.checked_mul(TICK_NANOS)?));
+    Some((time()?, time()?))
 }
 
 /// Parses a list like `0-3,8`.

@@ -10,6 +10,7 @@ use raftlog::RaftLog;
 use storage::StorageError;
 
 use super::parts::Parts;
+use crate::checkpoints::Flushed;
 use crate::config::Config;
 use crate::loops::ToWorker;
 
@@ -70,6 +71,14 @@ pub fn flush_last(parts: &Parts) {
 /// Debian, asserts that the file is not used again, and then uses it. So no flush begins without
 /// room.
 fn try_flush(parts: &Parts) -> Result<bool, StorageError> {
+    parts.checkpoints.begin();
+    let flushed = flush_rows(parts);
+    let has_flushed = matches!(flushed, Ok(true));
+    parts.checkpoints.end(if has_flushed { Flushed::Done } else { Flushed::NoRoom });
+    flushed
+}
+
+fn flush_rows(parts: &Parts) -> Result<bool, StorageError> {
     if !parts.disk.takes(parts.engine.rows().unflushed_bytes()) {
         parts.disk.set_full();
         tracing::warn!("no space to flush rows: the Raft log grows until there is room");

@@ -110,7 +110,7 @@ impl<L: Log> LogWriter<L> {
                         metrics.log_syncs.inc();
                         self.unsynced = 0;
                     }
-                    metrics.log_sync.record(started.elapsed());
+                    metrics.record_log_sync(started.elapsed());
                     if told {
                         tracing::info!("there is room for the Raft log again");
                     }
@@ -139,7 +139,7 @@ impl<L: Log> LogWriter<L> {
             Ok(_) => {
                 self.unsynced = 0;
                 self.parts.metrics.log_syncs.inc();
-                self.parts.metrics.log_sync.record(started.elapsed());
+                self.parts.metrics.record_log_sync(started.elapsed());
                 true
             }
             Err(LogError::NoSpace(reason)) => {

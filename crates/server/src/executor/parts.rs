@@ -8,6 +8,7 @@ use replica::EntryMemory;
 use crate::blocked::Blocked;
 use crate::budget::Budget;
 use crate::capability::LogClock;
+use crate::checkpoints::Checkpoints;
 use crate::cluster_state::ClusterState;
 use crate::config::Config;
 use crate::consistency_checks::Checks;
@@ -43,6 +44,7 @@ pub struct Parts {
     pub transport: Arc<Transport>,
     pub worker: WorkerSender,
     pub levels: Arc<Levels>,
+    pub checkpoints: Arc<Checkpoints>,
     pub checks: Arc<Checks>,
     /// The clients that wait for elements.
     pub blocked: Arc<Blocked>,
@@ -95,7 +97,7 @@ impl Levels {
         self.entries.get().map_or(0, |entries| entries.held())
     }
 
-    pub(super) fn want_flush(&self) {
+    pub fn want_flush(&self) {
         self.flush_soon.store(true, Ordering::Relaxed);
     }
 

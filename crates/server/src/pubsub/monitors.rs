@@ -6,13 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use command::{CommandSpec, Handler, ServerCommand};
+use command::CommandSpec;
 use parking_lot::{Mutex, RwLock};
 
 use super::mailbox::{Message, MessageMemory, OutputLimit, Subscriber};
-
-/// The text in place of a password.
-const REDACTED: &[u8] = b"(redacted)";
+use crate::secrets;
 
 pub struct Monitors {
     clients: Mutex<BTreeMap<u64, Arc<Subscriber>>>,
@@ -64,32 +62,14 @@ impl Monitors {
 fn line(micros: u64, (db, peer): (u16, &str), spec: &'static CommandSpec, args: &[Bytes]) -> Bytes {
     let mut line = BytesMut::with_capacity(64 + args.iter().map(|arg| arg.len() + 3).sum::<usize>());
     let _ = write!(line, "+{}.{:06} [{db} {peer}]", micros / 1_000_000, micros % 1_000_000);
-    let secrets = secrets(spec, args);
+    let secrets = secrets::positions(spec, args);
     for (at, arg) in args.iter().enumerate() {
         line.extend_from_slice(b" \"");
-        put_escaped(if secrets.contains(&at) { REDACTED } else { arg }, &mut line);
+        put_escaped(if secrets.contains(&at) { secrets::REDACTED } else { arg }, &mut line);
         line.extend_from_slice(b"\"");
     }
     line.extend_from_slice(b"\r\n");
     line.freeze()
-}
-
-/// Returns the positions of users' names and passwords.
-fn secrets(spec: &'static CommandSpec, args: &[Bytes]) -> std::ops::Range<usize> {
-    match spec.handler {
-        Handler::Server(ServerCommand::Auth) => 1..args.len(),
-        Handler::Server(ServerCommand::Hello) => {
-            let mut at = 2;
-            while let Some(option) = args.get(at) {
-                if option.eq_ignore_ascii_case(b"auth") {
-                    return at + 1..at + 3;
-                }
-                at += if option.eq_ignore_ascii_case(b"setname") { 2 } else { 1 };
-            }
-            0..0
-        }
-        _ => 0..0,
-    }
 }
 
 /// Appends bytes as Redis shows them between quotes.

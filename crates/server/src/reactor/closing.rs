@@ -21,6 +21,7 @@ pub(super) const CLOSING_LOOK: Duration = Duration::from_millis(20);
 impl Loop {
     pub(super) fn begin_closing(&mut self) {
         self.closes = true;
+        self.store.client_pause.end();
         self.look_at_closing();
     }
 

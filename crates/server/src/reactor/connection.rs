@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use node::session::{Session, READS_FIRST};
 use node::Item;
 use tokio::task::AbortHandle;
+use types::RegionId;
 
 use super::READ_BYTES;
 use crate::client_memory::{ClientMemory, Held};
@@ -31,6 +32,7 @@ pub struct Submitted {
     pub number: usize,
     pub region: Arc<RegionShared>,
     pub items: Arc<Vec<Item>>,
+    pub began: Instant,
     /// The latest time at which the commands get an answer, possibly an error.
     pub deadline: Instant,
 }
@@ -81,6 +83,8 @@ pub struct Connection {
     pub is_closed: bool,
     /// The number of queued commands that `CLIENT LIST` shows.
     pub shown_queued: Option<usize>,
+    /// The region to which the connection wrote last.
+    pub last_written: Option<RegionId>,
     /// The loop that is to serve the connection, if it is another one.
     pub moves_to: Option<usize>,
 }
@@ -126,6 +130,7 @@ impl Connection {
             has_waited_longest: false,
             is_closed: false,
             shown_queued: None,
+            last_written: None,
             moves_to: None,
         }
     }

@@ -5,8 +5,9 @@ use std::future::Future;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Instant;
 
-use command::{CommandSpec, ServerCommand};
+use command::{flags, CommandSpec, ServerCommand};
 use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
 use resp::Reply;
@@ -85,6 +86,9 @@ impl Loop {
                 // The client has gone, and must not take an element with it.
                 return Then::Ends;
             }
+            if connection.session.is_held() {
+                return self.pause(connection);
+            }
             if !connection.session.can_advance() {
                 if connection.session.is_waiting() || connection.session.is_output_full() {
                     return Then::Waits;
@@ -115,6 +119,28 @@ impl Loop {
             }
         }
         Then::GoesOn
+    }
+
+    /// Lets a connection wait for the end of a pause.
+    fn pause(&mut self, connection: &Connection) -> Then {
+        self.paused.push(connection.id.slot);
+        Then::Waits
+    }
+
+    /// Continues the connections that a pause has held, if it has ended.
+    pub(super) fn end_pause(&mut self) {
+        if self.paused.is_empty() || self.store.client_pause.holds(true).is_some() {
+            return;
+        }
+        let mut paused = std::mem::take(&mut self.paused);
+        paused.sort_unstable();
+        paused.dedup();
+        for slot in paused {
+            if let Some(connection) = &mut self.slots[slot as usize].connection {
+                connection.session.resume();
+                self.wake(slot);
+            }
+        }
     }
 
     /// Ends a client that does not read the messages of its channels.
@@ -183,7 +209,9 @@ impl Loop {
             let count = connection.session.take_answered();
             connection.batch_ended();
             connection.seat.entry.commands.fetch_add(count, Ordering::Relaxed);
-            self.answered.push((count, began.elapsed()));
+            let took = began.elapsed();
+            self.answered.push((count, took));
+            self.tallied.take(connection.session.tally(), took);
         }
     }
 
@@ -194,6 +222,9 @@ impl Loop {
         let (store, kind) = (self.store.clone(), connection.kind);
         match part {
             Part::Commands { region, kind: Kind::Writes, items } => {
+                if connection.last_written.replace(region.id()) != Some(region.id()) {
+                    connection.seat.entry.writes_to(region.id());
+                }
                 let client = Asker::Client(PartId { of: self.number, connection: connection.id, number });
                 if let Some(submit) = store.submission(&region, &items, deadline, client) {
                     match &mut self.worker {
@@ -201,18 +232,27 @@ impl Loop {
                         // A worker that has ended no longer answers clients.
                         None => drop(store.worker.step(node::Input::Submit(submit))),
                     }
-                    connection.submitted.push(Submitted { number, region, items, deadline });
+                    let began = self.now;
+                    connection.submitted.push(Submitted { number, region, items, began, deadline });
                     return true;
                 }
-                self.spawn(connection, number, async move { store.execute(&region, items, deadline).await });
+                self.spawn_commands(connection, number, items.clone(), async move {
+                    store.execute(&region, items, deadline).await
+                });
             }
             Part::Commands { region, kind: reads, items } => {
+                let began = store.statistics.begin(&items);
                 let read = catch_unwind(AssertUnwindSafe(|| store.read_at_once(&region, &items, reads)));
                 match read {
-                    Ok(Some(answers)) => connection.session.answered(number, answers),
+                    Ok(Some(answers)) => {
+                        if let Some(began) = began {
+                            store.statistics.executed(&items, began.elapsed(), &connection.seat.entry);
+                        }
+                        connection.session.answered(number, answers);
+                    }
                     Ok(None) => {
                         connection.expect(items.len());
-                        self.spawn(connection, number, async move {
+                        self.spawn_commands(connection, number, items.clone(), async move {
                             match reads {
                                 Kind::Weak(max) => {
                                     store.execute_weakly(kind, &region, &items, max, deadline).await
@@ -224,9 +264,12 @@ impl Loop {
                     Err(_) => return false,
                 }
             }
-            Part::Alone(item) => self.spawn(connection, number, async move {
-                vec![store.execute_alone(kind, item, deadline).await]
-            }),
+            Part::Alone(item) => {
+                let items = Arc::new(vec![item.clone()]);
+                self.spawn_commands(connection, number, items, async move {
+                    vec![store.execute_alone(kind, item, deadline).await]
+                });
+            }
             Part::Own { command, args } => {
                 let entry = connection.seat.entry.clone();
                 self.spawn(connection, number, async move {
@@ -258,6 +301,22 @@ impl Loop {
         self.runtime.spawn(async move { store.execute_alone(kind, item, deadline).await });
     }
 
+    /// Starts a task that executes commands, and notes them if they take long.
+    fn spawn_commands(
+        &self,
+        connection: &mut Connection,
+        number: usize,
+        items: Arc<Vec<Item>>,
+        work: impl Future<Output = Vec<Answer>> + Send + 'static,
+    ) {
+        let (store, entry, began) = (self.store.clone(), connection.seat.entry.clone(), self.now);
+        self.spawn(connection, number, async move {
+            let answers = work.await;
+            store.statistics.executed(&items, began.elapsed(), &entry);
+            answers
+        });
+    }
+
     /// Starts a task that executes a part. Its answers come as a message.
     fn spawn(
         &self,
@@ -272,11 +331,16 @@ impl Loop {
     }
 
     pub(super) fn take_outcomes(&mut self, outcomes: Vec<(PartId, Outcome)>) {
+        // The groups may have executed for long since the round began.
+        let now = Instant::now();
         for (part, outcome) in outcomes {
             let Some(mut connection) = self.take(part.connection) else { continue };
             let submitted = connection.submitted.iter().position(|of| of.number == part.number);
             if let Some(at) = submitted {
-                let Submitted { number, region, items, deadline } = connection.submitted.swap_remove(at);
+                let Submitted { number, region, items, began, deadline } =
+                    connection.submitted.swap_remove(at);
+                let took = now.saturating_duration_since(began);
+                self.store.statistics.executed(&items, took, &connection.seat.entry);
                 match self.store.finished(outcome, items.len()) {
                     Finished::Answered(answers) => connection.session.answered(number, answers),
                     Finished::GoesOn(answers) => {
@@ -352,6 +416,10 @@ impl Host for Served<'_> {
         self.store.moved(&region, item).map_or(Route::Alone, Route::Answered)
     }
 
+    fn holds(&self, may_write: bool) -> bool {
+        self.store.client_pause.holds(may_write).is_some()
+    }
+
     fn is_monitored(&self) -> bool {
         self.store.clients.pubsub.monitors.are_there()
     }
@@ -393,7 +461,12 @@ impl Host for Served<'_> {
             // The command may report itself.
             self.entry.describe(|d| d.last_command = spec.name);
         }
+        let began = (!spec.has(flags::FAST)).then(Instant::now);
         let mut client = Connected { context, entry: self.entry, kind: self.kind };
-        client::run_own(self.store, &mut client, command, spec, args)
+        let own = client::run_own(self.store, &mut client, command, spec, args);
+        if let Some(began) = began {
+            self.store.statistics.executed_own(spec, args, began.elapsed(), self.entry);
+        }
+        own
     }
 }

@@ -104,6 +104,21 @@ pub struct Options {
     /// 32mb 8mb 60]
     #[arg(long, value_name = "LIMITS")]
     pub client_output_buffer_limit: Option<String>,
+    /// Shortest time of a command in the slow log, in microseconds; -1 for none [default: 10000]
+    #[arg(long, value_name = "MICROSECONDS", allow_negative_numbers = true)]
+    pub slowlog_log_slower_than: Option<i64>,
+    /// Maximum number of entries of the slow log [default: 128]
+    #[arg(long, value_name = "COUNT")]
+    pub slowlog_max_len: Option<i64>,
+    /// Shortest time of a slow moment that LATENCY shows, in milliseconds; 0 for none [default: 0]
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub latency_monitor_threshold: Option<i64>,
+    /// Record the times of commands as histograms [default: yes]
+    #[arg(long, value_name = "YES|NO")]
+    pub latency_tracking: Option<YesNo>,
+    /// Percentiles that INFO latencystats shows [default: 50 99 99.9]
+    #[arg(long, value_name = "PERCENTILES")]
+    pub latency_tracking_info_percentiles: Option<String>,
     /// Port for clients with TLS; equal to the client port, or with --port 0, there is no port
     /// without TLS [default: none]
     #[arg(long, value_name = "PORT")]
@@ -306,6 +321,13 @@ impl Options {
             acl_pubsub_default: self.acl_pubsub_default.or(file.acl_pubsub_default),
             notify_keyspace_events: self.notify_keyspace_events.or(file.notify_keyspace_events),
             client_output_buffer_limit: self.client_output_buffer_limit.or(file.client_output_buffer_limit),
+            slowlog_log_slower_than: self.slowlog_log_slower_than.or(file.slowlog_log_slower_than),
+            slowlog_max_len: self.slowlog_max_len.or(file.slowlog_max_len),
+            latency_monitor_threshold: self.latency_monitor_threshold.or(file.latency_monitor_threshold),
+            latency_tracking: self.latency_tracking.or(file.latency_tracking),
+            latency_tracking_info_percentiles: self
+                .latency_tracking_info_percentiles
+                .or(file.latency_tracking_info_percentiles),
             tls_port: self.tls_port.or(file.tls_port),
             tls_cert_file: self.tls_cert_file.or(file.tls_cert_file),
             tls_key_file: self.tls_key_file.or(file.tls_key_file),

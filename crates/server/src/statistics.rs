@@ -1,0 +1,99 @@
+//! The costs of the commands of this store's clients: numbers and times by command, the slow log,
+//! and the slow moments that `LATENCY` shows.
+//!
+//! The time of a command is the one for which its client waited for the store: from the moment at
+//! which the store took the command to its answer, with replication, syncs and reads from flash,
+//! without the network to the client. Commands that arrive together and are answered together have
+//! the same time.
+
+pub mod commands;
+pub mod slow_log;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use command::transaction::sent_commands;
+use command::{flags, CommandSpec};
+use node::Item;
+
+use crate::connections::ClientEntry;
+use crate::slow_moments::{SlowMoments, COMMAND, FAST_COMMAND};
+use crate::statistics_settings::StatisticsSettings;
+use commands::CommandTimes;
+use slow_log::{SlowCommand, SlowLog};
+
+pub struct Statistics {
+    pub commands: CommandTimes,
+    pub slow_log: SlowLog,
+    pub latency: Arc<SlowMoments>,
+}
+
+impl Statistics {
+    /// Creates statistics for a number of loops.
+    pub fn new(loops: usize, settings: &StatisticsSettings, latency: Arc<SlowMoments>) -> Statistics {
+        let statistics =
+            Statistics { commands: CommandTimes::new(loops), slow_log: SlowLog::default(), latency };
+        statistics.configure(settings);
+        statistics
+    }
+
+    /// Adopts changed settings.
+    pub fn configure(&self, settings: &StatisticsSettings) {
+        self.slow_log.configure(settings.slow_log);
+        self.latency.set_threshold(settings.latency_threshold_ms);
+        self.commands.set_tracking(settings.tracks_latency);
+    }
+
+    /// Returns the time of a beginning if the end is to be compared with it. Commands that Redis
+    /// flags as fast are not measured here unless the limits are low, because a clock costs as much
+    /// as a part of them.
+    pub fn begin(&self, items: &[Item]) -> Option<Instant> {
+        const LOW: Duration = Duration::from_millis(1);
+        let limit = self.limit()?;
+        let is_measured = limit < LOW || items.iter().any(|item| !item.spec.has(flags::FAST));
+        is_measured.then(Instant::now)
+    }
+
+    /// Returns the shortest time of a command that is noted.
+    fn limit(&self) -> Option<Duration> {
+        let (slow, event) = (self.slow_log.limit(), self.latency.limit());
+        slow.into_iter().chain(event).min()
+    }
+
+    /// Notes commands of a client that were executed together, if they took long.
+    pub fn executed(&self, items: &[Item], took: Duration, client: &ClientEntry) {
+        if self.limit().is_none_or(|limit| took < limit) {
+            return;
+        }
+        let all: Vec<_> = items.iter().flat_map(|item| sent_commands(item.spec, &item.args)).collect();
+        let fast = all.iter().all(|(spec, _)| spec.has(flags::FAST));
+        self.latency.note(if fast { FAST_COMMAND } else { COMMAND }, took);
+        if self.slow_log.limit().is_none_or(|limit| took < limit) {
+            return;
+        }
+        // Of commands that took the time together, those are shown that can have caused it.
+        let is_cause = |(spec, _): &&(&CommandSpec, _)| fast || !spec.has(flags::FAST);
+        let most = if fast { 1 } else { slow_log::SHOWN_TOGETHER_MAX };
+        for (spec, args) in all.iter().filter(is_cause).take(most) {
+            self.slow_log.add(SlowCommand::of(spec, args, took, client));
+        }
+    }
+
+    /// Notes a command that the store answered itself.
+    pub fn executed_own(
+        &self,
+        spec: &'static CommandSpec,
+        args: &[Bytes],
+        took: Duration,
+        client: &ClientEntry,
+    ) {
+        if self.limit().is_none_or(|limit| took < limit) {
+            return;
+        }
+        self.latency.note(if spec.has(flags::FAST) { FAST_COMMAND } else { COMMAND }, took);
+        if self.slow_log.limit().is_some_and(|limit| took >= limit) {
+            self.slow_log.add(SlowCommand::of(spec, args, took, client));
+        }
+    }
+}
