@@ -55,8 +55,9 @@ fn each_store_reads_new_entries(stores: &Stores) {
         readers.push(reader);
         let mut consumer = open(store.client);
         let name = format!("c{number}");
+        let reader = ["XREADGROUP", "GROUP", "g", &name];
         let options = ["COUNT", "1", "BLOCK", "0", "STREAMS", "{q}s", ">"];
-        send(&mut consumer, &[&["XREADGROUP", "GROUP", "g", &name], &options[..]].concat());
+        send(&mut consumer, &[&reader[..], &options[..]].concat());
         consumers.push(consumer);
         await_blocked(store, 2);
     }
