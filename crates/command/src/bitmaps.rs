@@ -71,7 +71,10 @@ pub(crate) fn setbit(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     } else {
         *byte &= !mask;
     }
-    exec.update_string(&key, old.as_ref(), &value);
+    // The same bit in a string of the same length is no change.
+    if old.as_ref().is_none_or(|old| old.bytes[..] != value[..]) {
+        exec.update_string(&key, old.as_ref(), &value);
+    }
     Ok(Reply::Int(before.into()))
 }
 

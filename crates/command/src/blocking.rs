@@ -1,9 +1,12 @@
 //! Commands that wait for elements: `BLPOP BRPOP BLMOVE BRPOPLPUSH BLMPOP BZPOPMIN BZPOPMAX
-//! BZMPOP`.
+//! BZMPOP`, and for entries of streams: `XREAD XREADGROUP`.
 //!
 //! The log knows only the attempt, which never waits: it takes elements if there are any and
 //! replies nil otherwise. That is also what a transaction executes. A store lets the client wait
 //! and proposes the next attempt when a key has elements again, then only for that key.
+//!
+//! The attempts of `XREAD` are reads. A client that waits for entries behind the last one first
+//! asks for the last one's ID, so that later attempts read from there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,6 +22,7 @@ use crate::lists::ends;
 use crate::ranked::many_keys;
 use crate::sorted_sets::pop;
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
+use crate::streams::read::{self, has_block, Request};
 
 const LARGEST_TIMEOUT_MS: f64 = i64::MAX as f64;
 
@@ -32,11 +36,32 @@ pub(crate) static MOVE: CommandSpec =
         .walks_tree()
         .since_version(THIRD_VERSION);
 
+/// The name of an attempt of `XREADGROUP`, for a client that waits. No client can send it.
+pub(crate) const READ_AGAIN_NAME: &[u8] = b"\0xreadgroup";
+/// The name of the question for the last IDs of streams. No client can send it.
+pub(crate) const LAST_IDS_NAME: &[u8] = b"\0xlastids";
+
+/// An attempt to read as a consumer. Its errors differ from those of `XREADGROUP`.
+pub(crate) static READ_AGAIN: CommandSpec =
+    CommandSpec::new("xreadgroup", -7, flags::WRITE, Handler::Keyspace(read::xreadgroup_again))
+        .keys(&[KeySpec { first: 4, last: KeySpec::STREAMS, step: 1, flags: &["RO", "access"] }])
+        .group("stream")
+        .since_version(THIRD_VERSION);
+
+pub(crate) static LAST_IDS: CommandSpec =
+    CommandSpec::new("xread", -2, flags::READONLY, Handler::Keyspace(read::last_ids))
+        .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RO"] }])
+        .since_version(THIRD_VERSION);
+
+/// Maximum number of entries that a client gets after it has waited, unless it gives a count.
+const COUNT_DEFAULT: u64 = 1000;
+
 /// The type of values that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Awaited {
     List,
     SortedSet,
+    Stream,
 }
 
 /// The form of a command's arguments.
@@ -48,6 +73,8 @@ enum Form {
     Move,
     /// name, timeout, number of keys, keys, end, perhaps a count
     Counted,
+    /// name, options, keys, IDs
+    Streams,
 }
 
 fn form_of(name: &str) -> Option<(Form, Awaited)> {
@@ -57,6 +84,7 @@ fn form_of(name: &str) -> Option<(Form, Awaited)> {
         "blmove" | "brpoplpush" => (Form::Move, Awaited::List),
         "blmpop" => (Form::Counted, Awaited::List),
         "bzmpop" => (Form::Counted, Awaited::SortedSet),
+        "xread" | "xreadgroup" => (Form::Streams, Awaited::Stream),
         _ => return None,
     })
 }
@@ -66,6 +94,7 @@ fn ends_of(awaited: Awaited) -> (&'static [u8], &'static [u8]) {
     match awaited {
         Awaited::List => (b"LEFT", b"RIGHT"),
         Awaited::SortedSet => (b"MIN", b"MAX"),
+        Awaited::Stream => (b"", b""),
     }
 }
 
@@ -75,8 +104,85 @@ pub struct Wait {
     /// The keys whose elements the command takes, in its order, without repetitions.
     pub keys: Vec<Bytes>,
     pub awaited: Awaited,
+    /// The group as which a client reads streams.
+    pub group: Option<Bytes>,
     /// `None` stands for no limit.
     pub timeout: Option<Duration>,
+}
+
+/// Returns the arguments of `XREAD` or `XREADGROUP`.
+fn request<'a>(spec: &CommandSpec, args: &'a [Bytes]) -> Option<Request<'a>> {
+    Request::parse(args, spec.name == "xreadgroup").ok()
+}
+
+/// Returns false if a command of those that may wait does not, with these arguments.
+pub fn may_wait(spec: &CommandSpec, args: &[Bytes]) -> bool {
+    spec.blocks() && !matches!(form_of(spec.name), Some((Form::Streams, _)) if !has_block(args))
+}
+
+fn wait_for_entries(spec: &CommandSpec, args: &[Bytes]) -> Option<Wait> {
+    let request = request(spec, args)?;
+    let ms = request.block_ms?;
+    let is_group = request.reader.is_some();
+    request.ids.iter().all(|id| read::is_position(id, is_group)).then(|| Wait {
+        keys: once(request.keys),
+        awaited: Awaited::Stream,
+        group: request.reader.map(|reader| reader.group.clone()),
+        timeout: (ms > 0).then(|| Duration::from_millis(ms)),
+    })
+}
+
+fn once(keys: &[Bytes]) -> Vec<Bytes> {
+    let mut seen = BTreeSet::new();
+    keys.iter().filter(|key| seen.insert(*key)).cloned().collect()
+}
+
+/// Returns the question for the last IDs of the streams that a command waits for behind the last
+/// entry, if there are such streams.
+pub fn last_ids_question(spec: &CommandSpec, args: &[Bytes]) -> Option<Vec<Bytes>> {
+    let request = request(spec, args)?;
+    let at_last = request.keys.iter().zip(request.ids).filter(|(_, id)| read::is_last(id));
+    let keys: Vec<Bytes> = at_last.map(|(key, _)| key.clone()).collect();
+    (!keys.is_empty()).then(|| [vec![Bytes::from_static(LAST_IDS_NAME)], keys].concat())
+}
+
+/// Returns a command with the last IDs in place of `$`, or `None` if the reply is no answer to the
+/// question.
+pub fn with_last_ids(spec: &CommandSpec, args: &[Bytes], reply: &Reply) -> Option<Vec<Bytes>> {
+    let Reply::Array(last_ids) = reply else { return None };
+    let mut last_ids = last_ids.iter();
+    let from = args.len() - request(spec, args)?.ids.len();
+    let mut with = args.to_vec();
+    for id in with[from..].iter_mut().filter(|id| read::is_last(id)) {
+        let Some(Reply::Bulk(last_id)) = last_ids.next() else { return None };
+        *id = last_id.clone();
+    }
+    Some(with)
+}
+
+/// Returns the arguments of an attempt to read these keys.
+fn read_attempt(spec: &CommandSpec, args: &[Bytes], keys: &[Bytes]) -> Option<Vec<Bytes>> {
+    let request = request(spec, args)?;
+    let word = |word: &'static str| Bytes::from_static(word.as_bytes());
+    let mut attempt = match request.reader {
+        None => vec![args[0].clone()],
+        Some(reader) => {
+            let name = Bytes::from_static(READ_AGAIN_NAME);
+            vec![name, word("GROUP"), reader.group.clone(), reader.consumer.clone()]
+        }
+    };
+    let count = if request.count == 0 { COUNT_DEFAULT } else { request.count };
+    attempt.extend([word("COUNT"), count.to_string().into()]);
+    if request.reader.is_some_and(|reader| !reader.acknowledges) {
+        attempt.push(word("NOACK"));
+    }
+    attempt.push(word("STREAMS"));
+    attempt.extend(keys.iter().cloned());
+    for key in keys {
+        let at = request.keys.iter().position(|of| of == key)?;
+        attempt.push(request.ids[at].clone());
+    }
+    Some(attempt)
 }
 
 /// Returns how a command waits, or `None` if it does not wait or its arguments are wrong. In the
@@ -84,6 +190,7 @@ pub struct Wait {
 pub fn wait_of(spec: &CommandSpec, args: &[Bytes]) -> Option<Wait> {
     let (form, awaited) = form_of(spec.name)?;
     let (keys, timeout) = match form {
+        Form::Streams => return wait_for_entries(spec, args),
         Form::Keys => (args.get(1..args.len() - 1)?, args.last()?),
         Form::Move => {
             if let [_, _, _, from, to, _] = args {
@@ -95,9 +202,8 @@ pub fn wait_of(spec: &CommandSpec, args: &[Bytes]) -> Option<Wait> {
         Form::Counted => (many_keys(&args[1..], ends_of(awaited)).ok()?.0, args.get(1)?),
     };
     let ms = timeout_ms(timeout).ok()?;
-    let mut seen = BTreeSet::new();
-    let once = keys.iter().filter(|key| seen.insert(*key)).cloned().collect();
-    Some(Wait { keys: once, awaited, timeout: (ms > 0).then(|| Duration::from_millis(ms)) })
+    let timeout = (ms > 0).then(|| Duration::from_millis(ms));
+    Some(Wait { keys: once(keys), awaited, group: None, timeout })
 }
 
 /// Returns true for the commands that move an element to another list. An attempt of these fails
@@ -123,6 +229,7 @@ pub fn attempt(spec: &CommandSpec, args: &[Bytes], keys: &[Bytes]) -> Vec<Bytes>
             };
             vec![Bytes::from_static(MOVE_NAME), args[1].clone(), args[2].clone(), from, to]
         }
+        Some((Form::Streams, _)) => read_attempt(spec, args, keys).unwrap_or_else(|| args.to_vec()),
         None => args.to_vec(),
     }
 }
@@ -252,6 +359,49 @@ mod tests {
         ] {
             assert_eq!(wait(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_wait_for_entries_has_the_keys_behind_the_options() {
+        let of = |keys: &[&str], ms| Some((keys.iter().map(|key| (*key).to_owned()).collect(), ms));
+        assert_eq!(wait("XREAD BLOCK 5 STREAMS a b a 0 $ 1-1"), of(&["a", "b"], Some(5)));
+        assert_eq!(wait("xreadgroup group g c block 0 noack streams a >"), of(&["a"], None));
+        for none in [
+            "XREAD STREAMS a 0",
+            "XREAD BLOCK x STREAMS a 0",
+            "XREAD BLOCK 0 STREAMS a b 0",
+            "XREAD BLOCK 0 STREAMS a >",
+            "XREAD BLOCK 0 STREAMS a 1-x",
+            "XREADGROUP BLOCK 0 COUNT 1 STREAMS a >",
+            "XREADGROUP GROUP g c BLOCK 0 STREAMS a $",
+        ] {
+            assert_eq!(wait(none), None, "{none}");
+        }
+        let waits = |line: &str| may_wait(lookup(&args(line)[0]).unwrap(), &args(line));
+        assert!(waits("XREAD COUNT 1 BLOCK 0 STREAMS a 0") && waits("BLPOP a 0"));
+        assert!(
+            !waits("XREAD COUNT 1 STREAMS block 0") && !waits("XREADGROUP GROUP block block STREAMS a >")
+        );
+    }
+
+    #[test]
+    fn an_attempt_reads_one_key_from_where_the_client_began_to_wait() {
+        let given = args("xread COUNT 7 BLOCK 0 STREAMS a b c $ 5-1 $");
+        let spec = lookup(&given[0]).unwrap();
+        let question = last_ids_question(spec, &given).unwrap();
+        assert_eq!(question, args("\0xlastids a c"));
+        let reply = Reply::Array(vec![Reply::bulk("1-1"), Reply::bulk("3-3")]);
+        let given = with_last_ids(spec, &given, &reply).unwrap();
+        assert_eq!(given, args("xread COUNT 7 BLOCK 0 STREAMS a b c 1-1 5-1 3-3"));
+        assert_eq!(last_ids_question(spec, &given), None);
+        assert_eq!(with_last_ids(spec, &given, &Reply::Nil), None);
+        assert_eq!(attempt(spec, &given, &args("c")), args("xread COUNT 7 STREAMS c 3-3"));
+        let given = args("XREADGROUP GROUP g c NOACK BLOCK 0 STREAMS a b > >");
+        let spec = lookup(&given[0]).unwrap();
+        let again = attempt(spec, &given, &args("b"));
+        assert_eq!(again, args("\0xreadgroup GROUP g c COUNT 1000 NOACK STREAMS b >"));
+        let spec = crate::transaction::lookup_in_log(&again[0]).unwrap();
+        assert_eq!(crate::keys_of(spec, &again).map(|(key, _)| &key[..]).collect::<Vec<_>>(), [b"b"]);
     }
 
     #[test]

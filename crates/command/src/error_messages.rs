@@ -86,6 +86,28 @@ pub fn unsupported_option(option: &[u8]) -> Cow<'static, str> {
     }
 }
 
+/// Returns the error for arguments that a subcommand does not take.
+pub(crate) fn unknown_syntax(container: &str, subcommand: &[u8]) -> Cow<'static, str> {
+    let name = c_string(subcommand);
+    let name = String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES)]);
+    shown(format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."))
+}
+
+/// Returns the error for a missing stream or consumer group.
+pub(crate) fn no_group(key: &[u8], group: &[u8]) -> Cow<'static, str> {
+    shown(format!("NOGROUP No such key '{}' or consumer group '{}'", c_text(key), c_text(group)))
+}
+
+/// Returns an argument as it is shown in an error.
+pub(crate) fn c_text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(c_string(bytes))
+}
+
+/// Returns the text of an error, which is one line.
+pub(crate) fn shown(text: String) -> Cow<'static, str> {
+    text.replace(['\r', '\n'], " ").into()
+}
+
 fn one_line(text: String) -> Reply {
     Reply::error(text.replace(['\r', '\n'], " "))
 }

@@ -164,6 +164,12 @@ pub(crate) fn conclude(spec: Option<&'static CommandSpec>, args: &[Bytes], exec:
                 told.push(to, SET, "sadd");
             }
         }
+        _ if spec.group == "stream" => {
+            for of in &changed {
+                told.begin(of);
+                of.told.iter().for_each(|name| told.push(of, STREAM, name));
+            }
+        }
         // A key that is named twice is set twice.
         "mset" | "msetnx" => {
             let by_key: BTreeMap<&Bytes, &Touched> = changed.iter().map(|of| (&of.key, *of)).collect();

@@ -9,7 +9,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 use resp::Reply;
-use storage::{KeyRef, Meta, StorageError, Txn, Value};
+use storage::{KeyRef, Meta, StorageError, Stream, Txn, Value};
 use types::{SlotRange, UnixMillis};
 
 use crate::error_messages;
@@ -147,6 +147,16 @@ pub(crate) struct StringValue {
     pub expire_at_ms: Option<u64>,
 }
 
+/// A stream's meta row and its key's expiry time.
+#[derive(Clone, Copy)]
+pub(crate) struct StreamValue {
+    pub stream: Stream,
+    pub expire_at_ms: Option<u64>,
+}
+
+/// Maximum number of nodes that are deleted together with their stream.
+const NODES_DELETED_AT_ONCE: u64 = 16;
+
 /// A type of values whose elements are rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CollectionKind {
@@ -168,10 +178,10 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
-    /// Returns the collection of a meta row, or `None` for a string.
+    /// Returns the collection of a meta row, or `None` for a string or a stream.
     pub fn of(meta: &Meta) -> Option<Collection> {
         let (kind, generation, len) = match meta.value {
-            Value::String(_) => return None,
+            Value::String(_) | Value::Stream(_) => return None,
             Value::Hash { generation, len } => (CollectionKind::Hash, generation, len),
             Value::Set { generation, len } => (CollectionKind::Set, generation, len),
             Value::SortedSet { generation, len } => (CollectionKind::SortedSet, generation, len),
@@ -260,6 +270,16 @@ impl Exec<'_, '_> {
         self.find_collection(key, CollectionKind::List)
     }
 
+    pub(crate) fn find_stream(&mut self, key: &Key<'_>) -> CommandResult<Option<StreamValue>> {
+        match self.find(key)? {
+            None => Ok(None),
+            Some(Meta { expire_at_ms, value: Value::Stream(stream) }) => {
+                Ok(Some(StreamValue { stream: *stream, expire_at_ms }))
+            }
+            Some(_) => fail(error_messages::WRONG_TYPE),
+        }
+    }
+
     fn find_collection(&mut self, key: &Key<'_>, kind: CollectionKind) -> CommandResult<Option<Collection>> {
         let Some(meta) = self.find(key)? else { return Ok(None) };
         match Collection::of(&meta) {
@@ -302,6 +322,31 @@ impl Exec<'_, '_> {
         self.txn.put(key.meta_row.clone(), new.meta().encode());
     }
 
+    /// Writes a stream's meta row in place of `old`. The caller writes the other rows.
+    pub(crate) fn put_stream(&mut self, key: &Key<'_>, old: Option<&StreamValue>, stream: Stream) {
+        let expire_at_ms = old.and_then(|old| old.expire_at_ms);
+        self.put_stream_with_time(key, old, StreamValue { stream, expire_at_ms });
+    }
+
+    /// Same as [`put_stream`](Exec::put_stream), with an expiry time.
+    pub(crate) fn put_stream_with_time(
+        &mut self,
+        key: &Key<'_>,
+        old: Option<&StreamValue>,
+        new: StreamValue,
+    ) {
+        self.account(key, old.map(|old| old.expire_at_ms), Some(new.expire_at_ms));
+        let meta = Meta { expire_at_ms: new.expire_at_ms, value: Value::Stream(Box::new(new.stream)) };
+        self.txn.put(key.meta_row.clone(), meta.encode());
+    }
+
+    /// Tells an event of a key that the command has changed.
+    pub(crate) fn tell(&mut self, key: &KeyRef<'_>, event: &'static str) {
+        if let Some(record) = self.txn.record_mut() {
+            record.touch(key, true).told.push(event);
+        }
+    }
+
     /// Sets or removes the expiry time of a key.
     pub(crate) fn set_expiry(&mut self, key: &Key<'_>, mut meta: Meta, expire_at_ms: Option<u64>) {
         self.account(key, Some(meta.expire_at_ms), Some(expire_at_ms));
@@ -341,12 +386,33 @@ impl Exec<'_, '_> {
 
     /// Deletes the rows of a collection, or leaves them to the sweep if there are many elements.
     fn drop_elements(&mut self, key: &KeyRef<'_>, meta: &Meta) -> CommandResult<()> {
-        let Some(Collection { generation, len, .. }) = Collection::of(meta) else { return Ok(()) };
-        if len > DELETED_AT_ONCE {
-            self.txn.put(key.garbage_row(generation), Bytes::new());
-            return Ok(());
+        let (generation, is_small) = match &meta.value {
+            // The sweep finds the rows of the groups.
+            Value::Stream(stream) => {
+                (stream.generation, stream.groups == 0 && stream.nodes <= NODES_DELETED_AT_ONCE)
+            }
+            _ => match Collection::of(meta) {
+                Some(Collection { generation, len, .. }) => (generation, len <= DELETED_AT_ONCE),
+                None => return Ok(()),
+            },
+        };
+        match is_small {
+            true => self.delete_generation(key, generation),
+            false => {
+                self.leave_generation(key, generation);
+                Ok(())
+            }
         }
-        let mut rows = Vec::with_capacity(len as usize);
+    }
+
+    /// Leaves the rows of a generation to the sweep.
+    pub(crate) fn leave_generation(&mut self, key: &KeyRef<'_>, generation: u64) {
+        self.txn.put(key.garbage_row(generation), Bytes::new());
+    }
+
+    /// Deletes the few rows of a generation.
+    pub(crate) fn delete_generation(&mut self, key: &KeyRef<'_>, generation: u64) -> CommandResult<()> {
+        let mut rows = Vec::new();
         for (from, to) in key.generation_ranges(generation) {
             self.txn.scan(&from, &to, &mut |row, value| {
                 rows.push((Bytes::copy_from_slice(row), value.len()));

@@ -7,6 +7,7 @@ use crate::error_messages;
 use crate::glob;
 use crate::key_access::key_access;
 use crate::spec::{CommandSpec, KeySpec};
+use crate::streams::read::key_positions;
 use crate::syntax;
 use crate::table::{commands, counted_keys, leaf, lookup, subcommand, subname};
 
@@ -78,10 +79,16 @@ fn key_spec(spec: &KeySpec) -> Reply {
         (text("firstkey"), Reply::Int(1)),
         (text("keystep"), Reply::Int(spec.step as i64)),
     ];
+    let is_of_streams = spec.last == KeySpec::STREAMS;
+    let last = match spec.last {
+        _ if is_of_streams => -1,
+        last if last < -1024 => 0,
+        last => last as i64,
+    };
     let range = vec![
-        (text("lastkey"), Reply::Int(if spec.last < -1024 { 0 } else { spec.last as i64 })),
+        (text("lastkey"), Reply::Int(last)),
         (text("keystep"), Reply::Int(spec.step as i64)),
-        (text("limit"), Reply::Int(0)),
+        (text("limit"), Reply::Int(if is_of_streams { 2 } else { 0 })),
     ];
     let index = |at: usize| part("index", vec![(text("index"), Reply::Int(at as i64))]);
     let keyword = |word: &'static str| {
@@ -90,6 +97,7 @@ fn key_spec(spec: &KeySpec) -> Reply {
     };
     let (begin, find) = match spec.last {
         KeySpec::COUNTED | KeySpec::COUNTED_OR_NONE => (index(spec.first - 1), part("keynum", counted)),
+        KeySpec::STREAMS => (keyword("STREAMS"), part("range", range)),
         KeySpec::BEHIND_STORE => (keyword("STORE"), part("range", range)),
         KeySpec::BEHIND_STOREDIST => (keyword("STOREDIST"), part("range", range)),
         KeySpec::STORE_OF_SORT | KeySpec::UNKNOWN => {
@@ -183,7 +191,12 @@ fn keys_in(args: &[Bytes], show: impl Fn(&Bytes, &'static [&'static str]) -> Rep
     if !spec.accepts(args.len()) {
         return Reply::error("ERR Invalid number of arguments specified for command");
     }
-    if spec.keys.iter().any(|keys| keys.last == KeySpec::COUNTED && counted_keys(keys, args).is_none()) {
+    let is_wrong = |keys: &KeySpec| match keys.last {
+        KeySpec::COUNTED => counted_keys(keys, args).is_none(),
+        KeySpec::STREAMS => key_positions(args).is_empty(),
+        _ => false,
+    };
+    if spec.keys.iter().any(is_wrong) {
         return Reply::error("ERR Invalid arguments specified for command");
     }
     Reply::Array(key_access(spec, args).map(|(_, key, flags)| show(key, flags)).collect())
@@ -237,6 +250,7 @@ mod tests {
             ("command getkeys nope a", "ERR Invalid command specified"),
             ("command getkeys ping a", "ERR The command has no key arguments"),
             ("command getkeys get a b", "ERR Invalid number of arguments specified for command"),
+            ("command getkeys xread COUNT 1 a", "ERR Invalid arguments specified for command"),
             ("command getkeys sintercard 3 a b", "ERR Invalid arguments specified for command"),
         ] {
             assert_eq!(run(line), Reply::error(expected));
@@ -250,7 +264,7 @@ mod tests {
             assert!(!matches!(help.handler, Handler::Keyspace(_) | Handler::Spanning(..)), "{}", help.name);
         }
         let Reply::Array(lines) = run("Memory HELP") else { panic!() };
-        assert_eq!(lines.len(), 5);
+        assert_eq!(lines.len(), 13);
         assert_eq!(lines[1], simple("USAGE key [SAMPLES count]"));
     }
 

@@ -44,5 +44,6 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
         Value::Set { .. } => "set",
         Value::SortedSet { .. } => "zset",
         Value::List { .. } => "list",
+        Value::Stream(_) => "stream",
     }
 }

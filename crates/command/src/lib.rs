@@ -42,10 +42,12 @@ mod sets;
 pub mod sort;
 mod sorted_sets;
 mod spec;
+mod streams;
 mod strings;
 mod syntax;
 mod table;
 pub mod transaction;
+mod varint;
 
 pub use error_messages::{unknown_command, unknown_subcommand, wrong_arity, wrong_subcommand};
 pub use exec::{execute, CommandError, CommandResult, Exec, Limits, Mode, Outcome};

@@ -4,6 +4,7 @@
 //! The leader examines a view of the rows, slot by slot, and proposes bounded steps. Every replica
 //! executes them using only the entry's stamp and the rows.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use types::{Slot, SlotRange, UnixMillis};
 use crate::events;
 use crate::exec::{CommandResult, Exec};
 use crate::keys::scan::visit_keys;
+use crate::streams::group::generation_of;
 
 /// Deletes up to `limit` expired keys of a slot. Replies with the number of index rows handled. If
 /// that is `limit`, there may be more.
@@ -45,19 +47,28 @@ pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Com
 pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32, keeps_place: bool) -> CommandResult {
     let (from, to) = table_range(slot, TABLE_GARBAGE);
     let mut left = limit;
-    for (garbage, place) in first_values(exec, &from, &to, limit)? {
-        if left == 0 {
-            break;
-        }
+    let mut found: VecDeque<(Bytes, Bytes)> = first_values(exec, &from, &to, limit)?.into();
+    while let Some((garbage, place)) = found.pop_front().filter(|_| left > 0) {
         let (key, generation) = decode_garbage_row(&garbage)?;
         let mut next = place;
-        for (from, to) in key.generation_ranges(generation) {
+        let [elements, nodes, groups] = key.generation_ranges(generation);
+        for (from, to) in [elements, nodes] {
             let rows = first_rows(exec, from.max(next.clone()).as_ref(), &to, left)?;
             left -= rows.len() as u32;
             if let Some((last, _)) = rows.last() {
                 next = last.clone();
             }
             rows.into_iter().for_each(|(row, value)| exec.delete_garbage(&key, row, value));
+        }
+        // A group has a generation of its own, which is garbage from now on.
+        let (from, to) = groups;
+        for (row, value) in first_values(exec, from.max(next.clone()).as_ref(), &to, left)? {
+            left -= 1;
+            next = row.clone();
+            let of_group = generation_of(&value)?;
+            exec.leave_generation(&key, of_group);
+            found.push_back((key.garbage_row(of_group), Bytes::new()));
+            exec.delete_garbage(&key, row, value.len());
         }
         if left > 0 {
             exec.txn.delete(garbage);

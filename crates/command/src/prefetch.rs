@@ -2,15 +2,15 @@
 //!
 //! The result is only a hint. A command reads missing rows when it executes, and unneeded rows do
 //! no harm. A command reads the meta row of each of its keys. A command that names fields of a hash
-//! or members of a set then reads their rows, whose keys depend on the meta row, and a command on a
-//! list or sorted set the root of its tree. An expiry step reads the meta rows of the expired keys.
-//! The hints include no ranges, and no nodes below a root.
+//! or members of a set then reads their rows, whose keys depend on the meta row, a command on a
+//! list or sorted set the root of its tree, and an append to a stream its last node. An expiry step
+//! reads the meta rows of the expired keys. The hints include no ranges, and no nodes below a root.
 
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use storage::rows::{decode_expiry_row, due_range};
-use storage::{KeyRef, Meta, Reader};
+use storage::{KeyRef, Meta, Reader, Value};
 use types::UnixMillis;
 
 use crate::counted_tree::ROOT;
@@ -18,6 +18,7 @@ use crate::elements::element_row;
 use crate::entry::Item;
 use crate::exec::{Collection, CollectionKind};
 use crate::spec::CommandSpec;
+use crate::streams::entries::node_row;
 use crate::table::{check_arity, fixed_keys_of, leaf};
 use crate::transaction::{self, lookup_in_log};
 
@@ -28,7 +29,8 @@ pub struct Wanted {
     /// The key. It and `fields` are slices of the command's arguments.
     pub key: Bytes,
     pub fields: Vec<Bytes>,
-    /// True if the command reads the root of the key's tree, if it has one.
+    /// True if the command reads the root of the key's tree or the last node of its stream, if it
+    /// has one.
     pub walks_tree: bool,
 }
 
@@ -50,9 +52,13 @@ impl Wanted {
     /// Returns the rows of the fields and of the tree's root, given the key's meta row. Empty if
     /// that row is of a string.
     pub fn part_rows(&self, meta: &Bytes) -> Vec<Bytes> {
-        let collection = Meta::decode(meta).ok().and_then(|meta| Collection::of(&meta));
-        let Some(Collection { kind, generation, .. }) = collection else { return Vec::new() };
+        let Ok(meta) = Meta::decode(meta) else { return Vec::new() };
         let key = KeyRef::new(self.db, &self.key);
+        if let Value::Stream(stream) = &meta.value {
+            let has_last = self.walks_tree && stream.nodes > 0;
+            return has_last.then(|| node_row(&key, stream, stream.last_node)).into_iter().collect();
+        }
+        let Some(Collection { kind, generation, .. }) = Collection::of(&meta) else { return Vec::new() };
         let (has_tree, has_fields) = match kind {
             CollectionKind::Hash | CollectionKind::Set => (false, true),
             CollectionKind::SortedSet => (true, true),
@@ -210,6 +216,7 @@ mod tests {
             "ZADD ranked 1 x 2 y 3 z",
             "RPUSH list a b c d",
             "RPUSH other-list a",
+            "XADD stream 1 f v",
         ] {
             apply(&mut keyspace, |entry| entry.push(0, false, &args(line)));
         }
@@ -271,6 +278,11 @@ mod tests {
             "LTRIM list 1 -1",
             "LMOVE list other-list LEFT LEFT",
             "LMOVE list list LEFT RIGHT",
+            "XADD stream 2 f v",
+            "XADD new-stream 1 f v",
+            "XLEN stream",
+            "XREAD STREAMS stream 1",
+            "XREVRANGE stream + - COUNT 1",
         ] {
             let mut told = BTreeSet::new();
             let item = Item::Command { db: 0, resp3: false, args: args(line) };

@@ -35,11 +35,12 @@ use storage::StorageError;
 use types::{mix, slot_of_key, Slot, THIRD_VERSION};
 
 use crate::error_messages;
-use crate::exec::{call, CommandError, CommandResult, Exec, Mode};
+use crate::exec::{call, fail, CommandError, CommandResult, Exec, Mode};
 use crate::number::database_index;
 use crate::server_command::{ChannelKind, ServerCommand};
 use crate::sort;
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
+use crate::streams::read::has_block;
 use crate::table::{check_arity, keys_of, leaf, lookup};
 use rules::Rules;
 
@@ -318,6 +319,12 @@ impl Commands<'_, '_, '_> {
     }
 
     fn execute(&mut self, spec: &'static CommandSpec, args: &[Bytes], resp3: bool) -> CommandResult {
+        if matches!(spec.name, "xread" | "xreadgroup") && has_block(args) {
+            return fail(error_messages::shown(format!(
+                "ERR {} command is not allowed with BLOCK option from scripts",
+                error_messages::c_text(&args[0])
+            )));
+        }
         self.calls += 1;
         self.exec.seed = mix(self.seed.wrapping_add(self.calls));
         self.exec.resp3 = resp3;

@@ -65,7 +65,8 @@ pub struct KeySpec {
     /// argument. [`KeySpec::COUNTED`] if the argument before `first` is the number of keys, and
     /// [`KeySpec::COUNTED_OR_NONE`] if that number may be 0. [`KeySpec::BEHIND_STORE`] and
     /// [`KeySpec::BEHIND_STOREDIST`] if a word at or behind `first` precedes the key,
-    /// [`KeySpec::STORE_OF_SORT`] and [`KeySpec::UNKNOWN`] for `SORT`.
+    /// [`KeySpec::STORE_OF_SORT`] and [`KeySpec::UNKNOWN`] for `SORT`. [`KeySpec::STREAMS`] if the
+    /// keys are the first half of the arguments behind the option `STREAMS`.
     pub last: isize,
     pub step: usize,
     /// Redis's key flags: `RO RW OW RM`, `access update insert delete`.
@@ -80,8 +81,9 @@ impl KeySpec {
     pub const BEHIND_STOREDIST: isize = isize::MIN + 3;
     /// The destination of `SORT`, whose position only its own syntax tells.
     pub const STORE_OF_SORT: isize = isize::MIN + 4;
+    pub const STREAMS: isize = isize::MIN + 5;
     /// Keys that depend on the data.
-    pub const UNKNOWN: isize = isize::MIN + 5;
+    pub const UNKNOWN: isize = isize::MIN + 6;
 
     /// Returns false if the arguments are only routed like keys, as shard channels are.
     pub fn names_keys(&self) -> bool {
@@ -165,7 +167,8 @@ pub struct CommandSpec {
     /// The version of the cluster since which the command exists. An earlier program would not know
     /// it in a log entry, or could not read the rows that it writes.
     pub cluster_version: Version,
-    /// True if the command reads the root of a tree, if a key holds one.
+    /// True if the command reads the root of a tree, if a key holds one, or the last node of a
+    /// stream.
     pub walks_tree: bool,
     /// True if each argument makes the command read at most a few rows, however large its data is.
     pub reads_few_rows: bool,
@@ -258,6 +261,11 @@ impl CommandSpec {
 
     pub(crate) const fn categories(mut self, categories: &'static [&'static str]) -> CommandSpec {
         self.categories = categories;
+        self
+    }
+
+    pub(crate) const fn group(mut self, group: &'static str) -> CommandSpec {
+        self.group = group;
         self
     }
 
@@ -356,7 +364,9 @@ impl CommandSpec {
     /// Returns true if the command may read keys that are not among its arguments: a script, or
     /// `SORT` with patterns.
     pub fn reads_unnamed_keys(&self) -> bool {
-        self.is_about_scripts() || self.keys.iter().any(|keys| keys.last == KeySpec::UNKNOWN)
+        // The keys of a script may be none, and it may read others.
+        let is_open = |keys: &KeySpec| matches!(keys.last, KeySpec::UNKNOWN | KeySpec::COUNTED_OR_NONE);
+        self.is_about_scripts() || self.keys.iter().any(is_open)
     }
 
     /// Returns true for the commands on scripts, which Redis does not count as reads.

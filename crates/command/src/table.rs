@@ -14,6 +14,7 @@ mod scripting;
 mod server;
 mod sets;
 mod sorted_sets;
+mod streams;
 mod strings;
 mod transactions;
 
@@ -27,6 +28,7 @@ use resp::{parse_integer, Reply};
 use crate::error_messages;
 use crate::sort;
 use crate::spec::{CommandSpec, KeySpec};
+use crate::streams::read::key_positions;
 use crate::transaction;
 
 /// Size of the hash index, which uses open addressing. Its load is below one half, so a look-up
@@ -42,13 +44,14 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let groups: [&'static [CommandSpec]; 16] = [
+    let groups: [&'static [CommandSpec]; 17] = [
         &keys::COMMANDS,
         &strings::COMMANDS,
         &hashes::COMMANDS,
         &sets::COMMANDS,
         &sorted_sets::COMMANDS,
         &lists::COMMANDS,
+        &streams::COMMANDS,
         &bitmaps::COMMANDS,
         &hyperloglogs::COMMANDS,
         &geo::COMMANDS,
@@ -172,6 +175,7 @@ pub(crate) fn positions(keys: &KeySpec, args: &[Bytes]) -> StepBy<Range<usize>> 
         KeySpec::BEHIND_STORE => stored_at(args, keys.first, b"STORE").map_or(0..0, behind),
         KeySpec::BEHIND_STOREDIST => stored_at(args, keys.first, b"STOREDIST").map_or(0..0, behind),
         KeySpec::STORE_OF_SORT => sort::destination_at(args).map_or(0..0, behind),
+        KeySpec::STREAMS => key_positions(args),
         KeySpec::UNKNOWN => 0..0,
         last if last >= 0 => keys.first..keys.first + last as usize + 1,
         last => keys.first..(args.len() + 1).saturating_sub(last.unsigned_abs()),
@@ -223,7 +227,7 @@ mod tests {
             assert_eq!(lookup(spec.name.to_uppercase().as_bytes()).unwrap().name, spec.name);
             assert!(lookup(format!("{}~", spec.name).as_bytes()).is_none());
         }
-        for unknown in [&b""[..], b"xadd", b"\0expire", &[b'x'; 1000]] {
+        for unknown in [&b""[..], b"geoadd", b"\0expire", &[b'x'; 1000]] {
             assert!(lookup(unknown).is_none());
         }
     }
@@ -273,6 +277,12 @@ mod tests {
         assert_eq!(keys("zunionstore d 2 a b WEIGHTS 1 2"), ["d", "a", "b"]);
         assert_eq!(keys("zunionstore d x a"), ["d", "a"]);
         assert_eq!(keys("lmpop 2 a b LEFT"), ["a", "b"]);
+        assert_eq!(keys("xread COUNT 2 STREAMS a b 1 2"), ["a", "b"]);
+        assert_eq!(keys("xread block 5 streams streams a 0-1 $"), ["streams", "a"]);
+        assert_eq!(keys("xreadgroup COUNT 1 GROUP STREAMS c STREAMS a >"), ["a"]);
+        assert_eq!(keys("xreadgroup GROUP g c NOACK STREAMS a b c"), ["a"]);
+        assert_eq!(keys("xread FOO STREAMS a 1"), [""; 0]);
+        assert_eq!(keys("xgroup create a g $"), ["a"]);
         assert_eq!(keys("ping"), [""; 0]);
         assert_eq!(keys("get"), [""; 0]);
         assert_eq!(lookup(b"mset").unwrap().key_positions(), (1, -1, 2));

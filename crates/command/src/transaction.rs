@@ -55,6 +55,8 @@ pub fn lookup_in_log(name: &[u8]) -> Option<&'static CommandSpec> {
         WATCH_NAME => Some(&WATCH),
         UNWATCH_NAME => Some(&UNWATCH),
         blocking::MOVE_NAME => Some(&blocking::MOVE),
+        blocking::READ_AGAIN_NAME => Some(&blocking::READ_AGAIN),
+        blocking::LAST_IDS_NAME => Some(&blocking::LAST_IDS),
         _ => lookup_script(name).or_else(|| lookup(name)),
     }
 }

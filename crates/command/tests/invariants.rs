@@ -9,15 +9,17 @@ use resp::Reply;
 use steelyard_command::entry::{apply, Builder};
 use steelyard_command::{execute, resolve, Exec, Limits, Mode, Outcome};
 use storage::rows::{self, Part};
-use storage::{load_state, DbCounts, MemoryKeyspace, Meta, Txn, Value};
+use storage::{load_state, DbCounts, MemoryKeyspace, Meta, Stream, Txn, Value};
 use types::{SlotRange, NEWEST_VERSION, SLOT_COUNT};
 
 const REGION: u64 = 1;
 
 /// Generates commands on few keys and databases, so that they interact. `BIG`, `MANY`, `RANKED` and
-/// `LONG` make a hash, a set, a sorted set and a list that only the sweep deletes.
+/// `LONG` make a hash, a set, a sorted set and a list that only the sweep deletes. `LOG` trims a
+/// stream, and fills it again.
 fn command() -> impl Strategy<Value = String> {
     let key = || prop_oneof![Just("a"), Just("b"), Just("c"), Just("{a}1")];
+    let group = || prop_oneof![Just("g"), Just("h")];
     prop_oneof![
         4 => (key(), 0..4u8).prop_map(|(k, v)| format!("SET {k} {v}")),
         2 => (key(), 1..50u8).prop_map(|(k, ms)| format!("SET {k} v PX {ms}")),
@@ -54,6 +56,24 @@ fn command() -> impl Strategy<Value = String> {
         2 => key().prop_map(|k| format!("LINSERT {k} BEFORE g new")),
         2 => (key(), -9..300i16).prop_map(|(k, at)| format!("LSET {k} {at} {}", "long".repeat(800))),
         2 => (key(), key()).prop_map(|(a, b)| format!("LMOVE {a} {b} LEFT RIGHT")),
+        4 => (key(), 1..40u8).prop_map(|(k, ms)| format!("XADD {k} {ms}-* f v")),
+        2 => (key(), 1..40u8).prop_map(|(k, ms)| format!("XADD {k} MAXLEN 5 {ms} f v g w")),
+        3 => key().prop_map(|k| format!("LOG {k}")),
+        2 => (key(), 1..250u16).prop_map(|(k, ms)| format!("XDEL {k} {ms}-0 7-0 101-0")),
+        2 => (key(), 0..250u16).prop_map(|(k, count)| format!("XTRIM {k} MAXLEN ~ {count}")),
+        2 => (key(), 0..250u16).prop_map(|(k, ms)| format!("XTRIM {k} MINID {ms}")),
+        3 => (key(), group()).prop_map(|(k, g)| format!("XGROUP CREATE {k} {g} 0 MKSTREAM")),
+        1 => (key(), group()).prop_map(|(k, g)| format!("XGROUP DESTROY {k} {g}")),
+        1 => (key(), group(), 0..250u16).prop_map(|(k, g, id)| format!("XGROUP SETID {k} {g} {id}")),
+        1 => (key(), group(), 0..3u8).prop_map(|(k, g, c)| format!("XGROUP DELCONSUMER {k} {g} c{c}")),
+        4 => (key(), group(), 0..3u8, 1..150u8).prop_map(|(k, g, c, count)| {
+            format!("XREADGROUP GROUP {g} c{c} COUNT {count} STREAMS {k} >")
+        }),
+        2 => (key(), group(), 1..250u16).prop_map(|(k, g, id)| format!("XACK {k} {g} {id}-0 1-0 250-0")),
+        2 => (key(), group(), 0..3u8, 1..250u16).prop_map(|(k, g, c, id)| {
+            format!("XCLAIM {k} {g} c{c} 0 {id} 2-0 FORCE")
+        }),
+        1 => (key(), group(), 0..3u8).prop_map(|(k, g, c)| format!("XAUTOCLAIM {k} {g} c{c} 0 0 COUNT 9")),
         2 => (key(), key()).prop_map(|(a, b)| format!("RENAME {a} {b}")),
         1 => (key(), key()).prop_map(|(a, b)| format!("RENAMENX {a} {b}")),
         2 => (key(), key(), 0..3u8).prop_map(|(a, b, db)| format!("COPY {a} {b} DB {db} REPLACE")),
@@ -93,6 +113,14 @@ fn push(builder: &mut Builder, db: u16, line: &str) {
             args.extend((0..300).flat_map(|n| [(n % 7).to_string().into(), Bytes::from(format!("big{n}"))]));
             builder.push(db, false, &args);
         }
+        b"LOG" => {
+            builder.push(db, false, &[Bytes::from("XTRIM"), words[1].clone(), "MAXLEN".into(), "0".into()]);
+            builder.push(db, false, &[Bytes::from("XSETID"), words[1].clone(), "0-0".into()]);
+            for ms in 1..=250 {
+                let id = Bytes::from(format!("{ms}-0"));
+                builder.push(db, false, &[Bytes::from("XADD"), words[1].clone(), id, "f".into(), "v".into()]);
+            }
+        }
         b"LONG" => {
             let mut args = vec![Bytes::from("RPUSH"), words[1].clone()];
             args.extend((0..300).map(|n| Bytes::from(format!("big{n}"))));
@@ -127,6 +155,67 @@ fn read(engine: &MemoryKeyspace, db: u16, line: &[&[u8]]) -> Vec<Bytes> {
             .collect(),
         other => panic!("{other:?}"),
     }
+}
+
+/// Returns the reply of a read.
+fn reply_of(engine: &MemoryKeyspace, db: u16, line: &[&[u8]]) -> Reply {
+    let args: Vec<Bytes> = line.iter().map(|arg| Bytes::copy_from_slice(arg)).collect();
+    let mut txn = Txn::read_only(engine, REGION);
+    let mut exec = Exec {
+        txn: &mut txn,
+        now_ms: 0,
+        seed: 0,
+        db,
+        mode: Mode::Read,
+        slots: SlotRange::ALL,
+        limits: Limits::default(),
+        resp3: true,
+    };
+    match execute(resolve(&args).unwrap(), &args, &mut exec).unwrap() {
+        Outcome::Reply(reply) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn field<'r>(map: &'r Reply, name: &'static str) -> &'r Reply {
+    let Reply::Map(pairs) = map else { panic!("{map:?}") };
+    &pairs.iter().find(|(field, _)| *field == Reply::bulk(name)).unwrap().1
+}
+
+fn items(reply: &Reply) -> &[Reply] {
+    let Reply::Array(items) = reply else { panic!("{reply:?}") };
+    items
+}
+
+/// Checks the numbers of a stream and of its groups against what walks find.
+fn check_stream(engine: &MemoryKeyspace, db: u16, key: &[u8], stream: &Stream) -> Result<(), TestCaseError> {
+    let forward = reply_of(engine, db, &[b"XRANGE", key, b"-", b"+"]);
+    let backward = reply_of(engine, db, &[b"XREVRANGE", key, b"+", b"-"]);
+    prop_assert_eq!(items(&forward).len() as u64, stream.len);
+    prop_assert!(items(&forward).iter().eq(items(&backward).iter().rev()));
+    let info = reply_of(engine, db, &[b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"]);
+    prop_assert_eq!(items(field(&info, "groups")).len() as u64, stream.groups);
+    for group in items(field(&info, "groups")) {
+        let pending = items(field(group, "pending"));
+        prop_assert_eq!(field(group, "pel-count"), &Reply::Int(pending.len() as i64));
+        let mut of_consumers = Vec::new();
+        for consumer in items(field(group, "consumers")) {
+            let owned = items(field(consumer, "pending"));
+            prop_assert_eq!(field(consumer, "pel-count"), &Reply::Int(owned.len() as i64));
+            of_consumers.extend(owned.iter().map(|entry| format!("{:?}", items(entry)[0])));
+        }
+        let mut ids: Vec<String> = pending.iter().map(|entry| format!("{:?}", items(entry)[0])).collect();
+        let Reply::Bulk(name) = field(group, "name") else { panic!("{group:?}") };
+        let summary = reply_of(engine, db, &[b"XPENDING", key, name]);
+        let bounds = |at: usize| format!("{:?}", items(&summary)[at]);
+        if let (Some(first), Some(last)) = (ids.first(), ids.last()) {
+            prop_assert_eq!((first, last), (&bounds(1), &bounds(2)));
+        }
+        ids.sort();
+        of_consumers.sort();
+        prop_assert_eq!(ids, of_consumers);
+    }
+    Ok(())
 }
 
 /// Checks that a tree has what the meta row and the members' rows tell.
@@ -181,6 +270,9 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
     let mut expiry = BTreeSet::new();
     let mut elements: BTreeMap<(u16, Bytes, u64), u64> = BTreeMap::new();
     let mut trees = BTreeSet::new();
+    let mut streams = BTreeMap::new();
+    let mut groups: BTreeMap<(u16, Bytes, u64), u64> = BTreeMap::new();
+    let mut of_groups = BTreeSet::new();
     let mut nodes = BTreeSet::new();
     let mut garbage = BTreeSet::new();
     let mut bytes = 0;
@@ -210,11 +302,21 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
                                 collections.insert((key.db, name.clone(), generation), len);
                                 trees.insert((key.db, name, generation));
                             }
+                            Value::Stream(stream) => {
+                                check_stream(engine, key.db, key.key, &stream)?;
+                                streams.insert((key.db, name, stream.generation), *stream);
+                            }
                             Value::List { generation, len } => {
                                 prop_assert!(len > 0);
                                 trees.insert((key.db, name, generation));
                             }
                         }
+                    }
+                    Part::Group { generation, name: group } => {
+                        bytes += group.len() + value.len();
+                        *groups.entry((key.db, name.clone(), generation)).or_default() += 1;
+                        let of_group = u64::from_be_bytes(value[1..9].try_into().unwrap());
+                        of_groups.insert((key.db, name, of_group));
                     }
                     Part::Node { generation, number: _ } => {
                         bytes += 8 + value.len();
@@ -243,12 +345,23 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
         prop_assert!(*len > 0);
         prop_assert_eq!(elements.get(owner), Some(len));
     }
+    for (owner, stream) in &streams {
+        prop_assert_eq!(elements.get(owner).copied().unwrap_or(0), stream.nodes);
+        prop_assert_eq!(groups.get(owner).copied().unwrap_or(0), stream.groups);
+    }
+    for owner in groups.keys() {
+        prop_assert!(streams.contains_key(owner) || garbage.contains(owner), "{:?} is an orphan", owner);
+    }
     prop_assert!(trees.is_subset(&nodes));
     for owner in nodes {
         prop_assert!(trees.contains(&owner) || garbage.contains(&owner), "{:?} is an orphan", owner);
     }
     for owner in elements.keys() {
-        prop_assert!(collections.contains_key(owner) || garbage.contains(owner), "{:?} is an orphan", owner);
+        let is_owned = collections.contains_key(owner)
+            || streams.contains_key(owner)
+            || of_groups.contains(owner)
+            || garbage.contains(owner);
+        prop_assert!(is_owned, "{:?} is an orphan", owner);
     }
     Ok(())
 }

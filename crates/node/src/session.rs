@@ -766,7 +766,7 @@ impl<R: Clone + PartialEq> Session<R> {
                 let slot = if host.has_slots() { ItemSlot::of(leaf, &args) } else { ItemSlot::Any };
                 let resp3 = self.context.protocol == Protocol::Resp3;
                 let item = Item { spec: leaf, db: self.context.db, resp3, args, slot };
-                return match leaf.blocks() {
+                return match command::blocking::may_wait(leaf, &item.args) {
                     true => self.block(host, item, asks),
                     false => self.keyspace(host, item, asks),
                 };

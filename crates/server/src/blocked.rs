@@ -1,4 +1,5 @@
-//! Clients of this store that wait for elements of lists and sorted sets.
+//! Clients of this store that wait for elements of lists and sorted sets, and for entries of
+//! streams.
 //!
 //! A waiting client has a place in the queue of each of its keys, in the order of arrival. When an
 //! executed entry leaves elements under a key, the key becomes ready. Then the attempts of the
@@ -8,8 +9,13 @@
 //! A client enters the queues before its first attempt. So a key that becomes ready between that
 //! attempt and the wait is not missed: the attempts after it include this client. A client has at
 //! most one attempt under way, so it never takes twice.
+//!
+//! Entries of a stream are for all who wait, or for one consumer of each group. So when a stream
+//! has grown, all clients of its queue get their turn, in their order. Once a consumer gets
+//! nothing, the others of its group are passed over. Clients that read as consumers also get their
+//! turn when the stream or a group is deleted, which ends their wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
@@ -20,7 +26,7 @@ use node::{Answer, Item};
 use parking_lot::Mutex;
 use resp::Reply;
 use storage::rows::{decode_key_row, Part};
-use storage::{Meta, Value, WriteSet};
+use storage::{Meta, StreamId, Value, WriteSet};
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum number of attempts in one entry.
@@ -49,6 +55,19 @@ struct Queue {
     is_served: bool,
     /// True if the key may have elements that no attempt has looked for.
     is_ready: bool,
+    /// The turns of the clients that wait for a stream, while there are any.
+    turns: Option<Turns>,
+    /// The generation and the last ID that the stream had when it was last looked at.
+    seen: Option<(u64, StreamId)>,
+}
+
+/// The turns of the clients that wait for a stream.
+#[derive(Default)]
+struct Turns {
+    /// The number of the last client that had its turn.
+    last: u64,
+    /// Groups that have no new entries.
+    exhausted: BTreeSet<Bytes>,
 }
 
 #[derive(Default)]
@@ -61,6 +80,8 @@ struct State {
 pub struct Blocked {
     state: Mutex<State>,
     count: AtomicUsize,
+    /// The number of clients that wait for streams.
+    of_streams: AtomicUsize,
     ready: mpsc::UnboundedSender<Place>,
     places: Mutex<Option<mpsc::UnboundedReceiver<Place>>>,
 }
@@ -71,6 +92,7 @@ impl Default for Blocked {
         Blocked {
             state: Mutex::default(),
             count: AtomicUsize::new(0),
+            of_streams: AtomicUsize::new(0),
             ready,
             places: Mutex::new(Some(places)),
         }
@@ -146,6 +168,53 @@ fn result_of(answer: Answer, waiter: &Waiter) -> Taken {
     }
 }
 
+impl Waiter {
+    /// Begins an attempt for a key.
+    fn attempt(&mut self, number: u64, place: &Place) -> Attempt {
+        self.is_trying = true;
+        let args = attempt(self.item.spec, &self.item.args, std::slice::from_ref(&place.1));
+        let spec = lookup_in_log(&args[0]).unwrap_or(self.item.spec);
+        Attempt { number, item: Item { args, spec, ..self.item.clone() } }
+    }
+}
+
+/// Returns the attempts of the clients whose turn it is at a stream: reads, or up to `count`
+/// writes.
+fn next_turns(
+    waiters: &mut BTreeMap<u64, Waiter>,
+    queue: &mut Queue,
+    place: &Place,
+    count: usize,
+) -> Vec<Attempt> {
+    let mut attempts: Vec<Attempt> = Vec::new();
+    let Some(turns) = &mut queue.turns else { return attempts };
+    for number in &queue.waiters {
+        let Some(waiter) = waiters.get_mut(number).filter(|_| *number > turns.last) else { continue };
+        let is_write = waiter.item.is_write();
+        let most = if is_write { count.min(ATTEMPTS_MAX) } else { ATTEMPTS_MAX };
+        let is_other = attempts.first().is_some_and(|first| first.item.is_write() != is_write);
+        if is_other || attempts.len() >= most {
+            break;
+        }
+        turns.last = *number;
+        if waiter.wait.group.as_ref().is_some_and(|group| turns.exhausted.contains(group)) {
+            continue;
+        }
+        if waiter.is_trying {
+            // The stream is looked at again after that attempt.
+            if !waiter.missed.contains(place) {
+                waiter.missed.push(place.clone());
+            }
+            continue;
+        }
+        attempts.push(waiter.attempt(*number, place));
+    }
+    if attempts.is_empty() {
+        queue.turns = None;
+    }
+    attempts
+}
+
 impl State {
     fn leave(&mut self, number: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(&number)?;
@@ -173,13 +242,18 @@ impl Blocked {
     }
 
     fn recount(&self) {
-        // Under the lock, so that the last change counts.
-        let state = self.state.lock();
+        self.count_in(&self.state.lock());
+    }
+
+    /// Publishes the numbers of clients, under the lock, so that the last change counts.
+    fn count_in(&self, state: &State) {
+        let of_streams = state.waiters.values().filter(|waiter| waiter.wait.awaited == Awaited::Stream);
+        self.of_streams.store(of_streams.count(), Ordering::SeqCst);
         self.count.store(state.waiters.len(), Ordering::SeqCst);
     }
 
     /// Gives a client its places. Its first attempt counts as under way if some of its keys are
-    /// free.
+    /// free, as streams always are.
     pub fn enter(self: &Arc<Blocked>, client: u64, item: &Item, wait: &Wait) -> Seat {
         let (sender, answer) = oneshot::channel();
         let mut state = self.state.lock();
@@ -188,7 +262,7 @@ impl Blocked {
         let mut free = Vec::new();
         for key in &wait.keys {
             let queue = state.queues.entry((item.db, key.clone(), wait.awaited)).or_default();
-            if queue.waiters.is_empty() {
+            if queue.waiters.is_empty() || wait.awaited == Awaited::Stream {
                 free.push(key.clone());
             }
             queue.waiters.push_back(number);
@@ -203,7 +277,7 @@ impl Blocked {
             answer: sender,
         };
         state.waiters.insert(number, waiter);
-        self.count.store(state.waiters.len(), Ordering::SeqCst);
+        self.count_in(&state);
         drop(state);
         Seat { blocked: self.clone(), number, answer, free }
     }
@@ -237,17 +311,56 @@ impl Blocked {
         if self.count() == 0 {
             return Vec::new();
         }
-        let fed = |(row, value): &(Bytes, Option<Bytes>)| -> Option<Place> {
+        let mut fed = self.streams_changed_by(writes);
+        let has_elements = |(row, value): &(Bytes, Option<Bytes>)| -> Option<Place> {
             let value = value.as_ref()?;
             let (key, Part::Meta) = decode_key_row(row).ok()? else { return None };
             let awaited = match Meta::decode(value).ok()?.value {
                 Value::List { .. } => Awaited::List,
                 Value::SortedSet { .. } => Awaited::SortedSet,
-                Value::String(_) | Value::Hash { .. } | Value::Set { .. } => return None,
+                Value::String(_) | Value::Hash { .. } | Value::Set { .. } | Value::Stream(_) => return None,
             };
             Some((key.db, Bytes::copy_from_slice(key.key), awaited))
         };
-        writes.rows.iter().filter_map(fed).collect()
+        fed.extend(writes.rows.iter().filter_map(has_elements));
+        fed
+    }
+
+    /// Returns the awaited streams that have grown by these writes, or were deleted or replaced, or
+    /// have lost a group.
+    fn streams_changed_by(&self, writes: &WriteSet) -> Vec<Place> {
+        if self.of_streams.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        let mut state = self.state.lock();
+        if !writes.ranges_deleted.is_empty() {
+            let streams = state.queues.iter_mut().filter(|((_, _, awaited), _)| *awaited == Awaited::Stream);
+            return streams
+                .map(|(place, queue)| {
+                    queue.seen = None;
+                    place.clone()
+                })
+                .collect();
+        }
+        let mut changed = Vec::new();
+        for (row, value) in &writes.rows {
+            let Ok((key, part)) = decode_key_row(row) else { continue };
+            let seen = match (part, value) {
+                (Part::Meta, Some(value)) => match Meta::decode(value).map(|meta| meta.value) {
+                    Ok(Value::Stream(stream)) => Some((stream.generation, stream.last_id)),
+                    _ => None,
+                },
+                (Part::Meta, None) | (Part::Group { .. }, None) => None,
+                _ => continue,
+            };
+            let place = (key.db, Bytes::copy_from_slice(key.key), Awaited::Stream);
+            let Some(queue) = state.queues.get_mut(&place) else { continue };
+            if seen.is_none() || queue.seen != seen {
+                queue.seen = seen;
+                changed.push(place);
+            }
+        }
+        changed
     }
 
     /// Returns the next attempts for a key: up to `count` from the front of its queue. If there is
@@ -257,7 +370,12 @@ impl Blocked {
         let State { waiters, queues, .. } = &mut *state;
         let Some(queue) = queues.get_mut(place) else { return Vec::new() };
         let mut attempts = Vec::new();
-        if std::mem::take(&mut queue.is_ready) {
+        if place.2 == Awaited::Stream {
+            if std::mem::take(&mut queue.is_ready) {
+                queue.turns = Some(Turns::default());
+            }
+            attempts = next_turns(waiters, queue, place, count);
+        } else if std::mem::take(&mut queue.is_ready) {
             for number in &queue.waiters {
                 let Some(waiter) = waiters.get_mut(number) else { continue };
                 if waiter.is_trying {
@@ -268,11 +386,7 @@ impl Blocked {
                     }
                     break;
                 }
-                waiter.is_trying = true;
-                let args = attempt(waiter.item.spec, &waiter.item.args, std::slice::from_ref(&place.1));
-                let spec = lookup_in_log(&args[0]).unwrap_or(waiter.item.spec);
-                let item = Item { args, spec, ..waiter.item.clone() };
-                attempts.push(Attempt { number: *number, item });
+                attempts.push(waiter.attempt(*number, place));
                 if attempts.len() == count.min(ATTEMPTS_MAX) {
                     break;
                 }
@@ -290,24 +404,51 @@ impl Blocked {
     /// Ends attempts for a key. Returns true if all of them took something, so that there may be
     /// more, and `None` if the attempts behind them should be made after a pause.
     pub fn ended(&self, place: &Place, attempts: &[Attempt], answers: Vec<Answer>) -> Option<bool> {
-        let mut took_all = answers.len() == attempts.len();
+        let answered = answers.len();
+        let mut took_all = answered == attempts.len();
         let mut is_proposed = true;
         for (attempt, answer) in attempts.iter().zip(answers) {
             let is_error = error_of(&answer).is_some();
+            let group = self.group_of(attempt.number);
             match self.end_attempt(attempt.number, answer) {
                 // The client has gone, perhaps with an element.
                 None => took_all &= !is_error,
                 Some(Ended::Took) => {}
-                Some(Ended::Nothing) => took_all = false,
+                Some(Ended::Nothing) => {
+                    took_all = false;
+                    self.exhaust(place, group);
+                }
                 Some(Ended::NotProposed) => (took_all, is_proposed) = (false, false),
             }
         }
-        if took_all || !is_proposed {
+        // Large replies may leave some reads without an answer.
+        for attempt in attempts.iter().skip(answered) {
+            self.end_attempt(attempt.number, Reply::NilArray.into());
+        }
+        let is_repeated = match place.2 {
+            Awaited::Stream => answered < attempts.len(),
+            Awaited::List | Awaited::SortedSet => took_all,
+        };
+        if is_repeated || !is_proposed {
             if let Some(queue) = self.state.lock().queues.get_mut(place) {
                 queue.is_ready = true;
             }
         }
         is_proposed.then_some(took_all)
+    }
+
+    /// Returns the group as which a client reads streams.
+    fn group_of(&self, number: u64) -> Option<Bytes> {
+        self.state.lock().waiters.get(&number).and_then(|waiter| waiter.wait.group.clone())
+    }
+
+    /// Passes over the other clients of a group, which has no new entries.
+    fn exhaust(&self, place: &Place, group: Option<Bytes>) {
+        let mut state = self.state.lock();
+        let turns = state.queues.get_mut(place).and_then(|queue| queue.turns.as_mut());
+        if let (Some(turns), Some(group)) = (turns, group) {
+            turns.exhausted.insert(group);
+        }
     }
 
     fn end_attempt(&self, number: u64, answer: Answer) -> Option<Ended> {

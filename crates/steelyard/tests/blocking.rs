@@ -44,11 +44,43 @@ fn await_blocked(store: &Store, count: usize) {
     });
 }
 
+/// Clients of each store wait for entries of a stream, as themselves and as consumers of a group.
+fn each_store_reads_new_entries(stores: &Stores) {
+    let mut adder = open(stores.all[0].client);
+    assert_eq!(adder.call(&["XGROUP", "CREATE", "{q}s", "g", "$", "MKSTREAM"]).unwrap(), Reply::OK);
+    let (mut readers, mut consumers) = (Vec::new(), Vec::new());
+    for (number, store) in stores.all.iter().enumerate() {
+        let mut reader = open(store.client);
+        send(&mut reader, &["XREAD", "BLOCK", "0", "STREAMS", "{q}s", "$"]);
+        readers.push(reader);
+        let mut consumer = open(store.client);
+        let name = format!("c{number}");
+        let reader = ["XREADGROUP", "GROUP", "g", &name];
+        let options = ["COUNT", "1", "BLOCK", "0", "STREAMS", "{q}s", ">"];
+        send(&mut consumer, &[&reader[..], &options[..]].concat());
+        consumers.push(consumer);
+        await_blocked(store, 2);
+    }
+    for id in ["1-1", "2-1", "3-1"] {
+        assert_eq!(adder.call(&["XADD", "{q}s", id, "f", "v"]).unwrap(), Reply::bulk(id));
+    }
+    let read = |connection: &mut Connection| format!("{:?}", connection.reply().unwrap());
+    for reader in &mut readers {
+        assert!(read(reader).contains("1-1"));
+    }
+    let all: Vec<String> = consumers.iter_mut().map(read).collect();
+    for id in ["1-1", "2-1", "3-1"] {
+        assert_eq!(all.iter().filter(|got| got.contains(id)).count(), 1, "{id}: {all:?}");
+    }
+    stores.all.iter().for_each(|store| await_blocked(store, 0));
+}
+
 #[test]
 fn clients_of_all_stores_wait_through_the_death_of_a_leader_and_each_element_is_taken_once() {
     let _alone = alone();
     let mut stores = Stores::start(&Plan { stores: 3, ..Plan::default() });
     await_version(&stores.clients());
+    each_store_reads_new_entries(&stores);
     let mut waiting: Vec<Vec<Connection>> = Vec::new();
     for store in &stores.all {
         let mut here: Vec<Connection> = (0..2).map(|_| open(store.client)).collect();

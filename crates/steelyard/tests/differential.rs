@@ -73,6 +73,21 @@ fn places_and_sorted_elements_are_answered_as_redis_answers_them() {
 }
 
 #[test]
+fn random_commands_on_streams_are_answered_as_redis_answers_them() {
+    let Some(redis) = servers::redis(&[]) else { return };
+    let steelyard = servers::steelyard(&[]);
+    let mut mismatches = Vec::new();
+    for seed in seeds() {
+        let outcome = Session::of_streams(seed, steelyard.address, redis.address).run(commands());
+        mismatches.extend(outcome.err());
+        if mismatches.len() >= MISMATCHES_MAX {
+            break;
+        }
+    }
+    assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
+}
+
+#[test]
 fn random_transactions_are_answered_as_redis_answers_them() {
     let Some(redis) = servers::redis(&[]) else { return };
     let steelyard = servers::steelyard(&[]);

@@ -29,7 +29,7 @@ use bytes::Bytes;
 pub use checksum::{Checked, Checksum, RowsChecksum};
 pub use count::count_keys;
 pub use memory::MemoryKeyspace;
-pub use meta::{Meta, Value};
+pub use meta::{Meta, Stream, StreamId, Value};
 pub use rows::KeyRef;
 pub use state::{Counted, DbCounts, RegionState};
 pub use txn::{load_state, Txn, WriteSet};

@@ -1,7 +1,7 @@
 //! The value of a key's meta row: the key's type, its expiry time, and either the string itself or
 //! the generation and size of a collection.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::{Result, StorageError};
 
@@ -11,10 +11,116 @@ const TAG_HASH: u8 = 2;
 const TAG_SET: u8 = 3;
 const TAG_SORTED_SET: u8 = 4;
 const TAG_LIST: u8 = 5;
+const TAG_STREAM: u8 = 6;
 /// Bytes of version, type and expiry time.
 const HEADER_LEN: usize = 1 + 1 + 8;
 /// Bytes of a collection's generation and size.
 const COLLECTION_LEN: usize = 8 + 8;
+/// Bytes of a stream's numbers and IDs.
+const STREAM_LEN: usize = 5 * 8 + 5 * StreamId::LEN;
+
+/// The ID of an entry of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StreamId {
+    pub ms: u64,
+    pub seq: u64,
+}
+
+impl StreamId {
+    /// Bytes of an ID in a row.
+    pub const LEN: usize = 16;
+    pub const MIN: StreamId = StreamId { ms: 0, seq: 0 };
+    pub const MAX: StreamId = StreamId { ms: u64::MAX, seq: u64::MAX };
+
+    /// Returns the next larger ID, or `None` after the largest one.
+    pub fn next(self) -> Option<StreamId> {
+        self.number().checked_add(1).map(StreamId::of)
+    }
+
+    /// Returns the next smaller ID, or `None` before the smallest one.
+    pub fn previous(self) -> Option<StreamId> {
+        self.number().checked_sub(1).map(StreamId::of)
+    }
+
+    /// Returns the ID as one number, whose order is that of IDs.
+    pub fn number(self) -> u128 {
+        u128::from(self.ms) << 64 | u128::from(self.seq)
+    }
+
+    pub fn of(number: u128) -> StreamId {
+        StreamId { ms: (number >> 64) as u64, seq: number as u64 }
+    }
+
+    /// Returns the bytes in a row, whose order is that of IDs.
+    pub fn to_bytes(self) -> [u8; StreamId::LEN] {
+        self.number().to_be_bytes()
+    }
+
+    pub fn from_bytes(bytes: [u8; StreamId::LEN]) -> StreamId {
+        StreamId::of(u128::from_be_bytes(bytes))
+    }
+}
+
+/// The meta row of a stream. Unlike other collections, a stream may be empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stream {
+    /// Identifies the rows of its nodes and groups.
+    pub generation: u64,
+    /// Number of entries.
+    pub len: u64,
+    /// Number of entries that were ever added.
+    pub entries_added: u64,
+    /// Number of rows with entries.
+    pub nodes: u64,
+    pub groups: u64,
+    /// The largest ID that was ever used.
+    pub last_id: StreamId,
+    /// The largest ID that was deleted by `XDEL`.
+    pub max_deleted_id: StreamId,
+    /// The ID of the first entry. 0-0 if there is none.
+    pub first_id: StreamId,
+    /// The ID of the first node, which is the ID of the first entry that was ever in it. 0-0 if
+    /// there is none.
+    pub first_node: StreamId,
+    pub last_node: StreamId,
+}
+
+impl Stream {
+    fn numbers(&self) -> [u64; 5] {
+        [self.generation, self.len, self.entries_added, self.nodes, self.groups]
+    }
+
+    fn ids(&self) -> [StreamId; 5] {
+        [self.last_id, self.max_deleted_id, self.first_id, self.first_node, self.last_node]
+    }
+
+    fn encode(&self, out: &mut BytesMut) {
+        self.numbers().into_iter().for_each(|number| out.put_u64(number));
+        self.ids().into_iter().for_each(|id| out.put_slice(&id.to_bytes()));
+    }
+
+    fn decode(mut bytes: &[u8]) -> Option<Stream> {
+        if bytes.len() != STREAM_LEN {
+            return None;
+        }
+        let numbers = [(); 5].map(|()| bytes.get_u64());
+        let ids = [(); 5].map(|()| StreamId { ms: bytes.get_u64(), seq: bytes.get_u64() });
+        let [generation, len, entries_added, nodes, groups] = numbers;
+        let [last_id, max_deleted_id, first_id, first_node, last_node] = ids;
+        Some(Stream {
+            generation,
+            len,
+            entries_added,
+            nodes,
+            groups,
+            last_id,
+            max_deleted_id,
+            first_id,
+            first_node,
+            last_node,
+        })
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -39,6 +145,7 @@ pub enum Value {
         generation: u64,
         len: u64,
     },
+    Stream(Box<Stream>),
 }
 
 impl Value {
@@ -46,7 +153,11 @@ impl Value {
     pub fn string_len(&self) -> usize {
         match self {
             Value::String(bytes) => bytes.len(),
-            Value::Hash { .. } | Value::Set { .. } | Value::SortedSet { .. } | Value::List { .. } => 0,
+            Value::Hash { .. }
+            | Value::Set { .. }
+            | Value::SortedSet { .. }
+            | Value::List { .. }
+            | Value::Stream(_) => 0,
         }
     }
 }
@@ -71,6 +182,12 @@ impl Meta {
             Value::Set { generation, len } => self.encode_collection(TAG_SET, *generation, *len),
             Value::SortedSet { generation, len } => self.encode_collection(TAG_SORTED_SET, *generation, *len),
             Value::List { generation, len } => self.encode_collection(TAG_LIST, *generation, *len),
+            Value::Stream(stream) => {
+                let mut out = BytesMut::with_capacity(HEADER_LEN + STREAM_LEN);
+                put_header(TAG_STREAM, self.expire_at_ms, &mut out);
+                stream.encode(&mut out);
+                out.freeze()
+            }
         }
     }
 
@@ -107,6 +224,10 @@ impl Meta {
                     _ => Value::List { generation, len },
                 }
             }
+            TAG_STREAM => {
+                let stream = Stream::decode(&row[HEADER_LEN..]).ok_or_else(|| corrupt("the length"))?;
+                Value::Stream(Box::new(stream))
+            }
             _ => return Err(corrupt("the type")),
         };
         Ok(Meta { expire_at_ms, value })
@@ -132,7 +253,7 @@ fn put_header(tag: u8, expire_at_ms: Option<u64>, out: &mut BytesMut) {
 pub fn string_len(row: &[u8]) -> Result<usize> {
     match row {
         [META_VERSION, TAG_STRING, ..] if row.len() >= HEADER_LEN => Ok(row.len() - HEADER_LEN),
-        [META_VERSION, TAG_HASH..=TAG_LIST, ..] if row.len() >= HEADER_LEN => Ok(0),
+        [META_VERSION, TAG_HASH..=TAG_STREAM, ..] if row.len() >= HEADER_LEN => Ok(0),
         _ => Err(StorageError::Corrupt("the header of a key's meta row".into())),
     }
 }
@@ -151,6 +272,32 @@ pub fn expire_at(row: &[u8]) -> Result<Option<u64>> {
 mod tests {
     use super::*;
 
+    fn stream() -> Stream {
+        let id = |seq| StreamId { ms: u64::MAX - seq, seq };
+        Stream {
+            generation: 1,
+            len: 2,
+            entries_added: 3,
+            nodes: 4,
+            groups: 5,
+            last_id: id(1),
+            max_deleted_id: id(2),
+            first_id: id(3),
+            first_node: id(4),
+            last_node: id(5),
+        }
+    }
+
+    #[test]
+    fn ids_are_numbers_of_128_bits() {
+        let id = |ms, seq| StreamId { ms, seq };
+        assert_eq!(id(1, u64::MAX).next(), Some(id(2, 0)));
+        assert_eq!(id(2, 0).previous(), Some(id(1, u64::MAX)));
+        assert_eq!((StreamId::MAX.next(), StreamId::MIN.previous()), (None, None));
+        assert_eq!(StreamId::from_bytes(id(7, 9).to_bytes()), id(7, 9));
+        assert!(id(1, 300).to_bytes() < id(2, 1).to_bytes());
+    }
+
     #[test]
     fn meta_rows_round_trip() {
         for expire_at_ms in [None, Some(1), Some(u64::MAX)] {
@@ -161,6 +308,7 @@ mod tests {
                 Value::Set { generation: u64::MAX, len: 1 },
                 Value::SortedSet { generation: 3, len: 4 },
                 Value::List { generation: 5, len: 6 },
+                Value::Stream(Box::new(stream())),
             ] {
                 let meta = Meta { expire_at_ms, value };
                 assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
@@ -183,6 +331,7 @@ mod tests {
             Value::Set { generation: 1, len: 1 },
             Value::SortedSet { generation: 1, len: 1 },
             Value::List { generation: 1, len: 1 },
+            Value::Stream(Box::new(stream())),
         ] {
             let good = Meta { expire_at_ms: None, value }.encode();
             for cut in 0..good.len() {

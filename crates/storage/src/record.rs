@@ -19,6 +19,8 @@ pub struct Touched {
     pub has_expired: bool,
     /// True if the command has changed the key, apart from its expiry.
     pub is_changed: bool,
+    /// The events that the command tells itself.
+    pub told: Vec<&'static str>,
 }
 
 /// An event of a key, as Redis's keyspace notifications name it.
@@ -72,7 +74,8 @@ impl Record {
                 *self.places.entry(name.clone()).or_insert_with(|| {
                     let (db, key) = name;
                     let (existed, has_expired, is_changed) = (exists, false, false);
-                    self.touched.push(Touched { db, key, existed, exists, has_expired, is_changed });
+                    let told = Vec::new();
+                    self.touched.push(Touched { db, key, existed, exists, has_expired, is_changed, told });
                     self.touched.len() - 1
                 })
             }

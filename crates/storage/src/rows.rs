@@ -22,6 +22,7 @@ pub const TABLE_GARBAGE: u8 = 3;
 const KIND_META: u8 = 0;
 const KIND_ELEMENT: u8 = 1;
 const KIND_NODE: u8 = 2;
+const KIND_GROUP: u8 = 3;
 
 /// Bytes of space, slot and table.
 const TABLE_PREFIX_LEN: usize = 1 + 2 + 1;
@@ -79,6 +80,12 @@ impl<'a> KeyRef<'a> {
         self.part_row(KIND_NODE, generation, &number.to_be_bytes())
     }
 
+    /// Returns the row of a consumer group of a stream. Its value has the generation of the group's
+    /// own rows.
+    pub fn group_row(&self, generation: u64, name: &[u8]) -> Bytes {
+        self.part_row(KIND_GROUP, generation, name)
+    }
+
     fn part_row(&self, kind: u8, generation: u64, subkey: &[u8]) -> Bytes {
         let mut out = self.row(TABLE_KEYS, 9 + subkey.len());
         out.put_u8(kind);
@@ -101,11 +108,19 @@ impl<'a> KeyRef<'a> {
         (from, to)
     }
 
-    /// Returns the ranges of all rows that one generation has: its elements and its nodes.
-    pub fn generation_ranges(&self, generation: u64) -> [(Bytes, Bytes); 2] {
+    /// Returns the range of the rows of a stream's groups.
+    pub fn group_range(&self, generation: u64) -> (Bytes, Bytes) {
+        let from = self.group_row(generation, b"");
+        let to = prefix_end(&from);
+        (from, to)
+    }
+
+    /// Returns the ranges of all rows that one generation has, ascending: its elements, its nodes
+    /// and its groups.
+    pub fn generation_ranges(&self, generation: u64) -> [(Bytes, Bytes); 3] {
         let nodes = self.part_row(KIND_NODE, generation, b"");
         let nodes_end = prefix_end(&nodes);
-        [self.element_range(generation), (nodes, nodes_end)]
+        [self.element_range(generation), (nodes, nodes_end), self.group_range(generation)]
     }
 
     /// Returns an upper bound of all rows of this key. A walk over keys continues there.
@@ -136,6 +151,7 @@ pub enum Part<'a> {
     Meta,
     Element { generation: u64, subkey: &'a [u8] },
     Node { generation: u64, number: u64 },
+    Group { generation: u64, name: &'a [u8] },
 }
 
 /// Decodes a row of the keys table into the key and the part after it.
@@ -151,6 +167,10 @@ pub fn decode_key_row(row: &[u8]) -> Result<(KeyRef<'_>, Part<'_>)> {
         [KIND_NODE, rest @ ..] if rest.len() == 16 => {
             let (generation, number) = rest.split_at(8);
             Part::Node { generation: be_u64(generation), number: be_u64(number) }
+        }
+        [KIND_GROUP, rest @ ..] if rest.len() >= 8 => {
+            let (generation, name) = rest.split_at(8);
+            Part::Group { generation: be_u64(generation), name }
         }
         _ => return Err(corrupt("the part behind the key", row)),
     };
@@ -396,6 +416,13 @@ mod tests {
             prop_assert_eq!(upkeep_of(&node), None);
             prop_assert_eq!(decode_key_row(&node).unwrap(), (key, Part::Node { generation: n, number: n / 2 }));
             prop_assert_eq!(key.element_bytes(&node, 7), 8 + 7);
+            let group = key.group_row(n, &subkey);
+            prop_assert_eq!(upkeep_of(&group), None);
+            let part = Part::Group { generation: n, name: &subkey };
+            prop_assert_eq!(decode_key_row(&group).unwrap(), (key, part));
+            prop_assert_eq!(key.element_bytes(&group, 7), subkey.len() + 7);
+            let (from, to) = key.group_range(n);
+            prop_assert!(from <= group && group < to);
             prop_assert_eq!(decode_expiry_row(&expiry).unwrap(), (n, key));
             prop_assert_eq!(decode_garbage_row(&garbage).unwrap(), (key, n));
         }
@@ -426,10 +453,12 @@ mod tests {
             let (from, to) = key.element_range(n);
             let element = key.element_row(n, &subkey);
             prop_assert!(key.meta_row() < from && from <= element && element < to && to <= key.end_row());
-            let [elements, (from, to)] = key.generation_ranges(n);
+            let [elements, (from, to), groups] = key.generation_ranges(n);
             let node = key.node_row(n, n);
             prop_assert!(elements == key.element_range(n) && elements.1 <= from);
-            prop_assert!(from <= node && node < to && to <= key.end_row());
+            prop_assert!(from <= node && node < to && to <= groups.0);
+            let group = key.group_row(n, &subkey);
+            prop_assert!(groups.0 <= group && group < groups.1 && groups.1 <= key.end_row());
             if key != other {
                 let meta = other.meta_row();
                 prop_assert!(meta < key.meta_row() || meta > key.end_row());

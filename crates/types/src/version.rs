@@ -10,7 +10,7 @@
 //! 2   heartbeats name quarantined peers; a log entry can order that an earlier one is skipped; the
 //!     meta region records which regions have merged away
 //! 3   ZooKeeper can choose the candidates of elections; heartbeats tell which stores have a
-//!     session; followers can pass appends on; sets, sorted sets, lists,
+//!     session; followers can pass appends on; sets, sorted sets, lists, streams,
 //!     bitmaps, HyperLogLogs
 //! ```
 

@@ -6,7 +6,7 @@
 //! kind 1, inner: (child's number varint | items below it varint | length varint | lower bound)*
 //! ```
 //!
-//! A varint has 7 bits per byte, least significant first; all bytes but the last have bit 7.
+//! `varint` has the encoding of numbers.
 
 use std::ops::Range;
 
@@ -14,12 +14,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use storage::StorageError;
 
 use super::{CHILDREN_KEPT, ENTRIES_MAX, NODE_BYTES_MAX};
+use crate::varint::{put_bytes, put_varint, Rest, VARINT_BYTES_MAX};
 
 const VERSION: u8 = 1;
 const KIND_LEAF: u8 = 0;
 const KIND_INNER: u8 = 1;
-/// Maximum bytes of a 64-bit varint.
-const VARINT_BYTES_MAX: usize = 10;
 
 /// A child of an inner node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -256,57 +255,7 @@ fn encoded_item(item: &[u8]) -> Vec<u8> {
     out
 }
 
-fn put_varint(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    put_varint(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
-}
-
-/// The part of a row that is not decoded yet.
-struct Rest<'r> {
-    row: &'r [u8],
-    at: usize,
-}
-
 impl Rest<'_> {
-    fn varint(&mut self) -> Option<u64> {
-        let first = *self.row.get(self.at)?;
-        if first < 0x80 {
-            self.at += 1;
-            return Some(first.into());
-        }
-        let mut number = 0;
-        for (at, byte) in self.row[self.at..].iter().take(VARINT_BYTES_MAX).enumerate() {
-            let bits = u64::from(byte & 0x7f);
-            let shifted = bits << (7 * at);
-            if shifted >> (7 * at) != bits {
-                return None;
-            }
-            number |= shifted;
-            if byte & 0x80 == 0 {
-                self.at += at + 1;
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    /// Returns the range of bytes that follow their length.
-    fn bytes(&mut self) -> Option<Range<usize>> {
-        let length = usize::try_from(self.varint()?).ok()?;
-        let end = self.at.checked_add(length).filter(|end| *end <= self.row.len())?;
-        let range = self.at..end;
-        self.at = end;
-        Some(range)
-    }
-
     fn child(&mut self) -> Option<(u64, u64, Range<usize>)> {
         Some((self.varint()?, self.varint()?, self.bytes()?))
     }

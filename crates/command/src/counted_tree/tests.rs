@@ -41,7 +41,7 @@ type Compare = fn(&[u8], &[u8]) -> Ordering;
 /// Checks the counts, bounds and sizes of all nodes, and that no other rows exist. Returns the
 /// number of levels.
 fn check(engine: &MemoryKeyspace, expected: &[Bytes], compare: Option<Compare>) -> u32 {
-    let [_, (from, to)] = key().generation_ranges(GENERATION);
+    let [_, (from, to), _] = key().generation_ranges(GENERATION);
     let (mut rows, mut bytes) = (0, 0);
     engine
         .scan(&from, &to, &mut |_, value| {
@@ -279,7 +279,7 @@ fn one_item_of_many_costs_a_node_of_each_level() {
     let expected: Vec<Bytes> = (0..count).map(|number| Bytes::from(number.to_string())).collect();
     let levels = check(&engine, &expected, None);
     assert_eq!(levels, 3);
-    let [_, (from, to)] = key().generation_ranges(GENERATION);
+    let [_, (from, to), _] = key().generation_ranges(GENERATION);
     let mut rows = 0;
     engine.scan(&from, &to, &mut |_, _| (rows += 1, ControlFlow::Continue(())).1).unwrap();
     assert!(rows < count / 120, "{rows} rows: nodes are full after insertions in order");

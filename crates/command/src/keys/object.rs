@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use resp::Reply;
-use storage::Value;
+use storage::{Stream, StreamId, Value};
 
 use crate::counted_tree::Direction;
 use crate::elements::{visit_elements, NAME_HASH_LEN};
@@ -16,6 +16,8 @@ use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec};
 use crate::lists;
 use crate::number::integer;
 use crate::sorted_sets::SCORE_LEN;
+use crate::streams::entries::from_first_node;
+use crate::streams::group;
 
 /// Redis's `hash-max-listpack-entries` and `hash-max-listpack-value`, and the same of sorted sets.
 const LISTPACK_ENTRIES: u64 = 128;
@@ -30,6 +32,8 @@ const ROW_OVERHEAD: usize = 16;
 /// Bytes of an element's length in a node, if it is short.
 const LENGTH_BYTES: usize = 1;
 const SAMPLES_DEFAULT: u64 = 5;
+/// Bytes of a row of a consumer group besides those that its key has in every row, on average.
+const GROUP_ROW_BYTES: u64 = 30;
 
 pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[2]);
@@ -75,6 +79,7 @@ pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
             name
         }
         Value::List { .. } => "quicklist",
+        Value::Stream(_) => "stream",
     };
     Ok(Reply::bulk(name))
 }
@@ -118,11 +123,37 @@ pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRe
     let key = exec.key(&args[2]);
     let Some(meta) = exec.find(&key)? else { return Ok(Reply::Nil) };
     let row = key.meta_row().len() + meta.encode().len() + ROW_OVERHEAD;
-    let elements = match Collection::of(&meta) {
-        None => 0,
-        Some(collection) => sampled_bytes(exec, &key, collection, samples)?,
+    let elements = match (&meta.value, Collection::of(&meta)) {
+        (Value::Stream(stream), _) => stream_bytes(exec, &key, stream, samples)?,
+        (_, None) => 0,
+        (_, Some(collection)) => sampled_bytes(exec, &key, collection, samples)?,
     };
     Ok(Reply::Int(i64::try_from(row as u64 + elements).unwrap_or(i64::MAX)))
+}
+
+/// Estimates the bytes of a stream's nodes from the first few, and adds those of its groups.
+fn stream_bytes(
+    exec: &Exec<'_, '_>,
+    key: &storage::KeyRef<'_>,
+    stream: &Stream,
+    samples: u64,
+) -> CommandResult<u64> {
+    let row = (key.element_row(stream.generation, b"").len() + ROW_OVERHEAD) as u64;
+    let (mut seen, mut bytes) = (0, 0);
+    from_first_node(exec, key, stream, &mut |_, value| {
+        seen += 1;
+        bytes += row + (StreamId::LEN + value.len()) as u64;
+        Ok(match seen >= samples {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    })?;
+    let mut total = u128::from(bytes) * u128::from(stream.nodes) / u128::from(seen.max(1));
+    for group in group::all(exec, key, stream)? {
+        let rows = 1 + 2 * u128::from(group.row.consumers) + 2 * u128::from(group.row.pending);
+        total += rows * u128::from(row + GROUP_ROW_BYTES);
+    }
+    Ok(u64::try_from(total).unwrap_or(u64::MAX))
 }
 
 /// Estimates the bytes of all elements from the first few. Those of nodes are not divided among

@@ -10,6 +10,7 @@ use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key};
 use crate::lists;
 use crate::number::database_index;
 use crate::sorted_sets;
+use crate::streams;
 
 pub(crate) fn rename(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let (from, to) = (exec.key(&args[1]), exec.key(&args[2]));
@@ -81,6 +82,9 @@ fn duplicate(exec: &mut Exec<'_, '_>, from: &Key<'_>, meta: &Meta, to: &Key<'_>)
     if let Value::String(bytes) = &meta.value {
         let old = exec.find(to)?;
         return exec.put_string(to, old.as_ref(), bytes, meta.expire_at_ms);
+    }
+    if let Value::Stream(stream) = &meta.value {
+        return streams::duplicate(exec, from, (stream, meta.expire_at_ms), to);
     }
     let Some(collection) = Collection::of(meta) else { return Ok(()) };
     match collection.kind {

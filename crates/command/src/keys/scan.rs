@@ -126,7 +126,7 @@ fn place(row: &[u8], db: u16) -> storage::Result<Place<'_>> {
         _ if key.db < db => Place::Elsewhere(rows::hash_start(slot, db, 0)),
         _ if key.db > db => Place::Elsewhere(rows::hash_start(slot + 1, db, 0)),
         Part::Meta => Place::Key(key),
-        Part::Element { .. } | Part::Node { .. } => Place::Elsewhere(key.end_row()),
+        Part::Element { .. } | Part::Node { .. } | Part::Group { .. } => Place::Elsewhere(key.end_row()),
     })
 }
 

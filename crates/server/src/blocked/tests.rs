@@ -185,3 +185,81 @@ fn written_lists_and_sorted_sets_feed_those_who_wait() {
     let _seat = waits(&blocked, 1, "BLPOP k 0");
     assert_eq!(blocked.fed_by(&writes), [place("list"), (0, Bytes::from("zset"), Awaited::SortedSet)]);
 }
+
+fn stream(key: &str) -> Place {
+    (0, Bytes::copy_from_slice(key.as_bytes()), Awaited::Stream)
+}
+
+#[test]
+fn a_stream_is_looked_at_when_it_grows_or_is_gone_or_has_lost_a_group() {
+    let blocked = Arc::new(Blocked::default());
+    let key = KeyRef::new(0, b"s");
+    let rows = |rows: Vec<(Bytes, Option<Bytes>)>| WriteSet { ranges_deleted: Vec::new(), rows };
+    let meta = |generation, ms| {
+        let last_id = StreamId { ms, seq: 0 };
+        let stream = storage::Stream { generation, last_id, ..storage::Stream::default() };
+        let value = Value::Stream(Box::new(stream));
+        rows(vec![(key.meta_row(), Some(Meta { expire_at_ms: None, value }.encode()))])
+    };
+    assert!(blocked.fed_by(&meta(1, 5)).is_empty(), "nobody waits");
+    let _seat = waits(&blocked, 1, "XREAD BLOCK 0 STREAMS s other 0 0");
+    let is_fed = |writes: &WriteSet| match &blocked.fed_by(writes)[..] {
+        [] => false,
+        [place] => *place == stream("s"),
+        more => panic!("{more:?}"),
+    };
+    assert!(is_fed(&meta(1, 5)));
+    assert!(!is_fed(&meta(1, 5)), "an entry was deleted");
+    assert!(is_fed(&meta(1, 6)) && is_fed(&meta(2, 6)));
+    assert!(!is_fed(&rows(vec![(key.group_row(2, b"g"), Some(Bytes::new()))])));
+    assert!(is_fed(&rows(vec![(key.group_row(2, b"g"), None)])));
+    assert!(is_fed(&rows(vec![(key.meta_row(), None)])));
+    let text = Meta { expire_at_ms: None, value: Value::String(Bytes::new()) }.encode();
+    assert!(is_fed(&rows(vec![(key.meta_row(), Some(text))])));
+    let all = WriteSet { ranges_deleted: vec![(Bytes::new(), Bytes::new())], rows: Vec::new() };
+    assert_eq!(blocked.fed_by(&all), [stream("other"), stream("s")]);
+}
+
+#[test]
+fn all_clients_of_a_stream_get_their_turn_but_those_of_a_group_without_new_entries() {
+    let blocked = Arc::new(Blocked::default());
+    let lines = [
+        "XREADGROUP GROUP g a BLOCK 0 STREAMS s >",
+        "XREADGROUP GROUP g b BLOCK 0 STREAMS s >",
+        "XREADGROUP GROUP g c BLOCK 0 STREAMS s >",
+        "XREAD BLOCK 0 STREAMS s 1",
+        "XREAD BLOCK 0 STREAMS s 2",
+        "XREADGROUP GROUP h d BLOCK 0 STREAMS s >",
+    ];
+    let mut seats: Vec<Seat> = Vec::new();
+    for (client, line) in lines.into_iter().enumerate() {
+        let seat = enter(&blocked, client as u64, line);
+        assert_eq!(seat.free, ["s"], "the first attempt is made also if others wait");
+        blocked.waits(&seat);
+        seats.push(seat);
+    }
+    let place = stream("s");
+    assert!(blocked.next(&place, 1).is_empty());
+    blocked.look_at(&place);
+    let turn = |expected: &[u64], answers: Vec<Answer>| {
+        let attempts = blocked.next(&place, 1);
+        assert_eq!(numbers(&attempts), expected);
+        blocked.ended(&place, &attempts, answers)
+    };
+    assert_eq!(turn(&[1], vec![took()]), Some(true));
+    assert_eq!(turn(&[2], vec![nothing()]), Some(false));
+    assert_eq!(turn(&[4, 5], vec![took(), nothing()]), Some(false));
+    assert_eq!(turn(&[6], vec![took()]), Some(true));
+    assert!(blocked.next(&place, 1).is_empty());
+    let served: Vec<bool> = seats.iter_mut().map(|seat| seat.answer.try_recv().is_ok()).collect();
+    assert_eq!(served, [true, false, false, true, false, true]);
+    // The stream grows again. Replies to reads may come in parts.
+    blocked.look_at(&place);
+    assert_eq!(turn(&[2], vec![took()]), Some(true));
+    assert_eq!(turn(&[3], vec![took()]), Some(true));
+    assert_eq!(turn(&[5], vec![]), Some(false));
+    assert_eq!(turn(&[5], vec![took()]), Some(true));
+    assert!(blocked.next(&place, 1).is_empty());
+    assert_eq!(blocked.count(), 0);
+    assert!(blocked.state.lock().queues.is_empty(), "nothing is left behind");
+}

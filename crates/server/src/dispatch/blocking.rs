@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use command::blocking::{attempt, wait_of, Awaited, Wait};
+use command::blocking::{attempt, last_ids_question, wait_of, with_last_ids, Awaited, Wait};
 use command::transaction::lookup_in_log;
 use node::{Answer, Item, ItemSlot};
 use resp::Reply;
@@ -41,6 +41,10 @@ impl Store {
     ) -> Answer {
         let Some(wait) = wait_of(item.spec, &item.args) else {
             return self.execute_alone(kind, item, deadline).await;
+        };
+        let item = match self.from_last_entries(kind, item, deadline).await {
+            Ok(item) => item,
+            Err(error) => return error,
         };
         let ends_at = wait.timeout.and_then(|timeout| tokio::time::Instant::now().checked_add(timeout));
         let mut seat = self.blocked.enter(client, &item, &wait);
@@ -99,6 +103,22 @@ impl Store {
         }
     }
 
+    /// Returns a command with the IDs of last entries in place of `$`.
+    async fn from_last_entries(
+        self: &Arc<Store>,
+        kind: ListenerKind,
+        item: Item,
+        deadline: Instant,
+    ) -> Result<Item, Answer> {
+        let Some(question) = last_ids_question(item.spec, &item.args) else { return Ok(item) };
+        let Some(question) = Item::new(question, item.db, false) else { return Ok(item) };
+        let reply = self.execute_alone(kind, question, deadline).await.into_reply();
+        match with_last_ids(item.spec, &item.args, &reply) {
+            Some(args) => Ok(Item { args, ..item }),
+            None => Err(reply.into()),
+        }
+    }
+
     /// Returns the keys for the first attempt, in the order of the command: those for which no
     /// other client waits, up to a key of a wrong type. Returns true if there is such a key.
     async fn first_keys(
@@ -123,6 +143,7 @@ impl Store {
             let right: &[u8] = match wait.awaited {
                 Awaited::List => b"list",
                 Awaited::SortedSet => b"zset",
+                Awaited::Stream => b"stream",
             };
             match of_type {
                 Reply::Simple(name) if name != "none" && name.as_bytes() != right => return (free, true),

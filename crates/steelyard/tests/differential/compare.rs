@@ -21,6 +21,8 @@ pub enum Compare {
     Sum {
         key_at: usize,
     },
+    /// An answer about a stream with idle times, times of delivery, or the size of Redis's tree.
+    Idle,
     /// A turn of a walk. Its cursor and its items may differ between the servers.
     Turn,
     /// The answer to `HELLO` without the connection's number.
@@ -76,6 +78,7 @@ impl Compare {
                 }
                 _ => ours == theirs,
             },
+            Compare::Idle => without_times(ours) == without_times(theirs),
             Compare::Turn => is_turn(ours) && is_turn(theirs),
             Compare::Greeting => without_id(ours) == without_id(theirs),
             Compare::RandomKey => {
@@ -124,6 +127,41 @@ fn without_id(greeting: &Reply) -> Vec<String> {
         other => return vec![key_of(other)],
     };
     pairs.into_iter().filter(|(name, _)| !name.contains("\"id\"")).map(|pair| format!("{pair:?}")).collect()
+}
+
+/// Returns a reply about a stream with zeros in place of what differs between the servers.
+fn without_times(reply: &Reply) -> Reply {
+    const NAMES: [&str; 3] = ["idle", "seen-time", "radix-tree-nodes"];
+    let is_time = |name: &Reply| NAMES.iter().any(|of| *name == Reply::bulk(*of));
+    let zero = |reply: &Reply| match reply {
+        Reply::Int(_) => Reply::Int(0),
+        other => other.clone(),
+    };
+    match reply {
+        Reply::Map(pairs) => Reply::Map(
+            pairs
+                .iter()
+                .map(|(name, value)| {
+                    (name.clone(), if is_time(name) { zero(value) } else { without_times(value) })
+                })
+                .collect(),
+        ),
+        // A pending entry of a group, or of a consumer.
+        Reply::Array(items) => match &items[..] {
+            [id @ Reply::Bulk(_), name @ Reply::Bulk(_), Reply::Int(_), count @ Reply::Int(_)] => {
+                Reply::Array(vec![id.clone(), name.clone(), Reply::Int(0), count.clone()])
+            }
+            [id @ Reply::Bulk(_), Reply::Int(_), count @ Reply::Int(_)] => {
+                Reply::Array(vec![id.clone(), Reply::Int(0), count.clone()])
+            }
+            items => {
+                let after_time = |at: usize| at > 0 && is_time(&items[at - 1]);
+                let item = |(at, item)| if after_time(at) { zero(item) } else { without_times(item) };
+                Reply::Array(items.iter().enumerate().map(item).collect())
+            }
+        },
+        other => other.clone(),
+    }
 }
 
 fn is_turn(reply: &Reply) -> bool {

@@ -73,6 +73,14 @@ impl Session {
         Session { seed, generator, clients, auditors, log: Vec::new(), sent: 0 }
     }
 
+    /// Creates a session about streams.
+    pub fn of_streams(seed: u64, ours: SocketAddr, theirs: SocketAddr) -> Session {
+        let mut session = Session::new(seed, ours, theirs);
+        let times = if seed % 2 == 0 { Times::Instants } else { Times::Relative };
+        session.generator = Generator::of_streams(seed, times);
+        session
+    }
+
     /// Compares the servers until they have answered `commands` commands.
     ///
     /// # Errors
@@ -261,6 +269,15 @@ impl Session {
                         let all = [b"LRANGE".to_vec(), key.to_vec(), b"0".to_vec(), b"-1".to_vec()];
                         self.audited(&all, Compare::Exact)?;
                         self.audited(&about("LLEN"), Compare::Exact)?
+                    }
+                    Reply::Simple(kind) if kind == "stream" => {
+                        let key = key.to_vec();
+                        let back = [b"XREVRANGE".to_vec(), key.clone(), b"+".to_vec(), b"-".to_vec()];
+                        self.audited(&back, Compare::Exact)?;
+                        let all =
+                            [&b"XINFO"[..], b"STREAM", &key, b"FULL", b"COUNT", b"0"].map(<[u8]>::to_vec);
+                        self.audited(&all, Compare::Idle)?;
+                        self.audited(&about("XLEN"), Compare::Exact)?
                     }
                     _ => self.audited(&about("GET"), Compare::Exact)?,
                 };

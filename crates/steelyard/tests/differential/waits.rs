@@ -1,6 +1,6 @@
-//! Random waits: clients wait for elements of a few keys, and another one fills them. After each
-//! step the same clients must have got the same replies from both servers, so the order of service
-//! must be the same.
+//! Random waits: clients wait for elements of a few keys or entries of streams, and another one
+//! fills them. After each step the same clients must have got the same replies from both servers,
+//! so the order of service must be the same.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Number of steps that a mismatch shows.
 const SHOWN_STEPS: usize = 30;
 const KEYS: [&str; 3] = ["k1", "k2", "k3"];
+const STREAMS: [&str; 2] = ["s1", "s2"];
 
 /// One of the servers.
 struct Side {
@@ -47,6 +48,8 @@ pub struct Waits {
     theirs: Side,
     waiting: Vec<bool>,
     log: Vec<String>,
+    /// The time of the last entry of a stream.
+    last_ms: u64,
     /// The number of waits that ended with an element.
     pub served: usize,
 }
@@ -55,7 +58,8 @@ impl Waits {
     pub fn new(seed: u64, ours: SocketAddr, theirs: SocketAddr) -> Waits {
         let (ours, theirs) = (Side::new(ours), Side::new(theirs));
         let waiting = vec![false; CLIENTS];
-        Waits { seed, chance: Chance::new(seed ^ 0xB10C), ours, theirs, waiting, log: Vec::new(), served: 0 }
+        let (chance, log) = (Chance::new(seed ^ 0xB10C), Vec::new());
+        Waits { seed, chance, ours, theirs, waiting, log, last_ms: 0, served: 0 }
     }
 
     /// # Errors
@@ -70,7 +74,10 @@ impl Waits {
         let idle: Vec<usize> = (0..CLIENTS).filter(|at| !self.waiting[*at]).collect();
         if !idle.is_empty() && self.chance.percent(55) {
             let at = idle[self.chance.below(idle.len())];
-            let line = self.wait();
+            let line = match self.chance.percent(50) {
+                true => self.wait(),
+                false => self.wait_for_entries(at),
+            };
             self.log.push(format!("{at}: {line}"));
             let mut bytes = bytes::BytesMut::new();
             resp::encode_request(&line.split(' ').collect::<Vec<_>>(), &mut bytes);
@@ -78,7 +85,10 @@ impl Waits {
             self.theirs.clients[at].send(&bytes).map_err(|error| self.mismatch(&error.to_string()))?;
             self.waiting[at] = true;
         } else {
-            let lines = self.fill();
+            let lines = match self.chance.percent(50) {
+                true => self.fill(),
+                false => self.fill_stream(),
+            };
             for line in &lines {
                 let words: Vec<&str> = line.split(' ').collect();
                 let ours =
@@ -178,6 +188,47 @@ impl Waits {
                 "EXEC".into(),
             ],
             _ => vec!["MULTI".into(), format!("RPUSH {key} a{number}"), format!("DEL {key}"), "EXEC".into()],
+        }
+    }
+
+    fn stream(&mut self) -> &'static str {
+        STREAMS[self.chance.below(STREAMS.len())]
+    }
+
+    fn wait_for_entries(&mut self, at: usize) -> String {
+        let (a, b) = (self.stream(), self.stream());
+        let group = self.chance.pick(&["g", "g", "h"]);
+        match self.chance.below(8) {
+            0 => format!("XREAD BLOCK 0 STREAMS {a} $"),
+            1 => format!("XREAD COUNT 1 BLOCK 0 STREAMS {a} {}", self.last_ms + 1),
+            2 => "XREAD BLOCK 0 STREAMS s1 s2 $ $".to_owned(),
+            3 => format!("XREADGROUP GROUP {group} c{at} BLOCK 0 NOACK STREAMS {a} >"),
+            4 => format!("XREADGROUP GROUP {group} c{at} BLOCK 0 STREAMS {a} {b} > >"),
+            5 => format!("XREADGROUP GROUP {group} c{at} BLOCK 0 STREAMS {a} 0"),
+            _ => format!("XREADGROUP GROUP {group} c{at} COUNT 1 BLOCK 0 STREAMS {a} >"),
+        }
+    }
+
+    fn fill_stream(&mut self) -> Vec<String> {
+        let key = self.stream();
+        let group = self.chance.pick(&["g", "g", "h"]);
+        self.last_ms += 1;
+        let ms = self.last_ms;
+        match self.chance.below(16) {
+            0..=4 => vec![format!("XADD {key} {ms}-1 f v{ms}")],
+            5 => vec![
+                "MULTI".into(),
+                format!("XADD {key} {ms}-1 f a"),
+                format!("XADD {key} {ms}-2 f b"),
+                "EXEC".into(),
+            ],
+            6..=9 => vec![format!("XGROUP CREATE {key} {group} $ MKSTREAM")],
+            10 => vec![format!("XGROUP DESTROY {key} {group}")],
+            11 => vec![format!("XGROUP SETID {key} {group} 0")],
+            12 => vec![format!("XDEL {key} {}-1", ms.saturating_sub(2))],
+            13 => vec![format!("DEL {key}")],
+            14 => vec![format!("SET {key} x"), format!("DEL {key}")],
+            _ => vec![format!("XTRIM {key} MAXLEN 1"), format!("XINFO GROUPS {key}")],
         }
     }
 

@@ -33,6 +33,14 @@ fn blocking_commands_are_answered_as_redis_answers_them() {
             "MULTI\nRPUSH l a\nBLPOP l 0\nBLPOP l x\nEXEC",
             "HELLO 3\nZADD z 1.5 a 2 b\nBZPOPMIN z 0\nBZMPOP 0 1 z MIN\nBLPOP l 0.01\nBLMOVE l d LEFT LEFT 0.01",
             "HELLO 3\nMULTI\nBLPOP none 0\nBLMOVE none d LEFT LEFT 0\nEXEC",
+            "XADD s 1-1 f v\nXREAD BLOCK 0 STREAMS s 0\nXREAD BLOCK 1 STREAMS s $\nXREAD BLOCK 1 STREAMS none $",
+            "XGROUP CREATE s g 0\nXREADGROUP GROUP g c BLOCK 0 STREAMS s >\nXREADGROUP GROUP g c BLOCK 0 STREAMS s 0",
+            "XREADGROUP GROUP g c BLOCK 1 STREAMS s >\nXREADGROUP GROUP x c BLOCK 0 STREAMS s >\nSET t x",
+            "XREAD BLOCK 0 STREAMS s t $ $\nXREAD BLOCK 0 STREAMS s x\nXREAD BLOCK x STREAMS s $\nDEL s t",
+            "MULTI\nXADD s 1-1 f v\nXREAD BLOCK 0 STREAMS s 0\nXREAD BLOCK 0 STREAMS s $\nXREAD BLOCK x STREAMS s 0\nEXEC",
+            "HELLO 3\nXREAD BLOCK 1 STREAMS s $\nXREAD BLOCK 0 STREAMS s none 0 0\nDEL s",
+            "EVAL \"return redis.pcall('xRead', 'BLOCK', '0', 'STREAMS', 's', '$')\" 0",
+            "EVAL \"return redis.pcall('xread', 'COUNT', '1', 'STREAMS', 's', '$')\" 0",
             "CLIENT UNBLOCK 99999\nCLIENT UNBLOCK x\nCLIENT UNBLOCK 99999 NOW\nCLIENT UNBLOCK 99999 ERROR",
             "CLIENT UNBLOCK",
         ],
@@ -147,6 +155,90 @@ fn every_way_to_fill_a_list_or_sorted_set_serves_those_who_wait() {
             await_blocked(&server, 0);
         }
     }
+}
+
+fn entries(key: &str, ids: &[&str]) -> Reply {
+    let entry = |id: &&str| {
+        let parts = Reply::Array(vec![Reply::bulk("f"), Reply::bulk("v")]);
+        Reply::Array(vec![Reply::bulk((*id).to_owned()), parts])
+    };
+    let entries = Reply::Array(ids.iter().map(entry).collect());
+    Reply::Array(vec![Reply::Array(vec![Reply::bulk(key.to_owned()), entries])])
+}
+
+#[test]
+fn clients_that_wait_for_entries_get_them_or_learn_that_their_group_is_gone() {
+    const KEY_IS_GONE: &str = "UNBLOCKED the stream key no longer exists";
+    const GROUP_IS_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
+    let as_consumer = "XREADGROUP GROUP g c BLOCK 0 STREAMS k >";
+    let servers = both();
+    for (wait, fill, expected) in [
+        ("XREAD BLOCK 0 STREAMS k $", &["XADD k 5-1 f v"][..], entries("k", &["5-1"])),
+        ("XREAD BLOCK 0 STREAMS j k 0 3", &["XADD k 2-5 f v", "XADD k 5-1 f v"], entries("k", &["5-1"])),
+        ("XREAD BLOCK 0 STREAMS j k 0 $", &["XADD j 1-1 f v"], entries("j", &["1-1"])),
+        (
+            "XREAD BLOCK 0 STREAMS k 1-1",
+            &["DEL k", "SET k x", "DEL k", "XADD k 1-1 f v", "XADD k 1-2 f v"],
+            entries("k", &["1-2"]),
+        ),
+        (
+            "XREAD COUNT 2 BLOCK 0 STREAMS k $",
+            &["MULTI", "XADD k 5-1 f v", "XADD k 5-2 f v", "XADD k 5-3 f v", "EXEC"],
+            entries("k", &["5-1", "5-2"]),
+        ),
+        (as_consumer, &["XADD k 5-1 f v"], entries("k", &["5-1"])),
+        (as_consumer, &["XGROUP SETID k g 0", "XADD k 5-1 f v"], entries("k", &["1-1", "5-1"])),
+        (as_consumer, &["XGROUP DESTROY k h", "XADD k 5-1 f v"], entries("k", &["5-1"])),
+        (as_consumer, &["XGROUP DESTROY k g"], Reply::error(GROUP_IS_GONE)),
+        (as_consumer, &["XADD s 9-1 f v", "RENAME s k"], Reply::error(GROUP_IS_GONE)),
+        (as_consumer, &["DEL k"], Reply::error(KEY_IS_GONE)),
+        (as_consumer, &["SET k x"], Reply::error(KEY_IS_GONE)),
+        (as_consumer, &["RENAME k other"], Reply::error(KEY_IS_GONE)),
+        (as_consumer, &["PEXPIRE k 1"], Reply::error(KEY_IS_GONE)),
+        (as_consumer, &["FLUSHALL"], Reply::error(KEY_IS_GONE)),
+    ] {
+        for server in &servers {
+            let (mut waiting, mut filler) = (server.connect(), server.connect());
+            call(&mut filler, "FLUSHALL");
+            call(&mut filler, "XADD k 1-1 f v");
+            call(&mut filler, "XGROUP CREATE k g $");
+            call(&mut filler, "XGROUP CREATE k h $");
+            send(&mut waiting, wait);
+            await_blocked(server, 1);
+            fill.iter().for_each(|line| drop(call(&mut filler, line)));
+            assert_eq!(waiting.reply().unwrap(), expected, "{wait}, {fill:?}");
+            await_blocked(server, 0);
+        }
+    }
+}
+
+/// Workers of one group that race with a producer: each entry is delivered exactly once.
+#[test]
+fn each_entry_is_delivered_to_one_consumer() {
+    let server = steelyard(&[]);
+    let (workers, each) = (6, 50);
+    let mut producer = server.connect();
+    call(&mut producer, "XGROUP CREATE s g $ MKSTREAM");
+    let working: Vec<_> = (0..workers)
+        .map(|number| {
+            let mut connection = server.connect();
+            std::thread::spawn(move || {
+                let line = format!("XREADGROUP GROUP g c{number} COUNT 1 BLOCK 0 STREAMS s >");
+                let got = |_| format!("{:?}", call(&mut connection, &line));
+                (0..each).map(got).collect::<Vec<String>>()
+            })
+        })
+        .collect();
+    for _ in 0..workers * each {
+        call(&mut producer, "XADD s * f v");
+    }
+    let mut got: Vec<String> = working.into_iter().flat_map(|working| working.join().unwrap()).collect();
+    got.sort();
+    got.dedup();
+    assert_eq!(got.len(), workers * each);
+    assert!(got.iter().all(|reply| reply.starts_with("Array")), "{got:?}");
+    let Reply::Array(summary) = call(&mut producer, "XPENDING s g") else { panic!("no summary") };
+    assert_eq!(summary[0], Reply::Int((workers * each) as i64));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod lists;
 mod places;
 mod sets;
 mod sorted_sets;
+mod streams;
 mod strings;
 mod words;
 
@@ -55,18 +56,21 @@ pub enum Times {
 pub struct Generator {
     chance: Chance,
     times: Times,
-    weights: &'static [(usize, Kind)],
+    families: &'static [(usize, Kind)],
+    /// The time of the last entry that was added to a stream.
+    last_ms: u64,
 }
 
 /// A function that draws a command of one family.
 type Kind = fn(&mut Generator) -> Step;
 
-const WEIGHTS: [(usize, Kind); 9] = [
+const WEIGHTS: [(usize, Kind); 10] = [
     (38, |g| g.string_command()),
     (33, |g| g.hash_command()),
     (30, |g| g.set_command()),
     (40, |g| g.sorted_set_command()),
     (34, |g| g.list_command()),
+    (24, |g| g.stream_command()),
     (20, |g| g.bitmap_command()),
     (12, |g| g.hyperloglog_command()),
     (26, |g| g.key_command()),
@@ -80,23 +84,30 @@ const PLACES: [(usize, Kind); 5] = [
     (6, |g| g.key_command()),
     (3, |g| g.connection_command()),
 ];
+/// Mostly commands on streams, so that these become long.
+const STREAMS: [(usize, Kind); 3] =
+    [(90, |g| g.stream_command()), (3, |g| g.key_command()), (1, |g| g.connection_command())];
 const MUTATED_PERCENT: usize = 6;
 const OTHER_CASE_PERCENT: usize = 10;
 
 impl Generator {
     pub fn new(seed: u64, times: Times) -> Generator {
-        Generator { chance: Chance::new(seed), times, weights: &WEIGHTS }
+        Generator { chance: Chance::new(seed), times, families: &WEIGHTS, last_ms: 1 }
     }
 
     /// Returns a generator of commands on places, and of `SORT`.
     pub fn of_places(seed: u64, times: Times) -> Generator {
-        Generator { weights: &PLACES, ..Generator::new(seed, times) }
+        Generator { families: &PLACES, ..Generator::new(seed, times) }
+    }
+
+    pub fn of_streams(seed: u64, times: Times) -> Generator {
+        Generator { families: &STREAMS, ..Generator::new(seed, times) }
     }
 
     pub fn step(&mut self) -> Step {
-        let total = self.weights.iter().map(|(weight, _)| weight).sum();
+        let total = self.families.iter().map(|(weight, _)| weight).sum();
         let mut at = self.chance.below(total);
-        let family = self.weights.iter().find(|(weight, _)| match at.checked_sub(*weight) {
+        let family = self.families.iter().find(|(weight, _)| match at.checked_sub(*weight) {
             Some(left) => {
                 at = left;
                 false
@@ -119,6 +130,7 @@ impl Generator {
                     || orders_names_and_scores(args, &intended)
                     || names_before_failing(args)
                     || has_open_order(args)
+                    || streams::depends_on_clock(args)
                 {
                     request.args = intended;
                 }
