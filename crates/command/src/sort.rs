@@ -115,9 +115,25 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Returns the position of the destination among the arguments of `SORT`.
+/// Returns the position of the destination among the arguments of `SORT`. Of arguments that `SORT`
+/// refuses, it is the one that Redis takes for it: words that are no options are skipped.
 pub(crate) fn destination_at(args: &[Bytes]) -> Option<usize> {
-    Options::parse(args, true, &mut |_| Ok(())).ok()?.destination
+    if let Ok(options) = Options::parse(args, true, &mut |_| Ok(())) {
+        return options.destination;
+    }
+    let (mut at, mut found) = (2, None);
+    while let Some(word) = args.get(at) {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        at += match () {
+            () if is("limit") => 3,
+            () if is("get") || is("by") => 2,
+            () => {
+                found = if is("store") && at + 1 < args.len() { Some(at + 1) } else { found };
+                1
+            }
+        };
+    }
+    found
 }
 
 /// Returns the first pattern of a command that names keys which are not among its arguments.

@@ -20,7 +20,7 @@ use resp::Reply;
 use servers::Server;
 
 /// Keys of the large test, in three databases.
-const KEYS: usize = 100_000;
+const KEYS: usize = 20_000;
 /// Requests of one pipeline that fills a server.
 const PIPELINE: usize = 2000;
 /// An instant that is far away.

@@ -16,7 +16,7 @@ use resp::Reply;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use types::{StoreId, Version, META_REGION, OLDEST_VERSION};
+use types::{StoreId, Version, META_REGION, OLDEST_VERSION, THIRD_VERSION};
 
 use super::merged::{self, AskedRegion};
 use super::{check, libraries, quarantine, rows, users, versions, windows};
@@ -412,6 +412,15 @@ async fn join_as_leader(
         }
         other => Err(refuse(502, format!("an answer of an unexpected kind: {other:?}")).into()),
     }
+}
+
+/// Refuses a change of `what` whose command a store with an older program could not read.
+pub fn need_third_version(store: &Store, what: &str) -> Result<(), NotAnswered> {
+    if store.membership.agreed_settings().cluster_version < THIRD_VERSION {
+        let text = format!("{what} need version {THIRD_VERSION} of the cluster: see steelyard ctl versions");
+        return Err(refuse(409, text).into());
+    }
+    Ok(())
 }
 
 /// Proposes a change of the cluster's state. Returns its result.

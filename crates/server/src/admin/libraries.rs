@@ -6,10 +6,10 @@ use std::time::Duration;
 use cluster::{LibraryRecord, MetaCommand, MetaError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use types::{StoreId, THIRD_VERSION};
+use types::StoreId;
 
 use super::ask::{self, propose, Ask, NotAnswered};
-use crate::admin_error::{refuse, AdminError};
+use crate::admin_error::AdminError;
 use crate::functions::AgreedLibraries;
 use crate::store::Store;
 
@@ -42,11 +42,7 @@ pub async fn answer(
     changes: BTreeMap<String, Option<LibraryRecord>>,
     replace: bool,
 ) -> Result<Value, NotAnswered> {
-    // A store with an older program could not read the command.
-    if store.membership.agreed_settings().cluster_version < THIRD_VERSION {
-        let text = "libraries need version 3 of the cluster: see steelyard ctl versions";
-        return Err(refuse(409, text.to_owned()).into());
-    }
+    ask::need_third_version(store, "libraries")?;
     let proposed = propose(store, MetaCommand::SetLibraries { expected, changes, replace }).await;
     // The command is applied here, so the version has its effect.
     let version = store.cluster.libraries_version();

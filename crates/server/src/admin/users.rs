@@ -38,6 +38,7 @@ pub async fn answer(
     changes: BTreeMap<String, Option<String>>,
     replace: bool,
 ) -> Result<Value, NotAnswered> {
+    ask::need_third_version(store, "users")?;
     let proposed = propose(store, MetaCommand::SetUsers { expected, changes, replace }).await;
     // The command is applied here, so the list has its effect.
     let list = || Box::new(store.cluster.members_after(0).unwrap_or_default());

@@ -35,6 +35,7 @@ fn commands_on_scripts_are_answered_as_redis_answers_them() {
             "EVAL_RO return_redis.call('set','a',1) 0\nEVAL_RO return_redis.call('get',KEYS[1]) 1 a",
             "EVAL #!lua_flags=no-cluster,allow-oom,allow-stale¶return_1 0",
             "SET a 1\nWATCH a\nEVAL return_redis.call('set','a',2) 0\nMULTI\nGET a\nEXEC",
+            "SADD m a\nEVAL_RO return_redis.call('smembers','m') 1 a\nEVAL return_redis.call('smembers','m') 1 a",
             "SET a 1 PXAT 1\nEVAL_RO return_redis.call('get','a') 0\nEXISTS a",
             "ACL SETUSER u on nopass ~own:* +eval +evalsha +get +set +multi +exec +ping\nAUTH u x\n\
              EVAL return_redis.call('incr','own:1') 0\nEVAL return_redis.call('get','other') 0\n\
