@@ -43,6 +43,8 @@ pub(crate) fn dump(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         let _ = payload.push(&Element::String(bytes));
     } else if let Some(collection) = Collection::of(&meta) {
         dump_collection(exec, &key, collection, &mut payload)?;
+    } else {
+        return fail("ERR streams cannot be dumped");
     }
     let Payload { mut bytes, bytes_max, .. } = payload;
     rdb::seal_payload(&mut bytes);

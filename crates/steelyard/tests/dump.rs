@@ -341,6 +341,9 @@ fn a_value_too_large_for_a_payload_is_refused_and_one_below_the_limit_is_not() {
         }
         other => panic!("{} bytes", other.bytes()),
     }
+    ours.call(&["XADD", "stream", "1-1", "field", "value"]).unwrap();
+    let of_stream = ours.call(&["DUMP", "stream"]).unwrap();
+    assert_eq!(of_stream, Reply::error("ERR streams cannot be dumped"));
     // Three bytes decompress to 264, so this payload of less than 1 MiB would become 69 MB.
     let mut payload = vec![0u8, 0xc3];
     let mut compressed = vec![0u8, b'x'];

@@ -11,6 +11,11 @@ use wal::failpoints::Failpoint;
 /// Number of seeds within which each failpoint must be detected.
 const SEEDS: u64 = 3000;
 
+/// A seed that detects each failpoint at present, with which the search begins. A change of the log
+/// or of the test's workload moves them: then the test takes minutes, and its output has the new
+/// ones.
+const KNOWN: [(&str, u64); 0] = [];
+
 fn first_found(failpoint: Option<Failpoint>, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
     Failpoint::enable(failpoint);
     let found = seeds.into_iter().find_map(|seed| {
@@ -27,9 +32,11 @@ fn every_failpoint_is_detected_and_its_seed_is_clean_without_it() {
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
     for &failpoint in Failpoint::ALL {
-        match first_found(Some(failpoint), 0..SEEDS) {
+        let name = format!("{failpoint:?}");
+        let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);
+        match first_found(Some(failpoint), from..from + SEEDS) {
             Some((seed, why)) => {
-                println!("{failpoint:?}: {}", why.lines().next().unwrap_or_default());
+                println!("{name}: seed {seed}, {}", why.lines().next().unwrap_or_default());
                 assert_eq!(
                     first_found(None, seed..seed + 1),
                     None,
