@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(lookup(spec.name.to_uppercase().as_bytes()).unwrap().name, spec.name);
             assert!(lookup(format!("{}~", spec.name).as_bytes()).is_none());
         }
-        for unknown in [&b""[..], b"geoadd", b"\0expire", &[b'x'; 1000]] {
+        for unknown in [&b""[..], b"geodrop", b"\0expire", &[b'x'; 1000]] {
             assert!(lookup(unknown).is_none());
         }
     }

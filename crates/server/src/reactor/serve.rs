@@ -87,6 +87,10 @@ impl Loop {
                 return Then::Ends;
             }
             if connection.session.is_held() {
+                // The commands before the held one are answered.
+                if !self.advance(connection) || connection.write(&self.store, self.now, is_last).is_err() {
+                    return Then::Ends;
+                }
                 return self.pause(connection);
             }
             if !connection.session.can_advance() {
