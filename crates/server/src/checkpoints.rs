@@ -4,10 +4,11 @@
 //! start replays less of the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use crate::clock;
 
 /// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +85,7 @@ impl Checkpoints {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+    clock::unix_millis() / 1000
 }
 
 #[cfg(test)]

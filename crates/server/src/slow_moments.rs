@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+
+use crate::clock;
 
 /// A command that is not flagged as fast took long.
 pub const COMMAND: &str = "command";
@@ -47,8 +49,7 @@ impl SlowMoments {
     /// Notes how long an event took, if it took long.
     pub fn note(&self, event: &'static str, took: Duration) {
         if self.limit().is_some_and(|limit| took >= limit) {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-            self.note_at(event, now, took.as_millis() as u64);
+            self.note_at(event, clock::unix_millis() / 1000, took.as_millis() as u64);
         }
     }
 

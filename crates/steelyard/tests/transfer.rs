@@ -241,7 +241,9 @@ fn interrupt(words: &[&str], target: &mut Connection, progress: &Path) {
         if matches!(keys, Reply::Int(keys) if keys > 2000) && progress.exists() {
             break;
         }
-        std::thread::sleep(Duration::from_millis(2));
+        // The import must not end before it has recorded its progress, so it is slowed down.
+        target.call(&["CLIENT", "PAUSE", "90", "WRITE"]).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
     }
     child.kill().unwrap();
     child.wait().unwrap();

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use command::{LatencyCommand, SlowLogCommand};
 use resp::Reply;
 
+use crate::clock;
 use crate::slow_moments::{Moments, COMMAND, FAST_COMMAND, LOG_SYNC};
 use crate::statistics::commands::{cumulative, OfCommand};
 use crate::statistics::slow_log::SlowCommand;
@@ -159,8 +160,7 @@ fn graph(event: &str, of: &Moments) -> String {
         }
         text.push('\n');
     }
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = now.map_or(0, |now| now.as_secs());
+    let now = clock::unix_millis() / 1000;
     let ages: Vec<String> = shown.iter().map(|(time, _)| age(now.saturating_sub(*time))).collect();
     let longest = ages.iter().map(String::len).max().unwrap_or(0);
     text.push('\n');

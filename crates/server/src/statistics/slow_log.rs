@@ -8,6 +8,7 @@ use bytes::Bytes;
 use command::CommandSpec;
 use parking_lot::Mutex;
 
+use crate::clock;
 use crate::connections::ClientEntry;
 use crate::secrets;
 use crate::statistics_settings::SlowLogSettings;
@@ -56,10 +57,9 @@ impl SlowCommand {
         if shown < args.len() {
             all.push(format!("... ({} more arguments)", args.len() - shown).into());
         }
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         SlowCommand {
             id: 0,
-            time: now.map_or(0, |now| now.as_secs()),
+            time: clock::unix_millis() / 1000,
             took,
             args: all,
             peer: client.peer.to_string(),
