@@ -14,7 +14,19 @@ const SEEDS: u64 = 3000;
 /// A seed that detects each failpoint at present, with which the search begins. A change of the log
 /// or of the test's workload moves them: then the test takes minutes, and its output has the new
 /// ones.
-const KNOWN: [(&str, u64); 0] = [];
+const KNOWN: [(&str, u64); 11] = [
+    ("AcknowledgeBeforeSync", 0),
+    ("CarryNotSynced", 0),
+    ("CommitBeforeEntries", 5),
+    ("CorrectionNotWritten", 2532),
+    ("MarkNotSynced", 0),
+    ("NotCarried", 0),
+    ("OlderSegmentNotSynced", 0),
+    ("StaleBlockFollowed", 2478),
+    ("StartNotSynced", 9),
+    ("TornBlockTaken", 1),
+    ("TruncationsNotCarried", 0),
+];
 
 fn first_found(failpoint: Option<Failpoint>, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
     Failpoint::enable(failpoint);
