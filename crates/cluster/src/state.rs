@@ -22,7 +22,7 @@ mod users;
 
 pub use agreed::{AgreedSettings, Election, Replication, StrongReads};
 pub use facts::{StoreFacts, StoreKey};
-pub use libraries::{FunctionRecord, LibraryRecord, LIBRARIES_BYTES_MAX};
+pub use libraries::{FunctionRecord, LibraryRecord, LIBRARIES_BYTES_MAX, LIBRARIES_TOO_LONG};
 pub use merged::MergedRegions;
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
 pub use settings::{Setting, SettingError};

@@ -199,7 +199,7 @@ pub(crate) fn restore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
     Ok(Reply::OK)
 }
 
-/// Reads all elements of a value, no two of which may have the same name.
+/// Reads all elements of a value. Two elements with the same name are an error.
 fn read(number: u8, value: &[u8], bytes_max: u64) -> CommandResult<(Kind, Vec<Element>)> {
     let kind = rdb::kind_of(number).map_err(refusal)?;
     let mut source = Source::new(value).with_string_bytes_max(bytes_max);

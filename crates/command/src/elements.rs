@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use resp::Reply;
+use storage::rows::row_behind;
 use storage::{KeyRef, StorageError};
 
 use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
@@ -89,9 +90,7 @@ pub(crate) fn visit_in_batches(
         })?;
         let is_last = batch.len() < BATCH;
         if let Some((last, _)) = batch.last() {
-            let mut behind = BytesMut::from(&element_row(key, generation, last)[..]);
-            behind.put_u8(0);
-            start = behind.freeze();
+            start = row_behind(&element_row(key, generation, last));
         }
         for (name, value) in batch {
             if visit(name, value)?.is_break() {

@@ -336,8 +336,7 @@ impl Exec<'_, '_> {
         new: StreamValue,
     ) {
         self.account(key, old.map(|old| old.expire_at_ms), Some(new.expire_at_ms));
-        let meta = Meta { expire_at_ms: new.expire_at_ms, value: Value::Stream(Box::new(new.stream)) };
-        self.txn.put(key.meta_row.clone(), meta.encode());
+        self.txn.put(key.meta_row.clone(), storage::meta::encode_stream(new.expire_at_ms, &new.stream));
     }
 
     /// Tells an event of a key that the command has changed.

@@ -1,4 +1,5 @@
-//! Commands of Redis that have no place here. Each is refused with what to do instead.
+//! Commands of Redis that have no place here. Each is refused with the reason, and with what to do
+//! instead if there is something.
 
 use bytes::Bytes;
 use resp::Reply;

@@ -226,6 +226,17 @@ pub fn refusal_args(call: ScriptCall, args: &[Bytes], error: &Reply) -> Vec<Byte
 /// Returns a script's command as the client sent it, with the script in place of a digest. `None`
 /// for other commands.
 pub fn sent_args(spec: &CommandSpec, args: &[Bytes]) -> Option<(&'static CommandSpec, Vec<Bytes>)> {
+    let sent_as = sent_as(spec, args)?;
+    let head = head_of(args)?;
+    let first = if head & IS_FUNCTION != 0 { args[1].slice(1..) } else { args[SCRIPT_AT].clone() };
+    let mut sent = vec![Bytes::from_static(sent_as.name.as_bytes()), first];
+    let from = if head & IS_REFUSED != 0 { KEYS_AT } else { NUMBER_AT };
+    sent.extend(args[from..].iter().cloned());
+    Some((sent_as, sent))
+}
+
+/// Returns the command by which the client sent a script. `None` for other commands.
+pub fn sent_as(spec: &CommandSpec, args: &[Bytes]) -> Option<&'static CommandSpec> {
     if !std::ptr::eq(spec, &EVAL) && !std::ptr::eq(spec, &EVAL_RO) {
         return None;
     }
@@ -239,11 +250,7 @@ pub fn sent_args(spec: &CommandSpec, args: &[Bytes]) -> Option<(&'static Command
         (true, false) => "evalsha",
         (true, true) => "evalsha_ro",
     };
-    let first = if is_function { args[1].slice(1..) } else { args[SCRIPT_AT].clone() };
-    let mut sent = vec![Bytes::from_static(name.as_bytes()), first];
-    let from = if head & IS_REFUSED != 0 { KEYS_AT } else { NUMBER_AT };
-    sent.extend(args[from..].iter().cloned());
-    Some((lookup(name.as_bytes())?, sent))
+    lookup(name.as_bytes())
 }
 
 /// Replaces the user's rules in a script's command.

@@ -22,6 +22,7 @@ use crate::sorted_sets::{self, score::weight};
 
 /// Maximum number of elements, and of values in a reply.
 const ELEMENTS_MAX: u64 = 1 << 20;
+const TOO_MANY_BYTES: &str = "ERR SORT stores at most 64 MiB of values";
 const TOO_MANY: &str = "ERR SORT is limited to 1048576 elements and values";
 
 /// The options of a command.
@@ -180,13 +181,20 @@ fn run(args: &[Bytes], exec: &mut Exec<'_, '_>, stores: bool) -> CommandResult {
         return fail(TOO_MANY);
     }
     let mut values = Vec::with_capacity(replies as usize);
+    let mut bytes = 0;
     for element in elements {
         if options.get.is_empty() {
             values.push(Some(element));
             continue;
         }
         for pattern in &options.get {
-            values.push(value_of(exec, pattern, &element)?);
+            let value = value_of(exec, pattern, &element)?;
+            bytes += value.as_ref().map_or(0, Bytes::len) as u64;
+            // One large value may be stored for each element.
+            if options.destination.is_some() && bytes > exec.limits.max_value_bytes {
+                return fail(TOO_MANY_BYTES);
+            }
+            values.push(value);
         }
     }
     match options.destination {

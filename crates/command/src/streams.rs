@@ -82,7 +82,7 @@ fn copy_elements(
     (from, from_generation): (&KeyRef<'_>, u64),
     (to, to_generation): (&KeyRef<'_>, u64),
 ) -> CommandResult<()> {
-    for (subkey, value) in entries::all_elements(exec, from, from_generation)? {
+    for (subkey, value) in entries::rows_of(exec, from.element_range(from_generation))? {
         exec.put_element(to, to.element_row(to_generation, &subkey), None, value);
     }
     Ok(())

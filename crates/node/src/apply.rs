@@ -9,7 +9,7 @@ use command::entry::Items;
 use command::order::Order;
 use replica::Committed;
 use resp::Reply;
-use storage::record::{Publication, Record};
+use storage::record::{Publication, Publications, Record};
 use storage::rows::{region_descriptor_row, region_state_row};
 use storage::{MemoryKeyspace, Reader, RegionState, StorageError, Txn, WriteSet};
 use types::{
@@ -134,7 +134,11 @@ pub enum ApplyEffect<C> {
     },
     /// Publish the messages of scripts. Only the store that has proposed the scripts' entries gets
     /// this, so no message is published twice.
-    Published(Vec<Publication>),
+    Published {
+        messages: Vec<Publication>,
+        /// Number of messages that were dropped, because they were too many.
+        dropped: usize,
+    },
     /// The region's peer is quarantined. Carry out the steps of `Job::Hold`, in parallel with
     /// execution. From now on the region is neither read nor executed here.
     Hold {
@@ -181,7 +185,7 @@ struct Batch<C> {
     /// Region, index and number of each check.
     checks: Vec<(RegionId, LogIndex, u64)>,
     records: Vec<(RegionId, Record)>,
-    publications: Vec<Publication>,
+    publications: Publications,
     held: Vec<(RegionId, Mark)>,
     answers: Vec<(Waiting<C>, Replies)>,
 }
@@ -195,7 +199,7 @@ impl<C> Default for Batch<C> {
             absorbed: Vec::new(),
             checks: Vec::new(),
             records: Vec::new(),
-            publications: Vec::new(),
+            publications: Publications::default(),
             held: Vec::new(),
             answers: Vec::new(),
         }
@@ -230,7 +234,8 @@ impl<C> Batch<C> {
         self.absorbed.extend(done.absorbed);
         self.checks.extend(done.checks);
         self.records.extend(done.records);
-        self.publications.extend(done.publications);
+        self.publications.messages.extend(done.publications.messages);
+        self.publications.dropped += done.publications.dropped;
         done.replies
     }
 }
@@ -245,7 +250,7 @@ struct Done {
     absorbed: Vec<RegionId>,
     checks: Vec<(RegionId, LogIndex, u64)>,
     records: Vec<(RegionId, Record)>,
-    publications: Vec<Publication>,
+    publications: Publications,
     replies: Vec<Replies>,
 }
 
@@ -451,7 +456,8 @@ impl Execution {
                         // A store that replays the log, or follows, does not publish.
                         let published = txn.take_publications();
                         if waiting.is_some() {
-                            done.publications.extend(published);
+                            done.publications.messages.extend(published.messages);
+                            done.publications.dropped += published.dropped;
                         }
                         watch.executed(Executed {
                             region,
@@ -520,8 +526,9 @@ impl Execution {
         effects.extend(batch.states.into_iter().map(|(region, state)| ApplyEffect::State { region, state }));
         let changed = |(region, record)| ApplyEffect::Changed { region, record };
         effects.extend(batch.records.into_iter().map(changed));
-        if !batch.publications.is_empty() {
-            effects.push(ApplyEffect::Published(batch.publications));
+        let Publications { messages, dropped, .. } = batch.publications;
+        if !messages.is_empty() || dropped > 0 {
+            effects.push(ApplyEffect::Published { messages, dropped });
         }
         let check = |(region, index, number)| ApplyEffect::Check { region, index, number };
         effects.extend(batch.checks.into_iter().map(check));

@@ -13,9 +13,11 @@ use std::io::{Read, Write};
 
 use bytes::Bytes;
 
+use crate::libraries::{self, LIBRARY, LIBRARY_OLD};
+use crate::payload::unsealed;
 use crate::skip::skip_module;
 use crate::source::Source;
-use crate::{crc64, open_payload, read_value, skip_value, write, Error, Result, VisitElement};
+use crate::{crc64, read_value, skip_value, write, Error, Result, VisitElement};
 
 const MAGIC: &[u8; 5] = b"REDIS";
 /// The oldest version of files that is read: that of Redis 4.0.
@@ -25,8 +27,6 @@ pub const FILE_VERSION_MAX: u64 = 11;
 /// The version of files that are written.
 const VERSION_WRITTEN: u64 = 9;
 
-const FUNCTION: u8 = 245;
-const FUNCTION_OLD: u8 = 246;
 const MODULE_AUX: u8 = 247;
 const IDLE: u8 = 248;
 const FREQUENCY: u8 = 249;
@@ -123,8 +123,8 @@ impl<R: Read> FileReader<R> {
                 AUX => Record::Aux(source.string()?, source.string()?),
                 SELECT_DB => Record::Database(source.length()?),
                 RESIZE_DB => Record::Sizes(source.length()?, source.length()?),
-                FUNCTION => Record::Function(source.string()?),
-                FUNCTION_OLD => return Err(Error::Unsupported("functions of a preview of Redis 7.0")),
+                LIBRARY => Record::Function(source.string()?),
+                LIBRARY_OLD => return Err(libraries::OLD),
                 MODULE_AUX => {
                     skip_module(source)?;
                     Record::ModuleData
@@ -196,14 +196,10 @@ impl<W: Write> FileWriter<W> {
 
     /// Writes the libraries of a payload of `FUNCTION DUMP`, before the first key.
     pub fn functions(&mut self, payload: &Bytes) -> Result<()> {
-        // A payload without libraries is a footer alone.
-        let Ok((first, rest)) = open_payload(payload) else { return Ok(()) };
-        match first {
-            FUNCTION => {
-                self.put(&[FUNCTION])?;
-                self.put(&rest)
-            }
-            _ => Err(Error::UnknownType(first)),
+        let libraries = unsealed(payload)?;
+        match libraries.first() {
+            None | Some(&LIBRARY) => self.put(&libraries),
+            Some(other) => Err(Error::UnknownType(*other)),
         }
     }
 

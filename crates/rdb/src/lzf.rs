@@ -32,7 +32,7 @@ pub fn decompress(mut input: &[u8], len: usize) -> Result<Vec<u8>> {
             let (&low, rest) = rest.split_first().ok_or(DAMAGED)?;
             let back = (usize::from(control & 0x1f) << 8 | usize::from(low)) + 1;
             let from = output.len().checked_sub(back).ok_or(DAMAGED)?;
-            // The source may overlap the bytes that are written, which then repeat.
+            // The copied bytes may include bytes that this copy writes: then they repeat.
             for at in from..from + count + 2 {
                 output.push(output[at]);
             }

@@ -1,4 +1,4 @@
-//! The payload of `DUMP` and `RESTORE`: a type's number, a value, and a footer.
+//! The payload of `DUMP` and `RESTORE`: the number of a type, a value, and a footer.
 //!
 //! ```text
 //! -10  2   version of the format, little endian
@@ -27,7 +27,16 @@ pub fn seal_payload(payload: &mut Vec<u8>) {
 /// # Errors
 /// [`Error::UnknownVersion`] and [`Error::WrongChecksum`].
 pub fn open_payload(payload: &Bytes) -> Result<(u8, Bytes)> {
-    let end = payload.len().checked_sub(FOOTER_LEN).filter(|end| *end > 0).ok_or(Error::WrongChecksum)?;
+    let body = unsealed(payload)?;
+    match body.first() {
+        Some(number) => Ok((*number, body.slice(1..))),
+        None => Err(Error::WrongChecksum),
+    }
+}
+
+/// Checks a payload's footer. Returns what precedes it.
+pub(crate) fn unsealed(payload: &Bytes) -> Result<Bytes> {
+    let end = payload.len().checked_sub(FOOTER_LEN).ok_or(Error::WrongChecksum)?;
     let footer = &payload[end..];
     let version = u16::from_le_bytes([footer[0], footer[1]]);
     if version > PAYLOAD_VERSION_MAX {
@@ -35,7 +44,7 @@ pub fn open_payload(payload: &Bytes) -> Result<(u8, Bytes)> {
     }
     let checksum = u64::from_le_bytes(footer[2..].try_into().expect("eight bytes"));
     match crc64(0, &payload[..payload.len() - 8]) == checksum {
-        true => Ok((payload[0], payload.slice(1..end))),
+        true => Ok(payload.slice(..end)),
         false => Err(Error::WrongChecksum),
     }
 }

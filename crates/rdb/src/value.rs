@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_declared_length_reserves_no_memory() {
-        // 2^62 elements, and a string of 500 MB, of which nothing follows.
+        // A set of 2^62 elements and a string of 500 MB are declared, and hardly anything follows.
         assert!(read(b"\x02\x81\x40\0\0\0\0\0\0\0\x01a").is_err());
         assert!(read(b"\x00\x80\x1d\xcd\x65\x00ab").is_err());
         assert!(matches!(read(b"\x00\x80\xff\xff\xff\xffab"), Err(Error::TooLarge(_))));

@@ -178,7 +178,9 @@ fn register(args: &Arguments<'_>, callbacks: &Table, registered: &RefCell<Regist
         return raise(lua, "Function already exists in the library");
     }
     callbacks.raw_set(name.as_str(), given.callback)?;
-    registered.functions.push(Function { name, description: given.description, flags: given.flags });
+    if !registered.add(Function { name, description: given.description, flags: given.flags }) {
+        return raise(lua, "the functions of the library take too much memory");
+    }
     Ok(MultiValue::new())
 }
 

@@ -340,6 +340,11 @@ fn a_library_is_loaded_within_limits_and_names_its_functions() {
     assert_eq!(names, ["f", "g", "h"]);
     assert_eq!(functions[1].flags.names(), ["no-writes"]);
     let error = |code: &str| load_library(format!("#!lua name=l\n{code}").as_bytes()).unwrap_err();
+    let many =
+        "local d = string.rep('x', 1000000) for i = 1, 96 do redis.register_function{function_name='f'..i, \
+                callback=function() end, description=d} end";
+    let text = error(many);
+    assert!(text.contains("take too much memory"), "{text}");
     assert_eq!(
         error("local function f() return f() end f()"),
         "Error registering functions: ERR FUNCTION LOAD timeout"

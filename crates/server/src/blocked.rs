@@ -16,7 +16,7 @@
 //! turn when the stream or a group is deleted, which ends their wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -75,6 +75,8 @@ struct State {
     last: u64,
     waiters: BTreeMap<u64, Waiter>,
     queues: BTreeMap<Place, Queue>,
+    /// The number of the waiters that wait for streams.
+    of_streams: usize,
 }
 
 pub struct Blocked {
@@ -82,6 +84,8 @@ pub struct Blocked {
     count: AtomicUsize,
     /// The number of clients that wait for streams.
     of_streams: AtomicUsize,
+    /// The number of the last client that has come to wait for a stream.
+    last_of_streams: AtomicU64,
     ready: mpsc::UnboundedSender<Place>,
     places: Mutex<Option<mpsc::UnboundedReceiver<Place>>>,
 }
@@ -93,6 +97,7 @@ impl Default for Blocked {
             state: Mutex::default(),
             count: AtomicUsize::new(0),
             of_streams: AtomicUsize::new(0),
+            last_of_streams: AtomicU64::new(0),
             ready,
             places: Mutex::new(Some(places)),
         }
@@ -120,6 +125,8 @@ impl Drop for Seat {
 pub struct Attempt {
     pub number: u64,
     pub item: Item,
+    /// The group as which the client reads streams.
+    group: Option<Bytes>,
 }
 
 /// Returns true if an attempt took nothing.
@@ -174,7 +181,8 @@ impl Waiter {
         self.is_trying = true;
         let args = attempt(self.item.spec, &self.item.args, std::slice::from_ref(&place.1));
         let spec = lookup_in_log(&args[0]).unwrap_or(self.item.spec);
-        Attempt { number, item: Item { args, spec, ..self.item.clone() } }
+        let group = self.wait.group.clone();
+        Attempt { number, item: Item { args, spec, ..self.item.clone() }, group }
     }
 }
 
@@ -188,8 +196,9 @@ fn next_turns(
 ) -> Vec<Attempt> {
     let mut attempts: Vec<Attempt> = Vec::new();
     let Some(turns) = &mut queue.turns else { return attempts };
-    for number in &queue.waiters {
-        let Some(waiter) = waiters.get_mut(number).filter(|_| *number > turns.last) else { continue };
+    let from = queue.waiters.partition_point(|number| *number <= turns.last);
+    for number in queue.waiters.range(from..) {
+        let Some(waiter) = waiters.get_mut(number) else { continue };
         let is_write = waiter.item.is_write();
         let most = if is_write { count.min(ATTEMPTS_MAX) } else { ATTEMPTS_MAX };
         let is_other = attempts.first().is_some_and(|first| first.item.is_write() != is_write);
@@ -218,10 +227,14 @@ fn next_turns(
 impl State {
     fn leave(&mut self, number: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(&number)?;
+        self.of_streams -= usize::from(waiter.wait.awaited == Awaited::Stream);
         for key in &waiter.wait.keys {
             let place = (waiter.item.db, key.clone(), waiter.wait.awaited);
             let Some(queue) = self.queues.get_mut(&place) else { continue };
-            queue.waiters.retain(|other| *other != number);
+            // The numbers ascend.
+            if let Ok(at) = queue.waiters.binary_search(&number) {
+                queue.waiters.remove(at);
+            }
             if queue.waiters.is_empty() && !queue.is_served {
                 self.queues.remove(&place);
             }
@@ -247,8 +260,7 @@ impl Blocked {
 
     /// Publishes the numbers of clients, under the lock, so that the last change counts.
     fn count_in(&self, state: &State) {
-        let of_streams = state.waiters.values().filter(|waiter| waiter.wait.awaited == Awaited::Stream);
-        self.of_streams.store(of_streams.count(), Ordering::SeqCst);
+        self.of_streams.store(state.of_streams, Ordering::SeqCst);
         self.count.store(state.waiters.len(), Ordering::SeqCst);
     }
 
@@ -276,6 +288,10 @@ impl Blocked {
             ends_with: None,
             answer: sender,
         };
+        if wait.awaited == Awaited::Stream {
+            state.of_streams += 1;
+            self.last_of_streams.store(number, Ordering::SeqCst);
+        }
         state.waiters.insert(number, waiter);
         self.count_in(&state);
         drop(state);
@@ -306,34 +322,72 @@ impl Blocked {
         places.iter().for_each(|place| self.look_at(place));
     }
 
-    /// Returns the awaited keys that have elements after these writes.
+    /// Returns the number of the last client that has come to wait for a stream.
+    pub fn last_of_streams(&self) -> u64 {
+        self.last_of_streams.load(Ordering::SeqCst)
+    }
+
+    /// Has attempts proposed for the streams of the clients that came after a client. An `XREAD`
+    /// reads the rows as they are, so it may have looked between [`fed_by`](Self::fed_by), which
+    /// did not know it yet, and the write.
+    pub fn look_at_those_behind(&self, last: u64) {
+        if self.last_of_streams() == last {
+            return;
+        }
+        let places: Vec<Place> = {
+            let state = self.state.lock();
+            let behind = state.waiters.range(last + 1..).map(|(_, waiter)| waiter);
+            let of_streams = behind.filter(|waiter| waiter.wait.awaited == Awaited::Stream);
+            of_streams
+                .flat_map(|waiter| {
+                    waiter.wait.keys.iter().map(|key| (waiter.item.db, key.clone(), Awaited::Stream))
+                })
+                .collect()
+        };
+        places.iter().for_each(|place| self.look_at(place));
+    }
+
+    /// Returns the awaited keys that have elements after these writes, and the awaited streams that
+    /// have grown by them, or were deleted or replaced, or have lost a group.
     pub fn fed_by(&self, writes: &WriteSet) -> Vec<Place> {
         if self.count() == 0 {
             return Vec::new();
         }
-        let mut fed = self.streams_changed_by(writes);
-        let has_elements = |(row, value): &(Bytes, Option<Bytes>)| -> Option<Place> {
-            let value = value.as_ref()?;
-            let (key, Part::Meta) = decode_key_row(row).ok()? else { return None };
-            let awaited = match Meta::decode(value).ok()?.value {
-                Value::List { .. } => Awaited::List,
-                Value::SortedSet { .. } => Awaited::SortedSet,
-                Value::String(_) | Value::Hash { .. } | Value::Set { .. } | Value::Stream(_) => return None,
+        let are_streams_awaited = self.of_streams.load(Ordering::SeqCst) > 0;
+        let mut fed = Vec::new();
+        let mut streams = Vec::new();
+        for (row, value) in &writes.rows {
+            let Ok((key, part)) = decode_key_row(row) else { continue };
+            let value = match (part, value) {
+                (Part::Meta, Some(value)) => Meta::decode(value).ok().map(|meta| meta.value),
+                (Part::Meta, None) | (Part::Group { .. }, None) => None,
+                _ => continue,
             };
-            Some((key.db, Bytes::copy_from_slice(key.key), awaited))
-        };
-        fed.extend(writes.rows.iter().filter_map(has_elements));
+            let place = |awaited| (key.db, Bytes::copy_from_slice(key.key), awaited);
+            match value {
+                Some(Value::List { .. }) => fed.push(place(Awaited::List)),
+                Some(Value::SortedSet { .. }) => fed.push(place(Awaited::SortedSet)),
+                _ => {}
+            }
+            if are_streams_awaited {
+                let seen = match value {
+                    Some(Value::Stream(stream)) => Some((stream.generation, stream.last_id)),
+                    _ => None,
+                };
+                streams.push((place(Awaited::Stream), seen));
+            }
+        }
+        if are_streams_awaited {
+            fed.extend(self.changed_streams(streams, !writes.ranges_deleted.is_empty()));
+        }
         fed
     }
 
-    /// Returns the awaited streams that have grown by these writes, or were deleted or replaced, or
-    /// have lost a group.
-    fn streams_changed_by(&self, writes: &WriteSet) -> Vec<Place> {
-        if self.of_streams.load(Ordering::SeqCst) == 0 {
-            return Vec::new();
-        }
+    /// Returns the awaited streams among keys that were written, unless they look as they did. With
+    /// `all`, all awaited streams may have changed.
+    fn changed_streams(&self, written: Vec<(Place, Option<(u64, StreamId)>)>, all: bool) -> Vec<Place> {
         let mut state = self.state.lock();
-        if !writes.ranges_deleted.is_empty() {
+        if all {
             let streams = state.queues.iter_mut().filter(|((_, _, awaited), _)| *awaited == Awaited::Stream);
             return streams
                 .map(|(place, queue)| {
@@ -342,25 +396,13 @@ impl Blocked {
                 })
                 .collect();
         }
-        let mut changed = Vec::new();
-        for (row, value) in &writes.rows {
-            let Ok((key, part)) = decode_key_row(row) else { continue };
-            let seen = match (part, value) {
-                (Part::Meta, Some(value)) => match Meta::decode(value).map(|meta| meta.value) {
-                    Ok(Value::Stream(stream)) => Some((stream.generation, stream.last_id)),
-                    _ => None,
-                },
-                (Part::Meta, None) | (Part::Group { .. }, None) => None,
-                _ => continue,
-            };
-            let place = (key.db, Bytes::copy_from_slice(key.key), Awaited::Stream);
-            let Some(queue) = state.queues.get_mut(&place) else { continue };
-            if seen.is_none() || queue.seen != seen {
-                queue.seen = seen;
-                changed.push(place);
-            }
-        }
-        changed
+        let changed = written.into_iter().filter(|(place, seen)| {
+            let Some(queue) = state.queues.get_mut(place) else { return false };
+            let is_changed = seen.is_none() || queue.seen != *seen;
+            queue.seen = *seen;
+            is_changed
+        });
+        changed.map(|(place, _)| place).collect()
     }
 
     /// Returns the next attempts for a key: up to `count` from the front of its queue. If there is
@@ -409,14 +451,15 @@ impl Blocked {
         let mut is_proposed = true;
         for (attempt, answer) in attempts.iter().zip(answers) {
             let is_error = error_of(&answer).is_some();
-            let group = self.group_of(attempt.number);
             match self.end_attempt(attempt.number, answer) {
                 // The client has gone, perhaps with an element.
                 None => took_all &= !is_error,
                 Some(Ended::Took) => {}
                 Some(Ended::Nothing) => {
                     took_all = false;
-                    self.exhaust(place, group);
+                    if let Some(group) = &attempt.group {
+                        self.exhaust(place, group);
+                    }
                 }
                 Some(Ended::NotProposed) => (took_all, is_proposed) = (false, false),
             }
@@ -437,17 +480,11 @@ impl Blocked {
         is_proposed.then_some(took_all)
     }
 
-    /// Returns the group as which a client reads streams.
-    fn group_of(&self, number: u64) -> Option<Bytes> {
-        self.state.lock().waiters.get(&number).and_then(|waiter| waiter.wait.group.clone())
-    }
-
     /// Passes over the other clients of a group, which has no new entries.
-    fn exhaust(&self, place: &Place, group: Option<Bytes>) {
+    fn exhaust(&self, place: &Place, group: &Bytes) {
         let mut state = self.state.lock();
-        let turns = state.queues.get_mut(place).and_then(|queue| queue.turns.as_mut());
-        if let (Some(turns), Some(group)) = (turns, group) {
-            turns.exhausted.insert(group);
+        if let Some(turns) = state.queues.get_mut(place).and_then(|queue| queue.turns.as_mut()) {
+            turns.exhausted.insert(group.clone());
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use command::ChannelKind;
 use node::session::Session;
+use node::Item;
 use parking_lot::Mutex;
 use types::RegionId;
 
@@ -46,11 +47,18 @@ pub struct ClientEntry {
     changes_users: AtomicBool,
     /// Tells the serving loop to end the connection. Set once a loop serves it.
     kill: Mutex<Option<Kill>>,
-    /// The regions that the connection has written to.
-    regions_written: Mutex<BTreeSet<RegionId>>,
+    written: Mutex<Written>,
     /// The connection's subscriptions and messages.
     pub subscriber: Arc<Subscriber>,
     description: Mutex<Description>,
+}
+
+/// The regions that a connection has written to.
+#[derive(Default)]
+struct Written {
+    regions: BTreeSet<RegionId>,
+    /// True after a command that may have written to others.
+    is_anywhere: bool,
 }
 
 type Kill = Box<dyn Fn() + Send>;
@@ -110,11 +118,20 @@ impl ClientEntry {
 
     /// Notes a region that the connection writes to.
     pub fn writes_to(&self, region: RegionId) {
-        self.regions_written.lock().insert(region);
+        self.written.lock().regions.insert(region);
     }
 
-    pub fn regions_written(&self) -> BTreeSet<RegionId> {
-        self.regions_written.lock().clone()
+    /// Notes a command whose regions are not known here.
+    pub fn writes_with(&self, item: &Item) {
+        if item.is_write() {
+            self.written.lock().is_anywhere = true;
+        }
+    }
+
+    /// Returns the regions that the connection has written to, or `None` if it may be any.
+    pub fn regions_written(&self) -> Option<BTreeSet<RegionId>> {
+        let written = self.written.lock();
+        (!written.is_anywhere && !written.regions.is_empty()).then(|| written.regions.clone())
     }
 
     /// Closes the connection, whatever it waits for.
@@ -219,7 +236,7 @@ impl Clients {
             account: Mutex::default(),
             users_seen: AtomicU64::new(0),
             changes_users: AtomicBool::new(false),
-            regions_written: Mutex::default(),
+            written: Mutex::default(),
             kill: Mutex::new(None),
             subscriber: Subscriber::new(id),
             description: Mutex::new(Description { resp: 2, last_command: "NULL", ..Description::default() }),

@@ -113,9 +113,13 @@ impl Libraries {
             Some(found) => found,
             None => self.functions.get(&name.to_ascii_lowercase())?,
         };
+        let first = &library.functions[*at];
+        if first.name == name {
+            return Some((library, first));
+        }
         // A name in the same case counts more.
         let same = library.functions.iter().find(|function| function.name == name);
-        Some((library, same.unwrap_or(&library.functions[*at])))
+        Some((library, same.unwrap_or(first)))
     }
 
     /// Returns the name of the library that has a function.
@@ -135,6 +139,8 @@ pub struct Functions {
     known: ArcSwap<Libraries>,
     /// Locked while a thread creates the next libraries.
     changing: Mutex<()>,
+    /// Locked while a client's libraries are loaded.
+    pub loading: Arc<tokio::sync::Mutex<()>>,
     /// The newest version that this store has heard of.
     wanted: AtomicU64,
     news: Notify,
@@ -155,6 +161,7 @@ impl Functions {
             path,
             known: ArcSwap::from_pointee(known),
             changing: Mutex::new(()),
+            loading: Arc::default(),
             wanted: AtomicU64::new(wanted),
             news: Notify::new(),
             taken: Notify::new(),

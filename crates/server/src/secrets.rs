@@ -24,9 +24,8 @@ pub fn positions(spec: &'static CommandSpec, args: &[Bytes]) -> Range<usize> {
         }
         Handler::Server(ServerCommand::Acl(AclCommand::SetUser)) => 2..args.len(),
         Handler::Server(ServerCommand::Config(ConfigCommand::Set)) => {
-            let secret = |name: &Bytes| {
-                name.eq_ignore_ascii_case(b"requirepass") || name.to_ascii_lowercase().starts_with(b"tls-")
-            };
+            const SECRETS: [&[u8]; 2] = [b"requirepass", b"tls-key-file-pass"];
+            let secret = |name: &Bytes| SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret));
             let named = args.iter().skip(2).step_by(2).position(secret);
             named.map_or(0..0, |nth| 2 * nth + 3..args.len())
         }

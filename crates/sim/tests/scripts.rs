@@ -421,7 +421,7 @@ impl Script {
                         process.shard.step(Input::Raft(input), now);
                     }
                 }
-                ApplyEffect::Published(_) => {}
+                ApplyEffect::Published { .. } => {}
                 ApplyEffect::Answer { client, outcome } => self.answer(id, client, &outcome),
             }
         }

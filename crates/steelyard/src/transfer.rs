@@ -92,6 +92,10 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 pub fn import(import: Import) -> anyhow::Result<()> {
     import.options.prepare()?;
+    ensure!(
+        import.to.database.is_none(),
+        "--to names no database: each key is copied to the number that it has at the source"
+    );
     runtime()?.block_on(async {
         match (&import.from, &import.rdb) {
             (Some(from), _) => {

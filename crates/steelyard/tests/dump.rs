@@ -341,6 +341,13 @@ fn a_value_too_large_for_a_payload_is_refused_and_one_below_the_limit_is_not() {
         }
         other => panic!("{} bytes", other.bytes()),
     }
+    // A large value may be stored once for each element.
+    ours.call(&[&b"SET"[..], b"w_a", &chunk]).unwrap();
+    ours.call(&["RPUSH", "same", "a", "a", "a", "a", "a"]).unwrap();
+    let sorted = ours.call(&["SORT", "same", "BY", "nosort", "GET", "w_*", "STORE", "d"]).unwrap();
+    assert_eq!(sorted, Reply::error("ERR SORT stores at most 64 MiB of values"));
+    let sorted = ours.call(&["SORT", "same", "BY", "nosort", "LIMIT", "0", "3", "GET", "w_*", "STORE", "d"]);
+    assert_eq!(sorted.unwrap(), Reply::Int(3));
     ours.call(&["XADD", "stream", "1-1", "field", "value"]).unwrap();
     let of_stream = ours.call(&["DUMP", "stream"]).unwrap();
     assert_eq!(of_stream, Reply::error("ERR streams cannot be dumped"));

@@ -285,6 +285,8 @@ fn wrong_files_and_servers_are_errors_that_name_them() {
     let with_login = to.replace("redis://", "redis://:secret@");
     let import = ["import", "--rdb", path.to_str().unwrap(), "--to", &with_login];
     fails(&import, "wrong.rdb");
+    let with_database = format!("{with_login}/5");
+    fails(&["import", "--rdb", path.to_str().unwrap(), "--to", &with_database], "--to names no database");
     std::fs::write(&path, "not an RDB file").unwrap();
     fails(&import, "this is not an RDB file");
     std::fs::write(&path, "REDIS0099").unwrap();

@@ -182,12 +182,7 @@ impl Meta {
             Value::Set { generation, len } => self.encode_collection(TAG_SET, *generation, *len),
             Value::SortedSet { generation, len } => self.encode_collection(TAG_SORTED_SET, *generation, *len),
             Value::List { generation, len } => self.encode_collection(TAG_LIST, *generation, *len),
-            Value::Stream(stream) => {
-                let mut out = BytesMut::with_capacity(HEADER_LEN + STREAM_LEN);
-                put_header(TAG_STREAM, self.expire_at_ms, &mut out);
-                stream.encode(&mut out);
-                out.freeze()
-            }
+            Value::Stream(stream) => encode_stream(self.expire_at_ms, stream),
         }
     }
 
@@ -240,6 +235,14 @@ pub fn encode_string(expire_at_ms: Option<u64>, value: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(HEADER_LEN + value.len());
     put_header(TAG_STRING, expire_at_ms, &mut out);
     out.put_slice(value);
+    out.freeze()
+}
+
+/// Encodes the meta row of a stream.
+pub fn encode_stream(expire_at_ms: Option<u64>, stream: &Stream) -> Bytes {
+    let mut out = BytesMut::with_capacity(HEADER_LEN + STREAM_LEN);
+    put_header(TAG_STREAM, expire_at_ms, &mut out);
+    stream.encode(&mut out);
     out.freeze()
 }
 

@@ -42,6 +42,50 @@ pub struct Publication {
     pub payload: Bytes,
 }
 
+/// Maximum bytes of the messages that are kept for one batch of entries. Those beyond are dropped,
+/// for a message arrives at most once.
+const PUBLICATIONS_BYTES_MAX: usize = 32 << 20;
+/// Memory of a message in addition to its texts, in bytes.
+const PUBLICATION_BYTES: usize = 64;
+
+/// The messages that the scripts of a batch have published.
+#[derive(Clone, Debug, Default)]
+pub struct Publications {
+    pub messages: Vec<Publication>,
+    /// Number of messages that were dropped.
+    pub dropped: usize,
+    /// The bytes of all messages of the batch, also of those that were taken.
+    bytes: usize,
+}
+
+impl Publications {
+    pub(crate) fn push(&mut self, publication: Publication) {
+        let bytes = publication.channel.len() + publication.payload.len() + PUBLICATION_BYTES;
+        if bytes > PUBLICATIONS_BYTES_MAX - self.bytes.min(PUBLICATIONS_BYTES_MAX) {
+            self.dropped += 1;
+            return;
+        }
+        self.bytes += bytes;
+        self.messages.push(publication);
+    }
+
+    /// Returns the messages since this was last called.
+    pub(crate) fn take(&mut self) -> Publications {
+        let rest = Publications { bytes: self.bytes, ..Publications::default() };
+        std::mem::replace(self, rest)
+    }
+
+    /// Returns a mark of the present end.
+    pub(crate) fn end(&self) -> (usize, usize, usize) {
+        (self.messages.len(), self.dropped, self.bytes)
+    }
+
+    pub(crate) fn back_to(&mut self, (messages, dropped, bytes): (usize, usize, usize)) {
+        self.messages.truncate(messages);
+        (self.dropped, self.bytes) = (dropped, bytes);
+    }
+}
+
 /// The changes of keys, in the order of the commands.
 #[derive(Debug, Default)]
 pub struct Record {
@@ -120,5 +164,29 @@ impl Record {
         self.touched.clear();
         self.places.clear();
         self.is_flushed = true;
+    }
+}
+
+#[cfg(test)]
+mod publication_tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_a_batch_are_bounded_and_an_undone_one_frees_its_place() {
+        let message =
+            |bytes| Publication { is_shard: false, channel: Bytes::new(), payload: vec![0; bytes].into() };
+        let mut publications = Publications::default();
+        publications.push(message(PUBLICATIONS_BYTES_MAX - 1000));
+        let end = publications.end();
+        publications.push(message(500));
+        publications.push(message(500));
+        assert_eq!((publications.messages.len(), publications.dropped), (2, 1));
+        publications.back_to(end);
+        publications.push(message(500));
+        let taken = publications.take();
+        assert_eq!((taken.messages.len(), taken.dropped), (2, 0));
+        // Those of the batch's next entries count together with them.
+        publications.push(message(500));
+        assert_eq!((publications.messages.len(), publications.dropped), (0, 1));
     }
 }

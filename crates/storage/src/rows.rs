@@ -336,6 +336,14 @@ pub fn region_descriptor_row(region: RegionId) -> Bytes {
     out.freeze()
 }
 
+/// Returns the row that follows a row immediately.
+pub fn row_behind(row: &[u8]) -> Bytes {
+    let mut next = BytesMut::with_capacity(row.len() + 1);
+    next.put_slice(row);
+    next.put_u8(0);
+    next.freeze()
+}
+
 /// Returns the smallest row above every row that begins with `prefix`.
 ///
 /// # Panics

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use types::RegionId;
 
 use crate::merge::merge;
-use crate::record::{Mark, Publication, Record};
+use crate::record::{Mark, Publication, Publications, Record};
 use crate::rows::{region_state_row, watched_key_range};
 use crate::state::{DbCounts, RegionState};
 use crate::{Reader, Result, Visit};
@@ -43,7 +43,7 @@ pub struct Txn<'a> {
     /// The changes of keys, if they are asked for.
     record: Option<Box<Record>>,
     /// The messages that scripts have published.
-    publications: Vec<Publication>,
+    publications: Publications,
     /// The record of the writes that may be undone.
     undo: Option<Undo>,
 }
@@ -55,8 +55,8 @@ struct Undo {
     ranges: usize,
     /// The end of the record of changed keys at that moment.
     recorded: Option<Mark>,
-    /// The number of publications at that moment.
-    publications: usize,
+    /// The end of the publications at that moment.
+    publications: (usize, usize, usize),
     /// Rows of the batch with their previous contents, in the order of the writes. `None` stands
     /// for a row that the batch had not written.
     rows: Vec<(Bytes, Option<Option<Bytes>>)>,
@@ -73,7 +73,7 @@ impl<'a> Txn<'a> {
             rows,
             ranges_deleted,
             record: None,
-            publications: Vec::new(),
+            publications: Publications::default(),
             undo: None,
         }
     }
@@ -86,7 +86,7 @@ impl<'a> Txn<'a> {
     /// Creates an overlay for reads only. Writing to it panics.
     pub fn read_only(reader: &'a dyn Reader, region: RegionId) -> Txn<'a> {
         let (rows, ranges_deleted) = (BTreeMap::new(), Vec::new());
-        let publications = Vec::new();
+        let publications = Publications::default();
         Txn { reader, region, state: None, rows, ranges_deleted, record: None, publications, undo: None }
     }
 
@@ -104,14 +104,15 @@ impl<'a> Txn<'a> {
         self.record.take().map(|record| *record)
     }
 
-    /// Adds a message that is published when the batch takes effect. It changes no row.
+    /// Adds a message that is published when the batch takes effect. It changes no row. If there
+    /// are too many, it is dropped and counted.
     pub fn publish(&mut self, publication: Publication) {
         self.publications.push(publication);
     }
 
     /// Returns the messages that were added since this was last called.
-    pub fn take_publications(&mut self) -> Vec<Publication> {
-        std::mem::take(&mut self.publications)
+    pub fn take_publications(&mut self) -> Publications {
+        self.publications.take()
     }
 
     pub fn region(&self) -> RegionId {
@@ -215,7 +216,7 @@ impl<'a> Txn<'a> {
     pub fn begin_undo(&mut self) {
         let (state, ranges) = (self.state().clone(), self.ranges_deleted.len());
         let recorded = self.record.as_ref().map(|record| record.mark());
-        let publications = self.publications.len();
+        let publications = self.publications.end();
         self.undo = Some(Undo { state, ranges, recorded, publications, rows: Vec::new() });
     }
 
@@ -232,7 +233,7 @@ impl<'a> Txn<'a> {
         if let (Some(record), Some(mark)) = (&mut self.record, undo.recorded) {
             record.back_to(mark);
         }
-        self.publications.truncate(undo.publications);
+        self.publications.back_to(undo.publications);
         self.state = Some(undo.state);
     }
 

@@ -38,6 +38,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "allocator",
             "durable",
             "types",
+            "rdb",
             "resp",
             "script",
             "storage",

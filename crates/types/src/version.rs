@@ -11,7 +11,7 @@
 //!     meta region records which regions have merged away
 //! 3   ZooKeeper can choose the candidates of elections; heartbeats tell which stores have a
 //!     session; followers can pass appends on; sets, sorted sets, lists, streams,
-//!     bitmaps, HyperLogLogs
+//!     bitmaps, HyperLogLogs, places; transactions, scripts, functions, users
 //! ```
 
 /// A version of the cluster.

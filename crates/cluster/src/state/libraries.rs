@@ -14,6 +14,8 @@ use crate::MetaError;
 
 /// Maximum number of bytes of all libraries, as they are written in rows.
 pub const LIBRARIES_BYTES_MAX: usize = 8 << 20;
+/// The error for more.
+pub const LIBRARIES_TOO_LONG: &str = "the libraries are too long: 8 MiB in all is the maximum";
 /// Bytes of a library and of a function in addition to their text.
 const RECORD_BYTES: usize = 128;
 
@@ -37,7 +39,8 @@ pub struct LibraryRecord {
 }
 
 impl LibraryRecord {
-    fn bytes(&self) -> usize {
+    /// Returns the bytes of the library in a command.
+    pub fn bytes(&self) -> usize {
         let of_function = |function: &FunctionRecord| {
             let flags: usize = function.flags.iter().map(String::len).sum();
             let description = function.description.as_deref().map_or(0, written_bytes);
@@ -91,7 +94,7 @@ impl MetaState {
             }
         }
         if bytes > LIBRARIES_BYTES_MAX {
-            return Err(MetaError::BadLibraries("the libraries are too long: 8 MiB in all is the maximum"));
+            return Err(MetaError::BadLibraries(LIBRARIES_TOO_LONG));
         }
         let gone = self.libraries.keys().filter(|name| replace || is_named(name)).cloned();
         let differing: BTreeSet<String> = gone.chain(set().map(|(name, _)| name.clone())).collect();

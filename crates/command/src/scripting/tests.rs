@@ -306,8 +306,8 @@ fn published(keyspace: &MemoryKeyspace, args: &[Bytes]) -> (Reply, Vec<Publicati
     builder.push(0, false, args);
     let mut txn = Txn::begin(keyspace, 1).unwrap();
     let replies = apply(&builder.finish(1_700_000_000_123, 7), &mut txn, SlotRange::ALL).unwrap();
-    let published = txn.take_publications();
-    assert!(txn.take_publications().is_empty());
+    let published = txn.take_publications().messages;
+    assert!(txn.take_publications().messages.is_empty());
     (replies.into_iter().next().flatten().unwrap(), published)
 }
 

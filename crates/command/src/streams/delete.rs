@@ -14,14 +14,16 @@ pub(crate) fn xdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let ids = args[2..].iter().map(|arg| id::strict(arg, 0)).collect::<CommandResult<Vec<StreamId>>>()?;
     let mut stream = found.stream;
     let mut deleted = 0;
-    for id in ids {
-        if delete(exec, &key, &mut stream, id)? {
-            stream.max_deleted_id = stream.max_deleted_id.max(id);
+    for id in &ids {
+        if delete(exec, &key, &mut stream, *id)? {
+            stream.max_deleted_id = stream.max_deleted_id.max(*id);
             deleted += 1;
         }
     }
     if deleted > 0 {
-        find_first(exec, &key, &mut stream)?;
+        if ids.contains(&stream.first_id) {
+            find_first(exec, &key, &mut stream)?;
+        }
         exec.put_stream(&key, Some(&found), stream);
         exec.tell(&key, "xdel");
     }

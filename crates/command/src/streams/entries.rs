@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
+use storage::rows::row_behind;
 use storage::{KeyRef, StorageError, Stream, StreamId};
 
 use super::node::{self, corrupt, Entry, Node};
@@ -13,21 +14,9 @@ pub(crate) fn node_row(key: &KeyRef<'_>, stream: &Stream, id: StreamId) -> Bytes
     key.element_row(stream.generation, &id.to_bytes())
 }
 
-/// Returns the row that follows a row immediately.
-fn behind(row: &[u8]) -> Bytes {
-    let mut next = BytesMut::with_capacity(row.len() + 1);
-    next.put_slice(row);
-    next.put_u8(0);
-    next.freeze()
-}
-
-/// Returns the sub-keys and values of all element rows of a generation.
-pub(super) fn all_elements(
-    exec: &Exec<'_, '_>,
-    key: &KeyRef<'_>,
-    generation: u64,
-) -> CommandResult<Vec<(Bytes, Bytes)>> {
-    let (from, to) = key.element_range(generation);
+/// Returns all rows of a range, each with what its key has behind the beginning of the range, and
+/// its value.
+pub(super) fn rows_of(exec: &Exec<'_, '_>, (from, to): (Bytes, Bytes)) -> CommandResult<Vec<(Bytes, Bytes)>> {
     let mut found = Vec::new();
     exec.txn.scan(&from, &to, &mut |row, value| {
         found.push((Bytes::copy_from_slice(&row[from.len()..]), Bytes::copy_from_slice(value)));
@@ -62,7 +51,7 @@ fn visit_nodes(
 ) -> CommandResult<()> {
     let prefix = key.element_range(stream.generation).0.len();
     let mut failed: Option<CommandError> = None;
-    let end = behind(&node_row(key, stream, to));
+    let end = row_behind(&node_row(key, stream, to));
     exec.txn.scan(from, &end, &mut |row, value| {
         let visited = id_of(row, prefix).map_err(CommandError::from).and_then(|id| visit(id, value));
         visited.unwrap_or_else(|error| {
@@ -80,7 +69,7 @@ fn next_node(
     stream: &Stream,
     id: StreamId,
 ) -> CommandResult<Option<Node>> {
-    let from = behind(&node_row(key, stream, id));
+    let from = row_behind(&node_row(key, stream, id));
     let mut next = None;
     visit_nodes(exec, key, stream, (&from, StreamId::MAX), &mut |id, value| {
         next = Some(Node::decode(id, Bytes::copy_from_slice(value))?);
@@ -155,7 +144,7 @@ pub(super) fn walk(
                     {
                         return Ok(());
                     }
-                    behind(&node_row(key, stream, node.id))
+                    row_behind(&node_row(key, stream, node.id))
                 }
                 None => node_row(key, stream, stream.first_node),
             };

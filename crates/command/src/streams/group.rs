@@ -21,8 +21,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use storage::rows::row_behind;
 use storage::{KeyRef, StorageError, Stream, StreamId};
 
+use super::entries::rows_of;
 use crate::exec::{CommandResult, Exec, Key};
 
 const VERSION: u8 = 1;
@@ -124,13 +126,7 @@ pub(super) fn all_rows(
     key: &KeyRef<'_>,
     generation: u64,
 ) -> CommandResult<Vec<(Bytes, Bytes)>> {
-    let (from, to) = key.group_range(generation);
-    let mut found = Vec::new();
-    exec.txn.scan(&from, &to, &mut |row, value| {
-        found.push((Bytes::copy_from_slice(&row[from.len()..]), Bytes::copy_from_slice(value)));
-        ControlFlow::Continue(())
-    })?;
-    Ok(found)
+    rows_of(exec, key.group_range(generation))
 }
 
 /// Returns all groups in the order of their names.
@@ -185,10 +181,13 @@ pub(super) fn destroy(
     group: &Group,
 ) -> CommandResult<()> {
     let GroupRow { generation, pending, consumers, .. } = group.row;
-    match pending.saturating_add(consumers) {
-        0 => {}
-        1..=DELETED_AT_ONCE => exec.delete_generation(key, generation)?,
-        _ => exec.leave_generation(key, generation),
+    if pending.saturating_add(consumers) > DELETED_AT_ONCE {
+        exec.leave_generation(key, generation);
+    } else {
+        let mut changing = Changing::begin(key, stream, group.clone());
+        for consumer in changing.rows().all_consumers(exec)? {
+            changing.delete_consumer(exec, consumer.number)?;
+        }
     }
     exec.delete_element(key, key.group_row(stream.generation, &group.name), GROUP_LEN);
     stream.groups = stream.groups.checked_sub(1).ok_or_else(|| corrupt("the number of groups"))?;
@@ -263,11 +262,14 @@ impl Pending {
 pub(crate) struct Rows<'k> {
     key: KeyRef<'k>,
     generation: u64,
+    /// The bounds of the pending entries. Behind them are rows of acknowledged ones.
+    bounds: (StreamId, StreamId),
 }
 
 impl<'k> Rows<'k> {
     pub fn new(key: &KeyRef<'k>, group: &Group) -> Rows<'k> {
-        Rows { key: *key, generation: group.row.generation }
+        let GroupRow { generation, low, high, .. } = group.row;
+        Rows { key: *key, generation, bounds: (low, high) }
     }
 
     fn row(&self, table: u8, parts: &[&[u8]]) -> Bytes {
@@ -328,6 +330,10 @@ impl<'k> Rows<'k> {
         (from, to): (StreamId, StreamId),
         visit: &mut dyn FnMut(StreamId, Pending) -> ControlFlow<()>,
     ) -> CommandResult<()> {
+        let (from, to) = (from.max(self.bounds.0), to.min(self.bounds.1));
+        if from > to {
+            return Ok(());
+        }
         let prefix = self.row(PENDING, &[]).len();
         let mut is_corrupt = false;
         self.visit_ids(exec, (self.pending_row(from), self.pending_row(to)), prefix, &mut |id, value| {
@@ -353,6 +359,10 @@ impl<'k> Rows<'k> {
         (from, to): (StreamId, StreamId),
         visit: &mut dyn FnMut(StreamId) -> ControlFlow<()>,
     ) -> CommandResult<()> {
+        let (from, to) = (from.max(self.bounds.0), to.min(self.bounds.1));
+        if from > to {
+            return Ok(());
+        }
         let prefix = self.row(OF_CONSUMER, &[&consumer.to_be_bytes()]).len();
         let rows = (self.owned_row(consumer, from), self.owned_row(consumer, to));
         self.visit_ids(exec, rows, prefix, &mut |id, _| visit(id))
@@ -366,8 +376,7 @@ impl<'k> Rows<'k> {
         prefix: usize,
         visit: &mut dyn FnMut(StreamId, &[u8]) -> ControlFlow<()>,
     ) -> CommandResult<()> {
-        let mut to = BytesMut::from(&last[..]);
-        to.put_u8(0);
+        let to = row_behind(&last);
         let mut is_corrupt = false;
         exec.txn.scan(
             &from,

@@ -1,7 +1,7 @@
 //! A node of a stream: a row with up to 100 consecutive entries, and its value.
 //!
 //! ```text
-//! version u8 = 1 | previous node's ID, 16 bytes | largest ID that was ever in the node, 16 bytes
+//! version u8 = 1 | previous node's ID, 16 bytes | ID of the last appended entry, 16 bytes
 //! | entries that were ever in it u16 | entries u16 | weight u32
 //! | number of fields varint | field * | entry *
 //! entry: milliseconds after the node's ID varint | sequence varint | shape varint | ...
@@ -105,7 +105,7 @@ impl Node {
         Ok(Node { id, header, value, fields, first })
     }
 
-    /// Returns the number of entries in a value, and the largest ID that was ever in it.
+    /// Returns the number of entries in a value, and the ID of the last one that was appended.
     ///
     /// # Errors
     /// [`StorageError::Corrupt`] if the value cannot be decoded.

@@ -226,6 +226,7 @@ pub(crate) fn xreadgroup_again(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Comma
 struct Source<'k> {
     name: &'k [u8],
     stream: Stream,
+    group: Group,
     from: From,
 }
 
@@ -244,7 +245,7 @@ fn read_as_group(args: &[Bytes], exec: &mut Exec<'_, '_>, has_waited: bool) -> C
             Some(stream) => group::find(exec, &key, stream, reader.group)?,
             None => None,
         };
-        let (Some(stream), Some(_)) = (stream, group) else {
+        let (Some(stream), Some(group)) = (stream, group) else {
             return match has_waited {
                 true => fail(if stream.is_none() { KEY_IS_GONE } else { GROUP_IS_GONE }),
                 false => fail(error_messages::shown(format!(
@@ -254,13 +255,19 @@ fn read_as_group(args: &[Bytes], exec: &mut Exec<'_, '_>, has_waited: bool) -> C
                 ))),
             };
         };
-        sources.push(Source { name, stream, from: position(id, Some(&stream), true)? });
+        let from = position(id, Some(&stream), true)?;
+        sources.push(Source { name, stream, group, from });
     }
     let mut replies = Vec::new();
-    for source in sources {
+    let names: Vec<&[u8]> = sources.iter().map(|source| source.name).collect();
+    for (at, source) in sources.into_iter().enumerate() {
         let key = exec.key(source.name);
-        // A key may be named twice, so its group is read again.
-        let Some(group) = group::find(exec, &key, &source.stream, reader.group)? else { continue };
+        let group = match names[..at].contains(&source.name) {
+            // The group has changed since.
+            true => group::find(exec, &key, &source.stream, reader.group)?,
+            false => Some(source.group),
+        };
+        let Some(group) = group else { continue };
         let read = match source.from {
             From::Id(id) => {
                 Some(read_history(exec, &key, &source.stream, group, reader, (id, request.count))?)

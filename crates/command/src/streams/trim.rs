@@ -113,9 +113,16 @@ pub(super) fn trim(
     stream: &mut Stream,
     trim: &Trim,
 ) -> CommandResult<u64> {
+    let is_nothing = match trim.kept {
+        Kept::Count(count) => stream.len <= count,
+        Kept::From(first) => stream.len == 0 || first <= stream.first_id,
+    };
+    if is_nothing {
+        return Ok(0);
+    }
     let mut len = stream.len;
     let mut removed = Vec::new();
-    // The node of which only a part may be removed.
+    // The last node to look at, of which some entries may stay.
     let mut last = None;
     from_first_node(exec, key, stream, &mut |id, value| {
         let (live, last_id) = Node::count_and_last(value)?;

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use command::scripting::sent_args;
+use command::scripting::sent_as;
 use command::transaction::{
     exec_args, lookup_in_log, unwatch_args, watch_args, watch_numbers, Queued, Watched,
 };
@@ -133,7 +133,7 @@ impl Multi {
     /// Counts the commands, which are executed now.
     fn count(&self, tally: &mut Tally) {
         for Taken { spec, args } in &self.commands {
-            tally.count_queued(sent_args(spec, args).map_or(spec, |(spec, _)| spec));
+            tally.count_queued(sent_as(spec, args).unwrap_or(spec));
         }
     }
 

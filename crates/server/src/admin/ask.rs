@@ -10,7 +10,7 @@ use cluster::admin::{ConfigRow, FailRequest, OperatorRow, RegionRequest, StoreRe
 use cluster::{
     LibraryRecord, MemberState, MetaCommand, MetaError, MetaReply, SettingError, StartError, StoreFacts,
 };
-use node::Work;
+use node::{Work, REQUEST_BYTES_MAX};
 use placement::{Operator, Reason};
 use resp::Reply;
 use serde::de::DeserializeOwned;
@@ -426,13 +426,18 @@ pub fn need_third_version(store: &Store, what: &str) -> Result<(), NotAnswered> 
 /// Proposes a change of the cluster's state. Returns its result.
 pub async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
     let deadline = Instant::now() + store.config.request_timeout;
-    let answers =
-        match store.proposals.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {
-            Ok(answers) => answers,
-            Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
-            Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
-            Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
-        };
+    let command = command.encode();
+    if command.len() > REQUEST_BYTES_MAX {
+        // No store could send the entry to another one.
+        let bytes = command.len();
+        return Err(refuse(413, format!("the change has {bytes} bytes: {REQUEST_BYTES_MAX} at most")).into());
+    }
+    let answers = match store.proposals.submit(store.regions.meta(), Work::Meta(command), deadline).await {
+        Ok(answers) => answers,
+        Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
+        Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
+        Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
+    };
     match answers.into_iter().flatten().next().map(node::Answer::into_reply) {
         Some(Reply::Bulk(reply)) => {
             MetaReply::decode(&reply).map_err(|error| refuse(502, error.to_string()).into())

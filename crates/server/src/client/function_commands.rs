@@ -16,6 +16,9 @@ use crate::admin::{self, LibrariesAnswer};
 use crate::functions::{serialized, Libraries, Library};
 use crate::store::Store;
 
+/// Maximum time in which `FUNCTION RESTORE` loads libraries. It is not replicated, so a clock may
+/// decide.
+const RESTORE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time for which a change waits for the other stores that are up.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(1);
 /// Pause before a change is repeated, because another one came in between.
@@ -30,7 +33,7 @@ pub fn run(store: &Store, command: FunctionCommand, args: &[Bytes]) -> Own {
         | FunctionCommand::Flush
         | FunctionCommand::Restore => return Own::Later,
         FunctionCommand::Dump => {
-            Reply::Bulk(serialized::write(known.by_name.values().map(|library| &library.code)))
+            Reply::bulk(rdb::write_libraries(known.by_name.values().map(|library| &library.code)))
         }
         FunctionCommand::List => list(&known, &args[2..]),
         FunctionCommand::Stats => stats(&known),
@@ -58,13 +61,6 @@ fn text(text: &'static str) -> Reply {
 fn shown(word: &[u8]) -> String {
     let word = word.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(word).replace(['\r', '\n'], " ")
-}
-
-fn wrong_number(args: &[Bytes]) -> Reply {
-    Reply::error(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{}'. Try FUNCTION HELP.",
-        shown(&args[1])
-    ))
 }
 
 fn list(known: &Libraries, mut options: &[Bytes]) -> Reply {
@@ -146,10 +142,18 @@ fn loaded(code: &Bytes) -> Result<New, Reply> {
     Ok(New { name, record: LibraryRecord { code: text_of(code), functions, since: 0 } })
 }
 
+/// Loads libraries, one command at a time: the threads are needed for other work, too.
 async fn blocking<T: Send + 'static>(
+    store: &Store,
     work: impl FnOnce() -> Result<T, Reply> + Send + 'static,
 ) -> Result<T, Reply> {
-    let done = tokio::task::spawn_blocking(work).await;
+    // It is kept also if the client goes.
+    let turn = store.functions.loading.clone().lock_owned().await;
+    let loading = move || {
+        let _turn = turn;
+        work()
+    };
+    let done = tokio::task::spawn_blocking(loading).await;
     done.unwrap_or_else(|_| Err(Reply::error("ERR the store is shutting down")))
 }
 
@@ -178,7 +182,7 @@ async fn load(store: &Arc<Store>, args: &[Bytes]) -> Result<Reply, Reply> {
     };
     exists(&store.functions.known())?;
     let code = code.clone();
-    let new = blocking(move || loaded(&code)).await?;
+    let new = blocking(store, move || loaded(&code)).await?;
     change(store, |known| {
         exists(known)?;
         check_functions(known, &new, &BTreeSet::new())?;
@@ -202,7 +206,7 @@ async fn flush(store: &Arc<Store>, args: &[Bytes]) -> Result<Reply, Reply> {
         [] => {}
         [mode] if mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async") => {}
         [_] => return Err(error("FUNCTION FLUSH only supports SYNC|ASYNC option")),
-        _ => return Err(wrong_number(args)),
+        _ => return Err(command::wrong_subcommand(args)),
     }
     change(store, |_| Ok((Changes::new(), true))).await?;
     Ok(Reply::OK)
@@ -225,13 +229,14 @@ async fn restore(store: &Arc<Store>, args: &[Bytes]) -> Result<Reply, Reply> {
             let text = "Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.";
             return Err(error(text));
         }
-        _ => return Err(wrong_number(args)),
+        _ => return Err(command::wrong_subcommand(args)),
     };
     let payload = args[2].clone();
-    let news = blocking(move || {
+    let news = blocking(store, move || {
+        let began = Instant::now();
         let codes = serialized::read(&payload).map_err(error)?;
         if codes.iter().map(Bytes::len).sum::<usize>() > cluster::LIBRARIES_BYTES_MAX {
-            return Err(error("the libraries are too long: 8 MiB in all is the maximum"));
+            return Err(error(cluster::LIBRARIES_TOO_LONG));
         }
         let mut names = BTreeSet::new();
         let mut functions = BTreeSet::new();
@@ -240,6 +245,9 @@ async fn restore(store: &Arc<Store>, args: &[Bytes]) -> Result<Reply, Reply> {
             let (name, _) = script::library_name(code).map_err(error)?;
             if !names.insert(name.clone()) {
                 return Err(error(format!("Library '{name}' already exists")));
+            }
+            if began.elapsed() > RESTORE_TIME_MAX {
+                return Err(error("the libraries take too long to load: restore fewer at once"));
             }
             let new = loaded(code)?;
             let lower = |function: &FunctionRecord| function.name.to_ascii_lowercase();
@@ -289,6 +297,10 @@ async fn change(
         if changes.is_empty() && !replaces {
             return Ok(());
         }
+        if changes.values().flatten().map(LibraryRecord::bytes).sum::<usize>() > cluster::LIBRARIES_BYTES_MAX
+        {
+            return Err(error(cluster::LIBRARIES_TOO_LONG));
+        }
         let asked = admin::set_libraries(store, known.version, changes, replaces).await;
         let left = deadline.saturating_duration_since(Instant::now());
         match asked.map_err(|refused| error(refused.message))? {
@@ -298,6 +310,11 @@ async fn change(
                 }
                 await_others(store, version).await;
                 return Ok(());
+            }
+            LibrariesAnswer::Conflict(version) if version < known.version => {
+                return Err(error(
+                    "this store has libraries that the cluster has lost: stop it, delete DIR/FUNCTIONS, and start it",
+                ));
             }
             LibrariesAnswer::Conflict(version) => {
                 if left.is_zero() || !store.functions.has(version, left).await {

@@ -111,7 +111,8 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("loading", &0);
             field("aof_enabled", &1);
             field("aof_last_write_status", &if store.disk.is_full() { "err" } else { "ok" });
-            field("rdb_bgsave_in_progress", &0);
+            field("rdb_bgsave_in_progress", &u8::from(store.checkpoints.is_running()));
+            field("rdb_last_save_time", &store.checkpoints.last());
             let unsynced = &store.unsynced;
             field("acknowledges_unsynced", &u8::from(unsynced.acknowledges_unsynced()));
             field("unclean_peers", &unsynced.unclean().len());

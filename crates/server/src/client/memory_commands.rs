@@ -8,10 +8,9 @@ use crate::store::Store;
 
 /// Share of `maxmemory` in percent above which the doctor says that memory is nearly used up.
 const NEARLY_ALL_PERCENT: u64 = 95;
-/// Share of resident pages that the allocator does not use, in percent, above which the doctor says
-/// so.
+/// The doctor reports unused pages if they are more than this share of the resident pages, in
+/// percent, and more than this many bytes.
 const UNUSED_PERCENT: u64 = 40;
-/// Smallest memory of which that is said, in bytes.
 const UNUSED_BYTES_LEAST: u64 = 64 << 20;
 
 pub fn run(store: &Store, command: MemoryCommand) -> Reply {

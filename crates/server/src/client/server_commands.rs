@@ -75,9 +75,6 @@ pub fn run(
             Ok(_) => return Own::Later,
             Err(error) => error,
         },
-        ServerCommand::Save if store.checkpoints.is_running() => {
-            Reply::error("ERR Background save already in progress")
-        }
         ServerCommand::Save => return Own::Later,
         ServerCommand::BgSave => save_in_background(store, spec, args),
         ServerCommand::Asking if store.config.cluster_enabled => Reply::OK,

@@ -3,7 +3,6 @@
 //! A write is acknowledged when the leader and enough followers for a majority have synced it, so
 //! `WAIT` answers at once for that number. It waits only for more.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +38,12 @@ pub async fn wait(store: &Arc<Store>, client: &ClientEntry, args: &[Bytes]) -> R
         Err(error) => return error,
     };
     let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let regions = client.regions_written();
+    let led = || {
+        let regions = store.regions.all();
+        let led = regions.iter().filter(|region| region.leader() == Some(store.id));
+        led.map(|region| region.id()).collect()
+    };
+    let regions = client.regions_written().unwrap_or_else(led);
     // The client's writes are executed, for they were answered.
     let targets: Vec<(RegionId, LogIndex)> =
         regions.iter().filter_map(|id| Some((*id, store.regions.get(*id)?.applied()))).collect();
@@ -53,18 +57,9 @@ pub async fn wait(store: &Arc<Store>, client: &ClientEntry, args: &[Bytes]) -> R
 }
 
 /// Returns the number of other stores that have synced every region through its index: the smallest
-/// of the regions' numbers. Without a write it is that of all regions led here.
+/// of the regions' numbers.
 fn synced(store: &Store, targets: &[(RegionId, LogIndex)]) -> usize {
-    let written: BTreeSet<RegionId> = targets.iter().map(|(region, _)| *region).collect();
-    let of_targets = targets.iter().map(|(region, index)| synced_through(store, *region, *index));
-    match written.is_empty() {
-        false => of_targets.min().unwrap_or(0),
-        true => {
-            let led = store.regions.all();
-            let led = led.iter().filter(|region| region.leader() == Some(store.id));
-            led.map(|region| synced_through(store, region.id(), 0)).min().unwrap_or(0)
-        }
-    }
+    targets.iter().map(|(region, index)| synced_through(store, *region, *index)).min().unwrap_or(0)
 }
 
 /// Returns the number of other stores that hold a region's log through an index.

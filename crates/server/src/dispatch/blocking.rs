@@ -195,6 +195,8 @@ impl Store {
                 }
             };
             match self.blocked.ended(&place, &attempts, answers) {
+                // A consumer takes all new entries, so those behind it would mostly get nothing.
+                Some(true) if place.2 == Awaited::Stream => count = 1,
                 Some(true) => count = 2 * count.min(ATTEMPTS_MAX),
                 Some(false) => count = 1,
                 None if self.ends.is_stopping() => return,

@@ -14,6 +14,7 @@
 //! removals of peers pass through here on their way to the thread that executes them (`lifecycle`).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -268,9 +269,11 @@ pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usiz
             let row_bytes =
                 |(row, value): &(Bytes, Option<Bytes>)| row.len() + value.as_ref().map_or(0, Bytes::len);
             let bytes: usize = writes.rows.iter().map(row_bytes).sum();
+            let last = parts.blocked.last_of_streams();
             let fed = parts.blocked.fed_by(&writes);
             parts.engine.write(writes);
             fed.iter().for_each(|place| parts.blocked.look_at(place));
+            parts.blocked.look_at_those_behind(last);
             parts.metrics.rows_bytes_written.inc_by(bytes as u64);
             parts.metrics.entries_applied.inc_by(entries as u64);
         }
@@ -284,8 +287,9 @@ pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usiz
             let leader = parts.regions.get(region).and_then(|region| region.leader());
             parts.notices.tell(&record, leader == Some(parts.config.store));
         }
-        ApplyEffect::Published(publications) => {
-            parts.notices.publish(publications, &parts.spread, parts.config.cluster_enabled);
+        ApplyEffect::Published { messages, dropped } => {
+            parts.spread.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
+            parts.notices.publish(messages, &parts.spread, parts.config.cluster_enabled);
         }
         ApplyEffect::Check { region, index, number } => parts.checks.begin(Order { region, index, number }),
         ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } | ApplyEffect::Hold { .. } => {

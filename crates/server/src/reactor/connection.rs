@@ -83,6 +83,8 @@ pub struct Connection {
     pub is_closed: bool,
     /// The number of queued commands that `CLIENT LIST` shows.
     pub shown_queued: Option<usize>,
+    /// True if the connection is among those that a pause holds.
+    pub is_paused: bool,
     /// The region to which the connection wrote last.
     pub last_written: Option<RegionId>,
     /// The loop that is to serve the connection, if it is another one.
@@ -130,6 +132,7 @@ impl Connection {
             has_waited_longest: false,
             is_closed: false,
             shown_queued: None,
+            is_paused: false,
             last_written: None,
             moves_to: None,
         }

@@ -126,8 +126,10 @@ impl Loop {
     }
 
     /// Lets a connection wait for the end of a pause.
-    fn pause(&mut self, connection: &Connection) -> Then {
-        self.paused.push(connection.id.slot);
+    fn pause(&mut self, connection: &mut Connection) -> Then {
+        if !std::mem::replace(&mut connection.is_paused, true) {
+            self.paused.push(connection.id.slot);
+        }
         Then::Waits
     }
 
@@ -136,11 +138,13 @@ impl Loop {
         if self.paused.is_empty() || self.store.client_pause.holds(true).is_some() {
             return;
         }
-        let mut paused = std::mem::take(&mut self.paused);
-        paused.sort_unstable();
-        paused.dedup();
-        for slot in paused {
-            if let Some(connection) = &mut self.slots[slot as usize].connection {
+        for slot in std::mem::take(&mut self.paused) {
+            // Another connection may have the slot now.
+            let connection = self.slots[slot as usize].connection.as_mut();
+            if let Some(connection) = connection.filter(|connection| connection.is_paused) {
+                connection.is_paused = false;
+                // The pause is no cost of the held command.
+                connection.began = Some(self.now);
                 connection.session.resume();
                 self.wake(slot);
             }
@@ -269,18 +273,26 @@ impl Loop {
                 }
             }
             Part::Alone(item) => {
+                connection.seat.entry.writes_with(&item);
                 let items = Arc::new(vec![item.clone()]);
                 self.spawn_commands(connection, number, items, async move {
                     vec![store.execute_alone(kind, item, deadline).await]
                 });
             }
             Part::Own { command, args } => {
-                let entry = connection.seat.entry.clone();
+                let (entry, began) = (connection.seat.entry.clone(), self.now);
                 self.spawn(connection, number, async move {
-                    vec![client::run_own_later(&store, &entry, command, &args).await.into()]
+                    let reply = client::run_own_later(&store, &entry, command, &args).await;
+                    // The time of a wait that the client asked for is no cost.
+                    let spec = command::resolve(&args).ok().filter(|_| command != ServerCommand::Wait);
+                    if let Some(spec) = spec {
+                        store.statistics.executed_own(spec, &args, began.elapsed(), &entry);
+                    }
+                    vec![reply.into()]
                 });
             }
             Part::Blocking(item) => {
+                connection.seat.entry.writes_with(&item);
                 let client = connection.seat.entry.id;
                 self.spawn(connection, number, async move {
                     vec![store.block(kind, client, item, deadline).await]
@@ -472,7 +484,7 @@ impl Host for Served<'_> {
         let began = (!spec.has(flags::FAST)).then(Instant::now);
         let mut client = Connected { context, entry: self.entry, kind: self.kind };
         let own = client::run_own(self.store, &mut client, command, spec, args);
-        if let Some(began) = began {
+        if let Some(began) = began.filter(|_| !matches!(own, Own::Later)) {
             self.store.statistics.executed_own(spec, args, began.elapsed(), self.entry);
         }
         own

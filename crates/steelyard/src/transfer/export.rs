@@ -48,11 +48,13 @@ pub async fn export(from: &ServerUrl, path: &Path, options: &Options) -> anyhow:
     let version = env!("CARGO_PKG_VERSION");
     let aux = [("steelyard-ver", version), ("redis-bits", "64")];
     let mut writer = FileWriter::create(BufWriter::with_capacity(BUFFER_BYTES, file), &aux)?;
-    if let Reply::Bulk(payload) = source.connection.call(&["FUNCTION", "DUMP"]).await? {
-        match writer.functions(&payload) {
-            Ok(()) => {}
-            Err(error) => progress.note(format!("the libraries of functions were left out: {error}")),
+    match source.connection.call(&["FUNCTION", "DUMP"]).await? {
+        Reply::Bulk(payload) => {
+            if let Err(error) = writer.functions(&payload) {
+                progress.note(format!("the libraries of functions were left out: {error}"));
+            }
         }
+        reply => progress.note_without_functions(&reply),
     }
     let line = progress.show();
     let (batches, encoded) = (mpsc::channel(2 * options.connections), mpsc::channel(QUEUE));
@@ -74,7 +76,7 @@ pub async fn export(from: &ServerUrl, path: &Path, options: &Options) -> anyhow:
         workers.spawn(worker.run(receiver.clone()));
     }
     drop((sender, receiver));
-    let tracker = Mutex::new(Tracker::new(None, Place::default()));
+    let tracker = Mutex::new(Tracker::new(None, Place::default(), progress.clone()));
     let start = Place::default();
     let walking = walk(&mut source, &databases, &start, &tracker, batch_sender);
     let writing = async {

@@ -4,6 +4,7 @@
 //! worker, in order. A file is read from its beginning also when an import continues: what precedes
 //! the recorded place is skipped.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -22,7 +23,7 @@ use super::live::{all, facts, Compared, Facts};
 use super::pieces::{restore_in_pieces, Gathered, LargeWriter};
 use super::place::{Place, Tracker};
 use super::report::{shown, Progress};
-use super::server::{expect_ok, number, ServerUrl};
+use super::server::{number, select, ServerUrl};
 use super::target::{Target, Write};
 use super::Options;
 
@@ -68,7 +69,8 @@ pub async fn import(
         eprintln!("continuing after {} keys", place.cursor);
     }
     let place = recorded.unwrap_or(start);
-    let tracker = Arc::new(Mutex::new(Tracker::new(record, place.clone())));
+    progress.begin_with(&place);
+    let tracker = Arc::new(Mutex::new(Tracker::new(record, place.clone(), progress.clone())));
     let line = progress.show();
     let (mut queues, mut workers) = (Vec::new(), JoinSet::new());
     for _ in 0..options.connections {
@@ -88,17 +90,18 @@ pub async fn import(
         sampled: Vec::new(),
         draw: Draw::new(facts.len()),
         keys: 0,
+        by_database: BTreeMap::new(),
     };
     let reading = tokio::task::spawn_blocking(move || reading.run());
     let reading = async { reading.await? };
     let result = tokio::select! {
-        result = async { tokio::try_join!(reading, all(workers)) } => result.map(|(sampled, ())| sampled),
+        result = async { tokio::try_join!(reading, all(workers)) } => result.map(|(read, ())| read),
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
     line.abort();
     let tracker = || tracker.lock().expect("nothing panics under this lock");
-    let sampled = match result {
-        Ok(sampled) => sampled,
+    let (sampled, by_database) = match result {
+        Ok(read) => read,
         Err(error) => {
             tracker().record()?;
             progress.print_totals("imported");
@@ -111,7 +114,7 @@ pub async fn import(
     };
     tracker().complete()?;
     progress.print_totals("imported");
-    compare(to, sampled).await?.conclude(progress.refused())
+    compare(to, sampled, &by_database).await?.conclude(progress.refused())
 }
 
 /// The thread that reads the file.
@@ -127,10 +130,12 @@ struct Reading<R> {
     sampled: Vec<Sampled>,
     draw: Draw,
     keys: u64,
+    /// Number of keys of each database.
+    by_database: BTreeMap<u64, u64>,
 }
 
 impl<R: Read> Reading<R> {
-    fn run(mut self) -> anyhow::Result<Vec<Sampled>> {
+    fn run(mut self) -> anyhow::Result<(Vec<Sampled>, BTreeMap<u64, u64>)> {
         let mut database = 0;
         let mut unit = 0;
         loop {
@@ -139,7 +144,7 @@ impl<R: Read> Reading<R> {
                 .next_record()
                 .with_context(|| format!("at byte {}, after {} keys", self.reader.position(), self.keys))?;
             match record {
-                None => return Ok(self.sampled),
+                None => return Ok((self.sampled, self.by_database)),
                 Some(Record::Database(number)) => database = number,
                 Some(Record::Aux(..) | Record::Sizes(..)) => {}
                 Some(Record::Function(source)) => {
@@ -150,6 +155,12 @@ impl<R: Read> Reading<R> {
                 }
                 Some(Record::Key(facts)) => {
                     self.keys += 1;
+                    *self.by_database.entry(database).or_default() += 1;
+                    self.progress.reached(self.reader.position());
+                    if self.queues.iter().any(mpsc::Sender::is_closed) {
+                        // A worker has ended, and its error is reported.
+                        return Ok((self.sampled, self.by_database));
+                    }
                     if self.keys <= self.skipped {
                         self.reader.skip(&facts).with_context(|| shown(&facts.key))?;
                         continue;
@@ -158,10 +169,6 @@ impl<R: Read> Reading<R> {
                     self.tracker.lock().expect("nothing panics under this lock").begin(unit, after);
                     self.key(unit, database, facts)?;
                     unit += 1;
-                    if self.queues.iter().any(mpsc::Sender::is_closed) {
-                        // A worker has ended, and its error is reported.
-                        return Ok(self.sampled);
-                    }
                 }
             }
         }
@@ -272,6 +279,9 @@ async fn work(
                 }
             }
             Message::Begin { database, key, kind } => {
+                let refused = target.flush().await?;
+                in_pieces(&mut target, refused).await?;
+                sent.drain(..).try_for_each(end)?;
                 let mut writer = LargeWriter::begin(&mut target, database, &key, kind).await?;
                 loop {
                     match messages.recv().await {
@@ -314,18 +324,23 @@ async fn in_pieces(target: &mut Target, refused: Vec<Write>) -> anyhow::Result<(
     Ok(())
 }
 
-async fn compare(to: &ServerUrl, sampled: Vec<Sampled>) -> anyhow::Result<Compared> {
+async fn compare(
+    to: &ServerUrl,
+    mut sampled: Vec<Sampled>,
+    by_database: &BTreeMap<u64, u64>,
+) -> anyhow::Result<Compared> {
     let mut connection = to.connect().await?;
     let mut compared = Compared::default();
-    let mut database = None;
-    let mut sampled = sampled;
+    for (database, keys) in by_database {
+        select(&mut connection, *database).await?;
+        let there = number(&mut connection, &["DBSIZE"]).await?;
+        println!("database {database}: {keys} keys in the file, {there} at the target");
+    }
+    let mut selected = None;
     sampled.sort_by_key(|sampled| sampled.database);
     for Sampled { database: of, key, expire_at_ms, value } in sampled {
-        if database != Some(of) {
-            expect_ok(connection.call(&["SELECT".to_owned(), of.to_string()]).await?)?;
-            let there = number(&mut connection, &["DBSIZE"]).await?;
-            println!("database {of}: {there} keys at the target");
-            database = Some(of);
+        if selected.replace(of) != Some(of) {
+            select(&mut connection, of).await?;
         }
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
         let now = u64::try_from(now.as_millis())?;

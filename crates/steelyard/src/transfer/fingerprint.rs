@@ -20,11 +20,10 @@ impl Fingerprint {
         let mut bytes = Vec::with_capacity(element.len() + 16);
         match element {
             Element::Item(_) => write::length(&mut bytes, self.elements),
-            // A sorted set may hold a negative zero in Redis, which is 0 in the other encodings.
-            Element::Scored(_, score) if *score == 0.0 => bytes.push(0),
             _ => {}
         }
         match element {
+            // A sorted set may hold a negative zero in Redis, which is 0 in the other encodings.
             Element::Scored(name, score) => {
                 write::element(&mut bytes, &Element::Scored(name.clone(), *score + 0.0))
             }

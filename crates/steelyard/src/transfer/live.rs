@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{ensure, Context};
+use anyhow::{bail, ensure, Context};
 use bytes::Bytes;
 use client::connection::Connection;
 use resp::Reply;
@@ -15,7 +15,7 @@ use super::fingerprint::Fingerprint;
 use super::pieces::{restore_in_pieces, LargeReader, LargeWriter};
 use super::place::{Place, Tracker};
 use super::report::{shown, Progress};
-use super::server::{number, ServerUrl};
+use super::server::{number, select, ServerUrl};
 use super::source::{Source, Value};
 use super::target::{Target, Write};
 use super::Options;
@@ -85,7 +85,6 @@ pub async fn import(
     let mut source = Source::connect(from).await?;
     let mut target = Target::connect(to, progress.clone()).await?;
     let databases = source.databases().await?;
-    progress.expect_keys(databases.values().sum());
     let start = Place {
         source: from.to_string(),
         target: to.to_string(),
@@ -96,9 +95,18 @@ pub async fn import(
     if let Some(place) = &recorded {
         eprintln!("continuing in database {} at cursor {}", place.database, place.cursor);
     }
+    if recorded.is_none() {
+        // After an interruption, the number of keys that are left is not known.
+        progress.expect_keys(databases.values().sum());
+    }
     let place = recorded.unwrap_or(start);
+    progress.begin_with(&place);
+    ensure!(
+        record.is_none() || !place.identity.is_empty(),
+        "the source does not tell its run_id, which --progress needs"
+    );
     copy_functions(&mut source, &mut target, &progress).await?;
-    let tracker = Arc::new(Mutex::new(Tracker::new(record, place.clone())));
+    let tracker = Arc::new(Mutex::new(Tracker::new(record, place.clone(), progress.clone())));
     let line = progress.show();
     let (sender, receiver) = mpsc::channel(2 * options.connections);
     let batches: Batches = Arc::new(AsyncMutex::new(receiver));
@@ -135,13 +143,16 @@ pub async fn import(
     compared.conclude(progress.refused())
 }
 
-/// Copies the libraries of functions, if both servers know them.
+/// Copies the libraries of functions. If a server refuses them, the report says so.
 async fn copy_functions(source: &mut Source, target: &mut Target, progress: &Progress) -> anyhow::Result<()> {
     /// Bytes of a payload without a library: the footer alone.
     const EMPTY_LEN: usize = 10;
     let payload = match source.connection.call(&["FUNCTION", "DUMP"]).await? {
         Reply::Bulk(payload) if payload.len() > EMPTY_LEN => payload,
-        _ => return Ok(()),
+        reply => {
+            progress.note_without_functions(&reply);
+            return Ok(());
+        }
     };
     let words = ["FUNCTION".into(), "RESTORE".into(), payload, "REPLACE".into()];
     progress.note(match target.call(&words).await? {
@@ -226,7 +237,10 @@ impl Compared {
     pub fn conclude(self, refused: u64) -> anyhow::Result<()> {
         let Compared { keys, skipped, differing } = self;
         print!("compared {keys} random keys: {} differ", differing.len());
-        println!("{}", if skipped > 0 { format!(", {skipped} too large to compare") } else { String::new() });
+        println!(
+            "{}",
+            if skipped > 0 { format!(", {skipped} that could not be compared") } else { String::new() }
+        );
         differing.iter().take(NAMED_MAX).for_each(|line| println!("  {line}"));
         ensure!(refused == 0, "{refused} keys were not copied");
         ensure!(differing.is_empty(), "{} keys differ: were they changed meanwhile?", differing.len());
@@ -248,8 +262,7 @@ async fn compare(
     target.flush().await?;
     for (&database, &keys) in databases {
         source.select(database).await?;
-        let words = ["SELECT".to_owned(), database.to_string()];
-        super::server::expect_ok(other.call(&words).await?)?;
+        select(&mut other, database).await?;
         let here = number(&mut source.connection, &["DBSIZE"]).await?;
         let there = number(&mut other, &["DBSIZE"]).await?;
         println!("database {database}: {here} keys at the source, {there} at the target");
@@ -261,13 +274,20 @@ async fn compare(
         source.connection.flush().await?;
         let mut names = Vec::with_capacity(share);
         for _ in 0..share {
-            names.extend(client::connection::text(&source.connection.reply().await?));
+            match source.connection.reply().await? {
+                Reply::Error(text) => bail!("RANDOMKEY: {text}"),
+                reply => names.extend(client::connection::text(&reply)),
+            }
         }
         names.sort();
         names.dedup();
         for key in names {
+            // A value that the target cannot dump may be too large for a reply of the source.
             let theirs = facts(&mut other, &key).await?;
-            let ours = facts(&mut source.connection, &key).await?;
+            let ours = match theirs {
+                Some(_) => facts(&mut source.connection, &key).await?,
+                None => None,
+            };
             match (ours, theirs) {
                 (Some(ours), Some(theirs)) => {
                     compared.keys += 1;
@@ -320,6 +340,9 @@ pub async fn facts(connection: &mut Connection, key: &Bytes) -> anyhow::Result<O
             .ok()
             .map(|value| Facts { value: Some(value), left_ms }),
         Reply::Nil => Some(Facts { value: None, left_ms: None }),
-        _ => None,
+        // A stream, or a value that is too large.
+        Reply::Error(text) if text.contains("too large") || text.contains("cannot be dumped") => None,
+        Reply::Error(text) => bail!("DUMP: {text}"),
+        other => bail!("an answer to DUMP that is none: {other:?}"),
     })
 }

@@ -1,6 +1,6 @@
 //! Values too large for one payload: read and written by commands of their type.
 
-use anyhow::{bail, Context};
+use anyhow::{bail, ensure, Context};
 use bytes::Bytes;
 use client::connection::text;
 use rdb::{Element, Kind};
@@ -126,6 +126,7 @@ impl<'t> LargeWriter<'t> {
         key: &Bytes,
         kind: Kind,
     ) -> anyhow::Result<LargeWriter<'t>> {
+        target.begin();
         let mut writer = LargeWriter { target, database, key: key.clone(), kind };
         writer.write(vec!["DEL".into(), key.clone()], false).await?;
         Ok(writer)
@@ -133,13 +134,15 @@ impl<'t> LargeWriter<'t> {
 
     async fn write(&mut self, words: Vec<Bytes>, completes: bool) -> anyhow::Result<()> {
         let write = Write { database: self.database, key: self.key.clone(), words, completes };
-        self.target.push(write).await?;
-        self.target.flush().await?;
+        // The caller has sent all other commands before, and these are no payloads.
+        let mut refused = self.target.push(write).await?;
+        refused.extend(self.target.flush().await?);
+        ensure!(refused.is_empty(), "a payload was refused while a key was written in pieces");
         Ok(())
     }
 
     pub async fn push(&mut self, elements: &[Element]) -> anyhow::Result<()> {
-        if elements.is_empty() {
+        if elements.is_empty() || self.target.has_failed(self.database, &self.key) {
             return Ok(());
         }
         self.write(piece(self.kind, &self.key, elements), false).await
@@ -147,6 +150,10 @@ impl<'t> LargeWriter<'t> {
 
     pub async fn finish(mut self, expire_at_ms: Option<u64>) -> anyhow::Result<()> {
         let key = self.key.clone();
+        if self.target.has_failed(self.database, &key) {
+            // A part of a value must not look like the value.
+            return self.write(vec!["DEL".into(), key], false).await;
+        }
         let last = match expire_at_ms {
             Some(at) => vec!["PEXPIREAT".into(), key, at.to_string().into()],
             // It completes the count of keys.

@@ -4,10 +4,13 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+
+use super::report::Progress;
 
 /// Minimum time between two records of the place.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
@@ -25,6 +28,11 @@ pub struct Place {
     pub database: u64,
     /// The cursor of `SCAN`, or the number of keys of a file that are done.
     pub cursor: u64,
+    /// Number of keys that were not copied, and the lines that name the first ones.
+    #[serde(default)]
+    pub refused: u64,
+    #[serde(default)]
+    pub named: Vec<String>,
 }
 
 impl Place {
@@ -71,10 +79,11 @@ pub struct Tracker {
     after: std::collections::BTreeMap<u64, (u64, u64)>,
     ended: BTreeSet<u64>,
     recorded: Instant,
+    progress: Arc<Progress>,
 }
 
 impl Tracker {
-    pub fn new(path: Option<&Path>, place: Place) -> Tracker {
+    pub fn new(path: Option<&Path>, place: Place, progress: Arc<Progress>) -> Tracker {
         Tracker {
             path: path.map(Path::to_owned),
             place,
@@ -82,6 +91,7 @@ impl Tracker {
             after: std::collections::BTreeMap::new(),
             ended: BTreeSet::new(),
             recorded: Instant::now(),
+            progress,
         }
     }
 
@@ -106,6 +116,7 @@ impl Tracker {
 
     pub fn record(&mut self) -> anyhow::Result<()> {
         self.recorded = Instant::now();
+        (self.place.refused, self.place.named) = self.progress.refusals();
         self.path.as_ref().map_or(Ok(()), |path| self.place.write(path))
     }
 
@@ -128,7 +139,8 @@ mod tests {
         let path = dir.path().join("progress");
         let start =
             Place { source: "a".into(), target: "b".into(), identity: "1".into(), ..Place::default() };
-        let mut tracker = Tracker::new(Some(&path), start.clone());
+        let progress = Progress::new();
+        let mut tracker = Tracker::new(Some(&path), start.clone(), progress.clone());
         for unit in 0..4 {
             tracker.begin(unit, (0, 10 * (unit + 1)));
         }
@@ -141,6 +153,13 @@ mod tests {
         assert_eq!(recorded(&mut tracker), 0);
         tracker.end(0).unwrap();
         assert_eq!(recorded(&mut tracker), 30);
+        progress.refuse(3, b"key", "why");
+        tracker.record().unwrap();
+        let after = Progress::new();
+        after.begin_with(&Place::read(&path, &start).unwrap().unwrap());
+        assert_eq!(after.refused(), 1, "an import that continues names what was not copied before");
+        after.refuse(3, b"key", "why");
+        assert_eq!(after.refused(), 1, "it meets the same key again");
         let restarted = Place { identity: "2".into(), ..start.clone() };
         assert_eq!(Place::read(&path, &restarted).unwrap(), None, "a cursor of another process");
         let other = Place { target: "c".into(), ..start.clone() };

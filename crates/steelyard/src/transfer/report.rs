@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use client::table::{bytes, count, duration};
+use resp::Reply;
 use tokio::task::JoinHandle;
+
+use super::place::Place;
 
 /// Time between two lines on a terminal, and elsewhere.
 const TERMINAL_EVERY: Duration = Duration::from_millis(500);
@@ -25,6 +28,8 @@ pub struct Progress {
     /// The expected number of keys or bytes, 0 if it is not known.
     expected: AtomicU64,
     by_bytes: AtomicBool,
+    /// The place in the file that is read.
+    reached: AtomicU64,
     refused: Mutex<Refused>,
     notes: Mutex<Vec<String>>,
 }
@@ -56,6 +61,7 @@ impl Progress {
             in_pieces: AtomicU64::new(0),
             expected: AtomicU64::new(0),
             by_bytes: AtomicBool::new(false),
+            reached: AtomicU64::new(0),
             refused: Mutex::default(),
             notes: Mutex::default(),
         })
@@ -70,6 +76,23 @@ impl Progress {
         self.expected.store(bytes, Ordering::Relaxed);
     }
 
+    /// Tells the place in the file that is read.
+    pub fn reached(&self, position: u64) {
+        self.reached.store(position, Ordering::Relaxed);
+    }
+
+    /// Begins with what was not copied before an interruption.
+    pub fn begin_with(&self, place: &Place) {
+        let mut refused = self.refused.lock().expect("nothing panics under this lock");
+        (refused.count, refused.named) = (place.refused, place.named.clone());
+    }
+
+    /// Returns the number of keys that were not copied, and the lines that name the first ones.
+    pub fn refusals(&self) -> (u64, Vec<String>) {
+        let refused = self.refused.lock().expect("nothing panics under this lock");
+        (refused.count, refused.named.clone())
+    }
+
     pub fn add(&self, keys: u64, bytes: u64) {
         self.keys.fetch_add(keys, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -77,17 +100,32 @@ impl Progress {
 
     /// Records a key that is not copied.
     pub fn refuse(&self, database: u64, key: &[u8], reason: &str) {
+        let line = format!("  database {database}, {}: {reason}", shown(key));
         let mut refused = self.refused.lock().expect("nothing panics under this lock");
+        if refused.named.contains(&line) {
+            // The import was interrupted after it had met the key.
+            return;
+        }
         refused.count += 1;
         *refused.by_reason.entry(reason.to_owned()).or_default() += 1;
         if refused.named.len() < NAMED_MAX {
-            let line = format!("  database {database}, {}: {reason}", shown(key));
             refused.named.push(line);
         }
     }
 
     pub fn refused(&self) -> u64 {
         self.refused.lock().expect("nothing panics under this lock").count
+    }
+
+    /// Notes that the source did not give its libraries of functions. One without functions has
+    /// none.
+    pub fn note_without_functions(&self, reply: &Reply) {
+        match reply {
+            Reply::Error(text) if !text.starts_with("ERR unknown command") => {
+                self.note(format!("the libraries of functions were not read: {text}"));
+            }
+            _ => {}
+        }
     }
 
     /// Adds a line to the report.
@@ -103,7 +141,10 @@ impl Progress {
             [&self.keys, &self.bytes, &self.expected].map(|number| number.load(Ordering::Relaxed));
         let elapsed = self.started.elapsed();
         let seconds = elapsed.as_secs_f64().max(1e-3);
-        let done = if self.by_bytes.load(Ordering::Relaxed) { copied } else { keys };
+        let done = match self.by_bytes.load(Ordering::Relaxed) {
+            true => self.reached.load(Ordering::Relaxed),
+            false => keys,
+        };
         let share = match expected {
             0 => String::new(),
             expected => format!("  {:.0}%", (100.0 * done as f64 / expected as f64).min(100.0)),

@@ -143,6 +143,11 @@ pub async fn call<A: AsRef<[u8]>>(connection: &mut Connection, words: &[A]) -> a
     }
 }
 
+/// Selects a database.
+pub async fn select(connection: &mut Connection, database: u64) -> anyhow::Result<()> {
+    call(connection, &["SELECT".to_owned(), database.to_string()]).await.map(drop)
+}
+
 /// Sends a command whose reply is an integer.
 pub async fn number<A: AsRef<[u8]>>(connection: &mut Connection, words: &[A]) -> anyhow::Result<i64> {
     match call(connection, words).await? {

@@ -45,7 +45,7 @@ pub struct Source {
 impl Source {
     pub async fn connect(url: &ServerUrl) -> anyhow::Result<Source> {
         let mut connection = url.connect().await?;
-        let info = connection.call(&["INFO", "server"]).await?;
+        let info = call(&mut connection, &["INFO", "server"]).await?;
         let info = text(&info).unwrap_or_default();
         let info = String::from_utf8_lossy(&info).into_owned();
         let field = |name: &str| {
@@ -175,6 +175,8 @@ impl Source {
             let payload = self.connection.reply().await?;
             values.push(match (time, payload) {
                 (Reply::Int(-2), _) | (_, Reply::Nil) => Value::Gone,
+                // The estimate was too low.
+                (Reply::Int(_), Reply::Bulk(payload)) if payload.len() as u64 > large => Value::Large,
                 (Reply::Int(time), Reply::Bulk(payload)) => {
                     let since = if self.has_expire_times { 0 } else { now_ms };
                     let expire_at_ms = u64::try_from(time).ok().map(|time| time.saturating_add(since));

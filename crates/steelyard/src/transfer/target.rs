@@ -62,8 +62,8 @@ pub struct Target {
     queue: Vec<Write>,
     queued_bytes: usize,
     progress: Arc<Progress>,
-    /// Keys that a piece could not be written of. Their other pieces are dropped.
-    failed: Option<Bytes>,
+    /// The key of which a piece was refused. Its other pieces are dropped.
+    failed: Option<(u64, Bytes)>,
 }
 
 impl Target {
@@ -125,7 +125,7 @@ impl Target {
     }
 
     fn done(&mut self, write: &Write) {
-        let is_failed = self.failed.as_ref() == Some(&write.key);
+        let is_failed = self.has_failed(write.database, &write.key);
         self.progress.add(u64::from(write.completes && !is_failed), write.bytes() as u64);
     }
 
@@ -147,11 +147,27 @@ impl Target {
             repeated.push(write);
         } else if &write.words[0][..] == b"RESTORE" && text.contains("too large") {
             too_large.push(write);
-        } else if self.failed.as_ref() != Some(&write.key) {
-            self.progress.refuse(write.database, &write.key, text);
-            self.failed = Some(write.key);
+        } else {
+            self.refuse(write, text);
         }
         Ok(())
+    }
+
+    fn refuse(&mut self, write: Write, text: &str) {
+        if !self.has_failed(write.database, &write.key) {
+            self.progress.refuse(write.database, &write.key, text);
+            self.failed = Some((write.database, write.key));
+        }
+    }
+
+    /// Returns true if a piece of a key was refused.
+    pub fn has_failed(&self, database: u64, key: &Bytes) -> bool {
+        self.failed.as_ref().is_some_and(|failed| failed.0 == database && failed.1 == *key)
+    }
+
+    /// Begins to write a key in pieces.
+    pub fn begin(&mut self) {
+        self.failed = None;
     }
 
     async fn repeat(&mut self, write: Write) -> anyhow::Result<()> {
@@ -165,7 +181,7 @@ impl Target {
                 Reply::Error(text) if may_pass(&text) => {}
                 Reply::Error(text) if text.starts_with(UNKNOWN_OUTCOME) && !write.accumulates() => {}
                 Reply::Error(text) => {
-                    self.progress.refuse(write.database, &write.key, &text);
+                    self.refuse(write, &text);
                     return Ok(());
                 }
                 _ => {

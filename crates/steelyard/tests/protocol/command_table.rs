@@ -52,6 +52,8 @@ fn differing(page: &str, all: &BTreeMap<String, String>) -> BTreeSet<String> {
         let Some((first, rest)) = words.split_first() else { continue };
         let subcommands: Vec<String> = rest.iter().map(|word| format!("{first}|{word}")).collect();
         let of_container: Vec<&String> = subcommands.iter().filter(|name| all.contains_key(*name)).collect();
+        // The words of `HELP` are our own.
+        named.extend(all.keys().filter(|name| name.ends_with("|help")).cloned());
         match of_container.is_empty() {
             true => named.extend(words.into_iter().filter(|word| all.contains_key(word))),
             false => named.extend(of_container.into_iter().cloned()),
@@ -81,7 +83,7 @@ fn table(page: &str, ours: &BTreeMap<String, String>, theirs: &BTreeMap<String, 
         let absent = shown(names().filter(|name| !is_there(name)));
         let _ = writeln!(out, "| {group} | {same} | {different} | {absent} |");
     }
-    out.push_str("\nThe refused ones, and what to do instead:\n\n| command | reason |\n|---|---|\n");
+    out.push_str("\nThe refused ones:\n\n| command | reason, as in the text of the error |\n|---|---|\n");
     for name in theirs.keys() {
         if let Some(reason) = command::refused::reason(name) {
             let _ = writeln!(out, "| `{}` | {reason} |", name.replace('|', " ").to_uppercase());
