@@ -153,6 +153,11 @@ fn operation<O: Operation>(body: &[u8]) {
     }
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+mod served;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use served::{own_commands, store_requests};
+
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
@@ -166,5 +171,7 @@ mod tests {
         super::replay::seeds("store_messages", super::store_messages);
         super::replay::seeds("snapshot_frames", super::snapshot_frames);
         super::replay::seeds("admin_request", super::admin_request);
+        super::replay::seeds("own_commands", super::own_commands);
+        super::replay::seeds("store_requests", super::store_requests);
     }
 }

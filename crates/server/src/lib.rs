@@ -49,7 +49,7 @@ mod engine;
 mod executor;
 mod expiry;
 mod fetcher;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 mod fixture;
 mod flash;
 mod fronts;
