@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use cluster::{Leads, LeadReport, Mark, MetaCommand, MetaReply, Order, PeerProgress, StoreHeartbeat};
+use cluster::{LeadReport, Leads, Mark, MetaCommand, MetaReply, Order, PeerProgress, StoreHeartbeat};
 use command::entry::Builder;
 use command::scripting::{eval_args, Caller, Code, ScriptBy, ScriptCall};
 use command::transaction::{exec_args, unwatch_args, watch_args, Queued, Watched};
@@ -120,43 +120,148 @@ fn commands(seeds: &Seeds, project: &Path) {
             words.insert(format!("\r\n{} ", leaf.name.replace('|', " ")).into_bytes());
         }
         for leaf in std::iter::once(*spec).chain(spec.subcommands) {
-            let is_word = |word: &&str| word.len() > 1 && word.chars().all(|letter| letter.is_ascii_uppercase());
+            let is_word =
+                |word: &&str| word.len() > 1 && word.chars().all(|letter| letter.is_ascii_uppercase());
             let of_syntax = leaf.syntax.split(|letter: char| !letter.is_ascii_alphabetic()).filter(is_word);
             words.extend(of_syntax.map(|word| format!("{word} ").into_bytes()));
         }
     }
     let others: [&[u8]; 32] = [
-        b"a ", b"b ", b"{a}1 ", b"0 ", b"-1 ", b"1 ", b"2 ", b"9223372036854775807 ", b"-9223372036854775808 ",
-        b"18446744073709551615 ", b"1.5 ", b"inf ", b"-inf ", b"(1 ", b"[a ", b"+ ", b"- ", b"$ ", b"> ", b"* ",
-        b"\"\" ", b"\"\\x00\\xff\" ", b"nan ", b"1e400 ", b"i64 ", b"u63 ", b"#1 ", b"0-1 ", b"5-* ", b"~ ", b"= ",
+        b"a ",
+        b"b ",
+        b"{a}1 ",
+        b"0 ",
+        b"-1 ",
+        b"1 ",
+        b"2 ",
+        b"9223372036854775807 ",
+        b"-9223372036854775808 ",
+        b"18446744073709551615 ",
+        b"1.5 ",
+        b"inf ",
+        b"-inf ",
+        b"(1 ",
+        b"[a ",
+        b"+ ",
+        b"- ",
+        b"$ ",
+        b"> ",
+        b"* ",
+        b"\"\" ",
+        b"\"\\x00\\xff\" ",
+        b"nan ",
+        b"1e400 ",
+        b"i64 ",
+        b"u63 ",
+        b"#1 ",
+        b"0-1 ",
+        b"5-* ",
+        b"~ ",
+        b"= ",
         b"*1\r\n$1\r\n",
     ];
     words.extend(others.map(<[u8]>::to_vec));
     seeds.dictionary("client", &words);
     seeds.dictionary("own_commands", &words);
     let own = [
-        "HELLO 3 AUTH default x SETNAME n", "HELLO 2", "AUTH u p", "AUTH x", "PING a", "ECHO a", "RESET", "SELECT 1",
-        "CLIENT SETNAME n", "CLIENT ID", "CLIENT INFO", "CLIENT LIST TYPE normal", "CLIENT LIST ID 1 2",
-        "CLIENT KILL TYPE pubsub SKIPME no", "CLIENT KILL ID 1 ADDR 1.2.3.4:5 USER u", "CLIENT PAUSE 10 WRITE",
-        "CLIENT UNPAUSE", "CLIENT REPLY OFF", "CLIENT REPLY ON", "CLIENT NO-EVICT on", "CLIENT UNBLOCK 1 ERROR",
-        "CLIENT TRACKING on BCAST PREFIX a PREFIX b NOLOOP", "CLIENT TRACKING on OPTIN REDIRECT 1",
-        "CLIENT CACHING yes", "CLIENT GETREDIR", "CLIENT TRACKINGINFO", "CLIENT TRACKING off",
-        "CONFIG GET *max* [a-c]*", "CONFIG SET slowlog-max-len 5 latency-monitor-threshold 1", "CONFIG RESETSTAT",
-        "CONFIG SET client-output-buffer-limit \"pubsub 1mb 2mb 3\"", "CONFIG SET notify-keyspace-events KEA",
-        "CONFIG SET maxmemory 1gb save \"\" requirepass p", "SLOWLOG GET -1", "SLOWLOG LEN", "SLOWLOG RESET",
-        "LATENCY HISTOGRAM get set", "LATENCY HISTORY command", "LATENCY LATEST", "LATENCY GRAPH e", "LATENCY DOCTOR",
-        "MEMORY DOCTOR", "MEMORY STATS", "MODULE LIST", "ROLE", "LASTSAVE", "TIME", "INFO all", "INFO server errorstats",
-        "ACL SETUSER u on >p ~a* %R~b &c +@all -@admin (+get ~x)", "ACL GETUSER u", "ACL DELUSER u", "ACL LIST",
-        "ACL USERS", "ACL WHOAMI", "ACL CAT read", "ACL GENPASS 64", "ACL LOG 10", "ACL LOG RESET",
-        "ACL DRYRUN default get a", "SUBSCRIBE a b", "PSUBSCRIBE a* [b-", "SSUBSCRIBE a", "UNSUBSCRIBE", "PUNSUBSCRIBE a*",
-        "PUBLISH a text", "SPUBLISH a text", "PUBSUB CHANNELS a*", "PUBSUB NUMSUB a b", "PUBSUB NUMPAT",
-        "PUBSUB SHARDCHANNELS", "MONITOR", "SCRIPT LOAD \"return 1\"", "SCRIPT EXISTS a b", "SCRIPT FLUSH ASYNC",
+        "HELLO 3 AUTH default x SETNAME n",
+        "HELLO 2",
+        "AUTH u p",
+        "AUTH x",
+        "PING a",
+        "ECHO a",
+        "RESET",
+        "SELECT 1",
+        "CLIENT SETNAME n",
+        "CLIENT ID",
+        "CLIENT INFO",
+        "CLIENT LIST TYPE normal",
+        "CLIENT LIST ID 1 2",
+        "CLIENT KILL TYPE pubsub SKIPME no",
+        "CLIENT KILL ID 1 ADDR 1.2.3.4:5 USER u",
+        "CLIENT PAUSE 10 WRITE",
+        "CLIENT UNPAUSE",
+        "CLIENT REPLY OFF",
+        "CLIENT REPLY ON",
+        "CLIENT NO-EVICT on",
+        "CLIENT UNBLOCK 1 ERROR",
+        "CLIENT TRACKING on BCAST PREFIX a PREFIX b NOLOOP",
+        "CLIENT TRACKING on OPTIN REDIRECT 1",
+        "CLIENT CACHING yes",
+        "CLIENT GETREDIR",
+        "CLIENT TRACKINGINFO",
+        "CLIENT TRACKING off",
+        "CONFIG GET *max* [a-c]*",
+        "CONFIG SET slowlog-max-len 5 latency-monitor-threshold 1",
+        "CONFIG RESETSTAT",
+        "CONFIG SET client-output-buffer-limit \"pubsub 1mb 2mb 3\"",
+        "CONFIG SET notify-keyspace-events KEA",
+        "CONFIG SET maxmemory 1gb save \"\" requirepass p",
+        "SLOWLOG GET -1",
+        "SLOWLOG LEN",
+        "SLOWLOG RESET",
+        "LATENCY HISTOGRAM get set",
+        "LATENCY HISTORY command",
+        "LATENCY LATEST",
+        "LATENCY GRAPH e",
+        "LATENCY DOCTOR",
+        "MEMORY DOCTOR",
+        "MEMORY STATS",
+        "MODULE LIST",
+        "ROLE",
+        "LASTSAVE",
+        "TIME",
+        "INFO all",
+        "INFO server errorstats",
+        "ACL SETUSER u on >p ~a* %R~b &c +@all -@admin (+get ~x)",
+        "ACL GETUSER u",
+        "ACL DELUSER u",
+        "ACL LIST",
+        "ACL USERS",
+        "ACL WHOAMI",
+        "ACL CAT read",
+        "ACL GENPASS 64",
+        "ACL LOG 10",
+        "ACL LOG RESET",
+        "ACL DRYRUN default get a",
+        "SUBSCRIBE a b",
+        "PSUBSCRIBE a* [b-",
+        "SSUBSCRIBE a",
+        "UNSUBSCRIBE",
+        "PUNSUBSCRIBE a*",
+        "PUBLISH a text",
+        "SPUBLISH a text",
+        "PUBSUB CHANNELS a*",
+        "PUBSUB NUMSUB a b",
+        "PUBSUB NUMPAT",
+        "PUBSUB SHARDCHANNELS",
+        "MONITOR",
+        "SCRIPT LOAD \"return 1\"",
+        "SCRIPT EXISTS a b",
+        "SCRIPT FLUSH ASYNC",
         "FUNCTION LOAD REPLACE \"#!lua name=a\\nredis.register_function('f', function() end)\"",
-        "FUNCTION LIST LIBRARYNAME a* WITHCODE", "FUNCTION DUMP", "FUNCTION DELETE a", "FUNCTION STATS",
-        "FUNCTION RESTORE x APPEND", "FUNCTION FLUSH SYNC", "CLUSTER INFO", "CLUSTER NODES", "CLUSTER SLOTS",
-        "CLUSTER SHARDS", "CLUSTER KEYSLOT {a}b", "CLUSTER COUNTKEYSINSLOT 7", "CLUSTER GETKEYSINSLOT 7 10",
-        "CLUSTER LINKS", "CLUSTER MYID", "CLUSTER REPLICAS x", "READONLY MAXLAG 20 MAXENTRIES 7", "READWRITE",
-        "WAIT 1 1", "ASKING", "BGSAVE SCHEDULE", "QUIT",
+        "FUNCTION LIST LIBRARYNAME a* WITHCODE",
+        "FUNCTION DUMP",
+        "FUNCTION DELETE a",
+        "FUNCTION STATS",
+        "FUNCTION RESTORE x APPEND",
+        "FUNCTION FLUSH SYNC",
+        "CLUSTER INFO",
+        "CLUSTER NODES",
+        "CLUSTER SLOTS",
+        "CLUSTER SHARDS",
+        "CLUSTER KEYSLOT {a}b",
+        "CLUSTER COUNTKEYSINSLOT 7",
+        "CLUSTER GETKEYSINSLOT 7 10",
+        "CLUSTER LINKS",
+        "CLUSTER MYID",
+        "CLUSTER REPLICAS x",
+        "READONLY MAXLAG 20 MAXENTRIES 7",
+        "READWRITE",
+        "WAIT 1 1",
+        "ASKING",
+        "BGSAVE SCHEDULE",
+        "QUIT",
     ];
     let pieces = pieces(&own);
     let each = own.iter().map(|line| format!("{line}\r\n")).chain(pieces);
@@ -175,7 +280,8 @@ fn scripts(seeds: &Seeds, project: &Path) {
     ] {
         all.push(with(1, code.as_bytes()));
     }
-    let fixed = |kind: u8, first: &[u8], second: &[u8]| [&[kind, first.len() as u8][..], first, second].concat();
+    let fixed =
+        |kind: u8, first: &[u8], second: &[u8]| [&[kind, first.len() as u8][..], first, second].concat();
     for (first, second) in [
         ("[1,2.5,-3e4,\"a\\u00e9\\ud83d\\ude00\\n\",null,true,{}]", "{\"a\":{\"b\":[1,[2,[3]]]}}"),
         ("{\"1\":1,\"2\":2}", "[[[[[[]]]]]]"),
@@ -195,18 +301,66 @@ fn scripts(seeds: &Seeds, project: &Path) {
         let data = b"\x01\0\0\0\0\x02abc\0defghijklmnop";
         all.extend([12, 13].map(|kind| fixed(kind, format.as_bytes(), data)));
     }
-    for pattern in ["%5.2f %s %q %d %x %c", "(%a+)(%d*)", "[^%s-z]+", "%b()", "%f[%w]%w+", "^(.-)%s*$", "()%1?"] {
+    for pattern in
+        ["%5.2f %s %q %d %x %c", "(%a+)(%d*)", "[^%s-z]+", "%b()", "%f[%w]%w+", "^(.-)%s*$", "()%1?"]
+    {
         all.extend([14, 15].map(|kind| fixed(kind, pattern.as_bytes(), b"  key=(value1) 42 \"x\" end")));
     }
     seeds.write("script", all);
     let words = [
-        "redis.call(", "redis.pcall(", "redis.setresp(3)", "cjson.encode(", "cjson.decode(", "cmsgpack.pack(",
-        "cmsgpack.unpack(", "struct.pack(", "struct.unpack(", "bit.band(", "return ", "local ", "function(", "end ",
-        "for i=1,", "while ", "string.rep(", "string.format(", "table.concat(", "table.sort(", "setmetatable({},{",
-        "__index", "__gc", "__call", "coroutine.wrap(", "pcall(", "error(", "unpack(", "tostring(", "tonumber(",
-        "KEYS[1]", "ARGV[1]", "redis.register_function(", "#!lua name=", "flags=", "no-writes", "math.random(",
-        "'array'", "'map'", "'set'", "'error'", "'nil'", "'int'", "'status'", "redis.error_reply(", "redis.acl_check_cmd(",
-        "redis.sha1hex(", "redis.log(", "redis.breakpoint()", "loadstring(", "load(", "select('#',", "rawset(",
+        "redis.call(",
+        "redis.pcall(",
+        "redis.setresp(3)",
+        "cjson.encode(",
+        "cjson.decode(",
+        "cmsgpack.pack(",
+        "cmsgpack.unpack(",
+        "struct.pack(",
+        "struct.unpack(",
+        "bit.band(",
+        "return ",
+        "local ",
+        "function(",
+        "end ",
+        "for i=1,",
+        "while ",
+        "string.rep(",
+        "string.format(",
+        "table.concat(",
+        "table.sort(",
+        "setmetatable({},{",
+        "__index",
+        "__gc",
+        "__call",
+        "coroutine.wrap(",
+        "pcall(",
+        "error(",
+        "unpack(",
+        "tostring(",
+        "tonumber(",
+        "KEYS[1]",
+        "ARGV[1]",
+        "redis.register_function(",
+        "#!lua name=",
+        "flags=",
+        "no-writes",
+        "math.random(",
+        "'array'",
+        "'map'",
+        "'set'",
+        "'error'",
+        "'nil'",
+        "'int'",
+        "'status'",
+        "redis.error_reply(",
+        "redis.acl_check_cmd(",
+        "redis.sha1hex(",
+        "redis.log(",
+        "redis.breakpoint()",
+        "loadstring(",
+        "load(",
+        "select('#',",
+        "rawset(",
     ];
     seeds.dictionary("script", &words.iter().map(|word| word.as_bytes().to_vec()).collect());
 }
@@ -228,8 +382,11 @@ fn values(seeds: &Seeds) {
         write::header(&mut value, *kind, elements.len() as u64);
         elements.iter().for_each(|element| write::element(&mut value, element));
         made.push([&[0, write::type_number(*kind)][..], &value].concat());
-        let facts =
-            KeyFacts { key: text("key"), expire_at_ms: Some(1 << 40), type_number: write::type_number(*kind) };
+        let facts = KeyFacts {
+            key: text("key"),
+            expire_at_ms: Some(1 << 40),
+            type_number: write::type_number(*kind),
+        };
         file.begin_key(3, &facts, &value).expect("memory");
     }
     made.push([&[2][..], &file.finish().expect("memory")].concat());
@@ -300,8 +457,7 @@ fn heartbeat(store: u64, seq: u64, full: bool) -> StoreHeartbeat {
             .collect(),
         descriptor,
     };
-    let reports =
-        regions.into_iter().filter(|region| region.peers[0].store == store).map(lead).collect();
+    let reports = regions.into_iter().filter(|region| region.peers[0].store == store).map(lead).collect();
     StoreHeartbeat {
         store,
         cluster_id: 1,
@@ -367,9 +523,29 @@ fn stores(seeds: &Seeds) {
     }
     seeds.write("meta_log", [log]);
     let words: BTreeSet<Vec<u8>> = [
-        "\n\x03{\"command\":\"", "begin-operator", "advance-operator", "\"id\":", "\"operator\":", "\"store\":", "\"facts\":",
-        "transfer-leader", "add-learner", "split", "merge", "null", "18446744073709551615", "-1", "1e308", "\"region\":",
-        "join", "\"newest\":", "\"phase\":", "\"outcome\":", "\"regions\":[", "true", "false",
+        "\n\x03{\"command\":\"",
+        "begin-operator",
+        "advance-operator",
+        "\"id\":",
+        "\"operator\":",
+        "\"store\":",
+        "\"facts\":",
+        "transfer-leader",
+        "add-learner",
+        "split",
+        "merge",
+        "null",
+        "18446744073709551615",
+        "-1",
+        "1e308",
+        "\"region\":",
+        "join",
+        "\"newest\":",
+        "\"phase\":",
+        "\"outcome\":",
+        "\"regions\":[",
+        "true",
+        "false",
     ]
     .iter()
     .map(|word| word.as_bytes().to_vec())
@@ -383,7 +559,12 @@ fn stores(seeds: &Seeds) {
     let request = |kind: u8, body: &[u8]| frame(3, &[&7u64.to_le_bytes()[..], &[kind], body].concat());
     let mut message = eraftpb::Message { from: 1, to: 2, term: 6, ..eraftpb::Message::default() };
     message.set_msg_type(eraftpb::MessageType::MsgAppend);
-    message.mut_entries().push(eraftpb::Entry { index: 4, term: 6, data: "data".into(), ..Default::default() });
+    message.mut_entries().push(eraftpb::Entry {
+        index: 4,
+        term: 6,
+        data: "data".into(),
+        ..Default::default()
+    });
     let message = protobuf::Message::write_to_bytes(&message).expect("a message");
     let raft = [&1u64.to_le_bytes()[..], &(message.len() as u32).to_le_bytes(), &message].concat();
     let mut commands = [&1u64.to_le_bytes()[..], &1u64.to_le_bytes(), &500u32.to_le_bytes()].concat();
@@ -429,7 +610,8 @@ fn stores(seeds: &Seeds) {
     let listed = |frames: &[Vec<u8>]| -> Vec<u8> {
         frames.iter().flat_map(|frame| [&(frame.len() as u16).to_be_bytes()[..], frame].concat()).collect()
     };
-    let mut manifest = [&b"SYSN\x01"[..], &1u64.to_be_bytes(), &77u64.to_be_bytes(), &5u64.to_be_bytes()].concat();
+    let mut manifest =
+        [&b"SYSN\x01"[..], &1u64.to_be_bytes(), &77u64.to_be_bytes(), &5u64.to_be_bytes()].concat();
     let descriptor = &descriptors[1];
     manifest.extend((descriptor.len() as u32).to_be_bytes());
     manifest.extend_from_slice(descriptor);
@@ -446,7 +628,10 @@ fn stores(seeds: &Seeds) {
     .concat();
     let data = [&[1][..], &[0; 12], &[7; 8], b"rows"].concat();
     let place = [&[2][..], &[1; 12]].concat();
-    seeds.write("snapshot_frames", [listed(&[offer, data, place, vec![4], b"\x05\x01no room".to_vec()]), manifest]);
+    seeds.write(
+        "snapshot_frames",
+        [listed(&[offer, data, place, vec![4], b"\x05\x01no room".to_vec()]), manifest],
+    );
 
     let bodies = [
         r#"{"change":"pin","data_weight":1.5,"leader_weight":null}"#,
@@ -475,9 +660,8 @@ fn stores(seeds: &Seeds) {
 }
 
 fn log(seeds: &Seeds) {
-    let section = |kind: u8, region: u8, content: &[u8]| {
-        [&[kind, region, content.len() as u8][..], content].concat()
-    };
+    let section =
+        |kind: u8, region: u8, content: &[u8]| [&[kind, region, content.len() as u8][..], content].concat();
     let encoded = |record: Record| {
         let mut out = Vec::new();
         record.encode(&mut out);
@@ -506,6 +690,7 @@ fn log(seeds: &Seeds) {
         section(5, 1, b""),
     ]
     .concat();
-    let damages = [vec![0, 1, 0, 70, 1, 4], vec![0, 2, 3, 0, 0, 0], vec![0, 0xf1, 4, 0, 1, 1, 3, 0, 90, 7, 7]];
+    let damages =
+        [vec![0, 1, 0, 70, 1, 4], vec![0, 2, 3, 0, 0, 0], vec![0, 0xf1, 4, 0, 1, 1, 3, 0, 90, 7, 7]];
     seeds.write("log_recovery", damages.into_iter().chain([[&[1][..], &whole].concat(), vec![2; 600]]));
 }

@@ -25,12 +25,11 @@ pub fn glob(input: &[u8]) {
 fn matches_by_definition(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern, text) {
         ([], []) => true,
-        ([b'*', pattern @ ..], _) => {
-            (0..=text.len()).any(|at| matches_by_definition(pattern, &text[at..]))
-        }
+        ([b'*', pattern @ ..], _) => (0..=text.len()).any(|at| matches_by_definition(pattern, &text[at..])),
         ([], _) | (_, []) => false,
-        (_, [first, rest @ ..]) => glob::match_one(pattern, *first)
-            .is_some_and(|used| matches_by_definition(&pattern[used..], rest)),
+        (_, [first, rest @ ..]) => {
+            glob::match_one(pattern, *first).is_some_and(|used| matches_by_definition(&pattern[used..], rest))
+        }
     }
 }
 

@@ -127,7 +127,6 @@ fn push(builder: &mut Builder, db: u16, line: &str) {
     }
 }
 
-
 proptest! {
     #[test]
     fn rows_stay_consistent_and_the_sweep_leaves_no_orphans(

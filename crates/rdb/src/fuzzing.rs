@@ -81,8 +81,7 @@ fn read_file(file: &[u8]) {
             Record::Database(number) => database = number,
             Record::Key(facts) if keys.len() % 2 == 0 => {
                 let (mut elements, mut bytes) = (Vec::new(), BYTES_MAX - left);
-                let read =
-                    reader.value(&facts, &mut |element| collect(&mut elements, &mut bytes, element));
+                let read = reader.value(&facts, &mut |element| collect(&mut elements, &mut bytes, element));
                 if read.is_err() {
                     break;
                 }

@@ -32,7 +32,9 @@ impl Host for Commands {
             b"int" => Reply::Int(i64::MAX),
             b"nil" => Reply::Nil,
             b"array" => Reply::Array(vec![text, Reply::NilArray, Reply::Array(vec![Reply::error("ERR e")])]),
-            b"map" if resp3 => Reply::Map(vec![(text.clone(), Reply::Double(1.5)), (text, Reply::Bool(true))]),
+            b"map" if resp3 => {
+                Reply::Map(vec![(text.clone(), Reply::Double(1.5)), (text, Reply::Bool(true))])
+            }
             b"set" if resp3 => Reply::Set(vec![text, Reply::Double(f64::NAN)]),
             b"get" => args.get(1).map_or(Reply::Nil, |key| Reply::Bulk(key.clone())),
             _ => return Called::Refused("Unknown Redis command called from script".into()),

@@ -352,7 +352,8 @@ fn makes_long_string(item: &Item) -> bool {
         [&b"setrange"[..], b"setbit", b"bitfield"].iter().any(|known| name.eq_ignore_ascii_case(known))
     };
     // Queued commands are arguments of a transaction.
-    (writes(item.spec.name.as_bytes()) || item.args.iter().any(|arg| writes(arg))) && item.args.iter().any(is_long)
+    (writes(item.spec.name.as_bytes()) || item.args.iter().any(|arg| writes(arg)))
+        && item.args.iter().any(is_long)
 }
 
 /// A client's connection.
@@ -409,8 +410,7 @@ impl Client {
 pub fn serve(input: &[u8]) {
     let Some((&[ways, cuts], bytes)) = input.split_first_chunk() else { return };
     let is_restricted = ways & RESTRICTED != 0;
-    let region =
-        Region { now_ms: 1_700_000_000_000, is_recorded: ways & RECORDED != 0, ..Region::default() };
+    let region = Region { now_ms: 1_700_000_000_000, is_recorded: ways & RECORDED != 0, ..Region::default() };
     let mut store = Store {
         region,
         scripts: BTreeMap::new(),

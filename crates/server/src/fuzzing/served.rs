@@ -74,7 +74,8 @@ pub fn own_commands(input: &[u8]) {
             if matches!(command, ServerCommand::Shutdown | ServerCommand::Save) || names_file {
                 continue;
             }
-            let connection = &mut Connected { context: &mut context, entry: &entry, kind: ListenerKind::Client };
+            let connection =
+                &mut Connected { context: &mut context, entry: &entry, kind: ListenerKind::Client };
             let replies = match run_own(store, connection, command, spec, &args) {
                 Own::Reply(reply) => vec![reply.into()],
                 Own::Several(answers) => answers,

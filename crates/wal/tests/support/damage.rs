@@ -7,9 +7,7 @@ use raft::eraftpb::Entry;
 use replica::{HardState, LogBatch, RegionWrite};
 use types::RegionDescriptor;
 use wal::layout::{block_len, BodyChecksum, Head, Header, Kind, Position};
-use wal::{
-    read_entries, recover, Appender, LogError, LogState, PeerLifecycle, Record, SharedIndex, Sizes,
-};
+use wal::{read_entries, recover, Appender, LogError, LogState, PeerLifecycle, Record, SharedIndex, Sizes};
 
 use super::{Cell, MemoryDisk, SECRET};
 
@@ -39,15 +37,18 @@ fn segments() -> &'static [(u32, Vec<u8>)] {
         let begun = LogState { truncated_index: 5, truncated_term: 5 };
         let begin = |region| {
             let descriptor = RegionDescriptor::founded(region, None, &[0, 1, 2]);
-            (region, vec![Record::Begun(begun), Record::Life(PeerLifecycle::Exists { descriptor, parent: None })])
+            (
+                region,
+                vec![Record::Begun(begun), Record::Life(PeerLifecycle::Exists { descriptor, parent: None })],
+            )
         };
         appender.record([0, 1, 2].map(begin).to_vec(), true).expect("memory");
         for number in 6..30u64 {
             let write = |region| {
                 let data = Bytes::from(vec![number as u8; 20 + 7 * (number as usize % 9)]);
                 let entry = Entry { index: number, term: 5, data, ..Entry::default() };
-                let hard_state = (number % 5 == region)
-                    .then_some(HardState { term: 5, vote: Some(2), commit: number });
+                let hard_state =
+                    (number % 5 == region).then_some(HardState { term: 5, vote: Some(2), commit: number });
                 RegionWrite { region, restart: None, entries: vec![entry], hard_state }
             };
             let writes = [0, 1, 2].map(write).to_vec();
@@ -80,7 +81,9 @@ pub fn recovery(input: &[u8]) {
     }
     let Ok(found) = recover(&disk, SECRET) else { return };
     let index = Cell::default();
-    let Ok((mut appender, _)) = Appender::new(disk.clone(), SECRET, SIZES, index.clone(), found) else { return };
+    let Ok((mut appender, _)) = Appender::new(disk.clone(), SECRET, SIZES, index.clone(), found) else {
+        return;
+    };
     for region in index.with(|index| index.regions()) {
         let bounds = index.with(|index| index.bounds(region));
         let Some(end) = bounds.last.checked_add(1) else { continue };
