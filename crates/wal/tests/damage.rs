@@ -1,7 +1,5 @@
 //! Damage to a log at rest: the log is refused, or it holds exactly what was written.
 
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
 mod support;
 
 use std::collections::BTreeMap;
@@ -509,9 +507,4 @@ fn on_a_full_disk_a_segment_that_holds_only_records_is_let_go_of() {
     }
     assert_eq!(disk.ids().len(), 3);
     assert_eq!(Log::open(&disk).unwrap().index.with(|of| of.lifecycles()), [(9, tombstone)]);
-}
-
-#[test]
-fn seeds_of_the_fuzz_target_harm_nothing() {
-    replay::seeds("log_recovery", support::damage::recovery);
 }
