@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # $(call ENV,TARGET) installs what TARGET needs beside what all need.
 ENV = settings=$$(scripts/setup.sh $(1)); eval "$$settings";
 
-.PHONY: help build dist demo test test-large soak endure test-faults test-clients test-upgrade bench-peers bench-cases bench-commands bench-tls bench-plan fmt fmt-check clippy
+.PHONY: help build dist demo test test-large soak endure fuzz test-faults test-clients test-upgrade bench-peers bench-cases bench-commands bench-tls bench-plan fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,9 @@ endure: ## three stores under load with a fault every ten seconds, for MINUTES=6
 	@$(ENV) cargo build --release --workspace --lib --bins && \
 	STEELYARD_MINUTES=$${MINUTES:-60} STEELYARD_SEED=$${SEED:-1} \
 	cargo test --release --workspace --test faults -- --ignored --nocapture endurance
+
+fuzz: ## coverage-guided fuzzing of what strangers can send, MINUTES=60 for all targets, or for TARGET=name
+	@$(ENV) scripts/fuzz.sh "$${MINUTES:-60}" "$${TARGET:-}"
 
 test-upgrade: ## clusters whose programs are replaced store by store: that of commit FROM by this one, this one by one with a newer version
 	@$(ENV) programs="$$CARGO_TARGET_DIR/upgrade"; scripts/upgrade-programs.sh "$$programs" "$${FROM:-7417ca5}" && \

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| resp::fuzzing::resp_reply(input));
+steelyard_fuzz::target!(16 << 20, resp::fuzzing::resp_reply);

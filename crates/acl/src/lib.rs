@@ -14,6 +14,8 @@ mod absent;
 mod categories;
 mod commands;
 mod file;
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 mod password;
 mod patterns;

@@ -93,6 +93,10 @@ impl User {
                     let mut selector = Selector::new(all_channels);
                     // As in Redis, a text with an open quote has no rules.
                     for rule in words::split(rules).unwrap_or_default() {
+                        // In the description of the user it would end the selector.
+                        if rule.ends_with(b")") {
+                            return Err(RuleError::Syntax);
+                        }
                         selector.set(&rule)?;
                     }
                     self.selectors.push(selector);

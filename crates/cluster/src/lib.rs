@@ -26,6 +26,8 @@ mod check;
 mod clocks;
 mod command;
 mod driver;
+#[doc(hidden)]
+pub mod fuzzing;
 mod heartbeat;
 mod layout;
 mod ledger;

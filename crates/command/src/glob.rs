@@ -42,7 +42,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
 
 /// Matches one byte against the first element of a pattern, which is not a star. Returns the number
 /// of pattern bytes used.
-fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
+pub(crate) fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern[0] {
         b'?' => Some(1),
         b'[' => match_class(pattern, byte),

@@ -21,6 +21,8 @@ pub mod entry;
 mod error_messages;
 mod events;
 mod exec;
+#[doc(hidden)]
+pub mod fuzzing;
 mod geo;
 mod glob;
 mod hashes;

@@ -14,6 +14,8 @@ mod compact;
 mod crc64;
 mod error;
 mod file;
+#[doc(hidden)]
+pub mod fuzzing;
 mod libraries;
 mod listpack;
 mod lzf;

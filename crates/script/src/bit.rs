@@ -42,7 +42,7 @@ fn to_hex(args: &Arguments<'_>) -> Result {
     one(Value::String(args.lua.create_string(&text[8 - count..])?))
 }
 
-pub(crate) fn create(builder: &Builder) -> mlua::Result<Table> {
+pub(crate) fn create(builder: &Builder<'_>) -> mlua::Result<Table> {
     let table = builder.lua.create_table()?;
     builder.add(&table, "tobit", |args| signed(bits(&args, 1)?))?;
     builder.add(&table, "bnot", |args| signed(!bits(&args, 1)?))?;

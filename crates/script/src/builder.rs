@@ -71,15 +71,15 @@ pub(crate) struct Kept {
     pub registered: RefCell<Registered>,
 }
 
-/// Adds functions of the host to tables.
-#[derive(Clone)]
-pub(crate) struct Builder {
-    pub lua: Lua,
+/// Adds functions of the host to tables. It borrows the state: a function that owned it would keep
+/// the state from ever being freed, because the state owns the function.
+pub(crate) struct Builder<'l> {
+    pub lua: &'l Lua,
     pub control: Control,
     pub kept: Rc<Kept>,
 }
 
-impl Builder {
+impl Builder<'_> {
     /// Adds a library function.
     pub fn add(
         &self,

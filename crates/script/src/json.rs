@@ -105,8 +105,8 @@ fn only_argument(args: &Arguments<'_>) -> Result<Value> {
 }
 
 /// Creates the library.
-pub(crate) fn create(builder: &Builder) -> mlua::Result<Table> {
-    let lua = &builder.lua;
+pub(crate) fn create(builder: &Builder<'_>) -> mlua::Result<Table> {
+    let lua = builder.lua;
     let table = lua.create_table_with_capacity(0, 16)?;
     let kept = builder.kept.clone();
     builder.add(&table, "encode", move |args| {
@@ -142,9 +142,12 @@ pub(crate) fn create(builder: &Builder) -> mlua::Result<Table> {
         builder.add(&table, name, move |args| set(&args, &mut kept.json.borrow_mut()))?;
     }
     // Redis's `new` gives settings of their own; here a script has one set of them.
-    let again = builder.clone();
+    let (control, kept) = (builder.control.clone(), builder.kept.clone());
     builder.add(&table, "new", move |args| match args.len() {
-        0 => one(Value::Table(create(&again)?)),
+        0 => {
+            let builder = Builder { lua: args.lua, control: control.clone(), kept: kept.clone() };
+            one(Value::Table(create(&builder)?))
+        }
         _ => fail("wrong number of arguments"),
     })?;
     table.raw_set("null", null())?;

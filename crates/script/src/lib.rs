@@ -22,6 +22,8 @@ mod arguments;
 mod bit;
 mod builder;
 mod compiled;
+#[doc(hidden)]
+pub mod fuzzing;
 mod json;
 mod library;
 mod math;

@@ -197,8 +197,8 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    pub fn new(builder: &Builder, missing: &Table) -> mlua::Result<Sandbox> {
-        let (lua, control) = (&builder.lua, &builder.control);
+    pub fn new(builder: &Builder<'_>, missing: &Table) -> mlua::Result<Sandbox> {
+        let (lua, control) = (builder.lua, &builder.control);
         let holder = lua.create_table_with_capacity(1, 0)?;
         let metatable_of = |globals: Table| {
             let metatable = lua.create_table_with_capacity(0, 1)?;
@@ -246,8 +246,8 @@ impl Sandbox {
 }
 
 /// Creates the globals that a library's code sees while it is executed.
-fn loading_globals(builder: &Builder, missing: &Table, holder: &Table) -> mlua::Result<Table> {
-    let (lua, control) = (&builder.lua, &builder.control);
+fn loading_globals(builder: &Builder<'_>, missing: &Table, holder: &Table) -> mlua::Result<Table> {
+    let (lua, control) = (builder.lua, &builder.control);
     let redis = lua.create_table()?;
     let (holder, kept) = (holder.clone(), builder.kept.clone());
     builder.add(&redis, "register_function", move |args| {
@@ -269,9 +269,9 @@ fn loading_globals(builder: &Builder, missing: &Table, holder: &Table) -> mlua::
 }
 
 /// Creates the globals that functions see: those of scripts, but for a few functions of `redis`.
-fn running_globals(builder: &Builder, missing: &Table) -> mlua::Result<Table> {
+fn running_globals(builder: &Builder<'_>, missing: &Table) -> mlua::Result<Table> {
     const ONLY_IN_SCRIPTS: [&str; 3] = ["replicate_commands", "breakpoint", "debug"];
-    let (lua, control) = (&builder.lua, &builder.control);
+    let (lua, control) = (builder.lua, &builder.control);
     let copy_of = |table: &Table| {
         let copy = lua.create_table()?;
         for pair in table.pairs::<Value, Value>() {

@@ -57,7 +57,7 @@ fn random(args: &Arguments<'_>, random: &mut Random) -> Result {
 }
 
 /// Replaces functions of `math`.
-pub(crate) fn replace(math: &Table, builder: &Builder) -> mlua::Result<()> {
+pub(crate) fn replace(math: &Table, builder: &Builder<'_>) -> mlua::Result<()> {
     for (name, function) in FUNCTIONS {
         builder.add(math, name, move |args| one(Value::Number(function(args.number(1)?))))?;
     }

@@ -249,7 +249,7 @@ fn unpack(args: &Arguments<'_>, limit: i64, offset: i64) -> Result {
 const RESULTS_MAX: usize = 7900;
 
 /// Creates the library.
-pub(crate) fn create(builder: &Builder) -> mlua::Result<Table> {
+pub(crate) fn create(builder: &Builder<'_>) -> mlua::Result<Table> {
     let table = builder.lua.create_table_with_capacity(0, 8)?;
     builder.add(&table, "pack", |args| {
         if args.len() == 0 {

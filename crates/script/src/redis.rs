@@ -167,7 +167,7 @@ pub(crate) fn call_host(
 }
 
 /// Creates the library. `holder` holds the function that calls the host.
-pub(crate) fn create(builder: &Builder, holder: &Table) -> mlua::Result<Table> {
+pub(crate) fn create(builder: &Builder<'_>, holder: &Table) -> mlua::Result<Table> {
     let table = builder.lua.create_table_with_capacity(0, 24)?;
     for (name, operation, steps) in [
         ("call", CALL, CALL_STEPS),
@@ -211,7 +211,7 @@ pub(crate) fn create(builder: &Builder, holder: &Table) -> mlua::Result<Table> {
 }
 
 /// Adds `log` and its levels.
-pub(crate) fn add_log(builder: &Builder, table: &Table) -> mlua::Result<()> {
+pub(crate) fn add_log(builder: &Builder<'_>, table: &Table) -> mlua::Result<()> {
     builder.add(table, "log", |args| log(&args))?;
     for (name, value) in [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)] {
         table.raw_set(name, value)?;

@@ -91,7 +91,7 @@ impl State {
         let control = Control(globals.raw_get("control")?);
         lua.set_app_data(control.clone());
         let kept = Rc::new(Kept::default());
-        let builder = Builder { lua: lua.clone(), control: control.clone(), kept: kept.clone() };
+        let builder = Builder { lua: &lua, control: control.clone(), kept: kept.clone() };
         let holder = lua.create_table_with_capacity(1, 0)?;
         for name in REMOVED {
             globals.raw_set(name, Value::Nil)?;
@@ -398,4 +398,17 @@ fn failed(script: &Script<'_>, value: &Value) -> mlua::Result<Outcome> {
         _ => String::new(),
     };
     Ok(Outcome::Reply(Reply::error(text + &place)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_freed_when_it_is_no_longer_used() {
+        let state = State::new().unwrap();
+        let lua = state.lua.weak();
+        drop(state);
+        assert!(lua.try_upgrade().is_none(), "a function of the state owns the state");
+    }
 }

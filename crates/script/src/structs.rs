@@ -298,7 +298,7 @@ fn size(args: &Arguments<'_>) -> Result {
 }
 
 /// Creates the library.
-pub(crate) fn create(builder: &Builder) -> mlua::Result<Table> {
+pub(crate) fn create(builder: &Builder<'_>) -> mlua::Result<Table> {
     let table = builder.lua.create_table_with_capacity(0, 4)?;
     builder.add(&table, "pack", |args| pack(&args))?;
     builder.add(&table, "unpack", |args| unpack(&args))?;

@@ -99,6 +99,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const TEST_EDGES: &[(&str, &[&str])] = &[
     ("acl", &["types"]),
     ("resp", &["types"]),
+    ("node", &["script"]),
     ("predict", &["device"]),
     ("devshim", &["types"]),
     ("raftlog", &["device", "devshim"]),

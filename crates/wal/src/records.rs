@@ -198,7 +198,7 @@ impl Record {
             Kind::Truncated => Record::Truncated(take_log_state(&mut content)?),
             Kind::Begun => Record::Begun(take_log_state(&mut content)?),
             Kind::Forgotten => Record::Forgotten,
-            Kind::Cut => Record::Cut(take_u64(&mut content)?),
+            Kind::Cut => Record::Cut(take_index(&mut content)?),
             Kind::Life => return decode_life(content).map(Record::Life),
             Kind::Value => {
                 if content.len() < 4 {
@@ -217,8 +217,13 @@ fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
     (bytes.len() >= 8).then(|| bytes.get_u64())
 }
 
+/// Reads an index that others follow.
+fn take_index(bytes: &mut &[u8]) -> Option<LogIndex> {
+    take_u64(bytes).filter(|index| *index < LogIndex::MAX)
+}
+
 fn take_log_state(bytes: &mut &[u8]) -> Option<LogState> {
-    Some(LogState { truncated_index: take_u64(bytes)?, truncated_term: take_u64(bytes)? })
+    Some(LogState { truncated_index: take_index(bytes)?, truncated_term: take_u64(bytes)? })
 }
 
 fn encode_life(life: &PeerLifecycle, out: &mut Vec<u8>) {

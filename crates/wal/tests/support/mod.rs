@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each file of tests uses a part")]
 
+pub mod damage;
 pub mod life;
 
 use std::cell::RefCell;
