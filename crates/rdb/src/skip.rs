@@ -1,4 +1,4 @@
-//! Skips values that are not supported: streams and values of modules.
+//! Skips values: those of modules, which are not supported, and all others.
 
 use std::io::Read;
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::compact::{intset, zipmap};
 use crate::listpack::{Entries, Listpack};
+use crate::stream::{read_stream, StreamPart};
 use crate::ziplist::Ziplist;
 use crate::{Error, Result, Source};
 
@@ -48,6 +49,7 @@ pub enum Kind {
     Set,
     Hash,
     SortedSet,
+    Stream,
 }
 
 /// A string, or an element of a collection.
@@ -60,6 +62,7 @@ pub enum Element {
     Field(Bytes, Bytes),
     /// A member of a sorted set. The score is not NaN.
     Scored(Bytes, f64),
+    Stream(StreamPart),
 }
 
 impl Element {
@@ -69,6 +72,7 @@ impl Element {
             Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => bytes.len(),
             Element::Field(name, value) => name.len() + value.len(),
             Element::Scored(name, _) => name.len() + size_of::<f64>(),
+            Element::Stream(part) => part.len(),
         }
     }
 
@@ -83,7 +87,7 @@ pub type VisitElement<'a> = dyn FnMut(Element) -> Result<()> + 'a;
 /// Returns the kind of values of a type's number.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for streams and modules, and [`Error::UnknownType`].
+/// [`Error::Unsupported`] for modules, and [`Error::UnknownType`].
 pub fn kind_of(number: u8) -> Result<Kind> {
     Ok(match number {
         STRING => Kind::String,
@@ -91,7 +95,7 @@ pub fn kind_of(number: u8) -> Result<Kind> {
         SET | SET_INTSET | SET_LISTPACK => Kind::Set,
         SORTED_SET_TEXT | SORTED_SET | SORTED_SET_ZIPLIST | SORTED_SET_LISTPACK => Kind::SortedSet,
         HASH | HASH_ZIPMAP | HASH_ZIPLIST | HASH_LISTPACK => Kind::Hash,
-        STREAM | STREAM_2 | STREAM_3 => return Err(Error::Unsupported("streams")),
+        STREAM | STREAM_2 | STREAM_3 => Kind::Stream,
         MODULE_OLD | MODULE => return Err(Error::Unsupported("values of modules")),
         _ => return Err(Error::UnknownType(number)),
     })
@@ -104,7 +108,7 @@ pub fn kind_of(number: u8) -> Result<Kind> {
 ///
 /// # Errors
 /// Errors of the data, of the reader and of `visit`. A collection without elements is an error, as
-/// in Redis.
+/// in Redis, except for a stream. After [`Error::TooManyPending`] the next value can be read.
 pub fn read_value<R: Read>(number: u8, source: &mut Source<R>, visit: &mut VisitElement<'_>) -> Result<()> {
     kind_of(number)?;
     let mut visited = false;
@@ -143,6 +147,9 @@ pub fn read_value<R: Read>(number: u8, source: &mut Source<R>, visit: &mut Visit
         HASH_LISTPACK => fields(Listpack::open(source.string()?)?, visit)?,
         SORTED_SET_ZIPLIST => scored(Ziplist::open(source.string()?)?, visit)?,
         SORTED_SET_LISTPACK => scored(Listpack::open(source.string()?)?, visit)?,
+        STREAM | STREAM_2 | STREAM_3 => {
+            read_stream(number, source, &mut |part| visit(Element::Stream(part)))?;
+        }
         _ => return Err(Error::UnknownType(number)),
     }
     match visited {
@@ -274,11 +281,8 @@ mod tests {
     }
 
     #[test]
-    fn streams_and_modules_are_refused_by_name() {
-        for (number, words) in [(15, "streams are not supported"), (7, "values of modules are not supported")]
-        {
-            assert_eq!(kind_of(number).unwrap_err().to_string(), words);
-        }
+    fn modules_are_refused_by_name() {
+        assert_eq!(kind_of(7).unwrap_err().to_string(), "values of modules are not supported");
         assert!(matches!(kind_of(99), Err(Error::UnknownType(99))));
     }
 
