@@ -123,6 +123,11 @@ impl Node {
         self.header.previous
     }
 
+    /// Returns true if an entry with this ID is in this node or does not exist.
+    pub fn covers(&self, id: StreamId) -> bool {
+        (self.id..=self.header.last).contains(&id)
+    }
+
     pub fn live(&self) -> u64 {
         self.header.live.into()
     }
