@@ -34,6 +34,7 @@ pub use payload::{open_payload, seal_payload, PAYLOAD_VERSION, PAYLOAD_VERSION_M
 pub use skip::skip_value;
 pub use source::{Source, PENDING_MAX, STRING_BYTES_MAX};
 pub use stream::{EntryId, StreamPart};
+pub use stream_writer::StreamWriter;
 pub use value::{kind_of, read_value, Element, Kind, VisitElement};
 
 /// Result of a read or write.

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use crate::value::STREAM_2;
+use crate::stream::STREAM_2;
 use crate::{crc64, Error, Result};
 
 /// The version of payloads that are written: that of Redis 4.0, so that every later one reads them.

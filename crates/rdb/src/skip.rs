@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use crate::value::{kind_of, MODULE, STREAM, STREAM_2, STREAM_3};
+use crate::stream::{STREAM, STREAM_2, STREAM_3};
+use crate::value::{kind_of, MODULE};
 use crate::{read_value, Error, Result, Source};
 
 /// Bytes of an entry's number in a stream, and of a time.

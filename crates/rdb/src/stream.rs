@@ -5,7 +5,7 @@
 //! number of entries | last ID | since type 19: first ID | largest ID deleted | entries ever added
 //! number of groups | group *:
 //!     name | last delivered ID | since type 19: entries read
-//!     number of pending entries | pending entry *: ID of 16 bytes | time of delivery u64 | deliveries
+//!     number of pending entries | pending entry *: ID of 16 bytes | time delivered u64 | deliveries
 //!     number of consumers | consumer *:
 //!         name | time seen u64 | since type 21: time active u64
 //!         number of the consumer's pending entries | ID of 16 bytes *
@@ -25,8 +25,12 @@ use std::io::Read;
 use bytes::Bytes;
 
 use crate::listpack::Listpack;
-use crate::value::{STREAM, STREAM_3};
 use crate::{Error, Result, Source};
+
+/// The numbers of the types: those of Redis 5.0, 7.0 and 7.2.
+pub(crate) const STREAM: u8 = 15;
+pub(crate) const STREAM_2: u8 = 19;
+pub(crate) const STREAM_3: u8 = 21;
 
 const FLAG_DELETED: i64 = 1;
 pub(crate) const FLAG_SAME_FIELDS: i64 = 2;

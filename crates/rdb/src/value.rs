@@ -6,11 +6,11 @@ use bytes::Bytes;
 
 use crate::compact::{intset, zipmap};
 use crate::listpack::{Entries, Listpack};
-use crate::stream::{read_stream, StreamPart};
+use crate::stream::{read_stream, StreamPart, STREAM, STREAM_2, STREAM_3};
 use crate::ziplist::Ziplist;
 use crate::{Error, Result, Source};
 
-/// The numbers of the types in a payload or file.
+/// The numbers of the types in a payload or file. `stream` has those of streams.
 pub(crate) const STRING: u8 = 0;
 pub(crate) const LIST: u8 = 1;
 pub(crate) const SET: u8 = 2;
@@ -25,13 +25,10 @@ const SET_INTSET: u8 = 11;
 const SORTED_SET_ZIPLIST: u8 = 12;
 const HASH_ZIPLIST: u8 = 13;
 const LIST_QUICKLIST: u8 = 14;
-pub(crate) const STREAM: u8 = 15;
 const HASH_LISTPACK: u8 = 16;
 const SORTED_SET_LISTPACK: u8 = 17;
 const LIST_QUICKLIST_2: u8 = 18;
-pub(crate) const STREAM_2: u8 = 19;
 const SET_LISTPACK: u8 = 20;
-pub(crate) const STREAM_3: u8 = 21;
 
 /// Containers of the nodes of a list.
 const NODE_PLAIN: u64 = 1;

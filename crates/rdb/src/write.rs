@@ -2,10 +2,9 @@
 //! 7.0, because older ones lack some of a stream's numbers.
 
 use crate::source::{ENCODED_INT16, ENCODED_INT32, ENCODED_INT8, LEN_32, LEN_64};
-use crate::value::{HASH, LIST, SET, SORTED_SET, STREAM_2, STRING};
+use crate::stream::STREAM_2;
+use crate::value::{HASH, LIST, SET, SORTED_SET, STRING};
 use crate::{Element, Kind};
-
-pub use crate::stream_writer::StreamWriter;
 
 /// Bytes of the longest text of a 32-bit integer.
 const INTEGER_TEXT_MAX: usize = 11;
@@ -30,7 +29,8 @@ pub fn header(output: &mut Vec<u8>, kind: Kind, elements: u64) {
     }
 }
 
-/// Appends an element. The parts of a stream have no encodings of their own: see [`StreamWriter`].
+/// Appends an element. The parts of a stream have no encodings of their own:
+/// [`StreamWriter`](crate::StreamWriter) writes them.
 pub fn element(output: &mut Vec<u8>, element: &Element) {
     match element {
         Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => string(output, bytes),

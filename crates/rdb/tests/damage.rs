@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use steelyard_rdb::{
     open_payload, read_value, seal_payload, skip_value, write, Element, EntryId, Error, FileReader,
-    FileWriter, KeyFacts, Kind, Record, Source, StreamPart,
+    FileWriter, KeyFacts, Kind, Record, Source, StreamPart, StreamWriter,
 };
 
 fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
@@ -105,7 +105,7 @@ fn without_nodes(elements: Vec<Element>) -> Vec<Element> {
 
 fn written(kind: Kind, elements: &[Element]) -> Vec<u8> {
     if kind == Kind::Stream {
-        return write::StreamWriter::encode(&parts_of(elements)).unwrap();
+        return StreamWriter::encode(&parts_of(elements)).unwrap();
     }
     let mut value = Vec::new();
     write::header(&mut value, kind, elements.len() as u64);
@@ -156,8 +156,8 @@ fn packed() -> Vec<(u8, Vec<u8>)> {
     ]
 }
 
-/// A stream as Redis 7.0 has it, or in an earlier or later version of the format. It has the entries
-/// 5-1, which was deleted, 5-2 and 6-0, and a group whose consumer `me` has 5-2.
+/// A stream as Redis 7.0 has it, or in an earlier or later version of the format. It has the
+/// entries 5-1, which was deleted, 5-2 and 6-0, and a group whose consumer `me` has 5-2.
 fn stream_of_redis(number: u8) -> Vec<u8> {
     let node = b"\x01\x10\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01\x40\x42\x42\0\0\0\x19\0\x02\x01\x01\x01\x02\
         \x01\x81\x61\x02\x81\x62\x02\0\x01\x03\x01\0\x01\0\x01\x01\x01\x82xx\x03\x05\x01\x02\x01\0\x01\

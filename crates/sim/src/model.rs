@@ -208,8 +208,8 @@ impl Command {
         !self.is_read() && !is_removal
     }
 
-    /// Returns true if the command executes a script. Its last argument is the place in the client's
-    /// pipeline.
+    /// Returns true if the command executes a script. Its last argument is the place in the
+    /// client's pipeline.
     pub fn is_script(&self) -> bool {
         match self {
             Command::Script { .. } => true,

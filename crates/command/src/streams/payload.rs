@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use rdb::write::{self, StreamWriter};
-use rdb::{Element, EntryId, Error, Kind, Source, StreamPart};
+use rdb::{write, Element, EntryId, Error, Kind, Source, StreamPart, StreamWriter};
 use storage::{StorageError, Stream, StreamId};
 
 use super::entries::{from_first_node, node_row};

@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{ensure, Context};
 use bytes::Bytes;
-use rdb::write::{self, StreamWriter};
-use rdb::{Element, EntryId, FileReader, FileWriter, KeyFacts, Kind, Record, StreamPart};
+use rdb::{
+    write, Element, EntryId, FileReader, FileWriter, KeyFacts, Kind, Record, StreamPart, StreamWriter,
+};
 use resp::Reply;
 use tokio::sync::{mpsc, Mutex as AsyncMutex};
 use tokio::task::JoinSet;

@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use bytes::Bytes;
-use rdb::write::{self, StreamWriter};
-use rdb::{Element, Error, FileReader, KeyFacts, Kind, Record, StreamPart};
+use rdb::{write, Element, Error, FileReader, KeyFacts, Kind, Record, StreamPart, StreamWriter};
 use resp::Reply;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -19,7 +19,7 @@ use super::source::{time_ms, Source};
 /// The number of entries that a group has read, if it is not known.
 const UNKNOWN: i64 = -1;
 
-/// What remains to be read behind the entries.
+/// A part of the stream that is to be read behind the entries.
 enum Rest {
     Group { name: Bytes, last_id: EntryId, entries_read: i64 },
     Consumer { group: Bytes, name: Bytes, seen_ms: u64 },

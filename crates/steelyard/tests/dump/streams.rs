@@ -24,24 +24,24 @@ fn corpus() -> (Vec<Command>, Vec<String>) {
     run("XGROUP CREATE ahead known 2-2 ENTRIESREAD 5");
     for at in 0..450 {
         // Nodes end by their entries and by their bytes, and their first entries go.
-        run(&format!("XADD many {}-{} name {at} text {}", 1000 + at / 3, at % 3, "y".repeat(at % 60)));
+        run(&format!("XADD many {}-0 name {at} text {}", 1000 + at, "y".repeat(at % 60)));
         if at % 50 == 7 {
-            run(&format!("XADD many {}-5 other {at} name more", 1000 + at / 3));
+            run(&format!("XADD many {}-5 other {at} name more", 1000 + at));
         }
         if at % 100 < 3 || at % 7 == 0 {
-            run(&format!("XDEL many {}-{}", 1000 + at / 3, at % 3));
+            run(&format!("XDEL many {}-0", 1000 + at));
         }
         if at % 90 == 0 {
-            run(&format!("XGROUP CREATE many group{at} {}-1", 990 + at / 3));
+            run(&format!("XGROUP CREATE many group{at} {}-1", 990 + at));
         }
     }
     run("XTRIM many MAXLEN 300");
     for (group, consumer, count) in [("group0", "a", 120), ("group0", "b", 30), ("group90", "a", 1)] {
         run(&format!("XREADGROUP GROUP {group} {consumer} COUNT {count} STREAMS many >"));
     }
-    run("XACK many group0 1057-1 1058-0 1059-1");
-    run("XDEL many 1060-1 1061-1 1062-1");
-    run("XCLAIM many group0 c 0 1063-1 1064-1 TIME 1234567 RETRYCOUNT 77");
+    run("XACK many group0 1110-0 1111-0 1113-0");
+    run("XDEL many 1115-0 1116-0 1117-0");
+    run("XCLAIM many group0 c 0 1120-0 1121-0 TIME 1234567 RETRYCOUNT 77");
     run("XGROUP CREATECONSUMER many group0 idle");
     for at in 0..30 {
         run(&format!(
@@ -107,7 +107,7 @@ fn streams_restore_on_the_other_server_and_grow_there_alike() {
     }
     requests.push(command(&["XTRIM", "many", "MAXLEN", "~", "150"]));
     requests.push(command(&["XPENDING", "many", "group0"]));
-    requests.push(command(&["XACK", "many", "group0", "1063-1", "1065-1"]));
+    requests.push(command(&["XACK", "many", "group0", "1120-0", "1122-0"]));
     requests.push(command(&["XADD", "ahead", "9-10", "a", "b"]));
     requests.push(command(&["XINFO", "GROUPS", "ahead"]));
     requests.push(command(&["XINFO", "STREAM", "many"]));
@@ -154,14 +154,18 @@ fn what_redis_refuses_of_a_damaged_stream_is_refused() {
             ]);
         }
     }
-    let bad = Reply::error("ERR Bad data format");
     let (here, there) = (ours.pipeline(&requests).unwrap(), theirs.pipeline(&requests).unwrap());
     for (ours, (theirs, request)) in here.iter().zip(there.iter().zip(&requests)) {
         match ours {
-            Reply::Error(_) => refused += 1,
-            _ => restored += 1,
+            Reply::Error(text) => {
+                assert!(text == "ERR Bad data format" || text.contains("payload is too large"), "{text}");
+                refused += 1;
+            }
+            _ => {
+                assert_eq!(ours, theirs, "{}", request[3].escape_ascii());
+                restored += 1;
+            }
         }
-        assert!(*ours == bad || ours == theirs, "{ours:?} {theirs:?} {}", request[3].escape_ascii());
     }
     assert!(refused > 500 && restored > 50, "{refused} refused, {restored} restored");
     let of_all = [&body[..], &good[good.len() - 10..]].concat();
