@@ -5,7 +5,7 @@
 //! number of entries | last ID | since type 19: first ID | largest ID deleted | entries ever added
 //! number of groups | group *:
 //!     name | last delivered ID | since type 19: entries read
-//!     number of pending entries | pending entry *: ID of 16 bytes | time delivered u64 | deliveries
+//!     number of pending entries | pending entry *: ID of 16 bytes | time u64 | deliveries
 //!     number of consumers | consumer *:
 //!         name | time seen u64 | since type 21: time active u64
 //!         number of the consumer's pending entries | ID of 16 bytes *

@@ -4,8 +4,8 @@
 //! A live source is walked with `SCAN`, and its values travel as payloads of `DUMP` and `RESTORE`
 //! in pipelines over a few connections ([`live`]). A file is read element by element ([`file`]).
 //! Values too large for one payload travel in pieces, by commands of their type ([`pieces`],
-//! [`streams`]). An import that is repeated writes the same keys again, so a place that was recorded
-//! too early or too late does no harm beyond time.
+//! [`streams`]). An import that is repeated writes the same keys again, so a place that was
+//! recorded too early or too late does no harm beyond time.
 
 mod export;
 mod file;
