@@ -21,6 +21,7 @@ mod accounts;
 mod admin;
 mod admin_error;
 mod admission;
+mod audit_queue;
 mod blocked;
 mod budget;
 mod capability;

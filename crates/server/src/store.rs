@@ -8,6 +8,7 @@ use resp::Reply;
 use types::{RegionDescriptor, Slot, StoreId, Version};
 
 use crate::access::Access;
+use crate::audit_queue::AuditQueue;
 use crate::blocked::Blocked;
 use crate::budget::Budget;
 use crate::capability::{Measurer, OwnCapability};
@@ -104,6 +105,8 @@ pub struct Store {
     pub scripts: Scripts,
     /// The libraries of functions.
     pub functions: Arc<Functions>,
+    /// The changes by this store that the audit log does not have yet.
+    pub audit: AuditQueue,
 }
 
 /// The inputs of a store: its configuration and the contents of its directory.
@@ -220,6 +223,7 @@ impl Store {
             quarantines: Arc::new(quarantines),
             seekers: Arc::default(),
             ends,
+            audit: AuditQueue::load(&config.dir),
             config,
         }
     }
