@@ -36,7 +36,6 @@ use crate::proposals::Proposals;
 use crate::pubsub::mailbox::MessageMemory;
 use crate::pubsub::notices::Notices;
 use crate::pubsub::spread::Spread;
-use crate::pubsub::tracking::KEYS_MAX;
 use crate::pubsub::PubSub;
 use crate::quarantines::Quarantines;
 use crate::regions::{RegionShared, Regions};
@@ -151,7 +150,7 @@ impl Store {
         let clients = Arc::new(Clients::new(pubsub.clone()));
         let notices = Notices::new(pubsub);
         notices.set(config.keyspace_events);
-        clients.pubsub.set_limits(config.pubsub_limit, KEYS_MAX);
+        client_memory.set_limits(config.output_limits);
         let agreed = &members.agreed;
         let access = Access::new(settings.clone(), clients.clone(), agreed.version, agreed.users.clone());
         let access = Arc::new(access);

@@ -285,10 +285,18 @@ pub async fn answer_passed(store: Arc<Store>, from: Remote, body: Bytes) -> (u8,
         Ok(ask) => ask,
         Err(reason) => return error(refuse(400, reason.to_string())),
     };
-    if let Ask::SetFacts { store: of, facts } = &ask {
+    let (change, question) = match &ask {
+        Ask::Audited { change, question } => (Some(change), &**question),
+        Ask::Record { record } => (Some(&record.change), &ask),
+        other => (None, other),
+    };
+    if let Ask::SetFacts { store: of, facts } = question {
         if *of != from.store || facts.key != Some(from.key) {
             return error(refuse(403, "a store may change only its own facts, with its own key"));
         }
+    }
+    if change.is_some_and(|change| change.store != from.store) {
+        return error(refuse(403, "a store may record only changes that it was asked for"));
     }
     match answer(&store, ask).await {
         Ok(value) => (STATUS_DONE, serde_json::to_vec(&value).expect("plain data").into()),

@@ -357,7 +357,8 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     if settings.snapshot_rate != changed.snapshot_rate {
         store.snapshots().set_rate(changed.snapshot_rate);
     }
-    store.clients.pubsub.set_limits(changed.pubsub_limit, changed.tracking_keys_max);
+    store.client_memory.set_limits(changed.output_limits);
+    store.clients.pubsub.tracking.set_keys_max(changed.tracking_keys_max);
     store.statistics.configure(&changed.statistics);
     store.notices.set(changed.keyspace_events);
     let has_other_password = settings.requirepass != changed.requirepass;

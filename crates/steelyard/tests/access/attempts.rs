@@ -246,7 +246,9 @@ fn passwords_are_shown_nowhere() {
     eventually("the cluster takes users", || client.call(&set).ok().filter(|reply| *reply == Reply::OK));
     assert!(refused(&client.call(&["AUTH", "u", "wrong-but-secret"]).unwrap(), "WRONGPASS"));
     // Mistyped changes are recorded, too.
-    for line in ["CONFIG SET requirepas %", "CONFIG SET % requirepass", "ACL SETUSER u %", "ACL SETUSER u (>%)"] {
+    for line in
+        ["CONFIG SET requirepas %", "CONFIG SET % requirepass", "ACL SETUSER u %", "ACL SETUSER u (>%)"]
+    {
         let line = line.replace('%', secret);
         let words: Vec<&str> = line.split(' ').collect();
         assert!(matches!(client.call(&words).unwrap(), Reply::Error(_)), "{line}");

@@ -200,7 +200,9 @@ fn a_token_may_do_what_its_user_may_at_the_admin_port_of_every_store_until_it_is
         assert!(found == status && answer.contains(text), "{wanted} {header}: {answer}");
     }
     let (_, answer) = request(admin_of(0), "GET /metrics", "Authorization: Bearer x\r\n");
-    assert!(answer.to_ascii_lowercase().contains(r#"www-authenticate: bearer realm="steelyard", error="invalid_token""#));
+    assert!(answer
+        .to_ascii_lowercase()
+        .contains(r#"www-authenticate: bearer realm="steelyard", error="invalid_token""#));
     for (name, user, text) in [
         ("prometheus", "metrics", "there is a token of that name"),
         ("other", "nobody", "there is none of that name"),
