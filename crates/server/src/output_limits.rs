@@ -1,7 +1,7 @@
 //! `client-output-buffer-limit`: the limits of what waits for a client that does not read.
 //!
-//! They are in one place, [`ClientMemory`](crate::client_memory::ClientMemory), which the loops that
-//! write replies and the threads that publish messages share.
+//! They are in one place, [`ClientMemory`](crate::client_memory::ClientMemory), which the loops
+//! that write replies and the threads that publish messages share.
 
 use std::time::{Duration, Instant};
 

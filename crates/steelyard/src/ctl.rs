@@ -137,7 +137,8 @@ enum Command {
     /// Make a token with which stores can join until it expires. It is made from the password of
     /// the cluster, which the configuration file of a store has
     JoinToken(join_token::Token),
-    /// Create, list and revoke bearer tokens for the admin endpoint, as scrapers of metrics use them
+    /// Create, list and revoke bearer tokens for the admin endpoint, as scrapers of metrics use
+    /// them
     #[command(subcommand)]
     Token(token::TokenCommand),
     /// Show the last changes that users asked for: when, who, what, and the outcome

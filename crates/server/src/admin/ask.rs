@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cluster::admin::{ConfigRow, FailRequest, OperatorRow, RegionRequest, StoreRequest, TokenRequest};
 use cluster::{
-    AuditedChange, LibraryRecord, MemberState, MetaCommand, MetaError, MetaReply, SettingError, StartError,
-    StoreFacts,
+    AuditOutcome, AuditedChange, LibraryRecord, MemberState, MetaCommand, MetaError, MetaReply, SettingError,
+    StartError, StoreFacts,
 };
 use placement::{Operator, Reason};
 use serde::de::DeserializeOwned;
@@ -262,7 +262,12 @@ pub async fn join(
     newest: Version,
 ) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
     let change = audit::change_of_join(store, &facts);
-    ask_for(store, audited(store, Some(change), Ask::Join { facts, newest: Some(newest) })).await
+    let question = audited(store, Some(change.clone()), Ask::Join { facts, newest: Some(newest) });
+    let joined = ask_for(store, question).await;
+    if joined.is_ok() {
+        audit::log_change(&LocalRecord { change, outcome: AuditOutcome::Done, reason: None });
+    }
+    joined
 }
 
 /// Returns the question with the change that leads to it, if the cluster records changes.
@@ -555,5 +560,40 @@ fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, Ad
     match (data, leader) {
         (None, None) => Ok((None, None)),
         _ => Ok((data.or(before.0), leader.or(before.1))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::StoreKey;
+
+    use super::*;
+    use crate::config::facts_of;
+    use crate::fixture::Fixture;
+
+    #[tokio::test]
+    async fn a_store_changes_only_its_own_facts_and_records_only_its_own_changes() {
+        let fixture = Fixture::new();
+        let (own, other) = (StoreKey([1; 32]), StoreKey([2; 32]));
+        let facts = |key| facts_of(fixture.store.config.this(), Some(key));
+        let change = |store| AuditedChange { store, ..AuditedChange::default() };
+        let record = |store| LocalRecord { change: change(store), outcome: AuditOutcome::Done, reason: None };
+        let audited = |store, question| Ask::Audited { change: change(store), question: Box::new(question) };
+        for (ask, is_refused) in [
+            (Ask::SetFacts { store: 7, facts: facts(own) }, false),
+            (Ask::SetFacts { store: 8, facts: facts(own) }, true),
+            (Ask::SetFacts { store: 7, facts: facts(other) }, true),
+            (audited(7, Ask::SetFacts { store: 8, facts: facts(own) }), true),
+            (audited(8, Ask::Policy), true),
+            (audited(7, Ask::Policy), false),
+            (Ask::Record { record: record(8) }, true),
+            (Ask::Record { record: record(7) }, false),
+        ] {
+            let body = serde_json::to_vec(&ask).unwrap().into();
+            let remote = Remote { store: 7, key: own };
+            let (status, answer) = answer_passed(fixture.store.clone(), remote, body).await;
+            let was_refused = status == STATUS_ERROR && read_error(&answer).status == 403;
+            assert_eq!(was_refused, is_refused, "{ask:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Logins at the admin endpoint, if `admin-auth` asks for them: HTTP's `Authorization: Basic` with
-//! a user of the store, or `Authorization: Bearer` with a token, which stands for a user. The user's
-//! rules decide what a request may do; see [`Need`].
+//! a user of the store, or `Authorization: Bearer` with a token, which stands for a user. The
+//! user's rules decide what a request may do; see [`Need`].
 
 use std::sync::Arc;
 

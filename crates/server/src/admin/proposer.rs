@@ -9,7 +9,7 @@ use resp::Reply;
 
 use super::ask::NotAnswered;
 use crate::admin_error::{refuse, AdminError};
-use crate::proposals::NotDone;
+use crate::proposals::{unknown_outcome, NotDone};
 use crate::store::Store;
 
 /// Proposes commands for one question. The change that led to the question is recorded with the
@@ -57,8 +57,15 @@ async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAn
     let answers = match store.proposals.submit(store.regions.meta(), Work::Meta(command), deadline).await {
         Ok(answers) => answers,
         Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
-        Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
-        Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
+        Err(NotDone::Error(error)) => {
+            // With 504 a change may have taken effect.
+            let status = if error == unknown_outcome() { 504 } else { 503 };
+            let text = match error {
+                Reply::Error(text) => text.into_owned(),
+                _ => "nothing was changed".to_owned(),
+            };
+            return Err(refuse(status, text).into());
+        }
     };
     match answers.into_iter().flatten().next().map(node::Answer::into_reply) {
         Some(Reply::Bulk(reply)) => {
