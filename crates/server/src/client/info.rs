@@ -161,6 +161,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("tracking_total_keys", &keys);
             field("tracking_total_prefixes", &prefixes);
             field("pubsub_clients_ended", &store.clients.pubsub.ended.load(Ordering::Relaxed));
+            field("output_limit_ends", &metrics.output_limit_ends.get());
             field("pubsub_messages_dropped", &store.spread.dropped.load(Ordering::Relaxed));
             field("rejected_connections", &metrics.connections_rejected.get());
             let rows = store.engine.rows().ram_use();
