@@ -222,7 +222,7 @@ pub fn config(store: &Store, command: ConfigCommand, args: &[Bytes]) -> Reply {
         ConfigCommand::Set if args.len() % 2 == 0 => set(store, &args[2..]),
         ConfigCommand::Set => Reply::error("ERR syntax error"),
         ConfigCommand::ResetStat => {
-            store.statistics.commands.reset();
+            store.statistics.reset(&store.metrics);
             Reply::OK
         }
     }
