@@ -2,6 +2,7 @@
 # and `work`. Every process is ended by its id.
 say() { printf 'clients: %s\n' "$*"; }
 
+rm -f "$work/playground.err"
 started=
 playground=
 finish() {

@@ -278,15 +278,22 @@ fn publications(scenario: &Scenario) {
     let (sender, pushes) = channel();
     let mut subscriber = scenario.server();
     subscriber.set_push_sender(sender);
-    show_call(&mut subscriber, "SUBSCRIBE news sport");
-    show_call(&mut subscriber, "PSUBSCRIBE n*");
+    // The answer is a push for each channel.
+    let ask = |subscriber: &mut Connection, command: &str, channels: &[&str]| {
+        cmd(command).arg(channels).set_no_response(true).exec(subscriber).unwrap();
+    };
+    ask(&mut subscriber, "SUBSCRIBE", &["news", "sport"]);
+    ask(&mut subscriber, "PSUBSCRIBE", &["n*"]);
+    show_pushes("subscribed", &mut subscriber, &pushes, 3);
     show_call(&mut publisher, "PUBLISH news hello");
-    show_pushes("pushes", &mut subscriber, &pushes, 5);
-    show_call(&mut subscriber, "UNSUBSCRIBE news");
-    show_call(&mut subscriber, "SSUBSCRIBE @shard");
+    show_pushes("messages", &mut subscriber, &pushes, 2);
+    ask(&mut subscriber, "UNSUBSCRIBE", &["news"]);
+    ask(&mut subscriber, "SSUBSCRIBE", &[&key("shard")]);
+    show_pushes("changed", &mut subscriber, &pushes, 2);
     show_call(&mut publisher, "SPUBLISH @shard sharded");
-    show_pushes("more pushes", &mut subscriber, &pushes, 3);
-    show_call(&mut subscriber, "SUNSUBSCRIBE @shard");
+    show_pushes("sharded message", &mut subscriber, &pushes, 1);
+    ask(&mut subscriber, "SUNSUBSCRIBE", &[&key("shard")]);
+    show_pushes("ended", &mut subscriber, &pushes, 1);
     show_call(&mut subscriber, "GET @none");
 }
 
