@@ -91,6 +91,20 @@ start_redis() { # port, flags...
     exit 1
 }
 
+start_redis_cluster() { # first of three ports
+    for n in 0 1 2; do start_redis "$(($1 + n))" --cluster-enabled yes; done
+    redis-cli --cluster create "127.0.0.1:$1" "127.0.0.1:$(($1 + 1))" "127.0.0.1:$(($1 + 2))" \
+        --cluster-yes >"$work/redis-cluster.out" || { cat "$work/redis-cluster.out"; exit 1; }
+    for n in 0 1 2; do
+        for _ in $(seq 100); do
+            ! redis-cli -p "$(($1 + n))" cluster info | grep -q cluster_state:ok || continue 2
+            sleep 0.1
+        done
+        say "the Redis Cluster does not get ready"
+        exit 1
+    done
+}
+
 stop_redis() {
     for pid in $started; do kill "$pid"; done
     for pid in $started; do wait "$pid" || true; done
