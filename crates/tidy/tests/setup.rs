@@ -124,7 +124,9 @@ fn a_service_that_ran_before_goes_on() {
 fn without_a_target_nothing_more_is_installed() {
     let outcome = Machine::new().set_up(&[]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.err);
-    for package in ["etcd-server", "golang-go", "nodejs", "npm", "python3-venv", "maven", "default-jdk-headless"] {
+    for package in
+        ["etcd-server", "golang-go", "nodejs", "npm", "python3-venv", "maven", "default-jdk-headless"]
+    {
         assert!(!outcome.installed(package), "{:?}", outcome.asked);
     }
 }
