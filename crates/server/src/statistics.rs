@@ -34,8 +34,8 @@ pub struct Statistics {
     before_reset: Mutex<Totals>,
 }
 
-/// What `INFO stats` counts from the last `CONFIG RESETSTAT` on. The metrics themselves never go
-/// back.
+/// Totals of clients, which `INFO stats` counts from the last `CONFIG RESETSTAT` on. The metrics
+/// themselves never go back.
 #[derive(Clone, Copy, Default)]
 pub struct Totals {
     pub connections: u64,
