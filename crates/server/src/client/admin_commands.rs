@@ -223,7 +223,7 @@ pub fn config(store: &Store, command: ConfigCommand, args: &[Bytes]) -> Reply {
         ConfigCommand::Get => get(store, &args[2..]),
         ConfigCommand::Set => Reply::error("ERR internal error: the command waits"),
         ConfigCommand::ResetStat => {
-            store.statistics.commands.reset();
+            store.statistics.reset(&store.metrics);
             Reply::OK
         }
     }
