@@ -6,11 +6,7 @@ SHELL := /bin/bash
 # $(call ENV,TARGET) installs what TARGET needs beside what all need.
 ENV = settings=$$(scripts/setup.sh $(1)); eval "$$settings";
 
-<<<<<<< HEAD
-.PHONY: help build dist demo test test-large soak endure fuzz test-faults test-clients test-upgrade bench-peers bench-cases bench-commands bench-tls bench-plan fmt fmt-check clippy
-=======
-.PHONY: help build dist demo test test-large soak endure test-faults test-clients test-redis-py test-upgrade bench-peers bench-cases bench-commands bench-tls bench-plan fmt fmt-check clippy
->>>>>>> clients
+.PHONY: help build dist demo test test-large soak endure fuzz test-faults test-clients test-redis-py test-upgrade bench-peers bench-cases bench-commands bench-tls bench-plan fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile

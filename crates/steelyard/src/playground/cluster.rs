@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context};
-use client::admin::AdminClient;
+use client::admin::{AdminClient, VersionsQuery};
 use client::process::{end_all, Child};
 use server::Member;
 
@@ -165,8 +165,8 @@ impl Cluster {
         self.dir().join(TLS_DIR)
     }
 
-    /// Waits until every store reports that it serves. Fails at once if a store ends, with the last
-    /// line of its log.
+    /// Waits until every store reports that it serves, with the commands of its program's version.
+    /// Fails at once if a store ends, with the last line of its log.
     pub async fn wait_until_ready(&mut self, patience: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -175,7 +175,7 @@ impl Cluster {
                 if let Some(end) = store.died() {
                     bail!("store {} {end}: {}", store.member.id, store.last_words());
                 }
-                if !store.admin().healthy() {
+                if !store.admin().healthy() || !has_newest_version(&store.admin()) {
                     waiting.push(store.member.id.to_string());
                 }
             }
@@ -188,6 +188,14 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
+}
+
+/// Returns true if a store knows that the cluster has the version of its stores' programs, or that
+/// it waits for an operator.
+fn has_newest_version(admin: &AdminClient) -> bool {
+    let Ok(row) = admin.ask(&VersionsQuery {}) else { return false };
+    let newest: Option<Vec<u32>> = row.stores.iter().map(|store| store.newest).collect();
+    !row.finishes || newest.is_some_and(|newest| newest.iter().all(|newest| *newest <= row.version))
 }
 
 /// Returns the flags of a store with TLS at every port.

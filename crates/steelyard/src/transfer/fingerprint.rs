@@ -31,9 +31,8 @@ impl Fingerprint {
 
     pub fn add(&mut self, element: &Element) {
         let mut bytes = Vec::with_capacity(element.len() + 16);
-        match element {
-            Element::Item(_) => write::length(&mut bytes, self.elements),
-            _ => {}
+        if let Element::Item(_) = element {
+            write::length(&mut bytes, self.elements);
         }
         match element {
             // A sorted set may hold a negative zero in Redis, which is 0 in the other encodings.
