@@ -140,11 +140,6 @@ impl Offer {
     }
 }
 
-/// Reads an offer.
-pub fn fuzz(frame: Frame) {
-    let _ = Offer::read(frame);
-}
-
 enum Broken {
     /// The received files are kept, and the sender may try again.
     Connection(io::Error),
