@@ -2,7 +2,8 @@
 //!
 //! A payload has at most [`ELEMENTS_MAX`] elements and the bytes of the largest value. So its
 //! elements are in memory at once: `RESTORE` must know that no element is named twice before it
-//! writes the first one.
+//! writes the first one. Those of a stream are in order, and it is read twice instead
+//! (`streams/payload`).
 
 use std::ops::ControlFlow;
 
@@ -18,6 +19,7 @@ use crate::exec::{fail, Collection, CollectionKind, CommandError, CommandResult,
 use crate::lists;
 use crate::number::integer;
 use crate::sorted_sets::{self, decode_score, Member};
+use crate::streams;
 
 /// Maximum number of elements of a payload, as many as one request may name.
 const ELEMENTS_MAX: u64 = 1 << 20;
@@ -43,8 +45,11 @@ pub(crate) fn dump(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         let _ = payload.push(&Element::String(bytes));
     } else if let Some(collection) = Collection::of(&meta) {
         dump_collection(exec, &key, collection, &mut payload)?;
-    } else {
-        return fail("ERR streams cannot be dumped");
+    } else if let Value::Stream(stream) = meta.value {
+        match streams::payload::dump(exec, &key, &stream, (ELEMENTS_MAX, payload.bytes_max))? {
+            Some(bytes) => payload.bytes = bytes,
+            None => return fail(TOO_LARGE_TO_DUMP),
+        }
     }
     let Payload { mut bytes, bytes_max, .. } = payload;
     rdb::seal_payload(&mut bytes);
@@ -188,20 +193,43 @@ pub(crate) fn restore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
         },
     };
     let Ok((number, value)) = rdb::open_payload(&args[3]) else { return fail(BAD_FOOTER) };
-    let (kind, elements) = read(number, &value, exec.limits.max_value_bytes)?;
+    let value = Read::of(number, value, exec.limits.max_value_bytes)?;
     if expire_at_ms.is_some_and(|at| at <= exec.now_ms) {
         if let Some(old) = old {
             exec.remove(&key, &old)?;
         }
         return Ok(Reply::OK);
     }
-    write_value(exec, &key, (kind, expire_at_ms), elements)?;
+    match value {
+        Read::Elements(kind, elements) => write_value(exec, &key, (kind, expire_at_ms), elements)?,
+        Read::Stream(number, value) => {
+            streams::payload::restore(exec, &key, expire_at_ms, (number, &value))?;
+        }
+    }
     Ok(Reply::OK)
 }
 
+/// The contents of a payload, which are right.
+enum Read {
+    Elements(Kind, Vec<Element>),
+    /// The number of the type, and the value.
+    Stream(u8, Bytes),
+}
+
+impl Read {
+    fn of(number: u8, value: Bytes, bytes_max: u64) -> CommandResult<Read> {
+        match rdb::kind_of(number).map_err(refusal)? {
+            Kind::Stream => {
+                streams::payload::check(number, &value, (ELEMENTS_MAX, bytes_max)).map_err(refusal)?;
+                Ok(Read::Stream(number, value))
+            }
+            kind => Ok(Read::Elements(kind, read(number, &value, bytes_max)?)),
+        }
+    }
+}
+
 /// Reads all elements of a value. Two elements with the same name are an error.
-fn read(number: u8, value: &[u8], bytes_max: u64) -> CommandResult<(Kind, Vec<Element>)> {
-    let kind = rdb::kind_of(number).map_err(refusal)?;
+fn read(number: u8, value: &[u8], bytes_max: u64) -> CommandResult<Vec<Element>> {
     let mut source = Source::new(value).with_string_bytes_max(bytes_max);
     let (mut elements, mut bytes) = (Vec::new(), 0);
     rdb::read_value(number, &mut source, &mut |element| {
@@ -217,20 +245,20 @@ fn read(number: u8, value: &[u8], bytes_max: u64) -> CommandResult<(Kind, Vec<El
         .iter()
         .filter_map(|element| match element {
             Element::Member(name) | Element::Field(name, _) | Element::Scored(name, _) => Some(name),
-            Element::String(_) | Element::Item(_) => None,
+            Element::String(_) | Element::Item(_) | Element::Stream(_) => None,
         })
         .collect();
     names.sort_unstable();
     match names.windows(2).any(|pair| pair[0] == pair[1]) || source.position() != value.len() as u64 {
         true => fail(BAD_DATA),
-        false => Ok((kind, elements)),
+        false => Ok(elements),
     }
 }
 
 fn refusal(error: Error) -> CommandError {
     CommandError::Error(match error {
         Error::Unsupported(_) => format!("ERR {error}").into(),
-        Error::TooLarge(_) => TOO_LARGE_TO_RESTORE.into(),
+        Error::TooLarge(_) | Error::TooManyPending(_) => TOO_LARGE_TO_RESTORE.into(),
         _ => BAD_DATA.into(),
     })
 }
@@ -246,6 +274,7 @@ fn write_value(
         Element::String(name) | Element::Item(name) | Element::Member(name) => (name, Bytes::new()),
         Element::Field(name, value) => (name, value),
         Element::Scored(name, score) => (name, Bytes::copy_from_slice(&score.to_be_bytes())),
+        Element::Stream(_) => unreachable!("the parts of a stream are not kept"),
     };
     match kind {
         Kind::String => {
@@ -272,5 +301,6 @@ fn write_value(
             members.sort_by(Member::order);
             sorted_sets::replace(exec, key, expire_at_ms, &members)
         }
+        Kind::Stream => unreachable!("a stream is restored from its payload"),
     }
 }

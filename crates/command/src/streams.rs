@@ -18,6 +18,7 @@ pub(crate) mod id;
 pub(crate) mod info;
 pub(crate) mod manage;
 pub(crate) mod node;
+pub(crate) mod payload;
 pub(crate) mod pending;
 pub(crate) mod range;
 pub(crate) mod read;

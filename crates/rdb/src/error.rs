@@ -22,6 +22,9 @@ pub enum Error {
     /// A limit of the caller, or of this crate.
     #[error("{0}")]
     TooLarge(&'static str),
+    /// A group has more pending entries than are kept in memory. The whole value was read.
+    #[error("a consumer group has more than {0} pending entries")]
+    TooManyPending(usize),
     /// The callback that receives elements has ended the read.
     #[error("the read was ended")]
     Stopped,

@@ -12,7 +12,11 @@ use bytes::Bytes;
 use crate::source::decimal;
 use crate::{Error, Result};
 
+/// Bytes of the longest text of a 64-bit integer.
+const INTEGER_TEXT_MAX: usize = 20;
+
 const DAMAGED: Error = Error::Damaged("a listpack");
+const TOO_LARGE: Error = Error::TooLarge("a listpack is too long");
 const HEADER_LEN: usize = 6;
 const END: u8 = 0xff;
 const COUNT_UNKNOWN: u16 = u16::MAX;
@@ -20,6 +24,38 @@ const COUNT_UNKNOWN: u16 = u16::MAX;
 /// The entries of a listpack or a ziplist.
 pub(crate) trait Entries: Iterator<Item = Result<Bytes>> {}
 impl<I: Iterator<Item = Result<Bytes>>> Entries for I {}
+
+/// An entry of a listpack.
+pub(crate) enum Packed {
+    Number(i64),
+    Text(Bytes),
+}
+
+impl Packed {
+    pub fn into_text(self) -> Bytes {
+        match self {
+            Packed::Number(number) => decimal(number),
+            Packed::Text(text) => text,
+        }
+    }
+
+    /// Returns the number, also if it is written as text.
+    pub fn number(&self) -> Option<i64> {
+        match self {
+            Packed::Number(number) => Some(*number),
+            Packed::Text(text) => integer(text),
+        }
+    }
+}
+
+/// Returns the integer whose text this is, exactly.
+fn integer(text: &[u8]) -> Option<i64> {
+    let number: i64 = match text.len() <= INTEGER_TEXT_MAX {
+        true => std::str::from_utf8(text).ok()?.parse().ok()?,
+        false => return None,
+    };
+    (itoa::Buffer::new().format(number).as_bytes() == text).then_some(number)
+}
 
 pub(crate) struct Listpack {
     bytes: Bytes,
@@ -50,7 +86,8 @@ impl Listpack {
         }
     }
 
-    fn entry(&mut self) -> Result<Option<Bytes>> {
+    /// Returns the next entry, or `None` at the end.
+    pub fn packed(&mut self) -> Result<Option<Packed>> {
         let at = self.at;
         let [first] = self.array(at)?;
         let (value, length) = match first {
@@ -59,39 +96,39 @@ impl Listpack {
                 let counted = count == COUNT_UNKNOWN || u64::from(count) == self.seen;
                 return if counted && at + 1 == self.bytes.len() { Ok(None) } else { Err(DAMAGED) };
             }
-            0..=0x7f => (decimal(first), 1),
+            0..=0x7f => (Packed::Number(first.into()), 1),
             0x80..=0xbf => {
                 let length = usize::from(first & 0x3f);
-                (self.slice(at + 1, length)?, 1 + length)
+                (Packed::Text(self.slice(at + 1, length)?), 1 + length)
             }
             0xc0..=0xdf => {
                 let [_, second] = self.array(at)?;
                 let number = i16::from(first & 0x1f) << 8 | i16::from(second);
                 // 13 bits with a sign.
-                (decimal(if number >= 1 << 12 { number - (1 << 13) } else { number }), 2)
+                (Packed::Number((if number >= 1 << 12 { number - (1 << 13) } else { number }).into()), 2)
             }
             0xe0..=0xef => {
                 let [_, second] = self.array(at)?;
                 let length = usize::from(first & 0x0f) << 8 | usize::from(second);
-                (self.slice(at + 2, length)?, 2 + length)
+                (Packed::Text(self.slice(at + 2, length)?), 2 + length)
             }
             0xf0 => {
                 let length = u32::from_le_bytes(self.array(at + 1)?);
                 let length = usize::try_from(length).map_err(|_| DAMAGED)?;
-                (self.slice(at + 5, length)?, length.checked_add(5).ok_or(DAMAGED)?)
+                (Packed::Text(self.slice(at + 5, length)?), length.checked_add(5).ok_or(DAMAGED)?)
             }
-            0xf1 => (decimal(i16::from_le_bytes(self.array(at + 1)?)), 3),
-            0xf2 => (decimal(signed_24(self.array(at + 1)?)), 4),
-            0xf3 => (decimal(i32::from_le_bytes(self.array(at + 1)?)), 5),
-            0xf4 => (decimal(i64::from_le_bytes(self.array(at + 1)?)), 9),
+            0xf1 => (Packed::Number(i16::from_le_bytes(self.array(at + 1)?).into()), 3),
+            0xf2 => (Packed::Number(signed_24(self.array(at + 1)?).into()), 4),
+            0xf3 => (Packed::Number(i32::from_le_bytes(self.array(at + 1)?).into()), 5),
+            0xf4 => (Packed::Number(i64::from_le_bytes(self.array(at + 1)?)), 9),
             _ => return Err(DAMAGED),
         };
         let end = at.checked_add(length).ok_or(DAMAGED)?;
-        let back = back_length(length as u64);
-        if self.slice(end, back.len())? != back {
+        let (back, back_len) = back_length(length as u64);
+        if self.bytes.get(end..).and_then(|rest| rest.get(..back_len)) != Some(&back[..back_len]) {
             return Err(DAMAGED);
         }
-        self.at = end + back.len();
+        self.at = end + back_len;
         self.seen += 1;
         Ok(Some(value))
     }
@@ -102,18 +139,106 @@ pub(crate) fn signed_24([a, b, c]: [u8; 3]) -> i32 {
     i32::from_le_bytes([0, a, b, c]) >> 8
 }
 
-/// Returns the length of an entry in the form that follows it.
-fn back_length(length: u64) -> Vec<u8> {
+/// Returns the length of an entry in the form that follows it, and the number of its bytes.
+fn back_length(length: u64) -> ([u8; 5], usize) {
     // The limits are Redis's, whose largest length of each form is one below what would fit.
-    let groups: u32 = match length {
+    let groups = match length {
         0..=127 => 1,
         128..=16_382 => 2,
         16_383..=2_097_150 => 3,
         2_097_151..=268_435_454 => 4,
         _ => 5,
     };
-    let group = |at: u32| (length >> (7 * at) & 0x7f) as u8;
-    (0..groups).rev().map(|at| if at + 1 == groups { group(at) } else { group(at) | 0x80 }).collect()
+    let mut bytes = [0; 5];
+    for (at, byte) in bytes[..groups].iter_mut().enumerate() {
+        *byte = (length >> (7 * (groups - 1 - at)) & 0x7f) as u8 | if at == 0 { 0 } else { 0x80 };
+    }
+    (bytes, groups)
+}
+
+/// Writes a listpack.
+#[derive(Default)]
+pub(crate) struct ListpackWriter {
+    /// The entries.
+    bytes: Vec<u8>,
+    count: u64,
+}
+
+impl ListpackWriter {
+    /// Returns the bytes of the listpack.
+    pub fn len(&self) -> usize {
+        HEADER_LEN + self.bytes.len() + 1
+    }
+
+    fn end_entry(&mut self, start: usize) {
+        let (back, back_len) = back_length((self.bytes.len() - start) as u64);
+        self.bytes.extend_from_slice(&back[..back_len]);
+        self.count += 1;
+    }
+
+    pub fn number(&mut self, number: i64) {
+        let start = self.bytes.len();
+        let bytes = number.to_le_bytes();
+        match number {
+            0..=127 => self.bytes.push(bytes[0]),
+            -4096..=4095 => self.bytes.extend([0xc0 | bytes[1] & 0x1f, bytes[0]]),
+            -32_768..=32_767 => self.bytes.extend([0xf1, bytes[0], bytes[1]]),
+            -8_388_608..=8_388_607 => self.bytes.extend([0xf2, bytes[0], bytes[1], bytes[2]]),
+            -2_147_483_648..=2_147_483_647 => {
+                self.bytes.push(0xf3);
+                self.bytes.extend_from_slice(&bytes[..4]);
+            }
+            _ => {
+                self.bytes.push(0xf4);
+                self.bytes.extend(bytes);
+            }
+        }
+        self.end_entry(start);
+    }
+
+    /// Adds a text, or the number of which it is the text.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub fn text(&mut self, text: &[u8]) -> Result<()> {
+        if let Some(number) = integer(text) {
+            self.number(number);
+            return Ok(());
+        }
+        let start = self.bytes.len();
+        match text.len() {
+            length @ 0..=63 => self.bytes.push(0x80 | length as u8),
+            length @ 64..=4095 => self.bytes.extend([0xe0 | (length >> 8) as u8, length as u8]),
+            length => {
+                self.bytes.push(0xf0);
+                self.bytes.extend(u32::try_from(length).map_err(|_| TOO_LARGE)?.to_le_bytes());
+            }
+        }
+        self.bytes.extend_from_slice(text);
+        self.end_entry(start);
+        Ok(())
+    }
+
+    /// Adds all entries of another listpack.
+    pub fn append(&mut self, other: &ListpackWriter) {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.count += other.count;
+    }
+
+    /// Returns the listpack.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub fn finish(self) -> Result<Vec<u8>> {
+        let length = u32::try_from(self.len()).map_err(|_| TOO_LARGE)?;
+        let count = u16::try_from(self.count).unwrap_or(COUNT_UNKNOWN);
+        let mut bytes = Vec::with_capacity(self.len());
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(count.to_le_bytes());
+        bytes.extend_from_slice(&self.bytes);
+        bytes.push(END);
+        Ok(bytes)
+    }
 }
 
 impl Iterator for Listpack {
@@ -123,9 +248,9 @@ impl Iterator for Listpack {
         if self.is_done {
             return None;
         }
-        let entry = self.entry().transpose();
+        let entry = self.packed().transpose();
         self.is_done = !matches!(entry, Some(Ok(_)));
-        entry
+        entry.map(|entry| entry.map(Packed::into_text))
     }
 }
 
@@ -137,7 +262,8 @@ mod tests {
         let mut bytes = vec![0; HEADER_LEN];
         for entry in entries {
             bytes.extend_from_slice(entry);
-            bytes.extend(back_length(entry.len() as u64));
+            let (back, back_len) = back_length(entry.len() as u64);
+            bytes.extend_from_slice(&back[..back_len]);
         }
         bytes.push(END);
         let length = bytes.len() as u32;
@@ -192,9 +318,35 @@ mod tests {
 
     #[test]
     fn lengths_to_read_backwards_have_redis_s_forms() {
-        assert_eq!(back_length(127), [127]);
-        assert_eq!(back_length(128), [1, 0x80]);
-        assert_eq!(back_length(16_382), [127, 0xfe]);
-        assert_eq!(back_length(16_383), [0, 0xff, 0xff]);
+        let back = |length| {
+            let (bytes, len) = back_length(length);
+            bytes[..len].to_vec()
+        };
+        assert_eq!(back(127), [127]);
+        assert_eq!(back(128), [1, 0x80]);
+        assert_eq!(back(16_382), [127, 0xfe]);
+        assert_eq!(back(16_383), [0, 0xff, 0xff]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_in_the_same_encodings() {
+        let mut writer = ListpackWriter::default();
+        let mut expected = Vec::new();
+        let bounds = [0, 127, 4095, 32_767, 8_388_607, 2_147_483_647, i64::MAX];
+        for number in bounds.into_iter().flat_map(|bound| [bound, bound.wrapping_add(1), !bound, -bound]) {
+            writer.number(number);
+            writer.text(number.to_string().as_bytes()).unwrap();
+            expected.extend([number.to_string().into_bytes(), number.to_string().into_bytes()]);
+        }
+        for length in [0, 1, 63, 64, 126, 127, 4095, 4096, 20_000, 2_100_000] {
+            let text = vec![b'x'; length];
+            writer.text(&text).unwrap();
+            expected.push(text);
+        }
+        for text in ["007", "-0", "+1", "9223372036854775808"] {
+            writer.text(text.as_bytes()).unwrap();
+            expected.push(text.into());
+        }
+        assert_eq!(read(writer.finish().unwrap().into()).unwrap(), expected);
     }
 }

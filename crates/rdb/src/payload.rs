@@ -7,10 +7,13 @@
 
 use bytes::Bytes;
 
+use crate::stream::STREAM_2;
 use crate::{crc64, Error, Result};
 
 /// The version of payloads that are written: that of Redis 4.0, so that every later one reads them.
 pub const PAYLOAD_VERSION: u16 = 8;
+/// The version of payloads with a stream: that of Redis 7.0.
+const STREAM_PAYLOAD_VERSION: u16 = 10;
 /// The newest version that is read: that of Redis 7.2.
 pub const PAYLOAD_VERSION_MAX: u16 = 11;
 
@@ -18,7 +21,11 @@ const FOOTER_LEN: usize = 10;
 
 /// Appends the footer to a type's number and a value.
 pub fn seal_payload(payload: &mut Vec<u8>) {
-    payload.extend(PAYLOAD_VERSION.to_le_bytes());
+    let version = match payload.first() {
+        Some(&STREAM_2) => STREAM_PAYLOAD_VERSION,
+        _ => PAYLOAD_VERSION,
+    };
+    payload.extend(version.to_le_bytes());
     payload.extend(crc64(0, payload).to_le_bytes());
 }
 

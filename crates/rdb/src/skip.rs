@@ -1,8 +1,9 @@
-//! Skips values that are not supported: streams and values of modules.
+//! Skips values: those of modules, which are not supported, and all others.
 
 use std::io::Read;
 
-use crate::value::{kind_of, MODULE, STREAM, STREAM_2, STREAM_3};
+use crate::stream::{STREAM, STREAM_2, STREAM_3};
+use crate::value::{kind_of, MODULE};
 use crate::{read_value, Error, Result, Source};
 
 /// Bytes of an entry's number in a stream, and of a time.

@@ -10,6 +10,10 @@ use crate::{lzf, Error, Result};
 /// Maximum bytes of a string, as Redis's.
 pub const STRING_BYTES_MAX: u64 = 512 << 20;
 
+/// Maximum number of pending entries of a group of a stream, which are in memory at once. They
+/// take 32 bytes each.
+pub const PENDING_MAX: usize = 4 << 20;
+
 /// The first two bits of a length, and of the integer and compressed strings.
 const LEN_6: u8 = 0;
 const LEN_14: u8 = 1;
@@ -36,16 +40,26 @@ pub struct Source<R> {
     crc: u64,
     read: u64,
     string_bytes_max: u64,
+    pending_max: usize,
 }
 
 impl<R: Read> Source<R> {
     pub fn new(reader: R) -> Source<R> {
-        Source { reader, crc: 0, read: 0, string_bytes_max: STRING_BYTES_MAX }
+        Source { reader, crc: 0, read: 0, string_bytes_max: STRING_BYTES_MAX, pending_max: PENDING_MAX }
     }
 
     /// Sets the maximum bytes of a string, which is [`STRING_BYTES_MAX`] otherwise.
     pub fn with_string_bytes_max(self, string_bytes_max: u64) -> Source<R> {
         Source { string_bytes_max, ..self }
+    }
+
+    /// Sets the maximum number of pending entries of a group, which is [`PENDING_MAX`] otherwise.
+    pub fn with_pending_max(self, pending_max: usize) -> Source<R> {
+        Source { pending_max, ..self }
+    }
+
+    pub(crate) fn pending_max(&self) -> usize {
+        self.pending_max
     }
 
     /// Returns the checksum of the bytes that were read.
@@ -72,7 +86,7 @@ impl<R: Read> Source<R> {
         Ok(self.reader.read_exact(buffer)?)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)

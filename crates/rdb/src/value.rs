@@ -6,10 +6,11 @@ use bytes::Bytes;
 
 use crate::compact::{intset, zipmap};
 use crate::listpack::{Entries, Listpack};
+use crate::stream::{read_stream, StreamPart, STREAM, STREAM_2, STREAM_3};
 use crate::ziplist::Ziplist;
 use crate::{Error, Result, Source};
 
-/// The numbers of the types in a payload or file.
+/// The numbers of the types in a payload or file. `stream` has those of streams.
 pub(crate) const STRING: u8 = 0;
 pub(crate) const LIST: u8 = 1;
 pub(crate) const SET: u8 = 2;
@@ -24,13 +25,10 @@ const SET_INTSET: u8 = 11;
 const SORTED_SET_ZIPLIST: u8 = 12;
 const HASH_ZIPLIST: u8 = 13;
 const LIST_QUICKLIST: u8 = 14;
-pub(crate) const STREAM: u8 = 15;
 const HASH_LISTPACK: u8 = 16;
 const SORTED_SET_LISTPACK: u8 = 17;
 const LIST_QUICKLIST_2: u8 = 18;
-pub(crate) const STREAM_2: u8 = 19;
 const SET_LISTPACK: u8 = 20;
-pub(crate) const STREAM_3: u8 = 21;
 
 /// Containers of the nodes of a list.
 const NODE_PLAIN: u64 = 1;
@@ -48,6 +46,7 @@ pub enum Kind {
     Set,
     Hash,
     SortedSet,
+    Stream,
 }
 
 /// A string, or an element of a collection.
@@ -60,6 +59,7 @@ pub enum Element {
     Field(Bytes, Bytes),
     /// A member of a sorted set. The score is not NaN.
     Scored(Bytes, f64),
+    Stream(StreamPart),
 }
 
 impl Element {
@@ -69,6 +69,7 @@ impl Element {
             Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => bytes.len(),
             Element::Field(name, value) => name.len() + value.len(),
             Element::Scored(name, _) => name.len() + size_of::<f64>(),
+            Element::Stream(part) => part.len(),
         }
     }
 
@@ -83,7 +84,7 @@ pub type VisitElement<'a> = dyn FnMut(Element) -> Result<()> + 'a;
 /// Returns the kind of values of a type's number.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for streams and modules, and [`Error::UnknownType`].
+/// [`Error::Unsupported`] for modules, and [`Error::UnknownType`].
 pub fn kind_of(number: u8) -> Result<Kind> {
     Ok(match number {
         STRING => Kind::String,
@@ -91,7 +92,7 @@ pub fn kind_of(number: u8) -> Result<Kind> {
         SET | SET_INTSET | SET_LISTPACK => Kind::Set,
         SORTED_SET_TEXT | SORTED_SET | SORTED_SET_ZIPLIST | SORTED_SET_LISTPACK => Kind::SortedSet,
         HASH | HASH_ZIPMAP | HASH_ZIPLIST | HASH_LISTPACK => Kind::Hash,
-        STREAM | STREAM_2 | STREAM_3 => return Err(Error::Unsupported("streams")),
+        STREAM | STREAM_2 | STREAM_3 => Kind::Stream,
         MODULE_OLD | MODULE => return Err(Error::Unsupported("values of modules")),
         _ => return Err(Error::UnknownType(number)),
     })
@@ -104,7 +105,7 @@ pub fn kind_of(number: u8) -> Result<Kind> {
 ///
 /// # Errors
 /// Errors of the data, of the reader and of `visit`. A collection without elements is an error, as
-/// in Redis.
+/// in Redis, except for a stream. After [`Error::TooManyPending`] the next value can be read.
 pub fn read_value<R: Read>(number: u8, source: &mut Source<R>, visit: &mut VisitElement<'_>) -> Result<()> {
     kind_of(number)?;
     let mut visited = false;
@@ -143,6 +144,9 @@ pub fn read_value<R: Read>(number: u8, source: &mut Source<R>, visit: &mut Visit
         HASH_LISTPACK => fields(Listpack::open(source.string()?)?, visit)?,
         SORTED_SET_ZIPLIST => scored(Ziplist::open(source.string()?)?, visit)?,
         SORTED_SET_LISTPACK => scored(Listpack::open(source.string()?)?, visit)?,
+        STREAM | STREAM_2 | STREAM_3 => {
+            read_stream(number, source, &mut |part| visit(Element::Stream(part)))?;
+        }
         _ => return Err(Error::UnknownType(number)),
     }
     match visited {
@@ -274,11 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn streams_and_modules_are_refused_by_name() {
-        for (number, words) in [(15, "streams are not supported"), (7, "values of modules are not supported")]
-        {
-            assert_eq!(kind_of(number).unwrap_err().to_string(), words);
-        }
+    fn modules_are_refused_by_name() {
+        assert_eq!(kind_of(7).unwrap_err().to_string(), "values of modules are not supported");
         assert!(matches!(kind_of(99), Err(Error::UnknownType(99))));
     }
 

@@ -1,6 +1,8 @@
-//! Writes values in the encodings that every Redis from 4.0 on reads.
+//! Writes values in the encodings that every Redis from 4.0 on reads, and streams in that of Redis
+//! 7.0, because older ones lack some of a stream's numbers.
 
 use crate::source::{ENCODED_INT16, ENCODED_INT32, ENCODED_INT8, LEN_32, LEN_64};
+use crate::stream::STREAM_2;
 use crate::value::{HASH, LIST, SET, SORTED_SET, STRING};
 use crate::{Element, Kind};
 
@@ -15,17 +17,20 @@ pub fn type_number(kind: Kind) -> u8 {
         Kind::Set => SET,
         Kind::Hash => HASH,
         Kind::SortedSet => SORTED_SET,
+        Kind::Stream => STREAM_2,
     }
 }
 
-/// Appends what precedes the elements of a value: the number of them, unless it is a string.
+/// Appends what precedes the elements of a value: the number of them, unless it is a string. A
+/// stream has the number of its nodes.
 pub fn header(output: &mut Vec<u8>, kind: Kind, elements: u64) {
     if kind != Kind::String {
         length(output, elements);
     }
 }
 
-/// Appends an element.
+/// Appends an element. The parts of a stream have no encodings of their own:
+/// [`StreamWriter`](crate::StreamWriter) writes them.
 pub fn element(output: &mut Vec<u8>, element: &Element) {
     match element {
         Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => string(output, bytes),
@@ -37,6 +42,7 @@ pub fn element(output: &mut Vec<u8>, element: &Element) {
             string(output, name);
             output.extend(score.to_le_bytes());
         }
+        Element::Stream(_) => debug_assert!(false, "a stream is written by a StreamWriter"),
     }
 }
 

@@ -12,7 +12,7 @@ use resp::{Reply, ReplyDecoder};
 use types::{StoreId, UnixMillis};
 
 use crate::clock::{MILLISECOND, SECOND};
-use crate::model::{Command, Group, Key};
+use crate::model::{Command, Group, Key, LogCommand, LOG_GROUP};
 use crate::observation::{Observation, Op, OpId, Weakly};
 use crate::rng::Rng;
 use crate::world::{Event, World};
@@ -33,6 +33,13 @@ const TYPES_SALT: u64 = 0x7479_7065_7320_716f;
 
 /// The salt of the choice of commands of lists, sets and sorted sets.
 const COLLECTIONS_SALT: u64 = 0x636f_6c6c_6563_7473;
+
+/// The salt of the choice of runs with streams. It is one of those that leave out the seeds with
+/// which the search for failpoints begins, so that these keep their course.
+const LOG_RUNS_SALT: u64 = 0x7374_7265_616e_445a;
+
+/// The salt of the choice of commands of streams.
+const LOG_SALT: u64 = 0x7374_7265_616d_7321;
 
 /// The salt of the choice of transactions.
 const TRANSACTIONS_SALT: u64 = 0x7472_616e_7361_6374;
@@ -179,6 +186,11 @@ pub(crate) fn has_all_types(seed: u64) -> bool {
     types::Draw::new(seed ^ TYPES_SALT).below(2) == 1
 }
 
+/// Returns true if the programs of a run have a stream and functions, too: a quarter of all runs.
+fn has_log(seed: u64) -> bool {
+    has_all_types(seed) && types::Draw::new(seed ^ LOG_RUNS_SALT).below(2) == 1
+}
+
 /// Returns the command of a list, set or sorted set that may take the place of a read or a write.
 /// It is drawn in the same way as [transactions](drawn_transaction).
 pub(crate) fn drawn_collection(seed: u64, id: OpId, is_read: bool) -> Option<Command> {
@@ -206,11 +218,48 @@ pub(crate) fn drawn_collection(seed: u64, id: OpId, is_read: bool) -> Option<Com
     })
 }
 
+/// Returns the command of a stream that may take the place of a read or a write. It is drawn in the
+/// same way as [transactions](drawn_transaction).
+pub(crate) fn drawn_of_log(seed: u64, id: OpId, is_read: bool) -> Option<Command> {
+    let mut drawn = types::Draw::new(types::mix(seed ^ LOG_SALT ^ id));
+    if drawn.below(8) >= 2 {
+        return None;
+    }
+    let (consumer, count) = (drawn.below(3) as usize, 1 + drawn.below(4));
+    Some(Command::Log(match (is_read, drawn.below(16)) {
+        (true, 0..=7) => LogCommand::Newest { count: 3 * count },
+        (true, 8..=10) => LogCommand::Length,
+        (true, _) => LogCommand::Pending,
+        (false, 0..=6) => {
+            let kept = (drawn.below(8) == 0).then(|| 20 + 10 * count);
+            LogCommand::Add { value: id * 2, kept }
+        }
+        (false, 7) => LogCommand::CreateGroup,
+        (false, 8 | 9) => LogCommand::Deliver { consumer, count },
+        (false, 10) => LogCommand::DeliverAgain { consumer, count },
+        (false, 11) => LogCommand::Claim { consumer, count },
+        (false, 12) => LogCommand::Take { consumer, count },
+        (false, 13 | 14) => LogCommand::Settle { count },
+        (false, _) => match drawn.below(4) {
+            0 => return Some(Command::Delete { key: Key::Log }),
+            1 => return Some(Command::ExpireIn { key: Key::Log, ms: 1 + drawn.below(1500) }),
+            _ => LogCommand::Trim { kept: 10 * count },
+        },
+    }))
+}
+
 /// Returns the script that may take the place of a write, drawn likewise.
 fn drawn_script(seed: u64, id: OpId) -> Option<Command> {
     let drawn = types::mix(seed ^ SCRIPTS_SALT ^ id);
     let (key, value) = (if drawn & 64 == 0 { Key::First } else { Key::Second }, id * 2);
     (drawn % 16 < 2).then_some(Command::Script { key, value })
+}
+
+/// Returns the text of an error, unless it is the reply of a command that was executed.
+fn refusal(reply: &Reply) -> Option<&str> {
+    let Reply::Error(text) = reply else { return None };
+    let is_executed = ["NOGROUP ", "BUSYGROUP "].iter().any(|code| text.starts_with(code));
+    (!is_executed).then_some(text)
 }
 
 impl Conversation {
@@ -303,7 +352,13 @@ impl World {
                 // One group has all collections, so that their trees grow.
                 group = 0;
             }
-            command = written.or(collection).unwrap_or(command);
+            let is_simple = written.is_none() && collection.is_none();
+            let of_log = drawn_of_log(self.seed, self.last_op, command.is_read());
+            let of_log = of_log.filter(|_| is_simple && has_log(self.seed));
+            if of_log.is_some() {
+                group = LOG_GROUP;
+            }
+            command = written.or(collection).or(of_log).unwrap_or(command);
         }
         let (is_quiet, is_rushing) = (self.is_quiet(), self.now < self.rush_until);
         while is_quiet && !command.is_read() || !is_quiet && is_rushing && command.is_read() {
@@ -365,7 +420,7 @@ impl World {
             if parts.is_empty() {
                 let mut args = command.args(group);
                 args[0] = number(&args[0], place);
-                if let Command::Script { .. } = command {
+                if command.is_script() {
                     args.push(place.to_string().into());
                 }
                 resp::encode_request(&args, &mut bytes);
@@ -453,13 +508,13 @@ impl World {
             }
             None => return self.violate("sessions", format!("client {client}: {reply:?} to no command")),
         };
-        if let Reply::Error(text) = &reply {
-            let text = text.to_string();
+        if let Some(text) = refusal(&reply) {
+            let text = text.to_owned();
             if let Some(moved) = text.strip_prefix("MOVED ") {
                 conversation.leader = moved.split(' ').nth(1).and_then(|store| store.parse().ok());
             } else if text.starts_with("UNKNOWN ") {
                 return self.give_up(&asking);
-            } else if !text.starts_with("CLUSTERDOWN ") && !text.starts_with("EXECABORT ") {
+            } else if !["CLUSTERDOWN ", "EXECABORT "].iter().any(|code| text.starts_with(code)) {
                 return self.violate("sessions", format!("operation {}: {text}", asking.op.id));
             }
             conversation.refused.push(asking);

@@ -10,9 +10,16 @@ use bytes::Bytes;
 use resp::Reply;
 use types::{slot_of_key, Slot, UnixMillis};
 
+mod log;
+
+pub use log::{function, LogCommand, LOG_GROUP};
+
+use log::Log;
+
 pub type Group = u64;
 
-/// The keys of a group: two strings, a counter, a hash, and one key for each other type.
+/// The keys of a group: two strings, a counter, a hash, and one key for each other type. Only one
+/// group has a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     First,
@@ -22,11 +29,12 @@ pub enum Key {
     List,
     Members,
     Scores,
+    Log,
 }
 
 impl Key {
-    const ALL: [Key; 7] =
-        [Key::First, Key::Second, Key::Counter, Key::Fields, Key::List, Key::Members, Key::Scores];
+    const ALL: [Key; 8] =
+        [Key::First, Key::Second, Key::Counter, Key::Fields, Key::List, Key::Members, Key::Scores, Key::Log];
     /// The keys of strings and hashes.
     pub const SIMPLE: [Key; 4] = [Key::First, Key::Second, Key::Counter, Key::Fields];
     /// The keys of sets, lists and sorted sets.
@@ -41,6 +49,7 @@ impl Key {
             Key::List => "l",
             Key::Members => "s",
             Key::Scores => "z",
+            Key::Log => "x",
         };
         Bytes::from(format!("{{g{group}}}{name}"))
     }
@@ -136,6 +145,8 @@ pub enum Command {
         key: Key,
         value: u64,
     },
+    /// A command of a stream.
+    Log(LogCommand),
 }
 
 /// Number of ranks that a range covers.
@@ -178,7 +189,9 @@ return {grown, count, redis.call('MGET', KEYS[3], KEYS[4])}";
 impl Command {
     pub fn is_read(&self) -> bool {
         let is_simple = matches!(self, Command::Get { .. } | Command::GetBoth | Command::GetField { .. });
+        let is_of_log = matches!(self, Command::Log(command) if command.is_read());
         is_simple
+            || is_of_log
             || matches!(self, Command::Range { .. } | Command::CountMembers | Command::HasMembers { .. })
     }
 
@@ -193,6 +206,16 @@ impl Command {
                 | Command::ExpireIn { .. }
         );
         !self.is_read() && !is_removal
+    }
+
+    /// Returns true if the command executes a script. Its last argument is the place in the
+    /// client's pipeline.
+    pub fn is_script(&self) -> bool {
+        match self {
+            Command::Script { .. } => true,
+            Command::Log(command) => command.is_function(),
+            _ => false,
+        }
     }
 
     /// Returns the commands of a transaction. Empty for other commands.
@@ -286,6 +309,7 @@ impl Command {
                 Key::Second.name(group),
                 text(value),
             ],
+            Command::Log(command) => command.args(),
             Command::Transaction { .. } | Command::Checked { .. } => {
                 panic!("a transaction is several commands")
             }
@@ -305,12 +329,13 @@ enum Data {
     Members(BTreeSet<u64>),
     /// The members with their scores, in order.
     Scores(Arc<BTreeSet<(u64, String)>>),
+    Log(Arc<Log>),
 }
 
 impl Data {
     fn is_empty(&self) -> bool {
         match self {
-            Data::Text(_) => false,
+            Data::Text(_) | Data::Log(_) => false,
             Data::Fields(fields) => fields.is_empty(),
             Data::List(list) => list.is_empty(),
             Data::Members(members) => members.is_empty(),
@@ -391,6 +416,13 @@ impl GroupState {
                 let has =
                     |member: u64| matches!(data, Some(Data::Members(members)) if members.contains(&member));
                 Reply::Array([*first, *first + 1].map(|member| Reply::Int(i64::from(has(member)))).into())
+            }
+            Command::Log(command) => {
+                let log = find(Key::Log)?.and_then(|value| match &value.data {
+                    Data::Log(log) => Some(&**log),
+                    _ => None,
+                });
+                log::read(log, *command)
             }
             _ => unreachable!("only reads are read"),
         })
@@ -508,6 +540,11 @@ impl GroupState {
                 self.expire_key(key, now);
                 self.read(command, now).expect("nothing is due")
             }
+            Command::Log(of) if !of.is_read() => self.apply_to_log(of, now),
+            Command::Log(_) => {
+                self.expire_key(Key::Log, now);
+                self.read(command, now).expect("nothing is due")
+            }
             Command::CountMembers | Command::HasMembers { .. } => {
                 self.expire_key(Key::Members, now);
                 self.read(command, now).expect("nothing is due")
@@ -517,6 +554,24 @@ impl GroupState {
                 self.read(command, now).expect("nothing is due")
             }
         }
+    }
+
+    fn apply_to_log(&mut self, command: LogCommand, now: UnixMillis) -> Reply {
+        self.expire_key(Key::Log, now);
+        let old = self.values.remove(&Key::Log);
+        let expires_ms = old.as_ref().and_then(|value| value.expires_ms);
+        let mut log = old.and_then(|value| match value.data {
+            Data::Log(log) => Some(Arc::unwrap_or_clone(log)),
+            _ => None,
+        });
+        let (reply, is_changed) = log::apply(&mut log, command, now);
+        if is_changed {
+            self.changed(Key::Log);
+        }
+        if let Some(log) = log {
+            self.values.insert(Key::Log, Value { data: Data::Log(Arc::new(log)), expires_ms });
+        }
+        reply
     }
 
     /// Returns the data of a collection that elements are added to.
@@ -571,9 +626,12 @@ mod tests {
     /// Returns the log's command for a script.
     fn as_in_log(args: Vec<Bytes>) -> Vec<Bytes> {
         use command::scripting::{eval_args, Caller, Code, ScriptBy, ScriptCall};
-        let call = ScriptCall { by: ScriptBy::Body, is_readonly: false };
         let caller = Caller { has_slots: true, rules: None };
-        let code = Code { body: args[1].clone(), function: None };
+        let (by, code) = match function(1, &args[1]) {
+            Some(code) => (ScriptBy::Function, code),
+            None => (ScriptBy::Body, Code { body: args[1].clone(), function: None }),
+        };
+        let call = ScriptCall { by, is_readonly: false };
         eval_args(call, &args, Ok(code), caller).unwrap()
     }
 
@@ -589,11 +647,14 @@ mod tests {
                 Some(command) if rng.chance(50) => command,
                 _ => crate::client::draw(&mut rng, value),
             };
-            if !command.is_read() && value % 3 == 0 {
+            if let Some(of_log) = crate::client::drawn_of_log(rng.draw(), value, rng.chance(40)) {
+                command = of_log;
+            }
+            if !command.is_read() && value % 5 == 0 {
                 command = Command::Script { key: Key::First, value };
             }
-            let mut args = command.args(3);
-            if let Command::Script { .. } = command {
+            let mut args = command.args(LOG_GROUP);
+            if command.is_script() {
                 args = as_in_log(args);
             }
             let mut builder = command::entry::Builder::new();

@@ -3,9 +3,9 @@
 //!
 //! A live source is walked with `SCAN`, and its values travel as payloads of `DUMP` and `RESTORE`
 //! in pipelines over a few connections ([`live`]). A file is read element by element ([`file`]).
-//! Values too large for one payload travel in pieces, by commands of their type ([`pieces`]). An
-//! import that is repeated writes the same keys again, so a place that was recorded too early or
-//! too late does no harm beyond time.
+//! Values too large for one payload travel in pieces, by commands of their type ([`pieces`],
+//! [`streams`]). An import that is repeated writes the same keys again, so a place that was
+//! recorded too early or too late does no harm beyond time.
 
 mod export;
 mod file;
@@ -16,6 +16,7 @@ mod place;
 mod report;
 mod server;
 mod source;
+mod streams;
 mod target;
 
 use std::path::PathBuf;
@@ -48,7 +49,7 @@ pub struct Import {
 
 #[derive(clap::Args)]
 pub struct Export {
-    /// RDB file to write, which Redis 5.0 and later load
+    /// RDB file to write, which Redis 5.0 and later load, and Redis 7.0 if there are streams
     #[arg(long, value_name = "FILE")]
     rdb: PathBuf,
     /// Running server to copy from: redis://[user:password@]host:port[/database]

@@ -101,9 +101,10 @@ pub(crate) fn xclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     *last_id = options.last_id.max(*last_id);
     let mut consumer = None;
     let mut claimed = Vec::new();
+    let mut finder = entries::Finder::default();
     for id in &options.ids {
         let pending = changing.pending(exec, *id)?;
-        let Some(entry) = entries::entry(exec, &key, &found.stream, *id)? else {
+        let Some(entry) = finder.find(exec, &key, &found.stream, *id)? else {
             if let Some(pending) = pending {
                 changing.delete_pending(exec, *id, &pending)?;
             }
@@ -153,6 +154,7 @@ pub(crate) fn xautoclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
     let mut left = count.saturating_mul(ATTEMPTS);
     let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
     let mut consumer = None;
+    let mut finder = entries::Finder::default();
     // The ID from which on entries were not looked at.
     let mut next = Some(start);
     let is_done = |claimed: &[Reply], deleted: &[Reply]| (claimed.len() + deleted.len()) as u64 >= count;
@@ -173,7 +175,7 @@ pub(crate) fn xautoclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
             }
             left -= 1;
             next = id.next();
-            let Some(entry) = entries::entry(exec, &key, &found.stream, id)? else {
+            let Some(entry) = finder.find(exec, &key, &found.stream, id)? else {
                 changing.delete_pending(exec, id, &pending)?;
                 deleted.push(id_reply(id));
                 continue;

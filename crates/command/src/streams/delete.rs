@@ -4,7 +4,7 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::StreamId;
 
-use super::entries::{delete, find_first};
+use super::entries::{delete_first, find_first};
 use super::{count_reply, id};
 use crate::exec::{CommandResult, Exec};
 
@@ -14,9 +14,12 @@ pub(crate) fn xdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let ids = args[2..].iter().map(|arg| id::strict(arg, 0)).collect::<CommandResult<Vec<StreamId>>>()?;
     let mut stream = found.stream;
     let mut deleted = 0;
-    for id in &ids {
-        if delete(exec, &key, &mut stream, *id)? {
-            stream.max_deleted_id = stream.max_deleted_id.max(*id);
+    let mut rest = &ids[..];
+    while !rest.is_empty() {
+        let (looked_up, gone) = delete_first(exec, &key, &mut stream, rest)?;
+        rest = &rest[looked_up..];
+        for id in gone {
+            stream.max_deleted_id = stream.max_deleted_id.max(id);
             deleted += 1;
         }
     }

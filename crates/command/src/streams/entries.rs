@@ -1,5 +1,6 @@
 //! The rows of a stream's entries: look-ups, walks, appends and deletions.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -192,16 +193,35 @@ pub(super) fn range(
     Ok(found)
 }
 
-/// Returns an entry.
-pub(super) fn entry(
-    exec: &Exec<'_, '_>,
-    key: &KeyRef<'_>,
-    stream: &Stream,
-    id: StreamId,
-) -> CommandResult<Option<Vec<Bytes>>> {
-    let Some(node) = node_of(exec, key, stream, id)? else { return Ok(None) };
-    let entries = node.entries()?;
-    Ok(entries.iter().find(|entry| entry.id == id).map(|entry| node.parts(entry)))
+/// Finds entries by their IDs. The node of the last one is kept, so it is read and decoded once for
+/// all entries that are looked up one after the other. The stream must not change meanwhile.
+#[derive(Default)]
+pub(super) struct Finder {
+    node: Option<(Node, Vec<Entry>)>,
+}
+
+impl Finder {
+    /// Returns the fields and values of an entry.
+    pub fn find(
+        &mut self,
+        exec: &Exec<'_, '_>,
+        key: &KeyRef<'_>,
+        stream: &Stream,
+        id: StreamId,
+    ) -> CommandResult<Option<Vec<Bytes>>> {
+        if !self.node.as_ref().is_some_and(|(node, _)| node.covers(id)) {
+            self.node = match node_of(exec, key, stream, id)? {
+                Some(node) => {
+                    let entries = node.entries()?;
+                    Some((node, entries))
+                }
+                None => None,
+            };
+        }
+        let Some((node, entries)) = &self.node else { return Ok(None) };
+        let found = entries.binary_search_by_key(&id, |entry| entry.id).ok();
+        Ok(found.map(|at| node.parts(&entries[at])))
+    }
 }
 
 /// Returns the ID of the last entry.
@@ -257,19 +277,26 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Deletes an entry. Returns false if there is none with this ID. The caller updates the first
-/// entry's ID and writes the meta row.
-pub(super) fn delete(
+/// Deletes the entries with some of the first of these IDs: those that are in one node. Returns the
+/// number of IDs that were looked up, and the IDs of the entries that were deleted. The caller
+/// updates the first entry's ID and writes the meta row.
+pub(super) fn delete_first(
     exec: &mut Exec<'_, '_>,
     key: &KeyRef<'_>,
     stream: &mut Stream,
-    id: StreamId,
-) -> CommandResult<bool> {
-    let Some(node) = node_of(exec, key, stream, id)? else { return Ok(false) };
+    ids: &[StreamId],
+) -> CommandResult<(usize, Vec<StreamId>)> {
+    let Some(first) = ids.first() else { return Ok((0, Vec::new())) };
+    let Some(node) = node_of(exec, key, stream, *first)? else { return Ok((1, Vec::new())) };
     let entries = node.entries()?;
-    let Some(entry) = entries.iter().find(|entry| entry.id == id) else { return Ok(false) };
-    delete_from(exec, key, stream, &node, std::slice::from_ref(entry))?;
-    Ok(true)
+    let looked_up = ids.iter().take_while(|id| node.covers(**id)).count().max(1);
+    let found = |id: &StreamId| entries.binary_search_by_key(id, |entry| entry.id).ok();
+    let places: BTreeSet<usize> = ids[..looked_up].iter().filter_map(found).collect();
+    let doomed: Vec<Entry> = places.into_iter().map(|at| entries[at].clone()).collect();
+    if !doomed.is_empty() {
+        delete_from(exec, key, stream, &node, &doomed)?;
+    }
+    Ok((looked_up, doomed.into_iter().map(|entry| entry.id).collect()))
 }
 
 /// Deletes entries of a node, which are in the order of their IDs.

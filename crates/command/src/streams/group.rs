@@ -69,6 +69,28 @@ pub(crate) struct GroupRow {
 }
 
 impl GroupRow {
+    fn new(generation: u64, last_id: StreamId, entries_read: i64) -> GroupRow {
+        GroupRow {
+            generation,
+            last_id,
+            entries_read,
+            pending: 0,
+            consumers: 0,
+            next_consumer: 0,
+            low: StreamId::MIN,
+            high: StreamId::MIN,
+        }
+    }
+
+    /// Counts a new pending entry.
+    fn count_pending(&mut self, id: StreamId) {
+        (self.low, self.high) = match self.pending {
+            0 => (id, id),
+            _ => (self.low.min(id), self.high.max(id)),
+        };
+        self.pending += 1;
+    }
+
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(GROUP_LEN);
         out.put_u8(VERSION);
@@ -159,16 +181,7 @@ pub(super) fn create(
     name: &Bytes,
     (last_id, entries_read): (StreamId, i64),
 ) {
-    let row = GroupRow {
-        generation: exec.txn.state_mut().take_generation(),
-        last_id,
-        entries_read,
-        pending: 0,
-        consumers: 0,
-        next_consumer: 0,
-        low: StreamId::MIN,
-        high: StreamId::MIN,
-    };
+    let row = GroupRow::new(exec.txn.state_mut().take_generation(), last_id, entries_read);
     exec.put_element(key, key.group_row(stream.generation, name), None, row.encode());
     stream.groups += 1;
 }
@@ -444,6 +457,14 @@ fn number_in(value: &[u8]) -> Result<u64, StorageError> {
     }
 }
 
+/// Returns the value of the row of a consumer's name.
+fn name_value(number: u64) -> Bytes {
+    let mut value = BytesMut::with_capacity(9);
+    value.put_u8(VERSION);
+    value.put_u64(number);
+    value.freeze()
+}
+
 /// A group during a write.
 pub(super) struct Changing<'k> {
     key: &'k Key<'k>,
@@ -498,10 +519,7 @@ impl<'k> Changing<'k> {
         self.group.row.next_consumer += 1;
         self.group.row.consumers += 1;
         let consumer = Consumer { number, name: name.clone(), seen_ms: exec.now_ms, pending: 0 };
-        let mut value = BytesMut::with_capacity(9);
-        value.put_u8(VERSION);
-        value.put_u64(number);
-        exec.put_element(self.key, self.rows.name_row(name), None, value.freeze());
+        exec.put_element(self.key, self.rows.name_row(name), None, name_value(number));
         let encoded = consumer.encode();
         exec.put_element(self.key, self.rows.consumer_row(number), None, encoded.clone());
         exec.tell(self.key, "xgroup-createconsumer");
@@ -557,12 +575,7 @@ impl<'k> Changing<'k> {
             self.consumer(exec, new.consumer)?.pending += 1;
         }
         if old.is_none() {
-            let row = &mut self.group.row;
-            (row.low, row.high) = match row.pending {
-                0 => (id, id),
-                _ => (row.low.min(id), row.high.max(id)),
-            };
-            row.pending += 1;
+            self.group.row.count_pending(id);
         }
         let length = old.map(|_| PENDING_LEN);
         exec.put_element(self.key, self.rows.pending_row(id), length, new.encode());
@@ -608,5 +621,67 @@ impl<'k> Changing<'k> {
             let row = self.key.group_row(self.generation, &self.group.name);
             exec.put_element(self.key, row, Some(GROUP_LEN), self.group.row.encode());
         }
+    }
+}
+
+/// A group that is written from a payload: its consumers in order, each with its pending entries.
+pub(super) struct Restoring<'k> {
+    key: &'k Key<'k>,
+    group: Group,
+    rows: Rows<'k>,
+    consumer: Option<Consumer>,
+}
+
+impl<'k> Restoring<'k> {
+    pub fn begin(
+        exec: &mut Exec<'_, '_>,
+        key: &'k Key<'k>,
+        name: Bytes,
+        (last_id, entries_read): (StreamId, i64),
+    ) -> Restoring<'k> {
+        let generation = exec.txn.state_mut().take_generation();
+        let group = Group { name, row: GroupRow::new(generation, last_id, entries_read) };
+        let rows = Rows::new(key, &group);
+        Restoring { key, group, rows, consumer: None }
+    }
+
+    fn finish_consumer(&mut self, exec: &mut Exec<'_, '_>) {
+        if let Some(consumer) = self.consumer.take() {
+            let row = self.rows.consumer_row(consumer.number);
+            exec.put_element(self.key, row, None, consumer.encode());
+        }
+    }
+
+    pub fn consumer(&mut self, exec: &mut Exec<'_, '_>, name: Bytes, seen_ms: u64) {
+        self.finish_consumer(exec);
+        let number = self.group.row.next_consumer;
+        self.group.row.next_consumer += 1;
+        self.group.row.consumers += 1;
+        exec.put_element(self.key, self.rows.name_row(&name), None, name_value(number));
+        self.consumer = Some(Consumer { number, name, seen_ms, pending: 0 });
+    }
+
+    /// Adds a pending entry of the last consumer.
+    pub fn pending(
+        &mut self,
+        exec: &mut Exec<'_, '_>,
+        id: StreamId,
+        (delivered_ms, deliveries): (u64, u64),
+    ) -> CommandResult<()> {
+        let consumer = self.consumer.as_mut().ok_or_else(|| corrupt("a pending entry"))?;
+        consumer.pending += 1;
+        let pending = Pending { delivered_ms, deliveries, consumer: consumer.number };
+        exec.put_element(self.key, self.rows.owned_row(consumer.number, id), None, Bytes::new());
+        exec.put_element(self.key, self.rows.pending_row(id), None, pending.encode());
+        self.group.row.count_pending(id);
+        Ok(())
+    }
+
+    /// Writes the group's row. The caller writes the meta row.
+    pub fn finish(mut self, exec: &mut Exec<'_, '_>, stream: &mut Stream) {
+        self.finish_consumer(exec);
+        let row = self.key.group_row(stream.generation, &self.group.name);
+        exec.put_element(self.key, row, None, self.group.row.encode());
+        stream.groups += 1;
     }
 }

@@ -90,6 +90,11 @@ pub(super) struct Entry {
     shape: usize,
 }
 
+fn is_full(weight: u64, appended: u16, pairs: &[Bytes]) -> bool {
+    let added: u64 = pairs.iter().map(|part| part.len() as u64).sum();
+    weight + added >= WEIGHT_MAX || appended >= ENTRIES_MAX
+}
+
 impl Node {
     /// # Errors
     /// [`StorageError::Corrupt`] if the value cannot be decoded.
@@ -118,6 +123,11 @@ impl Node {
         self.header.previous
     }
 
+    /// Returns true if an entry with this ID is in this node or does not exist.
+    pub fn covers(&self, id: StreamId) -> bool {
+        (self.id..=self.header.last).contains(&id)
+    }
+
     pub fn live(&self) -> u64 {
         self.header.live.into()
     }
@@ -129,8 +139,12 @@ impl Node {
 
     /// Returns true if Redis would begin a new node for an entry of these fields and values.
     pub fn is_full(&self, pairs: &[Bytes]) -> bool {
-        let added: u64 = pairs.iter().map(|part| part.len() as u64).sum();
-        u64::from(self.header.weight) + added >= WEIGHT_MAX || self.header.appended >= ENTRIES_MAX
+        is_full(self.header.weight.into(), self.header.appended, pairs)
+    }
+
+    /// Returns the node's fields.
+    pub fn fields(&self) -> impl Iterator<Item = Bytes> + '_ {
+        self.fields.iter().map(|field| self.value.slice(field.clone()))
     }
 
     fn entry(&self, rest: &mut Rest<'_>) -> Option<Entry> {
@@ -220,27 +234,117 @@ impl Node {
 
 /// Returns the value of a new node with one entry.
 pub(super) fn new_value(previous: StreamId, id: StreamId, pairs: &[Bytes]) -> Bytes {
-    let fields = || pairs.chunks_exact(2).map(|pair| &pair[0]);
-    let count = pairs.len() as i64 / 2;
-    // The listpack's header and end, the counts of entries and of deleted ones, the fields, and a
-    // terminator.
-    let weight = 7
-        + number_weight(1)
-        + number_weight(0)
-        + number_weight(count)
-        + fields().map(|field| text_weight(field)).sum::<u64>()
-        + number_weight(0)
-        + entry_weight(id, id, 0, pairs);
-    let weight = u32::try_from(weight).unwrap_or(u32::MAX);
-    let mut names = Vec::new();
-    put_varint(count as u64, &mut names);
-    fields().for_each(|field| put_bytes(field, &mut names));
-    let entry = encode_entry(id, id, 0, pairs);
-    let mut out = BytesMut::with_capacity(HEADER_LEN + names.len() + entry.len());
-    Header { previous, last: id, appended: 1, live: 1, weight }.encode(&mut out);
-    out.put_slice(&names);
-    out.put_slice(&entry);
-    out.freeze()
+    let mut node = Open::begin(id, pairs.iter().step_by(2).cloned().collect());
+    node.push(id, pairs);
+    node.value(previous)
+}
+
+/// A node that is being built.
+struct Open {
+    id: StreamId,
+    fields: Vec<Bytes>,
+    /// The bytes of the entries.
+    entries: Vec<u8>,
+    last: StreamId,
+    count: u16,
+    weight: u64,
+}
+
+impl Open {
+    fn begin(id: StreamId, fields: Vec<Bytes>) -> Open {
+        // The listpack's header and end, the counts of entries and of deleted ones, the fields, and
+        // a terminator.
+        let weight = 7
+            + number_weight(1)
+            + number_weight(0)
+            + number_weight(fields.len() as i64)
+            + fields.iter().map(|field| text_weight(field)).sum::<u64>()
+            + number_weight(0);
+        Open { id, fields, entries: Vec::new(), last: id, count: 0, weight }
+    }
+
+    /// Returns true if the entry has the node's fields.
+    fn has_fields(&self, pairs: &[Bytes]) -> bool {
+        // Entries of a payload share the memory of equal names.
+        let is_same = |a: &Bytes, b: &Bytes| (a.as_ptr(), a.len()) == (b.as_ptr(), b.len()) || a == b;
+        2 * self.fields.len() == pairs.len()
+            && self.fields.iter().zip(pairs.iter().step_by(2)).all(|(a, b)| is_same(a, b))
+    }
+
+    fn is_full(&self, pairs: &[Bytes]) -> bool {
+        is_full(self.weight, self.count, pairs)
+    }
+
+    fn push(&mut self, id: StreamId, pairs: &[Bytes]) {
+        let shape = if self.has_fields(pairs) { 0 } else { pairs.len() / 2 };
+        self.weight += entry_weight(self.id, id, shape, pairs);
+        self.entries.extend(encode_entry(self.id, id, shape, pairs));
+        self.count = self.count.saturating_add(1);
+        self.last = id;
+    }
+
+    fn value(&self, previous: StreamId) -> Bytes {
+        let mut names = Vec::new();
+        put_varint(self.fields.len() as u64, &mut names);
+        self.fields.iter().for_each(|field| put_bytes(field, &mut names));
+        let mut out = BytesMut::with_capacity(HEADER_LEN + names.len() + self.entries.len());
+        let weight = u32::try_from(self.weight).unwrap_or(u32::MAX);
+        let header = Header { previous, last: self.last, appended: self.count, live: self.count, weight };
+        header.encode(&mut out);
+        out.put_slice(&names);
+        out.put_slice(&self.entries);
+        out.freeze()
+    }
+}
+
+/// Builds the nodes of a stream from its entries in order.
+#[derive(Default)]
+pub(super) struct Builder {
+    open: Option<Open>,
+    /// The entries that were ever in the open node, and its bytes, in Redis. `None` if an earlier
+    /// node has a part of Redis's.
+    redis: Option<(u64, u64)>,
+    previous: StreamId,
+}
+
+/// The ID and the value of a node.
+pub(super) type Built = (StreamId, Bytes);
+
+impl Builder {
+    /// Begins a node as Redis has it: with the entries that were ever in it, and its bytes. Returns
+    /// the one before.
+    pub fn begin(&mut self, id: StreamId, fields: Vec<Bytes>, redis: (u64, u64)) -> Option<Built> {
+        let built = self.finish();
+        self.open = Some(Open::begin(id, fields));
+        self.redis = Some(redis);
+        built
+    }
+
+    /// Adds an entry. Returns a node that has become full before.
+    pub fn push(&mut self, id: StreamId, pairs: &[Bytes]) -> Option<Built> {
+        let is_full = self.open.as_ref().is_none_or(|node| node.count > 0 && node.is_full(pairs));
+        let built = if is_full { self.finish() } else { None };
+        let fields = || pairs.iter().step_by(2).cloned().collect();
+        self.open.get_or_insert_with(|| Open::begin(id, fields())).push(id, pairs);
+        built
+    }
+
+    /// Returns the last node, unless it has no entries.
+    pub fn finish(&mut self) -> Option<Built> {
+        let redis = self.redis.take();
+        let node = self.open.take().filter(|node| node.count > 0)?;
+        let value = node.value(self.previous);
+        self.previous = node.id;
+        let Some((entries, bytes)) = redis else { return Some((node.id, value)) };
+        // The deleted entries count, so that Redis and this node are full at the same time.
+        let mut header = Header::decode(&value)?;
+        header.appended = header.appended.max(u16::try_from(entries).unwrap_or(u16::MAX));
+        header.weight = header.weight.max(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let mut out = BytesMut::with_capacity(value.len());
+        header.encode(&mut out);
+        out.put_slice(&value[HEADER_LEN..]);
+        Some((node.id, out.freeze()))
+    }
 }
 
 fn encode_entry(node: StreamId, id: StreamId, shape: usize, pairs: &[Bytes]) -> Vec<u8> {

@@ -328,8 +328,9 @@ fn read_history(
     let mut delivered = Vec::new();
     if let Some(start) = after.next() {
         let rows = changing.rows();
+        let mut finder = entries::Finder::default();
         visit_of_consumer(exec, &rows, consumer, (start, StreamId::MAX), |id| {
-            replies.push(match entries::entry(exec, key, stream, id)? {
+            replies.push(match finder.find(exec, key, stream, id)? {
                 Some(parts) => {
                     delivered.push(id);
                     entry_reply(id, parts)

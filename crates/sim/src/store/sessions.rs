@@ -64,6 +64,10 @@ impl Host for Served<'_> {
         true
     }
 
+    fn function(&mut self, name: &[u8]) -> Option<command::scripting::Code> {
+        crate::model::function(self.id, name)
+    }
+
     fn route(&mut self, context: &Context, item: &Item) -> Route<RegionId> {
         let ItemSlot::One(slot) = item.slot else { return Route::Alone };
         let region = self.process.region_of(slot);

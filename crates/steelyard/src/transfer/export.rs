@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{ensure, Context};
 use bytes::Bytes;
-use rdb::{write, FileReader, FileWriter, KeyFacts, Kind, Record};
+use rdb::{
+    write, Element, EntryId, FileReader, FileWriter, KeyFacts, Kind, Record, StreamPart, StreamWriter,
+};
 use resp::Reply;
 use tokio::sync::{mpsc, Mutex as AsyncMutex};
 use tokio::task::JoinSet;
@@ -32,7 +34,7 @@ const QUEUE: usize = 256;
 struct Encoded {
     database: u64,
     facts: KeyFacts,
-    /// The number of elements and the elements, or the number alone.
+    /// The number of elements or nodes and what follows it, or the number alone.
     head: Vec<u8>,
     /// The elements of a large value.
     spooled: Option<File>,
@@ -129,7 +131,7 @@ fn read_again(file: File) -> anyhow::Result<u64> {
     let mut keys = 0;
     while let Some(record) = reader.next_record()? {
         if let Record::Key(facts) = record {
-            reader.skip(&facts)?;
+            reader.value(&facts, &mut |_| Ok(()))?;
             keys += 1;
         }
     }
@@ -190,14 +192,19 @@ impl Worker {
         let mut file = tempfile::tempfile_in(&self.dir)?;
         let mut names = HashSet::new();
         let mut elements = 0;
+        let mut stream = Stream::default();
         while let Some(piece) = reader.next(&mut self.source).await? {
             let mut bytes = Vec::new();
             for element in piece {
                 let is_new = match &element {
-                    rdb::Element::String(_) | rdb::Element::Item(_) => true,
-                    rdb::Element::Member(name)
-                    | rdb::Element::Field(name, _)
-                    | rdb::Element::Scored(name, _) => names.insert(hashes(0, name)),
+                    Element::String(_) | Element::Item(_) => true,
+                    Element::Member(name) | Element::Field(name, _) | Element::Scored(name, _) => {
+                        names.insert(hashes(0, name))
+                    }
+                    Element::Stream(part) => {
+                        stream.push(&mut bytes, part)?;
+                        continue;
+                    }
                 };
                 if is_new {
                     write::element(&mut bytes, &element);
@@ -206,12 +213,38 @@ impl Worker {
             }
             file.write_all(&bytes)?;
         }
-        if elements == 0 {
+        if reader.kind == Kind::Stream {
+            let mut bytes = Vec::new();
+            let (nodes, tail) = stream.writer.finish(&mut bytes)?;
+            file.write_all(&bytes)?;
+            file.write_all(&tail)?;
+            elements = nodes;
+        } else if elements == 0 {
             return Ok(None);
         }
         self.progress.in_pieces.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (facts, head) = begin(key, expire_at_ms, reader.kind, elements);
         Ok(Some(Encoded { database, facts, head, spooled: Some(file) }))
+    }
+}
+
+/// A stream that is written while it may change.
+#[derive(Default)]
+struct Stream {
+    writer: StreamWriter,
+    /// The pending entries of the group. One that another consumer has claimed is met twice.
+    pending: HashSet<EntryId>,
+}
+
+impl Stream {
+    /// Adds a part. Appends complete nodes to `nodes`.
+    fn push(&mut self, nodes: &mut Vec<u8>, part: &StreamPart) -> rdb::Result<()> {
+        match part {
+            StreamPart::Group { .. } => self.pending.clear(),
+            StreamPart::Pending { id, .. } if !self.pending.insert(*id) => return Ok(()),
+            _ => {}
+        }
+        self.writer.push(nodes, part)
     }
 }
 
@@ -234,11 +267,20 @@ fn encode(database: u64, key: &Bytes, expire_at_ms: Option<u64>, payload: &Bytes
     let (number, value) = rdb::open_payload(payload)?;
     let kind = rdb::kind_of(number)?;
     let (mut body, mut elements) = (Vec::new(), 0);
+    let mut stream = StreamWriter::default();
     rdb::read_value(number, &mut rdb::Source::new(&value[..]), &mut |element| {
+        if let Element::Stream(part) = &element {
+            return stream.push(&mut body, part);
+        }
         write::element(&mut body, &element);
         elements += 1;
         Ok(())
     })?;
+    if kind == Kind::Stream {
+        let (nodes, tail) = stream.finish(&mut body)?;
+        body.extend(tail);
+        elements = nodes;
+    }
     let (facts, mut head) = begin(key, expire_at_ms, kind, elements);
     head.append(&mut body);
     Ok(Encoded { database, facts, head, spooled: None })

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use bytes::Bytes;
-use rdb::{write, Element, Error, FileReader, KeyFacts, Kind, Record};
+use rdb::{write, Element, Error, FileReader, KeyFacts, Kind, Record, StreamPart, StreamWriter};
 use resp::Reply;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -33,10 +33,24 @@ const QUEUE: usize = 256;
 
 /// A message to a worker.
 enum Message {
-    Whole { unit: u64, write: Write },
-    Begin { database: u64, key: Bytes, kind: Kind },
+    Whole {
+        unit: u64,
+        write: Write,
+    },
+    Begin {
+        database: u64,
+        key: Bytes,
+        kind: Kind,
+    },
     Piece(Vec<Element>),
-    End { unit: u64, expire_at_ms: Option<u64> },
+    End {
+        unit: u64,
+        expire_at_ms: Option<u64>,
+    },
+    /// The rest of the value cannot be written.
+    Discard {
+        unit: u64,
+    },
     Function(Bytes),
 }
 
@@ -114,7 +128,7 @@ pub async fn import(
     };
     tracker().complete()?;
     progress.print_totals("imported");
-    compare(to, sampled, &by_database).await?.conclude(progress.refused())
+    compare(to, sampled, &by_database, &progress).await?.conclude(progress.refused())
 }
 
 /// The thread that reads the file.
@@ -188,55 +202,52 @@ impl<R: Read> Reading<R> {
             Err(error) => return Err(error).with_context(|| format!("the key {}", shown(&key))),
         };
         let mut fingerprint = Fingerprint::new(kind);
-        let (mut body, mut elements) = (Vec::new(), 0);
+        let mut body = Body::new(kind);
         // The pieces of a value that is too large for a payload.
         let mut pieces: Option<Gathered> = None;
         let (queue, large) = (&self.queues[worker], self.large);
         let send = |message| drop(queue.blocking_send(message));
         let begin = || send(Message::Begin { database, key: key.clone(), kind });
-        self.reader
-            .value(&facts, &mut |element| {
-                fingerprint.add(&element);
-                elements += 1;
-                if let Some(gathered) = &mut pieces {
+        let read = self.reader.value(&facts, &mut |element| {
+            fingerprint.add(&element);
+            if let Some(gathered) = &mut pieces {
+                if let Some(piece) = gathered.add(element) {
+                    send(Message::Piece(piece));
+                }
+                return Ok(());
+            }
+            body.push(element);
+            if body.bytes() as u64 > large {
+                begin();
+                let mut gathered = Gathered::default();
+                std::mem::replace(&mut body, Body::new(kind)).visit(&mut |element| {
                     if let Some(piece) = gathered.add(element) {
                         send(Message::Piece(piece));
                     }
-                    return Ok(());
-                }
-                write::element(&mut body, &element);
-                if body.len() as u64 > large {
-                    begin();
-                    let mut payload = vec![write::type_number(kind)];
-                    write::header(&mut payload, kind, elements);
-                    payload.extend_from_slice(&body);
-                    body = Vec::new();
-                    let mut gathered = Gathered::default();
-                    let mut source = rdb::Source::new(&payload[1..]);
-                    rdb::read_value(payload[0], &mut source, &mut |element| {
-                        if let Some(piece) = gathered.add(element) {
-                            send(Message::Piece(piece));
-                        }
-                        Ok(())
-                    })?;
-                    pieces = Some(gathered);
-                }
-                Ok(())
-            })
-            .with_context(|| format!("the key {}", shown(&key)))?;
+                    Ok(())
+                })?;
+                pieces = Some(gathered);
+            }
+            Ok(())
+        });
         let expire_at_ms = facts.expire_at_ms;
+        if let Err(error @ Error::TooManyPending(_)) = &read {
+            self.progress.refuse(database, &key, &error.to_string());
+            match pieces {
+                Some(_) => send(Message::Discard { unit }),
+                None => self.tracker.lock().expect("nothing panics under this lock").end(unit)?,
+            }
+            return Ok(());
+        }
+        read.with_context(|| format!("the key {}", shown(&key)))?;
         match pieces {
             Some(mut gathered) => {
                 send(Message::Piece(gathered.take()));
                 send(Message::End { unit, expire_at_ms });
             }
             None => {
-                let mut payload = Vec::with_capacity(body.len() + 24);
-                payload.push(write::type_number(kind));
-                write::header(&mut payload, kind, elements);
-                payload.extend_from_slice(&body);
-                rdb::seal_payload(&mut payload);
-                let write = Write::restore(database, key.clone(), expire_at_ms, payload.into());
+                let payload = body.into_payload().with_context(|| format!("the key {}", shown(&key)))?;
+                let write = Write::restore(database, key.clone(), expire_at_ms, payload);
                 send(Message::Whole { unit, write });
             }
         }
@@ -255,6 +266,90 @@ impl<R: Read> Reading<R> {
                 *place = sampled;
             }
         }
+    }
+}
+
+/// The beginning of a value, up to the size at which it is written in pieces.
+enum Body {
+    Elements {
+        kind: Kind,
+        encoded: Vec<u8>,
+        count: u64,
+    },
+    /// The parts of a stream, and their bytes in memory.
+    Stream {
+        parts: Vec<StreamPart>,
+        bytes: usize,
+    },
+}
+
+impl Body {
+    fn new(kind: Kind) -> Body {
+        match kind {
+            Kind::Stream => Body::Stream { parts: Vec::new(), bytes: 0 },
+            kind => Body::Elements { kind, encoded: Vec::new(), count: 0 },
+        }
+    }
+
+    fn push(&mut self, element: Element) {
+        match (self, element) {
+            (Body::Stream { parts, bytes }, Element::Stream(part)) => {
+                let texts = match &part {
+                    StreamPart::Node { fields, .. } => fields.len(),
+                    StreamPart::Entry { pairs, .. } => pairs.len(),
+                    _ => 0,
+                };
+                *bytes += size_of::<StreamPart>() + texts * size_of::<Bytes>();
+                let element = Element::Stream(part);
+                *bytes += element.len();
+                if let Element::Stream(part) = element {
+                    parts.push(part);
+                }
+            }
+            (Body::Elements { encoded, count, .. }, element) => {
+                write::element(encoded, &element);
+                *count += 1;
+            }
+            (Body::Stream { .. }, _) => {}
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Body::Elements { encoded, .. } => encoded.len(),
+            Body::Stream { bytes, .. } => *bytes,
+        }
+    }
+
+    /// Visits the elements again.
+    fn visit(self, visit: &mut rdb::VisitElement<'_>) -> rdb::Result<()> {
+        match self {
+            Body::Stream { parts, .. } => parts.into_iter().map(Element::Stream).try_for_each(visit),
+            Body::Elements { kind, encoded, count } => {
+                let mut value = Vec::with_capacity(encoded.len() + 16);
+                write::header(&mut value, kind, count);
+                value.extend_from_slice(&encoded);
+                drop(encoded);
+                rdb::read_value(write::type_number(kind), &mut rdb::Source::new(&value[..]), visit)
+            }
+        }
+    }
+
+    fn into_payload(self) -> rdb::Result<Bytes> {
+        let mut payload = Vec::with_capacity(self.bytes() + 24);
+        match self {
+            Body::Elements { kind, encoded, count } => {
+                payload.push(write::type_number(kind));
+                write::header(&mut payload, kind, count);
+                payload.extend_from_slice(&encoded);
+            }
+            Body::Stream { parts, .. } => {
+                payload.push(write::type_number(Kind::Stream));
+                payload.extend(StreamWriter::encode(&parts)?);
+            }
+        }
+        rdb::seal_payload(&mut payload);
+        Ok(payload.into())
     }
 }
 
@@ -291,12 +386,17 @@ async fn work(
                             end(unit)?;
                             break;
                         }
+                        Some(Message::Discard { unit }) => {
+                            writer.discard().await?;
+                            end(unit)?;
+                            break;
+                        }
                         // The reader has ended with an error.
                         _ => return Ok(()),
                     }
                 }
             }
-            Message::Piece(_) | Message::End { .. } => {}
+            Message::Piece(_) | Message::End { .. } | Message::Discard { .. } => {}
             Message::Function(source) => {
                 let words = ["FUNCTION".into(), "LOAD".into(), "REPLACE".into(), source];
                 progress.note(match target.call(&words).await? {
@@ -328,6 +428,7 @@ async fn compare(
     to: &ServerUrl,
     mut sampled: Vec<Sampled>,
     by_database: &BTreeMap<u64, u64>,
+    progress: &Progress,
 ) -> anyhow::Result<Compared> {
     let mut connection = to.connect().await?;
     let mut compared = Compared::default();
@@ -348,7 +449,8 @@ async fn compare(
         match facts(&mut connection, &key).await? {
             Some(theirs) => {
                 compared.keys += 1;
-                if !theirs.is_same(&Facts { value: Some(value), left_ms }) {
+                let has_all_pending = progress.has_all_pending(of, &key);
+                if !theirs.is_same(&Facts { value: Some(value), left_ms }, has_all_pending) {
                     compared.differing.push(format!("database {of}, {}", shown(&key)));
                 }
             }

@@ -1,7 +1,10 @@
 //! Fingerprints of values, which do not depend on the order of elements unless it is a list.
+//!
+//! That of a stream has its entries, numbers, groups, consumers and pending entries. It has no
+//! times, which a copy in pieces does not keep exactly.
 
 use bytes::Bytes;
-use rdb::{write, Element, Kind, Source};
+use rdb::{write, Element, EntryId, Kind, Source, StreamPart};
 
 /// A value's kind, number of elements, and the sum of their hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,11 +12,21 @@ pub struct Fingerprint {
     kind: Kind,
     elements: u64,
     sum: u64,
+    /// The sum of the hashes of a stream's pending entries.
+    pending: u64,
+    /// The hashes of a stream's last group, and of its last consumer there.
+    group: u64,
+    consumer: u64,
 }
 
 impl Fingerprint {
     pub fn new(kind: Kind) -> Fingerprint {
-        Fingerprint { kind, elements: 0, sum: 0 }
+        Fingerprint { kind, elements: 0, sum: 0, pending: 0, group: 0, consumer: 0 }
+    }
+
+    /// Returns true if the fingerprints are the same except for the pending entries of a stream.
+    pub fn is_same_without_pending(&self, other: &Fingerprint) -> bool {
+        Fingerprint { pending: 0, ..*self } == Fingerprint { pending: 0, ..*other }
     }
 
     pub fn add(&mut self, element: &Element) {
@@ -27,7 +40,46 @@ impl Fingerprint {
             Element::Scored(name, score) => {
                 write::element(&mut bytes, &Element::Scored(name.clone(), *score + 0.0))
             }
+            Element::Stream(part) => return self.add_part(part),
             element => write::element(&mut bytes, element),
+        }
+        self.elements += 1;
+        self.sum = self.sum.wrapping_add(types::key_hash(&bytes));
+    }
+
+    fn add_part(&mut self, part: &StreamPart) {
+        let mut bytes = Vec::new();
+        let mut put = |number: u64| write::length(&mut bytes, number);
+        let mut put_id = |id: &EntryId| [id.ms, id.seq].into_iter().for_each(&mut put);
+        match part {
+            StreamPart::Node { .. } => return,
+            StreamPart::Entry { id, pairs } => {
+                put_id(id);
+                pairs.iter().for_each(|part| write::string(&mut bytes, part));
+            }
+            StreamPart::Numbers { last_id, max_deleted_id, entries_added } => {
+                put_id(last_id);
+                put_id(max_deleted_id);
+                put(*entries_added);
+            }
+            StreamPart::Group { name, last_id, entries_read } => {
+                put_id(last_id);
+                put(*entries_read as u64);
+                write::string(&mut bytes, name);
+                self.group = types::key_hash(name);
+            }
+            StreamPart::Consumer { name, .. } => {
+                put(self.group);
+                write::string(&mut bytes, name);
+                self.consumer = types::key_hash(&bytes);
+            }
+            StreamPart::Pending { id, deliveries, .. } => {
+                put_id(id);
+                put(*deliveries);
+                put(self.consumer);
+                self.pending = self.pending.wrapping_add(types::key_hash(&bytes));
+                return;
+            }
         }
         self.elements += 1;
         self.sum = self.sum.wrapping_add(types::key_hash(&bytes));

@@ -139,7 +139,7 @@ pub async fn import(
     }
     tracker().complete()?;
     progress.print_totals("copied");
-    let compared = compare(&mut source, &mut target, to, &databases, options.sample).await?;
+    let compared = compare(&mut source, &mut target, to, &databases, (options.sample, &progress)).await?;
     compared.conclude(progress.refused())
 }
 
@@ -254,7 +254,7 @@ async fn compare(
     target: &mut Target,
     to: &ServerUrl,
     databases: &BTreeMap<u64, u64>,
-    sample: usize,
+    (sample, progress): (usize, &Progress),
 ) -> anyhow::Result<Compared> {
     let mut other = to.connect().await?;
     let mut compared = Compared::default();
@@ -291,7 +291,7 @@ async fn compare(
             match (ours, theirs) {
                 (Some(ours), Some(theirs)) => {
                     compared.keys += 1;
-                    if !ours.is_same(&theirs) {
+                    if !ours.is_same(&theirs, progress.has_all_pending(database, &key)) {
                         compared.differing.push(format!("database {database}, {}", shown(&key)));
                     }
                 }
@@ -309,7 +309,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    pub fn is_same(&self, other: &Facts) -> bool {
+    /// Returns true if they agree. Pending entries of a stream count if it has all of them.
+    pub fn is_same(&self, other: &Facts, has_all_pending: bool) -> bool {
         // A key may expire between the two questions.
         let is_ending = |facts: &Facts| facts.left_ms.is_some_and(|left| left < CLOCK_MS);
         let gone = |facts: &Facts| facts.value.is_none();
@@ -320,7 +321,11 @@ impl Facts {
             (Some(a), Some(b)) => a.abs_diff(b) <= CLOCK_MS,
             (a, b) => a == b,
         };
-        self.value == other.value && times
+        let values = match (&self.value, &other.value) {
+            (Some(a), Some(b)) if !has_all_pending => a.is_same_without_pending(b),
+            (a, b) => a == b,
+        };
+        values && times
     }
 }
 
@@ -340,8 +345,7 @@ pub async fn facts(connection: &mut Connection, key: &Bytes) -> anyhow::Result<O
             .ok()
             .map(|value| Facts { value: Some(value), left_ms }),
         Reply::Nil => Some(Facts { value: None, left_ms: None }),
-        // A stream, or a value that is too large.
-        Reply::Error(text) if text.contains("too large") || text.contains("cannot be dumped") => None,
+        Reply::Error(text) if text.contains("too large") => None,
         Reply::Error(text) => bail!("DUMP: {text}"),
         other => bail!("an answer to DUMP that is none: {other:?}"),
     })

@@ -8,11 +8,12 @@ use resp::Reply;
 
 use super::server::{call, number};
 use super::source::{step_of, Source};
+use super::streams::{left_out, StreamCommands, StreamReader};
 use super::target::{Target, Write};
 
 /// Bytes and elements of one piece.
 const PIECE_BYTES: u64 = 1 << 20;
-const PIECE_ELEMENTS: u64 = 1000;
+pub const PIECE_ELEMENTS: u64 = 1000;
 
 /// Reads a large value in pieces. What is changed meanwhile may be missing, or be there twice.
 pub struct LargeReader {
@@ -23,6 +24,7 @@ pub struct LargeReader {
     /// The next rank, or the cursor.
     at: u64,
     is_done: bool,
+    stream: Option<StreamReader>,
 }
 
 impl LargeReader {
@@ -45,6 +47,7 @@ impl LargeReader {
             b"set" => (Kind::Set, "SCARD"),
             b"hash" => (Kind::Hash, "HLEN"),
             b"zset" => (Kind::SortedSet, "ZCARD"),
+            b"stream" => (Kind::Stream, "XLEN"),
             other => bail!("values of the type {} are not supported", String::from_utf8_lossy(other)),
         };
         let len = number(&mut source.connection, &about(count)).await?.unsigned_abs();
@@ -53,11 +56,15 @@ impl LargeReader {
             _ => 0,
         };
         let step = (PIECE_BYTES / (bytes / len.max(1)).max(1)).clamp(1, PIECE_ELEMENTS);
-        Ok(Some(LargeReader { kind, key: key.clone(), step, at: 0, is_done: false }))
+        let stream = (kind == Kind::Stream).then(|| StreamReader::new(key.clone(), step));
+        Ok(Some(LargeReader { kind, key: key.clone(), step, at: 0, is_done: false, stream }))
     }
 
     /// Returns the next piece, or `None` at the end. A piece may have no elements.
     pub async fn next(&mut self, source: &mut Source) -> anyhow::Result<Option<Vec<Element>>> {
+        if let Some(stream) = &mut self.stream {
+            return stream.next(source).await;
+        }
         if self.is_done {
             return Ok(None);
         }
@@ -71,6 +78,7 @@ impl LargeReader {
             Kind::Set => scan("SSCAN"),
             Kind::Hash => scan("HSCAN"),
             Kind::SortedSet => scan("ZSCAN"),
+            Kind::Stream => unreachable!("a stream has a reader of its own"),
         };
         let reply = call(&mut source.connection, &words).await?;
         let items = match self.kind {
@@ -84,7 +92,7 @@ impl LargeReader {
                 self.at = self.at.saturating_add(items.len() as u64);
                 items.iter().map(text).collect::<Option<Vec<Bytes>>>().context("an element")?
             }
-            Kind::Set | Kind::Hash | Kind::SortedSet => {
+            Kind::Set | Kind::Hash | Kind::SortedSet | Kind::Stream => {
                 let (cursor, items) = step_of(reply)?;
                 self.is_done = cursor == 0;
                 self.at = cursor;
@@ -104,6 +112,7 @@ impl LargeReader {
                     let score = std::str::from_utf8(&score).ok().and_then(|score| score.parse().ok());
                     Element::Scored(item, score.context("a score")?)
                 }
+                Kind::Stream => unreachable!("a stream has a reader of its own"),
             });
         }
         Ok(Some(elements))
@@ -116,6 +125,9 @@ pub struct LargeWriter<'t> {
     database: u64,
     key: Bytes,
     kind: Kind,
+    stream: StreamCommands,
+    /// Number of pending entries of a stream that were left out.
+    left_out: u64,
 }
 
 impl<'t> LargeWriter<'t> {
@@ -127,7 +139,8 @@ impl<'t> LargeWriter<'t> {
         kind: Kind,
     ) -> anyhow::Result<LargeWriter<'t>> {
         target.begin();
-        let mut writer = LargeWriter { target, database, key: key.clone(), kind };
+        let (stream, left_out) = (StreamCommands::default(), 0);
+        let mut writer = LargeWriter { target, database, key: key.clone(), kind, stream, left_out };
         writer.write(vec!["DEL".into(), key.clone()], false).await?;
         Ok(writer)
     }
@@ -145,14 +158,39 @@ impl<'t> LargeWriter<'t> {
         if elements.is_empty() || self.target.has_failed(self.database, &self.key) {
             return Ok(());
         }
+        if self.kind == Kind::Stream {
+            let commands = self.stream.of(&self.key, elements);
+            return self.transaction(commands).await;
+        }
         self.write(piece(self.kind, &self.key, elements), false).await
+    }
+
+    /// Writes a piece of a stream, which takes several commands.
+    async fn transaction(&mut self, commands: Vec<Vec<Bytes>>) -> anyhow::Result<()> {
+        if !commands.is_empty() {
+            let replies = self.target.transaction((self.database, &self.key), &commands).await?;
+            self.left_out += left_out(&commands, &replies);
+        }
+        Ok(())
+    }
+
+    /// Deletes what was written.
+    pub async fn discard(mut self) -> anyhow::Result<()> {
+        // A part of a value must not look like the value.
+        self.write(vec!["DEL".into(), self.key.clone()], false).await
     }
 
     pub async fn finish(mut self, expire_at_ms: Option<u64>) -> anyhow::Result<()> {
         let key = self.key.clone();
+        if self.kind == Kind::Stream && !self.target.has_failed(self.database, &key) {
+            let commands = std::mem::take(&mut self.stream).finish(&key);
+            self.transaction(commands).await?;
+        }
         if self.target.has_failed(self.database, &key) {
-            // A part of a value must not look like the value.
-            return self.write(vec!["DEL".into(), key], false).await;
+            return self.discard().await;
+        }
+        if self.left_out > 0 {
+            self.target.tell_left_out(self.database, &key, self.left_out);
         }
         let last = match expire_at_ms {
             Some(at) => vec!["PEXPIREAT".into(), key, at.to_string().into()],
@@ -165,7 +203,7 @@ impl<'t> LargeWriter<'t> {
     }
 }
 
-/// Returns the command that adds elements to a key.
+/// Returns the command that adds elements to a key, which is no stream.
 pub fn piece(kind: Kind, key: &Bytes, elements: &[Element]) -> Vec<Bytes> {
     let name = match kind {
         Kind::String => "SET",
@@ -173,6 +211,7 @@ pub fn piece(kind: Kind, key: &Bytes, elements: &[Element]) -> Vec<Bytes> {
         Kind::Set => "SADD",
         Kind::Hash => "HSET",
         Kind::SortedSet => "ZADD",
+        Kind::Stream => unreachable!("a stream takes several commands"),
     };
     let mut words = vec![name.into(), key.clone()];
     for element in elements {
@@ -182,6 +221,7 @@ pub fn piece(kind: Kind, key: &Bytes, elements: &[Element]) -> Vec<Bytes> {
             }
             Element::Field(name, value) => words.extend([name.clone(), value.clone()]),
             Element::Scored(name, score) => words.extend([score.to_string().into(), name.clone()]),
+            Element::Stream(_) => unreachable!("a stream takes several commands"),
         }
     }
     words

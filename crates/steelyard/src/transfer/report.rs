@@ -1,11 +1,12 @@
 //! The progress line, and the report at the end of a transfer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use client::table::{bytes, count, duration};
 use resp::Reply;
 use tokio::task::JoinHandle;
@@ -32,6 +33,8 @@ pub struct Progress {
     reached: AtomicU64,
     refused: Mutex<Refused>,
     notes: Mutex<Vec<String>>,
+    /// Streams that were written without some of their pending entries, and the number of these.
+    left_out: Mutex<(HashSet<(u64, Bytes)>, u64)>,
 }
 
 #[derive(Default)]
@@ -64,6 +67,7 @@ impl Progress {
             reached: AtomicU64::new(0),
             refused: Mutex::default(),
             notes: Mutex::default(),
+            left_out: Mutex::default(),
         })
     }
 
@@ -128,6 +132,19 @@ impl Progress {
         }
     }
 
+    /// Records that a stream was written without some of its pending entries.
+    pub fn leave_out(&self, database: u64, key: &Bytes, count: u64) {
+        let mut left_out = self.left_out.lock().expect("nothing panics under this lock");
+        left_out.0.insert((database, key.clone()));
+        left_out.1 += count;
+    }
+
+    /// Returns true if a stream was written with all its pending entries.
+    pub fn has_all_pending(&self, database: u64, key: &Bytes) -> bool {
+        let left_out = self.left_out.lock().expect("nothing panics under this lock");
+        !left_out.0.contains(&(database, key.clone()))
+    }
+
     /// Adds a line to the report.
     pub fn note(&self, text: impl Into<String>) {
         let (text, mut notes) = (text.into(), self.notes.lock().expect("nothing panics under this lock"));
@@ -188,6 +205,14 @@ impl Progress {
         }
         for note in self.notes.lock().expect("nothing panics under this lock").iter() {
             println!("note: {note}");
+        }
+        let (streams, pending) = &*self.left_out.lock().expect("nothing panics under this lock");
+        if *pending > 0 {
+            println!(
+                "note: {} pending entries, whose entries were deleted, were left out of {} streams",
+                count(*pending as f64),
+                count(streams.len() as f64)
+            );
         }
         let refused = self.refused.lock().expect("nothing panics under this lock");
         if refused.count > 0 {

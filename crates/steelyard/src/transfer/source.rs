@@ -217,7 +217,7 @@ pub fn step_of(reply: Reply) -> anyhow::Result<(u64, Vec<Bytes>)> {
 }
 
 /// Returns the server's time, or this machine's if it does not tell it.
-fn time_ms(reply: &Reply) -> u64 {
+pub fn time_ms(reply: &Reply) -> u64 {
     let part = |reply: &Reply| std::str::from_utf8(&text(reply)?).ok()?.parse::<u64>().ok();
     if let Reply::Array(parts) = reply {
         if let [seconds, micros] = &parts[..] {

@@ -193,6 +193,69 @@ impl Target {
         bail!("{}: the server refuses writes: see its log", self.url)
     }
 
+    /// Executes commands on one key in a transaction. Returns their replies, or none if one of them
+    /// was refused, which is then recorded.
+    pub async fn transaction(
+        &mut self,
+        (database, key): (u64, &Bytes),
+        commands: &[Vec<Bytes>],
+    ) -> anyhow::Result<Vec<Reply>> {
+        let refused =
+            |words: &[Bytes]| Write { database, key: key.clone(), words: words.to_vec(), completes: false };
+        for attempt in 0..ATTEMPTS_MAX {
+            if attempt > 0 {
+                tokio::time::sleep(PAUSE).await;
+            }
+            if database != self.database {
+                call(&mut self.connection, &["SELECT".to_owned(), database.to_string()]).await?;
+                self.database = database;
+            }
+            self.connection.queue(&["MULTI"]);
+            commands.iter().for_each(|words| self.connection.queue(words));
+            self.connection.queue(&["EXEC"]);
+            self.connection.flush().await.with_context(|| self.url.to_string())?;
+            // The first error tells why the transaction is not executed.
+            let mut error = None;
+            for _ in 0..=commands.len() {
+                if let Reply::Error(text) = self.connection.reply().await? {
+                    error.get_or_insert(text);
+                }
+            }
+            match self.connection.reply().await.with_context(|| self.url.to_string())? {
+                Reply::Array(replies) => {
+                    let failed = commands.iter().zip(&replies).find_map(|(words, reply)| match reply {
+                        Reply::Error(text) => Some((words, text)),
+                        _ => None,
+                    });
+                    if let Some((words, text)) = failed {
+                        self.refuse(refused(words), text);
+                        return Ok(Vec::new());
+                    }
+                    let bytes = commands.iter().flatten().map(|word| word.len() as u64 + 16).sum();
+                    self.progress.add(0, bytes);
+                    return Ok(replies);
+                }
+                Reply::Error(text) => {
+                    let text = error.unwrap_or(text);
+                    if !may_pass(&text) {
+                        let mut repeated = Vec::new();
+                        self.failed(refused(&commands[0]), &text, &mut repeated, &mut Vec::new())?;
+                        // The outcome is unknown, and entries cannot be added twice.
+                        repeated.into_iter().for_each(|write| self.refuse(write, &text));
+                        return Ok(Vec::new());
+                    }
+                }
+                other => bail!("{}: an answer to EXEC that is none: {other:?}", self.url),
+            }
+        }
+        bail!("{}: the server refuses writes: see its log", self.url)
+    }
+
+    /// Records that a stream was written without some of its pending entries.
+    pub fn tell_left_out(&self, database: u64, key: &Bytes, count: u64) {
+        self.progress.leave_out(database, key, count);
+    }
+
     /// Counts a key that was copied in pieces.
     pub fn count_pieces(&self) {
         self.progress.in_pieces.fetch_add(1, Ordering::Relaxed);
