@@ -162,6 +162,110 @@ fn commands(seeds: &Seeds, project: &Path) {
     ];
     words.extend(others.map(<[u8]>::to_vec));
     seeds.dictionary("client", &words);
+    seeds.dictionary("own_commands", &words);
+    let own = [
+        "HELLO 3 AUTH default x SETNAME n",
+        "HELLO 2",
+        "AUTH u p",
+        "AUTH x",
+        "PING a",
+        "ECHO a",
+        "RESET",
+        "SELECT 1",
+        "CLIENT SETNAME n",
+        "CLIENT ID",
+        "CLIENT INFO",
+        "CLIENT LIST TYPE normal",
+        "CLIENT LIST ID 1 2",
+        "CLIENT KILL TYPE pubsub SKIPME no",
+        "CLIENT KILL ID 1 ADDR 1.2.3.4:5 USER u",
+        "CLIENT PAUSE 10 WRITE",
+        "CLIENT UNPAUSE",
+        "CLIENT REPLY OFF",
+        "CLIENT REPLY ON",
+        "CLIENT NO-EVICT on",
+        "CLIENT UNBLOCK 1 ERROR",
+        "CLIENT TRACKING on BCAST PREFIX a PREFIX b NOLOOP",
+        "CLIENT TRACKING on OPTIN REDIRECT 1",
+        "CLIENT CACHING yes",
+        "CLIENT GETREDIR",
+        "CLIENT TRACKINGINFO",
+        "CLIENT TRACKING off",
+        "CONFIG GET *max* [a-c]*",
+        "CONFIG SET slowlog-max-len 5 latency-monitor-threshold 1",
+        "CONFIG RESETSTAT",
+        "CONFIG SET client-output-buffer-limit \"pubsub 1mb 2mb 3\"",
+        "CONFIG SET notify-keyspace-events KEA",
+        "CONFIG SET maxmemory 1gb save \"\" requirepass p",
+        "SLOWLOG GET -1",
+        "SLOWLOG LEN",
+        "SLOWLOG RESET",
+        "LATENCY HISTOGRAM get set",
+        "LATENCY HISTORY command",
+        "LATENCY LATEST",
+        "LATENCY GRAPH e",
+        "LATENCY DOCTOR",
+        "MEMORY DOCTOR",
+        "MEMORY STATS",
+        "MODULE LIST",
+        "ROLE",
+        "LASTSAVE",
+        "TIME",
+        "INFO all",
+        "INFO server errorstats",
+        "ACL SETUSER u on >p ~a* %R~b &c +@all -@admin (+get ~x)",
+        "ACL GETUSER u",
+        "ACL DELUSER u",
+        "ACL LIST",
+        "ACL USERS",
+        "ACL WHOAMI",
+        "ACL CAT read",
+        "ACL GENPASS 64",
+        "ACL LOG 10",
+        "ACL LOG RESET",
+        "ACL DRYRUN default get a",
+        "SUBSCRIBE a b",
+        "PSUBSCRIBE a* [b-",
+        "SSUBSCRIBE a",
+        "UNSUBSCRIBE",
+        "PUNSUBSCRIBE a*",
+        "PUBLISH a text",
+        "SPUBLISH a text",
+        "PUBSUB CHANNELS a*",
+        "PUBSUB NUMSUB a b",
+        "PUBSUB NUMPAT",
+        "PUBSUB SHARDCHANNELS",
+        "MONITOR",
+        "SCRIPT LOAD \"return 1\"",
+        "SCRIPT EXISTS a b",
+        "SCRIPT FLUSH ASYNC",
+        "FUNCTION LOAD REPLACE \"#!lua name=a\\nredis.register_function('f', function() end)\"",
+        "FUNCTION LIST LIBRARYNAME a* WITHCODE",
+        "FUNCTION DUMP",
+        "FUNCTION DELETE a",
+        "FUNCTION STATS",
+        "FUNCTION RESTORE x APPEND",
+        "FUNCTION FLUSH SYNC",
+        "CLUSTER INFO",
+        "CLUSTER NODES",
+        "CLUSTER SLOTS",
+        "CLUSTER SHARDS",
+        "CLUSTER KEYSLOT {a}b",
+        "CLUSTER COUNTKEYSINSLOT 7",
+        "CLUSTER GETKEYSINSLOT 7 10",
+        "CLUSTER LINKS",
+        "CLUSTER MYID",
+        "CLUSTER REPLICAS x",
+        "READONLY MAXLAG 20 MAXENTRIES 7",
+        "READWRITE",
+        "WAIT 1 1",
+        "ASKING",
+        "BGSAVE SCHEDULE",
+        "QUIT",
+    ];
+    let pieces = pieces(&own);
+    let each = own.iter().map(|line| format!("{line}\r\n")).chain(pieces);
+    seeds.write("own_commands", each.map(String::into_bytes));
 }
 
 fn scripts(seeds: &Seeds, project: &Path) {
@@ -496,9 +600,63 @@ fn stores(seeds: &Seeds) {
         frame(10, &[6; 120]),
     ];
     frames.extend(asks.iter().map(|ask| request(2, ask.as_bytes())));
+    seeds.write("store_messages", frames.clone());
+    let from = |(number, frame): (usize, &Vec<u8>)| [&[number as u8 % 5][..], frame].concat();
+    seeds.write("store_requests", frames.iter().enumerate().map(from));
     seeds.write("store_frame", frames);
     let facts = r#"{"key":"0303030303030303030303030303030303030303030303030303030303030303","client":"127.0.0.1:7000","peer":"127.0.0.1:7001","admin":"127.0.0.1:7002","device":"nvme","capability":{"kv_bytes_per_s":1.0,"ops_per_s":1.0},"labels":{"zone":"a"}}"#;
     seeds.write("store_join", [facts.as_bytes().to_vec()]);
+
+    let listed = |frames: &[Vec<u8>]| -> Vec<u8> {
+        frames.iter().flat_map(|frame| [&(frame.len() as u16).to_be_bytes()[..], frame].concat()).collect()
+    };
+    let mut manifest =
+        [&b"SYSN\x01"[..], &1u64.to_be_bytes(), &77u64.to_be_bytes(), &5u64.to_be_bytes()].concat();
+    let descriptor = &descriptors[1];
+    manifest.extend((descriptor.len() as u32).to_be_bytes());
+    manifest.extend_from_slice(descriptor);
+    manifest.extend(1u32.to_be_bytes());
+    manifest.extend([[0, 0, 0, 0, 0, 0, 9, 9], [0, 0, 0, 0, 0, 0, 0, 7], [1; 8]].concat());
+    let offer = [
+        &[0][..],
+        &9u64.to_le_bytes(),
+        &1u64.to_le_bytes(),
+        &(message.len() as u32).to_le_bytes(),
+        &message,
+        &manifest,
+    ]
+    .concat();
+    let data = [&[1][..], &[0; 12], &[7; 8], b"rows"].concat();
+    let place = [&[2][..], &[1; 12]].concat();
+    seeds.write(
+        "snapshot_frames",
+        [listed(&[offer, data, place, vec![4], b"\x05\x01no room".to_vec()]), manifest],
+    );
+
+    let bodies = [
+        r#"{"change":"pin","data_weight":1.5,"leader_weight":null}"#,
+        r#"{"store":2}"#,
+        r#"{"change":"move-peer","from":1,"to":2}"#,
+        "{}",
+        r#"{"decision":"skip","index":7,"force":true}"#,
+        r#"{"by_panic":true,"stores":[1,2]}"#,
+        r#"{"policy":"alor"}"#,
+        r#"{"name":"replicas","value":"3"}"#,
+        r#"{"lost":[1,2],"regions":[3],"act":true}"#,
+        r#"{"slow":10.5}"#,
+        r#"{"region":7}"#,
+        r#"{"history":true}"#,
+        "Basic dXNlcjpwYXNz",
+        "KEg$lshzxetdmn",
+        "pubsub 1mb 10kb 5 normal 0 0 0",
+        "",
+        "zk1:2181,zk2:2181/root",
+        "# region epoch lsn stands|votes\n1 5 7 stands\n2 6 8 votes\n",
+        "",
+        "READONLY MAXLAG 20 MAXENTRIES 7\r\nWAIT 1 1000\r\n",
+    ];
+    let numbered = bodies.iter().zip(0u8..).map(|(body, kind)| [&[kind][..], body.as_bytes()].concat());
+    seeds.write("admin_request", numbered);
 }
 
 fn log(seeds: &Seeds) {

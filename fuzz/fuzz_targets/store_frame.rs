@@ -1,3 +1,4 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| server::frame::fuzz(input));
+// The server has the allocator of the whole process.
+libfuzzer_sys::fuzz_target!(|input: &[u8]| server::fuzzing::store_frame(input));

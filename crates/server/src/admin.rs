@@ -18,8 +18,9 @@ mod users;
 mod versions;
 mod windows;
 
-pub use ask::{answer_passed, join, set_facts};
+pub use ask::{answer_passed, join, set_facts, Ask};
 pub use http::serve;
 pub use libraries::{has_libraries, libraries, set_libraries, LibrariesAnswer};
+pub use login::credentials;
 pub use merged::merged_away;
 pub use users::{set_users, UsersAnswer};

@@ -35,6 +35,14 @@ pub use pubsub_commands::keep_shards;
 pub use server_commands::{run as run_own, run_later as run_own_later};
 pub use tracking_commands::keep_tracked;
 
+/// Reads the arguments of commands on the connection.
+pub fn fuzz(args: &[Bytes]) {
+    let _ = read_only::max_lag(args, None);
+    if args.len() == 3 {
+        let _ = wait::parse(args);
+    }
+}
+
 /// A connection, as seen and changed by the store's own commands.
 pub struct Connected<'a> {
     pub context: &'a mut Context,

@@ -49,12 +49,15 @@ mod engine;
 mod executor;
 mod expiry;
 mod fetcher;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "the fuzz targets use a part"))]
 mod fixture;
 mod flash;
 mod fronts;
 mod functions;
 mod functions_keeper;
+#[doc(hidden)]
+pub mod fuzzing;
 mod heartbeat;
 mod joining;
 mod led;
@@ -113,10 +116,6 @@ pub use tls_settings::{refusal as tls_refusal, TlsSettings};
 pub use transport::certificates::is_cluster_name;
 pub use transport::frame;
 pub use transport::join_token::JoinToken;
-
-/// The functions for fuzz targets, in addition to `frame::fuzz`.
-#[doc(hidden)]
-pub use admission::fuzz as fuzz_join;
 
 /// Number of databases for SELECT.
 pub const DATABASES: u16 = 16;

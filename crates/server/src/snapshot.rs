@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use raft::eraftpb;
 use rocks::snapshot::{Files, SnapshotError};
@@ -424,6 +424,13 @@ struct Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.shared.connections.lock().remove(&self.id);
+    }
+}
+
+/// Decodes a frame of a snapshot's connection, and the offer in it.
+pub fn fuzz(content: Bytes) {
+    if let Some(frame) = wire::fuzz(content) {
+        receiver::fuzz(frame);
     }
 }
 

@@ -247,7 +247,7 @@ fn say_damages(damages: &Damages) {
 
 impl Unsynced {
     /// Creates the state of a store that lost nothing.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn none(dir: &Path) -> Unsynced {
         Unsynced {
             dir: dir.to_path_buf(),

@@ -23,7 +23,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// A question for a store's versions. The store first prepares for `prepare`, if its program
 /// supports that version.
 #[derive(Debug, Serialize, Deserialize)]
-struct Question {
+pub struct Question {
     prepare: Option<Version>,
 }
 

@@ -31,7 +31,7 @@ pub fn admits(store: &Arc<Store>, header: Option<&str>, changes: bool) -> Result
 }
 
 /// Returns the user and the password in `Basic BASE64`.
-fn credentials(header: &str) -> Option<(Vec<u8>, Vec<u8>)> {
+pub fn credentials(header: &str) -> Option<(Vec<u8>, Vec<u8>)> {
     let (scheme, text) = header.split_once(' ')?;
     let plain = scheme.eq_ignore_ascii_case("basic").then(|| decode(text.trim()))??;
     let colon = plain.iter().position(|&byte| byte == b':')?;

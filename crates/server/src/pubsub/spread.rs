@@ -139,7 +139,7 @@ impl Spread {
     }
 }
 
-fn encode(kind: ChannelKind, channel: &[u8], payload: &[u8]) -> Bytes {
+pub fn encode(kind: ChannelKind, channel: &[u8], payload: &[u8]) -> Bytes {
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("arguments are below 4 GiB");
     let mut out = BytesMut::with_capacity(9 + channel.len() + payload.len());
     out.put_u8(u8::from(kind == ChannelKind::Shard));
@@ -150,7 +150,7 @@ fn encode(kind: ChannelKind, channel: &[u8], payload: &[u8]) -> Bytes {
     out.freeze()
 }
 
-fn decode(body: &mut Bytes) -> Result<(ChannelKind, Bytes, Bytes), FrameError> {
+pub fn decode(body: &mut Bytes) -> Result<(ChannelKind, Bytes, Bytes), FrameError> {
     let kind = match take_u8(body, "a channel's kind")? {
         1 => ChannelKind::Shard,
         _ => ChannelKind::Channel,

@@ -140,6 +140,11 @@ impl Offer {
     }
 }
 
+/// Reads an offer.
+pub fn fuzz(frame: Frame) {
+    let _ = Offer::read(frame);
+}
+
 enum Broken {
     /// The received files are kept, and the sender may try again.
     Connection(io::Error),

@@ -183,6 +183,14 @@ impl Wire {
     }
 }
 
+/// Checks that a decoded frame survives encoding and decoding.
+pub fn fuzz(content: Bytes) -> Option<Frame> {
+    let frame = Frame::decode(content).ok()?;
+    let encoded = frame.encode().expect("a frame that fits").freeze();
+    assert_eq!(Frame::decode(encoded.slice(4..)), Ok(frame.clone()));
+    Some(frame)
+}
+
 pub fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
