@@ -6,7 +6,11 @@ SHELL := /bin/bash
 # $(call ENV,TARGET) installs what TARGET needs beside what all need.
 ENV = settings=$$(scripts/setup.sh $(1)); eval "$$settings";
 
+<<<<<<< HEAD
 .PHONY: help build dist demo test test-large soak endure fuzz test-faults test-clients test-upgrade bench-peers bench-cases bench-commands bench-tls bench-plan fmt fmt-check clippy
+=======
+.PHONY: help build dist demo test test-large soak endure test-faults test-clients test-redis-py test-upgrade bench-peers bench-cases bench-commands bench-tls bench-plan fmt fmt-check clippy
+>>>>>>> clients
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -58,8 +62,11 @@ test-upgrade: ## clusters whose programs are replaced store by store: that of co
 	STEELYARD_OLDER="$$programs/older" STEELYARD_NEWER="$$programs/newer" \
 	cargo test --release --workspace --test upgrade -- --include-ignored --nocapture
 
-test-clients: build ## redis-py, ioredis, go-redis, redis-cli, redis-benchmark
-	@$(call ENV,test-clients) tests/clients/run "$$CARGO_TARGET_DIR/release/steelyard" "$$CARGO_TARGET_DIR/clients"
+test-clients: build ## clients and job queues beside redis-server; PARTS=moves, scenarios, frameworks
+	@$(call ENV,test-clients) tests/clients/run "$$CARGO_TARGET_DIR/release/steelyard" "$$CARGO_TARGET_DIR/clients" $${PARTS:-}
+
+test-redis-py: build ## redis-py's own tests beside redis-server
+	@$(call ENV,test-redis-py) tests/clients/redis_py_suite/run "$$CARGO_TARGET_DIR/release/steelyard" "$$CARGO_TARGET_DIR/redis-py-suite"
 
 bench-peers: dist ## beside redis-server and etcd, one run, ratios
 	@$(call ENV,bench-peers) "$$CARGO_TARGET_DIR/dist/steelyard" bench peers

@@ -3,7 +3,7 @@
 # shell assignments on stdout. Everything meant for a person goes to stderr.
 #   eval "$(scripts/setup.sh)"
 # A target that needs more names itself, and what it needs is installed as well:
-#   eval "$(scripts/setup.sh bench-peers)"     # or test-faults, test-clients
+#   eval "$(scripts/setup.sh bench-peers)"     # or test-faults, test-clients, test-redis-py
 set -eu
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -45,9 +45,13 @@ for target in "$@"; do
             need python3-venv "redis-py is installed into a directory of its own" python3 -c 'import ensurepip, venv'
             need nodejs "ioredis runs on it" command -v node
             need npm "installs ioredis" command -v npm
+            need maven "fetches Jedis" command -v mvn
+            need default-jdk-headless "compiles and runs the program that uses Jedis" command -v javac
             need_go "go-redis is built with it" ;;
+        test-redis-py)
+            need python3-venv "redis-py is installed into a directory of its own" python3 -c 'import ensurepip, venv' ;;
         *)
-            say "'$target' is no target that needs more: bench-peers, test-faults, test-clients"
+            say "'$target' is no target that needs more: bench-peers, test-faults, test-clients, test-redis-py"
             exit 2 ;;
     esac
 done

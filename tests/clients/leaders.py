@@ -1,9 +1,10 @@
 """Moves every region's leadership to another store, through the admin endpoint.
 
-    leaders.py ADMIN rotate     each region to the next store; every store still leads some and follows others
+    leaders.py ADMIN rotate     each region to the next store
     leaders.py ADMIN spread     waits until every store leads some regions
+    leaders.py ADMIN leader     prints the store that leads the first region
 
-Prints nothing; ends with an error when the leaders do not move in time.
+Ends with an error when the leaders do not move in time.
 """
 
 import json
@@ -45,18 +46,27 @@ def rotate(admin):
     wanted = {region: stores[(stores.index(leader) + 1) % len(stores)] for region, leader in leaders(admin).items()}
 
     def moved():
-        missing = {region: to for region, to in wanted.items() if leaders(admin).get(region) != to}
-        for region, to in missing.items():
+        # A region that was there counts: placement may move its leader on, to balance the stores.
+        now = leaders(admin)
+        for region, to in list(wanted.items()):
+            if now.get(region) == to:
+                del wanted[region]
+                continue
             try:
                 ask(admin, f"/api/v1/regions/{region}/leader", {"store": to})
             except urllib.error.HTTPError as refused:
                 # A move of this region is under way already.
                 if refused.code != 409:
                     raise
-        return not missing
+        return not wanted
 
-    wait_until("every region's leader is at the next store", moved)
+    wait_until("every region's leader has been at the next store", moved)
+
+
+def leader(admin):
+    wait_until("the first region has a leader", lambda: all(store is not None for store in leaders(admin).values()))
+    print(min(leaders(admin).items())[1])
 
 
 if __name__ == "__main__":
-    {"rotate": rotate, "spread": spread}[sys.argv[2]](sys.argv[1])
+    {"rotate": rotate, "spread": spread, "leader": leader}[sys.argv[2]](sys.argv[1])

@@ -74,7 +74,7 @@ def while_moving(client, admin):
                 assert str(error).startswith("UNKNOWN"), error
                 done[1] += 1
 
-    thread = threading.Thread(target=count)
+    thread = threading.Thread(target=count, daemon=True)
     thread.start()
     for _ in range(3):
         leaders.rotate(admin)

@@ -31,5 +31,5 @@ pub use log::{Entry, Event, Log};
 pub use password::{hash, same_digest};
 pub use rule_error::RuleError;
 pub use selector::{Denial, Selector, SelectorView};
-pub use user::{merge_selectors, Unmatched, User, DEFAULT_USER};
+pub use user::{is_public, merge_selectors, Unmatched, User, DEFAULT_USER};
 pub use words::has_spaces;

@@ -248,6 +248,18 @@ fn digest_of(modifier: &[u8]) -> Result<String, RuleError> {
     }
 }
 
+/// Returns true if a modifier is a rule without a password, so that it can be shown. A word that is
+/// no rule may be anything.
+pub fn is_public(modifier: &[u8]) -> bool {
+    let is_rule = match modifier {
+        [b'>' | b'<' | b'#' | b'!', ..] => false,
+        // A text with an open quote has no rules, and is ignored.
+        [b'(', rules @ .., b')'] => words::split(rules).is_some(),
+        _ => true,
+    };
+    is_rule && !modifier.contains(&0) && User::new(true).apply(modifier, true).is_ok()
+}
+
 /// Joins the words of selectors: from one that begins with a parenthesis to one that ends with one.
 pub fn merge_selectors(words: &[Bytes]) -> Result<Vec<Bytes>, Unmatched> {
     let mut merged = Vec::with_capacity(words.len());

@@ -6,6 +6,7 @@
 //!
 //! Every error is answered with its HTTP status and `{"error": "..."}`.
 
+mod audit;
 mod catch_up;
 mod flash;
 mod quarantine;
@@ -19,6 +20,10 @@ use std::fmt::Debug;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
+pub use audit::{
+    AuditOutcome, AuditQuery, AuditRecord, AuditRows, AuditedChange, TokenReply, TokenRequest, TokenRow,
+    TokensQuery, AUDIT_LAST,
+};
 pub use catch_up::{catch_up, CatchUpRow};
 pub use flash::{FlashQuery, FlashRow};
 pub use quarantine::{FailRequest, QuarantineQuery, QuarantineRequest, QuarantineRow};
@@ -44,15 +49,33 @@ pub trait Operation: Debug + Serialize + DeserializeOwned + Send + 'static {
     const METHOD: Method;
     /// The path. `{id}` in it stands for a region's or a store's number.
     const PATH: &'static str;
+    /// The name of the change in the audit log; empty for an operation that changes nothing.
+    const CHANGE: &'static str = "";
     /// The number in the path: `u64`, or `()` if the path has none.
-    type Of: Debug + DeserializeOwned + Send + 'static;
+    type Of: Debug + Serialize + DeserializeOwned + Send + 'static;
     type Reply: Serialize + DeserializeOwned + Send + 'static;
 
     /// Returns the reason why no store accepts the operation's values.
     fn refusal(&self) -> Option<&'static str> {
         None
     }
+
+    /// Returns true if the operation is a change, which is recorded in the audit log.
+    fn is_change(&self) -> bool {
+        !Self::CHANGE.is_empty()
+    }
+
+    /// Returns the operation's fields for the audit log, each as `name=value`.
+    fn audited(&self) -> Vec<String> {
+        let fields = serde_json::to_value(self).expect("plain data");
+        let fields = fields.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        let text = |value: &serde_json::Value| value.as_str().map_or(value.to_string(), str::to_owned);
+        fields.map(|(name, value)| format!("{name}={}", text(value))).collect()
+    }
 }
+
+/// The text in the audit log in place of a value that is left out.
+pub const HIDDEN: &str = "(hidden)";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {

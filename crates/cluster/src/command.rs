@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis, Version};
 
 use crate::state::{
-    descriptors, LibraryRecord, MemberState, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, STORES_MAX,
+    descriptors, AuditOutcome, AuditedChange, LibraryRecord, MemberState, OperatorId, Outcome, Phase,
+    StoreFacts, StoreRecord, STORES_MAX,
 };
 
 const COMMAND_FORMAT: u8 = 3;
@@ -133,6 +134,29 @@ pub enum MetaCommand {
         changes: BTreeMap<String, Option<LibraryRecord>>,
         replace: bool,
     },
+    /// Creates a bearer token of the admin endpoint for a user. Version 3 of the cluster is the
+    /// first that knows it.
+    CreateToken {
+        name: String,
+        user: String,
+        digest: String,
+    },
+    RevokeToken {
+        name: String,
+    },
+    /// Applies `order` and records in the audit log that `change` asked for it. Version 3 of the
+    /// cluster is the first that knows it.
+    Audited {
+        change: AuditedChange,
+        order: Box<MetaCommand>,
+    },
+    /// Records a change that a store made by itself. Proposed again, it is recorded once.
+    RecordChange {
+        change: AuditedChange,
+        outcome: AuditOutcome,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
 }
 
 /// The result of a command, for its proposer.
@@ -227,6 +251,10 @@ pub enum MetaError {
     LibrariesChanged,
     #[error("{0}")]
     BadLibraries(&'static str),
+    #[error("{0}")]
+    BadToken(&'static str),
+    #[error("{0}")]
+    BadAudit(&'static str),
     #[error("bad bootstrap: {0}")]
     BadBootstrap(String),
 }

@@ -57,12 +57,13 @@ pub use place::{Neighbours, Place, Standing};
 pub use quarantine::{Cause, Mark, Quarantine};
 pub use rows::apply_entry;
 pub use state::{
-    AgreedSettings, Election, Finished, FunctionRecord, InFlight, LibraryRecord, MemberState, MetaState,
-    OperatorId, Outcome, Phase, Replication, Setting, SettingError, StoreFacts, StoreKey, StoreRecord,
-    StrongReads, UserRecord, CONFIG_DOMAIN_LABEL, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK,
+    is_token_name, AgreedSettings, AuditOutcome, AuditRecord, AuditedChange, Election, Finished,
+    FunctionRecord, InFlight, LibraryRecord, MemberState, MetaState, OperatorId, Outcome, Phase, Replication,
+    Setting, SettingError, StoreFacts, StoreKey, StoreRecord, StrongReads, TokenRecord, UserRecord,
+    AUDIT_BYTES_MAX, AUDIT_RECORDS_MAX, CONFIG_DOMAIN_LABEL, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK,
     CONFIG_FINISH_UPGRADES, CONFIG_MAX_CLOCK_OFFSET, CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER,
     CONFIG_REPLICAS, CONFIG_REPLICATION, CONFIG_STRONG_READS, HISTORY_MAX, LIBRARIES_BYTES_MAX,
-    LIBRARIES_TOO_LONG, STORES_MAX,
+    LIBRARIES_TOO_LONG, STORES_MAX, TOKENS_MAX,
 };
 pub use turn::{Turn, TurnGrant, TurnState, Turns, Waiting};
 pub use upgrade::{StoreVersions, Upgrade, UpgradeStep};

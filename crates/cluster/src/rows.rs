@@ -17,6 +17,8 @@
 //! 9      chunk u64 BE   regions that merged away, of 4096: their places in the chunk, ascending
 //! 10     name           a user of clients
 //! 11     name           a library of functions
+//! 12     name           a bearer token of the admin endpoint
+//! 13     record u64 BE  a record of the audit log
 //! ```
 
 use std::collections::BTreeSet;
@@ -31,7 +33,9 @@ use storage::{Reader, StorageError, Txn};
 use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis, Version};
 
 use crate::command::{self, decode_entry};
-use crate::state::{descriptors, Finished, InFlight, MetaState, Object, OperatorId, StoreRecord};
+use crate::state::{
+    descriptors, AuditRecord, Finished, InFlight, MetaState, Object, OperatorId, StoreRecord,
+};
 use crate::{MetaError, MetaReply};
 
 const VALUE_FORMAT: u8 = 3;
@@ -47,6 +51,8 @@ const KIND_FINISHED: u8 = 8;
 const KIND_MERGED: u8 = 9;
 const KIND_USER: u8 = 10;
 const KIND_LIBRARY: u8 = 11;
+const KIND_TOKEN: u8 = 12;
+const KIND_AUDIT: u8 = 13;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -156,6 +162,15 @@ impl MetaState {
                 let name = std::str::from_utf8(id).map_err(|_| corrupt())?;
                 self.libraries.insert(name.to_owned(), decode(row, value)?);
             }
+            KIND_TOKEN => {
+                let name = std::str::from_utf8(id).map_err(|_| corrupt())?;
+                self.tokens.insert(name.to_owned(), decode(row, value)?);
+            }
+            KIND_AUDIT => {
+                let record: AuditRecord = decode(row, value)?;
+                id_matches(record.id)?;
+                self.audit.insert(record);
+            }
             KIND_COUNTERS if id.is_empty() => {
                 let row: CountersRow = decode(row, value)?;
                 self.members_version = row.members_version;
@@ -200,6 +215,8 @@ impl MetaState {
             Object::Config(name) => self.config.get(name).map(encode),
             Object::User(name) => self.users.get(name).map(encode),
             Object::Library(name) => self.libraries.get(name).map(encode),
+            Object::Token(name) => self.tokens.get(name).map(encode),
+            Object::Audit(id) => self.audit.get(*id).map(encode),
             Object::Counters => Some(encode(&CountersRow {
                 members_version: self.members_version,
                 libraries_version: self.libraries_version,
@@ -231,12 +248,15 @@ impl Object {
             Object::Config(_) => (KIND_CONFIG, None),
             Object::User(_) => (KIND_USER, None),
             Object::Library(_) => (KIND_LIBRARY, None),
+            Object::Token(_) => (KIND_TOKEN, None),
+            Object::Audit(id) => (KIND_AUDIT, Some(*id)),
         };
         row.put_u8(kind);
         if let Some(id) = id {
             row.put_u64(id);
         }
-        if let Object::Config(name) | Object::User(name) | Object::Library(name) = self {
+        if let Object::Config(name) | Object::User(name) | Object::Library(name) | Object::Token(name) = self
+        {
             row.put_slice(name.as_bytes());
         }
         row.freeze()

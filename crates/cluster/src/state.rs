@@ -10,6 +10,7 @@ use types::{
 use crate::{MetaCommand, MetaError, MetaReply};
 
 mod agreed;
+mod audit;
 pub(crate) mod cover;
 pub(crate) mod descriptors;
 mod facts;
@@ -18,15 +19,18 @@ mod merged;
 mod operators;
 mod settings;
 mod stores;
+mod tokens;
 mod users;
 
 pub use agreed::{AgreedSettings, Election, Replication, StrongReads};
+pub use audit::{AuditLog, AuditOutcome, AuditRecord, AuditedChange, AUDIT_BYTES_MAX, AUDIT_RECORDS_MAX};
 pub use facts::{StoreFacts, StoreKey};
 pub use libraries::{FunctionRecord, LibraryRecord, LIBRARIES_BYTES_MAX, LIBRARIES_TOO_LONG};
 pub use merged::MergedRegions;
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
-pub use settings::{Setting, SettingError};
+pub use settings::{is_setting, Setting, SettingError};
 pub use stores::{MemberState, StoreRecord, STORES_MAX};
+pub use tokens::{is_token_name, TokenRecord, TOKENS_MAX};
 pub use users::UserRecord;
 
 /// Names of the configuration values that this crate reads.
@@ -66,7 +70,7 @@ pub struct MetaState {
     /// The version that all stores write; see [`crate::upgrade`]. It never falls.
     pub version: Version,
     /// A number that increases with every change of a [`StoreRecord`], a [`UserRecord`],
-    /// a [`LibraryRecord`] or an [`AgreedSettings`].
+    /// a [`LibraryRecord`], a [`TokenRecord`] or an [`AgreedSettings`].
     pub members_version: u64,
     /// The `members_version` of the last change of libraries.
     pub libraries_version: u64,
@@ -93,6 +97,10 @@ pub struct MetaState {
     pub users: BTreeMap<String, UserRecord>,
     /// The libraries of functions by name, since version 3 of the cluster.
     pub libraries: BTreeMap<String, LibraryRecord>,
+    /// The bearer tokens of the admin endpoint by name, since version 3 of the cluster.
+    pub tokens: BTreeMap<String, TokenRecord>,
+    /// The last changes that users asked for, since version 3 of the cluster.
+    pub audit: AuditLog,
 }
 
 /// An object that a command changed, and so a row to be written.
@@ -108,6 +116,8 @@ pub(crate) enum Object {
     Config(String),
     User(String),
     Library(String),
+    Token(String),
+    Audit(u64),
     Operator(OperatorId),
     Finished(OperatorId),
 }
@@ -165,7 +175,7 @@ impl MetaState {
     }
 
     /// Applies a command. It is deterministic: the same commands with the same stamps lead to the
-    /// same state. An error changes nothing.
+    /// same state. An error changes nothing but the audit log.
     pub fn apply(&mut self, command: &MetaCommand, stamp_ms: UnixMillis) -> Result<MetaReply, MetaError> {
         self.apply_noting(command, stamp_ms, &mut BTreeSet::new())
     }
@@ -183,30 +193,42 @@ impl MetaState {
             return Err(MetaError::NotBootstrapped);
         }
         let mut changed = Vec::new();
-        let reply = match command {
-            MetaCommand::Bootstrap { .. } => self.bootstrap(command, stamp_ms, &mut changed)?,
+        let reply = self.apply_command(command, stamp_ms, &mut changed);
+        noted.extend(changed);
+        reply
+    }
+
+    /// Applies a command to a state that exists, unless the command begins one.
+    fn apply_command(
+        &mut self,
+        command: &MetaCommand,
+        stamp_ms: UnixMillis,
+        changed: &mut Vec<Object>,
+    ) -> Result<MetaReply, MetaError> {
+        Ok(match command {
+            MetaCommand::Bootstrap { .. } => self.bootstrap(command, stamp_ms, changed)?,
             MetaCommand::SetPolicy { policy } => {
                 if self.policy != *policy {
                     self.policy = *policy;
                     self.policy_since_ms = stamp_ms;
                     changed.push(Object::Policy);
                 }
-                changed_or_not(&changed)
+                changed_or_not(changed)
             }
             MetaCommand::Join { facts, newest } => {
                 self.check_newest(*newest)?;
                 let (reply, object) = self.join(facts)?;
-                note_store(object, &mut changed);
+                note_store(object, changed);
                 reply
             }
             MetaCommand::SetStore { .. }
             | MetaCommand::SetStoreState { .. }
             | MetaCommand::SetPins { .. }
             | MetaCommand::RemoveStore { .. } => {
-                note_store(self.apply_to_store(command)?, &mut changed);
-                changed_or_not(&changed)
+                note_store(self.apply_to_store(command)?, changed);
+                changed_or_not(changed)
             }
-            MetaCommand::ReportRegions { regions } => self.take_reports(regions, &mut changed),
+            MetaCommand::ReportRegions { regions } => self.take_reports(regions, changed),
             MetaCommand::AllocateRegions { count } => {
                 let first = self.take_region_ids(*count)?;
                 changed.push(Object::Counters);
@@ -217,14 +239,14 @@ impl MetaState {
                     self.planner_term = *term;
                     changed.push(Object::Counters);
                 }
-                changed_or_not(&changed)
+                changed_or_not(changed)
             }
             MetaCommand::BeginOperator { id, operator } => {
-                self.begin_operator(*id, operator, stamp_ms, &mut changed)?
+                self.begin_operator(*id, operator, stamp_ms, changed)?
             }
-            MetaCommand::AdvanceOperator { id, phase } => self.advance_operator(*id, *phase, &mut changed)?,
+            MetaCommand::AdvanceOperator { id, phase } => self.advance_operator(*id, *phase, changed)?,
             MetaCommand::FinishOperator { id, outcome } => {
-                self.finish_operator(*id, *outcome, stamp_ms, &mut changed)?
+                self.finish_operator(*id, *outcome, stamp_ms, changed)?
             }
             MetaCommand::RaiseVersion { version, members_version } => {
                 if *version > self.version {
@@ -235,10 +257,10 @@ impl MetaState {
                     // The list of stores brings the version to every store.
                     self.members_version += 1;
                     let regions: Vec<RegionDescriptor> = self.regions.values().cloned().collect();
-                    self.record_merged(&regions, &mut changed);
+                    self.record_merged(&regions, changed);
                     changed.extend([Object::Cluster, Object::Counters]);
                 }
-                changed_or_not(&changed)
+                changed_or_not(changed)
             }
             MetaCommand::SetConfig { name, value } => {
                 if self.config.get(name) != value.as_ref() {
@@ -255,19 +277,31 @@ impl MetaState {
                         changed.push(Object::Counters);
                     }
                 }
-                changed_or_not(&changed)
+                changed_or_not(changed)
             }
             MetaCommand::SetLibraries { expected, changes, replace } => {
-                self.set_libraries(*expected, changes, *replace, &mut changed)?;
-                changed_or_not(&changed)
+                self.set_libraries(*expected, changes, *replace, changed)?;
+                changed_or_not(changed)
             }
             MetaCommand::SetUsers { expected, changes, replace } => {
-                self.set_users(*expected, changes, *replace, &mut changed)?;
-                changed_or_not(&changed)
+                self.set_users(*expected, changes, *replace, changed)?;
+                changed_or_not(changed)
             }
-        };
-        noted.extend(changed);
-        Ok(reply)
+            MetaCommand::CreateToken { name, user, digest } => {
+                self.create_token(name, user, digest, stamp_ms, changed)?;
+                changed_or_not(changed)
+            }
+            MetaCommand::RevokeToken { name } => {
+                self.revoke_token(name, changed)?;
+                changed_or_not(changed)
+            }
+            MetaCommand::Audited { change, order } => self.apply_audited(change, order, stamp_ms, changed)?,
+
+            MetaCommand::RecordChange { change, outcome, reason } => {
+                self.record_change(change, *outcome, reason.as_ref(), stamp_ms, changed)?;
+                changed_or_not(changed)
+            }
+        })
     }
 
     fn bootstrap(
@@ -304,6 +338,8 @@ impl MetaState {
             config: config.clone(),
             users: BTreeMap::new(),
             libraries: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            audit: AuditLog::default(),
         };
         changed.extend([Object::Cluster, Object::Policy, Object::Counters]);
         changed.extend(self.stores.keys().map(|&id| Object::Store(id)));

@@ -51,7 +51,7 @@ const BATCH_COMMANDS_MAX: usize = 512;
 /// single larger command is allowed.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// The output buffer of one client, in bytes, beyond which no further reply is encoded and no
-/// further command is taken.
+/// further command is taken, unless the executor allows more.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// The output buffer of one client, in bytes, beyond which no further message of others is put
 /// into it. The messages stay where all receivers share them.
@@ -231,6 +231,8 @@ pub struct Session<R> {
     /// A larger buffer, to which the input is being copied. Nothing is received during the copy.
     larger_input: Option<BytesMut>,
     output: Output,
+    /// See [`Session::allow_output`].
+    output_bytes_max: usize,
     /// Commands that are decoded but not taken yet.
     decoded: VecDeque<Vec<Bytes>>,
     /// The decoder's error on the input after these commands. The connection ends with this error.
@@ -316,6 +318,7 @@ impl<R: Clone + PartialEq> Session<R> {
             input: BytesMut::new(),
             larger_input: None,
             output: Output::default(),
+            output_bytes_max: OUTPUT_BYTES_MAX,
             decoded: VecDeque::new(),
             refused: None,
             due: VecDeque::new(),
@@ -512,7 +515,7 @@ impl<R: Clone + PartialEq> Session<R> {
     /// Returns true if the output is so large that the session does not continue before some of it
     /// is written.
     pub fn is_output_full(&self) -> bool {
-        self.output.len() >= OUTPUT_BYTES_MAX
+        self.output.len() >= self.output_bytes_max
     }
 
     /// Returns true if the connection ends: it is closing, and every reply that is due is encoded.

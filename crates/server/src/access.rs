@@ -184,6 +184,11 @@ impl Access {
         account.cloned()
     }
 
+    /// Counts a failed login without a name.
+    pub fn denied_login(&self) {
+        self.denials.auth.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Gives a connection the user that new ones have.
     pub fn log_out(&self, entry: &ClientEntry, context: &mut session::Context) {
         let accounts = self.accounts.load();

@@ -93,7 +93,12 @@ impl Accounts {
 
     /// Returns the present account of a user, unless the user was deleted since.
     pub fn current(&self, account: &Account) -> Option<&Arc<Account>> {
-        self.get(&account.name).filter(|present| present.since == account.since)
+        self.created_in(&account.name, account.since)
+    }
+
+    /// Returns the user that was created in the version `since`.
+    pub fn created_in(&self, name: &[u8], since: u64) -> Option<&Arc<Account>> {
+        self.get(name).filter(|present| present.since == since)
     }
 
     pub fn default_user(&self) -> &User {

@@ -3,6 +3,7 @@
 //! carry out is sent to it.
 
 mod ask;
+mod audit;
 mod check;
 mod flash;
 mod http;
@@ -11,14 +12,17 @@ mod listener;
 mod login;
 mod merged;
 mod operations;
+mod proposer;
 mod quarantine;
 mod recover;
 pub(crate) mod rows;
+mod tokens;
 mod users;
 mod versions;
 mod windows;
 
 pub use ask::{answer_passed, join, set_facts, Ask};
+pub use audit::{describe, keep_records, log_change, note_change, outcome_of, Author};
 pub use http::serve;
 pub use libraries::{has_libraries, libraries, set_libraries, LibrariesAnswer};
 pub use login::credentials;

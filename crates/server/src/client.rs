@@ -5,6 +5,7 @@
 mod acl_commands;
 mod admin_commands;
 mod aside;
+mod audit;
 mod cluster_commands;
 mod function_commands;
 mod info;

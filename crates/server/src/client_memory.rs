@@ -7,13 +7,16 @@
 //! because their size is unknown before they exist.
 //!
 //! A client that neither sends nor reads for `request-timeout` while others wait for memory is
-//! closed (`close_stalled_clients` in `reactor`). This replaces Redis's
-//! `client-output-buffer-limit`.
+//! closed (`close_stalled_clients` in `reactor`), and one beyond `client-output-buffer-limit`
+//! always.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::output_limits::OutputLimits;
 
 /// Reply size below which no estimate is kept, in bytes.
 const SMALL_REPLY_BYTES: usize = 4096;
@@ -31,6 +34,8 @@ pub struct ClientMemory {
     /// Permits for reads whose replies do not exist yet, in KiB.
     reads: Arc<Semaphore>,
     reads_kib: usize,
+    /// The limits of what waits for one client.
+    limits: ArcSwap<OutputLimits>,
 }
 
 impl ClientMemory {
@@ -44,7 +49,16 @@ impl ClientMemory {
             reply_bytes: AtomicUsize::new(REPLY_BYTES_FIRST),
             reads: Arc::new(Semaphore::new(reads_kib)),
             reads_kib,
+            limits: ArcSwap::default(),
         })
+    }
+
+    pub fn limits(&self) -> OutputLimits {
+        **self.limits.load()
+    }
+
+    pub fn set_limits(&self, limits: OutputLimits) {
+        self.limits.store(Arc::new(limits));
     }
 
     pub fn used(&self) -> u64 {

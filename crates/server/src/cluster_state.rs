@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cluster::admin::AuditRows;
 use cluster::{
-    Driver, DriverConfig, InFlight, Ledger, LedgerConfig, MemberState, MetaCommand, MetaError, MetaReply,
-    MetaState, Neighbours, Quarantine, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts,
-    StoreHeartbeat, StoreKey, StoreRecord, StoreVersions, TurnGrant, Turns, Upgrade, UpgradeStep,
+    AuditRecord, Driver, DriverConfig, InFlight, Ledger, LedgerConfig, MemberState, MetaCommand, MetaError,
+    MetaReply, MetaState, Neighbours, Quarantine, Route, Setting, SettingError, Standing, StartError, Step,
+    StoreFacts, StoreHeartbeat, StoreKey, StoreRecord, StoreVersions, TurnGrant, Turns, Upgrade, UpgradeStep,
 };
 use node::merged::Merged;
 use parking_lot::Mutex;
@@ -340,6 +341,14 @@ impl ClusterState {
             names: all.iter().map(|(name, library)| (name.clone(), library.since)).collect(),
             libraries: unknown.map(|(name, library)| (name.clone(), library.clone())).collect(),
         }
+    }
+
+    /// Returns the last records of the audit log in the meta region's rows here.
+    pub fn audit(&self, last: usize) -> AuditRows {
+        let parts = self.parts.lock();
+        let mut records: Vec<AuditRecord> = parts.meta.audit.records().rev().take(last).cloned().collect();
+        records.reverse();
+        AuditRows { first: parts.meta.first_audit_id(), records }
     }
 
     /// Returns true if a store has or had this key.

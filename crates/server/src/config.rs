@@ -15,7 +15,7 @@ use cluster::{StoreFacts, StoreKey};
 use types::StoreId;
 
 use crate::budget::Budget;
-use crate::pubsub::mailbox::OutputLimit;
+use crate::output_limits::OutputLimits;
 use crate::pubsub::notices::Classes;
 use crate::statistics_settings::StatisticsSettings;
 use crate::tls_settings::TlsSettings;
@@ -193,7 +193,7 @@ pub struct Config {
     /// The events of keys that subscribers are told of, from the start on.
     pub keyspace_events: Classes,
     /// The limit of the messages that wait for a subscriber.
-    pub pubsub_limit: OutputLimit,
+    pub output_limits: OutputLimits,
     pub statistics: StatisticsSettings,
     /// Maximum number of entries of `ACL LOG`.
     pub acllog_max_len: usize,
@@ -316,7 +316,7 @@ impl Config {
             aclfile: None,
             acl_pubsub_all: false,
             keyspace_events: Classes::default(),
-            pubsub_limit: OutputLimit::default(),
+            output_limits: OutputLimits::default(),
             statistics: StatisticsSettings::default(),
             admin_auth: false,
             tls_port: None,

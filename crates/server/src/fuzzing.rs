@@ -17,9 +17,9 @@ use xxhash_rust::xxh3::xxh3_64;
 pub use crate::admission::fuzz as store_join;
 use crate::config::ZooKeeper;
 use crate::dispatch::passing;
+use crate::output_limits::OutputLimits;
 use crate::pubsub::notices::Classes;
 use crate::pubsub::spread;
-use crate::settings::parse_output_limit;
 use crate::survey::AskSurvivor;
 pub use crate::transport::frame::fuzz as store_frame;
 use crate::transport::frame::{self, Frame};
@@ -127,7 +127,12 @@ pub fn admin_request(input: &[u8]) {
             let classes = Classes::parse(text);
             assert!(classes.is_none_or(|classes| Classes::parse(&classes.to_string()) == Some(classes)));
         }
-        14 => drop((parse_output_limit(text), types::parse_size(text))),
+        14 => {
+            if let Ok(limits) = OutputLimits::default().changed(text) {
+                assert_eq!(limits.changed(&limits.shown()), Ok(limits));
+            }
+            let _ = types::parse_size(text);
+        }
         15 => {
             let token = JoinToken::parse(text);
             assert!(token.is_none_or(|token| token.text().eq_ignore_ascii_case(text)));

@@ -21,6 +21,7 @@ mod accounts;
 mod admin;
 mod admin_error;
 mod admission;
+mod audit_queue;
 mod blocked;
 mod budget;
 mod capability;
@@ -68,6 +69,7 @@ mod membership_keeper;
 mod merged_away;
 mod metrics;
 mod orders;
+mod output_limits;
 mod pauses;
 mod planned_stop;
 mod prefetch;
@@ -106,10 +108,9 @@ mod wall_clock;
 mod written_version;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel, ZooKeeper};
+pub use output_limits::OutputLimits;
 pub use pubsub::notices::Classes;
-pub use settings::{
-    parse_output_limit, weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, SECONDS_MAX, WEAK_READ_MAX_LAG_RANGE,
-};
+pub use settings::{weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, SECONDS_MAX, WEAK_READ_MAX_LAG_RANGE};
 pub use start_error::StartError;
 pub use startup::{run, Ended};
 pub use tls_settings::{refusal as tls_refusal, TlsSettings};

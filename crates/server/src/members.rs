@@ -8,9 +8,10 @@
 //! If a store is given a list of stores at its start, the addresses in that list take precedence,
 //! because they are the operator's latest statement.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use cluster::{AgreedSettings, MemberState, MetaState, StoreKey, StoreRecord};
+use cluster::{AgreedSettings, MemberState, MetaState, StoreKey, StoreRecord, TokenRecord};
 use serde::{Deserialize, Serialize};
 use types::StoreId;
 
@@ -32,6 +33,9 @@ pub struct AgreedMembers {
     /// The version of the last change of the libraries of functions, 0 without one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub libraries: u64,
+    /// The bearer tokens of the admin endpoint in the same version.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tokens: BTreeMap<String, TokenRecord>,
 }
 
 fn is_zero(version: &u64) -> bool {
@@ -47,6 +51,7 @@ impl AgreedMembers {
             settings: meta.agreed_settings(),
             users: meta.users.clone(),
             libraries: meta.libraries_version,
+            tokens: meta.tokens.clone(),
         }
     }
 }

@@ -177,6 +177,7 @@ pub struct Metrics {
     pub pauses: Counter,
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
+    pub output_limit_ends: Counter,
     pub clients_given_up: Counter,
     pub checksums: Counter,
     pub checksum_bytes: Counter,
@@ -542,6 +543,10 @@ impl Metrics {
             "clients_given_up",
             "Clients closed because they were idle with memory that others waited for",
         );
+        let output_limit_ends = counter(
+            "output_limit_ends",
+            "Clients that were disconnected because their unread replies exceeded client-output-buffer-limit normal",
+        );
         let checksums = counter("checksums", "Checksums computed of peers' rows on this store");
         let checksum_bytes = counter("checksum_bytes", "Bytes of rows read for checksums");
         let checks_equal =
@@ -642,6 +647,7 @@ impl Metrics {
             connections_accepted,
             connections_rejected,
             clients_given_up,
+            output_limit_ends,
             checksums,
             checksum_bytes,
             checks_equal,

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use command::{glob_matches, ChannelKind};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use resp::Protocol;
 use types::Slot;
 
-use mailbox::{Message, MessageMemory, OutputLimit, Subscriber};
+use mailbox::{Message, MessageMemory, Subscriber};
 use monitors::Monitors;
 use tracking::Tracking;
 
@@ -101,7 +101,6 @@ pub struct PubSub {
     /// Number of channels, patterns and shard channels with subscribers. Without any, publishing
     /// takes no lock.
     names: AtomicUsize,
-    limit: RwLock<OutputLimit>,
     memory: Arc<MessageMemory>,
     /// The clients that are told of all commands.
     pub monitors: Monitors,
@@ -126,7 +125,6 @@ impl PubSub {
         PubSub {
             state: Mutex::default(),
             names: AtomicUsize::new(0),
-            limit: RwLock::default(),
             tracking: Tracking::new(memory.clone()),
             monitors: Monitors::new(memory.clone()),
             memory,
@@ -139,14 +137,6 @@ impl PubSub {
     pub fn unlimited() -> Arc<PubSub> {
         let clients = crate::client_memory::ClientMemory::new(u64::MAX);
         Arc::new(PubSub::new(MessageMemory::new(clients, u64::MAX / 4)))
-    }
-
-    /// Sets the limit of what waits for a client, and the maximum number of keys that clients may
-    /// cache.
-    pub fn set_limits(&self, limit: OutputLimit, tracked_keys_max: usize) {
-        *self.limit.write() = limit;
-        self.tracking.set_limits(tracked_keys_max, limit);
-        self.monitors.set_limit(limit);
     }
 
     pub fn memory(&self) -> &Arc<MessageMemory> {
@@ -244,7 +234,6 @@ impl PubSub {
         if !self.has_subscribers() {
             return 0;
         }
-        let limit = *self.limit.read();
         let state = self.state.lock();
         let mut receivers = 0;
         let mut give = |subscribers: &Subscribers, words: &[&[u8]]| {
@@ -253,7 +242,7 @@ impl PubSub {
                 let uses_resp3 = subscriber.uses_resp3();
                 let message = encoded[usize::from(uses_resp3)]
                     .get_or_insert_with(|| self.encode(uses_resp3, words, payload));
-                subscriber.give(message, &limit);
+                subscriber.give(message);
             }
             receivers += subscribers.len();
         };
@@ -298,7 +287,6 @@ impl PubSub {
         if gone.is_empty() {
             return;
         }
-        let limit = *self.limit.read();
         for name in gone {
             let subscribers = state.shard_channels.get(&name).cloned().unwrap_or_default();
             for subscriber in subscribers.values() {
@@ -309,7 +297,7 @@ impl PubSub {
                 let told = resp::Reply::Push(told.into_iter().chain([resp::Reply::Int(left)]).collect());
                 let mut head = BytesMut::new();
                 resp::encode(&told, protocol, &mut head);
-                subscriber.give(&Message::new(head.freeze(), None, &self.memory), &limit);
+                subscriber.give(&Message::new(head.freeze(), None, &self.memory));
             }
         }
         self.recount(state);

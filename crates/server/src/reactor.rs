@@ -172,6 +172,7 @@ impl Loop {
             if self.now >= self.next_look {
                 self.next_look = self.now + LOOK_PERIOD;
                 self.close_stalled_clients();
+                self.look_at_output_limits();
                 self.close_slow_handshakes();
                 self.close_idle_clients();
             }
@@ -449,6 +450,20 @@ impl Loop {
         for id in idle {
             tracing::debug!("closing an idle client");
             self.end(id);
+        }
+    }
+
+    /// Serves clients that do not read their replies, so that those beyond their limit end although
+    /// nothing happens at their sockets.
+    fn look_at_output_limits(&mut self) {
+        if self.store.client_memory.limits().normal.is_none() {
+            return;
+        }
+        for slot in 0..self.slots.len() as u32 {
+            let connection = self.slots[slot as usize].connection.as_deref();
+            if connection.is_some_and(|connection| connection.has_output() && !connection.is_writable) {
+                self.wake(slot);
+            }
         }
     }
 

@@ -24,11 +24,20 @@ pub fn positions(spec: &'static CommandSpec, args: &[Bytes]) -> Range<usize> {
         }
         Handler::Server(ServerCommand::Acl(AclCommand::SetUser)) => 2..args.len(),
         Handler::Server(ServerCommand::Config(ConfigCommand::Set)) => {
-            const SECRETS: [&[u8]; 2] = [b"requirepass", b"tls-key-file-pass"];
-            let secret = |name: &Bytes| SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret));
-            let named = args.iter().skip(2).step_by(2).position(secret);
+            let named = args.iter().skip(2).step_by(2).position(|name| is_secret_setting(name));
             named.map_or(0..0, |nth| 2 * nth + 3..args.len())
         }
         _ => 0..0,
     }
+}
+
+/// Returns true if the value of a setting is a secret.
+pub fn is_secret_setting(name: &[u8]) -> bool {
+    const SECRETS: [&[u8]; 2] = [b"requirepass", b"tls-key-file-pass"];
+    SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret))
+}
+
+/// Returns bytes as text: UTF-8 as it is, and anything else with escapes.
+pub fn shown(bytes: &[u8]) -> String {
+    std::str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), str::to_owned)
 }

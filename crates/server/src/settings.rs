@@ -2,20 +2,16 @@
 //!
 //! They belong to this store: the execution of replicated commands reads none of them.
 
-mod output_limit;
-
 use std::time::Duration;
 
 use resp::Limits;
 
 use crate::config::Config;
-use crate::pubsub::mailbox::OutputLimit;
+use crate::output_limits::{self, OutputLimits};
 use crate::pubsub::notices::Classes;
 use crate::pubsub::tracking::KEYS_MAX;
 use crate::statistics_settings::{self, StatisticsSettings};
 use crate::tls_settings::{self, TlsSettings};
-
-pub use output_limit::parse_output_limit;
 
 /// Minimum and maximum of `proto-max-bulk-len`, which limits an argument while it is read.
 const BULK_BYTES_LEAST: u64 = 1 << 20;
@@ -52,8 +48,8 @@ pub struct Settings {
     pub tracking_keys_max: usize,
     /// The events of keys that subscribers are told of.
     pub keyspace_events: Classes,
-    /// The limit of the messages that wait for a subscriber.
-    pub pubsub_limit: OutputLimit,
+    /// The limits of what waits for clients.
+    pub output_limits: OutputLimits,
     pub statistics: StatisticsSettings,
     /// The bound on weak reads after `READONLY` without arguments; `None` means any age.
     pub weak_read_max_lag: Option<Duration>,
@@ -144,7 +140,7 @@ impl Settings {
             io_threads_max: config.loops(),
             tracking_keys_max: KEYS_MAX,
             keyspace_events: config.keyspace_events,
-            pubsub_limit: config.pubsub_limit,
+            output_limits: config.output_limits,
             statistics: config.statistics.clone(),
             weak_read_max_lag: config.weak_read_max_lag,
             fixed,
@@ -175,7 +171,7 @@ impl Settings {
         all.push(("weak-read-max-lag", lag_ms));
         all.push(("tracking-table-max-keys", self.tracking_keys_max.to_string()));
         all.push(("notify-keyspace-events", self.keyspace_events.to_string()));
-        all.push((output_limit::NAME, output_limit::shown(&self.pubsub_limit)));
+        all.push((output_limits::NAME, self.output_limits.shown()));
         all.sort();
         all
     }
@@ -257,8 +253,8 @@ impl Settings {
                 Some(classes) => self.keyspace_events = classes,
                 None => return invalid("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
             },
-            output_limit::NAME => match output_limit::parsed(self.pubsub_limit, value) {
-                Ok(limit) => self.pubsub_limit = limit,
+            output_limits::NAME => match self.output_limits.changed(value) {
+                Ok(limits) => self.output_limits = limits,
                 Err(why) => return invalid(&why),
             },
             "proto-max-bulk-len" => match types::parse_size(value) {

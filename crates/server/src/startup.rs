@@ -242,6 +242,7 @@ pub async fn run(
     tasks.spawn(client::keep_tracked(store.clone()));
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(functions_keeper::run(store.clone()));
+    tasks.spawn(admin::keep_records(store.clone()));
     tasks.spawn(catch_up::run(store.clone()));
     tasks.spawn(election::run(store.clone()));
     tasks.spawn(replication::run(store.clone()));

@@ -9,6 +9,7 @@
 pub mod commands;
 pub mod slow_log;
 
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,10 @@ use bytes::Bytes;
 use command::transaction::sent_commands;
 use command::{flags, CommandSpec};
 use node::Item;
+use parking_lot::Mutex;
 
 use crate::connections::ClientEntry;
+use crate::metrics::Metrics;
 use crate::slow_moments::{SlowMoments, COMMAND, FAST_COMMAND};
 use crate::statistics_settings::StatisticsSettings;
 use commands::CommandTimes;
@@ -27,15 +30,66 @@ pub struct Statistics {
     pub commands: CommandTimes,
     pub slow_log: SlowLog,
     pub latency: Arc<SlowMoments>,
+    /// The totals of the last reset.
+    before_reset: Mutex<Totals>,
+}
+
+/// Totals of clients, which `INFO stats` counts from the last `CONFIG RESETSTAT` on. The metrics
+/// themselves never go back.
+#[derive(Clone, Copy, Default)]
+pub struct Totals {
+    pub connections: u64,
+    pub rejected_connections: u64,
+    pub commands: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+impl Totals {
+    fn since_start(metrics: &Metrics) -> Totals {
+        Totals {
+            connections: metrics.connections_accepted.get(),
+            rejected_connections: metrics.connections_rejected.get(),
+            commands: metrics.commands.get(),
+            bytes_in: metrics.client_bytes_in.load(Ordering::Relaxed),
+            bytes_out: metrics.client_bytes_out.load(Ordering::Relaxed),
+        }
+    }
+
+    fn without(self, earlier: Totals) -> Totals {
+        Totals {
+            connections: self.connections.saturating_sub(earlier.connections),
+            rejected_connections: self.rejected_connections.saturating_sub(earlier.rejected_connections),
+            commands: self.commands.saturating_sub(earlier.commands),
+            bytes_in: self.bytes_in.saturating_sub(earlier.bytes_in),
+            bytes_out: self.bytes_out.saturating_sub(earlier.bytes_out),
+        }
+    }
 }
 
 impl Statistics {
     /// Creates statistics for a number of loops.
     pub fn new(loops: usize, settings: &StatisticsSettings, latency: Arc<SlowMoments>) -> Statistics {
-        let statistics =
-            Statistics { commands: CommandTimes::new(loops), slow_log: SlowLog::default(), latency };
+        let statistics = Statistics {
+            commands: CommandTimes::new(loops),
+            slow_log: SlowLog::default(),
+            latency,
+            before_reset: Mutex::default(),
+        };
         statistics.configure(settings);
         statistics
+    }
+
+    /// Resets the statistics that `CONFIG RESETSTAT` resets in Redis.
+    pub fn reset(&self, metrics: &Metrics) {
+        self.commands.reset();
+        *self.before_reset.lock() = Totals::since_start(metrics);
+    }
+
+    /// Returns the totals since the last reset.
+    pub fn totals(&self, metrics: &Metrics) -> Totals {
+        let earlier = *self.before_reset.lock();
+        Totals::since_start(metrics).without(earlier)
     }
 
     /// Adopts changed settings.

@@ -8,6 +8,7 @@ use resp::Reply;
 use types::{RegionDescriptor, Slot, StoreId, Version};
 
 use crate::access::Access;
+use crate::audit_queue::AuditQueue;
 use crate::blocked::Blocked;
 use crate::budget::Budget;
 use crate::capability::{Measurer, OwnCapability};
@@ -35,7 +36,6 @@ use crate::proposals::Proposals;
 use crate::pubsub::mailbox::MessageMemory;
 use crate::pubsub::notices::Notices;
 use crate::pubsub::spread::Spread;
-use crate::pubsub::tracking::KEYS_MAX;
 use crate::pubsub::PubSub;
 use crate::quarantines::Quarantines;
 use crate::regions::{RegionShared, Regions};
@@ -104,6 +104,8 @@ pub struct Store {
     pub scripts: Scripts,
     /// The libraries of functions.
     pub functions: Arc<Functions>,
+    /// The changes by this store that the audit log does not have yet.
+    pub audit: AuditQueue,
 }
 
 /// The inputs of a store: its configuration and the contents of its directory.
@@ -148,7 +150,7 @@ impl Store {
         let clients = Arc::new(Clients::new(pubsub.clone()));
         let notices = Notices::new(pubsub);
         notices.set(config.keyspace_events);
-        clients.pubsub.set_limits(config.pubsub_limit, KEYS_MAX);
+        client_memory.set_limits(config.output_limits);
         let agreed = &members.agreed;
         let access = Access::new(settings.clone(), clients.clone(), agreed.version, agreed.users.clone());
         let access = Arc::new(access);
@@ -220,6 +222,7 @@ impl Store {
             quarantines: Arc::new(quarantines),
             seekers: Arc::default(),
             ends,
+            audit: AuditQueue::load(&config.dir),
             config,
         }
     }

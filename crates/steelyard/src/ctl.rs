@@ -1,5 +1,6 @@
 //! `steelyard ctl`: asks any store's admin endpoint about the whole cluster, or changes something.
 
+mod audit;
 mod check;
 mod join_token;
 mod probe;
@@ -7,6 +8,7 @@ mod quarantine;
 mod recover;
 mod tables;
 mod tls;
+mod token;
 mod versions;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,10 +17,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, Context};
 use client::admin::{
-    catch_up, AcceptLossRequest, AcceptedRow, AdminClient, AdminFailure, ConfigQuery, ConfigRequest,
-    ConfigRow, DeviceRequest, ExplainQuery, ExplainStoreQuery, FlashQuery, LeaderRequest, Operation,
-    OperatorsQuery, PolicyQuery, PolicyRequest, RegionRequest, RegionsQuery, StatusQuery, StoreRequest,
-    StoresQuery, VersionsQuery, WindowsQuery,
+    catch_up, AcceptLossRequest, AcceptedRow, AdminClient, AdminFailure, AuditQuery, ConfigQuery,
+    ConfigRequest, ConfigRow, DeviceRequest, ExplainQuery, ExplainStoreQuery, FlashQuery, LeaderRequest,
+    Operation, OperatorsQuery, PolicyQuery, PolicyRequest, RegionRequest, RegionsQuery, StatusQuery,
+    StoreRequest, StoresQuery, VersionsQuery, WindowsQuery, AUDIT_LAST,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -135,6 +137,16 @@ enum Command {
     /// Make a token with which stores can join until it expires. It is made from the password of
     /// the cluster, which the configuration file of a store has
     JoinToken(join_token::Token),
+    /// Create, list and revoke bearer tokens for the admin endpoint, as scrapers of metrics use
+    /// them
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Show the last changes that users asked for: when, who, what, and the outcome
+    Audit {
+        /// Number of changes to show, the newest ones
+        #[arg(long, value_name = "N", default_value_t = AUDIT_LAST)]
+        last: usize,
+    },
     /// Make certificates for development
     #[command(subcommand)]
     Tls(tls::TlsCommand),
@@ -380,6 +392,11 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
                 format!("store {store}'s peer of region {region} takes part again, with a log that ends at {last}\n")
             };
             Answer::of(&rows, rows.iter().map(line).collect::<String>())
+        }
+        Command::Token(command) => token::answer(client, command),
+        Command::Audit { last } => {
+            let rows = ask(client, &AuditQuery { last })?;
+            Answer::of(&rows, audit::text(&rows))
         }
         Command::Versions => {
             let row = ask(client, &VersionsQuery {})?;

@@ -226,8 +226,8 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
         config.keyspace_events =
             server::Classes::parse(letters).ok_or("notify-keyspace-events has letters of Ag$lshzxeKEtmdn")?;
     }
-    if let Some(limit) = &options.client_output_buffer_limit {
-        config.pubsub_limit = server::parse_output_limit(limit)?;
+    if let Some(limits) = &options.client_output_buffer_limit {
+        config.output_limits = config.output_limits.changed(limits)?;
     }
     let number = |said: Option<i64>| said.map(|number| number.to_string());
     for (name, said) in [

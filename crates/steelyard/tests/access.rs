@@ -3,6 +3,8 @@
 
 #[path = "access/attempts.rs"]
 mod attempts;
+#[path = "access/audit.rs"]
+mod audit;
 #[allow(dead_code, reason = "the differential test uses it, too")]
 #[path = "differential/chance.rs"]
 mod chance;

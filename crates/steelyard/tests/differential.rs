@@ -19,6 +19,8 @@ mod generator;
 mod golden;
 #[path = "differential/known.rs"]
 mod known;
+#[path = "differential/output_limits.rs"]
+mod output_limits;
 #[path = "../../command/tests/golden/render.rs"]
 mod render;
 #[path = "differential/scripts.rs"]
@@ -45,6 +47,14 @@ const SEEDS: Range<u64> = 1..9;
 const COMMANDS: usize = 2500;
 /// Maximum number of mismatches. After that many, the remaining seeds are skipped.
 const MISMATCHES_MAX: usize = 5;
+
+#[test]
+fn clients_that_do_not_read_their_replies_end_at_their_limit_as_in_redis() {
+    let Some(redis) = servers::redis(&[]) else { return };
+    let steelyard = servers::steelyard(&[]);
+    output_limits::check("redis", redis.address);
+    output_limits::check("steelyard", steelyard.address);
+}
 
 #[test]
 fn random_commands_are_answered_as_redis_answers_them() {

@@ -124,7 +124,9 @@ fn a_service_that_ran_before_goes_on() {
 fn without_a_target_nothing_more_is_installed() {
     let outcome = Machine::new().set_up(&[]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.err);
-    for package in ["etcd-server", "golang-go", "nodejs", "npm", "python3-venv"] {
+    for package in
+        ["etcd-server", "golang-go", "nodejs", "npm", "python3-venv", "maven", "default-jdk-headless"]
+    {
         assert!(!outcome.installed(package), "{:?}", outcome.asked);
     }
 }
@@ -134,7 +136,9 @@ fn what_several_targets_need_is_installed_once() {
     let outcome = Machine::new().set_up(&["test-clients", "test-faults"]);
     let times = outcome.asked.iter().filter(|line| line.ends_with(" golang-go")).count();
     assert_eq!(times, 1, "{:?}", outcome.asked);
-    assert!(outcome.installed("python3-venv") && outcome.installed("npm"), "{:?}", outcome.asked);
+    for package in ["python3-venv", "npm", "maven", "default-jdk-headless"] {
+        assert!(outcome.installed(package), "{package}: {:?}", outcome.asked);
+    }
 }
 
 #[test]
@@ -163,7 +167,7 @@ fn the_makefile_names_targets_that_the_script_knows() {
             }
         }
     }
-    assert_eq!(named, ["test-faults", "test-clients", "bench-peers"]);
+    assert_eq!(named, ["test-faults", "test-clients", "test-redis-py", "bench-peers"]);
     let outcome = Machine::new().set_up(&named);
     assert_eq!(outcome.code, Some(0), "{}", outcome.err);
 }

@@ -1,6 +1,8 @@
-// go-redis in cluster mode, before and after every region's leader has moved.
+// go-redis in cluster mode, before and after every region's leader has moved; or its answers, for
+// a comparison of two servers (scenario.go).
 //
-//	go run . CLUSTER-PORT ADMIN PYTHON LEADERS.PY
+//	go run . moves CLUSTER-PORT ADMIN PYTHON LEADERS.PY
+//	go run . scenario plain|cluster PORT
 package main
 
 import (
@@ -57,8 +59,12 @@ func work(ctx context.Context, client *redis.ClusterClient, name string) {
 }
 
 func main() {
+	if os.Args[1] == "scenario" {
+		runScenario(os.Args[2], os.Args[3])
+		return
+	}
 	ctx := context.Background()
-	port, admin, python, script := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
+	port, admin, python, script := os.Args[2], os.Args[3], os.Args[4], os.Args[5]
 	rotate := func() {
 		said, err := exec.Command(python, script, admin, "rotate").CombinedOutput()
 		if err != nil {

@@ -55,6 +55,7 @@ pub enum QuarantineRequest {
 impl Operation for QuarantineRequest {
     const METHOD: Method = Method::Post;
     const PATH: &'static str = "/api/v1/regions/{id}/quarantine";
+    const CHANGE: &'static str = "quarantine";
     type Of = u64;
     type Reply = QuarantineRequest;
 }
@@ -72,6 +73,7 @@ pub struct FailRequest {
 impl Operation for FailRequest {
     const METHOD: Method = Method::Post;
     const PATH: &'static str = "/api/v1/regions/{id}/fail";
+    const CHANGE: &'static str = "fail-entry";
     type Of = u64;
     type Reply = FailRequest;
 }

@@ -23,8 +23,14 @@ pub struct RecoverRequest {
 impl Operation for RecoverRequest {
     const METHOD: Method = Method::Post;
     const PATH: &'static str = "/api/v1/recover";
+    const CHANGE: &'static str = "recover";
     type Of = ();
     type Reply = RecoverRow;
+
+    /// A plan alone changes nothing.
+    fn is_change(&self) -> bool {
+        self.act
+    }
 }
 
 /// The plan of an order, and its result.

@@ -102,6 +102,7 @@ pub struct LeaderRequest {
 impl Operation for LeaderRequest {
     const METHOD: Method = Method::Post;
     const PATH: &'static str = "/api/v1/regions/{id}/leader";
+    const CHANGE: &'static str = "move-leader";
     type Of = u64;
     type Reply = LeaderRow;
 }
@@ -137,6 +138,7 @@ pub enum RegionRequest {
 impl Operation for RegionRequest {
     const METHOD: Method = Method::Post;
     const PATH: &'static str = "/api/v1/regions/{id}/change";
+    const CHANGE: &'static str = "region";
     type Of = u64;
     type Reply = RegionRequest;
 }

@@ -1,8 +1,10 @@
 //! The settings of the cluster, its version, and the operators that change it.
 
+use placement::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Operation};
+use super::{Method, Operation, HIDDEN};
+use crate::state::is_setting;
 
 /// Asks for the placement policy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,8 +33,14 @@ pub struct PolicyRequest {
 impl Operation for PolicyRequest {
     const METHOD: Method = Method::PutOrPost;
     const PATH: &'static str = "/api/v1/policy";
+    const CHANGE: &'static str = "policy";
     type Of = ();
     type Reply = PolicyRequest;
+
+    fn audited(&self) -> Vec<String> {
+        let is_known = self.policy.parse::<Policy>().is_ok();
+        vec![format!("policy={}", if is_known { &self.policy } else { HIDDEN })]
+    }
 }
 
 /// Asks for the settings that can be changed while the cluster runs.
@@ -66,8 +74,17 @@ pub struct ConfigRequest {
 impl Operation for ConfigRequest {
     const METHOD: Method = Method::PutOrPost;
     const PATH: &'static str = "/api/v1/config";
+    const CHANGE: &'static str = "config";
     type Of = ();
     type Reply = ConfigRequest;
+
+    /// Returns a known setting. An unknown one may be a mistyped password.
+    fn audited(&self) -> Vec<String> {
+        match is_setting(&self.name) {
+            true => vec![format!("name={}", self.name), format!("value={}", self.value)],
+            false => vec![format!("name={HIDDEN}"), format!("value={HIDDEN}")],
+        }
+    }
 }
 
 /// Asks for the cluster's version, and the versions that its stores support.

@@ -104,6 +104,7 @@ pub enum StoreRequest {
 impl Operation for StoreRequest {
     const METHOD: Method = Method::Post;
     const PATH: &'static str = "/api/v1/stores/{id}/change";
+    const CHANGE: &'static str = "store";
     type Of = u64;
     type Reply = StoreRequest;
 }
@@ -172,6 +173,7 @@ pub struct DeviceRequest {
 impl Operation for DeviceRequest {
     const METHOD: Method = Method::Post;
     const PATH: &'static str = "/api/v1/device";
+    const CHANGE: &'static str = "device";
     type Of = ();
     type Reply = DeviceRequest;
 
@@ -190,6 +192,7 @@ pub struct ProbeRequest {}
 impl Operation for ProbeRequest {
     const METHOD: Method = Method::Post;
     const PATH: &'static str = "/api/v1/probe";
+    const CHANGE: &'static str = "probe";
     type Of = ();
     type Reply = ProbeRow;
 }
@@ -227,6 +230,7 @@ pub struct AcceptLossRequest {
 impl Operation for AcceptLossRequest {
     const METHOD: Method = Method::Post;
     const PATH: &'static str = "/api/v1/accept-loss";
+    const CHANGE: &'static str = "accept-loss";
     type Of = ();
     type Reply = Vec<AcceptedRow>;
 }

@@ -32,6 +32,36 @@ fn rows_hold_what_the_state_holds_after_every_command() {
 }
 
 #[test]
+fn tokens_and_records_are_rows_and_a_refusal_writes_its_record_alone() {
+    let (mut engine, mut state) = (MemoryKeyspace::default(), MetaState::default());
+    let third = MetaCommand::RaiseVersion { version: types::THIRD_VERSION, members_version: 1 };
+    let changes = [("ann".to_owned(), Some("on".to_owned()))].into();
+    let users = MetaCommand::SetUsers { expected: 2, changes, replace: false };
+    let digest = "0".repeat(64);
+    let token = MetaCommand::CreateToken { name: "t".into(), user: "ann".into(), digest };
+    let audited = |number, order: MetaCommand| {
+        let change = crate::AuditedChange { number, ..crate::AuditedChange::default() };
+        MetaCommand::Audited { change, order: Box::new(order) }
+    };
+    let revoke = MetaCommand::RevokeToken { name: "t".into() };
+    let refused = audited(3, revoke.clone());
+    let commands = [bootstrap(1, 1), third, audited(1, users), audited(2, token), audited(3, revoke)];
+    for command in commands {
+        apply_all(&mut engine, &mut state, &[command]);
+        assert_eq!(MetaState::load(&engine).unwrap(), state);
+    }
+    let mut txn = Txn::begin(&engine, META_REGION).unwrap();
+    let outcome = apply_entry(&encode_entry(99, &refused.encode()), &mut state, &mut txn).unwrap();
+    assert!(matches!(outcome, Err(MetaError::BadToken(_))));
+    let (writes, _) = txn.finish();
+    let rows: Vec<_> = writes.rows.iter().filter(|(row, _)| row[0] == SPACE_META_REGION).collect();
+    assert_eq!(rows.iter().map(|(row, _)| row[1]).collect::<Vec<_>>(), [KIND_AUDIT]);
+    engine.write(writes);
+    assert_eq!(MetaState::load(&engine).unwrap(), state);
+    assert_eq!(state.audit.records().count(), 4);
+}
+
+#[test]
 fn a_change_writes_the_row_of_what_changed_and_no_other() {
     let (mut engine, mut state) = (MemoryKeyspace::default(), MetaState::default());
     // The first command writes cluster, policy, counters, 4 stores, 8 regions and one configuration

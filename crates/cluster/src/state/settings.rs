@@ -25,6 +25,11 @@ const SETTINGS: [&str; 9] = [
     CONFIG_FINISH_UPGRADES,
 ];
 
+/// Returns true if the cluster has a setting of this name.
+pub fn is_setting(name: &str) -> bool {
+    SETTINGS.contains(&name)
+}
+
 /// The value that removes the label: no two stores are assumed to fail together.
 const NO_LABEL: &str = "none";
 

@@ -67,6 +67,7 @@ impl MetaState {
             self.users = users;
             self.members_version = since;
             changed.extend(differing.into_iter().map(Object::User));
+            self.drop_tokens_without_user(changed);
             changed.push(Object::Counters);
         }
         Ok(())

@@ -3,7 +3,15 @@
 use resp::{Protocol, Reply};
 use types::{Output, SHARED_BYTES_MIN};
 
+use super::{Session, OUTPUT_BYTES_MAX};
 use crate::answer::Answer;
+
+impl<R> Session<R> {
+    /// Allows an output buffer of `bytes`, if that is more than a session has by itself.
+    pub fn allow_output(&mut self, bytes: usize) {
+        self.output_bytes_max = bytes.max(OUTPUT_BYTES_MAX);
+    }
+}
 
 /// Appends the encoded answer. Very large values are not copied.
 pub(super) fn put(output: &mut Output, answer: &Answer, protocol: Protocol) {

@@ -229,6 +229,26 @@ fn so_many_reads_are_asked_for_as_their_replies_are_likely_to_fit() {
 }
 
 #[test]
+fn an_output_may_take_more_than_a_session_has_by_itself_if_it_is_allowed() {
+    let mut client = Client::new();
+    client.session.allow_output(3 << 20);
+    let lines: Vec<String> = (0..READS_FIRST).map(|n| format!("get a{n}")).collect();
+    client.sends(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let large = Bytes::from(vec![b'x'; 1 << 20]);
+    client.session.answered(0, vec![Reply::Bulk(large).into(); READS_FIRST]);
+    client.goes_on();
+    let bytes = client.session.output_bytes();
+    assert!(client.session.is_output_full() && (3 << 20..(4 << 20) + 100).contains(&bytes), "{bytes}");
+    client.session.allow_output(0);
+    client.session.written(client.session.output().len());
+    while client.session.output_bytes() >= OUTPUT_BYTES_MAX {
+        assert!(client.session.is_output_full());
+        client.session.written(client.session.output().len());
+    }
+    assert!(!client.session.is_output_full());
+}
+
+#[test]
 fn a_command_for_no_single_region_is_carried_out_alone_and_in_its_place() {
     let mut client = Client::new();
     assert_eq!(client.sends(&["set a 1", "dbsize", "set a 2"]), ["1 Writes: set a 1"]);

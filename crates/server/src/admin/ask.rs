@@ -6,25 +6,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::admin::{ConfigRow, FailRequest, OperatorRow, RegionRequest, StoreRequest};
+use cluster::admin::{ConfigRow, FailRequest, OperatorRow, RegionRequest, StoreRequest, TokenRequest};
 use cluster::{
-    LibraryRecord, MemberState, MetaCommand, MetaError, MetaReply, SettingError, StartError, StoreFacts,
+    AuditOutcome, AuditedChange, LibraryRecord, MemberState, MetaCommand, MetaError, MetaReply, SettingError,
+    StartError, StoreFacts,
 };
-use node::{Work, REQUEST_BYTES_MAX};
 use placement::{Operator, Reason};
-use resp::Reply;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use types::{StoreId, Version, META_REGION, OLDEST_VERSION, THIRD_VERSION};
 
 use super::merged::{self, AskedRegion};
-use super::{check, libraries, quarantine, rows, users, versions, windows};
+use super::proposer::{is_early, Proposer};
+use super::{audit, check, libraries, quarantine, rows, tokens, users, versions, windows};
 use crate::admin_error::{encode_error, read_error, refuse, AdminError};
 use crate::admission;
+use crate::audit_queue::LocalRecord;
 use crate::flash;
 use crate::members::AgreedMembers;
-use crate::proposals::NotDone;
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
@@ -113,6 +113,25 @@ pub enum Ask {
         expected: u64,
         changes: BTreeMap<String, Option<LibraryRecord>>,
         replace: bool,
+    },
+    /// Asks a question to the meta region's leader, and records in the audit log that `change` led
+    /// to it.
+    Audited {
+        change: AuditedChange,
+        question: Box<Ask>,
+    },
+    /// Records a change that the asking store made by itself.
+    Record {
+        record: LocalRecord,
+    },
+    /// Asks for the last records of the audit log.
+    Audit {
+        last: usize,
+    },
+    /// Changes a bearer token. A new one is known by its digest.
+    ChangeToken {
+        change: TokenRequest,
+        digest: String,
     },
     /// Asks for the libraries of functions that the asking store lacks.
     Libraries {
@@ -242,7 +261,21 @@ pub async fn join(
     facts: StoreFacts,
     newest: Version,
 ) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
-    ask_for(store, Ask::Join { facts, newest: Some(newest) }).await
+    let change = audit::change_of_join(store, &facts);
+    let question = audited(store, Some(change.clone()), Ask::Join { facts, newest: Some(newest) });
+    let joined = ask_for(store, question).await;
+    if joined.is_ok() {
+        audit::log_change(&LocalRecord { change, outcome: AuditOutcome::Done, reason: None });
+    }
+    joined
+}
+
+/// Returns the question with the change that leads to it, if the cluster records changes.
+pub fn audited(store: &Store, change: Option<AuditedChange>, ask: Ask) -> Ask {
+    match change.filter(|_| audit::is_kept(store)) {
+        Some(change) => Ask::Audited { change, question: Box::new(ask) },
+        None => ask,
+    }
 }
 
 /// Asks the cluster to record this store's facts.
@@ -257,10 +290,18 @@ pub async fn answer_passed(store: Arc<Store>, from: Remote, body: Bytes) -> (u8,
         Ok(ask) => ask,
         Err(reason) => return error(refuse(400, reason.to_string())),
     };
-    if let Ask::SetFacts { store: of, facts } = &ask {
+    let (change, question) = match &ask {
+        Ask::Audited { change, question } => (Some(change), &**question),
+        Ask::Record { record } => (Some(&record.change), &ask),
+        other => (None, other),
+    };
+    if let Ask::SetFacts { store: of, facts } = question {
         if *of != from.store || facts.key != Some(from.key) {
             return error(refuse(403, "a store may change only its own facts, with its own key"));
         }
+    }
+    if change.is_some_and(|change| change.store != from.store) {
+        return error(refuse(403, "a store may record only changes that it was asked for"));
     }
     match answer(&store, ask).await {
         Ok(value) => (STATUS_DONE, serde_json::to_vec(&value).expect("plain data").into()),
@@ -274,6 +315,16 @@ pub enum NotAnswered {
     Error(AdminError),
 }
 
+impl NotAnswered {
+    /// Returns the error for a caller that asks no other store.
+    pub fn into_error(self) -> AdminError {
+        match self {
+            NotAnswered::NotLeader => refuse(503, "the meta region has no leader that can reach a quorum"),
+            NotAnswered::Error(error) => error,
+        }
+    }
+}
+
 impl From<AdminError> for NotAnswered {
     fn from(error: AdminError) -> NotAnswered {
         NotAnswered::Error(error)
@@ -282,6 +333,22 @@ impl From<AdminError> for NotAnswered {
 
 /// Answers as the leader of the region that the question is about.
 pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
+    let Ask::Audited { change, question } = ask else {
+        return answer_as(store, ask, &Proposer::unrecorded()).await;
+    };
+    if !store.regions.leads_meta() {
+        return Err(NotAnswered::NotLeader);
+    }
+    let proposer = Proposer::of(change);
+    let answered = answer_as(store, *question, &proposer).await;
+    if let Err(NotAnswered::Error(error)) = &answered {
+        audit::record_refusal(store, proposer, error).await;
+    }
+    answered
+}
+
+/// Answers, and proposes with the proposer.
+async fn answer_as(store: &Store, ask: Ask, proposer: &Proposer) -> Result<Value, NotAnswered> {
     if ask.is_of_meta() && !store.regions.leads_meta() {
         return Err(NotAnswered::NotLeader);
     }
@@ -289,7 +356,7 @@ pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
         Ask::Policy => Value::from(store.cluster.policy().name()),
         Ask::SetPolicy { name } => {
             let policy = name.parse().map_err(|e: placement::UnknownPolicy| refuse(400, e.to_string()))?;
-            propose(store, MetaCommand::SetPolicy { policy }).await?;
+            proposer.propose(store, MetaCommand::SetPolicy { policy }).await?;
             Value::Null
         }
         Ask::Config => {
@@ -306,40 +373,48 @@ pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
                 | SettingError::NoSession { .. } => refuse(409, error.to_string()),
                 _ => refuse(400, error.to_string()),
             })?;
-            propose(store, command).await?;
+            proposer.propose(store, command).await?;
             Value::Null
         }
         Ask::SetUsers { expected, changes, replace } => {
-            users::answer(store, expected, changes, replace).await?
+            users::answer(store, proposer, expected, changes, replace).await?
         }
         Ask::SetLibraries { expected, changes, replace } => {
-            libraries::answer(store, expected, changes, replace).await?
+            libraries::answer(store, proposer, expected, changes, replace).await?
         }
+        Ask::Audited { .. } => return Err(refuse(400, "a question cannot be recorded twice").into()),
+        Ask::Record { record } => {
+            audit::record_as_leader(store, record).await?;
+            Value::Null
+        }
+        Ask::Audit { last } => serde_json::to_value(store.cluster.audit(last)).expect("plain data"),
+        Ask::ChangeToken { change, digest } => tokens::answer(store, proposer, change, digest).await?,
         Ask::Libraries { known } => {
             serde_json::to_value(store.cluster.libraries(&known)).expect("plain data")
         }
         Ask::HasLibraries { version } => libraries::answer_has(store, version).await,
         Ask::MoveLeader { region, to } => {
             let from = leader_of(store, region)?;
-            begin(store, Operator::TransferLeader { region, from, to, reason: Reason::Requested }).await?
+            begin(store, proposer, Operator::TransferLeader { region, from, to, reason: Reason::Requested })
+                .await?
         }
         Ask::ChangeRegion { change: RegionRequest::Split, .. } if !store.config.cluster_enabled => {
             return Err(
                 refuse(409, "a split needs cluster-enabled yes; without it one region has all keys").into()
             )
         }
-        Ask::ChangeRegion { region, change } => begin(store, operator(region, change)).await?,
+        Ask::ChangeRegion { region, change } => begin(store, proposer, operator(region, change)).await?,
         Ask::ChangeStore { store: id, change } => {
-            change_store(store, id, change).await?;
+            change_store(store, proposer, id, change).await?;
             Value::Null
         }
         Ask::SetFacts { store: id, facts } => {
-            propose(store, MetaCommand::SetStore { store: id, facts }).await?;
+            proposer.propose(store, MetaCommand::SetStore { store: id, facts }).await?;
             Value::Null
         }
         Ask::Join { facts, newest } => {
             admission::may_join(&store.cluster, &store.membership, &facts)?;
-            join_as_leader(store, facts, newest).await.inspect_err(|error| {
+            join_as_leader(store, proposer, facts, newest).await.inspect_err(|error| {
                 if matches!(error, NotAnswered::Error(error) if is_early(&error.message)) {
                     store.membership.joined_too_early();
                 }
@@ -362,11 +437,11 @@ pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
         }
         Ask::Check { region } => check::answer(store, region).await?,
         Ask::SkipRegionIds { count } => {
-            propose(store, MetaCommand::AllocateRegions { count }).await?;
+            proposer.propose(store, MetaCommand::AllocateRegions { count }).await?;
             Value::Null
         }
         Ask::Skip { region, index, force } => quarantine::skip(store, region, index, force).await?,
-        Ask::Refill { region, from } => quarantine::refill(store, region, from).await?,
+        Ask::Refill { region, from } => quarantine::refill(store, proposer, region, from).await?,
         Ask::Fail { region, request } => quarantine::fail(store, region, request).await?,
         Ask::PeerState { region } => {
             serde_json::to_value(quarantine::own_peer(store, region)).expect("plain data")
@@ -391,13 +466,14 @@ pub async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
 
 async fn join_as_leader(
     store: &Store,
+    proposer: &Proposer,
     facts: StoreFacts,
     newest: Option<Version>,
 ) -> Result<Value, NotAnswered> {
     let version = store.cluster.version();
     // Programs that support only the oldest version do not know this field.
     let told = newest.filter(|_| version > OLDEST_VERSION);
-    let joined = match propose(store, MetaCommand::Join { facts, newest: told }).await {
+    let joined = match proposer.propose(store, MetaCommand::Join { facts, newest: told }).await {
         // The version has risen in the meantime. The store asks again.
         Err(NotAnswered::Error(error)) if store.cluster.version() > version => {
             return Err(refuse(503, error.message).into())
@@ -423,50 +499,14 @@ pub fn need_third_version(store: &Store, what: &str) -> Result<(), NotAnswered> 
     Ok(())
 }
 
-/// Proposes a change of the cluster's state. Returns its result.
-pub async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
-    let deadline = Instant::now() + store.config.request_timeout;
-    let command = command.encode();
-    if command.len() > REQUEST_BYTES_MAX {
-        // No store could send the entry to another one.
-        let bytes = command.len();
-        return Err(refuse(413, format!("the change has {bytes} bytes: {REQUEST_BYTES_MAX} at most")).into());
-    }
-    let answers = match store.proposals.submit(store.regions.meta(), Work::Meta(command), deadline).await {
-        Ok(answers) => answers,
-        Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
-        Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
-        Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
-    };
-    match answers.into_iter().flatten().next().map(node::Answer::into_reply) {
-        Some(Reply::Bulk(reply)) => {
-            MetaReply::decode(&reply).map_err(|error| refuse(502, error.to_string()).into())
-        }
-        Some(Reply::Error(error)) => Err(refused(&error).into()),
-        _ => Err(refuse(502, "an answer of an unexpected kind").into()),
-    }
-}
-
-/// Returns the error of a command that the cluster's state refused. The state of a new cluster
-/// appears a moment after its first leader. The status tells a caller that came earlier to ask
-/// again.
-fn refused(reply: &str) -> AdminError {
-    let text = reply.strip_prefix("ERR ").unwrap_or(reply);
-    refuse(if is_early(text) { 503 } else { 409 }, text.to_owned())
-}
-
-fn is_early(text: &str) -> bool {
-    text == MetaError::NotBootstrapped.to_string()
-}
-
-pub async fn begin(store: &Store, operator: Operator) -> Result<Value, NotAnswered> {
+pub async fn begin(store: &Store, proposer: &Proposer, operator: Operator) -> Result<Value, NotAnswered> {
     let command = store.cluster.request(operator).map_err(|error| match error {
         StartError::NoLeader(_) | StartError::Refused(MetaError::UnknownRegion(_)) => {
             refuse(404, error.to_string())
         }
         _ => refuse(409, error.to_string()),
     })?;
-    propose(store, command).await?;
+    proposer.propose(store, command).await?;
     // The next round sends the operator's first order, so a round is requested at once.
     store.cluster.report_soon.notify_one();
     Ok(Value::Null)
@@ -488,7 +528,12 @@ fn operator(region: u64, change: RegionRequest) -> Operator {
     }
 }
 
-async fn change_store(store: &Store, id: StoreId, change: StoreRequest) -> Result<(), NotAnswered> {
+async fn change_store(
+    store: &Store,
+    proposer: &Proposer,
+    id: StoreId,
+    change: StoreRequest,
+) -> Result<(), NotAnswered> {
     let command = match change {
         StoreRequest::Drain => {
             store.cluster.may_drain(id).map_err(|error| refuse(409, error.to_string()))?;
@@ -502,7 +547,7 @@ async fn change_store(store: &Store, id: StoreId, change: StoreRequest) -> Resul
             })?
         }
     };
-    propose(store, command).await.map(drop)
+    proposer.propose(store, command).await.map(drop)
 }
 
 type Pins = (Option<f64>, Option<f64>);
@@ -520,12 +565,35 @@ fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, Ad
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use cluster::StoreKey;
 
-    #[test]
-    fn a_cluster_without_state_is_asked_again_and_other_refusals_are_final() {
-        let early = format!("ERR {}", MetaError::NotBootstrapped);
-        assert_eq!((refused(&early).status, refused("ERR the store is there").status), (503, 409));
-        assert_eq!(refused("ERR the store is there").message, "the store is there");
+    use super::*;
+    use crate::config::facts_of;
+    use crate::fixture::Fixture;
+
+    #[tokio::test]
+    async fn a_store_changes_only_its_own_facts_and_records_only_its_own_changes() {
+        let fixture = Fixture::new();
+        let (own, other) = (StoreKey([1; 32]), StoreKey([2; 32]));
+        let facts = |key| facts_of(fixture.store.config.this(), Some(key));
+        let change = |store| AuditedChange { store, ..AuditedChange::default() };
+        let record = |store| LocalRecord { change: change(store), outcome: AuditOutcome::Done, reason: None };
+        let audited = |store, question| Ask::Audited { change: change(store), question: Box::new(question) };
+        for (ask, is_refused) in [
+            (Ask::SetFacts { store: 7, facts: facts(own) }, false),
+            (Ask::SetFacts { store: 8, facts: facts(own) }, true),
+            (Ask::SetFacts { store: 7, facts: facts(other) }, true),
+            (audited(7, Ask::SetFacts { store: 8, facts: facts(own) }), true),
+            (audited(8, Ask::Policy), true),
+            (audited(7, Ask::Policy), false),
+            (Ask::Record { record: record(8) }, true),
+            (Ask::Record { record: record(7) }, false),
+        ] {
+            let body = serde_json::to_vec(&ask).unwrap().into();
+            let remote = Remote { store: 7, key: own };
+            let (status, answer) = answer_passed(fixture.store.clone(), remote, body).await;
+            let was_refused = status == STATUS_ERROR && read_error(&answer).status == 403;
+            assert_eq!(was_refused, is_refused, "{ask:?}");
+        }
     }
 }

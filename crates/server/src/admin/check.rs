@@ -9,7 +9,7 @@ use serde_json::Value;
 use types::RegionId;
 
 use super::ask::{ask_leader, read, Ask, NotAnswered};
-use super::operations::Served;
+use super::operations::{Change, Served};
 use crate::admin_error::{refuse, AdminError};
 use crate::check_schedule::NotChecked;
 use crate::consistency_checks::{self, BYTES_PER_SECOND};
@@ -20,7 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Served for CheckRequest {
     /// Asks the region's leader, on any store, to compare the region's replicas.
-    async fn serve(self, region: RegionId, store: &Arc<Store>) -> Result<CheckRow, AdminError> {
+    async fn serve(
+        self,
+        region: RegionId,
+        store: &Arc<Store>,
+        _: Change<'_>,
+    ) -> Result<CheckRow, AdminError> {
         let Some(shared) = store.regions.get(region) else {
             return Err(refuse(404, format!("no region {region}")));
         };

@@ -6,14 +6,14 @@ use cluster::admin::{FlashQuery, FlashRow};
 use futures::future::join_all;
 
 use super::ask::{ask_store, read, Ask};
-use super::operations::Served;
+use super::operations::{Change, Served};
 use crate::admin_error::AdminError;
 use crate::store::Store;
 
 impl Served for FlashQuery {
     /// Asks every store that is up. A store that does not answer, or whose program does not know
     /// the question, is left out.
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<FlashRow>, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<Vec<FlashRow>, AdminError> {
         let members = store.membership.members().list.clone();
         let up = members.iter().filter(|member| store.cluster.is_heard(member.id));
         let asked = up.map(|member| async {

@@ -5,30 +5,36 @@
 //! browser sends such a request only after a CORS preflight, which is never granted here.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::Bytes;
+use axum::extract::connect_info::Connected;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{header, HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::routing::{get, post, put};
-use axum::{Json, Router};
+use axum::serve::IncomingStream;
+use axum::{Extension, Json, Router};
 use cluster::admin::{
-    AcceptLossRequest, CheckRequest, ConfigQuery, ConfigRequest, DeviceRequest, ExplainQuery,
-    ExplainStoreQuery, FailRequest, FlashQuery, LeaderRequest, Method, OperatorsQuery, PolicyQuery,
-    PolicyRequest, ProbeRequest, QuarantineQuery, QuarantineRequest, RecoverRequest, RecoveriesQuery,
-    RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery, VersionsQuery, WindowsQuery,
+    AcceptLossRequest, AuditQuery, CheckRequest, ConfigQuery, ConfigRequest, DeviceRequest, ExplainQuery,
+    ExplainStoreQuery, FailRequest, FlashQuery, LeaderRequest, Method, Operation, OperatorsQuery,
+    PolicyQuery, PolicyRequest, ProbeRequest, QuarantineQuery, QuarantineRequest, RecoverRequest,
+    RecoveriesQuery, RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery, TokenRequest,
+    TokensQuery, VersionsQuery, WindowsQuery,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::net::TcpListener;
 
+use super::audit::{self, Author};
 use super::listener::TlsListener;
-use super::login::{self, Refused};
+use super::login::{self, Need, Refused};
 use super::operations::Served;
 use crate::admin_error::AdminError;
+use crate::secrets::shown;
 use crate::store::Store;
 use crate::tls::Tls;
 
@@ -41,14 +47,16 @@ pub trait Backend: Clone + Send + Sync + 'static {
         &self,
         of: O::Of,
         operation: O,
+        author: Author,
     ) -> impl Future<Output = Result<O::Reply, AdminError>> + Send;
     /// Returns true if this store serves: for every region that it holds, it is the leader or knows
     /// the leader.
     fn healthy(&self) -> bool;
     /// Returns the metrics as Prometheus text.
     fn metrics(&self) -> String;
-    /// Decides whether a request is carried out. `header` is its `Authorization`.
-    fn admits(&self, header: Option<&str>, changes: bool) -> Result<(), Refused>;
+    /// Decides whether a request is carried out. `header` is its `Authorization`. Returns the name
+    /// of the user, if a login is required.
+    fn admits(&self, header: Option<&str>, need: Need) -> Result<Option<Bytes>, Refused>;
 }
 
 impl Backend for Arc<Store> {
@@ -56,16 +64,17 @@ impl Backend for Arc<Store> {
         &self,
         of: O::Of,
         operation: O,
+        author: Author,
     ) -> impl Future<Output = Result<O::Reply, AdminError>> + Send {
-        operation.serve(of, self)
+        audit::carry_out(self, of, operation, author)
     }
 
     fn healthy(&self) -> bool {
         self.is_healthy()
     }
 
-    fn admits(&self, header: Option<&str>, changes: bool) -> Result<(), Refused> {
-        login::admits(self, header, changes)
+    fn admits(&self, header: Option<&str>, need: Need) -> Result<Option<Bytes>, Refused> {
+        login::admits(self, header, need)
     }
 
     fn metrics(&self) -> String {
@@ -99,12 +108,28 @@ pub async fn serve(
     tls: Option<Arc<Tls>>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let router = router(backend);
+    let router = router(backend).into_make_service_with_connect_info::<Source>();
     match tls {
         None => axum::serve(listener, router).with_graceful_shutdown(shutdown).await,
         Some(tls) => {
             axum::serve(TlsListener::new(listener, tls)?, router).with_graceful_shutdown(shutdown).await
         }
+    }
+}
+
+/// The address of the program that sends a request.
+#[derive(Clone, Copy)]
+struct Source(SocketAddr);
+
+impl Connected<IncomingStream<'_, TcpListener>> for Source {
+    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Source {
+        Source(*stream.remote_addr())
+    }
+}
+
+impl Connected<IncomingStream<'_, TlsListener>> for Source {
+    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Source {
+        Source(*stream.remote_addr())
     }
 }
 
@@ -134,7 +159,10 @@ fn router<B: Backend>(backend: B) -> Router {
         .with::<StatusQuery>()
         .with::<DeviceRequest>()
         .with::<ProbeRequest>()
-        .with::<AcceptLossRequest>();
+        .with::<AcceptLossRequest>()
+        .with::<AuditQuery>()
+        .with::<TokensQuery>()
+        .with::<TokenRequest>();
     operations
         .0
         .route("/healthz", get(healthz::<B>))
@@ -148,26 +176,60 @@ fn router<B: Backend>(backend: B) -> Router {
         .with_state(backend)
 }
 
+/// Returns the permission that a request needs. A path that is spelled in another way has no route.
+fn need(path: &str, is_get: bool) -> Need {
+    match (path, is_get) {
+        ("/metrics", _) => Need::Metrics,
+        (AuditQuery::PATH, _) => Need::Audit,
+        (TokensQuery::PATH, true) => Need::Tokens,
+        (TokensQuery::PATH, false) => Need::ChangeTokens,
+        (_, true) => Need::Look,
+        (_, false) => Need::Change,
+    }
+}
+
 /// Carries out a request if its user may send it. The health check is for everyone.
-async fn checked<B: Backend>(State(backend): State<B>, request: Request, next: Next) -> Response {
+async fn checked<B: Backend>(
+    State(backend): State<B>,
+    ConnectInfo(Source(address)): ConnectInfo<Source>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let changes = request.method() != axum::http::Method::GET;
+    let is_get = [axum::http::Method::GET, axum::http::Method::HEAD].contains(request.method());
     let verdict = match request.uri().path() {
-        "/healthz" => Ok(()),
-        _ => backend.admits(header, changes),
+        "/healthz" => Ok(None),
+        path => backend.admits(header, need(path, is_get)),
     };
     match verdict {
-        Ok(()) => next.run(request).await,
-        Err(Refused::NoLogin) => {
-            let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"steelyard\"")];
-            let text =
-                "the request needs a user and a password: set STEELYARD_ADMIN_AUTH=USER:PASSWORD for ctl";
-            (challenge, failure(StatusCode::UNAUTHORIZED, text)).into_response()
+        Ok(user) => {
+            let user = user.map(|name| shown(&name));
+            request.extensions_mut().insert(Author { user, address });
+            next.run(request).await
         }
-        Err(Refused::NoPermission) => failure(
-            StatusCode::FORBIDDEN,
-            "the user needs permission for CONFIG GET, and for changes CONFIG SET",
+        Err(refused) => refusal(refused),
+    }
+}
+
+fn refusal(refused: Refused) -> Response {
+    let unauthorized = |challenges: [&'static str; 2], text: &str| {
+        let challenges = AppendHeaders(challenges.map(|challenge| (header::WWW_AUTHENTICATE, challenge)));
+        (challenges, failure(StatusCode::UNAUTHORIZED, text)).into_response()
+    };
+    const BASIC: &str = "Basic realm=\"steelyard\"";
+    match refused {
+        Refused::NoLogin => unauthorized(
+            [BASIC, "Bearer realm=\"steelyard\""],
+            "the request needs a user and a password, or a token: set STEELYARD_ADMIN_AUTH=USER:PASSWORD for ctl",
         ),
+        Refused::BadToken => unauthorized(
+            [BASIC, "Bearer realm=\"steelyard\", error=\"invalid_token\""],
+            "this store knows no such token: it is mistyped, or was revoked, or its user was deleted",
+        ),
+        Refused::UserOff => failure(StatusCode::FORBIDDEN, "the user of the token is off"),
+        Refused::NoPermission(command) => {
+            failure(StatusCode::FORBIDDEN, format!("the user needs permission for {command}"))
+        }
     }
 }
 
@@ -188,17 +250,19 @@ impl<B: Backend> Routes<B> {
 /// Carries out an operation whose fields are a query.
 async fn question<B: Backend, O: Served>(
     State(backend): State<B>,
+    Extension(author): Extension<Author>,
     of: Result<Path<O::Of>, PathRejection>,
     query: Result<Query<O>, QueryRejection>,
 ) -> Outcome<O::Reply> {
     let Path(of) = of?;
     let Query(operation) = query?;
-    Ok(Json(backend.carry_out(of, operation).await?))
+    Ok(Json(backend.carry_out(of, operation, author).await?))
 }
 
 /// Carries out an operation whose fields are a JSON body.
 async fn change<B: Backend, O: Served>(
     State(backend): State<B>,
+    Extension(author): Extension<Author>,
     of: Result<Path<O::Of>, PathRejection>,
     headers: HeaderMap,
     body: Body,
@@ -208,7 +272,7 @@ async fn change<B: Backend, O: Served>(
     if let Some(reason) = operation.refusal() {
         return Err(bad_request(reason));
     }
-    Ok(Json(backend.carry_out(of, operation).await?))
+    Ok(Json(backend.carry_out(of, operation, author).await?))
 }
 
 fn failure(status: StatusCode, message: impl Into<String>) -> Response {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::{LibraryRecord, MetaCommand, MetaError};
+use cluster::{AuditedChange, LibraryRecord, MetaCommand, MetaError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use types::StoreId;
 
-use super::ask::{self, propose, Ask, NotAnswered};
+use super::ask::{self, Ask, NotAnswered};
+use super::proposer::Proposer;
 use crate::admin_error::AdminError;
 use crate::functions::AgreedLibraries;
 use crate::store::Store;
@@ -28,22 +29,25 @@ pub enum LibrariesAnswer {
 /// Asks the cluster to change libraries, if they have the version `expected`.
 pub async fn set_libraries(
     store: &Store,
+    change: Option<AuditedChange>,
     expected: u64,
     changes: BTreeMap<String, Option<LibraryRecord>>,
     replace: bool,
 ) -> Result<LibrariesAnswer, AdminError> {
     let question = Ask::SetLibraries { expected, changes, replace };
+    let question = ask::audited(store, change, question);
     ask::read(ask::ask_leader(store, store.regions.meta(), question, Duration::from_millis(500)).await?)
 }
 
 pub async fn answer(
     store: &Store,
+    proposer: &Proposer,
     expected: u64,
     changes: BTreeMap<String, Option<LibraryRecord>>,
     replace: bool,
 ) -> Result<Value, NotAnswered> {
     ask::need_third_version(store, "libraries")?;
-    let proposed = propose(store, MetaCommand::SetLibraries { expected, changes, replace }).await;
+    let proposed = proposer.propose(store, MetaCommand::SetLibraries { expected, changes, replace }).await;
     // The command is applied here, so the version has its effect.
     let version = store.cluster.libraries_version();
     let answer = match proposed {

@@ -1,33 +1,103 @@
 //! Logins at the admin endpoint, if `admin-auth` asks for them: HTTP's `Authorization: Basic` with
-//! a user of the store. The user needs permission for `CONFIG GET` to look, and for `CONFIG SET` to
-//! change something; the category `@admin` has both.
+//! a user of the store, or `Authorization: Bearer` with a token, which stands for a user. The
+//! user's rules decide what a request may do; see [`Need`].
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cluster::TokenRecord;
 
+use super::tokens;
+use crate::accounts::{bytes_of, Account};
 use crate::store::Store;
+
+/// The permission that a request needs. The category `@admin` has all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// To read the metrics, which tell what `INFO` tells.
+    Metrics,
+    Look,
+    Change,
+    /// To read the audit log.
+    Audit,
+    /// To list the tokens of users.
+    Tokens,
+    /// To create and revoke them. A token can do what its user can do.
+    ChangeTokens,
+}
+
+impl Need {
+    /// Returns the commands of which the user must be permitted one, and their names.
+    fn commands(self) -> (&'static [&'static [&'static str]], &'static str) {
+        match self {
+            Need::Metrics => (&[&["info"], &["config", "get", "*"]], "INFO or CONFIG GET"),
+            Need::Look => (&[&["config", "get", "*"]], "CONFIG GET"),
+            Need::Change => (&[&["config", "set", "", ""]], "CONFIG SET"),
+            Need::Audit => (&[&["acl", "log"]], "ACL LOG"),
+            Need::Tokens => (&[&["acl", "list"]], "ACL LIST"),
+            Need::ChangeTokens => (&[&["acl", "setuser", ""]], "ACL SETUSER"),
+        }
+    }
+}
 
 /// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The request has no login, or a wrong one.
     NoLogin,
-    /// The user may not do this.
-    NoPermission,
+    /// No token of a user is the one in the request.
+    BadToken,
+    /// The token's user is `off`.
+    UserOff,
+    /// The user may not do this: it needs permission for the named command.
+    NoPermission(&'static str),
 }
 
-/// Decides whether a request is carried out. `header` is its `Authorization`.
-pub fn admits(store: &Arc<Store>, header: Option<&str>, changes: bool) -> Result<(), Refused> {
+/// Decides whether a request is carried out. `header` is its `Authorization`. Returns the name of
+/// the user, if a login is required.
+pub fn admits(store: &Arc<Store>, header: Option<&str>, need: Need) -> Result<Option<Bytes>, Refused> {
     if !store.config.admin_auth {
-        return Ok(());
+        return Ok(None);
     }
-    let (name, password) = header.and_then(credentials).ok_or(Refused::NoLogin)?;
-    let account = store.access.admit(&name, &password).ok_or(Refused::NoLogin)?;
-    let words: &[&str] = if changes { &["config", "set", "", ""] } else { &["config", "get", "*"] };
-    let args: Vec<Bytes> = words.iter().map(|word| Bytes::from_static(word.as_bytes())).collect();
-    let spec = command::resolve(&args).map_err(|_| Refused::NoPermission)?;
-    account.user.check(spec, &args).map_err(|_| Refused::NoPermission)
+    let header = header.ok_or(Refused::NoLogin)?;
+    let account = match bearer(header) {
+        Some(token) => {
+            let account = of_token(store, token).inspect_err(|_| store.access.denied_login())?;
+            if !account.user.is_enabled() {
+                return Err(Refused::UserOff);
+            }
+            account
+        }
+        None => {
+            let (name, password) = credentials(header).ok_or(Refused::NoLogin)?;
+            store.access.admit(&name, &password).ok_or(Refused::NoLogin)?
+        }
+    };
+    let (commands, named) = need.commands();
+    let is_permitted = |words: &&[&'static str]| {
+        let args: Vec<Bytes> = words.iter().map(|word| Bytes::from_static(word.as_bytes())).collect();
+        command::resolve(&args).is_ok_and(|spec| account.user.check(spec, &args).is_ok())
+    };
+    match commands.iter().any(is_permitted) {
+        true => Ok(Some(account.name.clone())),
+        false => Err(Refused::NoPermission(named)),
+    }
+}
+
+/// Returns the user of a token.
+fn of_token(store: &Store, token: &str) -> Result<Arc<Account>, Refused> {
+    let members = store.membership.members();
+    let TokenRecord { user, since, .. } =
+        tokens::find(members.agreed.tokens.values(), token.as_bytes()).ok_or(Refused::BadToken)?;
+    let accounts = store.access.accounts();
+    let account = bytes_of(user).and_then(|name| accounts.created_in(&name, *since).cloned());
+    account.ok_or(Refused::BadToken)
+}
+
+/// Returns the token in `Bearer TOKEN`.
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
 /// Returns the user and the password in `Basic BASE64`.
@@ -61,6 +131,16 @@ fn decode(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_read_from_the_header_whatever_it_is() {
+        assert_eq!(bearer("Bearer abc"), Some("abc"));
+        assert_eq!(bearer("bearer  a b "), Some("a b"));
+        assert_eq!(bearer("Bearer "), Some(""));
+        for header in ["", "Bearer", "Bearerabc", "Basic abc", " Bearer abc"] {
+            assert_eq!(bearer(header), None, "{header}");
+        }
+    }
 
     #[test]
     fn credentials_are_read_from_the_header_and_nothing_else_is() {

@@ -11,9 +11,10 @@ use cluster::admin::{
     OperatorRow, OperatorsQuery, PolicyQuery, PolicyRequest, PolicyRow, ProbeRequest, ProbeRow,
     RegionRequest, RegionRow, RegionsQuery, StatusQuery, StoreRequest, StoreRow, StoreStatus, StoresQuery,
 };
+use cluster::AuditedChange;
 use types::{RegionId, StoreId};
 
-use super::ask::{ask, ask_for, ask_store, read, Ask};
+use super::ask::{ask, ask_for, ask_store, audited, read, Ask};
 use super::{quarantine, rows};
 use crate::admin_error::{refuse, AdminError};
 use crate::capability::{self, NotProbed, Probe};
@@ -24,83 +25,147 @@ use crate::unsynced::{NotTaken, Taken};
 /// devices.
 const TURN_MAX: Duration = Duration::from_secs(60);
 
+/// The description of an operation for the audit log; `None` if it changes nothing.
+pub type Change<'a> = Option<&'a AuditedChange>;
+
 /// An operation and its implementation in a store.
 pub trait Served: Operation {
-    /// Carries out the operation. `of` is the region or the store in its path.
+    /// True if the store that is asked makes the change itself, and not the meta region's leader
+    /// with one command. Then the change is recorded afterwards.
+    const IS_OWN: bool = true;
+
+    /// Carries out the operation. `of` is the region or the store in its path. `change` goes into
+    /// the audit log with the command, unless [`IS_OWN`](Served::IS_OWN).
     fn serve(
         self,
         of: Self::Of,
         store: &Arc<Store>,
+        change: Change<'_>,
     ) -> impl Future<Output = Result<Self::Reply, AdminError>> + Send;
 }
 
 impl Served for StoresQuery {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<StoreRow>, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<Vec<StoreRow>, AdminError> {
         Ok(rows::stores(store))
     }
 }
 
 impl Served for RegionsQuery {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<RegionRow>, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<Vec<RegionRow>, AdminError> {
         Ok(rows::regions(store))
     }
 }
 
 impl Served for PolicyQuery {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<PolicyRow, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<PolicyRow, AdminError> {
         Ok(PolicyRow { policy: ask_for(store, Ask::Policy).await? })
     }
 }
 
 impl Served for PolicyRequest {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<PolicyRequest, AdminError> {
-        ask(store, Ask::SetPolicy { name: self.policy.clone() }).await?;
+    const IS_OWN: bool = false;
+
+    async fn serve(
+        self,
+        (): (),
+        store: &Arc<Store>,
+        change: Change<'_>,
+    ) -> Result<PolicyRequest, AdminError> {
+        ask(store, audited(store, change.cloned(), Ask::SetPolicy { name: self.policy.clone() })).await?;
         Ok(self)
     }
 }
 
 impl Served for ConfigQuery {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<ConfigRow>, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<Vec<ConfigRow>, AdminError> {
         ask_for(store, Ask::Config).await
     }
 }
 
 impl Served for ConfigRequest {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<ConfigRequest, AdminError> {
-        ask(store, Ask::SetConfig { name: self.name.clone(), value: self.value.clone() }).await?;
+    const IS_OWN: bool = false;
+
+    async fn serve(
+        self,
+        (): (),
+        store: &Arc<Store>,
+        change: Change<'_>,
+    ) -> Result<ConfigRequest, AdminError> {
+        ask(
+            store,
+            audited(
+                store,
+                change.cloned(),
+                Ask::SetConfig { name: self.name.clone(), value: self.value.clone() },
+            ),
+        )
+        .await?;
         Ok(self)
     }
 }
 
 impl Served for LeaderRequest {
-    async fn serve(self, region: RegionId, store: &Arc<Store>) -> Result<LeaderRow, AdminError> {
-        ask(store, Ask::MoveLeader { region, to: self.store }).await?;
+    const IS_OWN: bool = false;
+
+    async fn serve(
+        self,
+        region: RegionId,
+        store: &Arc<Store>,
+        change: Change<'_>,
+    ) -> Result<LeaderRow, AdminError> {
+        ask(store, audited(store, change.cloned(), Ask::MoveLeader { region, to: self.store })).await?;
         Ok(LeaderRow { region, store: self.store })
     }
 }
 
 impl Served for RegionRequest {
-    async fn serve(self, region: RegionId, store: &Arc<Store>) -> Result<RegionRequest, AdminError> {
-        ask(store, Ask::ChangeRegion { region, change: self.clone() }).await?;
+    const IS_OWN: bool = false;
+
+    async fn serve(
+        self,
+        region: RegionId,
+        store: &Arc<Store>,
+        change: Change<'_>,
+    ) -> Result<RegionRequest, AdminError> {
+        ask(store, audited(store, change.cloned(), Ask::ChangeRegion { region, change: self.clone() }))
+            .await?;
         Ok(self)
     }
 }
 
 impl Served for StoreRequest {
-    async fn serve(self, of: StoreId, store: &Arc<Store>) -> Result<StoreRequest, AdminError> {
-        ask(store, Ask::ChangeStore { store: of, change: self.clone() }).await?;
+    const IS_OWN: bool = false;
+
+    async fn serve(
+        self,
+        of: StoreId,
+        store: &Arc<Store>,
+        change: Change<'_>,
+    ) -> Result<StoreRequest, AdminError> {
+        ask(store, audited(store, change.cloned(), Ask::ChangeStore { store: of, change: self.clone() }))
+            .await?;
         Ok(self)
     }
 }
 
 impl Served for ExplainQuery {
-    async fn serve(self, region: RegionId, store: &Arc<Store>) -> Result<ExplainRow, AdminError> {
+    async fn serve(
+        self,
+        region: RegionId,
+        store: &Arc<Store>,
+        _: Change<'_>,
+    ) -> Result<ExplainRow, AdminError> {
         Ok(ExplainRow { explanation: ask_for(store, Ask::Explain { region }).await?, region })
     }
 }
 
 impl Served for ExplainStoreQuery {
-    async fn serve(self, of: StoreId, store: &Arc<Store>) -> Result<ExplainStoreRow, AdminError> {
+    async fn serve(
+        self,
+        of: StoreId,
+        store: &Arc<Store>,
+        _: Change<'_>,
+    ) -> Result<ExplainStoreRow, AdminError> {
         let mut explanation: String = ask_for(store, Ask::ExplainStore { store: of }).await?;
         // The store itself knows its options. Its program may be older than this question.
         let told = ask_store(store, of, Ask::Flash).await.and_then(read::<FlashRow>);
@@ -114,13 +179,13 @@ impl Served for ExplainStoreQuery {
 }
 
 impl Served for OperatorsQuery {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<OperatorRow>, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<Vec<OperatorRow>, AdminError> {
         ask_for(store, Ask::Operators { history: self.history }).await
     }
 }
 
 impl Served for StatusQuery {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<StoreStatus, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<StoreStatus, AdminError> {
         let policy = ask_for(store, Ask::Policy).await?;
         let settings = store.settings.read().all();
         let fsync = settings.into_iter().find(|(name, _)| *name == "appendfsync");
@@ -139,7 +204,7 @@ impl Served for StatusQuery {
 }
 
 impl Served for DeviceRequest {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<DeviceRequest, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<DeviceRequest, AdminError> {
         let Some(path) = &store.config.device_control else {
             return Err(refuse(409, "this store's device is not emulated"));
         };
@@ -150,7 +215,7 @@ impl Served for DeviceRequest {
 }
 
 impl Served for ProbeRequest {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<ProbeRow, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<ProbeRow, AdminError> {
         let (load_ops_per_s, _) = store.metrics.recent();
         let probed =
             capability::probe(&store.measurer(), Probe::Full, Some(TURN_MAX)).await.map_err(|error| {
@@ -179,7 +244,7 @@ impl Served for ProbeRequest {
 }
 
 impl Served for AcceptLossRequest {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<AcceptedRow>, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<Vec<AcceptedRow>, AdminError> {
         let store = store.clone();
         tokio::task::spawn_blocking(move || accept_loss(&store, self.region))
             .await

@@ -15,7 +15,8 @@ use serde_json::Value;
 use types::{LogIndex, RegionId, StoreId, SECOND_VERSION};
 
 use super::ask::{ask, ask_leader, ask_store, begin, Ask, NotAnswered, PEER_PATIENCE};
-use super::operations::Served;
+use super::operations::{Change, Served};
+use super::proposer::Proposer;
 use crate::admin_error::{refuse, AdminError};
 use crate::proposals::NotDone;
 use crate::regions::RegionShared;
@@ -52,13 +53,23 @@ pub fn rows(store: &Store) -> Vec<QuarantineRow> {
 }
 
 impl Served for QuarantineQuery {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<QuarantineRow>, AdminError> {
+    async fn serve(
+        self,
+        (): (),
+        store: &Arc<Store>,
+        _: Change<'_>,
+    ) -> Result<Vec<QuarantineRow>, AdminError> {
         Ok(rows(store))
     }
 }
 
 impl Served for QuarantineRequest {
-    async fn serve(self, region: RegionId, store: &Arc<Store>) -> Result<QuarantineRequest, AdminError> {
+    async fn serve(
+        self,
+        region: RegionId,
+        store: &Arc<Store>,
+        _: Change<'_>,
+    ) -> Result<QuarantineRequest, AdminError> {
         decide(store, region, &self).await?;
         Ok(self)
     }
@@ -258,7 +269,12 @@ pub async fn skip(
 }
 
 /// Removes the quarantined peer, as the leader of the meta region. Placement adds a new one.
-pub async fn refill(store: &Store, region: RegionId, from: StoreId) -> Result<Value, NotAnswered> {
+pub async fn refill(
+    store: &Store,
+    proposer: &Proposer,
+    region: RegionId,
+    from: StoreId,
+) -> Result<Value, NotAnswered> {
     if !store.cluster.quarantined().contains_key(&(region, from)) {
         let text = format!("the peer of region {region} on store {from} is not quarantined");
         return Err(refuse(404, text).into());
@@ -268,12 +284,17 @@ pub async fn refill(store: &Store, region: RegionId, from: StoreId) -> Result<Va
     let heir = store.regions.all().into_iter().map(|region| region.newest());
     let region =
         heir.filter(|heir| heir.absorbed.contains(&region)).map(|heir| heir.id).next().unwrap_or(region);
-    begin(store, Operator::RemovePeer { region, from, reason: Reason::Requested }).await
+    begin(store, proposer, Operator::RemovePeer { region, from, reason: Reason::Requested }).await
 }
 
 impl Served for FailRequest {
     /// Asks the region's leader to propose an entry that fails, for tests.
-    async fn serve(self, region: RegionId, store: &Arc<Store>) -> Result<FailRequest, AdminError> {
+    async fn serve(
+        self,
+        region: RegionId,
+        store: &Arc<Store>,
+        _: Change<'_>,
+    ) -> Result<FailRequest, AdminError> {
         let shared = store.regions.get(region).ok_or_else(|| refuse(404, format!("no region {region}")))?;
         let fail = Ask::Fail { region, request: self.clone() };
         ask_leader(store, &shared, fail, PEER_PATIENCE).await?;

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use types::{RegionDescriptor, RegionId, StoreId, META_REGION};
 
 use super::ask::{ask, Ask};
-use super::operations::Served;
+use super::operations::{Change, Served};
 use crate::admin_error::{refuse, AdminError};
 use crate::store::Store;
 use crate::survey::{self, AskSurvivor, RefusedSteps};
@@ -43,13 +43,13 @@ const ROUNDS_MAX: usize = 8;
 const REGION_IDS_SKIPPED: u32 = 1 << 16;
 
 impl Served for RecoverRequest {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<RecoverRow, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<RecoverRow, AdminError> {
         recover(store, self).await
     }
 }
 
 impl Served for RecoveriesQuery {
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<RecoveryRow>, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<Vec<RecoveryRow>, AdminError> {
         Ok(recoveries(store))
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::{MetaCommand, MetaError};
+use cluster::{AuditedChange, MetaCommand, MetaError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::ask::{self, propose, Ask, NotAnswered};
+use super::ask::{self, Ask, NotAnswered};
+use super::proposer::Proposer;
 use crate::admin_error::AdminError;
 use crate::members::AgreedMembers;
 use crate::store::Store;
@@ -24,22 +25,25 @@ pub enum UsersAnswer {
 /// Asks the cluster to change users, if the list of stores has the version `expected`.
 pub async fn set_users(
     store: &Store,
+    change: Option<AuditedChange>,
     expected: u64,
     changes: BTreeMap<String, Option<String>>,
     replace: bool,
 ) -> Result<UsersAnswer, AdminError> {
     let question = Ask::SetUsers { expected, changes, replace };
+    let question = ask::audited(store, change, question);
     ask::read(ask::ask_leader(store, store.regions.meta(), question, Duration::from_millis(500)).await?)
 }
 
 pub async fn answer(
     store: &Store,
+    proposer: &Proposer,
     expected: u64,
     changes: BTreeMap<String, Option<String>>,
     replace: bool,
 ) -> Result<Value, NotAnswered> {
     ask::need_third_version(store, "users")?;
-    let proposed = propose(store, MetaCommand::SetUsers { expected, changes, replace }).await;
+    let proposed = proposer.propose(store, MetaCommand::SetUsers { expected, changes, replace }).await;
     // The command is applied here, so the list has its effect.
     let list = || Box::new(store.cluster.members_after(0).unwrap_or_default());
     let answer = match proposed {

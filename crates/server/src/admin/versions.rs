@@ -9,14 +9,14 @@ use serde_json::Value;
 use types::{StoreId, Version, NEWEST_VERSION};
 
 use super::ask::{ask_for, Ask};
-use super::operations::Served;
+use super::operations::{Change, Served};
 use crate::admin_error::AdminError;
 use crate::store::Store;
 use crate::upgrade;
 
 impl Served for VersionsQuery {
     /// Asks the leader of the meta region, on any store.
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<VersionsRow, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<VersionsRow, AdminError> {
         match ask_for(store, Ask::Versions).await {
             // A program that does not support the query refuses it.
             Err(AdminError { status: 400, .. }) => Ok(before_questions(store)),

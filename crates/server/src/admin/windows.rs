@@ -8,14 +8,14 @@ use replica::RegionStatus;
 use types::{RegionId, StoreId};
 
 use super::ask::{ask_store, read, Ask};
-use super::operations::Served;
+use super::operations::{Change, Served};
 use crate::admin_error::AdminError;
 use crate::store::Store;
 
 impl Served for WindowsQuery {
     /// Asks every store that is up. A store that does not answer, or whose program does not know
     /// the question, is left out.
-    async fn serve(self, (): (), store: &Arc<Store>) -> Result<Vec<WindowRow>, AdminError> {
+    async fn serve(self, (): (), store: &Arc<Store>, _: Change<'_>) -> Result<Vec<WindowRow>, AdminError> {
         let members = store.membership.members().list.clone();
         let up = members.iter().filter(|member| store.cluster.is_heard(member.id));
         let asked = up.map(|member| async {

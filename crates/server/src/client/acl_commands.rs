@@ -1,19 +1,22 @@
 //! `ACL`: shows and changes the users of the cluster.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use acl::{Denial, SelectorView, User, DEFAULT_USER};
 use bytes::Bytes;
+use cluster::{AuditOutcome, AuditedChange};
 use command::{AclCommand, CommandSpec};
 use node::session::Own;
 use resp::Reply;
 
-use super::Connected;
+use super::{audit, Connected};
 use crate::accounts::{text_of, Accounts};
-use crate::admin::UsersAnswer;
+use crate::admin::{self, UsersAnswer};
 use crate::connections::ClientEntry;
+use crate::secrets::shown as shown_name;
 use crate::store::Store;
 
 /// Pause before a change is repeated, because another one came in between.
@@ -65,11 +68,66 @@ pub async fn run_later(
 ) -> Reply {
     let _changing = entry.changing_users();
     match command {
-        AclCommand::SetUser => set_user(store, args).await,
-        AclCommand::DelUser => delete_users(store, &args[2..]).await,
-        AclCommand::Load => load(store).await,
+        AclCommand::SetUser => {
+            let audit = audit::change(store, entry, "acl setuser", audit::of_set_user(&args[2..]));
+            recorded(store, &audit, set_user(store, args, &audit)).await
+        }
+        AclCommand::DelUser => {
+            let names = args[2..].iter().map(|name| shown_name(name)).collect();
+            let audit = audit::change(store, entry, "acl deluser", names);
+            recorded(store, &audit, delete_users(store, &args[2..], &audit)).await
+        }
+        AclCommand::Load => {
+            let audit = audit::change(store, entry, "acl load", Vec::new());
+            recorded(store, &audit, load(store, &audit)).await
+        }
         AclCommand::Save => save(store).await,
         _ => Reply::error("ERR internal error: the command was answered before"),
+    }
+}
+
+/// Executes a change of users. If this store refuses it, nothing is proposed, and the refusal is
+/// recorded here.
+async fn recorded(
+    store: &Arc<Store>,
+    audit: &AuditedChange,
+    change: impl Future<Output = Result<Reply, NotChanged>>,
+) -> Reply {
+    match change.await {
+        Ok(reply) => {
+            admin::log_change(&audit::record(audit.clone(), &reply, AuditOutcome::Done));
+            reply
+        }
+        Err(NotChanged::Here(error)) => {
+            admin::note_change(store, audit::record(audit.clone(), &error, AuditOutcome::Refused)).await;
+            error
+        }
+        Err(NotChanged::ByCluster(error, outcome)) => {
+            admin::log_change(&audit::record(audit.clone(), &error, outcome));
+            error
+        }
+    }
+}
+
+/// The reason why users were not changed.
+pub enum NotChanged {
+    /// This store refused the change.
+    Here(Reply),
+    /// The cluster refused it, and has recorded that, or did not answer.
+    ByCluster(Reply, AuditOutcome),
+}
+
+impl From<Reply> for NotChanged {
+    fn from(error: Reply) -> NotChanged {
+        NotChanged::Here(error)
+    }
+}
+
+impl NotChanged {
+    fn into_reply(self) -> Reply {
+        match self {
+            NotChanged::Here(error) | NotChanged::ByCluster(error, _) => error,
+        }
     }
 }
 
@@ -205,20 +263,21 @@ fn log(store: &Store, args: &[Bytes]) -> Reply {
 /// Changes of users by name: their new rules, or `None` for those that are deleted.
 type Changes = BTreeMap<String, Option<String>>;
 
-async fn set_user(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+async fn set_user(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Result<Reply, NotChanged> {
     let name = &args[2];
     if acl::has_spaces(name) {
-        return Reply::error("ERR Usernames can't contain spaces or null characters");
+        return Err(Reply::error("ERR Usernames can't contain spaces or null characters").into());
     }
     let modifiers = match acl::merge_selectors(&args[3..]) {
         Ok(modifiers) => modifiers,
         Err(acl::Unmatched(first)) => {
             let first = shown(&first);
-            return Reply::error(format!("ERR Unmatched parenthesis in acl selector starting at '{first}'."));
+            let text = format!("ERR Unmatched parenthesis in acl selector starting at '{first}'.");
+            return Err(Reply::error(text).into());
         }
     };
     let all_channels = store.settings.read().acl_pubsub_all;
-    let changed = change(store, false, |accounts| {
+    change(store, Some(audit), false, |accounts| {
         let mut user = match accounts.get(name) {
             Some(account) => account.user.clone(),
             None => User::new(all_channels),
@@ -230,16 +289,21 @@ async fn set_user(store: &Arc<Store>, args: &[Bytes]) -> Reply {
             }
         }
         Ok(Changes::from([(text_of(name), Some(text_of(&user.describe())))]))
-    });
-    changed.await.map_or_else(|error| error, |()| Reply::OK)
+    })
+    .await?;
+    Ok(Reply::OK)
 }
 
-async fn delete_users(store: &Arc<Store>, names: &[Bytes]) -> Reply {
+async fn delete_users(
+    store: &Arc<Store>,
+    names: &[Bytes],
+    audit: &AuditedChange,
+) -> Result<Reply, NotChanged> {
     if names.iter().any(|name| name == DEFAULT_USER) {
-        return Reply::error("ERR The 'default' user cannot be removed");
+        return Err(Reply::error("ERR The 'default' user cannot be removed").into());
     }
     let mut deleted = 0;
-    let changed = change(store, false, |accounts| {
+    change(store, Some(audit), false, |accounts| {
         let there: Changes = names
             .iter()
             .filter(|name| accounts.get(name).is_some())
@@ -247,43 +311,40 @@ async fn delete_users(store: &Arc<Store>, names: &[Bytes]) -> Reply {
             .collect();
         deleted = there.len() as i64;
         Ok(there)
-    });
-    match changed.await {
-        Ok(()) => Reply::Int(deleted),
-        Err(error) => error,
-    }
+    })
+    .await?;
+    Ok(Reply::Int(deleted))
 }
 
 /// Changes the password of the default user on which the cluster has agreed, for `requirepass`.
 pub async fn set_default_password(store: &Arc<Store>, password: Option<&str>) -> Result<(), Reply> {
-    change(store, false, |accounts| {
+    // It is recorded as CONFIG SET.
+    change(store, None, false, |accounts| {
         let mut user = accounts.default_user().clone();
         user.set_password(password);
         Ok(Changes::from([("default".to_owned(), Some(text_of(&user.describe())))]))
     })
     .await
+    .map_err(NotChanged::into_reply)
 }
 
-async fn load(store: &Arc<Store>) -> Reply {
+async fn load(store: &Arc<Store>, audit: &AuditedChange) -> Result<Reply, NotChanged> {
     let (path, all_channels) = {
         let settings = store.settings.read();
         (settings.aclfile.clone(), settings.acl_pubsub_all)
     };
-    let Some(path) = path else { return Reply::error(NO_FILE) };
-    let text = match read_file(path.clone()).await {
-        Ok(text) => text,
-        Err(error) => return Reply::error(format!("ERR Error loading ACLs, opening file '{path}': {error}")),
-    };
-    let users = match acl::parse_file(&path, &text, all_channels) {
-        Ok(users) => users,
-        Err(acl::FileErrors(errors)) => return Reply::error(format!("ERR {errors}")),
-    };
+    let Some(path) = path else { return Err(Reply::error(NO_FILE).into()) };
+    let text = read_file(path.clone())
+        .await
+        .map_err(|error| Reply::error(format!("ERR Error loading ACLs, opening file '{path}': {error}")))?;
+    let users = acl::parse_file(&path, &text, all_channels)
+        .map_err(|acl::FileErrors(errors)| Reply::error(format!("ERR {errors}")))?;
     let rules = |user: &User| Some(text_of(&user.describe()));
     let mut changes: Changes = users.iter().map(|(name, user)| (text_of(name), rules(user))).collect();
     // As in Redis, a file without the default user gives it back its first rules.
     changes.entry("default".to_owned()).or_insert_with(|| rules(&User::default_user(None)));
-    let changed = change(store, true, |_| Ok(changes.clone()));
-    changed.await.map_or_else(|error| error, |()| Reply::OK)
+    change(store, Some(audit), true, |_| Ok(changes.clone())).await?;
+    Ok(Reply::OK)
 }
 
 async fn save(store: &Arc<Store>) -> Reply {
@@ -303,12 +364,13 @@ async fn save(store: &Arc<Store>) -> Reply {
 }
 
 /// Changes users, and returns once this store applies the change. `changes` is computed again if
-/// another change came in between.
+/// another change came in between. `audit` is recorded with the change.
 async fn change(
     store: &Arc<Store>,
+    audit: Option<&AuditedChange>,
     replaces: bool,
     mut changes: impl FnMut(&Accounts) -> Result<Changes, Reply>,
-) -> Result<(), Reply> {
+) -> Result<(), NotChanged> {
     let deadline = Instant::now() + store.config.request_timeout;
     loop {
         let accounts = store.access.accounts();
@@ -316,18 +378,20 @@ async fn change(
         if changes.is_empty() && !replaces {
             return Ok(());
         }
-        match crate::admin::set_users(store, accounts.version, changes, replaces).await {
+        match admin::set_users(store, audit.cloned(), accounts.version, changes, replaces).await {
             Ok(UsersAnswer::Changed(list)) => {
                 store.membership.take_members(*list);
                 return Ok(());
             }
             Ok(UsersAnswer::Conflict(list)) => store.membership.take_members(*list),
-            Err(error) => return Err(Reply::error(format!("ERR {}", error.message))),
+            Err(error) => {
+                let outcome = admin::outcome_of(&error);
+                return Err(NotChanged::ByCluster(Reply::error(format!("ERR {}", error.message)), outcome));
+            }
         }
         if Instant::now() >= deadline {
-            return Err(Reply::error(
-                "ERR the users are changed by others at the same time: nothing was changed",
-            ));
+            let text = "ERR the users are changed by others at the same time: nothing was changed";
+            return Err(Reply::error(text).into());
         }
         tokio::time::sleep(AGAIN).await;
     }

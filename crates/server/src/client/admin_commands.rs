@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use cluster::AuditOutcome;
 use command::{ClientCommand, ConfigCommand};
 use node::session::{Own, Replies};
 use resp::Reply;
 use rocks::OptionError;
 
-use super::{tracking_commands, ClientEntry, Connected};
+use super::{acl_commands, audit, tracking_commands, ClientEntry, Connected};
+use crate::admin;
 use crate::settings::{SettingError, Settings};
 use crate::store::Store;
 
@@ -219,10 +221,9 @@ fn kill(store: &Store, client: &mut Connected<'_>, filter: &[Bytes]) -> Reply {
 pub fn config(store: &Store, command: ConfigCommand, args: &[Bytes]) -> Reply {
     match command {
         ConfigCommand::Get => get(store, &args[2..]),
-        ConfigCommand::Set if args.len() % 2 == 0 => set(store, &args[2..]),
-        ConfigCommand::Set => Reply::error("ERR syntax error"),
+        ConfigCommand::Set => Reply::error("ERR internal error: the command waits"),
         ConfigCommand::ResetStat => {
-            store.statistics.commands.reset();
+            store.statistics.reset(&store.metrics);
             Reply::OK
         }
     }
@@ -249,25 +250,8 @@ fn get(store: &Store, patterns: &[Bytes]) -> Reply {
 /// The prefix of RocksDB's options among the settings.
 const ROCKSDB: &str = "rocksdb.";
 
-/// Returns true if the command changes options of RocksDB, which may wait for its files.
-fn sets_rocksdb(args: &[Bytes]) -> bool {
-    args.get(2..).unwrap_or_default().chunks(2).any(|pair| rocksdb_name(&pair[0]).is_some())
-}
-
-/// Returns true if the command changes certificates, whose files are read.
-fn sets_tls(args: &[Bytes]) -> bool {
-    let names = args.get(2..).unwrap_or_default().chunks(2).map(|pair| &pair[0]);
-    names.into_iter().any(|name| name.to_ascii_lowercase().starts_with(b"tls-"))
-}
-
-/// Returns true if `CONFIG SET` waits: for RocksDB's files or those of certificates, or for the
-/// cluster, which has agreed on the default user whose password changes.
-pub fn waits(store: &Store, args: &[Bytes]) -> bool {
-    sets_rocksdb(args) || sets_tls(args) || agreed_password(store, args).is_some()
-}
-
 /// Returns the new `requirepass`, if the cluster has agreed on a default user.
-pub fn agreed_password(store: &Store, args: &[Bytes]) -> Option<Option<String>> {
+fn agreed_password(store: &Store, args: &[Bytes]) -> Option<Option<String>> {
     let pairs = args.get(2..).unwrap_or_default().chunks(2);
     let mut set = pairs.filter_map(|pair| match pair {
         [name, value] if name.eq_ignore_ascii_case(b"requirepass") => Some(value),
@@ -282,11 +266,28 @@ fn rocksdb_name(name: &[u8]) -> Option<String> {
     name.strip_prefix(ROCKSDB).map(str::to_owned)
 }
 
-/// Executes `CONFIG SET` with options of RocksDB. All of the settings are changed, or none.
-pub fn set_with_rocksdb(store: &Store, args: &[Bytes]) -> Reply {
-    if args.len() % 2 != 0 {
-        return Reply::error("ERR syntax error");
+/// Executes `CONFIG SET`, and records it. All of the settings are changed, or none.
+pub async fn set_and_record(store: &Arc<Store>, entry: &ClientEntry, args: &[Bytes]) -> Reply {
+    let change = audit::change(store, entry, "config set", audit::of_config_set(store, &args[2..]));
+    let setting = {
+        let (store, args) = (store.clone(), args.to_vec());
+        move || set_all(&store, &args)
+    };
+    // Options of RocksDB and certificates wait for files.
+    let set = tokio::task::spawn_blocking(setting).await;
+    let mut reply = set.unwrap_or_else(|_| Reply::error("ERR the store is shutting down"));
+    let mut outcome = if reply == Reply::OK { AuditOutcome::Done } else { AuditOutcome::Refused };
+    if let (Some(password), AuditOutcome::Done) = (agreed_password(store, args), outcome) {
+        if let Err(error) = acl_commands::set_default_password(store, password.as_deref()).await {
+            // This store's own settings are changed.
+            (reply, outcome) = (error, AuditOutcome::Unknown);
+        }
     }
+    admin::note_change(store, audit::record(change, &reply, outcome)).await;
+    reply
+}
+
+fn set_all(store: &Store, args: &[Bytes]) -> Reply {
     let (mut options, mut others): (Vec<(String, String)>, Vec<Bytes>) = Default::default();
     for pair in args.get(2..).unwrap_or_default().chunks(2) {
         let Some(name) = rocksdb_name(&pair[0]) else {
@@ -356,7 +357,8 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     if settings.snapshot_rate != changed.snapshot_rate {
         store.snapshots().set_rate(changed.snapshot_rate);
     }
-    store.clients.pubsub.set_limits(changed.pubsub_limit, changed.tracking_keys_max);
+    store.client_memory.set_limits(changed.output_limits);
+    store.clients.pubsub.tracking.set_keys_max(changed.tracking_keys_max);
     store.statistics.configure(&changed.statistics);
     store.notices.set(changed.keyspace_events);
     let has_other_password = settings.requirepass != changed.requirepass;

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::{FunctionRecord, LibraryRecord};
+use cluster::{AuditOutcome, AuditedChange, FunctionRecord, LibraryRecord};
 use command::{glob_matches, FunctionCommand};
 use node::session::Own;
 use resp::Reply;
 use tokio::task::JoinSet;
 
+use super::audit;
 use crate::accounts::text_of;
 use crate::admin::{self, LibrariesAnswer};
+use crate::connections::ClientEntry;
 use crate::functions::{serialized, Libraries, Library};
+use crate::secrets;
 use crate::store::Store;
 
 /// Maximum time in which `FUNCTION RESTORE` loads libraries. It is not replicated, so a clock may
@@ -43,12 +46,23 @@ pub fn run(store: &Store, command: FunctionCommand, args: &[Bytes]) -> Own {
 }
 
 /// Executes a subcommand that [`run`] left for later.
-pub async fn run_later(store: &Arc<Store>, command: FunctionCommand, args: &[Bytes]) -> Reply {
+pub async fn run_later(
+    store: &Arc<Store>,
+    entry: &ClientEntry,
+    command: FunctionCommand,
+    args: &[Bytes],
+) -> Reply {
+    let audit = |command: &str, arguments| audit::change(store, entry, command, arguments);
     let done = match command {
-        FunctionCommand::Load => load(store, &args[2..]).await,
-        FunctionCommand::Delete => delete(store, &args[2]).await,
-        FunctionCommand::Flush => flush(store, args).await,
-        FunctionCommand::Restore => restore(store, args).await,
+        FunctionCommand::Load => {
+            let name = args.last().and_then(|code| script::library_name(code).ok()).map(|(name, _)| name);
+            load(store, &args[2..], &audit("function load", name.into_iter().collect())).await
+        }
+        FunctionCommand::Delete => {
+            delete(store, &args[2], &audit("function delete", vec![secrets::shown(&args[2])])).await
+        }
+        FunctionCommand::Flush => flush(store, args, &audit("function flush", Vec::new())).await,
+        FunctionCommand::Restore => restore(store, args, &audit("function restore", Vec::new())).await,
         _ => Err(Reply::error("ERR internal error: the command was answered before")),
     };
     done.unwrap_or_else(|error| error)
@@ -169,7 +183,7 @@ fn check_functions(known: &Libraries, new: &New, replaced: &BTreeSet<&str>) -> R
     Ok(())
 }
 
-async fn load(store: &Arc<Store>, args: &[Bytes]) -> Result<Reply, Reply> {
+async fn load(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Result<Reply, Reply> {
     let [options @ .., code] = args else { return Err(error("syntax error")) };
     if let Some(other) = options.iter().find(|option| !option.eq_ignore_ascii_case(b"replace")) {
         return Err(error(format!("Unknown option given: {}", shown(other))));
@@ -183,7 +197,7 @@ async fn load(store: &Arc<Store>, args: &[Bytes]) -> Result<Reply, Reply> {
     exists(&store.functions.known())?;
     let code = code.clone();
     let new = blocking(store, move || loaded(&code)).await?;
-    change(store, |known| {
+    change(store, audit, |known| {
         exists(known)?;
         check_functions(known, &new, &BTreeSet::new())?;
         Ok((Changes::from([(name.clone(), Some(new.record.clone()))]), false))
@@ -192,8 +206,8 @@ async fn load(store: &Arc<Store>, args: &[Bytes]) -> Result<Reply, Reply> {
     Ok(Reply::bulk(name))
 }
 
-async fn delete(store: &Arc<Store>, name: &Bytes) -> Result<Reply, Reply> {
-    change(store, |known| match std::str::from_utf8(name) {
+async fn delete(store: &Arc<Store>, name: &Bytes, audit: &AuditedChange) -> Result<Reply, Reply> {
+    change(store, audit, |known| match std::str::from_utf8(name) {
         Ok(name) if known.by_name.contains_key(name) => Ok((Changes::from([(name.to_owned(), None)]), false)),
         _ => Err(error("Library not found")),
     })
@@ -201,14 +215,14 @@ async fn delete(store: &Arc<Store>, name: &Bytes) -> Result<Reply, Reply> {
     Ok(Reply::OK)
 }
 
-async fn flush(store: &Arc<Store>, args: &[Bytes]) -> Result<Reply, Reply> {
+async fn flush(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Result<Reply, Reply> {
     match &args[2..] {
         [] => {}
         [mode] if mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async") => {}
         [_] => return Err(error("FUNCTION FLUSH only supports SYNC|ASYNC option")),
         _ => return Err(command::wrong_subcommand(args)),
     }
-    change(store, |_| Ok((Changes::new(), true))).await?;
+    change(store, audit, |_| Ok((Changes::new(), true))).await?;
     Ok(Reply::OK)
 }
 
@@ -219,7 +233,7 @@ enum Policy {
     Replace,
 }
 
-async fn restore(store: &Arc<Store>, args: &[Bytes]) -> Result<Reply, Reply> {
+async fn restore(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Result<Reply, Reply> {
     let policy = match &args[3..] {
         [] => Policy::Append,
         [word] if word.eq_ignore_ascii_case(b"append") => Policy::Append,
@@ -261,7 +275,7 @@ async fn restore(store: &Arc<Store>, args: &[Bytes]) -> Result<Reply, Reply> {
         Ok(news)
     })
     .await?;
-    change(store, |known| {
+    change(store, audit, |known| {
         let replaced = match policy {
             Policy::Append => BTreeSet::new(),
             Policy::Replace => news.iter().map(|new| new.name.as_str()).collect(),
@@ -288,6 +302,7 @@ type Changes = BTreeMap<String, Option<LibraryRecord>>;
 /// flag is true if libraries that are not named are deleted.
 async fn change(
     store: &Arc<Store>,
+    audit: &AuditedChange,
     mut changes: impl FnMut(&Libraries) -> Result<(Changes, bool), Reply>,
 ) -> Result<(), Reply> {
     let deadline = Instant::now() + store.config.request_timeout;
@@ -301,10 +316,11 @@ async fn change(
         {
             return Err(error(cluster::LIBRARIES_TOO_LONG));
         }
-        let asked = admin::set_libraries(store, known.version, changes, replaces).await;
+        let asked = admin::set_libraries(store, Some(audit.clone()), known.version, changes, replaces).await;
         let left = deadline.saturating_duration_since(Instant::now());
         match asked.map_err(|refused| error(refused.message))? {
             LibrariesAnswer::Changed(version) => {
+                admin::log_change(&audit::record(audit.clone(), &Reply::OK, AuditOutcome::Done));
                 if !store.functions.has(version, left.max(OTHERS_PATIENCE)).await {
                     return Err(error("the libraries are changed, and this store does not have them yet"));
                 }

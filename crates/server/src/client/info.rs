@@ -142,11 +142,12 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
                 field(&format!("quarantined_region_{region}"), &text);
             }
             let (per_second, _) = metrics.recent();
-            field("total_connections_received", &metrics.connections_accepted.get());
-            field("total_commands_processed", &metrics.commands.get());
+            let totals = store.statistics.totals(metrics);
+            field("total_connections_received", &totals.connections);
+            field("total_commands_processed", &totals.commands);
             field("instantaneous_ops_per_sec", &(per_second as u64));
-            field("total_net_input_bytes", &metrics.client_bytes_in.load(Ordering::Relaxed));
-            field("total_net_output_bytes", &metrics.client_bytes_out.load(Ordering::Relaxed));
+            field("total_net_input_bytes", &totals.bytes_in);
+            field("total_net_output_bytes", &totals.bytes_out);
             let denials = &store.access.denials;
             field("acl_access_denied_auth", &denials.auth.load(Ordering::Relaxed));
             field("acl_access_denied_cmd", &denials.command.load(Ordering::Relaxed));
@@ -161,8 +162,9 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("tracking_total_keys", &keys);
             field("tracking_total_prefixes", &prefixes);
             field("pubsub_clients_ended", &store.clients.pubsub.ended.load(Ordering::Relaxed));
+            field("output_limit_ends", &metrics.output_limit_ends.get());
             field("pubsub_messages_dropped", &store.spread.dropped.load(Ordering::Relaxed));
-            field("rejected_connections", &metrics.connections_rejected.get());
+            field("rejected_connections", &totals.rejected_connections);
             let rows = store.engine.rows().ram_use();
             field("rows_ram_hits", &rows.hits);
             field("rows_ram_misses", &rows.misses);

@@ -59,9 +59,8 @@ pub fn run(
         ServerCommand::Acl(command) => return acl_commands::run(store, client, command, args),
         ServerCommand::Function(command) => return function_commands::run(store, command, args),
         ServerCommand::Script(command) => return script_commands::run(store, command, args),
-        ServerCommand::Config(ConfigCommand::Set) if admin_commands::waits(store, args) => {
-            return Own::Later;
-        }
+        ServerCommand::Config(ConfigCommand::Set) if args.len() % 2 == 0 => return Own::Later,
+        ServerCommand::Config(ConfigCommand::Set) => Reply::error("ERR syntax error"),
         ServerCommand::Config(command) => admin_commands::config(store, command, args),
         ServerCommand::SlowLog(command) => statistics_commands::slow_log(store, command, args),
         ServerCommand::Latency(command) => statistics_commands::latency(store, command, args),
@@ -119,7 +118,7 @@ pub async fn run_later(
         return acl_commands::run_later(store, entry, command, args).await;
     }
     if let ServerCommand::Function(command) = command {
-        return function_commands::run_later(store, command, args).await;
+        return function_commands::run_later(store, entry, command, args).await;
     }
     if let (ServerCommand::Publish(kind), Some(spec)) = (command, command::lookup(&args[0])) {
         return pubsub_commands::publish_later(store, kind, spec, args).await;
@@ -141,19 +140,7 @@ pub async fn run_later(
         return std::future::pending().await;
     }
     if command == ServerCommand::Config(ConfigCommand::Set) {
-        let setting = {
-            let (store, args) = (store.clone(), args.to_vec());
-            move || admin_commands::set_with_rocksdb(&store, &args)
-        };
-        let set = tokio::task::spawn_blocking(setting).await;
-        let reply = set.unwrap_or_else(|_| Reply::error("ERR the store is shutting down"));
-        return match admin_commands::agreed_password(store, args) {
-            Some(password) if reply == Reply::OK => {
-                let set = acl_commands::set_default_password(store, password.as_deref()).await;
-                set.map_or_else(|error| error, |()| reply)
-            }
-            _ => reply,
-        };
+        return admin_commands::set_and_record(store, entry, args).await;
     }
     cluster_commands::read_slot(store, args).await
 }

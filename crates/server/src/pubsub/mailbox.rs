@@ -7,13 +7,14 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use command::ChannelKind;
 use parking_lot::Mutex;
 
 use crate::client_memory::ClientMemory;
+use crate::output_limits::OutputLimit;
 
 /// Payloads with fewer bytes are copied next to what precedes them, so that they do not hold the
 /// larger buffer in which they arrived.
@@ -22,21 +23,6 @@ const COPIED_BYTES_MAX: usize = 64 << 10;
 const BEHIND_BYTES_MAX: usize = 64 << 10;
 /// Memory of a message in addition to its text, in bytes.
 const MESSAGE_BYTES: usize = 96;
-
-/// `client-output-buffer-limit pubsub`. Zero means no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutputLimit {
-    pub hard_bytes: u64,
-    pub soft_bytes: u64,
-    /// Time above the soft limit after which the subscriber is ended.
-    pub soft_time: Duration,
-}
-
-impl Default for OutputLimit {
-    fn default() -> OutputLimit {
-        OutputLimit { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_time: Duration::from_secs(60) }
-    }
-}
 
 /// The memory of the messages that are not delivered.
 pub struct MessageMemory {
@@ -50,6 +36,11 @@ pub struct MessageMemory {
 impl MessageMemory {
     pub fn new(clients: Arc<ClientMemory>, most: u64) -> Arc<MessageMemory> {
         Arc::new(MessageMemory { clients, used: AtomicU64::new(0), most })
+    }
+
+    #[cfg(test)]
+    pub fn clients(&self) -> &ClientMemory {
+        &self.clients
     }
 
     pub fn used(&self) -> u64 {
@@ -224,7 +215,8 @@ impl Subscriber {
     }
 
     /// Adds a message.
-    pub fn give(&self, message: &Arc<Message>, limit: &OutputLimit) {
+    pub fn give(&self, message: &Arc<Message>) {
+        let limit = message.memory.clients.limits().pubsub;
         let mailbox = &mut *self.mailbox.lock();
         if mailbox.is_overfull {
             return;
@@ -232,7 +224,7 @@ impl Subscriber {
         let before = mailbox.bytes;
         mailbox.bytes += message.bytes();
         mailbox.messages.push_back(message.clone());
-        mailbox.is_overfull = mailbox.exceeds(limit, before, message);
+        mailbox.is_overfull = mailbox.exceeds(&limit, before, message);
         if mailbox.is_overfull {
             mailbox.messages = VecDeque::new();
             mailbox.bytes = 0;
@@ -281,18 +273,8 @@ impl Subscriber {
 impl Mailbox {
     /// Returns true if the messages exceed a limit. There were `before` bytes before this message.
     fn exceeds(&mut self, limit: &OutputLimit, before: usize, message: &Message) -> bool {
-        let OutputLimit { hard_bytes, soft_bytes, soft_time } = *limit;
-        let bytes = self.bytes as u64;
-        if hard_bytes > 0 && bytes > hard_bytes {
+        if limit.is_exceeded(self.bytes as u64, Instant::now(), &mut self.over_soft_since) {
             return true;
-        }
-        if soft_bytes > 0 && bytes > soft_bytes {
-            let now = Instant::now();
-            if now.duration_since(*self.over_soft_since.get_or_insert(now)) >= soft_time {
-                return true;
-            }
-        } else {
-            self.over_soft_since = None;
         }
         let memory = &message.memory;
         let others = memory.used().saturating_sub(message.bytes() as u64);

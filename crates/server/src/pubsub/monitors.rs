@@ -7,26 +7,20 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use command::CommandSpec;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
-use super::mailbox::{Message, MessageMemory, OutputLimit, Subscriber};
+use super::mailbox::{Message, MessageMemory, Subscriber};
 use crate::secrets;
 
 pub struct Monitors {
     clients: Mutex<BTreeMap<u64, Arc<Subscriber>>>,
     count: AtomicUsize,
-    limit: RwLock<OutputLimit>,
     memory: Arc<MessageMemory>,
 }
 
 impl Monitors {
     pub fn new(memory: Arc<MessageMemory>) -> Monitors {
-        let (clients, count, limit) = (Mutex::default(), AtomicUsize::new(0), RwLock::default());
-        Monitors { clients, count, limit, memory }
-    }
-
-    pub fn set_limit(&self, limit: OutputLimit) {
-        *self.limit.write() = limit;
+        Monitors { clients: Mutex::default(), count: AtomicUsize::new(0), memory }
     }
 
     /// Returns true if a client is told of all commands.
@@ -54,8 +48,7 @@ impl Monitors {
     pub fn tell(&self, micros: u64, (db, peer): (u16, &str), spec: &'static CommandSpec, args: &[Bytes]) {
         let line = line(micros, (db, peer), spec, args);
         let message = Message::new(line, None, &self.memory);
-        let limit = *self.limit.read();
-        self.clients.lock().values().for_each(|subscriber| subscriber.give(&message, &limit));
+        self.clients.lock().values().for_each(|subscriber| subscriber.give(&message));
     }
 }
 

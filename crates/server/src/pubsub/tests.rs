@@ -1,5 +1,6 @@
 use super::*;
 use crate::client_memory::ClientMemory;
+use crate::output_limits::{OutputLimit, OutputLimits};
 use mailbox::Overfull;
 
 const MOST: u64 = 1 << 20;
@@ -70,10 +71,14 @@ fn a_message_is_held_once_for_all_receivers_until_the_last_has_taken_it() {
     assert_eq!(pubsub.memory().used(), 0);
 }
 
+fn limit(pubsub: &PubSub, pubsub_limit: OutputLimit) {
+    pubsub.memory().clients().set_limits(OutputLimits { pubsub: pubsub_limit, ..OutputLimits::default() });
+}
+
 #[test]
 fn a_subscriber_that_does_not_read_ends_at_its_limit_and_holds_nothing() {
     let pubsub = pubsub();
-    pubsub.set_limits(OutputLimit { hard_bytes: 10_000, soft_bytes: 0, ..OutputLimit::default() }, 10);
+    limit(&pubsub, OutputLimit { hard_bytes: 10_000, ..OutputLimit::NONE });
     let (slow, fast) = (Subscriber::new(1), Subscriber::new(2));
     for subscriber in [&slow, &fast] {
         pubsub.subscribe(subscriber, ChannelKind::Channel, &"a".into());
@@ -90,17 +95,15 @@ fn a_subscriber_that_does_not_read_ends_at_its_limit_and_holds_nothing() {
 fn a_subscriber_may_exceed_the_soft_limit_for_its_time_only() {
     let pubsub = pubsub();
     let soft_time = std::time::Duration::from_secs(3600);
-    pubsub.set_limits(OutputLimit { hard_bytes: 0, soft_bytes: 10_000, soft_time }, 10);
+    limit(&pubsub, OutputLimit { hard_bytes: 0, soft_bytes: 10_000, soft_time });
     let slow = Subscriber::new(1);
     pubsub.subscribe(&slow, ChannelKind::Channel, &"a".into());
     for _ in 0..20 {
         publish(&pubsub, "a", vec![b'x'; 1000]);
     }
     assert!(slow.take(|_| false).is_ok());
-    pubsub.set_limits(
-        OutputLimit { hard_bytes: 0, soft_bytes: 10_000, soft_time: std::time::Duration::ZERO },
-        10,
-    );
+    let soft_time = std::time::Duration::ZERO;
+    limit(&pubsub, OutputLimit { hard_bytes: 0, soft_bytes: 10_000, soft_time });
     publish(&pubsub, "a", vec![b'x'; 1000]);
     assert!(slow.take(|_| true).is_err());
 }

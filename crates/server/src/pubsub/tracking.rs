@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use resp::{Protocol, Reply};
 use storage::record::Record;
 use types::{slot_of_key, Slot};
 
-use super::mailbox::{Message, MessageMemory, OutputLimit, Subscriber};
+use super::mailbox::{Message, MessageMemory, Subscriber};
 
 /// The channel on which a client of RESP2 gets notices for another one.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
@@ -107,7 +107,6 @@ pub struct Tracking {
     is_active: AtomicBool,
     keys_max: AtomicUsize,
     bytes_max: u64,
-    limit: RwLock<OutputLimit>,
     memory: Arc<MessageMemory>,
 }
 
@@ -121,14 +120,13 @@ impl Tracking {
             is_active: AtomicBool::new(false),
             keys_max: AtomicUsize::new(KEYS_MAX),
             bytes_max: memory.most(),
-            limit: RwLock::default(),
             memory,
         }
     }
 
-    pub fn set_limits(&self, keys_max: usize, limit: OutputLimit) {
+    /// Sets the maximum number of keys that clients may cache.
+    pub fn set_keys_max(&self, keys_max: usize) {
         self.keys_max.store(keys_max, Ordering::Relaxed);
-        *self.limit.write() = limit;
     }
 
     /// Returns true if changes must be told.
@@ -296,7 +294,6 @@ impl Tracking {
     /// Sends a notice to a client, or to the connection that gets its notices.
     fn tell(&self, state: &mut State, client: u64, keys: Keys<'_>) {
         let Some(tracker) = state.clients.get_mut(&client) else { return };
-        let limit = *self.limit.read();
         let receiver = match &tracker.target {
             None => &tracker.subscriber,
             Some(target) if !target.has_ended() => target,
@@ -305,7 +302,7 @@ impl Tracking {
                 if tracker.subscriber.uses_resp3() {
                     let id = i64::try_from(target.id).unwrap_or(i64::MAX);
                     let broken = vec![Reply::bulk("tracking-redir-broken"), Reply::Int(id)];
-                    tracker.subscriber.give(&self.encode(Protocol::Resp3, broken), &limit);
+                    tracker.subscriber.give(&self.encode(Protocol::Resp3, broken));
                 }
                 return;
             }
@@ -323,7 +320,7 @@ impl Tracking {
             // Without pushes there is no way to tell.
             return;
         };
-        receiver.give(&message, &limit);
+        receiver.give(&message);
     }
 
     fn encode(&self, protocol: Protocol, words: Vec<Reply>) -> Arc<Message> {
@@ -446,7 +443,7 @@ mod tests {
     #[test]
     fn the_table_has_at_most_its_number_of_keys_and_evicted_ones_are_told() {
         let here = Here::new(Mode::default());
-        here.tracking.set_limits(2, OutputLimit::default());
+        here.tracking.set_keys_max(2);
         for key in ["a", "b", "c", "d", "e"] {
             here.read(key);
         }

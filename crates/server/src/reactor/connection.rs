@@ -89,6 +89,8 @@ pub struct Connection {
     pub last_written: Option<RegionId>,
     /// The loop that is to serve the connection, if it is another one.
     pub moves_to: Option<usize>,
+    /// The time since when the replies that the socket does not take have exceeded the soft limit.
+    over_soft_since: Option<Instant>,
 }
 
 /// The result of a read from the socket.
@@ -135,6 +137,7 @@ impl Connection {
             is_paused: false,
             last_written: None,
             moves_to: None,
+            over_soft_since: None,
         }
     }
 
@@ -241,6 +244,23 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Returns true if the client must end, because it does not read its replies: those that its
+    /// socket does not take exceed `client-output-buffer-limit normal`. Messages for subscribers
+    /// have a limit of their own.
+    pub fn exceeds_output_limit(&mut self, now: Instant) -> bool {
+        let limit = self.memory.limits().normal;
+        if limit.is_none() && self.over_soft_since.is_none() {
+            self.session.allow_output(0);
+            return false;
+        }
+        let is_counted = !self.is_writable && !self.seat.entry.subscriber.is_subscribed();
+        // Only replies that the client does not read may take more than a session has by itself.
+        let most = if is_counted { limit.hard_bytes.max(limit.soft_bytes) } else { 0 };
+        self.session.allow_output(usize::try_from(most).unwrap_or(usize::MAX));
+        let bytes = if is_counted { self.session.output_bytes() as u64 } else { 0 };
+        limit.is_exceeded(bytes, now, &mut self.over_soft_since)
     }
 
     /// Returns true if there is output that the socket may take.

@@ -74,6 +74,9 @@ impl Loop {
             if connection.write(&self.store, self.now, is_last).is_err() {
                 return Then::Ends;
             }
+            if connection.exceeds_output_limit(self.now) {
+                return self.end_slow_reader(connection);
+            }
             if connection.has_more_to_write() || connection.has_mail_to_take() {
                 return Then::GoesOn;
             }
@@ -157,6 +160,16 @@ impl Loop {
         tracing::warn!(
             client = connection.seat.entry.id,
             "closing a client: it does not read the messages of its channels as fast as they come"
+        );
+        Then::Ends
+    }
+
+    /// Ends a client that does not read its replies.
+    fn end_slow_reader(&self, connection: &Connection) -> Then {
+        self.store.metrics.output_limit_ends.inc();
+        tracing::warn!(
+            client = connection.seat.entry.id,
+            "closing a client: it does not read its replies, and they exceed client-output-buffer-limit normal"
         );
         Then::Ends
     }

@@ -100,8 +100,8 @@ pub struct Options {
     /// Events of keys that subscribers are told of: letters of Ag$lshzxeKEtmdn [default: none]
     #[arg(long, value_name = "LETTERS")]
     pub notify_keyspace_events: Option<String>,
-    /// Limits of the messages that wait for a subscriber: pubsub HARD SOFT SECONDS [default: pubsub
-    /// 32mb 8mb 60]
+    /// Limits of what waits for a client that does not read: CLASS HARD SOFT SECONDS, of the
+    /// classes normal and pubsub [default: normal 0 0 0 pubsub 32mb 8mb 60]
     #[arg(long, value_name = "LIMITS")]
     pub client_output_buffer_limit: Option<String>,
     /// Shortest time of a command in the slow log, in microseconds; -1 for none [default: 10000]

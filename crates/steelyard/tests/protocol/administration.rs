@@ -159,6 +159,17 @@ fn commands_and_errors_are_counted_as_redis_counts_them() {
         lines.extend(counts(&mut connection, "errorstats", &["errorstat_ERR", "errorstat_WRONGTYPE"]));
         connection.call(&["CONFIG", "RESETSTAT"]).unwrap();
         assert_eq!(counts(&mut connection, "commandstats", &["cmdstat_set"]), Vec::<String>::new());
+        let totals = counts(
+            &mut connection,
+            "stats",
+            &["total_connections_received", "total_error_replies", "rejected_connections"],
+        );
+        assert_eq!(totals.len(), 3, "{totals:?}");
+        lines.extend(totals);
+        // The commands since the reset, give or take those whose count is not read yet.
+        let commands = counts(&mut connection, "stats", &["total_commands_processed"]);
+        let commands: u64 = commands[0].trim_start_matches("total_commands_processed:").parse().unwrap();
+        assert!(commands <= 4, "{commands}");
         lines
     };
     assert_eq!(count(&steelyard(&[])), count(&theirs));

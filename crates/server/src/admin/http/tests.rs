@@ -11,12 +11,21 @@ use super::*;
 #[derive(Default)]
 struct Recorder {
     asked: Mutex<Vec<String>>,
+    authors: Mutex<Vec<Option<String>>>,
+    needs: Mutex<Vec<Need>>,
     unhealthy: bool,
     guarded: bool,
 }
 
 impl Backend for Arc<Recorder> {
-    async fn carry_out<O: Served>(&self, of: O::Of, operation: O) -> Result<O::Reply, AdminError> {
+    async fn carry_out<O: Served>(
+        &self,
+        of: O::Of,
+        operation: O,
+        author: Author,
+    ) -> Result<O::Reply, AdminError> {
+        assert!(author.address.ip().is_loopback() && author.address.port() > 0);
+        self.authors.lock().unwrap().push(author.user);
         self.asked.lock().unwrap().push(format!("{of:?} {operation:?}"));
         let error = |status, message: &str| Err(AdminError { status, message: message.into() });
         let answer = match (O::PATH, format!("{of:?}").as_str()) {
@@ -31,6 +40,9 @@ impl Backend for Arc<Recorder> {
             ("/api/v1/stores/{id}/explain", "2") => r#"{"explanation":"therefore","store":2}"#,
             ("/api/v1/stores/{id}/explain", _) => return error(404, "no store 9 in this cluster"),
             ("/api/v1/operators" | "/api/v1/recoveries", _) => "[]",
+            ("/api/v1/audit", _) => r#"{"first":1,"records":[]}"#,
+            ("/api/v1/tokens", _) if O::METHOD == Method::Get => "[]",
+            ("/api/v1/tokens", _) => r#"{"name":"t"}"#,
             ("/api/v1/status", _) => return error(9, "odd"),
             ("/api/v1/recover", _) => {
                 r#"{"plan":{"regions":[],"refused":[]},"order":null,"recovered":[],"failed":[],"struck":[]}"#
@@ -51,11 +63,15 @@ impl Backend for Arc<Recorder> {
         !self.unhealthy
     }
 
-    fn admits(&self, header: Option<&str>, changes: bool) -> Result<(), Refused> {
-        match (self.guarded, header, changes) {
+    fn admits(&self, header: Option<&str>, need: Need) -> Result<Option<Bytes>, Refused> {
+        self.needs.lock().unwrap().push(need);
+        match (self.guarded, header, need) {
             (true, None, _) => Err(Refused::NoLogin),
-            (true, Some(_), true) => Err(Refused::NoPermission),
-            _ => Ok(()),
+            (true, Some("Bearer wrong"), _) => Err(Refused::BadToken),
+            (true, Some("Bearer off"), _) => Err(Refused::UserOff),
+            (true, Some(_), Need::Change) => Err(Refused::NoPermission("CONFIG SET")),
+            (true, Some(_), _) => Ok(Some(Bytes::from_static(b"ann"))),
+            _ => Ok(None),
         }
     }
 
@@ -244,4 +260,40 @@ async fn requests_need_a_login_and_permission_but_the_health_check_does_not() {
     assert_eq!(endpoint.request("POST", "/api/v1/policy", &login, policy).await.0, 403);
     assert_eq!(endpoint.request("GET", "/metrics", &login, "").await.0, 200);
     assert_eq!(endpoint.asked(), [""; 0], "nothing was carried out");
+}
+
+#[tokio::test]
+async fn each_request_needs_the_permission_of_its_route_and_says_what_is_wrong_with_a_token() {
+    let endpoint = Endpoint::start(Recorder { guarded: true, ..Recorder::default() }).await;
+    let token = "Authorization: Bearer t\r\n";
+    let json = "Content-Type: application/json\r\nAuthorization: Bearer t\r\n";
+    let create = r#"{"change":"create","name":"t","user":"ann"}"#;
+    for (method, path, body, status, need) in [
+        ("GET", "/metrics", "", 200, Need::Metrics),
+        ("GET", "/api/v1/stores", "", 200, Need::Look),
+        ("GET", "/api/v1/audit", "", 200, Need::Audit),
+        ("GET", "/api/v1/audit?last=5", "", 200, Need::Audit),
+        ("GET", "/api/v1/tokens", "", 200, Need::Tokens),
+        ("POST", "/api/v1/tokens", create, 200, Need::ChangeTokens),
+        ("POST", "/api/v1/policy", r#"{"policy":"even"}"#, 403, Need::Change),
+        // No other spelling of a path is the same route with another need.
+        ("GET", "/api/v1/audit/", "", 404, Need::Look),
+        ("GET", "/api/v1/%61udit", "", 404, Need::Look),
+        ("GET", "//api/v1/audit", "", 404, Need::Look),
+    ] {
+        let headers = if body.is_empty() { token } else { json };
+        assert_eq!(endpoint.request(method, path, headers, body).await.0, status, "{method} {path}");
+        assert_eq!(endpoint.backend.needs.lock().unwrap().pop(), Some(need), "{method} {path}");
+    }
+    let authors = std::mem::take(&mut *endpoint.backend.authors.lock().unwrap());
+    assert!(authors.len() == 5 && authors.iter().all(|author| author.as_deref() == Some("ann")));
+    for (header, status, text) in [
+        ("Bearer wrong", 401, "no such token"),
+        ("Bearer off", 403, "the user of the token is off"),
+        ("Bearer t", 403, "the user needs permission for CONFIG SET"),
+    ] {
+        let headers = format!("Content-Type: application/json\r\nAuthorization: {header}\r\n");
+        let answer = endpoint.request("POST", "/api/v1/policy", &headers, r#"{"policy":"even"}"#).await;
+        assert!(answer.0 == status && answer.1.contains(text), "{header}: {answer:?}");
+    }
 }
