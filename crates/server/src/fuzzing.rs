@@ -98,7 +98,7 @@ pub fn snapshot_frames(input: &[u8]) {
     sealed.extend(xxh3_64(input).to_be_bytes());
     if let Ok(manifest) = Manifest::decode(&sealed) {
         assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest.clone()));
-        drop(manifest.bytes());
+        let _ = manifest.bytes();
     }
 }
 
