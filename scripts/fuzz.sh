@@ -27,7 +27,7 @@ triple=$(rustc -vV | sed -n 's/^host: //p')
 bins="--bin seeds"
 for name in $targets; do bins="$bins --bin $name"; done
 features=
-case "$targets" in *store_* | *snapshot_* | *admin_*) features="--features server" ;; esac
+case "$targets" in *store_* | *snapshot_* | *admin_* | *own_*) features="--features server" ;; esac
 cargo build --release --locked --target "$triple" $features $bins
 programs="$CARGO_TARGET_DIR/$triple/release" made="$CARGO_TARGET_DIR/seeds"
 STEELYARD_SEEDS="$made" "$programs/seeds" >/dev/null 2>&1

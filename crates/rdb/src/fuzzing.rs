@@ -48,6 +48,10 @@ fn value(payload: &[u8]) {
     let Ok((elements, end)) = read(number, &value) else { return };
     assert!(skipped.is_ok() && source.position() == end, "a value ends where it is skipped to");
     let kind = crate::kind_of(number).expect("a value that was read");
+    // A stream is written with other bounds of its nodes than it was read with.
+    if kind == Kind::Stream {
+        return;
+    }
     let written = written(kind, &elements);
     let (again, end) = read(write::type_number(kind), &written).expect("what was written");
     assert_eq!(end, written.len() as u64);
@@ -87,6 +91,9 @@ fn read_file(file: &[u8]) {
                 }
                 left = BYTES_MAX - bytes;
                 let kind = crate::kind_of(facts.type_number).expect("a value that was read");
+                if kind == Kind::Stream {
+                    continue;
+                }
                 let facts = KeyFacts { type_number: write::type_number(kind), ..facts };
                 writer.begin_key(database, &facts, &written(kind, &elements)).expect("memory");
                 keys.push((database, facts, elements));

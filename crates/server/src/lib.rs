@@ -51,6 +51,7 @@ mod executor;
 mod expiry;
 mod fetcher;
 #[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "the fuzz targets use a part"))]
 mod fixture;
 mod flash;
 mod fronts;
