@@ -226,16 +226,19 @@ fn read_node(node: EntryId, bytes: Bytes, entries: &mut Entries, visit: &mut Vis
         // Differences are written as signed numbers, and wrap.
         let id = EntryId { ms: node.ms.wrapping_add(ms as u64), seq: node.seq.wrapping_add(seq as u64) };
         let has_same_fields = flags & FLAG_SAME_FIELDS != 0;
-        let count = if has_same_fields { fields.len() } else { field_count(&mut list)? };
         let mut pairs = Vec::new();
-        for at in 0..count {
-            pairs.push(match has_same_fields {
-                true => fields[at].clone(),
-                false => text(&mut list)?,
-            });
-            pairs.push(text(&mut list)?);
-        }
-        let parts = if has_same_fields { count + 3 } else { 2 * count + 4 };
+        let parts = if has_same_fields {
+            for field in &fields {
+                pairs.extend([field.clone(), text(&mut list)?]);
+            }
+            fields.len() + 3
+        } else {
+            let count = field_count(&mut list)?;
+            for _ in 0..count {
+                pairs.extend([text(&mut list)?, text(&mut list)?]);
+            }
+            2 * count + 4
+        };
         if number(&mut list)? != parts as i64 {
             return Err(NODE);
         }
