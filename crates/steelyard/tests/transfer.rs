@@ -140,7 +140,7 @@ fn stream_facts(reply: &Reply) -> String {
     let mut items = items.iter().peekable();
     while let Some(item) = items.next() {
         let name = client::connection::text(item);
-        match name.as_deref().map(|name| &name[..]) {
+        match name.as_deref() {
             Some(b"radix-tree-keys" | b"radix-tree-nodes" | b"seen-time") => drop(items.next()),
             Some(b"pending") => {
                 // Without the times of delivery, the last but one part.

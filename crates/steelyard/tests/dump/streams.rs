@@ -168,7 +168,7 @@ fn what_redis_refuses_of_a_damaged_stream_is_refused() {
         }
     }
     assert!(refused > 500 && restored > 50, "{refused} refused, {restored} restored");
-    let of_all = [&body[..], &good[good.len() - 10..]].concat();
+    let of_all = [body, &good[good.len() - 10..]].concat();
     super::restored(&mut ours, "k", &of_all.into());
     assert_eq!(ours.call(&["XLEN", "k"]).unwrap(), Reply::Int(2));
 }
