@@ -100,8 +100,10 @@ fn the_count_is_the_length_of_the_table() {
     let mut connection = server.connect();
     let Reply::Array(commands) = connection.call(&["COMMAND"]).unwrap() else { panic!("no table") };
     assert_eq!(connection.call(&["COMMAND", "COUNT"]).unwrap(), Reply::Int(commands.len() as i64));
+    // The list has the subcommands, too.
     let Reply::Array(names) = connection.call(&["COMMAND", "LIST"]).unwrap() else { panic!("no list") };
-    assert_eq!(names.len(), commands.len());
+    let is_whole = |name: &&Reply| !matches!(name, Reply::Bulk(name) if name.contains(&b'|'));
+    assert_eq!(names.iter().filter(is_whole).count(), commands.len());
     let Reply::Array(docs) = connection.call(&["COMMAND", "DOCS"]).unwrap() else { panic!("no docs") };
     assert_eq!(docs.len(), 2 * commands.len());
 }
