@@ -20,9 +20,10 @@ dist: ## the same for use: fat LTO, slower to compile, faster to run
 demo: build ## six unequal stores on this machine, under load
 	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" demo
 
-# Each command selects the whole workspace, so that no dependency is compiled twice for its features.
+# Each command selects the whole workspace, so that no dependency is compiled twice for its features. Most tests wait
+# for processes, so more of them run at once than there are cores.
 test: ## all tests; random cases from seed PROPTEST_RNG_SEED=n
-	@$(ENV) export PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1}; cargo build --profile quick --workspace --lib --bins --tests && \
+	@$(ENV) export PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1} RUST_TEST_THREADS=$${RUST_TEST_THREADS:-4}; cargo build --profile quick --workspace --lib --bins --tests && \
 	cargo test --profile quick --workspace --lib --bins --tests && \
 	cargo test --profile quick --workspace --features steelyard-sim/failpoints,steelyard-wal/failpoints --test failpoints
 

@@ -264,7 +264,7 @@ fn zookeeper_is_not_chosen_while_a_store_has_no_session() {
         assert!(stores
             .all
             .iter()
-            .all(|store| store.log_text().lines().all(|line| !line.contains("ZooKeeper"))));
+            .all(|store| store.log_text().lines().all(|line| !line.contains("ZooKeeper session"))));
         std::thread::sleep(Duration::from_millis(100));
     }
 }
