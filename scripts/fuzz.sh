@@ -30,7 +30,10 @@ features=
 case "$targets" in *store_* | *snapshot_* | *admin_* | *own_*) features="--features server" ;; esac
 cargo build --release --locked --target "$triple" $features $bins
 programs="$CARGO_TARGET_DIR/$triple/release" made="$CARGO_TARGET_DIR/seeds"
-STEELYARD_SEEDS="$made" "$programs/seeds" >/dev/null 2>&1
+STEELYARD_SEEDS="$made" "$programs/seeds" >"$CARGO_TARGET_DIR/seeds.log" 2>&1 || {
+    tail -20 "$CARGO_TARGET_DIR/seeds.log" >&2
+    exit 1
+}
 
 seconds=$((minutes * 60 / $(echo "$targets" | wc -l)))
 [ "$seconds" -gt 0 ] || seconds=1
@@ -43,9 +46,9 @@ for name in $targets; do
     set -- "$corpus"
     for seeds in "seeds/$name" "$made/$name"; do [ ! -d "$seeds" ] || set -- "$@" "$seeds"; done
     for words in "$made/$name.dict" "$name.dict"; do [ ! -f "$words" ] || set -- "$@" "-dict=$words"; done
-    # What has no dictionary of its own gets those of what it contains.
+    # These have no dictionary of their own.
     case "$name" in resp_*) set -- "$@" -dict=resp.dict ;; esac
-    # A longer timeout than that of the longest script.
+    # The longest script takes less than this timeout.
     if nice "$programs/$name" "$@" -max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=3072 \
         -entropic_scale_per_exec_time=1 -print_final_stats=1 -artifact_prefix="$crashes/" >"$log" 2>&1; then
         found=0

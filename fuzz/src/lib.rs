@@ -31,7 +31,7 @@ impl Bounded {
     }
 }
 
-// SAFETY: all memory is that of the system's allocator, under the same layouts.
+// SAFETY: each method passes its arguments on to the system's allocator, whose memory it returns.
 unsafe impl GlobalAlloc for Bounded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.take(layout.size());

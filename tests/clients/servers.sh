@@ -54,19 +54,6 @@ start() { # playground flags...
     done <"$work/ready.$$"
     rm "$work/ready.$$"
     [ "$ready" = yes ] || { say "the playground does not start"; exit 1; }
-    # A new cluster has its newest version a moment later.
-    for store_port in $(sed -n 's/^store [0-9]*  127.0.0.1:\([0-9]*\) .*/\1/p' "$work/stores"); do
-        for _ in $(seq 300); do
-            [ "$(version_of cluster "$store_port")" != "$(version_of newest "$store_port")" ] || continue 2
-            sleep 0.1
-        done
-        say "the cluster does not get its newest version"
-        exit 1
-    done
-}
-
-version_of() { # which, port
-    redis-cli -p "$2" info server | tr -d '\r' | sed -n "s/^$1_version://p"
 }
 
 stop() {

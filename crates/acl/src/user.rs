@@ -257,7 +257,8 @@ pub fn is_public(modifier: &[u8]) -> bool {
         [b'(', rules @ .., b')'] => words::split(rules).is_some(),
         _ => true,
     };
-    is_rule && !modifier.contains(&0) && User::new(true).apply(modifier, true).is_ok()
+    // A user with all channels takes no patterns of channels.
+    is_rule && !modifier.contains(&0) && User::new(false).apply(modifier, false).is_ok()
 }
 
 /// Joins the words of selectors: from one that begins with a parenthesis to one that ends with one.

@@ -57,7 +57,7 @@ pub use place::{Neighbours, Place, Standing};
 pub use quarantine::{Cause, Mark, Quarantine};
 pub use rows::apply_entry;
 pub use state::{
-    is_token_name, AgreedSettings, AuditOutcome, AuditRecord, AuditedChange, Election, Finished,
+    clipped, is_token_name, AgreedSettings, AuditOutcome, AuditRecord, AuditedChange, Election, Finished,
     FunctionRecord, InFlight, LibraryRecord, MemberState, MetaState, OperatorId, Outcome, Phase, Replication,
     Setting, SettingError, StoreFacts, StoreKey, StoreRecord, StrongReads, TokenRecord, UserRecord,
     AUDIT_BYTES_MAX, AUDIT_RECORDS_MAX, CONFIG_DOMAIN_LABEL, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK,

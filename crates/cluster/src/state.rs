@@ -23,7 +23,9 @@ mod tokens;
 mod users;
 
 pub use agreed::{AgreedSettings, Election, Replication, StrongReads};
-pub use audit::{AuditLog, AuditOutcome, AuditRecord, AuditedChange, AUDIT_BYTES_MAX, AUDIT_RECORDS_MAX};
+pub use audit::{
+    clipped, AuditLog, AuditOutcome, AuditRecord, AuditedChange, AUDIT_BYTES_MAX, AUDIT_RECORDS_MAX,
+};
 pub use facts::{StoreFacts, StoreKey};
 pub use libraries::{FunctionRecord, LibraryRecord, LIBRARIES_BYTES_MAX, LIBRARIES_TOO_LONG};
 pub use merged::MergedRegions;
@@ -198,7 +200,7 @@ impl MetaState {
         reply
     }
 
-    /// Applies a command to a state that exists, unless the command begins one.
+    /// Applies a command. The state must exist, except for [`MetaCommand::Bootstrap`].
     fn apply_command(
         &mut self,
         command: &MetaCommand,
@@ -296,7 +298,6 @@ impl MetaState {
                 changed_or_not(changed)
             }
             MetaCommand::Audited { change, order } => self.apply_audited(change, order, stamp_ms, changed)?,
-
             MetaCommand::RecordChange { change, outcome, reason } => {
                 self.record_change(change, *outcome, reason.as_ref(), stamp_ms, changed)?;
                 changed_or_not(changed)

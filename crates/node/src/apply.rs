@@ -234,8 +234,7 @@ impl<C> Batch<C> {
         self.absorbed.extend(done.absorbed);
         self.checks.extend(done.checks);
         self.records.extend(done.records);
-        self.publications.messages.extend(done.publications.messages);
-        self.publications.dropped += done.publications.dropped;
+        self.publications.append(done.publications);
         done.replies
     }
 }
@@ -456,8 +455,7 @@ impl Execution {
                         // A store that replays the log, or follows, does not publish.
                         let published = txn.take_publications();
                         if waiting.is_some() {
-                            done.publications.messages.extend(published.messages);
-                            done.publications.dropped += published.dropped;
+                            done.publications.append(published);
                         }
                         watch.executed(Executed {
                             region,

@@ -35,7 +35,7 @@ pub use libraries::{read_libraries, write_libraries};
 pub use payload::{open_payload, seal_payload, PAYLOAD_VERSION, PAYLOAD_VERSION_MAX};
 pub use skip::skip_value;
 pub use source::{Source, PENDING_MAX, STRING_BYTES_MAX};
-pub use stream::{EntryId, StreamPart};
+pub use stream::{estimated_entries_read, EntryId, StreamPart};
 pub use stream_writer::StreamWriter;
 pub use value::{kind_of, read_value, Element, Kind, VisitElement};
 

@@ -26,7 +26,7 @@ pub fn write_libraries<'a>(codes: impl Iterator<Item = &'a Bytes>) -> Vec<u8> {
     payload
 }
 
-/// Reads the codes of the libraries in a payload, which together have at most `bytes_max` bytes.
+/// Reads the codes of the libraries in a payload. They may take `bytes_max` bytes of memory.
 ///
 /// # Errors
 /// [`Error::UnknownVersion`] and [`Error::WrongChecksum`] for what is no payload, and others for
@@ -40,7 +40,7 @@ pub fn read_libraries(payload: &Bytes, bytes_max: u64) -> Result<Vec<Bytes>> {
             LIBRARY => {
                 source = source.with_string_bytes_max(left);
                 let code = source.string()?;
-                left = left.saturating_sub(code.len() as u64);
+                left = left.saturating_sub((size_of::<Bytes>() + code.len()) as u64);
                 codes.push(code);
             }
             LIBRARY_OLD => return Err(OLD),
@@ -110,5 +110,9 @@ mod tests {
         }
         assert!(matches!(read_libraries(&sealed(&body), MAX), Err(Error::TooLarge(_))));
         assert_eq!(read_libraries(&sealed(&body), 2 * MAX).unwrap().len(), 5);
+        // Empty ones take memory, too.
+        let empty = sealed(&[LIBRARY, 0].repeat(1000));
+        assert_eq!(read_libraries(&empty, MAX).unwrap().len(), 1000);
+        assert!(matches!(read_libraries(&empty, 10_000), Err(Error::TooLarge(_))));
     }
 }

@@ -119,7 +119,7 @@ pub enum StreamPart {
 
 impl StreamPart {
     /// Returns the bytes of the part, without any overhead.
-    pub(crate) fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         const NUMBER: usize = size_of::<u64>();
         match self {
             StreamPart::Node { fields, .. } => fields.iter().map(Bytes::len).sum(),
@@ -171,7 +171,7 @@ pub(crate) fn read_stream<R: Read>(number: u8, source: &mut Source<R>, visit: &m
         before = Some(name.clone());
         let delivered = id(source)?;
         let entries_read = match number {
-            STREAM => entries_read(&entries, last_id, delivered),
+            STREAM => estimated_entries_read((entries.count, entries.first_id), last_id, delivered),
             // Redis keeps -1 as the largest number.
             _ => source.length()? as i64,
         };
@@ -189,12 +189,17 @@ fn id<R: Read>(source: &mut Source<R>) -> Result<EntryId> {
 }
 
 /// Returns the number of entries that a group has read, as Redis 7.0 estimates it for a stream of
-/// an earlier version.
-fn entries_read(entries: &Entries, last_id: EntryId, delivered: EntryId) -> i64 {
+/// an earlier version: from the number of entries, the IDs of the first one and of the last one
+/// that was ever there, and the last one that was delivered. It is -1 if it is not known.
+pub fn estimated_entries_read(
+    (count, first_id): (u64, Option<EntryId>),
+    last_id: EntryId,
+    delivered: EntryId,
+) -> i64 {
     const UNKNOWN: i64 = -1;
-    match entries.first_id {
+    match first_id {
         None => 0,
-        _ if delivered == last_id => entries.count as i64,
+        _ if delivered == last_id => count as i64,
         _ if delivered > last_id => UNKNOWN,
         Some(first) if delivered < first => 0,
         Some(first) if delivered == first => 1,
@@ -248,7 +253,7 @@ fn read_node(node: EntryId, bytes: Bytes, entries: &mut Entries, visit: &mut Vis
         }
         live_seen += 1;
         let follows = entries.first_id.is_none() || id > entries.last_id;
-        if count == 0 || id < node || id == EntryId::MIN || !follows {
+        if pairs.is_empty() || id < node || id == EntryId::MIN || !follows {
             return Err(NODE);
         }
         entries.count += 1;

@@ -69,7 +69,7 @@ impl Element {
             Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => bytes.len(),
             Element::Field(name, value) => name.len() + value.len(),
             Element::Scored(name, _) => name.len() + size_of::<f64>(),
-            Element::Stream(part) => part.len(),
+            Element::Stream(part) => part.bytes(),
         }
     }
 

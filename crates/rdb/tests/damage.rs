@@ -242,6 +242,25 @@ fn a_stream_with_wrong_numbers_or_out_of_order_is_damaged() {
         !is_read(&[numbers(0), group("a"), consumer("x"), pending(3), consumer("y"), pending(3)]),
         "a pending entry of two consumers"
     );
+    // One node, whose entry says that it has fields of its own, and has none.
+    let node = [0u64.to_be_bytes(), 0u64.to_be_bytes()].concat();
+    let stream_of = |entry: &[u8]| {
+        // One entry, none deleted, one field `a`, and the end of the node's head.
+        let mut list = [&[0x01, 1, 0x00, 1, 0x01, 1, 0x81, b'a', 2, 0x00, 1][..], entry, &[0xff]].concat();
+        let elements: u16 = 5 + entry.len() as u16 / 2;
+        let bytes = (list.len() + 6) as u32;
+        list.splice(0..0, [&bytes.to_le_bytes()[..], &elements.to_le_bytes()].concat());
+        let mut value = vec![1];
+        write::string(&mut value, &node);
+        write::string(&mut value, &list);
+        // Length, last ID, first ID, largest deleted ID, entries added, no groups.
+        value.extend([1, 1, 0, 1, 0, 0, 0, 1, 0]);
+        value
+    };
+    let same_fields = [0x02, 1, 0x01, 1, 0x00, 1, 0x01, 1, 0x04, 1];
+    assert!(read(19, &stream_of(&same_fields)).is_ok());
+    let no_fields = [0x00, 1, 0x01, 1, 0x00, 1, 0x00, 1, 0x04, 1];
+    assert!(read(19, &stream_of(&no_fields)).is_err(), "an entry without fields");
     let mut value = stream_of_redis(19);
     let count = value.len() - 1 - 8 - 4 - 16 - 1;
     assert_eq!(value[count], 1, "the number of the pending entries of `me`");

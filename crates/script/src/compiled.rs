@@ -1,10 +1,10 @@
 //! The compiled scripts that a state keeps, so that a script that is executed often is compiled
 //! once.
 //!
-//! A script cannot notice this. The function of a compiled script has no variables of its own, its
-//! code does not change, and no script gets hold of it: the globals are found in the same tables,
-//! and each execution creates its values anew. It saves only the steps and the memory of the
-//! parser, which are far below the limits for a text of [`LENGTH_MAX`] bytes (`state`).
+//! A script cannot notice this. The function of a compiled script keeps no variables, its code does
+//! not change, and no script can refer to it. Each execution looks its globals up and creates its
+//! values anew. Only the steps and the memory of the parser are saved, and for a text of
+//! [`LENGTH_MAX`] bytes these are far below the limits (`state`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

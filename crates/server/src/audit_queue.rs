@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cluster::admin::HIDDEN;
 use cluster::{AuditOutcome, AuditedChange};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,15 @@ pub struct LocalRecord {
     pub outcome: AuditOutcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+impl LocalRecord {
+    /// Creates a record. The reason is left out if it may repeat an argument that is left out.
+    pub fn new(change: AuditedChange, outcome: AuditOutcome, reason: Option<String>) -> LocalRecord {
+        let hides = change.arguments.iter().any(|argument| argument.contains(HIDDEN));
+        let reason = reason.filter(|_| !hides).map(cluster::clipped);
+        LocalRecord { change, outcome, reason }
+    }
 }
 
 pub struct AuditQueue {
@@ -91,11 +101,16 @@ impl AuditQueue {
         }
     }
 
-    /// Removes a record that was delivered. Returns true if the file must be written again.
+    /// Removes a record that was delivered. Returns true if it was the last one, and the file is
+    /// still there. Until then the file may hold delivered records: they are recorded once.
     pub fn remove(&self, number: u64) -> bool {
-        self.waiting.lock().retain(|record| record.change.number != number);
+        let is_empty = {
+            let mut waiting = self.waiting.lock();
+            waiting.retain(|record| record.change.number != number);
+            waiting.is_empty()
+        };
         self.delivered.notify_waiters();
-        *self.has_file.lock()
+        is_empty && *self.has_file.lock()
     }
 
     /// Waits until a record is delivered.
@@ -142,7 +157,7 @@ mod tests {
 
     fn record(number: u64) -> LocalRecord {
         let change = AuditedChange { number, command: "config set".into(), ..AuditedChange::default() };
-        LocalRecord { change, outcome: AuditOutcome::Done, reason: None }
+        LocalRecord::new(change, AuditOutcome::Done, None)
     }
 
     #[tokio::test]
@@ -158,7 +173,7 @@ mod tests {
         let queue = AuditQueue::load(dir.path());
         assert_eq!(queue.next().await, record(1));
         for number in 1..=3 {
-            assert!(queue.remove(number), "the file has records");
+            assert_eq!(queue.remove(number), number == 3, "the file goes with the last");
             queue.await_delivery(number).await;
         }
         queue.keep();

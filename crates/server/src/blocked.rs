@@ -288,12 +288,14 @@ impl Blocked {
             ends_with: None,
             answer: sender,
         };
-        if wait.awaited == Awaited::Stream {
-            state.of_streams += 1;
-            self.last_of_streams.store(number, Ordering::SeqCst);
-        }
+        let is_of_stream = wait.awaited == Awaited::Stream;
+        state.of_streams += usize::from(is_of_stream);
         state.waiters.insert(number, waiter);
         self.count_in(&state);
+        if is_of_stream {
+            // Last: whoever reads this number then reads counts with this client.
+            self.last_of_streams.store(number, Ordering::SeqCst);
+        }
         drop(state);
         Seat { blocked: self.clone(), number, answer, free }
     }

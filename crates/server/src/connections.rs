@@ -131,7 +131,7 @@ impl ClientEntry {
     /// Returns the regions that the connection has written to, or `None` if it may be any.
     pub fn regions_written(&self) -> Option<BTreeSet<RegionId>> {
         let written = self.written.lock();
-        (!written.is_anywhere && !written.regions.is_empty()).then(|| written.regions.clone())
+        (!written.is_anywhere).then(|| written.regions.clone())
     }
 
     /// Closes the connection, whatever it waits for.

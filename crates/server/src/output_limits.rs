@@ -41,7 +41,12 @@ impl OutputLimit {
 
     /// Returns true if `bytes` exceed the limit. `over_soft_since` is the time since when they have
     /// exceeded the soft limit.
-    pub fn is_exceeded(&self, bytes: u64, now: Instant, over_soft_since: &mut Option<Instant>) -> bool {
+    pub fn is_exceeded(
+        &self,
+        bytes: u64,
+        now: impl FnOnce() -> Instant,
+        over_soft_since: &mut Option<Instant>,
+    ) -> bool {
         if self.hard_bytes > 0 && bytes >= self.hard_bytes {
             return true;
         }
@@ -49,6 +54,7 @@ impl OutputLimit {
             *over_soft_since = None;
             return false;
         }
+        let now = now();
         now.saturating_duration_since(*over_soft_since.get_or_insert(now)) > self.soft_time
     }
 }
@@ -131,13 +137,13 @@ mod tests {
         let began = Instant::now();
         let mut since = None;
         let mut at = |seconds: u64, bytes: u64| {
-            limit.is_exceeded(bytes, began + Duration::from_secs(seconds), &mut since)
+            limit.is_exceeded(bytes, || began + Duration::from_secs(seconds), &mut since)
         };
         assert!(!at(0, 49) && !at(1, 50) && !at(2, 99), "the soft limit is reached after 1 s");
         assert!(at(2, 100));
         assert!(!at(2, 10) && !at(3, 60) && !at(4, 60), "the time begins again");
         assert!(!at(5, 60) && at(6, 60));
         let mut since = None;
-        assert!(!OutputLimit::NONE.is_exceeded(u64::MAX, began, &mut since));
+        assert!(!OutputLimit::NONE.is_exceeded(u64::MAX, || began, &mut since));
     }
 }

@@ -287,4 +287,9 @@ fn wait_counts_the_stores_that_have_synced_the_clients_writes() {
     let mut other = Wire::open(stores.all[away].client);
     other.ok(&["SET", "a", "3"]);
     assert_eq!(other.int(&["WAIT", "1", "0"]), 1);
+    // A client that takes an element has written.
+    wire.int(&["RPUSH", "queue", "one"]);
+    let mut worker = Wire::open(stores.all[away].client);
+    worker.call(&["BLPOP", "queue", "0"]);
+    assert_eq!(worker.int(&["WAIT", "1", "0"]), 1);
 }

@@ -69,6 +69,12 @@ impl Publications {
         self.messages.push(publication);
     }
 
+    /// Adds the messages of other entries of the batch.
+    pub fn append(&mut self, others: Publications) {
+        self.dropped += others.dropped;
+        others.messages.into_iter().for_each(|message| self.push(message));
+    }
+
     /// Returns the messages since this was last called.
     pub(crate) fn take(&mut self) -> Publications {
         let rest = Publications { bytes: self.bytes, ..Publications::default() };
@@ -188,5 +194,10 @@ mod publication_tests {
         // Those of the batch's next entries count together with them.
         publications.push(message(500));
         assert_eq!((publications.messages.len(), publications.dropped), (0, 1));
+        // Two regions' messages are bounded together.
+        let mut others = Publications::default();
+        others.push(message(500));
+        others.append(taken);
+        assert_eq!((others.messages.len(), others.dropped), (2, 1));
     }
 }

@@ -217,7 +217,7 @@ fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
     (bytes.len() >= 8).then(|| bytes.get_u64())
 }
 
-/// Reads an index that others follow.
+/// Reads an index that has a successor.
 fn take_index(bytes: &mut &[u8]) -> Option<LogIndex> {
     take_u64(bytes).filter(|index| *index < LogIndex::MAX)
 }

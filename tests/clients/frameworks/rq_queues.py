@@ -50,7 +50,7 @@ def until(what, true):
         time.sleep(0.02)
 
 
-def names(step, key):
+def names(key):
     return [each.decode() for each in client.lrange(key, 0, -1)]
 
 
@@ -61,7 +61,7 @@ def by_priority():
             queue.enqueue(rq_jobs.done, f"{name}{n}")
     Queue("default", connection=client).enqueue(rq_jobs.done, "first", at_front=True)
     finish(worker("high", "default", "low"))
-    show("order", names("order", "rq:order"))
+    show("order", names("rq:order"))
     client.delete("rq:order", "rq:done")
 
 
@@ -101,8 +101,8 @@ def dependent():
         rq_jobs.done, "third", depends_on=Dependency([first, second]), on_success=Callback(rq_jobs.noted), job_id="third"
     )
     finish(worker("dependent"))
-    show("dependencies", [names("order", "rq:order"), third.get_status(refresh=True).value, third.return_value()])
-    show("callback", names("noted", "rq:noted"))
+    show("dependencies", [names("rq:order"), third.get_status(refresh=True).value, third.return_value()])
+    show("callback", names("rq:noted"))
     client.delete("rq:order")
 
 

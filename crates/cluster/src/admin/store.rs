@@ -142,6 +142,9 @@ impl Operation for StatusQuery {
 pub struct StoreStatus {
     pub store: u64,
     pub version: String,
+    /// The cluster's version, as the store knows it: 0 from a program of an earlier version.
+    #[serde(default)]
+    pub cluster_version: u32,
     pub pid: u32,
     pub uptime_s: u64,
     pub cluster_enabled: bool,

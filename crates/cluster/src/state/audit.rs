@@ -157,6 +157,12 @@ impl AuditedChange {
     }
 }
 
+/// Returns a text that is short enough for a record.
+pub fn clipped(mut text: String) -> String {
+    clip(&mut text);
+    text
+}
+
 fn clip(text: &mut String) {
     if text.len() <= TEXT_BYTES_MAX {
         return;

@@ -144,7 +144,7 @@ pub(crate) fn check(number: u8, value: &[u8], (elements_max, bytes_max): (u64, u
             StreamPart::Entry { .. } => elements += 1,
             part => {
                 elements += 1;
-                bytes += Element::Stream(part.clone()).len() as u64;
+                bytes += part.bytes() as u64;
             }
         }
         match elements > elements_max || bytes > bytes_max || listpacks > bytes_max {

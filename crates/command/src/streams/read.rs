@@ -1,5 +1,6 @@
 //! `XREAD` and `XREADGROUP`. `blocking` has the clients that wait.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -259,13 +260,13 @@ fn read_as_group(args: &[Bytes], exec: &mut Exec<'_, '_>, has_waited: bool) -> C
         sources.push(Source { name, stream, group, from });
     }
     let mut replies = Vec::new();
-    let names: Vec<&[u8]> = sources.iter().map(|source| source.name).collect();
-    for (at, source) in sources.into_iter().enumerate() {
+    let mut seen = BTreeSet::new();
+    for source in sources {
         let key = exec.key(source.name);
-        let group = match names[..at].contains(&source.name) {
+        let group = match seen.insert(source.name) {
+            true => Some(source.group),
             // The group has changed since.
-            true => group::find(exec, &key, &source.stream, reader.group)?,
-            false => Some(source.group),
+            false => group::find(exec, &key, &source.stream, reader.group)?,
         };
         let Some(group) = group else { continue };
         let read = match source.from {

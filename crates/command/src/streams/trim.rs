@@ -122,7 +122,7 @@ pub(super) fn trim(
     }
     let mut len = stream.len;
     let mut removed = Vec::new();
-    // The last node to look at, of which some entries may stay.
+    // The first node that is not removed as a whole.
     let mut last = None;
     from_first_node(exec, key, stream, &mut |id, value| {
         let (live, last_id) = Node::count_and_last(value)?;

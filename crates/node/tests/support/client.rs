@@ -2,8 +2,8 @@
 //! as log entries or as reads, and another replica executes the same entries in other batches.
 //!
 //! An input is two bytes that choose how the client is served, followed by what it sends. Commands
-//! on the connection and the store are answered by a stand-in, two of which do something here:
-//! `ECHO n` lets `n` milliseconds pass, and `LASTSAVE` deletes expired keys and sweeps.
+//! about the connection or the store have no effect, except for two: `ECHO n` lets `n` milliseconds
+//! pass, and `LASTSAVE` deletes expired keys and sweeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -18,6 +18,7 @@ use serde_json::Value;
 use types::{StoreId, Version, META_REGION, OLDEST_VERSION, THIRD_VERSION};
 
 use super::merged::{self, AskedRegion};
+use super::operations::Change;
 use super::proposer::{is_early, Proposer};
 use super::{audit, check, libraries, quarantine, rows, tokens, users, versions, windows};
 use crate::admin_error::{encode_error, read_error, refuse, AdminError};
@@ -265,9 +266,14 @@ pub async fn join(
     let question = audited(store, Some(change.clone()), Ask::Join { facts, newest: Some(newest) });
     let joined = ask_for(store, question).await;
     if joined.is_ok() {
-        audit::log_change(&LocalRecord { change, outcome: AuditOutcome::Done, reason: None });
+        audit::log_change(&LocalRecord::new(change, AuditOutcome::Done, None));
     }
     joined
+}
+
+/// Asks the meta region's leader for a change, which is recorded with its command.
+pub async fn ask_recorded(store: &Store, change: Change<'_>, question: Ask) -> Result<Value, AdminError> {
+    ask(store, audited(store, change.cloned(), question)).await
 }
 
 /// Returns the question with the change that leads to it, if the cluster records changes.
@@ -577,7 +583,7 @@ mod tests {
         let (own, other) = (StoreKey([1; 32]), StoreKey([2; 32]));
         let facts = |key| facts_of(fixture.store.config.this(), Some(key));
         let change = |store| AuditedChange { store, ..AuditedChange::default() };
-        let record = |store| LocalRecord { change: change(store), outcome: AuditOutcome::Done, reason: None };
+        let record = |store| LocalRecord::new(change(store), AuditOutcome::Done, None);
         let audited = |store, question| Ask::Audited { change: change(store), question: Box::new(question) };
         for (ask, is_refused) in [
             (Ask::SetFacts { store: 7, facts: facts(own) }, false),

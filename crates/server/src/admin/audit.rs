@@ -79,9 +79,13 @@ pub async fn carry_out<O: Served>(
     let done = operation.serve(of, store, Some(&change)).await;
     let (outcome, reason) = match &done {
         Ok(_) => (AuditOutcome::Done, None),
+        // A change of several stores may have been made in part.
+        Err(error) if O::IS_OWN && error.status >= 500 => {
+            (AuditOutcome::Unknown, Some(error.message.clone()))
+        }
         Err(error) => (outcome_of(error), Some(error.message.clone())),
     };
-    let record = LocalRecord { reason: shown_reason(&change, reason), change, outcome };
+    let record = LocalRecord::new(change, outcome, reason);
     match O::IS_OWN {
         true => note_change(store, record).await,
         false => log_change(&record),
@@ -96,12 +100,6 @@ pub fn outcome_of(error: &AdminError) -> AuditOutcome {
         504 => AuditOutcome::Unknown,
         _ => AuditOutcome::Refused,
     }
-}
-
-/// Returns the reason of a failure, unless it may repeat an argument that is left out.
-fn shown_reason(change: &AuditedChange, reason: Option<String>) -> Option<String> {
-    let hides = change.arguments.iter().any(|argument| argument.contains(cluster::admin::HIDDEN));
-    reason.filter(|_| !hides)
 }
 
 /// Writes a change to the log of this store.
@@ -165,8 +163,7 @@ pub async fn record_refusal(store: &Store, proposer: Proposer, error: &AdminErro
     if change.command == "join" || error.status >= 500 {
         return;
     }
-    let reason = shown_reason(&change, Some(error.message.clone()));
-    let record = LocalRecord { change, outcome: AuditOutcome::Refused, reason };
+    let record = LocalRecord::new(change, AuditOutcome::Refused, Some(error.message.clone()));
     if record_as_leader(store, record).await.is_err() {
         tracing::debug!("a refused change could not be recorded");
     }

@@ -14,7 +14,7 @@ use cluster::admin::{
 use cluster::AuditedChange;
 use types::{RegionId, StoreId};
 
-use super::ask::{ask, ask_for, ask_store, audited, read, Ask};
+use super::ask::{ask_for, ask_recorded, ask_store, read, Ask};
 use super::{quarantine, rows};
 use crate::admin_error::{refuse, AdminError};
 use crate::capability::{self, NotProbed, Probe};
@@ -71,7 +71,7 @@ impl Served for PolicyRequest {
         store: &Arc<Store>,
         change: Change<'_>,
     ) -> Result<PolicyRequest, AdminError> {
-        ask(store, audited(store, change.cloned(), Ask::SetPolicy { name: self.policy.clone() })).await?;
+        ask_recorded(store, change, Ask::SetPolicy { name: self.policy.clone() }).await?;
         Ok(self)
     }
 }
@@ -91,15 +91,8 @@ impl Served for ConfigRequest {
         store: &Arc<Store>,
         change: Change<'_>,
     ) -> Result<ConfigRequest, AdminError> {
-        ask(
-            store,
-            audited(
-                store,
-                change.cloned(),
-                Ask::SetConfig { name: self.name.clone(), value: self.value.clone() },
-            ),
-        )
-        .await?;
+        let question = Ask::SetConfig { name: self.name.clone(), value: self.value.clone() };
+        ask_recorded(store, change, question).await?;
         Ok(self)
     }
 }
@@ -113,7 +106,7 @@ impl Served for LeaderRequest {
         store: &Arc<Store>,
         change: Change<'_>,
     ) -> Result<LeaderRow, AdminError> {
-        ask(store, audited(store, change.cloned(), Ask::MoveLeader { region, to: self.store })).await?;
+        ask_recorded(store, change, Ask::MoveLeader { region, to: self.store }).await?;
         Ok(LeaderRow { region, store: self.store })
     }
 }
@@ -127,8 +120,7 @@ impl Served for RegionRequest {
         store: &Arc<Store>,
         change: Change<'_>,
     ) -> Result<RegionRequest, AdminError> {
-        ask(store, audited(store, change.cloned(), Ask::ChangeRegion { region, change: self.clone() }))
-            .await?;
+        ask_recorded(store, change, Ask::ChangeRegion { region, change: self.clone() }).await?;
         Ok(self)
     }
 }
@@ -142,8 +134,7 @@ impl Served for StoreRequest {
         store: &Arc<Store>,
         change: Change<'_>,
     ) -> Result<StoreRequest, AdminError> {
-        ask(store, audited(store, change.cloned(), Ask::ChangeStore { store: of, change: self.clone() }))
-            .await?;
+        ask_recorded(store, change, Ask::ChangeStore { store: of, change: self.clone() }).await?;
         Ok(self)
     }
 }
@@ -192,6 +183,7 @@ impl Served for StatusQuery {
         Ok(StoreStatus {
             store: store.id,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster_version: store.membership.version.get(),
             pid: std::process::id(),
             uptime_s: store.metrics.started.elapsed().as_secs(),
             cluster_enabled: store.config.cluster_enabled,

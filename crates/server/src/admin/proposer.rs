@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use cluster::{AuditedChange, MetaCommand, MetaError, MetaReply};
 use node::{Work, REQUEST_BYTES_MAX};
 use parking_lot::Mutex;
@@ -35,25 +36,25 @@ impl Proposer {
     /// Proposes a change of the cluster's state. Returns its result.
     pub async fn propose(&self, store: &Store, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
         let change = self.0.lock().take();
-        propose(
-            store,
-            match change {
-                Some(change) => MetaCommand::Audited { change, order: Box::new(command) },
-                None => command,
-            },
-        )
-        .await
+        let command = match change.clone() {
+            Some(change) => MetaCommand::Audited { change, order: Box::new(command) },
+            None => command,
+        };
+        let command = command.encode();
+        if command.len() > REQUEST_BYTES_MAX {
+            // No store could send the entry to another one.
+            *self.0.lock() = change;
+            let bytes = command.len();
+            return Err(
+                refuse(413, format!("the change has {bytes} bytes: {REQUEST_BYTES_MAX} at most")).into()
+            );
+        }
+        propose(store, command).await
     }
 }
 
-async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
+async fn propose(store: &Store, command: Bytes) -> Result<MetaReply, NotAnswered> {
     let deadline = Instant::now() + store.config.request_timeout;
-    let command = command.encode();
-    if command.len() > REQUEST_BYTES_MAX {
-        // No store could send the entry to another one.
-        let bytes = command.len();
-        return Err(refuse(413, format!("the change has {bytes} bytes: {REQUEST_BYTES_MAX} at most")).into());
-    }
     let answers = match store.proposals.submit(store.regions.meta(), Work::Meta(command), deadline).await {
         Ok(answers) => answers,
         Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),

@@ -80,7 +80,13 @@ async fn recover(store: &Arc<Store>, request: RecoverRequest) -> Result<RecoverR
         let (done, failed) = order.act(&planned.regions, number).await;
         row.recovered.extend(done);
         row.failed.extend(failed);
-        planned = order.plan().await?;
+        planned = match order.plan().await {
+            Ok(planned) => planned,
+            Err(error) => {
+                tracing::warn!(error.message, "regions are recovered, and there is no plan for more");
+                break;
+            }
+        };
     }
     row.order = Some(number);
     if row.recovered.contains(&META_REGION) {

@@ -9,12 +9,13 @@ use cluster::admin::{TokenReply, TokenRequest, TokenRow, TokensQuery};
 use cluster::{MetaCommand, TokenRecord};
 use serde_json::Value;
 
-use super::ask::{self, ask_for, audited, Ask, NotAnswered};
+use super::ask::{self, Ask, NotAnswered};
 use super::operations::{Change, Served};
 use super::proposer::Proposer;
 use crate::accounts::{bytes_of, text_of};
 use crate::admin_error::{refuse, AdminError};
 use crate::members::AgreedMembers;
+use crate::secrets::shown;
 use crate::store::Store;
 
 /// The beginning of a token, by which it can be found in text that should have none.
@@ -44,16 +45,11 @@ impl Served for TokensQuery {
         let members = store.membership.members();
         let row = |(name, token): (&String, &TokenRecord)| TokenRow {
             name: name.clone(),
-            user: shown_user(&token.user),
+            user: bytes_of(&token.user).map_or_else(|| token.user.clone(), |name| shown(&name)),
             created_unix_ms: token.created_ms,
         };
         Ok(members.agreed.tokens.iter().map(row).collect())
     }
-}
-
-/// Returns a user's name for display.
-fn shown_user(user: &str) -> String {
-    bytes_of(user).map_or_else(|| user.to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl Served for TokenRequest {
@@ -67,7 +63,7 @@ impl Served for TokenRequest {
         };
         let digest = token.as_ref().map_or(String::new(), |token| acl::hash(token.as_bytes()));
         let question = Ask::ChangeToken { change: self, digest };
-        let members: AgreedMembers = ask_for(store, audited(store, change.cloned(), question)).await?;
+        let members: AgreedMembers = ask::read(ask::ask_recorded(store, change, question).await?)?;
         store.membership.take_members(members);
         Ok(TokenReply { name, token })
     }

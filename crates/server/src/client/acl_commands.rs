@@ -1,18 +1,18 @@
 //! `ACL`: shows and changes the users of the cluster.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use acl::{Denial, SelectorView, User, DEFAULT_USER};
 use bytes::Bytes;
-use cluster::{AuditOutcome, AuditedChange};
+use cluster::AuditedChange;
 use command::{AclCommand, CommandSpec};
 use node::session::Own;
 use resp::Reply;
 
-use super::{audit, Connected};
+use super::audit::{self, NotChanged};
+use super::Connected;
 use crate::accounts::{text_of, Accounts};
 use crate::admin::{self, UsersAnswer};
 use crate::connections::ClientEntry;
@@ -70,64 +70,19 @@ pub async fn run_later(
     match command {
         AclCommand::SetUser => {
             let audit = audit::change(store, entry, "acl setuser", audit::of_set_user(&args[2..]));
-            recorded(store, &audit, set_user(store, args, &audit)).await
+            audit::recorded(store, &audit, set_user(store, args, &audit)).await
         }
         AclCommand::DelUser => {
             let names = args[2..].iter().map(|name| shown_name(name)).collect();
             let audit = audit::change(store, entry, "acl deluser", names);
-            recorded(store, &audit, delete_users(store, &args[2..], &audit)).await
+            audit::recorded(store, &audit, delete_users(store, &args[2..], &audit)).await
         }
         AclCommand::Load => {
             let audit = audit::change(store, entry, "acl load", Vec::new());
-            recorded(store, &audit, load(store, &audit)).await
+            audit::recorded(store, &audit, load(store, &audit)).await
         }
         AclCommand::Save => save(store).await,
         _ => Reply::error("ERR internal error: the command was answered before"),
-    }
-}
-
-/// Executes a change of users. If this store refuses it, nothing is proposed, and the refusal is
-/// recorded here.
-async fn recorded(
-    store: &Arc<Store>,
-    audit: &AuditedChange,
-    change: impl Future<Output = Result<Reply, NotChanged>>,
-) -> Reply {
-    match change.await {
-        Ok(reply) => {
-            admin::log_change(&audit::record(audit.clone(), &reply, AuditOutcome::Done));
-            reply
-        }
-        Err(NotChanged::Here(error)) => {
-            admin::note_change(store, audit::record(audit.clone(), &error, AuditOutcome::Refused)).await;
-            error
-        }
-        Err(NotChanged::ByCluster(error, outcome)) => {
-            admin::log_change(&audit::record(audit.clone(), &error, outcome));
-            error
-        }
-    }
-}
-
-/// The reason why users were not changed.
-pub enum NotChanged {
-    /// This store refused the change.
-    Here(Reply),
-    /// The cluster refused it, and has recorded that, or did not answer.
-    ByCluster(Reply, AuditOutcome),
-}
-
-impl From<Reply> for NotChanged {
-    fn from(error: Reply) -> NotChanged {
-        NotChanged::Here(error)
-    }
-}
-
-impl NotChanged {
-    fn into_reply(self) -> Reply {
-        match self {
-            NotChanged::Here(error) | NotChanged::ByCluster(error, _) => error,
-        }
     }
 }
 
@@ -384,10 +339,7 @@ async fn change(
                 return Ok(());
             }
             Ok(UsersAnswer::Conflict(list)) => store.membership.take_members(*list),
-            Err(error) => {
-                let outcome = admin::outcome_of(&error);
-                return Err(NotChanged::ByCluster(Reply::error(format!("ERR {}", error.message)), outcome));
-            }
+            Err(error) => return Err(NotChanged::by_cluster(error)),
         }
         if Instant::now() >= deadline {
             let text = "ERR the users are changed by others at the same time: nothing was changed";

@@ -218,15 +218,16 @@ fn kill(store: &Store, client: &mut Connected<'_>, filter: &[Bytes]) -> Reply {
     Reply::Int(chosen.len() as i64)
 }
 
-pub fn config(store: &Store, command: ConfigCommand, args: &[Bytes]) -> Reply {
-    match command {
+pub fn config(store: &Store, command: ConfigCommand, args: &[Bytes]) -> Own {
+    Own::Reply(match command {
         ConfigCommand::Get => get(store, &args[2..]),
-        ConfigCommand::Set => Reply::error("ERR internal error: the command waits"),
+        ConfigCommand::Set if args.len() % 2 == 0 => return Own::Later,
+        ConfigCommand::Set => Reply::error("ERR syntax error"),
         ConfigCommand::ResetStat => {
             store.statistics.reset(&store.metrics);
             Reply::OK
         }
-    }
+    })
 }
 
 /// Returns each setting that is named or matches a pattern, once. A name keeps the client's
@@ -266,7 +267,8 @@ fn rocksdb_name(name: &[u8]) -> Option<String> {
     name.strip_prefix(ROCKSDB).map(str::to_owned)
 }
 
-/// Executes `CONFIG SET`, and records it. All of the settings are changed, or none.
+/// Executes `CONFIG SET`, and records it. All of the settings are changed, or none, unless
+/// certificates cannot be loaded: options of RocksDB are changed before them.
 pub async fn set_and_record(store: &Arc<Store>, entry: &ClientEntry, args: &[Bytes]) -> Reply {
     let change = audit::change(store, entry, "config set", audit::of_config_set(store, &args[2..]));
     let setting = {
@@ -275,8 +277,8 @@ pub async fn set_and_record(store: &Arc<Store>, entry: &ClientEntry, args: &[Byt
     };
     // Options of RocksDB and certificates wait for files.
     let set = tokio::task::spawn_blocking(setting).await;
-    let mut reply = set.unwrap_or_else(|_| Reply::error("ERR the store is shutting down"));
-    let mut outcome = if reply == Reply::OK { AuditOutcome::Done } else { AuditOutcome::Refused };
+    let (mut reply, mut outcome) =
+        set.unwrap_or_else(|_| (Reply::error("ERR the store is shutting down"), AuditOutcome::Unknown));
     if let (Some(password), AuditOutcome::Done) = (agreed_password(store, args), outcome) {
         if let Err(error) = acl_commands::set_default_password(store, password.as_deref()).await {
             // This store's own settings are changed.
@@ -287,7 +289,8 @@ pub async fn set_and_record(store: &Arc<Store>, entry: &ClientEntry, args: &[Byt
     reply
 }
 
-fn set_all(store: &Store, args: &[Bytes]) -> Reply {
+fn set_all(store: &Store, args: &[Bytes]) -> (Reply, AuditOutcome) {
+    let refused = |error| (error, AuditOutcome::Refused);
     let (mut options, mut others): (Vec<(String, String)>, Vec<Bytes>) = Default::default();
     for pair in args.get(2..).unwrap_or_default().chunks(2) {
         let Some(name) = rocksdb_name(&pair[0]) else {
@@ -296,31 +299,40 @@ fn set_all(store: &Store, args: &[Bytes]) -> Reply {
         };
         let why = match options.iter().any(|(other, _)| *other == name) {
             true => "duplicate parameter",
-            false if !rocks::Options::names().any(|known| known == name) => return unknown(&pair[0]),
+            false if !rocks::Options::names().any(|known| known == name) => {
+                return refused(unknown(&pair[0]))
+            }
             false if !rocks::Options::can_change(&name) => "can't set immutable config",
             false => {
                 options.push((name, String::from_utf8_lossy(&pair[1]).into_owned()));
                 continue;
             }
         };
-        return failed(&pair[0], why);
+        return refused(failed(&pair[0], why));
     }
     // The others are checked before anything changes.
     let mut probe = store.settings.read().clone();
     if let Err(error) = change(&mut probe, &others) {
-        return error;
+        return refused(error);
+    }
+    if options.is_empty() {
+        let reply = set(store, &others);
+        let outcome = if reply == Reply::OK { AuditOutcome::Done } else { AuditOutcome::Refused };
+        return (reply, outcome);
     }
     if let Err(error) = store.engine.rows().set_options(&options) {
         let named = match &error {
             OptionError::BadValue { name, .. } => format!("{ROCKSDB}{name}"),
             _ => options.first().map_or(ROCKSDB.to_owned(), |(name, _)| format!("{ROCKSDB}{name}")),
         };
-        return failed(named.as_bytes(), &error.to_string());
+        return refused(failed(named.as_bytes(), &error.to_string()));
     }
     for (name, value) in &options {
         tracing::info!(name, value, "an option of RocksDB was changed until the next start");
     }
-    set(store, &others)
+    let reply = set(store, &others);
+    let outcome = if reply == Reply::OK { AuditOutcome::Done } else { AuditOutcome::Unknown };
+    (reply, outcome)
 }
 
 fn unknown(name: &[u8]) -> Reply {

@@ -3,12 +3,16 @@
 //! An argument is shown only if it is known to be none: a word that no rule and no setting has may
 //! be a mistyped password.
 
+use std::future::Future;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use cluster::admin::HIDDEN;
 use cluster::{AuditOutcome, AuditedChange};
 use resp::Reply;
 
 use crate::admin::{self, Author};
+use crate::admin_error::AdminError;
 use crate::audit_queue::LocalRecord;
 use crate::connections::ClientEntry;
 use crate::secrets::{self, shown};
@@ -73,12 +77,58 @@ fn hidden_modifier(modifier: &[u8]) -> String {
 
 /// Returns the record of a change that this store made and answered.
 pub fn record(change: AuditedChange, reply: &Reply, outcome: AuditOutcome) -> LocalRecord {
-    let hides = change.arguments.iter().any(|argument| argument.contains(HIDDEN));
     let reason = match reply {
-        Reply::Error(error) if !hides => Some(error.clone().into_owned()),
+        Reply::Error(error) => Some(error.clone().into_owned()),
         _ => None,
     };
-    LocalRecord { change, outcome, reason }
+    LocalRecord::new(change, outcome, reason)
+}
+
+/// Executes a change of users or libraries. If this store refuses it, nothing is proposed, and the
+/// refusal is recorded here.
+pub async fn recorded(
+    store: &Arc<Store>,
+    audit: &AuditedChange,
+    change: impl Future<Output = Result<Reply, NotChanged>>,
+) -> Reply {
+    let (reply, outcome) = match change.await {
+        Ok(reply) => (reply, AuditOutcome::Done),
+        Err(NotChanged::Here(error)) => {
+            admin::note_change(store, record(audit.clone(), &error, AuditOutcome::Refused)).await;
+            return error;
+        }
+        Err(NotChanged::ByCluster(error, outcome)) => (error, outcome),
+    };
+    admin::log_change(&record(audit.clone(), &reply, outcome));
+    reply
+}
+
+/// The reason why nothing was changed, or why that is not known.
+pub enum NotChanged {
+    /// This store refused the change.
+    Here(Reply),
+    /// The cluster has recorded the outcome, or did not answer.
+    ByCluster(Reply, AuditOutcome),
+}
+
+impl From<Reply> for NotChanged {
+    fn from(error: Reply) -> NotChanged {
+        NotChanged::Here(error)
+    }
+}
+
+impl NotChanged {
+    /// Returns the answer to a change that the cluster refused or did not answer.
+    pub fn by_cluster(error: AdminError) -> NotChanged {
+        let outcome = admin::outcome_of(&error);
+        NotChanged::ByCluster(Reply::error(format!("ERR {}", error.message)), outcome)
+    }
+
+    pub fn into_reply(self) -> Reply {
+        match self {
+            NotChanged::Here(error) | NotChanged::ByCluster(error, _) => error,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -101,13 +151,15 @@ mod tests {
             &digest,
             "!hunter2",
             "~key*",
+            "&news:*",
             "%R~a",
             "+@read",
             "-config|set",
             "hunter2",
             "on\0hunter2",
             "(+get",
-            "~x)",
+            "~x",
+            "&a)",
             "(>hunter2)",
             "(\"hunter2)",
             "resetpass",
@@ -123,12 +175,13 @@ mod tests {
                 "#(hidden)",
                 "!(hidden)",
                 "~key*",
+                "&news:*",
                 "%R~a",
                 "+@read",
                 "-config|set",
                 HIDDEN,
                 HIDDEN,
-                "(+get ~x)",
+                "(+get ~x &a)",
                 HIDDEN,
                 HIDDEN,
                 "resetpass",

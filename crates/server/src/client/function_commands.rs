@@ -11,7 +11,7 @@ use node::session::Own;
 use resp::Reply;
 use tokio::task::JoinSet;
 
-use super::audit;
+use super::audit::{self, NotChanged};
 use crate::accounts::text_of;
 use crate::admin::{self, LibrariesAnswer};
 use crate::connections::ClientEntry;
@@ -52,20 +52,27 @@ pub async fn run_later(
     command: FunctionCommand,
     args: &[Bytes],
 ) -> Reply {
-    let audit = |command: &str, arguments| audit::change(store, entry, command, arguments);
-    let done = match command {
+    let change = |command: &str, arguments| audit::change(store, entry, command, arguments);
+    match command {
         FunctionCommand::Load => {
             let name = args.last().and_then(|code| script::library_name(code).ok()).map(|(name, _)| name);
-            load(store, &args[2..], &audit("function load", name.into_iter().collect())).await
+            let change = change("function load", name.into_iter().collect());
+            audit::recorded(store, &change, load(store, &args[2..], &change)).await
         }
         FunctionCommand::Delete => {
-            delete(store, &args[2], &audit("function delete", vec![secrets::shown(&args[2])])).await
+            let change = change("function delete", vec![secrets::shown(&args[2])]);
+            audit::recorded(store, &change, delete(store, &args[2], &change)).await
         }
-        FunctionCommand::Flush => flush(store, args, &audit("function flush", Vec::new())).await,
-        FunctionCommand::Restore => restore(store, args, &audit("function restore", Vec::new())).await,
-        _ => Err(Reply::error("ERR internal error: the command was answered before")),
-    };
-    done.unwrap_or_else(|error| error)
+        FunctionCommand::Flush => {
+            let change = change("function flush", Vec::new());
+            audit::recorded(store, &change, flush(store, args, &change)).await
+        }
+        FunctionCommand::Restore => {
+            let change = change("function restore", Vec::new());
+            audit::recorded(store, &change, restore(store, args, &change)).await
+        }
+        _ => Reply::error("ERR internal error: the command was answered before"),
+    }
 }
 
 fn text(text: &'static str) -> Reply {
@@ -183,10 +190,10 @@ fn check_functions(known: &Libraries, new: &New, replaced: &BTreeSet<&str>) -> R
     Ok(())
 }
 
-async fn load(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Result<Reply, Reply> {
-    let [options @ .., code] = args else { return Err(error("syntax error")) };
+async fn load(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Result<Reply, NotChanged> {
+    let [options @ .., code] = args else { return Err(error("syntax error").into()) };
     if let Some(other) = options.iter().find(|option| !option.eq_ignore_ascii_case(b"replace")) {
-        return Err(error(format!("Unknown option given: {}", shown(other))));
+        return Err(error(format!("Unknown option given: {}", shown(other))).into());
     }
     let replaces = !options.is_empty();
     let (name, _) = script::library_name(code).map_err(error)?;
@@ -206,7 +213,7 @@ async fn load(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Resu
     Ok(Reply::bulk(name))
 }
 
-async fn delete(store: &Arc<Store>, name: &Bytes, audit: &AuditedChange) -> Result<Reply, Reply> {
+async fn delete(store: &Arc<Store>, name: &Bytes, audit: &AuditedChange) -> Result<Reply, NotChanged> {
     change(store, audit, |known| match std::str::from_utf8(name) {
         Ok(name) if known.by_name.contains_key(name) => Ok((Changes::from([(name.to_owned(), None)]), false)),
         _ => Err(error("Library not found")),
@@ -215,12 +222,12 @@ async fn delete(store: &Arc<Store>, name: &Bytes, audit: &AuditedChange) -> Resu
     Ok(Reply::OK)
 }
 
-async fn flush(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Result<Reply, Reply> {
+async fn flush(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Result<Reply, NotChanged> {
     match &args[2..] {
         [] => {}
         [mode] if mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async") => {}
-        [_] => return Err(error("FUNCTION FLUSH only supports SYNC|ASYNC option")),
-        _ => return Err(command::wrong_subcommand(args)),
+        [_] => return Err(error("FUNCTION FLUSH only supports SYNC|ASYNC option").into()),
+        _ => return Err(command::wrong_subcommand(args).into()),
     }
     change(store, audit, |_| Ok((Changes::new(), true))).await?;
     Ok(Reply::OK)
@@ -233,7 +240,7 @@ enum Policy {
     Replace,
 }
 
-async fn restore(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Result<Reply, Reply> {
+async fn restore(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> Result<Reply, NotChanged> {
     let policy = match &args[3..] {
         [] => Policy::Append,
         [word] if word.eq_ignore_ascii_case(b"append") => Policy::Append,
@@ -241,17 +248,14 @@ async fn restore(store: &Arc<Store>, args: &[Bytes], audit: &AuditedChange) -> R
         [word] if word.eq_ignore_ascii_case(b"flush") => Policy::Flush,
         [_] => {
             let text = "Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.";
-            return Err(error(text));
+            return Err(error(text).into());
         }
-        _ => return Err(command::wrong_subcommand(args)),
+        _ => return Err(command::wrong_subcommand(args).into()),
     };
     let payload = args[2].clone();
     let news = blocking(store, move || {
         let began = Instant::now();
         let codes = serialized::read(&payload).map_err(error)?;
-        if codes.iter().map(Bytes::len).sum::<usize>() > cluster::LIBRARIES_BYTES_MAX {
-            return Err(error(cluster::LIBRARIES_TOO_LONG));
-        }
         let mut names = BTreeSet::new();
         let mut functions = BTreeSet::new();
         let mut news = Vec::new();
@@ -304,7 +308,7 @@ async fn change(
     store: &Arc<Store>,
     audit: &AuditedChange,
     mut changes: impl FnMut(&Libraries) -> Result<(Changes, bool), Reply>,
-) -> Result<(), Reply> {
+) -> Result<(), NotChanged> {
     let deadline = Instant::now() + store.config.request_timeout;
     loop {
         let known = store.functions.known();
@@ -314,15 +318,15 @@ async fn change(
         }
         if changes.values().flatten().map(LibraryRecord::bytes).sum::<usize>() > cluster::LIBRARIES_BYTES_MAX
         {
-            return Err(error(cluster::LIBRARIES_TOO_LONG));
+            return Err(error(cluster::LIBRARIES_TOO_LONG).into());
         }
         let asked = admin::set_libraries(store, Some(audit.clone()), known.version, changes, replaces).await;
         let left = deadline.saturating_duration_since(Instant::now());
-        match asked.map_err(|refused| error(refused.message))? {
+        match asked.map_err(NotChanged::by_cluster)? {
             LibrariesAnswer::Changed(version) => {
-                admin::log_change(&audit::record(audit.clone(), &Reply::OK, AuditOutcome::Done));
                 if !store.functions.has(version, left.max(OTHERS_PATIENCE)).await {
-                    return Err(error("the libraries are changed, and this store does not have them yet"));
+                    let late = error("the libraries are changed, and this store does not have them yet");
+                    return Err(NotChanged::ByCluster(late, AuditOutcome::Done));
                 }
                 await_others(store, version).await;
                 return Ok(());
@@ -330,12 +334,13 @@ async fn change(
             LibrariesAnswer::Conflict(version) if version < known.version => {
                 return Err(error(
                     "this store has libraries that the cluster has lost: stop it, delete DIR/FUNCTIONS, and start it",
-                ));
+                )
+                .into());
             }
             LibrariesAnswer::Conflict(version) => {
                 if left.is_zero() || !store.functions.has(version, left).await {
                     let text = "the libraries are changed by others at the same time: nothing was changed";
-                    return Err(error(text));
+                    return Err(error(text).into());
                 }
                 tokio::time::sleep(AGAIN).await;
             }

@@ -38,12 +38,17 @@ pub async fn wait(store: &Arc<Store>, client: &ClientEntry, args: &[Bytes]) -> R
         Err(error) => return error,
     };
     let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let led = || {
-        let regions = store.regions.all();
-        let led = regions.iter().filter(|region| region.leader() == Some(store.id));
-        led.map(|region| region.id()).collect()
+    let regions = match client.regions_written() {
+        Some(written) if !written.is_empty() => written,
+        written => {
+            let mut regions = store.regions.of_users();
+            if written.is_some() {
+                // Without a write of the client the regions count that this store leads.
+                regions.retain(|region| region.leader() == Some(store.id));
+            }
+            regions.iter().map(|region| region.id()).collect()
+        }
     };
-    let regions = client.regions_written().unwrap_or_else(led);
     // The client's writes are executed, for they were answered.
     let targets: Vec<(RegionId, LogIndex)> =
         regions.iter().filter_map(|id| Some((*id, store.regions.get(*id)?.applied()))).collect();

@@ -195,10 +195,10 @@ impl Store {
                 }
             };
             match self.blocked.ended(&place, &attempts, answers) {
-                // A consumer takes all new entries, so those behind it would mostly get nothing.
-                Some(true) if place.2 == Awaited::Stream => count = 1,
-                Some(true) => count = 2 * count.min(ATTEMPTS_MAX),
-                Some(false) => count = 1,
+                Some(true) if place.2 != Awaited::Stream => count = 2 * count.min(ATTEMPTS_MAX),
+                // A consumer takes all new entries of a stream, so those behind it would mostly get
+                // nothing.
+                Some(_) => count = 1,
                 None if self.ends.is_stopping() => return,
                 None => tokio::time::sleep(RETRY).await,
             }

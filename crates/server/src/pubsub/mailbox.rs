@@ -273,7 +273,7 @@ impl Subscriber {
 impl Mailbox {
     /// Returns true if the messages exceed a limit. There were `before` bytes before this message.
     fn exceeds(&mut self, limit: &OutputLimit, before: usize, message: &Message) -> bool {
-        if limit.is_exceeded(self.bytes as u64, Instant::now(), &mut self.over_soft_since) {
+        if limit.is_exceeded(self.bytes as u64, Instant::now, &mut self.over_soft_since) {
             return true;
         }
         let memory = &message.memory;

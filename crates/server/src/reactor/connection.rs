@@ -260,7 +260,7 @@ impl Connection {
         let most = if is_counted { limit.hard_bytes.max(limit.soft_bytes) } else { 0 };
         self.session.allow_output(usize::try_from(most).unwrap_or(usize::MAX));
         let bytes = if is_counted { self.session.output_bytes() as u64 } else { 0 };
-        limit.is_exceeded(bytes, now, &mut self.over_soft_since)
+        limit.is_exceeded(bytes, || now, &mut self.over_soft_since)
     }
 
     /// Returns true if there is output that the socket may take.

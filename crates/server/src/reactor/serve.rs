@@ -305,7 +305,12 @@ impl Loop {
                 });
             }
             Part::Blocking(item) => {
-                connection.seat.entry.writes_with(&item);
+                match store.route(&item) {
+                    Ok(store::Route::Region(region)) if item.is_write() => {
+                        connection.seat.entry.writes_to(region.id());
+                    }
+                    _ => connection.seat.entry.writes_with(&item),
+                }
                 let client = connection.seat.entry.id;
                 self.spawn(connection, number, async move {
                     vec![store.block(kind, client, item, deadline).await]

@@ -87,7 +87,7 @@ fn outcome(record: &AuditRecord) -> String {
 
 /// Returns a word as it is, or in quotes with escapes if it could be taken for anything else than
 /// one word of printable characters.
-fn word(text: &str) -> String {
+pub(super) fn word(text: &str) -> String {
     let is_plain =
         |character: char| !character.is_whitespace() && character != '"' && is_printable(character);
     match !text.is_empty() && text.chars().all(is_plain) {

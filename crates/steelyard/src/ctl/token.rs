@@ -7,6 +7,7 @@ use anyhow::Context;
 use client::admin::{AdminClient, TokenRequest, TokensQuery};
 use client::table::{duration, Align, Table};
 
+use super::audit::word;
 use super::{ask, unix_ms, Answer};
 
 #[derive(clap::Subcommand)]
@@ -49,7 +50,7 @@ pub fn answer(client: &AdminClient, command: TokenCommand) -> anyhow::Result<Ans
             let mut table = Table::new(columns);
             for row in &rows {
                 let age = Duration::from_millis(unix_ms().saturating_sub(row.created_unix_ms));
-                table.row([row.name.clone(), row.user.clone(), format!("{} ago", duration(age))]);
+                table.row([row.name.clone(), word(&row.user), format!("{} ago", duration(age))]);
             }
             let text = if rows.is_empty() { "no tokens\n".to_owned() } else { table.to_string() };
             Answer::of(&rows, text)

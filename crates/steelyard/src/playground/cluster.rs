@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context};
-use client::admin::{AdminClient, VersionsQuery};
+use client::admin::{AdminClient, StatusQuery, VersionsQuery};
 use client::process::{end_all, Child};
 use server::Member;
 
@@ -190,12 +190,12 @@ impl Cluster {
     }
 }
 
-/// Returns true if a store knows that the cluster has the version of its stores' programs, or that
-/// it waits for an operator.
+/// Returns true if a store executes the commands of its stores' programs, or if the cluster waits
+/// for an operator.
 fn has_newest_version(admin: &AdminClient) -> bool {
-    let Ok(row) = admin.ask(&VersionsQuery {}) else { return false };
+    let (Ok(row), Ok(own)) = (admin.ask(&VersionsQuery {}), admin.ask(&StatusQuery {})) else { return false };
     let newest: Option<Vec<u32>> = row.stores.iter().map(|store| store.newest).collect();
-    !row.finishes || newest.is_some_and(|newest| newest.iter().all(|newest| *newest <= row.version))
+    !row.finishes || newest.is_some_and(|newest| newest.iter().all(|newest| *newest <= own.cluster_version))
 }
 
 /// Returns the flags of a store with TLS at every port.

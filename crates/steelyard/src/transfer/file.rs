@@ -300,11 +300,8 @@ impl Body {
                     _ => 0,
                 };
                 *bytes += size_of::<StreamPart>() + texts * size_of::<Bytes>();
-                let element = Element::Stream(part);
-                *bytes += element.len();
-                if let Element::Stream(part) = element {
-                    parts.push(part);
-                }
+                *bytes += part.bytes();
+                parts.push(part);
             }
             (Body::Elements { encoded, count, .. }, element) => {
                 write::element(encoded, &element);

@@ -1,7 +1,7 @@
 //! The place of a transfer: units of work end in any order, and a file records the place before the
 //! first unit that has not ended.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +33,19 @@ pub struct Place {
     pub refused: u64,
     #[serde(default)]
     pub named: Vec<String>,
+    #[serde(default)]
+    pub by_reason: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A stream that was written without some of its pending entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeftOut {
+    pub database: u64,
+    pub key: Vec<u8>,
+    pub pending: u64,
 }
 
 impl Place {
@@ -76,7 +89,7 @@ pub struct Tracker {
     /// The number of the first unit that has not ended.
     first_open: u64,
     /// Places after units, by number.
-    after: std::collections::BTreeMap<u64, (u64, u64)>,
+    after: BTreeMap<u64, (u64, u64)>,
     ended: BTreeSet<u64>,
     recorded: Instant,
     progress: Arc<Progress>,
@@ -88,7 +101,7 @@ impl Tracker {
             path: path.map(Path::to_owned),
             place,
             first_open: 0,
-            after: std::collections::BTreeMap::new(),
+            after: BTreeMap::new(),
             ended: BTreeSet::new(),
             recorded: Instant::now(),
             progress,
@@ -116,7 +129,7 @@ impl Tracker {
 
     pub fn record(&mut self) -> anyhow::Result<()> {
         self.recorded = Instant::now();
-        (self.place.refused, self.place.named) = self.progress.refusals();
+        self.progress.record(&mut self.place);
         self.path.as_ref().map_or(Ok(()), |path| self.place.write(path))
     }
 
@@ -154,12 +167,20 @@ mod tests {
         tracker.end(0).unwrap();
         assert_eq!(recorded(&mut tracker), 30);
         progress.refuse(3, b"key", "why");
+        progress.leave_out(2, &"\u{e9}".into(), 7);
         tracker.record().unwrap();
         let after = Progress::new();
         after.begin_with(&Place::read(&path, &start).unwrap().unwrap());
         assert_eq!(after.refused(), 1, "an import that continues names what was not copied before");
         after.refuse(3, b"key", "why");
         assert_eq!(after.refused(), 1, "it meets the same key again");
+        let long = [b'x'; 100];
+        [&long[..], &long[1..]].into_iter().for_each(|key| after.refuse(3, key, "why"));
+        assert_eq!(after.refused(), 3, "the lines of two long keys are the same");
+        assert!(!after.has_all_pending(2, &"\u{e9}".into()) && after.has_all_pending(3, &"\u{e9}".into()));
+        let mut again = start.clone();
+        after.record(&mut again);
+        assert_eq!((again.refused, again.by_reason["why"], again.left_out.len()), (3, 3, 1));
         let restarted = Place { identity: "2".into(), ..start.clone() };
         assert_eq!(Place::read(&path, &restarted).unwrap(), None, "a cursor of another process");
         let other = Place { target: "c".into(), ..start.clone() };

@@ -11,7 +11,7 @@ use client::table::{bytes, count, duration};
 use resp::Reply;
 use tokio::task::JoinHandle;
 
-use super::place::Place;
+use super::place::{LeftOut, Place};
 
 /// Time between two lines on a terminal, and elsewhere.
 const TERMINAL_EVERY: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ pub struct Progress {
     refused: Mutex<Refused>,
     notes: Mutex<Vec<String>>,
     /// Streams that were written without some of their pending entries, and the number of these.
-    left_out: Mutex<(HashSet<(u64, Bytes)>, u64)>,
+    left_out: Mutex<BTreeMap<(u64, Bytes), u64>>,
 }
 
 #[derive(Default)]
@@ -42,6 +42,8 @@ struct Refused {
     count: u64,
     named: Vec<String>,
     by_reason: BTreeMap<String, u64>,
+    /// The lines of keys that were refused before an interruption, and may be met again.
+    before: HashSet<String>,
 }
 
 /// Returns a key as text.
@@ -89,12 +91,27 @@ impl Progress {
     pub fn begin_with(&self, place: &Place) {
         let mut refused = self.refused.lock().expect("nothing panics under this lock");
         (refused.count, refused.named) = (place.refused, place.named.clone());
+        refused.by_reason = place.by_reason.clone();
+        refused.before = refused.named.iter().cloned().collect();
+        let left_out = place
+            .left_out
+            .iter()
+            .map(|stream| ((stream.database, Bytes::from(stream.key.clone())), stream.pending));
+        *self.left_out.lock().expect("nothing panics under this lock") = left_out.collect();
     }
 
-    /// Returns the number of keys that were not copied, and the lines that name the first ones.
-    pub fn refusals(&self) -> (u64, Vec<String>) {
+    /// Writes to a place what was not copied before it.
+    pub fn record(&self, place: &mut Place) {
         let refused = self.refused.lock().expect("nothing panics under this lock");
-        (refused.count, refused.named.clone())
+        (place.refused, place.named) = (refused.count, refused.named.clone());
+        place.by_reason = refused.by_reason.clone();
+        let left_out = self.left_out.lock().expect("nothing panics under this lock");
+        let left_out = left_out.iter().map(|((database, key), pending)| LeftOut {
+            database: *database,
+            key: key.to_vec(),
+            pending: *pending,
+        });
+        place.left_out = left_out.collect();
     }
 
     pub fn add(&self, keys: u64, bytes: u64) {
@@ -106,8 +123,7 @@ impl Progress {
     pub fn refuse(&self, database: u64, key: &[u8], reason: &str) {
         let line = format!("  database {database}, {}: {reason}", shown(key));
         let mut refused = self.refused.lock().expect("nothing panics under this lock");
-        if refused.named.contains(&line) {
-            // The import was interrupted after it had met the key.
+        if refused.before.remove(&line) {
             return;
         }
         refused.count += 1;
@@ -135,14 +151,13 @@ impl Progress {
     /// Records that a stream was written without some of its pending entries.
     pub fn leave_out(&self, database: u64, key: &Bytes, count: u64) {
         let mut left_out = self.left_out.lock().expect("nothing panics under this lock");
-        left_out.0.insert((database, key.clone()));
-        left_out.1 += count;
+        left_out.insert((database, key.clone()), count);
     }
 
     /// Returns true if a stream was written with all its pending entries.
     pub fn has_all_pending(&self, database: u64, key: &Bytes) -> bool {
         let left_out = self.left_out.lock().expect("nothing panics under this lock");
-        !left_out.0.contains(&(database, key.clone()))
+        !left_out.contains_key(&(database, key.clone()))
     }
 
     /// Adds a line to the report.
@@ -206,12 +221,12 @@ impl Progress {
         for note in self.notes.lock().expect("nothing panics under this lock").iter() {
             println!("note: {note}");
         }
-        let (streams, pending) = &*self.left_out.lock().expect("nothing panics under this lock");
-        if *pending > 0 {
+        let left_out = self.left_out.lock().expect("nothing panics under this lock");
+        if !left_out.is_empty() {
             println!(
                 "note: {} pending entries, whose entries were deleted, were left out of {} streams",
-                count(*pending as f64),
-                count(streams.len() as f64)
+                count(left_out.values().sum::<u64>() as f64),
+                count(left_out.len() as f64)
             );
         }
         let refused = self.refused.lock().expect("nothing panics under this lock");

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use anyhow::Context;
 use bytes::Bytes;
 use client::connection::text;
-use rdb::{Element, EntryId, StreamPart};
+use rdb::{estimated_entries_read, Element, EntryId, StreamPart};
 use resp::Reply;
 
 use super::pieces::PIECE_ELEMENTS;
@@ -80,23 +80,31 @@ impl StreamReader {
         let about = |name: &'static [u8]| [&b"XINFO"[..], name, &self.key];
         let stream = call(&mut source.connection, &about(b"STREAM")).await?;
         let groups = call(&mut source.connection, &about(b"GROUPS")).await?;
-        for group in items(groups)? {
-            let name = field(&group, "name").and_then(text).context("a group without a name")?;
-            let last_id = entry_id(field(&group, "last-delivered-id").context("a group without an ID")?)?;
-            // Redis 6 does not tell it.
-            let entries_read = match field(&group, "entries-read") {
-                Some(Reply::Int(number)) => *number,
-                _ => UNKNOWN,
-            };
-            self.rest.push_back(Rest::Group { name, last_id, entries_read });
-        }
         let id = |name: &str| field(&stream, name).map(entry_id).transpose();
         let number = |name: &str| match field(&stream, name) {
             Some(Reply::Int(number)) => u64::try_from(*number).ok(),
             _ => None,
         };
+        let last_id = id("last-generated-id")?.context("a stream without its last ID")?;
+        let first_id = match field(&stream, "first-entry") {
+            Some(Reply::Array(entry)) => entry.first().map(entry_id).transpose()?,
+            _ => None,
+        };
+        let entries = (number("length").unwrap_or(0), first_id);
+        for group in items(groups)? {
+            let name = field(&group, "name").and_then(text).context("a group without a name")?;
+            let delivered = field(&group, "last-delivered-id").context("a group without an ID")?;
+            let delivered = entry_id(delivered)?;
+            let entries_read = match field(&group, "entries-read") {
+                Some(Reply::Int(number)) => *number,
+                Some(_) => UNKNOWN,
+                // Redis 6 does not tell it.
+                None => estimated_entries_read(entries, last_id, delivered),
+            };
+            self.rest.push_back(Rest::Group { name, last_id: delivered, entries_read });
+        }
         Ok(StreamPart::Numbers {
-            last_id: id("last-generated-id")?.context("a stream without its last ID")?,
+            last_id,
             max_deleted_id: id("max-deleted-entry-id")?.unwrap_or_default(),
             entries_added: number("entries-added").or(number("length")).unwrap_or(0),
         })

@@ -62,6 +62,7 @@ fn changes_are_in_the_log_of_all_stores_without_secrets_and_survive_kills() {
     ctl(&stores, 0, &["config", "replicas", "9"]).unwrap_err();
     ctl(&stores, 0, &["config", "requirepass", secret]).unwrap_err();
     ctl(&stores, 0, &["store", "pin", "2", "--data-weight", "5"]).unwrap();
+    assert!(matches!(ann.call(&["FUNCTION", "DELETE", "none"]).unwrap(), Reply::Error(_)));
     let expected = [
         (1, None, "acl setuser ann on >(hidden) +@all ~* (hidden)".to_owned(), "refused"),
         (1, None, "acl setuser ann on >(hidden) +@all ~*".to_owned(), "done"),
@@ -73,6 +74,7 @@ fn changes_are_in_the_log_of_all_stores_without_secrets_and_survive_kills() {
         (0, None, "config name=replicas value=9".to_owned(), "refused"),
         (0, None, "config name=(hidden) value=(hidden)".to_owned(), "refused"),
         (0, None, "store 2 change=pin data_weight=5.0".to_owned(), "done"),
+        (2, Some("ann"), "function delete none".to_owned(), "refused"),
     ];
     for store in &stores.all {
         let records = records(store).expect("the store shows the log");
