@@ -133,7 +133,7 @@ impl<'k> Writing<'k> {
         match old {
             Some(new) => Writing { key, old, new, tree: Tree::open(key, new.generation, separator) },
             None => {
-                let generation = exec.txn.state_mut().take_generation();
+                let generation = exec.txn.new_collection();
                 let new = Collection { kind, generation, len: 0, expire_at_ms: None };
                 Writing { key, old, new, tree: Tree::create(key, generation, separator) }
             }

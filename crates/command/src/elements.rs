@@ -128,7 +128,7 @@ impl Writing {
     pub fn begin(exec: &mut Exec<'_, '_>, kind: CollectionKind, old: Option<Collection>) -> Writing {
         let new = old.unwrap_or_else(|| Collection {
             kind,
-            generation: exec.txn.state_mut().take_generation(),
+            generation: exec.txn.new_collection(),
             len: 0,
             expire_at_ms: None,
         });
@@ -165,7 +165,7 @@ impl Writing {
         match self.old {
             Some(_) => Ok(exec.txn.get(row)?),
             // The generation is new.
-            None => Ok(exec.txn.get_new(row)),
+            None => Ok(exec.txn.get_new(row)?),
         }
     }
 
@@ -213,7 +213,7 @@ pub(crate) fn replace(
     if elements.is_empty() {
         return Ok(());
     }
-    let generation = exec.txn.state_mut().take_generation();
+    let generation = exec.txn.new_collection();
     let len = elements.len() as u64;
     for (name, value) in elements {
         exec.put_element(key, element_row(key, generation, &name), None, value);

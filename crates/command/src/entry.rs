@@ -319,6 +319,7 @@ pub fn apply_told(
 ) -> storage::Result<Vec<Option<Reply>>> {
     let mut items = Items::decode(payload.clone())?;
     let now_ms = txn.state_mut().advance_time(items.stamp_ms);
+    txn.set_packing(items.format == NEXT_FORMAT);
     let mut replies = Vec::new();
     while !items.is_empty() {
         coming(&items);

@@ -9,6 +9,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 use resp::Reply;
+use storage::packed::PACKED;
 use storage::{KeyRef, Meta, StorageError, Stream, Txn, Value};
 use types::{SlotRange, UnixMillis};
 
@@ -125,7 +126,10 @@ pub(crate) fn call(
 ) -> CommandResult {
     let result = handler(args, exec);
     events::conclude(Some(spec), args, exec);
-    result
+    match exec.txn.take_failure() {
+        Some(error) => Err(error.into()),
+        None => result,
+    }
 }
 
 pub(crate) fn outcome(step: CommandResult) -> Result<Outcome, StorageError> {
@@ -170,7 +174,8 @@ pub(crate) enum CollectionKind {
 #[derive(Clone, Copy)]
 pub(crate) struct Collection {
     pub kind: CollectionKind,
-    /// The generation of its element rows.
+    /// The generation of its element rows, with the bit [`PACKED`] if it was packed when it was
+    /// found.
     pub generation: u64,
     /// The number of its elements, which is 0 only within a command.
     pub len: u64,
@@ -319,7 +324,7 @@ impl Exec<'_, '_> {
     /// Writes a collection's meta row in place of `old`. The caller writes the elements.
     pub(crate) fn put_collection(&mut self, key: &Key<'_>, old: Option<Collection>, new: Collection) {
         self.account(key, old.map(|old| old.expire_at_ms), Some(new.expire_at_ms));
-        self.txn.put(key.meta_row.clone(), new.meta().encode());
+        self.txn.put_collection(key.meta_row.clone(), &new.meta());
     }
 
     /// Writes a stream's meta row in place of `old`. The caller writes the other rows.
@@ -350,7 +355,7 @@ impl Exec<'_, '_> {
     pub(crate) fn set_expiry(&mut self, key: &Key<'_>, mut meta: Meta, expire_at_ms: Option<u64>) {
         self.account(key, Some(meta.expire_at_ms), Some(expire_at_ms));
         meta.expire_at_ms = expire_at_ms;
-        self.txn.put(key.meta_row.clone(), meta.encode());
+        self.txn.put_collection(key.meta_row.clone(), &meta);
     }
 
     /// Deletes a key that has expired.
@@ -383,8 +388,9 @@ impl Exec<'_, '_> {
         self.txn.delete(key.meta_row.clone());
     }
 
-    /// Deletes the rows of a collection, or leaves them to the sweep if there are many elements.
-    fn drop_elements(&mut self, key: &KeyRef<'_>, meta: &Meta) -> CommandResult<()> {
+    /// Deletes the rows of a collection, or leaves them to the sweep if there are many elements. The
+    /// caller deletes the meta row, or writes another value into it.
+    fn drop_elements(&mut self, key: &Key<'_>, meta: &Meta) -> CommandResult<()> {
         let (generation, is_small) = match &meta.value {
             // The sweep finds the rows of the groups.
             Value::Stream(stream) => {
@@ -395,10 +401,14 @@ impl Exec<'_, '_> {
                 None => return Ok(()),
             },
         };
+        if let Some(bytes) = self.txn.packed_bytes(&key.meta_row, generation)? {
+            self.txn.state_mut().adjust_bytes(0, bytes);
+            return Ok(());
+        }
         match is_small {
-            true => self.delete_generation(key, generation),
+            true => self.delete_generation(key, generation & !PACKED),
             false => {
-                self.leave_generation(key, generation);
+                self.leave_generation(key, generation & !PACKED);
                 Ok(())
             }
         }

@@ -9,6 +9,7 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
+use storage::packed::is_packed;
 use storage::rows::{decode_expiry_row, due_range};
 use storage::{KeyRef, Meta, Reader, Value};
 use types::UnixMillis;
@@ -59,6 +60,9 @@ impl Wanted {
             return has_last.then(|| node_row(&key, stream, stream.last_node)).into_iter().collect();
         }
         let Some(Collection { kind, generation, .. }) = Collection::of(&meta) else { return Vec::new() };
+        if is_packed(generation) {
+            return Vec::new();
+        }
         let (has_tree, has_fields) = match kind {
             CollectionKind::Hash | CollectionKind::Set => (false, true),
             CollectionKind::SortedSet => (true, true),

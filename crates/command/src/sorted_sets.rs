@@ -173,7 +173,7 @@ impl<'k> Changing<'k> {
     fn score(&self, exec: &Exec<'_, '_>, name: &[u8]) -> CommandResult<Option<f64>> {
         let row = self.row(name);
         let value = match self.writing.is_new() {
-            true => exec.txn.get_new(&row),
+            true => exec.txn.get_new(&row)?,
             false => exec.txn.get(&row)?,
         };
         value.map(|score| decode_score(&score)).transpose()

@@ -17,7 +17,7 @@ use resp::Reply;
 use steelyard_command::entry::{apply, Builder};
 use steelyard_command::{execute, resolve, Exec, Limits, Mode, Outcome};
 use storage::{MemoryKeyspace, Txn};
-use types::SlotRange;
+use types::{SlotRange, Version, NEWEST_VERSION, OLDEST_VERSION};
 
 const REGION: u64 = 1;
 /// A time in September 2001: earlier than all future times in the scripts, and later than all past
@@ -34,11 +34,13 @@ struct Keyspace {
     now_ms: u64,
     seed: u64,
     db: u16,
+    /// The version of the cluster, which decides whether collections are packed.
+    version: Version,
 }
 
 impl Keyspace {
-    fn new() -> Keyspace {
-        Keyspace { engine: MemoryKeyspace::default(), now_ms: START_MS, seed: 0, db: 0 }
+    fn new(version: Version) -> Keyspace {
+        Keyspace { engine: MemoryKeyspace::default(), now_ms: START_MS, seed: 0, db: 0, version }
     }
 
     /// Returns the outcome over a snapshot, or `None` for a command that needs an entry.
@@ -65,7 +67,7 @@ impl Keyspace {
         let mut builder = Builder::new();
         builder.push(self.db, resp3, args);
         let mut txn = Txn::begin(&self.engine, REGION).expect("memory does not fail");
-        let payload = builder.finish(self.now_ms, self.seed);
+        let payload = builder.finish_as(self.version, self.now_ms, self.seed);
         let mut replies = apply(&payload, &mut txn, SlotRange::ALL).expect("the entry is whole");
         let writes = txn.finish().0;
         let mut recorded = Txn::begin(&self.engine, REGION).expect("memory does not fail");
@@ -135,8 +137,10 @@ fn the_scripts_give_the_answers_that_they_hold() {
         let entries = std::fs::read_dir(folder.join(part)).expect("the scripts are there");
         for entry in entries {
             let path = entry.expect("the scripts are there").path();
-            goldenscript::run(&mut Keyspace::new(), &path)
-                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            for version in [OLDEST_VERSION, NEWEST_VERSION] {
+                goldenscript::run(&mut Keyspace::new(version), &path)
+                    .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            }
             played += 1;
         }
     }

@@ -4,12 +4,14 @@
 #[path = "support/consistency.rs"]
 mod consistency;
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use consistency::{check, REGION};
 use proptest::prelude::*;
 use steelyard_command::entry::{apply, Builder};
 use storage::{MemoryKeyspace, Txn};
-use types::{SlotRange, NEWEST_VERSION, SLOT_COUNT};
+use types::{SlotRange, NEWEST_VERSION, OLDEST_VERSION, SLOT_COUNT};
 
 /// Generates commands on few keys and databases, so that they interact. `BIG`, `MANY`, `RANKED` and
 /// `LONG` make a hash, a set, a sorted set and a list that only the sweep deletes. `LOG` trims a
@@ -131,17 +133,32 @@ proptest! {
     #[test]
     fn rows_stay_consistent_and_the_sweep_leaves_no_orphans(
         entries in proptest::collection::vec(
-            (0..20u64, proptest::collection::vec((0..3u16, command()), 1..6)), 1..20)
+            (0..20u64, proptest::collection::vec((0..3u16, command()), 1..6)), 1..20),
+        raised_at in 0..25usize
     ) {
         let mut engine = MemoryKeyspace::default();
         let mut replica = MemoryKeyspace::default();
+        // A cluster whose version rises later, so its collections are packed from then on.
+        let mut older = MemoryKeyspace::default();
         let mut now = 1;
-        for (step, commands) in entries {
+        for (number, (step, commands)) in entries.into_iter().enumerate() {
             now += step;
             let mut builder = Builder::new();
+            // A packed collection leaves nothing to the sweep.
+            let mut sweeps = BTreeSet::new();
             for (db, line) in &commands {
+                let before = builder.len();
                 push(&mut builder, *db, line);
+                if line == "SWEEP" {
+                    sweeps.extend(before..builder.len());
+                }
             }
+            let version = if number < raised_at { OLDEST_VERSION } else { NEWEST_VERSION };
+            let mut txn = Txn::begin(&older, REGION).unwrap();
+            let of_older = builder.clone().finish_as(version, now, now);
+            let of_older = apply(&of_older, &mut txn, SlotRange::ALL).unwrap();
+            older.write(txn.finish().0);
+            check(&older);
             let payload = builder.finish_as(NEWEST_VERSION, now, now);
             let mut replies = Vec::new();
             for engine in [&mut engine, &mut replica] {
@@ -151,6 +168,9 @@ proptest! {
                 engine.write(writes);
             }
             prop_assert_eq!(&replies[0], &replies[1]);
+            for (at, (reply, of_older)) in replies[0].iter().zip(&of_older).enumerate() {
+                prop_assert!(reply == of_older || sweeps.contains(&at), "{reply:?} {of_older:?}");
+            }
             prop_assert!(engine.iter().eq(replica.iter()));
             check(&engine);
         }

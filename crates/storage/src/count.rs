@@ -41,7 +41,7 @@ pub fn count_keys(txn: &Txn<'_>, slots: SlotRange) -> Result<Counted> {
 /// [`RegionState::bytes`](crate::RegionState::bytes).
 fn row_bytes(key: &KeyRef<'_>, part: &Part<'_>, value: &[u8]) -> Result<u64> {
     let length = match part {
-        Part::Meta => key.key.len() + meta::string_len(value)?,
+        Part::Meta => key.key.len() + meta::value_bytes(value)?,
         Part::Element { subkey, .. } => subkey.len() + value.len(),
         Part::Group { name, .. } => name.len() + value.len(),
         Part::Node { number, .. } => std::mem::size_of_val(number) + value.len(),

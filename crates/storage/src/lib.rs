@@ -15,6 +15,7 @@ pub mod failpoints;
 mod memory;
 mod merge;
 pub mod meta;
+pub mod packed;
 pub mod record;
 pub mod rows;
 mod state;

@@ -3,6 +3,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::packed::{self, is_packed};
 use crate::{Result, StorageError};
 
 const META_VERSION: u8 = 1;
@@ -16,6 +17,8 @@ const TAG_STREAM: u8 = 6;
 const HEADER_LEN: usize = 1 + 1 + 8;
 /// Bytes of a collection's generation and size.
 const COLLECTION_LEN: usize = 8 + 8;
+/// The end of these numbers. The rows of a packed collection follow.
+pub(crate) const COLLECTION_END: usize = HEADER_LEN + COLLECTION_LEN;
 /// Bytes of a stream's numbers and IDs.
 const STREAM_LEN: usize = 5 * 8 + 5 * StreamId::LEN;
 
@@ -125,7 +128,8 @@ impl Stream {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     String(Bytes),
-    /// A hash. `generation` identifies its element rows. `len` is their number and never 0.
+    /// A hash. `generation` identifies its element rows, which are in the meta row if the
+    /// collection is [packed](crate::packed). `len` is their number and never 0.
     Hash {
         generation: u64,
         len: u64,
@@ -208,10 +212,13 @@ impl Meta {
         let value = match row[1] {
             TAG_STRING => Value::String(row.slice(HEADER_LEN..)),
             tag @ TAG_HASH..=TAG_LIST => {
-                if row.len() != HEADER_LEN + COLLECTION_LEN {
+                if row.len() < COLLECTION_END {
                     return Err(corrupt("the length"));
                 }
                 let (generation, len) = (number(HEADER_LEN), number(HEADER_LEN + 8));
+                if row.len() > COLLECTION_END && !is_packed(generation) {
+                    return Err(corrupt("the length"));
+                }
                 match tag {
                     TAG_HASH => Value::Hash { generation, len },
                     TAG_SET => Value::Set { generation, len },
@@ -252,11 +259,35 @@ fn put_header(tag: u8, expire_at_ms: Option<u64>, out: &mut BytesMut) {
     out.put_u64(expire_at_ms.unwrap_or(0));
 }
 
-/// Returns the length of the string in a meta row, or 0 for a collection.
-pub fn string_len(row: &[u8]) -> Result<usize> {
+/// Returns the meta row of a new packed collection, whose type and length are still to be written.
+pub(crate) fn encode_new_collection(generation: u64) -> Bytes {
+    Meta { expire_at_ms: None, value: Value::Hash { generation, len: 0 } }.encode()
+}
+
+/// Returns the generation in a collection's meta row; `None` for other values.
+pub(crate) fn generation_of(row: &[u8]) -> Option<u64> {
+    match row {
+        [META_VERSION, TAG_HASH..=TAG_LIST, ..] if row.len() >= COLLECTION_END => {
+            let generation = &row[HEADER_LEN..HEADER_LEN + 8];
+            Some(u64::from_be_bytes(generation.try_into().expect("eight bytes")))
+        }
+        _ => None,
+    }
+}
+
+/// Returns a collection's meta row with another generation.
+pub(crate) fn with_generation(row: &[u8], generation: u64) -> Bytes {
+    let mut out = BytesMut::from(row);
+    out[HEADER_LEN..HEADER_LEN + 8].copy_from_slice(&generation.to_be_bytes());
+    out.freeze()
+}
+
+/// Returns the bytes of the value in a meta row as they count for a region: those of a string, and
+/// of the rows in a packed collection.
+pub fn value_bytes(row: &[u8]) -> Result<usize> {
     match row {
         [META_VERSION, TAG_STRING, ..] if row.len() >= HEADER_LEN => Ok(row.len() - HEADER_LEN),
-        [META_VERSION, TAG_HASH..=TAG_STREAM, ..] if row.len() >= HEADER_LEN => Ok(0),
+        [META_VERSION, TAG_HASH..=TAG_STREAM, ..] if row.len() >= HEADER_LEN => packed::bytes_in(row),
         _ => Err(StorageError::Corrupt("the header of a key's meta row".into())),
     }
 }
@@ -315,7 +346,7 @@ mod tests {
             ] {
                 let meta = Meta { expire_at_ms, value };
                 assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
-                assert_eq!(string_len(&meta.encode()).unwrap(), meta.value.string_len());
+                assert_eq!(value_bytes(&meta.encode()).unwrap(), meta.value.string_len());
             }
         }
     }
@@ -339,7 +370,7 @@ mod tests {
             let good = Meta { expire_at_ms: None, value }.encode();
             for cut in 0..good.len() {
                 assert!(matches!(Meta::decode(&good.slice(..cut)), Err(StorageError::Corrupt(_))), "{cut}");
-                assert!(cut >= HEADER_LEN || string_len(&good[..cut]).is_err(), "{cut}");
+                assert!(cut >= HEADER_LEN || value_bytes(&good[..cut]).is_err(), "{cut}");
             }
             for (at, byte) in [(0, 2), (1, 0), (1, 99)] {
                 let mut bad = good.to_vec();

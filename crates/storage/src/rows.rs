@@ -19,9 +19,9 @@ pub const TABLE_KEYS: u8 = 1;
 pub const TABLE_EXPIRY: u8 = 2;
 pub const TABLE_GARBAGE: u8 = 3;
 
-const KIND_META: u8 = 0;
-const KIND_ELEMENT: u8 = 1;
-const KIND_NODE: u8 = 2;
+pub(crate) const KIND_META: u8 = 0;
+pub(crate) const KIND_ELEMENT: u8 = 1;
+pub(crate) const KIND_NODE: u8 = 2;
 const KIND_GROUP: u8 = 3;
 
 /// Bytes of space, slot and table.
@@ -175,6 +175,14 @@ pub fn decode_key_row(row: &[u8]) -> Result<(KeyRef<'_>, Part<'_>)> {
         _ => return Err(corrupt("the part behind the key", row)),
     };
     Ok((key, part))
+}
+
+/// Returns the place of the part behind the key in a row of the keys table; `None` for other rows.
+pub(crate) fn part_at(row: &[u8]) -> Option<usize> {
+    let [SPACE_DATA, _, _, TABLE_KEYS, rest @ ..] = row else { return None };
+    let length = rest.get(KEY_HEADER_LEN - 4..KEY_HEADER_LEN)?;
+    let length = u32::from_be_bytes(length.try_into().expect("four bytes")) as usize;
+    (TABLE_PREFIX_LEN + KEY_HEADER_LEN).checked_add(length).filter(|at| *at <= row.len())
 }
 
 /// Decodes an expiry row into the time and the key.

@@ -8,10 +8,12 @@ use bytes::Bytes;
 use types::RegionId;
 
 use crate::merge::merge;
+use crate::meta::{self, COLLECTION_END};
+use crate::packed::{self, is_packed, Changed, PackedKey, PACKED};
 use crate::record::{Mark, Publication, Publications, Record};
 use crate::rows::{region_state_row, watched_key_range};
 use crate::state::{DbCounts, RegionState};
-use crate::{Reader, Result, Visit};
+use crate::{Meta, Reader, Result, StorageError, Visit};
 
 /// The changes of an apply batch. An engine applies it atomically: it deletes the ranges first,
 /// then writes the rows.
@@ -46,6 +48,18 @@ pub struct Txn<'a> {
     publications: Publications,
     /// The record of the writes that may be undone.
     undo: Option<Undo>,
+    /// True if new collections are packed.
+    packs: bool,
+    /// The failure of a read that a write needed. The command fails with it.
+    failed: Option<StorageError>,
+}
+
+/// The place of a packed collection's rows.
+enum Home {
+    /// The meta row, if it exists already.
+    Meta(Option<Bytes>),
+    /// Rows of their own, because they had become too large together.
+    OwnRows,
 }
 
 /// The contents that undo the writes since a moment.
@@ -75,6 +89,8 @@ impl<'a> Txn<'a> {
             record: None,
             publications: Publications::default(),
             undo: None,
+            packs: false,
+            failed: None,
         }
     }
 
@@ -87,7 +103,28 @@ impl<'a> Txn<'a> {
     pub fn read_only(reader: &'a dyn Reader, region: RegionId) -> Txn<'a> {
         let (rows, ranges_deleted) = (BTreeMap::new(), Vec::new());
         let publications = Publications::default();
-        Txn { reader, region, state: None, rows, ranges_deleted, record: None, publications, undo: None }
+        let (state, record, undo, packs, failed) = (None, None, None, false, None);
+        Txn { reader, region, state, rows, ranges_deleted, record, publications, undo, packs, failed }
+    }
+
+    /// Sets whether the collections that are created from now on are packed.
+    pub fn set_packing(&mut self, packs: bool) {
+        self.packs = packs;
+    }
+
+    /// Returns the generation of a new collection.
+    pub fn new_collection(&mut self) -> u64 {
+        let generation = self.state_mut().take_generation();
+        if self.packs {
+            generation | PACKED
+        } else {
+            generation
+        }
+    }
+
+    /// Returns the failure of a read that a write needed.
+    pub fn take_failure(&mut self) -> Option<StorageError> {
+        self.failed.take()
     }
 
     /// Begins a record of the changes of keys.
@@ -120,6 +157,14 @@ impl<'a> Txn<'a> {
     }
 
     pub fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        let Some(key) = PackedKey::of(row) else { return self.get_row(row) };
+        match self.home_of(&key)? {
+            Home::Meta(meta) => meta.map_or(Ok(None), |meta| packed::get(&meta, &key)),
+            Home::OwnRows => self.get_row(&key.own_row()),
+        }
+    }
+
+    fn get_row(&self, row: &[u8]) -> Result<Option<Bytes>> {
         if let Some(written) = self.rows.get(row) {
             return Ok(written.clone());
         }
@@ -130,15 +175,50 @@ impl<'a> Txn<'a> {
     }
 
     /// Same as [`get`](Txn::get), for a row that did not exist before this batch.
-    pub fn get_new(&self, row: &[u8]) -> Option<Bytes> {
-        self.rows.get(row).cloned().flatten()
+    ///
+    /// # Errors
+    /// Those of the reader.
+    pub fn get_new(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        match PackedKey::of(row) {
+            Some(_) => self.get(row),
+            None => Ok(self.rows.get(row).cloned().flatten()),
+        }
     }
 
-    /// Visits the rows in `from..to` in ascending order, including this batch's writes.
+    /// Returns the place of a packed collection's rows.
+    fn home_of(&self, key: &PackedKey<'_>) -> Result<Home> {
+        let meta = self.get_row(&key.meta_row())?;
+        match meta.as_deref().map(meta::generation_of) {
+            Some(found) if found != Some(key.generation()) => Ok(Home::OwnRows),
+            _ => Ok(Home::Meta(meta)),
+        }
+    }
+
+    /// Returns the bytes of the rows in the meta row of a packed collection, or `None` if it has
+    /// rows of its own.
+    pub fn packed_bytes(&self, meta_row: &[u8], generation: u64) -> Result<Option<usize>> {
+        if !is_packed(generation) {
+            return Ok(None);
+        }
+        let meta = self.get_row(meta_row)?;
+        let meta = meta.filter(|meta| meta::generation_of(meta) == Some(generation));
+        meta.map(|meta| packed::bytes_in(&meta)).transpose()
+    }
+
+    /// Visits the rows in `from..to` in ascending order, including this batch's writes. The rows of
+    /// a packed collection are visited only by a range of one generation.
     pub fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         if from >= to {
             return Ok(());
         }
+        let Some(key) = PackedKey::of(from) else { return self.scan_rows(from, to, visit) };
+        match self.home_of(&key)? {
+            Home::Meta(meta) => meta.map_or(Ok(()), |meta| packed::scan(&meta, &key, to, visit)),
+            Home::OwnRows => self.scan_rows(&key.own_row(), &key.own_end(to), visit),
+        }
+    }
+
+    fn scan_rows(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         let bounds = (Bound::Included(from), Bound::Excluded(to));
         let written = self.rows.range::<[u8], _>(bounds);
         let is_all_deleted = self.ranges_deleted.iter().any(|(f, t)| f[..] <= *from && *to <= t[..]);
@@ -151,6 +231,23 @@ impl<'a> Txn<'a> {
 
     pub fn put(&mut self, row: Bytes, value: Bytes) {
         self.write(row, Some(value));
+    }
+
+    /// Writes a collection's meta row. The rows in it stay.
+    pub fn put_collection(&mut self, row: Bytes, meta: &Meta) {
+        let encoded = meta.encode();
+        let Some(generation) = meta::generation_of(&encoded).filter(|of| is_packed(*of)) else {
+            return self.write_row(row, Some(encoded));
+        };
+        let written = match self.get_row(&row) {
+            Ok(Some(old)) if meta::generation_of(&old) == Some(generation) => {
+                [&encoded[..], &old[COLLECTION_END..]].concat().into()
+            }
+            // The collection has got rows of its own.
+            Ok(_) => meta::with_generation(&encoded, generation & !PACKED),
+            Err(error) => return self.fail(error),
+        };
+        self.write_row(row, Some(written));
     }
 
     pub fn delete(&mut self, row: Bytes) {
@@ -201,6 +298,7 @@ impl<'a> Txn<'a> {
     /// Returns the write set of the batch, which includes the region's state, and that state for
     /// the next batch.
     pub fn finish(mut self) -> (WriteSet, RegionState) {
+        debug_assert_eq!(self.failed, None, "a command has failed");
         let state = self.state.take().expect("a read does not write");
         self.rows.insert(region_state_row(self.region), Some(state.encode()));
         (WriteSet { ranges_deleted: self.ranges_deleted, rows: self.rows.into_iter().collect() }, state)
@@ -276,7 +374,29 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
+    fn fail(&mut self, error: StorageError) {
+        self.failed.get_or_insert(error);
+    }
+
     fn write(&mut self, row: Bytes, value: Option<Bytes>) {
+        let Some(key) = PackedKey::of(&row) else { return self.write_row(row, value) };
+        let changed = match self.home_of(&key) {
+            Ok(Home::OwnRows) => return self.write_row(key.own_row(), value),
+            Ok(Home::Meta(None)) if value.is_none() => return,
+            Ok(Home::Meta(meta)) => packed::change(meta, &key, value.as_ref()),
+            Err(error) => Err(error),
+        };
+        match changed {
+            Ok(Changed::Meta(meta)) => self.write_row(key.meta_row(), Some(meta)),
+            Ok(Changed::Unpacked(meta, rows)) => {
+                self.write_row(key.meta_row(), Some(meta));
+                rows.into_iter().for_each(|(row, value)| self.write_row(row, Some(value)));
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn write_row(&mut self, row: Bytes, value: Option<Bytes>) {
         let state = self.state.as_mut().expect("a read does not write");
         if !state.watches.is_empty() {
             state.watches.row_changes(&row);

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use resp::Reply;
+use storage::packed::is_packed;
 use storage::{Stream, StreamId, Value};
 
 use crate::counted_tree::Direction;
@@ -122,8 +123,10 @@ pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRe
     }
     let key = exec.key(&args[2]);
     let Some(meta) = exec.find(&key)? else { return Ok(Reply::Nil) };
-    let row = key.meta_row().len() + meta.encode().len() + ROW_OVERHEAD;
+    let meta_row = key.meta_row();
+    let row = meta_row.len() + exec.txn.get(&meta_row)?.map_or(0, |value| value.len()) + ROW_OVERHEAD;
     let elements = match (&meta.value, Collection::of(&meta)) {
+        (_, Some(collection)) if is_packed(collection.generation) => 0,
         (Value::Stream(stream), _) => stream_bytes(exec, &key, stream, samples)?,
         (_, None) => 0,
         (_, Some(collection)) => sampled_bytes(exec, &key, collection, samples)?,

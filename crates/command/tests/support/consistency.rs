@@ -6,7 +6,7 @@ use bytes::Bytes;
 use resp::Reply;
 use steelyard_command::{execute, resolve, Exec, Limits, Mode, Outcome};
 use storage::rows::{self, Part};
-use storage::{load_state, DbCounts, MemoryKeyspace, Meta, Stream, Txn, Value};
+use storage::{load_state, packed, DbCounts, MemoryKeyspace, Meta, Stream, Txn, Value};
 use types::SlotRange;
 
 pub const REGION: u64 = 1;
@@ -125,7 +125,8 @@ fn read_walk(engine: &MemoryKeyspace, db: u16, key: &[u8]) -> Vec<(Bytes, Bytes)
     let (from, to) = storage::KeyRef::new(db, key).element_range(generation_of(engine, db, key));
     let mut members = Vec::new();
     let prefix = from.len() + 8;
-    storage::Reader::scan(engine, &from, &to, &mut |row, value| {
+    let txn = Txn::read_only(engine, REGION);
+    txn.scan(&from, &to, &mut |row, value| {
         let score = f64::from_be_bytes(value.try_into().unwrap());
         members.push((Bytes::copy_from_slice(&row[prefix..]), resp::double_text(score)));
         std::ops::ControlFlow::Continue(())
@@ -136,8 +137,15 @@ fn read_walk(engine: &MemoryKeyspace, db: u16, key: &[u8]) -> Vec<(Bytes, Bytes)
 
 fn generation_of(engine: &MemoryKeyspace, db: u16, key: &[u8]) -> u64 {
     let row = storage::Reader::get(engine, &storage::KeyRef::new(db, key).meta_row()).unwrap().unwrap();
-    match Meta::decode(&row).unwrap().value {
-        Value::SortedSet { generation, .. } => generation,
+    generation_in(&Meta::decode(&row).unwrap().value)
+}
+
+fn generation_in(value: &Value) -> u64 {
+    match value {
+        Value::Hash { generation, .. }
+        | Value::Set { generation, .. }
+        | Value::SortedSet { generation, .. }
+        | Value::List { generation, .. } => *generation,
         other => panic!("{other:?}"),
     }
 }
@@ -169,6 +177,21 @@ pub fn check(engine: &MemoryKeyspace) {
                     Part::Meta => {
                         let meta = Meta::decode(value).unwrap();
                         bytes += key.key.len() + meta.value.string_len();
+                        for row in packed::rows_in(value) {
+                            let row = row.unwrap();
+                            assert!(value.len() <= packed::BYTES_MAX);
+                            bytes += row.subkey.len() + row.value.len();
+                            // They would have this generation as rows of their own.
+                            let generation = generation_in(&meta.value);
+                            match row.part(generation).unwrap() {
+                                Part::Node { .. } => {
+                                    nodes.insert((key.db, name.clone(), generation));
+                                }
+                                _ => {
+                                    *elements.entry((key.db, name.clone(), generation)).or_default() += 1;
+                                }
+                            }
+                        }
                         let count = counts.entry(key.db).or_default();
                         count.keys += 1;
                         if let Some(at) = meta.expire_at_ms {
