@@ -219,6 +219,16 @@ impl CommandSpec {
         self.reads_few_rows || self.reads_ranks && is_short_range(args)
     }
 
+    /// Returns true if the command with these arguments reads collections and nothing else, and its
+    /// work depends only on their size. It is little if they are
+    /// [packed](storage::packed::rows_in).
+    pub fn is_bounded_by_collections(&self, args: &[Bytes]) -> bool {
+        let repeats_elements = self.tips.contains(&"nondeterministic_output") && args.len() > 2;
+        self.is_readonly()
+            && matches!(self.group, "hash" | "set" | "sorted-set" | "list" | "geo")
+            && !repeats_elements
+    }
+
     pub(crate) const fn subcommands(mut self, subcommands: &'static [CommandSpec]) -> CommandSpec {
         self.subcommands = subcommands;
         self

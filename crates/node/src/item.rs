@@ -69,6 +69,11 @@ impl Item {
         self.spec.is_bounded(&self.args) && self.args.len() <= BOUNDED_READ_ARGUMENTS_MAX
     }
 
+    /// Returns true if the command reads collections, and does little if they are small.
+    pub fn is_small_if_its_keys_are(&self) -> bool {
+        self.spec.is_bounded_by_collections(&self.args) && self.args.len() <= BOUNDED_READ_ARGUMENTS_MAX
+    }
+
     /// Returns an `EXISTS` of the command's keys, or `None` if it has no keys.
     pub fn keys_exist(&self) -> Option<Item> {
         let mut args = vec![Bytes::from_static(b"EXISTS")];

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use command::{Exec, Limits, Mode, Outcome, Spanning};
 use parking_lot::Mutex;
 use rocks::{Fetched, InRam, Keyspace};
-use storage::{rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
+use storage::rows::Part;
+use storage::{packed, rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
 use crate::fetcher::Fetcher;
@@ -90,12 +91,13 @@ impl Engine {
         storage::load_state(self.rows(), region)
     }
 
-    /// Executes a read of a few rows that are all in RAM. Returns `None` if a row is not.
+    /// Executes a read of a few rows that are all in RAM. Returns `None` if a row is not, or if the
+    /// read may need many.
     pub fn read_from_ram(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> Option<Outcome> {
-        if !item.is_bounded_read() {
+        let rows = OneMoment::new(self.rows.in_ram());
+        if !rows.admits(item) {
             return None;
         }
-        let rows = OneMoment::new(self.rows.in_ram());
         let outcome = run(&rows, region, item, now).ok()?;
         (!rows.missed.get()).then_some(outcome)
     }
@@ -108,12 +110,13 @@ impl Engine {
         items: &[Item],
         now: UnixMillis,
     ) -> Option<Vec<Answer>> {
-        if !items.iter().all(Item::is_bounded_read) {
+        let rows = OneMoment::new(self.rows.in_ram());
+        if !items.iter().all(|item| rows.admits(item)) {
             return None;
         }
-        let rows = OneMoment::new(self.rows.in_ram());
         let mut answers = Vec::with_capacity(items.len());
         for item in items {
+            rows.admits(item);
             match run(&rows, region, item, now) {
                 Ok(Outcome::Reply(reply)) if !rows.missed.get() => answers.push(reply.into()),
                 _ => return None,
@@ -379,6 +382,8 @@ struct OneMoment<'a> {
     known: RefCell<HashSet<Bytes>>,
     /// True after a request for a range, or for a row that RAM does not hold.
     missed: Cell<bool>,
+    /// True for a command that is executed only if its keys are packed collections, or not there.
+    only_packed: Cell<bool>,
 }
 
 impl<'a> OneMoment<'a> {
@@ -389,7 +394,20 @@ impl<'a> OneMoment<'a> {
             wanted: RefCell::default(),
             known: RefCell::default(),
             missed: Cell::new(false),
+            only_packed: Cell::new(false),
         }
+    }
+
+    /// Returns true if a command may be executed now. It reads few rows, or only small collections.
+    fn admits(&self, item: &Item) -> bool {
+        self.only_packed.set(!item.is_bounded_read());
+        item.is_bounded_read() || item.is_small_if_its_keys_are()
+    }
+
+    /// Returns true if the command may not read this row, or not if it has this length.
+    fn refuses(&self, row: &[u8], length: usize) -> bool {
+        let is_meta = || matches!(rows::decode_key_row(row), Ok((_, Part::Meta)));
+        self.only_packed.get() && (length > packed::BYTES_MAX || !is_meta())
     }
 }
 
@@ -399,6 +417,11 @@ impl Reader for OneMoment<'_> {
             None => self.in_ram.get(row),
             Some(fetched) => self.in_ram.get_or(row, fetched.get(row)),
         };
+        let length = found.as_ref().and_then(Option::as_ref).map_or(0, Bytes::len);
+        if self.refuses(row, length) {
+            self.missed.set(true);
+            return Ok(None);
+        }
         if found.is_none() {
             self.missed.set(true);
             if self.fetched.is_some() && !self.known.borrow().contains(row) {
@@ -435,5 +458,74 @@ impl Reader for Counted<'_> {
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
         self.read.set(usize::MAX - 1);
         self.rows.scan(from, to, visit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use command::entry::{apply, Builder};
+    use types::NEWEST_VERSION;
+
+    use super::*;
+    use crate::fixture::Fixture;
+
+    fn words(line: &str) -> Vec<Bytes> {
+        line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+    }
+
+    #[test]
+    fn only_small_collections_are_read_as_a_whole_without_another_thread() {
+        let fixture = Fixture::new();
+        let (engine, region) = (&fixture.store.engine, &fixture.store.regions.of_users()[0]);
+        let many = |command: &str, item: &dyn Fn(u32) -> String| {
+            let items: Vec<String> = (0..400).map(item).collect();
+            format!("{command} {}", items.join(" "))
+        };
+        let mut entry = Builder::new();
+        for line in [
+            "HSET h f 1 g 2",
+            "SADD s a b",
+            "ZADD z 1 a 2 b",
+            "RPUSH l a b",
+            &many("HSET large-h", &|n| format!("f{n} v")),
+            &many("SADD large-s", &|n| format!("m{n}")),
+            &many("ZADD large-z", &|n| format!("{n} m{n}")),
+            &many("RPUSH large-l", &|n| format!("e{n}")),
+            "SET text abc",
+        ] {
+            entry.push(0, false, &words(line));
+        }
+        let mut txn = Txn::begin(engine.rows(), region.id()).unwrap();
+        apply(&entry.finish_as(NEWEST_VERSION, 1, 1), &mut txn, SlotRange::ALL).unwrap();
+        engine.write(txn.finish().0);
+        let is_answered = |line: &str| {
+            let item = Item::new(words(line), 0, false).unwrap();
+            let one = engine.read_from_ram(region, &item, 1).is_some();
+            assert_eq!(engine.read_all_from_ram(region, &[item], 1).is_some(), one);
+            one
+        };
+        for line in [
+            "HGETALL h",
+            "SMEMBERS s",
+            "ZRANGE z 0 -1 WITHSCORES",
+            "LRANGE l 0 -1",
+            "SINTER s s",
+            "SRANDMEMBER s",
+            "HMGET large-h f1 f2",
+        ] {
+            assert!(is_answered(line), "{line}");
+        }
+        for line in [
+            "HGETALL large-h",
+            "SMEMBERS large-s",
+            "SINTER s large-s",
+            "ZRANGE large-z 0 -1",
+            "LRANGE large-l 0 -1",
+            "HRANDFIELD h -1000000",
+            "LCS text text",
+            "KEYS *",
+        ] {
+            assert!(!is_answered(line), "{line}");
+        }
     }
 }

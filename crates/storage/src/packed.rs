@@ -61,6 +61,11 @@ impl<'a> PackedKey<'a> {
         row.freeze()
     }
 
+    /// Returns true if the row belongs to the key with this meta row.
+    pub fn is_of(&self, meta_row: &[u8]) -> bool {
+        meta_row.split_last() == Some((&rows::KIND_META, &self.row[..self.at]))
+    }
+
     pub fn generation(&self) -> u64 {
         let bytes = &self.row[self.at + 1..self.at + PART_HEADER_LEN];
         u64::from_be_bytes(bytes.try_into().expect("eight bytes"))

@@ -1,6 +1,7 @@
 //! The overlay in which the commands of a log entry execute. Each command sees the writes of those
 //! before it, and all writes together form one write set.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
@@ -52,6 +53,8 @@ pub struct Txn<'a> {
     packs: bool,
     /// The failure of a read that a write needed. The command fails with it.
     failed: Option<StorageError>,
+    /// In a read, the meta row of the packed collection that was found last, and its value.
+    found: RefCell<Option<(Bytes, Bytes)>>,
 }
 
 /// The place of a packed collection's rows.
@@ -91,6 +94,7 @@ impl<'a> Txn<'a> {
             undo: None,
             packs: false,
             failed: None,
+            found: RefCell::default(),
         }
     }
 
@@ -104,7 +108,8 @@ impl<'a> Txn<'a> {
         let (rows, ranges_deleted) = (BTreeMap::new(), Vec::new());
         let publications = Publications::default();
         let (state, record, undo, packs, failed) = (None, None, None, false, None);
-        Txn { reader, region, state, rows, ranges_deleted, record, publications, undo, packs, failed }
+        let found = RefCell::default();
+        Txn { reader, region, state, rows, ranges_deleted, record, publications, undo, packs, failed, found }
     }
 
     /// Sets whether the collections that are created from now on are packed.
@@ -157,7 +162,11 @@ impl<'a> Txn<'a> {
     }
 
     pub fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
-        let Some(key) = PackedKey::of(row) else { return self.get_row(row) };
+        let Some(key) = PackedKey::of(row) else {
+            let value = self.get_row(row)?;
+            self.remember(row, value.as_ref());
+            return Ok(value);
+        };
         match self.home_of(&key)? {
             Home::Meta(meta) => meta.map_or(Ok(None), |meta| packed::get(&meta, &key)),
             Home::OwnRows => self.get_row(&key.own_row()),
@@ -185,9 +194,23 @@ impl<'a> Txn<'a> {
         }
     }
 
+    /// Remembers the meta row of a packed collection, so that a read looks it up once.
+    fn remember(&self, row: &[u8], value: Option<&Bytes>) {
+        if self.state.is_none() {
+            if let Some(value) = value.filter(|value| meta::generation_of(value).is_some_and(is_packed)) {
+                *self.found.borrow_mut() = Some((Bytes::copy_from_slice(row), value.clone()));
+            }
+        }
+    }
+
     /// Returns the place of a packed collection's rows.
     fn home_of(&self, key: &PackedKey<'_>) -> Result<Home> {
-        let meta = self.get_row(&key.meta_row())?;
+        let found =
+            self.found.borrow().as_ref().filter(|(row, _)| key.is_of(row)).map(|(_, meta)| meta.clone());
+        let meta = match found {
+            Some(meta) => Some(meta),
+            None => self.get_row(&key.meta_row())?,
+        };
         match meta.as_deref().map(meta::generation_of) {
             Some(found) if found != Some(key.generation()) => Ok(Home::OwnRows),
             _ => Ok(Home::Meta(meta)),
