@@ -8,7 +8,7 @@ use bytes::Bytes;
 use command::{Exec, Limits, Mode, Outcome, Spanning};
 use parking_lot::Mutex;
 use rocks::{Fetched, InRam, Keyspace};
-use storage::{rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
+use storage::{rows, KeyCounts, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
 use crate::fetcher::Fetcher;
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// Executes a read of a few rows that are all in RAM. Returns `None` if a row is not.
-    pub fn read_from_ram(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> Option<Outcome> {
+    pub fn read_from_ram(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> Option<Counted> {
         if !item.is_bounded_read() {
             return None;
         }
@@ -101,24 +101,30 @@ impl Engine {
     }
 
     /// Executes reads of a few rows each that are all in RAM, at one moment. Returns `None` if a
-    /// row is not in RAM, or if a read must be [proposed](Outcome::NeedsApply).
+    /// row is not in RAM, or if a read must be [proposed](Outcome::NeedsApply). Adds the keys that
+    /// the reads have looked up to `counts`.
     pub fn read_all_from_ram(
         &self,
         region: &RegionShared,
         items: &[Item],
         now: UnixMillis,
+        counts: &mut KeyCounts,
     ) -> Option<Vec<Answer>> {
         if !items.iter().all(Item::is_bounded_read) {
             return None;
         }
         let rows = OneMoment::new(self.rows.in_ram());
-        let mut answers = Vec::with_capacity(items.len());
+        let (mut answers, mut sum) = (Vec::with_capacity(items.len()), KeyCounts::default());
         for item in items {
             match run(&rows, region, item, now) {
-                Ok(Outcome::Reply(reply)) if !rows.missed.get() => answers.push(reply.into()),
+                Ok((Outcome::Reply(reply), counted)) if !rows.missed.get() => {
+                    answers.push(reply.into());
+                    sum += counted;
+                }
                 _ => return None,
             }
         }
+        *counts += sum;
         Some(answers)
     }
 
@@ -177,10 +183,10 @@ impl Engine {
     }
 
     /// Executes a read over rows of one moment.
-    pub fn read(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {
+    pub fn read(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Counted> {
         if item.is_bounded_read() {
             // This read method brings the rows into RAM.
-            let rows = Counted { rows: &self.rows, read: Cell::new(0) };
+            let rows = OneAfterTheOther { rows: &self.rows, read: Cell::new(0) };
             let outcome = run(&rows, region, item, now);
             // A single row is always consistent. Several rows that were read one after the other
             // need not belong together, and those of a tree may even look damaged.
@@ -333,7 +339,10 @@ thread_local! {
     static READS: Cell<u64> = const { Cell::new(0) };
 }
 
-fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {
+/// The outcome of a read, and the keys that it has looked up.
+pub type Counted = (Outcome, KeyCounts);
+
+fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Counted> {
     let reads = READS.get().wrapping_add(1);
     READS.set(reads);
     let mut txn = Txn::read_only(reader, region.id());
@@ -349,13 +358,14 @@ fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis)
         limits: Limits::default(),
         resp3: item.resp3,
     };
-    command::execute(item.spec, &item.args, &mut exec)
+    let outcome = command::execute(item.spec, &item.args, &mut exec)?;
+    Ok((outcome, txn.take_counts()))
 }
 
 /// The result of [`Engine::read_with_fetched`].
 pub struct ReadSoFar {
     /// The outcomes of the first reads.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<Counted>,
     /// For each read that was tried: true if it needs rows of flash.
     pub missed: Vec<bool>,
     /// The rows of flash that the reads need, in the order of the reads.
@@ -421,12 +431,12 @@ impl Reader for OneMoment<'_> {
 }
 
 /// The present rows, read one after the other, and the number of rows read.
-struct Counted<'a> {
+struct OneAfterTheOther<'a> {
     rows: &'a Keyspace,
     read: Cell<usize>,
 }
 
-impl Reader for Counted<'_> {
+impl Reader for OneAfterTheOther<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
         self.read.set(self.read.get() + 1);
         self.rows.get(row)

@@ -421,7 +421,7 @@ impl Script {
                         process.shard.step(Input::Raft(input), now);
                     }
                 }
-                ApplyEffect::Published { .. } => {}
+                ApplyEffect::Published { .. } | ApplyEffect::Counted(_) => {}
                 ApplyEffect::Answer { client, outcome } => self.answer(id, client, &outcome),
             }
         }

@@ -34,5 +34,7 @@ mod scripts;
 mod servers;
 #[path = "protocol/sessions.rs"]
 mod sessions;
+#[path = "protocol/statistics.rs"]
+mod statistics;
 #[path = "protocol/transactions.rs"]
 mod transactions;

@@ -121,7 +121,7 @@ pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRe
         }
     }
     let key = exec.key(&args[2]);
-    let Some(meta) = exec.find(&key)? else { return Ok(Reply::Nil) };
+    let Some(meta) = exec.uncounted(|exec| exec.find(&key))? else { return Ok(Reply::Nil) };
     let row = key.meta_row().len() + meta.encode().len() + ROW_OVERHEAD;
     let elements = match (&meta.value, Collection::of(&meta)) {
         (Value::Stream(stream), _) => stream_bytes(exec, &key, stream, samples)?,

@@ -66,6 +66,7 @@ fn apply(execution: &mut Execution, rows: &mut MemoryKeyspace, entries: Vec<ToAp
             ApplyEffect::State { region, state } => format!("state of {region} at {}", state.applied_index),
             ApplyEffect::Changed { region, .. } => format!("changed keys of {region}"),
             ApplyEffect::Published { messages, .. } => format!("published {}", messages.len()),
+            ApplyEffect::Counted(counts) => format!("counted {counts:?}"),
             ApplyEffect::Check { region, index, number } => format!("check {number} of {region} at {index}"),
             ApplyEffect::Hold { region, mark } => {
                 format!("hold {region} at {}", mark.held.expect("it is quarantined").index)

@@ -291,6 +291,7 @@ pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usiz
             parts.spread.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
             parts.notices.publish(messages, &parts.spread, parts.config.cluster_enabled);
         }
+        ApplyEffect::Counted(counts) => parts.metrics.keys.add(counts),
         ApplyEffect::Check { region, index, number } => parts.checks.begin(Order { region, index, number }),
         ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } | ApplyEffect::Hold { .. } => {
             unreachable!("the caller's")

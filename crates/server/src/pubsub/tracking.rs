@@ -162,12 +162,12 @@ impl Tracking {
         Some((tracker.mode.clone(), tracker.is_broken))
     }
 
-    /// Returns the numbers of clients and keys.
-    pub fn counts(&self) -> (usize, usize, usize) {
+    /// Returns the numbers of clients, of keys, of pairs of both, and of prefixes.
+    pub fn counts(&self) -> (usize, usize, usize, usize) {
         let state = self.state.lock();
         let prefixes: BTreeSet<&Bytes> =
             state.clients.values().flat_map(|tracker| &tracker.mode.prefixes).collect();
-        (state.clients.len(), state.keys.len(), prefixes.len())
+        (state.clients.len(), state.keys.len(), state.items, prefixes.len())
     }
 
     /// Notes keys before a read of a client.
@@ -406,7 +406,7 @@ mod tests {
         here.read("a");
         here.tracking.end(1);
         assert!(!here.tracking.is_active());
-        assert_eq!(here.tracking.counts(), (0, 0, 0));
+        assert_eq!(here.tracking.counts(), (0, 0, 0, 0));
     }
 
     #[test]

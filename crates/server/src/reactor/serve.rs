@@ -263,7 +263,9 @@ impl Loop {
             }
             Part::Commands { region, kind: reads, items } => {
                 let began = store.statistics.begin(&items);
-                let read = catch_unwind(AssertUnwindSafe(|| store.read_at_once(&region, &items, reads)));
+                let counts = &mut self.tallied.keys;
+                let read = || store.read_at_once(&region, &items, reads, counts);
+                let read = catch_unwind(AssertUnwindSafe(read));
                 match read {
                     Ok(Some(answers)) => {
                         if let Some(began) = began {
