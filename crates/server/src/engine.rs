@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -38,6 +39,8 @@ pub struct Upkeep {
     pub expiry: SlotTimes,
     /// Due immediately for slots that may hold elements of deleted collections.
     pub sweep: SlotTimes,
+    /// False if keys that expire are not looked for, as `DEBUG SET-ACTIVE-EXPIRE 0` orders.
+    pub is_expiry_active: AtomicBool,
 }
 
 struct Counts {
@@ -53,7 +56,11 @@ impl Engine {
     }
 
     fn with(readers: Readers, rows: Arc<Keyspace>, tuning: Tuning) -> Engine {
-        let upkeep = Upkeep { expiry: SlotTimes::unknown(), sweep: SlotTimes::unknown() };
+        let upkeep = Upkeep {
+            expiry: SlotTimes::unknown(),
+            sweep: SlotTimes::unknown(),
+            is_expiry_active: AtomicBool::new(true),
+        };
         let fetcher = Fetcher::new(rows.clone(), tuning.reader_threads);
         let (stats, counts) = (Mutex::default(), Mutex::default());
         Engine { rows, readers, fetcher, tuning, upkeep, stats, counts }

@@ -16,6 +16,8 @@ mod clients;
 mod command_table;
 #[path = "differential/connection.rs"]
 mod connection;
+#[path = "protocol/debug.rs"]
+mod debug;
 #[path = "protocol/facts.rs"]
 mod facts;
 #[path = "protocol/frames.rs"]

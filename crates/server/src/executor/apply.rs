@@ -30,6 +30,7 @@ use types::{RegionDescriptor, RegionId, META_REGION};
 use super::in_ram::ApplyHandle;
 use super::parts::Parts;
 use super::turn::Turn;
+use crate::config::DebugCommand;
 use crate::consistency_checks::Order;
 use crate::loops::{Asker, Outcomes, ToWorker};
 
@@ -69,7 +70,8 @@ impl Applier {
         lifecycle: Sender<lifecycle::Job>,
         marks: &BTreeMap<RegionId, Mark>,
     ) -> (Applier, ApplyHandle, Sender<ToApplier>) {
-        let mut execution = Execution::new(parts.config.store, parts.config.enable_debug_command);
+        let mut execution =
+            Execution::new(parts.config.store, parts.config.enable_debug_command == DebugCommand::Yes);
         for (region, slots) in parts.regions.local() {
             match parts.engine.region_state(region) {
                 Ok(state) => {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
-use command::{flags, CommandSpec, ServerCommand};
+use command::{flags, CommandSpec, Handler, ServerCommand};
 use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
 use resp::Reply;
@@ -470,6 +470,11 @@ impl Host for Served<'_> {
     }
 
     fn forbids(&mut self, spec: &'static CommandSpec, args: &[bytes::Bytes]) -> Option<Reply> {
+        if matches!(spec.handler, Handler::Server(ServerCommand::Debug)) {
+            if let Some(error) = client::debugging_refusal(self.store, self.entry) {
+                return Some(error);
+            }
+        }
         let denial = self.store.access.check(self.entry, spec, args).err()?;
         Some(client::refusal(denial, spec))
     }
