@@ -458,7 +458,11 @@ impl Execution {
                             progress.next_item();
                             rows.coming(items);
                         };
+                        let items_before = txn.record_mut().map_or(0, |record| record.items());
                         let replies = command::entry::apply_told(&entry.payload, &mut txn, slots, coming)?;
+                        if let (Some(record), Some(waiting)) = (txn.record_mut(), waiting) {
+                            record.set_authors(items_before, waiting.authors());
+                        }
                         // A store that replays the log, or follows, neither publishes nor counts.
                         let (published, counted) = (txn.take_publications(), txn.take_counts());
                         if waiting.is_some() {

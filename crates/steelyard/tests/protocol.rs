@@ -26,6 +26,8 @@ mod frames;
 mod functions;
 #[path = "protocol/loops.rs"]
 mod loops;
+#[path = "protocol/no_loop.rs"]
+mod no_loop;
 #[path = "protocol/pubsub.rs"]
 mod pubsub;
 #[path = "protocol/script.rs"]

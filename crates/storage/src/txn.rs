@@ -141,6 +141,13 @@ impl<'a> Txn<'a> {
         self.record.as_deref_mut()
     }
 
+    /// Begins an item of an entry in the record of the changes of keys, if one was begun.
+    pub fn begin_item(&mut self) {
+        if let Some(record) = self.record.as_deref_mut() {
+            record.begin_item();
+        }
+    }
+
     pub fn take_record(&mut self) -> Option<Record> {
         self.record.take().map(|record| *record)
     }

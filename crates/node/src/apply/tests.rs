@@ -23,7 +23,7 @@ fn asked(index: LogIndex, client: &str, lines: &[&str]) -> ToApply<String> {
     let items = lines.iter().map(|line| Item::new(words(line), 0, false).expect("a command")).collect();
     let work = Work::Commands(Arc::new(items));
     let mut queue = Queue::default();
-    queue.add(Submit { region: 1, work, deadline: u64::MAX, client: client.to_owned() });
+    queue.add(Submit { region: 1, work, deadline: u64::MAX, author: 0, client: client.to_owned() });
     let proposal = queue
         .build((types::OLDEST_VERSION, 1, 1), |_| May::Propose(u64::MAX), || 1, &mut Vec::new())
         .pop()

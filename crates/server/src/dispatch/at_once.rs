@@ -85,7 +85,7 @@ impl Store {
         region: &RegionShared,
         items: &Arc<Vec<Item>>,
         deadline: Instant,
-        client: Asker,
+        (author, client): (u64, Asker),
     ) -> Option<Submit<Asker>> {
         let is_here = region.leader() == Some(self.id);
         if !is_here || self.disk.is_full() || !super::lie_in(items, region, region.newest_version()) {
@@ -101,7 +101,8 @@ impl Store {
         }
         let work = Work::Commands(items.clone());
         self.proposals.note_writes(region, &work);
-        Some(Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client })
+        let deadline = clock::boot_nanos_at(deadline);
+        Some(Submit { region: region.id(), work, deadline, author, client })
     }
 
     /// Converts the outcome of a submission of `count` commands.

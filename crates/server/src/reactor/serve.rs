@@ -247,7 +247,8 @@ impl Loop {
                     connection.seat.entry.writes_to(region.id());
                 }
                 let client = Asker::Client(PartId { of: self.number, connection: connection.id, number });
-                if let Some(submit) = store.submission(&region, &items, deadline, client) {
+                let author = connection.seat.entry.id;
+                if let Some(submit) = store.submission(&region, &items, deadline, (author, client)) {
                     match &mut self.worker {
                         Some(worker) => worker.submit(submit),
                         // A worker that has ended no longer answers clients.
