@@ -134,8 +134,8 @@ pub trait Host {
     /// Returns true if keys have slots. Without cluster mode, one region has all of them.
     fn has_slots(&self) -> bool;
 
-    /// Returns the error if the connection or its user may not execute a command. It is asked before
-    /// the command is executed or passed on, if the user is restricted or the command is for
+    /// Returns the error if the connection or its user may not execute a command. It is asked
+    /// before the command is executed or passed on, if the user is restricted or the command is for
     /// administrators. `spec` is the command's entry.
     fn forbids(&mut self, _spec: &'static CommandSpec, _args: &[Bytes]) -> Option<Reply> {
         None

@@ -30,7 +30,7 @@ pub const ELECTION_TICKS: u32 = 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DebugCommand {
     No,
-    /// Those on this machine.
+    /// Clients on this machine.
     Local,
     Yes,
 }
@@ -180,8 +180,8 @@ pub struct Config {
     /// The interval at which the replicas of each led region are compared. If it is zero, only `ctl
     /// check` compares them.
     pub check_interval: Duration,
-    /// The clients that may use `DEBUG`. With `Yes`, entries that order a failure may be proposed on
-    /// this store, and fail on it.
+    /// The clients that may use `DEBUG`. With `Yes`, entries that order a failure may be proposed
+    /// on this store, and fail on it.
     pub enable_debug_command: DebugCommand,
     pub policy: placement::Policy,
     /// The limits of the planning that this store does as the leader of the meta region.

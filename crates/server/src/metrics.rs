@@ -119,7 +119,8 @@ struct Recent {
     previous: Quantiles<u64>,
     started: Instant,
     previous_took: Duration,
-    /// Bytes from clients and to them, at the beginning of the present window and of the one before.
+    /// Bytes from clients and to them, at the beginning of the present window and of the one
+    /// before.
     bytes_at_start: [u64; 2],
     bytes_before: [u64; 2],
 }

@@ -101,8 +101,8 @@ impl Statistics {
         statistics
     }
 
-    /// Resets the statistics that `CONFIG RESETSTAT` resets in Redis. `snapshots_sent` is the number
-    /// since the start.
+    /// Resets the statistics that `CONFIG RESETSTAT` resets in Redis. `snapshots_sent` is the
+    /// number since the start.
     pub fn reset(&self, metrics: &Metrics, snapshots_sent: u64) {
         self.commands.reset();
         *self.before_reset.lock() = Totals::since_start(metrics, snapshots_sent);

@@ -212,6 +212,25 @@ mod publication_tests {
     use super::*;
 
     #[test]
+    fn keys_have_the_authors_of_their_items_unless_they_have_expired() {
+        let mut record = Record::default();
+        let change = |record: &mut Record, key: &'static str, expires: bool| {
+            record.begin_item();
+            let touched = record.touch(&KeyRef::new(0, key.as_bytes()), true);
+            (touched.is_changed, touched.has_expired) = (true, expires);
+            record.end_command();
+        };
+        change(&mut record, "replayed", false);
+        let first = record.items();
+        for (key, expires) in [("a", false), ("gone", true), ("b", false)] {
+            change(&mut record, key, expires);
+        }
+        record.set_authors(first, [7, 8, 9].into_iter());
+        let authors: Vec<u64> = (0..5).map(|at| record.author_of(at)).collect();
+        assert_eq!(authors, [0, 7, 0, 9, 0]);
+    }
+
+    #[test]
     fn messages_of_a_batch_are_bounded_and_an_undone_one_frees_its_place() {
         let message =
             |bytes| Publication { is_shard: false, channel: Bytes::new(), payload: vec![0; bytes].into() };

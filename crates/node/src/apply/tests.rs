@@ -257,6 +257,25 @@ fn entries_that_lack_a_row_in_ram_are_given_back_and_nothing_of_them_is_executed
 }
 
 #[test]
+fn keys_are_counted_where_their_entry_was_proposed_and_once() {
+    let (mut execution, rows) = store();
+    let first = execution.state(1).map_or(1, |state| state.applied_index + 1);
+    let lines = ["SET a 1", "GET a", "EXISTS a none", "SET due x PX 1", "GETSET none 1"];
+    let mut entries = vec![asked(first, "ann", &lines), asked(first + 1, "bob", &["MGET a none"])];
+    // Nobody on this store waits for the second entry.
+    entries[1].waiting = None;
+    let effects = execute(&mut execution, &rows, entries).unwrap();
+    let counted: Vec<_> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            ApplyEffect::Counted(counts) => Some(*counts),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(counted, [KeyCounts { hits: 2, misses: 2, expired: 0 }]);
+}
+
+#[test]
 fn entries_that_change_the_region_are_not_for_ram_alone() {
     let (mut execution, rows) = store();
     let first = execution.state(1).map_or(1, |state| state.applied_index + 1);

@@ -296,8 +296,8 @@ impl Tracking {
         let mut told = Vec::new();
         state.retain_of(key, |client, reads| {
             if has_no_loop && client == author {
-                // Its replies come in the order of its commands, so it knows which of them are older
-                // than its change.
+                // Its replies come in the order of its commands, so it knows which of them are
+                // older than its change.
                 return reads.in_flight > 0;
             }
             told.push(client);

@@ -69,7 +69,7 @@ pub struct Options {
     /// 86400]
     #[arg(long, value_name = "SECONDS")]
     pub consistency_check_interval: Option<u64>,
-    /// Which clients may use DEBUG; with yes, entries that order a failure fail here; for tests only
+    /// Clients that may use DEBUG; with yes, entries that order a failure fail here; for tests only
     /// [default: no]
     #[arg(long, value_name = "no|local|yes", num_args = 0..=1, default_missing_value = "yes")]
     pub enable_debug_command: Option<Debugging>,
