@@ -324,6 +324,7 @@ pub fn apply_told(
     while !items.is_empty() {
         coming(&items);
         let Some(item) = items.next_item()? else { break };
+        txn.begin_item();
         let seed = mix(items.seed.wrapping_add(replies.len() as u64));
         let mut exec = Exec {
             txn,

@@ -124,6 +124,7 @@ pub(crate) fn call(
     args: &[Bytes],
     exec: &mut Exec<'_, '_>,
 ) -> CommandResult {
+    exec.txn.count_lookups(spec.is_readonly());
     let result = handler(args, exec);
     events::conclude(Some(spec), args, exec);
     match exec.txn.take_failure() {
@@ -233,17 +234,42 @@ impl Exec<'_, '_> {
         KeyRef::new(self.db, key).into()
     }
 
-    /// Returns the current value of a key. An expired key is deleted, or ends a read.
+    /// Executes a part of a command that writes, and counts the look-ups of keys in it as those of
+    /// a read.
+    pub(crate) fn reading<T>(&mut self, part: impl FnOnce(&mut Self) -> T) -> T {
+        self.counting(true, part)
+    }
+
+    /// Executes a part of a command that reads, and does not count the look-ups of keys in it.
+    pub(crate) fn uncounted<T>(&mut self, part: impl FnOnce(&mut Self) -> T) -> T {
+        self.counting(false, part)
+    }
+
+    /// Sets whether look-ups of keys are counted in a part of a command.
+    pub(crate) fn counting<T>(&mut self, counts: bool, part: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.txn.count_lookups(counts);
+        let result = part(self);
+        self.txn.count_lookups(before);
+        result
+    }
+
+    /// Returns the current value of a key. An expired key is deleted, or ends a read. Commands that
+    /// only read count it as a look-up.
     pub(crate) fn find(&mut self, key: &Key<'_>) -> CommandResult<Option<Meta>> {
-        let Some(row) = self.txn.get(&key.meta_row)? else { return Ok(None) };
+        let Some(row) = self.txn.get(&key.meta_row)? else {
+            self.txn.looked_up(false);
+            return Ok(None);
+        };
         let meta = Meta::decode(&row)?;
         if !meta.is_due(self.now_ms) {
+            self.txn.looked_up(true);
             return Ok(Some(meta));
         }
         match self.mode {
             Mode::Read => Err(CommandError::NeedsApply),
             Mode::Apply => {
                 self.expire(key, &meta)?;
+                self.txn.looked_up(false);
                 Ok(None)
             }
         }
@@ -361,6 +387,7 @@ impl Exec<'_, '_> {
     /// Deletes a key that has expired.
     pub(crate) fn expire(&mut self, key: &Key<'_>, meta: &Meta) -> CommandResult<()> {
         self.remove(key, meta)?;
+        self.txn.expired();
         if let Some(record) = self.txn.record_mut() {
             let touched = record.touch(key, true);
             (touched.existed, touched.is_changed, touched.has_expired) = (false, false, true);

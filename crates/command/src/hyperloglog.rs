@@ -206,7 +206,7 @@ fn unite(names: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<(Registers, 
 }
 
 pub(crate) fn pfmerge(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let (union, has_dense) = unite(&args[1..], exec)?;
+    let (union, has_dense) = exec.reading(|exec| unite(&args[1..], exec))?;
     let key = exec.key(&args[1]);
     let (old, mut merged) = match find(exec, &key)? {
         Some((old, merged)) => (Some(old), merged),

@@ -7,8 +7,7 @@ use resp::Reply;
 use crate::table::{leaf, lookup};
 
 /// The refused commands, each with the reason.
-const REFUSED: [(&str, &str); 27] = [
-    ("debug", "it is for the tests of Redis itself"),
+const REFUSED: [(&str, &str); 26] = [
     ("swapdb", "databases cannot be swapped: RENAME moves keys, and MOVE moves them between databases"),
     ("replicaof", REPLICAS),
     ("slaveof", REPLICAS),

@@ -40,6 +40,8 @@ pub enum ServerCommand {
     BgSave,
     LastSave,
     Asking,
+    /// `DEBUG`, with its subcommand.
+    Debug,
 }
 
 /// A subcommand of `MEMORY` about the store.
@@ -221,6 +223,7 @@ impl ServerCommand {
             | ServerCommand::Publish(_)
             | ServerCommand::PubSub(_)
             | ServerCommand::Monitor
+            | ServerCommand::Debug
             | ServerCommand::Cluster(_) => true,
             ServerCommand::Ping
             | ServerCommand::Echo

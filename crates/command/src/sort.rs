@@ -167,7 +167,7 @@ fn run(args: &[Bytes], exec: &mut Exec<'_, '_>, stores: bool) -> CommandResult {
         false => fail(pattern.denial_in_cluster()),
     })?;
     let key = exec.key(&args[1]);
-    let collection = match exec.find(&key)?.map(|meta| Collection::of(&meta)) {
+    let collection = match exec.reading(|exec| exec.find(&key))?.map(|meta| Collection::of(&meta)) {
         None => None,
         Some(Some(collection)) if collection.kind != CollectionKind::Hash => Some(collection),
         Some(_) => return fail(error_messages::WRONG_TYPE),
@@ -363,7 +363,7 @@ fn value_of(exec: &mut Exec<'_, '_>, pattern: &[u8], element: &Bytes) -> Command
     name.extend_from_slice(element);
     name.extend_from_slice(suffix);
     let key = exec.key(&name);
-    let found = exec.find(&key)?;
+    let found = exec.reading(|exec| exec.find(&key))?;
     Ok(match (found, field) {
         (Some(Meta { value: Value::String(bytes), .. }), None) => Some(bytes),
         (Some(Meta { value: Value::Hash { generation, .. }, .. }), Some(field)) => {

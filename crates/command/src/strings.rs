@@ -19,7 +19,7 @@ pub(crate) fn get(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 
 pub(crate) fn getdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
-    let Some(string) = exec.find_string(&key)? else { return Ok(Reply::Nil) };
+    let Some(string) = exec.reading(|exec| exec.find_string(&key))? else { return Ok(Reply::Nil) };
     let meta = Meta { expire_at_ms: string.expire_at_ms, value: Value::String(string.bytes.clone()) };
     exec.remove(&key, &meta)?;
     Ok(Reply::Bulk(string.bytes))

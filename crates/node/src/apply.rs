@@ -11,7 +11,7 @@ use replica::Committed;
 use resp::Reply;
 use storage::record::{Publication, Publications, Record};
 use storage::rows::{region_descriptor_row, region_state_row};
-use storage::{MemoryKeyspace, Reader, RegionState, StorageError, Txn, WriteSet};
+use storage::{KeyCounts, MemoryKeyspace, Reader, RegionState, StorageError, Txn, WriteSet};
 use types::{
     Changed, LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term, UnixMillis, META_REGION,
 };
@@ -139,6 +139,9 @@ pub enum ApplyEffect<C> {
         /// Number of messages that were dropped, because they were too many.
         dropped: usize,
     },
+    /// Add the keys that commands have looked up, and those that have expired. Only the store that
+    /// has proposed an entry counts its keys.
+    Counted(KeyCounts),
     /// The region's peer is quarantined. Carry out the steps of `Job::Hold`, in parallel with
     /// execution. From now on the region is neither read nor executed here.
     Hold {
@@ -186,6 +189,7 @@ struct Batch<C> {
     checks: Vec<(RegionId, LogIndex, u64)>,
     records: Vec<(RegionId, Record)>,
     publications: Publications,
+    counts: KeyCounts,
     held: Vec<(RegionId, Mark)>,
     answers: Vec<(Waiting<C>, Replies)>,
 }
@@ -200,6 +204,7 @@ impl<C> Default for Batch<C> {
             checks: Vec::new(),
             records: Vec::new(),
             publications: Publications::default(),
+            counts: KeyCounts::default(),
             held: Vec::new(),
             answers: Vec::new(),
         }
@@ -235,6 +240,7 @@ impl<C> Batch<C> {
         self.checks.extend(done.checks);
         self.records.extend(done.records);
         self.publications.append(done.publications);
+        self.counts += done.counts;
         done.replies
     }
 }
@@ -250,6 +256,7 @@ struct Done {
     checks: Vec<(RegionId, LogIndex, u64)>,
     records: Vec<(RegionId, Record)>,
     publications: Publications,
+    counts: KeyCounts,
     replies: Vec<Replies>,
 }
 
@@ -451,11 +458,16 @@ impl Execution {
                             progress.next_item();
                             rows.coming(items);
                         };
+                        let items_before = txn.record_mut().map_or(0, |record| record.items());
                         let replies = command::entry::apply_told(&entry.payload, &mut txn, slots, coming)?;
-                        // A store that replays the log, or follows, does not publish.
-                        let published = txn.take_publications();
+                        if let (Some(record), Some(waiting)) = (txn.record_mut(), waiting) {
+                            record.set_authors(items_before, waiting.authors());
+                        }
+                        // A store that replays the log, or follows, neither publishes nor counts.
+                        let (published, counted) = (txn.take_publications(), txn.take_counts());
                         if waiting.is_some() {
                             done.publications.append(published);
+                            done.counts += counted;
                         }
                         watch.executed(Executed {
                             region,
@@ -527,6 +539,9 @@ impl Execution {
         let Publications { messages, dropped, .. } = batch.publications;
         if !messages.is_empty() || dropped > 0 {
             effects.push(ApplyEffect::Published { messages, dropped });
+        }
+        if !batch.counts.is_empty() {
+            effects.push(ApplyEffect::Counted(batch.counts));
         }
         let check = |(region, index, number)| ApplyEffect::Check { region, index, number };
         effects.extend(batch.checks.into_iter().map(check));

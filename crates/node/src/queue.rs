@@ -31,6 +31,7 @@ struct Client<C> {
     to: Option<C>,
     commands: usize,
     deadline: BootNanos,
+    author: u64,
 }
 
 impl<C> Waiting<C> {
@@ -41,6 +42,11 @@ impl<C> Waiting<C> {
     /// Returns the entry's seed.
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// Returns the author of each command, or 0.
+    pub fn authors(&self) -> impl Iterator<Item = u64> + '_ {
+        self.clients.iter().flat_map(|client| std::iter::repeat_n(client.author, client.commands))
     }
 
     /// Returns each client's share of the entry's replies.
@@ -150,7 +156,8 @@ impl<C> Queue<C> {
                 room -= 1;
                 let token = token();
                 let seed = seed ^ token.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                let alone = |client, deadline| vec![Client { to: Some(client), commands: 1, deadline }];
+                let alone =
+                    |client, deadline| vec![Client { to: Some(client), commands: 1, deadline, author: 0 }];
                 let (payload, clients) = match first.work {
                     Work::Meta(command) => {
                         (cluster::encode_entry(stamp, &command), alone(first.client, first.deadline))
@@ -231,7 +238,8 @@ fn merge<C>(
     let mut next = Some(first);
     while let Some(submit) = next {
         let before = builder.len();
-        match submit.work {
+        let Submit { work, client, deadline, author, .. } = submit;
+        match work {
             Work::Commands(items) => {
                 items.iter().for_each(|item| builder.push(item.db, item.resp3, &item.args));
             }
@@ -243,7 +251,7 @@ fn merge<C>(
             Work::Meta(_) | Work::Order(_) => unreachable!("these are entries of their own"),
         }
         let commands = builder.len() - before;
-        clients.push(Client { to: Some(submit.client), commands, deadline: submit.deadline });
+        clients.push(Client { to: Some(client), commands, deadline, author });
         let has_room = |submit: &Submit<C>| {
             let is_alone = matches!(submit.work, Work::Meta(_) | Work::Order(_));
             !is_alone && builder.bytes() + submit.work.bytes() <= ENTRY_BYTES_MAX
@@ -285,7 +293,7 @@ mod tests {
     fn built(works: Vec<Work>) -> Vec<Bytes> {
         let mut queue = Queue::default();
         for (client, work) in works.into_iter().enumerate() {
-            queue.add(Submit { region: 1, work, deadline: 0, client });
+            queue.add(Submit { region: 1, work, deadline: 0, author: 0, client });
         }
         let mut token = 0;
         let next = || {
@@ -303,10 +311,10 @@ mod tests {
         let large = |first: u8| vec![first; ENTRY_BYTES_MAX];
         for client in 0..3u8 {
             let work = Work::Commands(set(large(client)));
-            queue.add(Submit { region: 1, work, deadline: 0, client: usize::from(client) });
+            queue.add(Submit { region: 1, work, deadline: 0, author: 0, client: usize::from(client) });
         }
         let work = Work::Commands(set(large(9)));
-        queue.add(Submit { region: 2, work, deadline: 0, client: 9 });
+        queue.add(Submit { region: 2, work, deadline: 0, author: 0, client: 9 });
         let mut token = 0;
         let mut build = |queue: &mut Queue<usize>, room: u64| {
             let may = |region| match (region, room) {

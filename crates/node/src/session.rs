@@ -134,8 +134,9 @@ pub trait Host {
     /// Returns true if keys have slots. Without cluster mode, one region has all of them.
     fn has_slots(&self) -> bool;
 
-    /// Returns the error if the connection's user may not execute a command. It is asked before the
-    /// command is executed or passed on, if the user is restricted. `spec` is the command's entry.
+    /// Returns the error if the connection or its user may not execute a command. It is asked
+    /// before the command is executed or passed on, if the user is restricted or the command is for
+    /// administrators. `spec` is the command's entry.
     fn forbids(&mut self, _spec: &'static CommandSpec, _args: &[Bytes]) -> Option<Reply> {
         None
     }
@@ -730,7 +731,7 @@ impl<R: Clone + PartialEq> Session<R> {
         }
         let leaf = command::leaf(spec, &args);
         self.call = Call::Rejected(leaf);
-        if self.context.is_restricted {
+        if self.context.is_restricted || leaf.has(command::flags::ADMIN) {
             if let Some(error) = host.forbids(leaf, &args) {
                 self.spoil();
                 return Admitted::Answered(error.into());

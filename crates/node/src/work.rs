@@ -68,6 +68,9 @@ pub struct Submit<C> {
     pub work: Work,
     /// The latest time at which the client is answered.
     pub deadline: BootNanos,
+    /// The number of the connection that has sent the commands, which may not want to be told of
+    /// its own changes; 0 if it is not known.
+    pub author: u64,
     pub client: C,
 }
 

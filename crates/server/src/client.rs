@@ -7,6 +7,7 @@ mod admin_commands;
 mod aside;
 mod audit;
 mod cluster_commands;
+mod debug_commands;
 mod function_commands;
 mod info;
 mod listener;
@@ -31,6 +32,7 @@ use crate::connections::{ClientEntry, ListenerKind};
 use crate::pubsub::PubSub;
 
 pub use acl_commands::refusal;
+pub use debug_commands::refusal as debugging_refusal;
 pub use listener::listen;
 pub use pubsub_commands::keep_shards;
 pub use server_commands::{run as run_own, run_later as run_own_later};

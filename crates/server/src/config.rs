@@ -26,6 +26,25 @@ use crate::transport::join_token::JoinToken;
 /// 50 ms a tick.
 pub const ELECTION_TICKS: u32 = 15;
 
+/// The clients that may use `DEBUG`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DebugCommand {
+    No,
+    /// Clients on this machine.
+    Local,
+    Yes,
+}
+
+impl DebugCommand {
+    pub fn name(self) -> &'static str {
+        match self {
+            DebugCommand::No => "no",
+            DebugCommand::Local => "local",
+            DebugCommand::Yes => "yes",
+        }
+    }
+}
+
 const ZOOKEEPER_ROOT: &str = "/steelyard";
 const ZOOKEEPER_SESSION: Duration = Duration::from_secs(6);
 
@@ -161,8 +180,9 @@ pub struct Config {
     /// The interval at which the replicas of each led region are compared. If it is zero, only `ctl
     /// check` compares them.
     pub check_interval: Duration,
-    /// True if entries that order a failure may be proposed on this store, and fail on it.
-    pub enable_debug_command: bool,
+    /// The clients that may use `DEBUG`. With `Yes`, entries that order a failure may be proposed
+    /// on this store, and fail on it.
+    pub enable_debug_command: DebugCommand,
     pub policy: placement::Policy,
     /// The limits of the planning that this store does as the leader of the meta region.
     pub limits: placement::PlanLimits,
@@ -307,7 +327,7 @@ impl Config {
             replicas: 3,
             replace_after: Duration::from_secs(600),
             check_interval: Duration::from_secs(86_400),
-            enable_debug_command: false,
+            enable_debug_command: DebugCommand::No,
             policy: placement::Policy::Even,
             limits: placement::PlanLimits::default(),
             requirepass: None,

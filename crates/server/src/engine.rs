@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use command::{Exec, Limits, Mode, Outcome, Spanning};
 use parking_lot::Mutex;
 use rocks::{Fetched, InRam, Keyspace};
 use storage::rows::Part;
-use storage::{packed, rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
+use storage::{packed, rows, KeyCounts, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
 use crate::fetcher::Fetcher;
@@ -39,6 +40,8 @@ pub struct Upkeep {
     pub expiry: SlotTimes,
     /// Due immediately for slots that may hold elements of deleted collections.
     pub sweep: SlotTimes,
+    /// False if keys that expire are not looked for, as `DEBUG SET-ACTIVE-EXPIRE 0` orders.
+    pub is_expiry_active: AtomicBool,
 }
 
 struct Counts {
@@ -54,7 +57,11 @@ impl Engine {
     }
 
     fn with(readers: Readers, rows: Arc<Keyspace>, tuning: Tuning) -> Engine {
-        let upkeep = Upkeep { expiry: SlotTimes::unknown(), sweep: SlotTimes::unknown() };
+        let upkeep = Upkeep {
+            expiry: SlotTimes::unknown(),
+            sweep: SlotTimes::unknown(),
+            is_expiry_active: AtomicBool::new(true),
+        };
         let fetcher = Fetcher::new(rows.clone(), tuning.reader_threads);
         let (stats, counts) = (Mutex::default(), Mutex::default());
         Engine { rows, readers, fetcher, tuning, upkeep, stats, counts }
@@ -93,7 +100,7 @@ impl Engine {
 
     /// Executes a read of a few rows that are all in RAM. Returns `None` if a row is not, or if the
     /// read may need many.
-    pub fn read_from_ram(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> Option<Outcome> {
+    pub fn read_from_ram(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> Option<Counted> {
         let rows = OneMoment::new(self.rows.in_ram());
         if !rows.admits(item) {
             return None;
@@ -103,25 +110,31 @@ impl Engine {
     }
 
     /// Executes reads of a few rows each that are all in RAM, at one moment. Returns `None` if a
-    /// row is not in RAM, or if a read must be [proposed](Outcome::NeedsApply).
+    /// row is not in RAM, or if a read must be [proposed](Outcome::NeedsApply). Adds the keys that
+    /// the reads have looked up to `counts`.
     pub fn read_all_from_ram(
         &self,
         region: &RegionShared,
         items: &[Item],
         now: UnixMillis,
+        counts: &mut KeyCounts,
     ) -> Option<Vec<Answer>> {
         let rows = OneMoment::new(self.rows.in_ram());
         if !items.iter().all(|item| rows.admits(item)) {
             return None;
         }
-        let mut answers = Vec::with_capacity(items.len());
+        let (mut answers, mut sum) = (Vec::with_capacity(items.len()), KeyCounts::default());
         for item in items {
             rows.admits(item);
             match run(&rows, region, item, now) {
-                Ok(Outcome::Reply(reply)) if !rows.missed.get() => answers.push(reply.into()),
+                Ok((Outcome::Reply(reply), counted)) if !rows.missed.get() => {
+                    answers.push(reply.into());
+                    sum += counted;
+                }
                 _ => return None,
             }
         }
+        *counts += sum;
         Some(answers)
     }
 
@@ -180,10 +193,10 @@ impl Engine {
     }
 
     /// Executes a read over rows of one moment.
-    pub fn read(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {
+    pub fn read(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Counted> {
         if item.is_bounded_read() {
             // This read method brings the rows into RAM.
-            let rows = Counted { rows: &self.rows, read: Cell::new(0) };
+            let rows = OneAfterTheOther { rows: &self.rows, read: Cell::new(0) };
             let outcome = run(&rows, region, item, now);
             // A single row is always consistent. Several rows that were read one after the other
             // need not belong together, and those of a tree may even look damaged.
@@ -336,7 +349,10 @@ thread_local! {
     static READS: Cell<u64> = const { Cell::new(0) };
 }
 
-fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {
+/// The outcome of a read, and the keys that it has looked up.
+pub type Counted = (Outcome, KeyCounts);
+
+fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Counted> {
     let reads = READS.get().wrapping_add(1);
     READS.set(reads);
     let mut txn = Txn::read_only(reader, region.id());
@@ -352,13 +368,14 @@ fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis)
         limits: Limits::default(),
         resp3: item.resp3,
     };
-    command::execute(item.spec, &item.args, &mut exec)
+    let outcome = command::execute(item.spec, &item.args, &mut exec)?;
+    Ok((outcome, txn.take_counts()))
 }
 
 /// The result of [`Engine::read_with_fetched`].
 pub struct ReadSoFar {
     /// The outcomes of the first reads.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<Counted>,
     /// For each read that was tried: true if it needs rows of flash.
     pub missed: Vec<bool>,
     /// The rows of flash that the reads need, in the order of the reads.
@@ -444,12 +461,12 @@ impl Reader for OneMoment<'_> {
 }
 
 /// The present rows, read one after the other, and the number of rows read.
-struct Counted<'a> {
+struct OneAfterTheOther<'a> {
     rows: &'a Keyspace,
     read: Cell<usize>,
 }
 
-impl Reader for Counted<'_> {
+impl Reader for OneAfterTheOther<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
         self.read.set(self.read.get() + 1);
         self.rows.get(row)
@@ -501,7 +518,10 @@ mod tests {
         let is_answered = |line: &str| {
             let item = Item::new(words(line), 0, false).unwrap();
             let one = engine.read_from_ram(region, &item, 1).is_some();
-            assert_eq!(engine.read_all_from_ram(region, &[item], 1).is_some(), one);
+            assert_eq!(
+                engine.read_all_from_ram(region, &[item], 1, &mut KeyCounts::default()).is_some(),
+                one
+            );
             one
         };
         for line in [

@@ -6,6 +6,7 @@
 //! one round are bounded for all regions together.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -140,7 +141,8 @@ impl Keeper {
             .collect();
         self.searches.retain(|region, _| led.contains_key(region));
         self.proposing.retain(|_, proposal| !proposal.is_finished());
-        let Upkeep { expiry, sweep } = expirer.engine.upkeep();
+        let Upkeep { expiry, sweep, is_expiry_active } = expirer.engine.upkeep();
+        let is_expiry_active = is_expiry_active.load(Ordering::Relaxed);
         let mut looks = Vec::new();
         let mut rests_until = now + REST_MAX;
         for (id, region) in led {
@@ -150,7 +152,7 @@ impl Keeper {
             let from = self.searches.entry(id).or_default();
             let (slots, now_ms) = (region.slots_or_all(), region.read_time(clock_ms));
             let mut look = Look { region, now_ms, expiry: Vec::new(), sweep: Vec::new() };
-            if expirer.engine.has_expiring_keys(id) {
+            if is_expiry_active && expirer.engine.has_expiring_keys(id) {
                 look.expiry = expiry.due(slots, from.expiry, now_ms, EXPIRY_PROBES);
                 let rest = expiry.earliest(slots).saturating_sub(now_ms);
                 rests_until = rests_until.min(now + Duration::from_millis(rest).min(REST_MAX));
@@ -187,7 +189,7 @@ fn share<'a>(probes: usize, looks: impl Iterator<Item = &'a mut Vec<Slot>>) {
 }
 
 fn look_at_all(engine: &Engine, looks: Vec<Look>) -> storage::Result<Vec<LookedAt>> {
-    let Upkeep { expiry, sweep } = engine.upkeep();
+    let Upkeep { expiry, sweep, .. } = engine.upkeep();
     let taken: Vec<_> = looks
         .into_iter()
         .map(|look| {

@@ -129,6 +129,10 @@ impl Libraries {
         all.find(|(_, known)| Arc::ptr_eq(known, library)).map(|(name, _)| name.as_str())
     }
 
+    pub fn count(&self) -> usize {
+        self.by_name.len()
+    }
+
     pub fn functions_count(&self) -> usize {
         self.by_name.values().map(|library| library.functions.len()).sum()
     }

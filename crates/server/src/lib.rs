@@ -107,7 +107,9 @@ mod upgrade;
 mod wall_clock;
 mod written_version;
 
-pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel, ZooKeeper};
+pub use config::{
+    side_port, Beginning, Capability, Config, DebugCommand, Fsync, Member, SetLogLevel, ZooKeeper,
+};
 pub use output_limits::OutputLimits;
 pub use pubsub::notices::Classes;
 pub use settings::{weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, SECONDS_MAX, WEAK_READ_MAX_LAG_RANGE};

@@ -17,6 +17,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
+use storage::KeyCounts;
 use types::{RegionId, UnixMillis, Version};
 
 use crate::slow_moments::{SlowMoments, LOG_SYNC};
@@ -118,12 +119,16 @@ struct Recent {
     previous: Quantiles<u64>,
     started: Instant,
     previous_took: Duration,
+    /// Bytes from clients and to them, at the beginning of the present window and of the one
+    /// before.
+    bytes_at_start: [u64; 2],
+    bytes_before: [u64; 2],
 }
 
 const WINDOW: Duration = Duration::from_secs(1);
 
 impl Recent {
-    fn turn(&mut self, now: Instant) {
+    fn turn(&mut self, now: Instant, bytes: [u64; 2]) {
         let age = now.duration_since(self.started);
         if age < WINDOW {
             return;
@@ -133,8 +138,32 @@ impl Recent {
         if age > 2 * WINDOW {
             self.previous.reset();
         }
+        self.bytes_before = std::mem::replace(&mut self.bytes_at_start, bytes);
         self.previous_took = age;
         self.started = now;
+    }
+}
+
+/// Counters of keys that commands have looked up or met.
+pub struct KeyCounters {
+    hits: Counter,
+    misses: Counter,
+    expired: Counter,
+}
+
+impl KeyCounters {
+    pub fn add(&self, counts: KeyCounts) {
+        for (counter, count) in
+            [(&self.hits, counts.hits), (&self.misses, counts.misses), (&self.expired, counts.expired)]
+        {
+            if count > 0 {
+                counter.inc_by(count);
+            }
+        }
+    }
+
+    pub fn get(&self) -> KeyCounts {
+        KeyCounts { hits: self.hits.get(), misses: self.misses.get(), expired: self.expired.get() }
     }
 }
 
@@ -146,6 +175,7 @@ pub struct Metrics {
     pub groups_turn: LatencyHistogram,
     pub cold_reads: ColdReads,
     pub commands: Counter,
+    pub keys: KeyCounters,
     pub log_syncs: Counter,
     pub log_batches: Counter,
     pub log_bytes: Counter,
@@ -215,6 +245,9 @@ pub struct Metrics {
     pub started: Instant,
     pub client_bytes_in: AtomicU64,
     pub client_bytes_out: AtomicU64,
+    /// Number of reads from clients' sockets, and of writes to them.
+    pub client_reads: AtomicU64,
+    pub client_writes: AtomicU64,
 }
 
 /// Counters of the snapshot service.
@@ -481,6 +514,17 @@ impl Metrics {
             counter
         };
         let commands = counter("commands", "Commands answered");
+        let keys = KeyCounters {
+            hits: counter("keyspace_hits", "Keys that existed when commands looked them up for reading"),
+            misses: counter(
+                "keyspace_misses",
+                "Keys that did not exist when commands looked them up for reading",
+            ),
+            expired: counter(
+                "expired_keys",
+                "Keys that were deleted because their time had come, in regions led here",
+            ),
+        };
         let log_syncs = counter("log_syncs", "Syncs of the Raft log");
         let log_batches = counter("log_batches", "Batches written to the Raft log");
         let log_bytes = counter("log_bytes", "Bytes written to the Raft log");
@@ -606,8 +650,14 @@ impl Metrics {
             windows.clone(),
         );
         let now = Instant::now();
-        let recent =
-            Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
+        let recent = Recent {
+            current: quantiles(),
+            previous: quantiles(),
+            started: now,
+            previous_took: WINDOW,
+            bytes_at_start: [0; 2],
+            bytes_before: [0; 2],
+        };
         Metrics {
             log_sync,
             apply,
@@ -615,6 +665,7 @@ impl Metrics {
             groups_turn,
             cold_reads,
             commands,
+            keys,
             log_syncs,
             log_batches,
             log_bytes,
@@ -677,6 +728,8 @@ impl Metrics {
             started: now,
             client_bytes_in: AtomicU64::new(0),
             client_bytes_out: AtomicU64::new(0),
+            client_reads: AtomicU64::new(0),
+            client_writes: AtomicU64::new(0),
             registry,
         }
     }
@@ -689,7 +742,7 @@ impl Metrics {
         }
         self.commands.inc_by(batches.iter().map(|(count, _)| count).sum());
         let mut recent = self.recent.lock();
-        recent.turn(Instant::now());
+        recent.turn(Instant::now(), self.client_bytes());
         for (count, took) in batches.drain(..) {
             self.command.record(took);
             recent.current.saturating_record_n(took.as_micros() as u64, count);
@@ -705,11 +758,24 @@ impl Metrics {
     /// Returns commands/s and the 99th percentile in microseconds over the last one to two seconds.
     pub fn recent(&self) -> (f64, u64) {
         let mut recent = self.recent.lock();
-        recent.turn(Instant::now());
+        recent.turn(Instant::now(), self.client_bytes());
         let seconds = (recent.started.elapsed() + recent.previous_took).as_secs_f64().max(0.5);
         let mut both = recent.previous.clone();
         let _ = both.add(&recent.current);
         (both.len() as f64 / seconds, both.value_at_quantile(0.99))
+    }
+
+    /// Returns the bytes/s from clients and to them over the last one to two seconds.
+    pub fn recent_bytes(&self) -> [f64; 2] {
+        let (now, bytes) = (Instant::now(), self.client_bytes());
+        let mut recent = self.recent.lock();
+        recent.turn(now, bytes);
+        let seconds = (recent.started.elapsed() + recent.previous_took).as_secs_f64().max(0.5);
+        std::array::from_fn(|way| bytes[way].saturating_sub(recent.bytes_before[way]) as f64 / seconds)
+    }
+
+    fn client_bytes(&self) -> [u64; 2] {
+        [&self.client_bytes_in, &self.client_bytes_out].map(|bytes| bytes.load(Ordering::Relaxed))
     }
 
     pub fn stages(&self) -> Vec<StageRow> {

@@ -56,7 +56,8 @@ impl Proposals {
         let work = encoded(work).await;
         let (sender, outcome) = oneshot::channel();
         let client = Asker::Task(sender);
-        let submit = Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client };
+        let until = clock::boot_nanos_at(deadline);
+        let submit = Submit { region: region.id(), work, deadline: until, author: 0, client };
         if self.worker.step(node::Input::Submit(submit)).is_err() {
             return Err(NotDone::NotLeader);
         }

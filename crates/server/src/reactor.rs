@@ -168,6 +168,7 @@ impl Loop {
                 self.store.metrics.groups_turn.record(turn_time.spent());
             }
             self.store.metrics.record_commands(&mut self.answered);
+            self.store.metrics.keys.add(std::mem::take(&mut self.tallied.keys));
             self.store.statistics.commands.record(self.number, &mut self.tallied);
             if self.now >= self.next_look {
                 self.next_look = self.now + LOOK_PERIOD;

@@ -47,6 +47,11 @@ impl Scripts {
         Some(known.body.clone())
     }
 
+    /// Returns the number of scripts.
+    pub fn count(&self) -> usize {
+        self.0.lock().known.len()
+    }
+
     /// Learns a script that a client executes, if it is not too long and can be compiled.
     pub fn note(&self, body: &[u8]) {
         if body.len() > NOTED_BYTES_MAX {

@@ -104,6 +104,7 @@ impl Settings {
             ("bind", bind.join(" ")),
             ("cluster-enabled", yes_no(config.cluster_enabled)),
             ("databases", crate::DATABASES.to_string()),
+            ("enable-debug-command", config.enable_debug_command.name().to_owned()),
             ("dir", config.dir.display().to_string()),
             ("maxmemory", config.maxmemory.to_string()),
             ("maxmemory-policy", "noeviction".to_owned()),

@@ -18,6 +18,7 @@ use command::transaction::sent_commands;
 use command::{flags, CommandSpec};
 use node::Item;
 use parking_lot::Mutex;
+use storage::KeyCounts;
 
 use crate::connections::ClientEntry;
 use crate::metrics::Metrics;
@@ -43,16 +44,27 @@ pub struct Totals {
     pub commands: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// Number of reads from clients' sockets, and of writes to them.
+    pub reads: u64,
+    pub writes: u64,
+    pub evicted_clients: u64,
+    pub snapshots_sent: u64,
+    pub keys: KeyCounts,
 }
 
 impl Totals {
-    fn since_start(metrics: &Metrics) -> Totals {
+    fn since_start(metrics: &Metrics, snapshots_sent: u64) -> Totals {
         Totals {
             connections: metrics.connections_accepted.get(),
             rejected_connections: metrics.connections_rejected.get(),
             commands: metrics.commands.get(),
             bytes_in: metrics.client_bytes_in.load(Ordering::Relaxed),
             bytes_out: metrics.client_bytes_out.load(Ordering::Relaxed),
+            reads: metrics.client_reads.load(Ordering::Relaxed),
+            writes: metrics.client_writes.load(Ordering::Relaxed),
+            evicted_clients: metrics.clients_given_up.get(),
+            snapshots_sent,
+            keys: metrics.keys.get(),
         }
     }
 
@@ -63,6 +75,15 @@ impl Totals {
             commands: self.commands.saturating_sub(earlier.commands),
             bytes_in: self.bytes_in.saturating_sub(earlier.bytes_in),
             bytes_out: self.bytes_out.saturating_sub(earlier.bytes_out),
+            reads: self.reads.saturating_sub(earlier.reads),
+            writes: self.writes.saturating_sub(earlier.writes),
+            evicted_clients: self.evicted_clients.saturating_sub(earlier.evicted_clients),
+            snapshots_sent: self.snapshots_sent.saturating_sub(earlier.snapshots_sent),
+            keys: KeyCounts {
+                hits: self.keys.hits.saturating_sub(earlier.keys.hits),
+                misses: self.keys.misses.saturating_sub(earlier.keys.misses),
+                expired: self.keys.expired.saturating_sub(earlier.keys.expired),
+            },
         }
     }
 }
@@ -80,16 +101,17 @@ impl Statistics {
         statistics
     }
 
-    /// Resets the statistics that `CONFIG RESETSTAT` resets in Redis.
-    pub fn reset(&self, metrics: &Metrics) {
+    /// Resets the statistics that `CONFIG RESETSTAT` resets in Redis. `snapshots_sent` is the
+    /// number since the start.
+    pub fn reset(&self, metrics: &Metrics, snapshots_sent: u64) {
         self.commands.reset();
-        *self.before_reset.lock() = Totals::since_start(metrics);
+        *self.before_reset.lock() = Totals::since_start(metrics, snapshots_sent);
     }
 
-    /// Returns the totals since the last reset.
-    pub fn totals(&self, metrics: &Metrics) -> Totals {
+    /// Returns the totals since the last reset. `snapshots_sent` is the number since the start.
+    pub fn totals(&self, metrics: &Metrics, snapshots_sent: u64) -> Totals {
         let earlier = *self.before_reset.lock();
-        Totals::since_start(metrics).without(earlier)
+        Totals::since_start(metrics, snapshots_sent).without(earlier)
     }
 
     /// Adopts changed settings.

@@ -421,7 +421,7 @@ impl Script {
                         process.shard.step(Input::Raft(input), now);
                     }
                 }
-                ApplyEffect::Published { .. } => {}
+                ApplyEffect::Published { .. } | ApplyEffect::Counted(_) => {}
                 ApplyEffect::Answer { client, outcome } => self.answer(id, client, &outcome),
             }
         }
@@ -710,7 +710,7 @@ impl Runner for Script {
                 let work = Work::Commands(Arc::new(vec![item]));
                 let deadline = now + wait * MILLISECOND;
                 let region = self.region_of(&words[3]);
-                let submit = Submit { region, work, deadline, client: name };
+                let submit = Submit { region, work, deadline, author: 0, client: name };
                 self.process(id)?.shard.step(Input::Submit(submit), now);
             }
             "read" => {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Beginning, Config, Ended, JoinToken, Member, SetLogLevel, ZooKeeper};
+use server::{Beginning, Config, DebugCommand, Ended, JoinToken, Member, SetLogLevel, ZooKeeper};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -190,7 +190,7 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
     if let Some(seconds) = options.consistency_check_interval {
         config.check_interval = Duration::from_secs(seconds);
     }
-    config.enable_debug_command = options.enable_debug_command.is_some_and(|enabled| enabled.0);
+    config.enable_debug_command = options.enable_debug_command.map_or(DebugCommand::No, |value| value.0);
     let split_bytes = if config.beginning == Beginning::Listed { 0 } else { SPLIT_BYTES };
     config.limits.split_bytes = options.split_size.map_or(split_bytes, |size| size.0);
     config.limits.split_ops = options.split_ops.unwrap_or(0);

@@ -16,6 +16,8 @@ mod clients;
 mod command_table;
 #[path = "differential/connection.rs"]
 mod connection;
+#[path = "protocol/debug.rs"]
+mod debug;
 #[path = "protocol/facts.rs"]
 mod facts;
 #[path = "protocol/frames.rs"]
@@ -24,6 +26,8 @@ mod frames;
 mod functions;
 #[path = "protocol/loops.rs"]
 mod loops;
+#[path = "protocol/no_loop.rs"]
+mod no_loop;
 #[path = "protocol/pubsub.rs"]
 mod pubsub;
 #[path = "protocol/script.rs"]
@@ -34,5 +38,7 @@ mod scripts;
 mod servers;
 #[path = "protocol/sessions.rs"]
 mod sessions;
+#[path = "protocol/statistics.rs"]
+mod statistics;
 #[path = "protocol/transactions.rs"]
 mod transactions;

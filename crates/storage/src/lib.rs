@@ -33,7 +33,7 @@ pub use memory::MemoryKeyspace;
 pub use meta::{Meta, Stream, StreamId, Value};
 pub use rows::KeyRef;
 pub use state::{Counted, DbCounts, RegionState};
-pub use txn::{load_state, Txn, WriteSet};
+pub use txn::{load_state, KeyCounts, Txn, WriteSet};
 
 /// A failure of this store alone, such as a disk error or corruption. It must never become a reply;
 /// it stalls or stops the store.

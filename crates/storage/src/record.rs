@@ -102,9 +102,16 @@ pub struct Record {
     pub events: Vec<Event>,
     /// The names of keys that have changed, expired or gone. A name may occur several times.
     pub keys: Vec<Bytes>,
+    /// For each of these keys the item that has changed it; [`NO_ITEM`] if the key has expired.
+    items: Vec<u32>,
+    /// For each item of the batch's entries the client that has sent it, or 0.
+    authors: Vec<u64>,
     /// True if all keys of a database were deleted.
     pub is_flushed: bool,
 }
+
+/// Stands for no item of an entry.
+const NO_ITEM: u32 = u32::MAX;
 
 /// The end of a record at a moment.
 pub(crate) struct Mark {
@@ -142,9 +149,35 @@ impl Record {
     pub fn end_command(&mut self) -> Vec<Touched> {
         self.places.clear();
         let touched = std::mem::take(&mut self.touched);
-        let changed = touched.iter().filter(|of| of.has_expired || of.is_changed);
-        self.keys.extend(changed.map(|of| of.key.clone()));
+        let item = u32::try_from(self.authors.len()).map_or(NO_ITEM, |items| items.wrapping_sub(1));
+        for of in touched.iter().filter(|of| of.has_expired || of.is_changed) {
+            self.keys.push(of.key.clone());
+            self.items.push(if of.has_expired { NO_ITEM } else { item });
+        }
         touched
+    }
+
+    /// Begins an item of an entry. Its author is not known yet.
+    pub fn begin_item(&mut self) {
+        self.authors.push(0);
+    }
+
+    /// Returns the number of items that have begun.
+    pub fn items(&self) -> usize {
+        self.authors.len()
+    }
+
+    /// Sets the authors of the items from the given one on.
+    pub fn set_authors(&mut self, first: usize, authors: impl Iterator<Item = u64>) {
+        let items = self.authors.get_mut(first..).unwrap_or_default();
+        items.iter_mut().zip(authors).for_each(|(item, author)| *item = author);
+    }
+
+    /// Returns the client that has changed the key at a position of `keys`, or 0 if that is not
+    /// known.
+    pub fn author_of(&self, position: usize) -> u64 {
+        let item = self.items.get(position).and_then(|item| self.authors.get(*item as usize));
+        item.copied().unwrap_or(0)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -162,6 +195,7 @@ impl Record {
         self.places.clear();
         self.events.truncate(mark.events);
         self.keys.truncate(mark.keys);
+        self.items.truncate(mark.keys);
         self.is_flushed = mark.is_flushed;
     }
 
@@ -176,6 +210,25 @@ impl Record {
 #[cfg(test)]
 mod publication_tests {
     use super::*;
+
+    #[test]
+    fn keys_have_the_authors_of_their_items_unless_they_have_expired() {
+        let mut record = Record::default();
+        let change = |record: &mut Record, key: &'static str, expires: bool| {
+            record.begin_item();
+            let touched = record.touch(&KeyRef::new(0, key.as_bytes()), true);
+            (touched.is_changed, touched.has_expired) = (true, expires);
+            record.end_command();
+        };
+        change(&mut record, "replayed", false);
+        let first = record.items();
+        for (key, expires) in [("a", false), ("gone", true), ("b", false)] {
+            change(&mut record, key, expires);
+        }
+        record.set_authors(first, [7, 8, 9].into_iter());
+        let authors: Vec<u64> = (0..5).map(|at| record.author_of(at)).collect();
+        assert_eq!(authors, [0, 7, 0, 9, 0]);
+    }
 
     #[test]
     fn messages_of_a_batch_are_bounded_and_an_undone_one_frees_its_place() {

@@ -32,6 +32,32 @@ impl WriteSet {
     }
 }
 
+/// Numbers of keys that commands have looked up or met, for the store's statistics. They do not
+/// influence the execution.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyCounts {
+    /// Keys that existed when they were looked up for reading.
+    pub hits: u64,
+    /// Keys that did not exist when they were looked up for reading.
+    pub misses: u64,
+    /// Keys that were deleted because their time had come.
+    pub expired: u64,
+}
+
+impl KeyCounts {
+    pub fn is_empty(self) -> bool {
+        self == KeyCounts::default()
+    }
+}
+
+impl std::ops::AddAssign for KeyCounts {
+    fn add_assign(&mut self, other: KeyCounts) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.expired += other.expired;
+    }
+}
+
 /// The rows of one region as a batch of commands sees them.
 ///
 /// Writes are held in a sorted map, because commands read collections back by range within a batch.
@@ -47,6 +73,9 @@ pub struct Txn<'a> {
     record: Option<Box<Record>>,
     /// The messages that scripts have published.
     publications: Publications,
+    counts: KeyCounts,
+    /// True if look-ups of keys are counted as those of reads.
+    counts_lookups: bool,
     /// The record of the writes that may be undone.
     undo: Option<Undo>,
     /// True if new collections are packed.
@@ -74,6 +103,7 @@ struct Undo {
     recorded: Option<Mark>,
     /// The end of the publications at that moment.
     publications: (usize, usize, usize),
+    counts: KeyCounts,
     /// Rows of the batch with their previous contents, in the order of the writes. `None` stands
     /// for a row that the batch had not written.
     rows: Vec<(Bytes, Option<Option<Bytes>>)>,
@@ -91,6 +121,8 @@ impl<'a> Txn<'a> {
             ranges_deleted,
             record: None,
             publications: Publications::default(),
+            counts: KeyCounts::default(),
+            counts_lookups: false,
             undo: None,
             packs: false,
             failed: None,
@@ -105,11 +137,21 @@ impl<'a> Txn<'a> {
 
     /// Creates an overlay for reads only. Writing to it panics.
     pub fn read_only(reader: &'a dyn Reader, region: RegionId) -> Txn<'a> {
-        let (rows, ranges_deleted) = (BTreeMap::new(), Vec::new());
-        let publications = Publications::default();
-        let (state, record, undo, packs, failed) = (None, None, None, false, None);
-        let found = RefCell::default();
-        Txn { reader, region, state, rows, ranges_deleted, record, publications, undo, packs, failed, found }
+        Txn {
+            reader,
+            region,
+            state: None,
+            rows: BTreeMap::new(),
+            ranges_deleted: Vec::new(),
+            record: None,
+            publications: Publications::default(),
+            counts: KeyCounts::default(),
+            counts_lookups: false,
+            undo: None,
+            packs: false,
+            failed: None,
+            found: RefCell::default(),
+        }
     }
 
     /// Sets whether the collections that are created from now on are packed.
@@ -142,6 +184,13 @@ impl<'a> Txn<'a> {
         self.record.as_deref_mut()
     }
 
+    /// Begins an item of an entry in the record of the changes of keys, if one was begun.
+    pub fn begin_item(&mut self) {
+        if let Some(record) = self.record.as_deref_mut() {
+            record.begin_item();
+        }
+    }
+
     pub fn take_record(&mut self) -> Option<Record> {
         self.record.take().map(|record| *record)
     }
@@ -155,6 +204,32 @@ impl<'a> Txn<'a> {
     /// Returns the messages that were added since this was last called.
     pub fn take_publications(&mut self) -> Publications {
         self.publications.take()
+    }
+
+    /// Sets whether the look-ups that follow are counted as those of reads. Returns the value
+    /// before.
+    pub fn count_lookups(&mut self, counts: bool) -> bool {
+        std::mem::replace(&mut self.counts_lookups, counts)
+    }
+
+    /// Counts a look-up of a key.
+    pub fn looked_up(&mut self, exists: bool) {
+        if self.counts_lookups {
+            match exists {
+                true => self.counts.hits += 1,
+                false => self.counts.misses += 1,
+            }
+        }
+    }
+
+    /// Counts a key that was deleted because its time had come.
+    pub fn expired(&mut self) {
+        self.counts.expired += 1;
+    }
+
+    /// Returns the numbers of keys since this was last called.
+    pub fn take_counts(&mut self) -> KeyCounts {
+        std::mem::take(&mut self.counts)
     }
 
     pub fn region(&self) -> RegionId {
@@ -337,8 +412,8 @@ impl<'a> Txn<'a> {
     pub fn begin_undo(&mut self) {
         let (state, ranges) = (self.state().clone(), self.ranges_deleted.len());
         let recorded = self.record.as_ref().map(|record| record.mark());
-        let publications = self.publications.end();
-        self.undo = Some(Undo { state, ranges, recorded, publications, rows: Vec::new() });
+        let (publications, counts) = (self.publications.end(), self.counts);
+        self.undo = Some(Undo { state, ranges, recorded, publications, counts, rows: Vec::new() });
     }
 
     /// Ends the record of writes, and undoes them if `undoes` is true.
@@ -355,6 +430,7 @@ impl<'a> Txn<'a> {
             record.back_to(mark);
         }
         self.publications.back_to(undo.publications);
+        self.counts = undo.counts;
         self.state = Some(undo.state);
     }
 

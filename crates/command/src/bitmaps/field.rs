@@ -179,7 +179,7 @@ fn run(args: &[Bytes], exec: &mut Exec<'_, '_>, only_reads: bool) -> CommandResu
     let last_bit = writes.map(|step| step.offset + u64::from(step.width.bits) - 1).max();
     let key = exec.key(&args[1]);
     let Some(last_bit) = last_bit else {
-        let bytes = find_bytes(exec, &key)?.unwrap_or_default();
+        let bytes = exec.reading(|exec| find_bytes(exec, &key))?.unwrap_or_default();
         let values = steps.iter().map(|step| Reply::Int(step.width.read(&bytes, step.offset)));
         return Ok(Reply::Array(values.collect()));
     };

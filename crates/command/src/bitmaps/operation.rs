@@ -21,7 +21,7 @@ pub(crate) fn bitop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut sources = Vec::with_capacity(args.len() - 3);
     for name in &args[3..] {
         let key = exec.key(name);
-        sources.push(find_bytes(exec, &key)?.unwrap_or_default());
+        sources.push(exec.reading(|exec| find_bytes(exec, &key))?.unwrap_or_default());
     }
     let len = sources.iter().map(Bytes::len).max().unwrap_or(0);
     let mut result = sources[0].to_vec();

@@ -76,7 +76,12 @@ struct Places<'k> {
     set: Option<Collection>,
 }
 
-impl Places<'_> {
+impl<'k> Places<'k> {
+    fn find(exec: &mut Exec<'_, '_>, key: Key<'k>) -> CommandResult<Places<'k>> {
+        let set = exec.reading(|exec| exec.find_sorted_set(&key))?;
+        Ok(Places { key, set })
+    }
+
     /// Returns the place of a member; `None` if the key does not exist, which is no error.
     fn middle(&self, exec: &Exec<'_, '_>, name: &[u8]) -> CommandResult<Option<Point>> {
         let Some(set) = self.set else { return Ok(None) };
@@ -116,7 +121,7 @@ pub(crate) fn georadius_ro(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRe
 
 fn by_radius(args: &[Bytes], exec: &mut Exec<'_, '_>, stores: bool) -> CommandResult {
     let key = exec.key(&args[1]);
-    let places = Places { set: exec.find_sorted_set(&key)?, key };
+    let places = Places::find(exec, key)?;
     let mut query = Query::new();
     query.middle = Some(point(&args[2], &args[3])?);
     let (shape, metres) = circle(&args[4], &args[5])?;
@@ -134,7 +139,7 @@ pub(crate) fn georadiusbymember_ro(args: &[Bytes], exec: &mut Exec<'_, '_>) -> C
 
 fn by_member(args: &[Bytes], exec: &mut Exec<'_, '_>, stores: bool) -> CommandResult {
     let key = exec.key(&args[1]);
-    let places = Places { set: exec.find_sorted_set(&key)?, key };
+    let places = Places::find(exec, key)?;
     let mut query = Query::new();
     // Without a key only the options are checked.
     if places.set.is_some() {
@@ -147,13 +152,13 @@ fn by_member(args: &[Bytes], exec: &mut Exec<'_, '_>, stores: bool) -> CommandRe
 
 pub(crate) fn geosearch(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
-    let places = Places { set: exec.find_sorted_set(&key)?, key };
+    let places = Places::find(exec, key)?;
     search(&args[0], &args[2..], exec, (&places, Form::Search), Query::new())
 }
 
 pub(crate) fn geosearchstore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[2]);
-    let places = Places { set: exec.find_sorted_set(&key)?, key };
+    let places = Places::find(exec, key)?;
     let query = Query { destination: Some(&args[1]), ..Query::new() };
     search(&args[0], &args[3..], exec, (&places, Form::SearchStore), query)
 }

@@ -50,7 +50,7 @@ pub(crate) fn copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     if from == to {
         return fail(error_messages::SAME_OBJECT);
     }
-    let Some(meta) = exec.find(&from)? else { return Ok(Reply::Int(0)) };
+    let Some(meta) = exec.reading(|exec| exec.find(&from))? else { return Ok(Reply::Int(0)) };
     if exec.find(&to)?.is_some() && !replace {
         return Ok(Reply::Int(0));
     }

@@ -19,7 +19,7 @@ fn find_sets<'k>(exec: &mut Exec<'_, '_>, keys: &'k [Bytes]) -> CommandResult<Ve
     let mut sets = Vec::with_capacity(keys.len());
     for key in keys {
         let key = exec.key(key);
-        sets.push(exec.find_set(&key)?.map(|set| (key, set)));
+        sets.push(exec.reading(|exec| exec.find_set(&key))?.map(|set| (key, set)));
     }
     Ok(sets)
 }

@@ -119,7 +119,7 @@ fn parse<'k>(
     let mut sources = Vec::with_capacity(keys.len());
     for key in keys {
         let key = exec.key(key);
-        let set = match exec.find(&key)? {
+        let set = match exec.reading(|exec| exec.find(&key))? {
             None => None,
             Some(meta) => match Collection::of(&meta) {
                 Some(set) if matches!(set.kind, CollectionKind::SortedSet | CollectionKind::Set) => {

@@ -248,7 +248,7 @@ pub(crate) fn zrangestore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRes
     let query = Query::parse(&args[3..], Form { by: None, direction: None, is_stored: true })?;
     let (to, from) = (exec.key(&args[1]), exec.key(&args[2]));
     let mut found = Vec::new();
-    if let Some(set) = exec.find_sorted_set(&from)? {
+    if let Some(set) = exec.reading(|exec| exec.find_sorted_set(&from))? {
         let tree = tree(&from, set);
         let part = query.part(exec, &tree, set.len)?;
         found = members(exec, &tree, part, query.direction)?;

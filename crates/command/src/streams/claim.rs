@@ -21,7 +21,7 @@ fn find<'k>(
     key: &'k Key<'k>,
     exec: &mut Exec<'_, '_>,
 ) -> CommandResult<(StreamValue, Changing<'k>)> {
-    if let Some(found) = exec.find_stream(key)? {
+    if let Some(found) = exec.reading(|exec| exec.find_stream(key))? {
         if let Some(group) = group::find(exec, key, &found.stream, &args[2])? {
             return Ok((found, Changing::begin(key, &found.stream, group)));
         }

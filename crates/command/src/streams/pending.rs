@@ -15,7 +15,7 @@ use crate::number::integer;
 
 pub(crate) fn xack(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
-    let Some(found) = exec.find_stream(&key)? else { return Ok(Reply::Int(0)) };
+    let Some(found) = exec.reading(|exec| exec.find_stream(&key))? else { return Ok(Reply::Int(0)) };
     let Some(group) = group::find(exec, &key, &found.stream, &args[2])? else { return Ok(Reply::Int(0)) };
     let ids = args[3..].iter().map(|arg| id::strict(arg, 0)).collect::<CommandResult<Vec<_>>>()?;
     let mut changing = Changing::begin(&key, &found.stream, group);

@@ -172,15 +172,19 @@ pub(crate) fn is_last(text: &Bytes) -> bool {
 pub(crate) fn xread(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let request = Request::parse(args, false)?;
     let mut found = Vec::with_capacity(request.keys.len());
+    let mut exist = Vec::with_capacity(request.keys.len());
     for (name, id) in request.keys.iter().zip(request.ids) {
         let key = exec.key(name);
         let stream = exec.find_stream(&key)?.map(|found| found.stream);
+        exist.push(stream.is_some());
         let from = match position(id, stream.as_ref(), false)? {
             From::Id(id) => id,
             From::New => continue,
         };
         found.extend(stream.map(|stream| (key, stream, from)));
     }
+    // Redis looks each key up twice, and counts both.
+    exist.into_iter().for_each(|exists| exec.txn.looked_up(exists));
     let count = limit(request.count);
     let mut replies = Vec::new();
     for (key, stream, from) in found {
@@ -237,7 +241,7 @@ fn read_as_group(args: &[Bytes], exec: &mut Exec<'_, '_>, has_waited: bool) -> C
     let mut sources = Vec::with_capacity(request.keys.len());
     for (name, id) in request.keys.iter().zip(request.ids) {
         let key = exec.key(name);
-        let stream = match exec.find_stream(&key) {
+        let stream = match exec.counting(!has_waited, |exec| exec.find_stream(&key)) {
             Ok(found) => found.map(|found| found.stream),
             Err(crate::exec::CommandError::Error(_)) if has_waited => None,
             Err(error) => return Err(error),
@@ -258,6 +262,10 @@ fn read_as_group(args: &[Bytes], exec: &mut Exec<'_, '_>, has_waited: bool) -> C
         };
         let from = position(id, Some(&stream), true)?;
         sources.push(Source { name, stream, group, from });
+    }
+    if !has_waited {
+        // Redis looks each key up twice, and counts both.
+        exec.reading(|exec| sources.iter().for_each(|_| exec.txn.looked_up(true)));
     }
     let mut replies = Vec::new();
     let mut seen = BTreeSet::new();
@@ -408,7 +416,7 @@ pub(super) fn lag(stream: &Stream, group: &GroupRow) -> Option<i64> {
 pub(crate) fn last_ids(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let last_id = |name: &Bytes| {
         let key = exec.key(name);
-        let found = exec.find_stream(&key)?;
+        let found = exec.uncounted(|exec| exec.find_stream(&key))?;
         Ok(id_reply(found.map_or(StreamId::MIN, |found| found.stream.last_id)))
     };
     Ok(Reply::Array(args[1..].iter().map(last_id).collect::<CommandResult<Vec<_>>>()?))

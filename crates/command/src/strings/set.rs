@@ -112,7 +112,10 @@ pub(crate) fn set(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         None => None,
     };
     let key = exec.key(&args[1]);
-    let old = exec.find(&key)?;
+    let old = match options.get {
+        true => exec.reading(|exec| exec.find(&key))?,
+        false => exec.find(&key)?,
+    };
     let answer = match (options.get, &old) {
         (false, _) => Reply::OK,
         (true, None) => Reply::Nil,
@@ -157,7 +160,7 @@ fn put_for(args: &[Bytes], exec: &mut Exec<'_, '_>, kind: Expiry, command: &str)
 
 pub(crate) fn getset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
-    let old = exec.find_string(&key)?;
+    let old = exec.reading(|exec| exec.find_string(&key))?;
     let answer = old.as_ref().map_or(Reply::Nil, |old| Reply::Bulk(old.bytes.clone()));
     let old = old.map(|old| Meta { expire_at_ms: old.expire_at_ms, value: Value::String(old.bytes) });
     exec.put_string(&key, old.as_ref(), &args[2], None)?;
@@ -167,7 +170,7 @@ pub(crate) fn getset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 pub(crate) fn getex(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let options = Options::parse(&args[2..], Family::GetEx)?;
     let key = exec.key(&args[1]);
-    let Some(string) = exec.find_string(&key)? else { return Ok(Reply::Nil) };
+    let Some(string) = exec.reading(|exec| exec.find_string(&key))? else { return Ok(Reply::Nil) };
     let meta = Meta { expire_at_ms: string.expire_at_ms, value: Value::String(string.bytes.clone()) };
     if let Some((kind, value)) = options.expiry {
         let at = expire_at(exec, kind, value, "getex")?;

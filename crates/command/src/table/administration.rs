@@ -96,9 +96,15 @@ pub(super) static COMMANDS: [CommandSpec; 19] = [
         "debug",
         -2,
         flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
-        Handler::Table(refused::reply),
+        Handler::Server(ServerCommand::Debug),
     )
-    .about("server", "1.0.0", "Depends on subcommand.", "Refused.", ""),
+    .about(
+        "server",
+        "1.0.0",
+        "Depends on subcommand.",
+        "Helps with tests of clients, if enable-debug-command permits it.",
+        "SLEEP seconds | ERROR string | PROTOCOL type | SET-ACTIVE-EXPIRE 0|1 | LOG message | HELP",
+    ),
     CommandSpec::new("swapdb", 3, flags::WRITE | flags::FAST, Handler::Table(refused::reply))
         .categories(&["@keyspace", "@dangerous"])
         .about(

@@ -23,7 +23,7 @@ fn asked(index: LogIndex, client: &str, lines: &[&str]) -> ToApply<String> {
     let items = lines.iter().map(|line| Item::new(words(line), 0, false).expect("a command")).collect();
     let work = Work::Commands(Arc::new(items));
     let mut queue = Queue::default();
-    queue.add(Submit { region: 1, work, deadline: u64::MAX, client: client.to_owned() });
+    queue.add(Submit { region: 1, work, deadline: u64::MAX, author: 0, client: client.to_owned() });
     let proposal = queue
         .build((types::OLDEST_VERSION, 1, 1), |_| May::Propose(u64::MAX), || 1, &mut Vec::new())
         .pop()
@@ -66,6 +66,7 @@ fn apply(execution: &mut Execution, rows: &mut MemoryKeyspace, entries: Vec<ToAp
             ApplyEffect::State { region, state } => format!("state of {region} at {}", state.applied_index),
             ApplyEffect::Changed { region, .. } => format!("changed keys of {region}"),
             ApplyEffect::Published { messages, .. } => format!("published {}", messages.len()),
+            ApplyEffect::Counted(counts) => format!("counted {counts:?}"),
             ApplyEffect::Check { region, index, number } => format!("check {number} of {region} at {index}"),
             ApplyEffect::Hold { region, mark } => {
                 format!("hold {region} at {}", mark.held.expect("it is quarantined").index)
@@ -253,6 +254,25 @@ fn entries_that_lack_a_row_in_ram_are_given_back_and_nothing_of_them_is_executed
         .collect();
     let int = |number| Some(Reply::Int(number));
     assert_eq!(replies, [("a".into(), vec![int(1), Some(Reply::OK)]), ("b".into(), vec![int(2), int(1)])]);
+}
+
+#[test]
+fn keys_are_counted_where_their_entry_was_proposed_and_once() {
+    let (mut execution, rows) = store();
+    let first = execution.state(1).map_or(1, |state| state.applied_index + 1);
+    let lines = ["SET a 1", "GET a", "EXISTS a none", "SET due x PX 1", "GETSET none 1"];
+    let mut entries = vec![asked(first, "ann", &lines), asked(first + 1, "bob", &["MGET a none"])];
+    // Nobody on this store waits for the second entry.
+    entries[1].waiting = None;
+    let effects = execute(&mut execution, &rows, entries).unwrap();
+    let counted: Vec<_> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            ApplyEffect::Counted(counts) => Some(*counts),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(counted, [KeyCounts { hits: 2, misses: 2, expired: 0 }]);
 }
 
 #[test]

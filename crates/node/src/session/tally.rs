@@ -1,7 +1,7 @@
 //! Counts of a session's commands, for the store's statistics.
 
 use bytes::Bytes;
-use command::CommandSpec;
+use command::{CommandSpec, Handler, SessionCommand};
 use resp::Reply;
 
 use crate::answer::Answer;
@@ -70,16 +70,44 @@ impl Tally {
             Call::Rejected(spec) => self.of(spec).rejected += 1,
         }
         self.errors.extend(code.map(Bytes::copy_from_slice));
+        if let Call::Executed(CommandSpec { handler: Handler::Session(SessionCommand::Exec), .. }) = call {
+            self.count_errors_of_exec(answer);
+        }
+    }
+
+    /// Counts the errors of a transaction's commands.
+    fn count_errors_of_exec(&mut self, answer: &Answer) {
+        let decoded;
+        let reply = match answer {
+            Answer::Reply(reply) => reply,
+            Answer::Encoded(bytes) if bytes.windows(3).any(|part| part == b"\r\n-") => {
+                decoded = answer.clone().into_reply();
+                &decoded
+            }
+            Answer::Encoded(_) => return,
+        };
+        let Reply::Array(replies) = reply else { return };
+        let errors = replies.iter().filter_map(code_of_reply);
+        self.errors.extend(errors.map(Bytes::copy_from_slice));
     }
 }
 
 /// Returns the code of an error.
 fn code_of(answer: &Answer) -> Option<&[u8]> {
-    let text: &[u8] = match answer {
-        Answer::Reply(Reply::Error(text)) => text.as_bytes(),
-        Answer::Reply(_) => return None,
-        Answer::Encoded(bytes) => bytes.strip_prefix(b"-")?,
-    };
+    match answer {
+        Answer::Reply(reply) => code_of_reply(reply),
+        Answer::Encoded(bytes) => bytes.strip_prefix(b"-").map(first_word),
+    }
+}
+
+fn code_of_reply(reply: &Reply) -> Option<&[u8]> {
+    match reply {
+        Reply::Error(text) => Some(first_word(text.as_bytes())),
+        _ => None,
+    }
+}
+
+fn first_word(text: &[u8]) -> &[u8] {
     let word = text.split(|byte| b" \r\n".contains(byte)).next().unwrap_or_default();
-    Some(&word[..word.len().min(CODE_BYTES_MAX)])
+    &word[..word.len().min(CODE_BYTES_MAX)]
 }

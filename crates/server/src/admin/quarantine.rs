@@ -18,6 +18,7 @@ use super::ask::{ask, ask_leader, ask_store, begin, Ask, NotAnswered, PEER_PATIE
 use super::operations::{Change, Served};
 use super::proposer::Proposer;
 use crate::admin_error::{refuse, AdminError};
+use crate::config::DebugCommand;
 use crate::proposals::NotDone;
 use crate::regions::RegionShared;
 use crate::store::Store;
@@ -308,8 +309,8 @@ pub async fn fail(
     region: RegionId,
     FailRequest { by_panic, stores }: FailRequest,
 ) -> Result<Value, NotAnswered> {
-    if !store.config.enable_debug_command {
-        return Err(refuse(403, "enable-debug-command is no on the store that leads the region").into());
+    if store.config.enable_debug_command != DebugCommand::Yes {
+        return Err(refuse(403, "enable-debug-command is not yes on the store that leads the region").into());
     }
     if stores.len() > FAIL_STORES_MAX {
         return Err(refuse(400, format!("at most {FAIL_STORES_MAX} stores can be named")).into());

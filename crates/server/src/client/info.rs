@@ -52,6 +52,17 @@ pub fn reply(store: &Store, args: &[Bytes]) -> Reply {
     Reply::Verbatim("txt", text.into())
 }
 
+/// Returns a number of bytes as Redis writes it for people.
+fn human(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "K", "M", "G", "T", "P"];
+    let power =
+        (0..UNITS.len() - 1).find(|power| bytes >> (10 * (power + 1)) == 0).unwrap_or(UNITS.len() - 1);
+    match power {
+        0 => format!("{bytes}B"),
+        _ => format!("{:.2}{}", bytes as f64 / f64::from(1 << 10).powi(power as i32), UNITS[power]),
+    }
+}
+
 fn write_section(store: &Store, section: &str, text: &mut String) {
     let mut title = section.to_owned();
     title[..1].make_ascii_uppercase();
@@ -73,6 +84,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("process_id", &std::process::id());
             field("run_id", &super::cluster_commands::node_id(store, store.id));
             field("tcp_port", &store.config.this().client.port());
+            field("server_time_usec", &crate::clock::unix_micros());
             field("uptime_in_seconds", &uptime);
             field("uptime_in_days", &(uptime / 86_400));
             field("clock_offset_ms", &store.wall.offset_ms().unwrap_or(0));
@@ -90,15 +102,33 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
         "memory" => {
             let resident = resident_bytes();
             let usage = allocator::usage();
-            field("used_memory", &usage.map_or(resident, |usage| usage.allocated));
+            let used = usage.map_or(resident, |usage| usage.allocated);
+            field("used_memory", &used);
+            field("used_memory_human", &human(used));
             field("used_memory_rss", &resident);
+            field("used_memory_rss_human", &human(resident));
             if let Some(usage) = usage {
                 field("allocator_allocated", &usage.allocated);
                 field("allocator_active", &usage.active);
                 field("allocator_resident", &usage.resident);
+                let parts = [
+                    ("allocator_frag", usage.active, usage.allocated),
+                    ("allocator_rss", usage.resident, usage.active),
+                    ("rss_overhead", resident, usage.resident),
+                    ("mem_fragmentation", resident, usage.allocated),
+                ];
+                for (name, more, less) in parts {
+                    field(&format!("{name}_ratio"), &format!("{:.2}", more as f64 / less.max(1) as f64));
+                    field(&format!("{name}_bytes"), &(more as i64 - less as i64));
+                }
             }
             field("maxmemory", &store.config.maxmemory);
+            field("maxmemory_human", &human(store.config.maxmemory));
             field("maxmemory_policy", &"noeviction");
+            field("number_of_cached_scripts", &store.scripts.count());
+            let libraries = store.functions.known();
+            field("number_of_functions", &libraries.functions_count());
+            field("number_of_libraries", &libraries.count());
             field("mem_clients_normal", &store.client_memory.used());
             let rows = store.engine.rows().ram_use();
             field("mem_rows_dirty", &rows.dirty_bytes);
@@ -109,6 +139,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
         }
         "persistence" => {
             field("loading", &0);
+            field("async_loading", &0);
             field("aof_enabled", &1);
             field("aof_last_write_status", &if store.disk.is_full() { "err" } else { "ok" });
             field("rdb_bgsave_in_progress", &u8::from(store.checkpoints.is_running()));
@@ -142,12 +173,30 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
                 field(&format!("quarantined_region_{region}"), &text);
             }
             let (per_second, _) = metrics.recent();
-            let totals = store.statistics.totals(metrics);
+            let totals = store.statistics.totals(metrics, store.snapshots().counts().sent);
+            let kilobytes = metrics.recent_bytes().map(|bytes| format!("{:.2}", bytes / 1024.0));
             field("total_connections_received", &totals.connections);
             field("total_commands_processed", &totals.commands);
             field("instantaneous_ops_per_sec", &(per_second as u64));
             field("total_net_input_bytes", &totals.bytes_in);
             field("total_net_output_bytes", &totals.bytes_out);
+            field("instantaneous_input_kbps", &kilobytes[0]);
+            field("instantaneous_output_kbps", &kilobytes[1]);
+            field("total_reads_processed", &totals.reads);
+            field("total_writes_processed", &totals.writes);
+            field("rejected_connections", &totals.rejected_connections);
+            field("evicted_clients", &totals.evicted_clients);
+            field("keyspace_hits", &totals.keys.hits);
+            field("keyspace_misses", &totals.keys.misses);
+            field("expired_keys", &totals.keys.expired);
+            // Rows that leave RAM are on flash. No search for expired keys ends because of its
+            // time, and no process is forked.
+            for constant in
+                ["evicted_keys", "expired_time_cap_reached_count", "latest_fork_usec", "total_forks"]
+            {
+                field(constant, &0);
+            }
+            field("sync_full", &totals.snapshots_sent);
             let denials = &store.access.denials;
             field("acl_access_denied_auth", &denials.auth.load(Ordering::Relaxed));
             field("acl_access_denied_cmd", &denials.command.load(Ordering::Relaxed));
@@ -157,14 +206,14 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("pubsub_channels", &channels);
             field("pubsub_patterns", &patterns);
             field("pubsubshard_channels", &shard_channels);
-            let (_, keys, prefixes) = store.clients.pubsub.tracking.counts();
+            let (_, keys, items, prefixes) = store.clients.pubsub.tracking.counts();
             field("total_error_replies", &store.statistics.commands.error_count());
             field("tracking_total_keys", &keys);
+            field("tracking_total_items", &items);
             field("tracking_total_prefixes", &prefixes);
             field("pubsub_clients_ended", &store.clients.pubsub.ended.load(Ordering::Relaxed));
             field("output_limit_ends", &metrics.output_limit_ends.get());
             field("pubsub_messages_dropped", &store.spread.dropped.load(Ordering::Relaxed));
-            field("rejected_connections", &totals.rejected_connections);
             let rows = store.engine.rows().ram_use();
             field("rows_ram_hits", &rows.hits);
             field("rows_ram_misses", &rows.misses);

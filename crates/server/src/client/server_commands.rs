@@ -8,7 +8,7 @@ use node::session::Own;
 use resp::{Protocol, Reply};
 
 use super::{
-    acl_commands, admin_commands, cluster_commands, function_commands, info, memory_commands,
+    acl_commands, admin_commands, cluster_commands, debug_commands, function_commands, info, memory_commands,
     pubsub_commands, read_only, script_commands, statistics_commands, wait, Connected,
 };
 use crate::checkpoints::Flushed;
@@ -76,6 +76,7 @@ pub fn run(
         ServerCommand::BgSave => save_in_background(store, spec, args),
         ServerCommand::Asking if store.config.cluster_enabled => Reply::OK,
         ServerCommand::Asking => Reply::error("ERR This instance has cluster support disabled"),
+        ServerCommand::Debug => return debug_commands::run(store, client, args),
         ServerCommand::Info => info::reply(store, args),
         ServerCommand::Time => time(store),
         ServerCommand::Shutdown => match shutdown(store, client, args) {
@@ -126,6 +127,9 @@ pub async fn run_later(
     }
     if command == ServerCommand::Wait {
         return wait::wait(store, entry, args).await;
+    }
+    if command == ServerCommand::Debug {
+        return debug_commands::sleep(args).await;
     }
     if command == ServerCommand::Save {
         return match store.checkpoints.next(|| store.levels.want_flush()).await {

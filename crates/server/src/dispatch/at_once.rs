@@ -9,6 +9,7 @@ use std::time::Instant;
 use node::reads::{Local, Proof, Read};
 use node::session::Kind;
 use node::{Answer, Item, Outcome, Submit, Work, COPIED_BYTES_MAX};
+use storage::KeyCounts;
 
 use crate::clock;
 use crate::loops::Asker;
@@ -27,8 +28,14 @@ pub enum Finished {
 impl Store {
     /// Reads rows that are all in RAM. The region must be led by this store under a lease or, for
     /// weak reads, must have a peer here that is fresh enough. Returns `None` if the read needs
-    /// more. Such a read is not counted.
-    pub fn read_at_once(&self, region: &RegionShared, items: &[Item], kind: Kind) -> Option<Vec<Answer>> {
+    /// more. Such a read is not counted. Adds the keys that the reads have looked up to `counts`.
+    pub fn read_at_once(
+        &self,
+        region: &RegionShared,
+        items: &[Item],
+        kind: Kind,
+        counts: &mut KeyCounts,
+    ) -> Option<Vec<Answer>> {
         let proof = match kind {
             Kind::Reads => Proof::Lease,
             Kind::Weak(_) => Proof::AlreadyThere,
@@ -56,10 +63,12 @@ impl Store {
                 return None;
             }
         }
-        let answers = self.engine.read_all_from_ram(region, items, region.read_time(self.wall.millis()))?;
+        let (now, mut counted) = (region.read_time(self.wall.millis()), KeyCounts::default());
+        let answers = self.engine.read_all_from_ram(region, items, now, &mut counted)?;
         if !read.may_be_answered(region, slots(), version, clock::boot_nanos) {
             return None;
         }
+        *counts += counted;
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.regions.touch(region);
         if proof == Proof::Lease {
@@ -76,7 +85,7 @@ impl Store {
         region: &RegionShared,
         items: &Arc<Vec<Item>>,
         deadline: Instant,
-        client: Asker,
+        (author, client): (u64, Asker),
     ) -> Option<Submit<Asker>> {
         let is_here = region.leader() == Some(self.id);
         if !is_here || self.disk.is_full() || !super::lie_in(items, region, region.newest_version()) {
@@ -92,7 +101,8 @@ impl Store {
         }
         let work = Work::Commands(items.clone());
         self.proposals.note_writes(region, &work);
-        Some(Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client })
+        let deadline = clock::boot_nanos_at(deadline);
+        Some(Submit { region: region.id(), work, deadline, author, client })
     }
 
     /// Converts the outcome of a submission of `count` commands.

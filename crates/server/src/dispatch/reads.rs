@@ -21,11 +21,13 @@ use node::reads::{Local, Proof, Read};
 use node::{Answer, Item, Maintenance, Refusal, Work};
 use replica::Input;
 use resp::Reply;
+use storage::KeyCounts;
 use tokio::sync::oneshot;
 use types::{BootNanos, UnixMillis};
 
 use super::REPLY_BYTES_MAX;
 use crate::clock;
+use crate::engine::Counted;
 use crate::loops::ToWorker;
 use crate::proposals::{cluster_down, Answers, NotDone};
 use crate::regions::{RegionShared, RowsToken};
@@ -43,7 +45,7 @@ const FETCHED_ROWS_MAX: usize = 1024;
 const FETCH_ROUNDS: usize = 6;
 
 /// The outcomes of reads in order, each with true if RAM alone could not answer it.
-type ColdReads = Vec<(Outcome, bool)>;
+type ColdReads = Vec<(Counted, bool)>;
 
 /// The result of one pass over the rows.
 pub(super) struct Pass {
@@ -52,6 +54,8 @@ pub(super) struct Pass {
     to_propose: Vec<usize>,
     /// Number of commands that RAM could not answer.
     misses: u64,
+    /// The keys that the answered commands have looked up.
+    pub(super) counts: KeyCounts,
 }
 
 impl Store {
@@ -87,6 +91,7 @@ impl Store {
             }
         };
         region.misses.fetch_add(pass.misses, Ordering::Relaxed);
+        self.metrics.keys.add(pass.counts);
         self.settle(region, version, &items, pass, deadline).await
     }
 
@@ -163,7 +168,8 @@ impl Store {
         items: &Arc<Vec<Item>>,
     ) -> Result<Pass, NotDone> {
         let now = region.read_time(self.wall.millis());
-        let mut pass = Pass { answers: vec![None; items.len()], to_propose: Vec::new(), misses: 0 };
+        let (answers, counts) = (vec![None; items.len()], KeyCounts::default());
+        let mut pass = Pass { answers, to_propose: Vec::new(), misses: 0, counts };
         let mut missed = items.len();
         for (position, item) in items.iter().enumerate() {
             match self.engine.read_from_ram(region, item, now) {
@@ -188,7 +194,7 @@ impl Store {
                     if bytes >= REPLY_BYTES_MAX {
                         break;
                     }
-                    if let Outcome::Reply(reply) = &outcome {
+                    if let Outcome::Reply(reply) = &outcome.0 {
                         bytes += reply.bytes();
                     }
                     pass.misses += u64::from(has_missed);
@@ -251,7 +257,7 @@ impl Store {
                     Some(outcome) => outcome,
                     None => store.engine.read(&region, item, now)?,
                 };
-                if let Outcome::Reply(reply) = &outcome {
+                if let Outcome::Reply(reply) = &outcome.0 {
                     bytes += reply.bytes();
                 }
                 read.push((outcome, has_missed));
@@ -314,7 +320,7 @@ impl Store {
                 }
             }
             // The command that was just committed and applied on this store has confirmed the
-            // leadership again.
+            // leadership again. It has counted the keys, too.
             let Some(mut pass) = self.proved_pass(region, version, &one, Proof::AlreadyThere).await? else {
                 return Ok(None);
             };
@@ -346,9 +352,12 @@ impl Store {
 }
 
 impl Pass {
-    fn take(&mut self, position: usize, outcome: Outcome) {
+    fn take(&mut self, position: usize, (outcome, counts): Counted) {
         match outcome {
-            Outcome::Reply(reply) => self.answers[position] = Some(reply.into()),
+            Outcome::Reply(reply) => {
+                self.answers[position] = Some(reply.into());
+                self.counts += counts;
+            }
             Outcome::NeedsApply => self.to_propose.push(position),
         }
     }
@@ -479,7 +488,7 @@ mod tests {
         let fetched: HashMap<_, _> =
             fixture.store.engine.fetcher().fetch(first.rows.clone(), usize::MAX).await.into_iter().collect();
         assert!(
-            matches!(&read(&fetched).outcomes[..], [Outcome::Reply(reply)] if *reply == Reply::bulk(old))
+            matches!(&read(&fetched).outcomes[..], [(Outcome::Reply(reply), _)] if *reply == Reply::bulk(old))
         );
         write(&fixture, &new);
         let later = read(&fetched);
@@ -516,7 +525,7 @@ mod tests {
             for _ in 0..3000 {
                 for line in ["LINDEX list 300", "LRANGE list 200 390"] {
                     let outcome = engine.read(&region, &item(line), 1);
-                    if !matches!(outcome, Ok(Outcome::Reply(_))) {
+                    if !matches!(outcome, Ok((Outcome::Reply(_), _))) {
                         is_over.store(true, Ordering::Relaxed);
                         panic!("{line}: {:?}", outcome.err());
                     }

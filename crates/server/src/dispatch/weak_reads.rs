@@ -72,8 +72,10 @@ impl Store {
         let Some(read) = read else { return Ok(None) };
         match self.finish_read(region, version, &Arc::new(vec![item]), read).await {
             Ok(pass) => {
+                let counts = pass.as_ref().map(|pass| pass.counts).unwrap_or_default();
                 let answer = pass.and_then(|mut pass| pass.answers.pop().flatten());
                 if answer.is_some() {
+                    self.metrics.keys.add(counts);
                     region.reads.fetch_add(1, Ordering::Relaxed);
                     self.regions.touch(region);
                 }

@@ -30,6 +30,7 @@ use types::{RegionDescriptor, RegionId, META_REGION};
 use super::in_ram::ApplyHandle;
 use super::parts::Parts;
 use super::turn::Turn;
+use crate::config::DebugCommand;
 use crate::consistency_checks::Order;
 use crate::loops::{Asker, Outcomes, ToWorker};
 
@@ -69,7 +70,8 @@ impl Applier {
         lifecycle: Sender<lifecycle::Job>,
         marks: &BTreeMap<RegionId, Mark>,
     ) -> (Applier, ApplyHandle, Sender<ToApplier>) {
-        let mut execution = Execution::new(parts.config.store, parts.config.enable_debug_command);
+        let mut execution =
+            Execution::new(parts.config.store, parts.config.enable_debug_command == DebugCommand::Yes);
         for (region, slots) in parts.regions.local() {
             match parts.engine.region_state(region) {
                 Ok(state) => {
@@ -291,6 +293,7 @@ pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usiz
             parts.spread.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
             parts.notices.publish(messages, &parts.spread, parts.config.cluster_enabled);
         }
+        ApplyEffect::Counted(counts) => parts.metrics.keys.add(counts),
         ApplyEffect::Check { region, index, number } => parts.checks.begin(Order { region, index, number }),
         ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } | ApplyEffect::Hold { .. } => {
             unreachable!("the caller's")

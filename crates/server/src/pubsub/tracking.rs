@@ -162,12 +162,12 @@ impl Tracking {
         Some((tracker.mode.clone(), tracker.is_broken))
     }
 
-    /// Returns the numbers of clients and keys.
-    pub fn counts(&self) -> (usize, usize, usize) {
+    /// Returns the numbers of clients, of keys, of pairs of both, and of prefixes.
+    pub fn counts(&self) -> (usize, usize, usize, usize) {
         let state = self.state.lock();
         let prefixes: BTreeSet<&Bytes> =
             state.clients.values().flat_map(|tracker| &tracker.mode.prefixes).collect();
-        (state.clients.len(), state.keys.len(), prefixes.len())
+        (state.clients.len(), state.keys.len(), state.items, prefixes.len())
     }
 
     /// Notes keys before a read of a client.
@@ -202,7 +202,7 @@ impl Tracking {
             if evicted.is_empty() {
                 return;
             }
-            evicted.iter().for_each(|key| self.key_changed(state, key));
+            evicted.iter().for_each(|key| self.key_changed(state, key, 0));
         }
     }
 
@@ -243,8 +243,8 @@ impl Tracking {
             all.into_iter().for_each(|client| self.tell(state, client, None));
         }
         // A key that has changed twice is forgotten after the first time.
-        for key in &record.keys {
-            self.key_changed(state, key);
+        for (at, key) in record.keys.iter().enumerate() {
+            self.key_changed(state, key, record.author_of(at));
         }
         if !state.clients.values().any(|tracker| tracker.mode.broadcasts) {
             return;
@@ -252,6 +252,15 @@ impl Tracking {
         let keys: BTreeSet<&Bytes> = record.keys.iter().collect();
         let mut told: Vec<(u64, Vec<Bytes>)> = Vec::new();
         for (client, tracker) in state.clients.iter().filter(|(_, tracker)| tracker.mode.broadcasts) {
+            let others: BTreeSet<&Bytes>;
+            let keys = match tracker.mode.no_loop {
+                true => {
+                    let is_others = |(at, _): &(usize, &Bytes)| record.author_of(*at) != *client;
+                    others = record.keys.iter().enumerate().filter(is_others).map(|(_, key)| key).collect();
+                    &others
+                }
+                false => &keys,
+            };
             for prefix in &tracker.mode.prefixes {
                 let of: Vec<Bytes> =
                     keys.iter().filter(|key| key.starts_with(prefix)).map(|key| (*key).clone()).collect();
@@ -281,9 +290,16 @@ impl Tracking {
         told.into_iter().for_each(|client| self.tell(state, client, None));
     }
 
-    fn key_changed(&self, state: &mut State, key: &Bytes) {
+    /// Tells the clients that may have cached a key of its change by the client `author`, or 0.
+    fn key_changed(&self, state: &mut State, key: &Bytes, author: u64) {
+        let has_no_loop = state.clients.get(&author).is_some_and(|tracker| tracker.mode.no_loop);
         let mut told = Vec::new();
         state.retain_of(key, |client, reads| {
+            if has_no_loop && client == author {
+                // Its replies come in the order of its commands, so it knows which of them are
+                // older than its change.
+                return reads.in_flight > 0;
+            }
             told.push(client);
             reads.is_stale = true;
             reads.in_flight > 0
@@ -406,7 +422,7 @@ mod tests {
         here.read("a");
         here.tracking.end(1);
         assert!(!here.tracking.is_active());
-        assert_eq!(here.tracking.counts(), (0, 0, 0));
+        assert_eq!(here.tracking.counts(), (0, 0, 0, 0));
     }
 
     #[test]

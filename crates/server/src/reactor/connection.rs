@@ -181,6 +181,7 @@ impl Connection {
                     self.is_readable = bytes == most || self.is_end_near || self.stream.may_have_more();
                     self.last_progress = now;
                     store.metrics.client_bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+                    store.metrics.client_reads.fetch_add(1, Ordering::Relaxed);
                     self.session.received(&shared[..bytes]);
                     return Ok(ReadOutcome::Bytes);
                 }
@@ -235,6 +236,7 @@ impl Connection {
                 Ok(bytes) => {
                     self.last_progress = now;
                     store.metrics.client_bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
+                    store.metrics.client_writes.fetch_add(1, Ordering::Relaxed);
                     self.session.written(bytes);
                     room -= bytes;
                 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
-use command::{flags, CommandSpec, ServerCommand};
+use command::{flags, CommandSpec, Handler, ServerCommand};
 use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
 use resp::Reply;
@@ -247,7 +247,8 @@ impl Loop {
                     connection.seat.entry.writes_to(region.id());
                 }
                 let client = Asker::Client(PartId { of: self.number, connection: connection.id, number });
-                if let Some(submit) = store.submission(&region, &items, deadline, client) {
+                let author = connection.seat.entry.id;
+                if let Some(submit) = store.submission(&region, &items, deadline, (author, client)) {
                     match &mut self.worker {
                         Some(worker) => worker.submit(submit),
                         // A worker that has ended no longer answers clients.
@@ -263,7 +264,9 @@ impl Loop {
             }
             Part::Commands { region, kind: reads, items } => {
                 let began = store.statistics.begin(&items);
-                let read = catch_unwind(AssertUnwindSafe(|| store.read_at_once(&region, &items, reads)));
+                let counts = &mut self.tallied.keys;
+                let read = || store.read_at_once(&region, &items, reads, counts);
+                let read = catch_unwind(AssertUnwindSafe(read));
                 match read {
                     Ok(Some(answers)) => {
                         if let Some(began) = began {
@@ -468,6 +471,11 @@ impl Host for Served<'_> {
     }
 
     fn forbids(&mut self, spec: &'static CommandSpec, args: &[bytes::Bytes]) -> Option<Reply> {
+        if matches!(spec.handler, Handler::Server(ServerCommand::Debug)) {
+            if let Some(error) = client::debugging_refusal(self.store, self.entry) {
+                return Some(error);
+            }
+        }
         let denial = self.store.access.check(self.entry, spec, args).err()?;
         Some(client::refusal(denial, spec))
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hdrhistogram::Histogram;
 use node::session::{Calls, Tally};
 use parking_lot::Mutex;
+use storage::KeyCounts;
 
 /// Maximum time in a histogram in microseconds, about a second as in Redis. Longer times count as
 /// this.
@@ -61,6 +62,8 @@ pub struct Tallied {
     /// Counts of commands, with the time that they took.
     calls: Vec<(Calls, Duration)>,
     errors: Vec<Bytes>,
+    /// Keys that the loop's reads have looked up.
+    pub keys: KeyCounts,
 }
 
 impl Tallied {
@@ -103,6 +106,10 @@ impl CommandTimes {
 
     /// Records and removes what a loop has answered.
     pub fn record(&self, of_loop: usize, tallied: &mut Tallied) {
+        // Replies to no known command are errors without a call.
+        if !tallied.errors.is_empty() {
+            self.count_errors(std::mem::take(&mut tallied.errors));
+        }
         if tallied.calls.is_empty() {
             return;
         }
@@ -119,9 +126,6 @@ impl CommandTimes {
             }
         }
         tallied.calls.clear();
-        if !tallied.errors.is_empty() {
-            self.count_errors(std::mem::take(&mut tallied.errors));
-        }
     }
 
     fn count_errors(&self, codes: Vec<Bytes>) {

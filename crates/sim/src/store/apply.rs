@@ -301,7 +301,7 @@ impl World {
                 process.checks.withdraw(id, region);
             }
             ApplyEffect::Changed { .. } => unreachable!("nobody asks for a record"),
-            ApplyEffect::Published { .. } => {}
+            ApplyEffect::Published { .. } | ApplyEffect::Counted(_) => {}
             ApplyEffect::Check { region, index, number } => self.begin_check(id, region, index, number),
             ApplyEffect::Hold { region, mark } => self.carry_on_life(id, Job::Hold { region, mark }),
             ApplyEffect::State { region, state } => {

@@ -53,7 +53,7 @@ impl World {
         let is_short = !self.plan.is_over && self.rng.chance(20);
         let patience = if is_short { self.rng.below(PATIENCE) } else { PATIENCE };
         let deadline = self.boot(id) + patience;
-        self.tell(id, Input::Submit(Submit { region, work, deadline, client }));
+        self.tell(id, Input::Submit(Submit { region, work, deadline, author: 0, client }));
     }
 
     pub(crate) fn receive(&mut self, id: StoreId, from: StoreId, packet: Packet) {

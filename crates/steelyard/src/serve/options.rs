@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
+use server::DebugCommand;
 
 use super::members::Stores;
 use super::size::Size;
@@ -68,10 +69,10 @@ pub struct Options {
     /// 86400]
     #[arg(long, value_name = "SECONDS")]
     pub consistency_check_interval: Option<u64>,
-    /// Accept debugging commands, such as one that makes an entry fail; for tests only [default:
-    /// no]
-    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
-    pub enable_debug_command: Option<YesNo>,
+    /// Clients that may use DEBUG; with yes, entries that order a failure fail here; for tests only
+    /// [default: no]
+    #[arg(long, value_name = "no|local|yes", num_args = 0..=1, default_missing_value = "yes")]
+    pub enable_debug_command: Option<Debugging>,
     /// Size above which a region is split; 0 for no limit [default: 0; 96mb with --cluster-enabled]
     #[arg(long, value_name = "SIZE")]
     pub split_size: Option<Size>,
@@ -403,6 +404,36 @@ impl<'de> Deserialize<'de> for YesNo {
         }
         match Written::deserialize(deserializer)? {
             Written::Bool(value) => Ok(YesNo(value)),
+            Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+/// A value of `enable-debug-command`, in a file also `true` or `false`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Debugging(pub DebugCommand);
+
+impl FromStr for Debugging {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Debugging, String> {
+        let values = [DebugCommand::No, DebugCommand::Local, DebugCommand::Yes];
+        let found = values.into_iter().find(|value| value.name() == text);
+        found.map(Debugging).ok_or_else(|| format!("'{text}' is not no, local or yes"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Debugging {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Debugging, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "no, local or yes")]
+        enum Written {
+            Bool(bool),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Bool(true) => Ok(Debugging(DebugCommand::Yes)),
+            Written::Bool(false) => Ok(Debugging(DebugCommand::No)),
             Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
         }
     }

@@ -94,7 +94,7 @@ fn the_slow_log_shows_the_commands_that_redis_shows_and_no_secret() {
 }
 
 /// Returns the lines of a section of `INFO` about these commands or codes, without the times.
-fn counts(connection: &mut Connection, section: &str, names: &[&str]) -> Vec<String> {
+pub fn counts(connection: &mut Connection, section: &str, names: &[&str]) -> Vec<String> {
     let text = match connection.call(&["INFO", section]).unwrap() {
         Reply::Bulk(text) | Reply::Verbatim(_, text) => String::from_utf8_lossy(&text).into_owned(),
         other => panic!("{other:?}"),
