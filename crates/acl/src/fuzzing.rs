@@ -15,8 +15,8 @@ const COMMANDS: [&[&str]; 6] = [
     &["publish", "news", "text"],
 ];
 
-/// Applies the words of the input to a user, as `ACL SETUSER` does, and reads the input as a file of
-/// users. The description of each user is read back as the same user.
+/// Applies the words of the input to a user, as `ACL SETUSER` does, and reads the input as a file
+/// of users. The description of each user is read back as the same user.
 pub fn rules(input: &[u8]) {
     let words: Vec<Bytes> = input.split(|&byte| byte == b' ').map(Bytes::copy_from_slice).collect();
     if let Ok(modifiers) = merge_selectors(&words) {

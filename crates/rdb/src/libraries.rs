@@ -40,7 +40,8 @@ pub fn read_libraries(payload: &Bytes, bytes_max: u64) -> Result<Vec<Bytes>> {
             LIBRARY => {
                 source = source.with_string_bytes_max(left);
                 let code = source.string()?;
-                left = left.saturating_sub((size_of::<Bytes>() + code.len()) as u64);
+                let taken = (size_of::<Bytes>() + code.len()) as u64;
+                left = left.checked_sub(taken).ok_or(Error::TooLarge("the libraries are too long"))?;
                 codes.push(code);
             }
             LIBRARY_OLD => return Err(OLD),

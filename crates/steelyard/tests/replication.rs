@@ -8,6 +8,7 @@ mod stores;
 use std::time::{Duration, Instant};
 
 use client::admin::LeaderRequest;
+use resp::Reply;
 use stores::ledger::{Load, Shape};
 use stores::wire::Wire;
 use stores::{alone, eventually, say, Plan, Stores, PATIENCE};
@@ -288,7 +289,8 @@ fn wait_counts_the_stores_that_have_synced_the_clients_writes() {
     other.ok(&["SET", "a", "3"]);
     assert_eq!(other.int(&["WAIT", "1", "0"]), 1);
     // A client that takes an element has written.
-    wire.int(&["RPUSH", "queue", "one"]);
+    let pushed = || matches!(wire.call(&["RPUSH", "queue", "one"]), Reply::Int(_)).then_some(());
+    eventually("the cluster has lists", pushed);
     let mut worker = Wire::open(stores.all[away].client);
     worker.call(&["BLPOP", "queue", "0"]);
     assert_eq!(worker.int(&["WAIT", "1", "0"]), 1);
