@@ -204,6 +204,7 @@ struct Store {
     written_in: Vec<u32>,
     /// The rows in memtables, with the number of the memtable, oldest first.
     in_memtables: VecDeque<(u32, u32)>,
+    senders: copying::Turns,
     maker: copying::Turns,
     lifecycle: copying::Turns,
     /// Scripts that wait for a flush of a memtable, and scripts that wait for space to be
@@ -287,6 +288,7 @@ impl<'a> World<'a> {
             blocks: BlockCache::new(tuning.block_cache_bytes, row_bytes, block_bytes),
             written_in: vec![0; load.records as usize],
             in_memtables: VecDeque::new(),
+            senders: copying::Turns::default(),
             maker: copying::Turns::default(),
             lifecycle: copying::Turns::default(),
             flushes: Vec::new(),

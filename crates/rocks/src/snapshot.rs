@@ -1,5 +1,7 @@
-//! Snapshots of a region: its rows as SST files that are written from one view and ingested
-//! together.
+//! Snapshots of a region: its rows as SST files that are built from one view and ingested together.
+//!
+//! The files are built in memory, piece by piece, and described from these pieces. The pieces go to
+//! another store at once, or into a directory ([`FileSink`]).
 //!
 //! A snapshot is a directory with a [`Manifest`] and the files that it lists. It exists once the
 //! directory has its final name; everything is synced before. The rows with the region's state and
@@ -25,10 +27,10 @@ use bytes::Bytes;
 use storage::{extent, StorageError};
 use types::{RegionDescriptor, RegionId};
 
-pub use checksum::Arriving;
+pub use checksum::{Arriving, Description};
 pub use ingest::{Files, IngestStep};
 pub use manifest::{Manifest, ManifestError, SnapshotFile, MANIFEST};
-pub use write::{Pace, FILE_BYTES};
+pub use write::{FileSink, Pace, RegionView, Start, FILE_BYTES};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {

@@ -7,7 +7,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use bytes::Bytes;
-use steelyard_rocks::snapshot::{Files, IngestStep, Manifest, SnapshotError, FILE_BYTES, MANIFEST};
+use steelyard_rocks::snapshot::{
+    FileSink, Files, IngestStep, Manifest, SnapshotError, SnapshotFile, Start, FILE_BYTES, MANIFEST,
+};
 use steelyard_rocks::{Keyspace, Options};
 use storage::{rows, Reader, RegionState, StorageError, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, META_REGION};
@@ -590,4 +592,124 @@ fn the_space_of_a_destroyed_region_is_given_back_when_asked_for() {
     let left = keyspace.stats().unwrap().live_sst_bytes;
     assert!(left < held - receiver.manifest.bytes() / 2, "{left} of {held}");
     assert_eq!(all_rows(&keyspace), rows);
+}
+
+/// Returns the bytes that this thread has read from files.
+fn read_by_this_thread() -> u64 {
+    let io = fs::read_to_string("/proc/thread-self/io").unwrap();
+    let line = io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
+    line.parse().unwrap()
+}
+
+#[test]
+fn the_source_reads_a_row_once_and_a_file_that_it_wrote_never() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = open(&dir.path().join("source"));
+    fill(&source, &descriptor(REGION, SLOTS), 30, 1000, "value");
+    let made = |name: &str| {
+        let before = read_by_this_thread();
+        let at = dir.path().join(name);
+        let manifest = source.write_snapshot(REGION, &at, 1 << 20, &mut unlimited).unwrap();
+        (read_by_this_thread() - before, manifest.bytes())
+    };
+    let (read, bytes) = made("of-memtables");
+    assert!(bytes > 3 << 20 && read < bytes / 100, "{read} bytes were read to write {bytes}");
+    source.flush().unwrap();
+    let (read, bytes) = made("of-flash");
+    // An iterator has read ahead beyond the end of a file, by 2 MiB at most.
+    assert!(read > bytes / 2, "the rows were on flash");
+    let files = bytes.div_ceil(1 << 20);
+    assert!(read < bytes + files * (2 << 20), "{read} bytes were read to write {bytes}");
+}
+
+/// Keeps the files that are built, and stops after a number of bytes.
+struct Kept<'a> {
+    dir: &'a Path,
+    open: Vec<u8>,
+    files: Vec<SnapshotFile>,
+    starts: Vec<Start>,
+    bytes_left: usize,
+    longest: usize,
+}
+
+impl<'a> Kept<'a> {
+    fn new(dir: &'a Path) -> Kept<'a> {
+        fs::create_dir_all(dir).unwrap();
+        let (open, files, starts) = (Vec::new(), Vec::new(), vec![Start::default()]);
+        Kept { dir, open, files, starts, bytes_left: usize::MAX, longest: 0 }
+    }
+}
+
+impl FileSink for Kept<'_> {
+    type Error = SnapshotError;
+
+    fn add(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
+        self.longest = self.longest.max(bytes.len());
+        self.open.extend_from_slice(bytes);
+        self.bytes_left = self.bytes_left.checked_sub(bytes.len()).ok_or(SnapshotError::Cancelled)?;
+        Ok(())
+    }
+
+    fn end_file(&mut self, file: SnapshotFile, next: Start) -> Result<(), SnapshotError> {
+        let path = self.dir.join(Manifest::file_name(self.files.len()));
+        fs::write(&path, std::mem::take(&mut self.open)).unwrap();
+        file.verify(&path)?;
+        self.files.push(file);
+        self.starts.push(next);
+        Ok(())
+    }
+}
+
+#[test]
+fn files_that_are_built_from_a_view_go_on_behind_the_last_whole_one() {
+    const FILE: u64 = 512 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let source = open(&dir.path().join("source"));
+    let region = descriptor(REGION, SLOTS);
+    fill(&source, &region, 30, 1000, "early");
+    source.flush().unwrap();
+    fill(&source, &region, 31, 10, "later");
+    let view = source.view_region(REGION).unwrap();
+    let expected = all_rows(&source);
+    let at = dir.path().join("built");
+    let mut kept = Kept::new(&at);
+    kept.bytes_left = (2 * FILE + FILE / 2) as usize;
+    let broken = view.build(&Start::default(), FILE, &mut kept);
+    assert!(matches!(broken, Err(SnapshotError::Cancelled)));
+    assert_eq!((kept.files.len(), kept.starts.len()), (2, 3));
+    assert!(kept.longest <= 2 << 20, "the file does not gather in memory");
+
+    // The rows are replaced, flushed and compacted while the view is open.
+    for index in 40..44 {
+        fill(&source, &region, index, 600, "late");
+        source.flush().unwrap();
+    }
+    source.reclaim(SLOTS);
+    (kept.open, kept.bytes_left) = (Vec::new(), usize::MAX);
+    let start = kept.starts[2].clone();
+    view.build(&start, FILE, &mut kept).unwrap();
+    assert!(kept.files.len() > 4, "{}", kept.files.len());
+    // Beginning at the end builds nothing.
+    let (end, files) = (kept.starts.last().unwrap().clone(), kept.files.len());
+    view.build(&end, FILE, &mut kept).unwrap();
+    assert_eq!(kept.files.len(), files);
+    let manifest = view.manifest(kept.files);
+    assert_eq!((manifest.index, manifest.term), (31, 3));
+    let other = open(&dir.path().join("other"));
+    other.ingest_snapshot(&at, &manifest, &[SLOTS]).unwrap();
+    assert_eq!(all_rows(&other), expected);
+}
+
+#[test]
+fn a_view_that_is_held_for_long_keeps_few_rows_in_ram() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = open(&dir.path().join("source"));
+    let memtable = source.options().write_buffer_size;
+    fill(&source, &descriptor(REGION, SLOTS), 30, 30, "value");
+    assert!(source.unflushed_bytes() > memtable / 8);
+    let view = source.view_region(REGION).unwrap();
+    assert!(source.unflushed_bytes() > memtable / 8, "such a view flushes nothing");
+    drop(view);
+    let _view = source.view_region_for_long(REGION).unwrap();
+    assert_eq!(source.unflushed_bytes(), 0);
 }

@@ -1,11 +1,14 @@
 //! Transfers of region snapshots between stores.
 //!
 //! ```text
-//!  worker ─ make ─▶ maker ─▶ made/REGION-INDEX/ ─▶ host.made
+//!  worker ─ make ─▶ a view of the rows ─▶ host.made
 //!  worker ─ send ─▶ sender ══ a connection each ══▶ receiver ─▶ received/REGION-INDEX-TERM/
 //!                     └─▶ host.sent                    └─▶ host.deliver (the raft message)
 //!  worker of the receiving store ─ ingest ─▶ rows
 //! ```
+//!
+//! The files are built while they are sent ([`streams`]). As long as the cluster may have stores that
+//! cannot receive them so, they are made first (`made/REGION-NUMBER/`, [`maker`]).
 //!
 //! Everything here runs on threads of its own, one for each snapshot that may be handled at a time.
 //! Other snapshots wait. The service makes no consensus decisions: the worker decides which
@@ -21,6 +24,8 @@ mod maker;
 mod received;
 mod receiver;
 mod sender;
+mod streamed;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -49,7 +54,8 @@ use crate::transport::stream::PeerStream;
 pub use counters::{Counters, Counts};
 use maker::Maker;
 use received::Received;
-use sender::Sending;
+use sender::{Outgoing, Sending};
+use streams::Views;
 
 /// The services of the store that this module needs, and the receiver of its reports. Called from
 /// the service's threads.
@@ -60,6 +66,11 @@ pub trait SnapshotHost: Send + Sync + 'static {
     fn target(&self, store: StoreId) -> Option<(SocketAddr, Caller)>;
     /// Returns the bytes that may be written before the free space falls to the reserve.
     fn room(&self) -> u64;
+    /// Returns true if every store of the cluster can receive files that are built while they are
+    /// sent.
+    fn may_stream(&self) -> bool;
+    /// Returns true if this store leads the region. No store takes a snapshot of a former leader.
+    fn leads(&self, region: RegionId) -> bool;
 
     fn made(&self, region: RegionId, index: LogIndex, term: Term, descriptor: RegionDescriptor);
     fn failed(&self, region: RegionId);
@@ -83,6 +94,8 @@ pub struct Limits {
     pub patience: Duration,
     /// Maximum time for which a stream waits for its turn at the receiver.
     pub turn: Duration,
+    /// Maximum time for which a view is held before the first store asks for it.
+    pub unclaimed: Duration,
     /// The time after which unused files are deleted.
     pub kept: Duration,
     /// Maximum bytes of a snapshot's file.
@@ -97,6 +110,7 @@ impl Default for Limits {
             rate: 100 << 20,
             patience: Duration::from_secs(60),
             turn: Duration::from_secs(600),
+            unclaimed: Duration::from_secs(10),
             kept: Duration::from_secs(3600),
             file_bytes: rocks::snapshot::FILE_BYTES,
         }
@@ -161,6 +175,7 @@ struct Shared {
     counters: Counters,
     stopping: AtomicBool,
     maker: Maker,
+    views: Views,
     received: Received,
     /// The number of the last requested transfer of each region and target, until it ends.
     sending: Mutex<BTreeMap<(RegionId, StoreId), u64>>,
@@ -189,7 +204,7 @@ struct Running {
 #[derive(Clone)]
 struct Queues {
     to_make: crossbeam_channel::Sender<maker::Job>,
-    to_send: crossbeam_channel::Sender<Sending>,
+    to_send: crossbeam_channel::Sender<Outgoing>,
     to_receive: crossbeam_channel::Sender<receiver::Incoming>,
 }
 
@@ -219,6 +234,7 @@ impl SnapshotService {
             counters: Counters::default(),
             stopping: AtomicBool::new(false),
             maker: Maker::open(dir.join("made"))?,
+            views: Views::default(),
             received: Received::open(dir.join("received"))?,
             sending: Mutex::default(),
             next_attempt: AtomicU64::new(crate::clock::boot_nanos()),
@@ -249,11 +265,16 @@ impl SnapshotService {
         Ok(SnapshotService { running: Mutex::new(Some(Running { shared, queues, threads })) })
     }
 
-    /// Creates a snapshot of the region's applied rows. The answer is [`made`](SnapshotHost::made)
+    /// Opens a view of the region's applied rows, or makes their files. The answer is [`made`](SnapshotHost::made)
     /// or [`failed`](SnapshotHost::failed). One answer covers all requests made before it.
     pub fn make(&self, region: RegionId) {
         let Some((shared, queues)) = self.running() else { return };
-        if shared.maker.request(region) {
+        if !shared.maker.request(region) {
+            return;
+        }
+        if shared.host.may_stream() {
+            let _ = queues.to_send.send(Outgoing::View(region));
+        } else {
             let _ = queues.to_make.send(maker::Job::Make(region));
         }
     }
@@ -267,7 +288,10 @@ impl SnapshotService {
         shared.sending.lock().insert((region, to), attempt);
         // Holding the snapshot keeps its files, even if a newer one of the region is made.
         let snapshot = shared.maker.made_at(region, message.get_snapshot().get_metadata().index);
-        let _ = queues.to_send.send(Sending { region, to, attempt, message, snapshot });
+        let sending = Sending { region, to, attempt, message, snapshot };
+        if let Err(sending) = shared.views.request(sending) {
+            let _ = queues.to_send.send(Outgoing::Files(sending));
+        }
     }
 
     /// Takes over a connection that another store opened for a snapshot. `read` is the input after
@@ -331,6 +355,7 @@ impl SnapshotService {
     pub fn forget(&self, region: RegionId) {
         let Some((shared, queues)) = self.running() else { return };
         shared.sending.lock().retain(|(of, _), _| *of != region);
+        shared.views.forget(region);
         if let Some(made) = shared.maker.forget(region) {
             let _ = queues.to_make.send(maker::Job::Drop(made));
         }

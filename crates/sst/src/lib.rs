@@ -60,7 +60,7 @@ pub struct Writer {
 unsafe impl Send for Writer {}
 
 extern "C" {
-    fn steelyard_sst_create(format: *const Format) -> *mut c_void;
+    fn steelyard_sst_create(format: *const Format, in_memory: u8) -> *mut c_void;
     fn steelyard_sst_destroy(writer: *mut c_void);
     fn steelyard_sst_open(writer: *mut c_void, path: *const u8, length: usize) -> *mut c_char;
     fn steelyard_sst_put(
@@ -80,6 +80,8 @@ extern "C" {
     ) -> *mut c_char;
     fn steelyard_sst_finish(writer: *mut c_void) -> *mut c_char;
     fn steelyard_sst_file_size(writer: *mut c_void) -> u64;
+    fn steelyard_sst_built(writer: *mut c_void, length: *mut usize) -> *const u8;
+    fn steelyard_sst_drop_built(writer: *mut c_void);
     fn steelyard_sst_free_text(text: *mut c_char);
 }
 
@@ -89,10 +91,13 @@ impl Writer {
     /// # Errors
     /// Those of the file system.
     pub fn create(path: &Path, format: &Format) -> Result<Writer, Error> {
+        Writer::open(path.as_os_str().as_bytes(), format, false)
+    }
+
+    fn open(path: &[u8], format: &Format, in_memory: bool) -> Result<Writer, Error> {
         // SAFETY: The format is valid for the call, and has the layout that the callee expects.
-        let raw = unsafe { steelyard_sst_create(format) };
+        let raw = unsafe { steelyard_sst_create(format, u8::from(in_memory)) };
         let writer = Writer { raw: NonNull::new(raw).expect("C++'s new returns no null") };
-        let path = path.as_os_str().as_bytes();
         // SAFETY: The writer is alive, and the path's bytes are valid for the call.
         check(unsafe { steelyard_sst_open(writer.raw.as_ptr(), path.as_ptr(), path.len()) })?;
         Ok(writer)
@@ -144,7 +149,11 @@ impl Writer {
     ///
     /// # Errors
     /// Those of the file system, and a file without rows and deletions.
-    pub fn finish(self) -> Result<(), Error> {
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
         // SAFETY: The writer is alive.
         check(unsafe { steelyard_sst_finish(self.raw.as_ptr()) })
     }
@@ -154,6 +163,63 @@ impl Drop for Writer {
     fn drop(&mut self) {
         // SAFETY: The object was created by `steelyard_sst_create`, and nothing uses it afterwards.
         unsafe { steelyard_sst_destroy(self.raw.as_ptr()) }
+    }
+}
+
+/// A file that is built in memory, piece by piece, and written nowhere. The caller takes each piece
+/// before it adds more rows, so that a file of any size needs little memory: about a MiB, its index
+/// and its filter.
+#[derive(Debug)]
+pub struct Builder {
+    writer: Writer,
+}
+
+impl Builder {
+    /// Begins a file. The parts of the format about a device have no effect.
+    ///
+    /// # Errors
+    /// Those of RocksDB.
+    pub fn new(format: &Format) -> Result<Builder, Error> {
+        Ok(Builder { writer: Writer::open(b"in memory", format, true)? })
+    }
+
+    /// Appends a row.
+    ///
+    /// # Errors
+    /// Same as [`Writer::put`].
+    pub fn put(&mut self, row: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.writer.put(row, value)
+    }
+
+    /// Returns the size of the file so far, in bytes.
+    pub fn file_size(&mut self) -> u64 {
+        self.writer.file_size()
+    }
+
+    /// Returns the bytes of the file since the last [drop](Self::drop_built).
+    pub fn built(&self) -> &[u8] {
+        let mut length = 0;
+        // SAFETY: The writer is alive, and `length` is valid for the call. The bytes stay valid until
+        // a method that takes this object by unique reference is called, which the lifetime of the
+        // result excludes. The pointer of an empty string is not null.
+        unsafe {
+            let bytes = steelyard_sst_built(self.writer.raw.as_ptr(), &mut length);
+            std::slice::from_raw_parts(bytes, length)
+        }
+    }
+
+    /// Drops the bytes that [`built`](Self::built) returns.
+    pub fn drop_built(&mut self) {
+        // SAFETY: The writer is alive.
+        unsafe { steelyard_sst_drop_built(self.writer.raw.as_ptr()) }
+    }
+
+    /// Builds the rest of the file. No row can be added afterwards.
+    ///
+    /// # Errors
+    /// A file without rows.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.writer.end()
     }
 }
 

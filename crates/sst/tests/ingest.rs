@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use rocksdb::{IngestExternalFileOptions, Options, DB};
-use steelyard_sst::{Compression, Format, Writer};
+use steelyard_sst::{Builder, Compression, Format, Writer};
 
 const FORMAT: Format = Format {
     block_bytes: 4096,
@@ -106,4 +106,38 @@ fn the_pages_stay_in_the_page_cache() {
     file.finish().unwrap();
     let (cached, pages) = cached_pages(&path);
     assert!(cached >= pages / 10 * 9, "{cached} of {pages}");
+}
+
+#[test]
+fn a_file_that_was_built_in_memory_is_ingested_like_one_that_was_written() {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.sst");
+        let value = |number: u32| vec![number as u8; 1000];
+        let mut file = Builder::new(&Format { compression, ..FORMAT }).unwrap();
+        let (mut bytes, mut pieces) = (Vec::new(), 0);
+        for number in 0..5000 {
+            file.put(&key(number), &value(number)).unwrap();
+            if !file.built().is_empty() {
+                assert!(file.built().len() <= 2 << 20, "the file does not gather in memory");
+                bytes.extend_from_slice(file.built());
+                file.drop_built();
+                pieces += 1;
+            }
+        }
+        assert!(file.put(&key(7), b"").is_err(), "rows ascend");
+        file.finish().unwrap();
+        bytes.extend_from_slice(file.built());
+        assert_eq!(bytes.len() as u64, file.file_size());
+        assert!(pieces > 2 || compression != Compression::None);
+        assert!(file.put(&key(9999), b"").is_err(), "the file has ended");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is written");
+        std::fs::write(&path, &bytes).unwrap();
+        let db = open(&dir.path().join("db"));
+        ingest(&db, &path);
+        for number in 0..5000 {
+            assert_eq!(db.get(key(number)).unwrap(), Some(value(number)));
+        }
+    }
+    assert!(Builder::new(&FORMAT).unwrap().finish().is_err(), "a file has rows");
 }

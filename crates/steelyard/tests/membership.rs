@@ -4,10 +4,13 @@
 mod stores;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use client::admin::{RegionRow, StatusQuery, StoreRequest, StoresQuery};
+use resp::Reply;
 use stores::ledger::{Load, Shape};
+use stores::wire::Wire;
 use stores::{alone, ctl, within, Plan, Stores};
 
 /// Maximum time to wait. Data is copied between many processes on few CPUs.
@@ -311,4 +314,72 @@ fn a_store_that_was_away_for_more_merges_than_descriptors_name_gives_its_old_pee
     });
     let log = stores.all[3].log_text();
     assert!(log.contains("has merged away while this store was absent"), "{log}");
+}
+
+/// Returns the region of a snapshot of which a store has received a part.
+fn arriving(store: &Path) -> Option<u64> {
+    let received = std::fs::read_dir(store.join("snapshots/received")).ok()?;
+    received.flatten().find_map(|entry| {
+        let region = entry.file_name().to_string_lossy().split('-').next()?.parse().ok()?;
+        let mut files = std::fs::read_dir(entry.path()).ok()?.flatten();
+        files.any(|file| file.path().extension().is_some_and(|end| end == "part")).then_some(region)
+    })
+}
+
+#[test]
+fn copies_arrive_although_sources_and_receivers_are_killed_and_leaders_change() {
+    let _alone = alone();
+    // A copy takes two seconds, and begins anew behind its last whole file.
+    let flags = [("--replace-after", "60"), ("--snapshot-rate", "3mb")];
+    let mut stores = Stores::prepare(&Plan { flags: &flags, regions: 2, ..plan(4) });
+    for store in &mut stores.all[..3] {
+        store.spawn();
+        store.await_ready();
+    }
+    let mut wire = Wire::open(stores.all[0].forward.expect("cluster mode has one"));
+    for first in (0..12_000).step_by(500) {
+        // The values do not compress.
+        let value = |key: u64| (0..50).map(|part| types::mix(key * 50 + part).to_string()).collect();
+        let set = |key: u64| vec!["SET".to_owned(), format!("key:{key}"), value(key)];
+        let replies = wire.call_all(&(first..first + 500).map(set).collect::<Vec<_>>());
+        assert!(!replies.iter().any(|reply| matches!(reply, Reply::Error(_))), "{replies:?}");
+    }
+    let load = Load::start(&stores.clients()[..1], "copying", SHAPE);
+    stores.all[3].spawn();
+    stores.all[3].await_ready();
+    insist(&stores, 0, &["store", "drain", "2"]);
+
+    let joined = stores.all[3].dir.clone();
+    eventually("a copy arrives", || arriving(&joined));
+    stores.all[3].kill();
+    assert!(arriving(&joined).is_some(), "the receiver ended in the middle");
+    stores.all[3].restart();
+    let mut changed = 0;
+    while let Some(region) = within(Duration::from_secs(10), || arriving(&joined)) {
+        match stores.all[0].leader_of(region) {
+            Some(1) => {
+                stores.all[1].kill();
+                stores.all[1].restart();
+                changed += 1;
+                break;
+            }
+            // The leader leaves off, and the next one begins a copy of its own.
+            Some(_) if changed < 3 => {
+                let _ = ctl(&stores, 0, &["move-leader", &region.to_string(), "1"]);
+                within(Duration::from_secs(2), || (stores.all[0].leader_of(region) == Some(1)).then_some(()));
+                changed += 1;
+            }
+            _ => break,
+        }
+    }
+    assert!(changed > 0, "no source was changed in the middle");
+    await_whole(&stores, 0, &[0, 1, 3]);
+    load.await_more(200);
+    load.finish().check("copying");
+    for store in [0, 1, 3] {
+        let of_store = stores.all[store].dir.join("snapshots");
+        let count = |part| std::fs::read_dir(of_store.join(part)).map(|files| files.count());
+        assert_eq!(count("made").expect("the directory is there"), 0, "a source stores nothing");
+        eventually("no part is left", || (count("received").ok()? == 0).then_some(()));
+    }
 }

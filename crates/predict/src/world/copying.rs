@@ -2,14 +2,14 @@
 //! `server::executor::lifecycle` do, file by file and sync by sync.
 //!
 //! ```text
-//! copy     the learner's creation is logged ─▶ the leader's maker: scan, files, checksums
-//!          ─▶ sent, written, read back ─▶ the log takes it in, the learner has caught up
-//!          ─▶ lives: flush, ingest ─▶ it applies
+//! copy     the learner's creation is logged ─▶ a sender of the leader: view, scan, sent, written
+//!          ─▶ the log takes it in, the learner has caught up ─▶ lives: flush, ingest ─▶ it applies
 //! removal  lives: flush, tombstone, rows deleted, flush, log deleted ─▶ maker: reclaim
 //! ```
 //!
-//! One thread of a store, the maker, makes snapshots and reclaims space. Another, `lives`, takes in
-//! snapshots and deletes peers. Each does one thing at a time, and requests wait for their turn.
+//! Some threads of a store send snapshots. One thread, the maker, reclaims space. Another, `lives`,
+//! takes in snapshots and deletes peers. Each thread does one thing at a time, and requests wait for
+//! their turn.
 
 use std::collections::VecDeque;
 
@@ -17,19 +17,33 @@ use super::background::{Job, CHUNK_BYTES};
 use super::{Event, RegionAt, StoreAt, World};
 use crate::device::Queues;
 
+/// Number of copies that a store sends at a time (`server::snapshot::Limits`).
+const SENDERS: usize = 4;
+
 /// The maximum rate of a copy in bytes per second (`server::snapshot::Limits`).
 const COPY_BYTES_PER_S: u64 = 100 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thread {
+    Sender,
     Maker,
     Lifecycle,
 }
 
-/// A thread that does one thing at a time, and the scripts that wait for it.
+impl Thread {
+    /// Returns the number of such threads that a store has.
+    fn count(self) -> usize {
+        match self {
+            Thread::Sender => SENDERS,
+            Thread::Maker | Thread::Lifecycle => 1,
+        }
+    }
+}
+
+/// Threads that do one thing at a time, and the scripts that wait for one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
-    taken: bool,
+    taken: usize,
     waiting: VecDeque<usize>,
 }
 
@@ -37,11 +51,8 @@ pub(super) struct Turns {
 enum Step {
     Take(StoreAt, Thread),
     Leave(StoreAt, Thread),
-    /// Scans rows and writes them into files.
-    Make(u64),
-    /// Reads files at the source and writes them at the target.
+    /// Reads rows at the source and writes their files at the target.
     Carry(u64),
-    Read(StoreAt, u64),
     Sync(StoreAt),
     Flush(StoreAt),
     Reclaim(StoreAt),
@@ -53,12 +64,7 @@ enum Step {
     Loaded,
 }
 
-/// Syncs made by `rocks::snapshot`. `FILE_SYNCS`: the file of rows, by its writer and once more.
-/// `MADE_SYNCS`: the same for the file of the region's own rows, then the manifest, its directory,
-/// and the directory above.
-const FILE_SYNCS: usize = 2;
-const MADE_SYNCS: usize = 5;
-/// Syncs after the file of rows (`server::snapshot::receiver`): the file of the region's own rows,
+/// Syncs after the file of rows (`server::snapshot::streamed`): the file of the region's own rows,
 /// the manifest, its directory, the directory above, and the log that takes in the snapshot.
 const RECEIVED_SYNCS: usize = 5;
 /// Syncs of an ingest: the files, their directory, RocksDB's manifest, and the peer's state in the
@@ -131,27 +137,20 @@ impl World<'_> {
         match step {
             Step::Take(store, thread) => {
                 let turns = self.stores[store].turns(thread);
-                if turns.taken {
+                if turns.taken == thread.count() {
                     turns.waiting.push_back(id);
                     return Some(None);
                 }
-                turns.taken = true;
+                turns.taken += 1;
                 None
             }
             Step::Leave(store, thread) => {
                 let turns = self.stores[store].turns(thread);
                 match turns.waiting.pop_front() {
                     Some(next) => self.schedule(now, Event::Background(next)),
-                    None => turns.taken = false,
+                    None => turns.taken -= 1,
                 }
                 None
-            }
-            Step::Make(left) => {
-                let bytes = CHUNK_BYTES.min(left);
-                rest(script, left - bytes, Step::Make);
-                let device = &mut self.stores[from].device;
-                let read = device.read(now, bytes, true);
-                Some(Some(read.max(Queues::buffered(device.write(now, bytes)))))
             }
             Step::Carry(left) => {
                 let bytes = CHUNK_BYTES.min(left);
@@ -159,11 +158,6 @@ impl World<'_> {
                 let read = self.stores[from].device.read(now, bytes, true);
                 let written = Queues::buffered(self.stores[to].device.write(read, bytes));
                 Some(Some(written.max(now + bytes * super::SECOND / COPY_BYTES_PER_S)))
-            }
-            Step::Read(store, left) => {
-                let bytes = CHUNK_BYTES.min(left);
-                rest(script, left - bytes, |left| Step::Read(store, left));
-                Some(Some(self.stores[store].device.read(now, bytes, true)))
             }
             Step::Sync(store) => Some(Some(self.stores[store].device.sync(now, sync_part))),
             Step::Flush(store) => {
@@ -179,7 +173,7 @@ impl World<'_> {
             }
             Step::Ask => {
                 script.from = self.regions[region].leader;
-                script.steps = [Step::Take(script.from, Thread::Maker), Step::View].into();
+                script.steps = [Step::Take(script.from, Thread::Sender), Step::View].into();
                 None
             }
             Step::View => {
@@ -217,17 +211,12 @@ impl World<'_> {
 
 /// Returns the steps from the view of the region's rows to the learner that has them.
 fn copy(from: StoreAt, to: StoreAt, bytes: u64) -> VecDeque<Step> {
-    use Thread::{Lifecycle, Maker};
+    use Thread::{Lifecycle, Sender};
     let syncs = |store: StoreAt, count: usize| (0..count).map(move |_| Step::Sync(store));
-    let mut steps = VecDeque::from([Step::Make(bytes)]);
-    steps.extend(syncs(from, FILE_SYNCS));
-    // For its checksum.
-    steps.push_back(Step::Read(from, bytes));
-    steps.extend(syncs(from, MADE_SYNCS));
-    steps.push_back(Step::Leave(from, Maker));
     // The offer is written before it is answered.
-    steps.extend([Step::Sync(to), Step::Carry(bytes), Step::Sync(to), Step::Read(to, bytes)]);
+    let mut steps = VecDeque::from([Step::Sync(to), Step::Carry(bytes), Step::Sync(to)]);
     steps.extend(syncs(to, RECEIVED_SYNCS));
+    steps.push_back(Step::Leave(from, Sender));
     steps.extend([Step::Delivered, Step::Take(to, Lifecycle), Step::Flush(to)]);
     steps.extend(syncs(to, INGEST_SYNCS));
     steps.extend([Step::Loaded, Step::Leave(to, Lifecycle)]);
@@ -244,6 +233,7 @@ fn rest(script: &mut Script, left: u64, step: impl FnOnce(u64) -> Step) {
 impl super::Store {
     fn turns(&mut self, thread: Thread) -> &mut Turns {
         match thread {
+            Thread::Sender => &mut self.senders,
             Thread::Maker => &mut self.maker,
             Thread::Lifecycle => &mut self.lifecycle,
         }

@@ -9,7 +9,7 @@
 //! with a copy without one. The file itself is never written to, because RocksDB may use it, too.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -27,18 +27,45 @@ const SEQUENCE_BYTES: u64 = 8;
 
 /// Number of bytes at the end of a file in which the property is searched. The properties are
 /// within the last few KiB.
-const TAIL_BYTES: u64 = 256 << 10;
+const TAIL_BYTES: usize = 256 << 10;
 
 const READ_BYTES: usize = 1 << 20;
 
-/// Returns the description of a file that was just written.
-pub(super) fn describe(path: &Path) -> Result<SnapshotFile, SnapshotError> {
-    let mut file = File::open(path).map_err(at(path))?;
-    let bytes = file.metadata().map_err(at(path))?.len();
-    let found = find_sequence(&mut file, bytes).map_err(at(path))?;
-    let sequence_at = found.ok_or_else(|| damaged(path, "it has no place for a sequence number"))?;
-    let checksum = masked(&mut file, bytes, sequence_at).map_err(at(path))?;
-    Ok(SnapshotFile { bytes, sequence_at, checksum })
+/// Describes a new file from its bytes, which are added in order, so that it need not be read again.
+#[derive(Default)]
+pub struct Description {
+    /// In a new file the sequence number is zero, so nothing is masked.
+    hash: Xxh3,
+    bytes: u64,
+    /// The last bytes of the file, at least [`TAIL_BYTES`] of them if there are as many.
+    tail: Vec<u8>,
+}
+
+impl Description {
+    /// Adds the next bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes);
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        let last = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
+        if self.tail.len() + last.len() > 2 * TAIL_BYTES {
+            let kept = TAIL_BYTES.saturating_sub(last.len());
+            self.tail.drain(..self.tail.len() - kept);
+        }
+        self.tail.extend_from_slice(last);
+    }
+
+    /// Returns the number of bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the description of the whole file; `None` if it has no place for a sequence number,
+    /// or already has one.
+    pub fn finish(&self) -> Option<SnapshotFile> {
+        let in_tail = find_sequence(&self.tail)?;
+        let sequence_at = self.bytes - self.tail.len() as u64 + in_tail as u64;
+        Some(SnapshotFile { bytes: self.bytes, sequence_at, checksum: self.hash.digest() })
+    }
 }
 
 /// The checksum of a file whose bytes arrive in order.
@@ -119,19 +146,15 @@ pub(super) fn damaged(path: &Path, why: &str) -> SnapshotError {
     SnapshotError::Damaged { path: path.to_path_buf(), why: why.to_owned() }
 }
 
-fn find_sequence(file: &mut File, bytes: u64) -> io::Result<Option<u64>> {
-    let start = bytes.saturating_sub(TAIL_BYTES);
-    file.seek(SeekFrom::Start(start))?;
-    let mut tail = Vec::new();
-    file.take(TAIL_BYTES).read_to_end(&mut tail)?;
-    let found = tail.windows(SEQUENCE_PROPERTY.len()).rposition(|window| window == SEQUENCE_PROPERTY);
-    let Some(value) = found.map(|at| at + SEQUENCE_PROPERTY.len()) else { return Ok(None) };
+/// Returns the offset of the zero sequence number in the last bytes of a file.
+fn find_sequence(tail: &[u8]) -> Option<usize> {
+    let found = tail.windows(SEQUENCE_PROPERTY.len()).rposition(|window| window == SEQUENCE_PROPERTY)?;
+    let value = found + SEQUENCE_PROPERTY.len();
     let is_zero = tail.get(value..value + SEQUENCE_BYTES as usize) == Some(&[0; SEQUENCE_BYTES as usize][..]);
-    Ok(is_zero.then_some(start + value as u64))
+    is_zero.then_some(value)
 }
 
 fn masked(file: &mut File, bytes: u64, sequence_at: u64) -> io::Result<u64> {
-    file.seek(SeekFrom::Start(0))?;
     let mut hash = Xxh3::new();
     let mut buffer = vec![0; READ_BYTES.min(usize::try_from(bytes).unwrap_or(READ_BYTES))];
     let mut offset = 0;
@@ -154,6 +177,28 @@ fn masked(file: &mut File, bytes: u64, sequence_at: u64) -> io::Result<u64> {
 mod tests {
     use super::*;
 
+    fn describe(content: &[u8], cut: usize) -> Option<SnapshotFile> {
+        let mut description = Description::default();
+        content.chunks(cut).for_each(|bytes| description.add(bytes));
+        assert!(description.tail.len() <= 2 * TAIL_BYTES);
+        description.finish()
+    }
+
+    #[test]
+    fn a_description_is_that_of_the_whole_file_however_its_bytes_are_cut() {
+        for length in [100, TAIL_BYTES - 1, TAIL_BYTES, 3 * TAIL_BYTES + 5] {
+            let mut content: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let place = length - 20;
+            content[place - SEQUENCE_PROPERTY.len()..place].copy_from_slice(SEQUENCE_PROPERTY);
+            content[place..place + 8].fill(0);
+            let checksum = xxhash_rust::xxh3::xxh3_64(&content);
+            let expected = SnapshotFile { bytes: length as u64, sequence_at: place as u64, checksum };
+            for cut in [1 << 10, 4099, TAIL_BYTES, TAIL_BYTES + 1, length] {
+                assert_eq!(describe(&content, cut), Some(expected), "{length}, {cut}");
+            }
+        }
+    }
+
     #[test]
     fn only_the_sequence_number_may_change() {
         let dir = tempfile::tempdir().unwrap();
@@ -163,8 +208,7 @@ mod tests {
         let place = READ_BYTES - 3;
         content[place - SEQUENCE_PROPERTY.len()..place].copy_from_slice(SEQUENCE_PROPERTY);
         content[place..place + 8].fill(0);
-        std::fs::write(&path, &content).unwrap();
-        let file = describe(&path).unwrap();
+        let file = describe(&content, READ_BYTES).unwrap();
         assert_eq!((file.bytes, file.sequence_at), (content.len() as u64, place as u64));
         for changed in [0, place - 1, place, place + 7, place + 8, content.len() - 1] {
             content[changed] ^= 1;
@@ -196,17 +240,13 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), content);
         std::fs::write(&path, &content[1..]).unwrap();
         assert!(matches!(file.verify(&path), Err(SnapshotError::Damaged { .. })));
-        assert!(matches!(describe(&dir.path().join("none")), Err(SnapshotError::Io { .. })));
     }
 
     #[test]
     fn a_file_without_a_place_or_with_a_number_in_it_is_not_described() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
         for content in [&b""[..], SEQUENCE_PROPERTY, &[SEQUENCE_PROPERTY, &[0, 0, 0, 0, 0, 0, 0, 1]].concat()]
         {
-            std::fs::write(&path, content).unwrap();
-            assert!(matches!(describe(&path), Err(SnapshotError::Damaged { .. })));
+            assert_eq!(describe(content, 7), None);
         }
     }
 }

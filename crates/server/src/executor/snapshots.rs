@@ -7,21 +7,25 @@ use raft::eraftpb;
 use replica::Input;
 use rocks::Keyspace;
 use storage::StorageError;
-use types::{LogIndex, RegionDescriptor, RegionId, StoreId, Term};
+use types::{LogIndex, RegionDescriptor, RegionId, StoreId, Term, THIRD_VERSION};
 
 use super::parts::Parts;
 use crate::disk::Disk;
 use crate::ends::Ends;
 use crate::engine::Engine;
 use crate::loops::WorkerSender;
+use crate::regions::Regions;
 use crate::snapshot::SnapshotHost;
 use crate::transport::frame::Lane;
 use crate::transport::handshake::Caller;
 use crate::transport::Transport;
+use crate::written_version::WrittenVersion;
 
 pub struct Host {
     engine: Arc<Engine>,
     disk: Arc<Disk>,
+    regions: Arc<Regions>,
+    version: Arc<WrittenVersion>,
     transport: Arc<Transport>,
     worker: WorkerSender,
     ends: Arc<Ends>,
@@ -32,6 +36,8 @@ impl Host {
         Host {
             engine: parts.engine.clone(),
             disk: parts.disk.clone(),
+            regions: parts.regions.clone(),
+            version: parts.version.clone(),
             transport: parts.transport.clone(),
             worker: parts.worker.clone(),
             ends: parts.ends.clone(),
@@ -55,6 +61,14 @@ impl SnapshotHost for Host {
 
     fn room(&self) -> u64 {
         self.disk.room()
+    }
+
+    fn may_stream(&self) -> bool {
+        self.version.get() >= THIRD_VERSION
+    }
+
+    fn leads(&self, region: RegionId) -> bool {
+        self.regions.get(region).is_some_and(|region| self.regions.leads(&region))
     }
 
     fn made(&self, region: RegionId, index: LogIndex, term: Term, descriptor: RegionDescriptor) {

@@ -1,4 +1,5 @@
-//! Makes snapshots, and keeps the newest of each region for transfers that may need it.
+//! Makes the files of snapshots for a cluster in which a store may not know [streams](super::streams)
+//! yet, and keeps the newest of each region for transfers that may need it.
 //!
 //! A transfer keeps its files alive even when a newer snapshot exists. No file outlives the
 //! process: after a restart, a new snapshot is requested.
@@ -116,8 +117,13 @@ impl Maker {
         });
     }
 
-    fn is_wanted(&self, region: RegionId) -> bool {
+    pub fn is_wanted(&self, region: RegionId) -> bool {
         self.state.lock().wanted.contains(&region)
+    }
+
+    /// Records that the request is answered. Returns false if the region was forgotten.
+    pub fn answered(&self, region: RegionId) -> bool {
+        self.state.lock().wanted.remove(&region)
     }
 
     /// Returns a new directory. A transfer may still hold files of the same region, and even of the
@@ -140,9 +146,13 @@ pub fn run(shared: &Shared, jobs: &Receiver<Job>) {
                 shared.to_reclaim.fetch_sub(bytes, Ordering::Relaxed);
             }
             Err(RecvTimeoutError::Timeout) => {
-                if let Some(before) = Instant::now().checked_sub(shared.limits.kept) {
+                let now = Instant::now();
+                let of_stream = shared.limits.turn.saturating_add(shared.limits.patience);
+                if let Some(before) = now.checked_sub(shared.limits.kept) {
                     shared.maker.sweep(before);
-                    shared.received.sweep(before).iter().for_each(|dir| remove(dir));
+                    let streams_before = now.checked_sub(of_stream).unwrap_or(before);
+                    let gone = shared.received.sweep(before, streams_before);
+                    gone.iter().for_each(|dir| remove(dir));
                 }
             }
             Err(RecvTimeoutError::Disconnected) => return,
@@ -174,13 +184,18 @@ fn make(shared: &Shared, region: RegionId) {
         }
         Err(error) => {
             drop(state);
-            tracing::warn!(region, %error, "a snapshot could not be made");
-            if let SnapshotError::Storage(error @ StorageError::Damaged(_)) = &error {
-                shared.host.rows_failed(error);
-            }
+            cannot_be_made(shared, region, &error);
             Counters::add(&shared.counters.make_failed, 1);
             shared.host.failed(region);
         }
+    }
+}
+
+/// Reports that the rows of a snapshot cannot be read or written.
+pub fn cannot_be_made(shared: &Shared, region: RegionId, error: &SnapshotError) {
+    tracing::warn!(region, %error, "a snapshot could not be made");
+    if let SnapshotError::Storage(error @ StorageError::Damaged(_)) = error {
+        shared.host.rows_failed(error);
     }
 }
 

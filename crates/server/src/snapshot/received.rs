@@ -14,8 +14,12 @@ use types::{LogIndex, RegionId, StoreId, Term};
 
 use super::{entries, numbers, remove};
 
-/// The file with the offered manifest. It exists while files are still missing.
+/// The file with the identity of what was offered: the manifest, or the transfer of a stream. It
+/// exists while files are still missing.
 pub const OFFER: &str = "OFFER";
+
+/// The beginning of that file if a stream was offered.
+pub const STREAM_MAGIC: &[u8; 4] = b"SYST";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
@@ -207,14 +211,24 @@ impl Received {
         self.take_away(&mut entries, &gone)
     }
 
-    /// Forgets snapshots that were not accepted and not used since `before`. Returns the
-    /// directories to delete.
-    pub fn sweep(&self, before: Instant) -> Vec<PathBuf> {
+    /// Forgets snapshots that were not accepted and not used since `before`, and parts of streams
+    /// that no connection continued since `streams_before`. Returns the directories to delete.
+    pub fn sweep(&self, before: Instant, streams_before: Instant) -> Vec<PathBuf> {
         let mut entries = self.table.entries.lock();
-        let is_old =
-            |entry: &Entry| entry.touched <= before && matches!(entry.state, State::Partial | State::Whole);
-        let old: Vec<Key> = entries.iter().filter(|(_, entry)| is_old(entry)).map(|(key, _)| *key).collect();
+        let is_old = |key: &Key, entry: &Entry| match entry.state {
+            State::Whole => entry.touched <= before,
+            State::Partial => {
+                entry.touched <= before || (entry.touched <= streams_before && self.is_of_stream(*key))
+            }
+            State::Receiving(..) | State::Accepted | State::Ingesting => false,
+        };
+        let old = entries.iter().filter(|(key, entry)| is_old(key, entry)).map(|(key, _)| *key);
+        let old: Vec<Key> = old.collect();
         self.take_away(&mut entries, &old)
+    }
+
+    fn is_of_stream(&self, key: Key) -> bool {
+        std::fs::read(self.dir(key).join(OFFER)).is_ok_and(|offer| offer.starts_with(STREAM_MAGIC))
     }
 
     /// Removes snapshots from the table and renames their directories, so that the names can be

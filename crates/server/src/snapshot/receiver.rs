@@ -13,14 +13,14 @@ use bytes::{Bytes, BytesMut};
 use crossbeam_channel::Receiver;
 use protobuf::Message as _;
 use raft::eraftpb::{self, MessageType};
-use rocks::snapshot::{Arriving, Manifest, SnapshotError};
-use types::StoreId;
+use rocks::snapshot::{Arriving, Manifest, SnapshotError, SnapshotFile};
+use types::{RegionDescriptor, StoreId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::counters::Counters;
 use super::received::{Begin, Claim, Key, OFFER};
 use super::wire::{invalid, Frame, Place, Wire};
-use super::{remove, Shared};
+use super::{remove, streamed, Shared};
 use crate::transport::socket;
 use crate::transport::stream::PeerSocket;
 
@@ -37,7 +37,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Number of damaged copies of a file over one connection after which the file counts as damaged at
 /// the sender.
-const DAMAGED_MAX: u32 = 3;
+pub const DAMAGED_MAX: u32 = 3;
 
 pub fn run(shared: &Arc<Shared>, queue: &Receiver<Incoming>) {
     for incoming in queue {
@@ -61,7 +61,7 @@ fn receive(shared: &Arc<Shared>, incoming: Incoming) -> io::Result<()> {
     stream.socket.set_read_timeout(Some(shared.limits.timeout()))?;
     stream.socket.set_write_timeout(Some(shared.limits.timeout()))?;
     let mut wire = Wire::new(stream, read);
-    let offer = match Offer::read(wire.receive()?) {
+    let offer = match Offer::read(wire.receive()?, from) {
         Ok(offer) => offer,
         Err(why) => return refuse(shared, &mut wire, why.to_owned()),
     };
@@ -70,15 +70,25 @@ fn receive(shared: &Arc<Shared>, incoming: Incoming) -> io::Result<()> {
     match begun {
         Begin::Busy(why) => return wire.send(&Frame::Refused { may_come_again: true, why: why.to_owned() }),
         Begin::Whole => {}
-        Begin::Claimed(claim) => match take(shared, &mut wire, &offer, claim) {
-            Ok(()) => {
-                Counters::add(&shared.counters.received, 1);
-                let Key { region, index, .. } = offer.key;
-                tracing::info!(region, index, from, bytes = offer.manifest.bytes(), "received a snapshot");
+        Begin::Claimed(claim) => {
+            let taken = match &offer.contents {
+                Contents::Files { manifest } => {
+                    take(shared, &mut wire, &offer, manifest, claim).map(|()| manifest.bytes())
+                }
+                Contents::Stream { estimate, descriptor } => {
+                    streamed::take(shared, &mut wire, &offer, *estimate, descriptor, claim)
+                }
+            };
+            match taken {
+                Ok(bytes) => {
+                    Counters::add(&shared.counters.received, 1);
+                    let Key { region, index, .. } = offer.key;
+                    tracing::info!(region, index, from, bytes, "received a snapshot");
+                }
+                Err(Broken::Refused(why)) => return refuse(shared, &mut wire, why),
+                Err(Broken::Connection(error)) => return Err(error),
             }
-            Err(Broken::Refused(why)) => return refuse(shared, &mut wire, why),
-            Err(Broken::Connection(error)) => return Err(error),
-        },
+        }
     }
     if shared.received.is_first_delivery(offer.key, from, offer.attempt) {
         shared.host.deliver(from, offer.key.region, offer.message);
@@ -104,48 +114,77 @@ fn linger(mut stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-struct Offer {
-    key: Key,
+pub struct Offer {
+    pub key: Key,
     attempt: u64,
     message: eraftpb::Message,
-    manifest: Manifest,
-    /// The encoded manifest as received. It distinguishes different snapshots at the same index.
-    encoded: Bytes,
+    contents: Contents,
+    /// Distinguishes different snapshots at the same index: the encoded manifest as received, or the
+    /// transfer if the manifest is not known yet.
+    pub identity: Bytes,
+}
+
+enum Contents {
+    Files { manifest: Manifest },
+    Stream { estimate: u64, descriptor: RegionDescriptor },
 }
 
 impl Offer {
-    fn read(frame: Frame) -> Result<Offer, &'static str> {
-        let Frame::Offer { attempt, region, message, manifest: encoded } = frame else {
-            return Err("a snapshot begins with an offer");
+    fn read(frame: Frame, from: StoreId) -> Result<Offer, &'static str> {
+        let (attempt, region, encoded, contents) = match frame {
+            Frame::Offer { attempt, region, message, manifest } => {
+                (attempt, region, message, Err::<u64, Bytes>(manifest))
+            }
+            Frame::Stream { attempt, region, estimate, message } => (attempt, region, message, Ok(estimate)),
+            _ => return Err("a snapshot begins with an offer"),
         };
-        let message = eraftpb::Message::parse_from_carllerche_bytes(&message)
+        let message = eraftpb::Message::parse_from_carllerche_bytes(&encoded)
             .map_err(|_| "its message cannot be read")?;
-        let manifest = Manifest::decode(&encoded).map_err(|_| "its manifest cannot be read")?;
+        if message.get_msg_type() != MessageType::MsgSnapshot {
+            return Err("its message is not a snapshot message");
+        }
         let metadata = message.get_snapshot().get_metadata();
-        let told = (region, metadata.index, metadata.term);
-        if told != (manifest.region(), manifest.index, manifest.term) {
-            return Err("its message is about another snapshot than its manifest");
-        }
-        // The log accepts a snapshot by the message and ingests it by the manifest, at every start
-        // until it succeeds. So both must describe the same region.
-        let described = message.get_snapshot().get_data() == &manifest.descriptor.encode()[..];
-        if message.get_msg_type() != MessageType::MsgSnapshot || !described {
-            return Err("its message is not a snapshot message, or names another region than its manifest");
-        }
-        if manifest.files.iter().any(|file| file.bytes == 0 || u32::try_from(file.bytes >> 20).is_err()) {
-            return Err("one of its files has an invalid length");
-        }
-        let key = Key { region, index: manifest.index, term: manifest.term };
-        Ok(Offer { key, attempt, message, manifest, encoded })
+        let key = Key { region, index: metadata.index, term: metadata.term };
+        let described = message.get_snapshot().get_data();
+        let (contents, identity) = match contents {
+            Ok(estimate) => {
+                let descriptor =
+                    RegionDescriptor::decode(described).map_err(|_| "its message describes no region")?;
+                if descriptor.id != region {
+                    return Err("its message is about another region");
+                }
+                (Contents::Stream { estimate, descriptor }, streamed::identity(from, attempt))
+            }
+            Err(encoded) => {
+                let manifest = Manifest::decode(&encoded).map_err(|_| "its manifest cannot be read")?;
+                if key != (Key { region: manifest.region(), index: manifest.index, term: manifest.term }) {
+                    return Err("its message is about another snapshot than its manifest");
+                }
+                // The log accepts a snapshot by the message and ingests it by the manifest, at every
+                // start until it succeeds. So both must describe the same region.
+                if described != &manifest.descriptor.encode()[..] {
+                    return Err("its message names another region than its manifest");
+                }
+                if !manifest.files.iter().all(is_possible) {
+                    return Err("one of its files has an invalid length");
+                }
+                (Contents::Files { manifest }, encoded)
+            }
+        };
+        Ok(Offer { key, attempt, message, contents, identity })
     }
+}
+
+pub fn is_possible(file: &SnapshotFile) -> bool {
+    file.bytes > 0 && u32::try_from(file.bytes >> 20).is_ok()
 }
 
 /// Reads an offer.
 pub fn fuzz(frame: Frame) {
-    let _ = Offer::read(frame);
+    let _ = Offer::read(frame, 1);
 }
 
-enum Broken {
+pub enum Broken {
     /// The received files are kept, and the sender may try again.
     Connection(io::Error),
     /// The sender should not try again.
@@ -160,29 +199,23 @@ impl From<io::Error> for Broken {
 
 /// Converts an error of a local file into a refusal, because the sender only needs to know that it
 /// should not try again.
-fn here(path: &Path) -> impl FnOnce(io::Error) -> Broken + '_ {
+pub fn here(path: &Path) -> impl FnOnce(io::Error) -> Broken + '_ {
     move |error| Broken::Refused(format!("{}: {error}", path.display()))
 }
 
 /// Receives every missing file, and writes the manifest last.
-fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Result<(), Broken> {
-    let dir = shared.received.dir(offer.key);
-    let offered = dir.join(OFFER);
-    if fs::read(&offered).ok().as_deref() != Some(&offer.encoded[..]) {
-        claim.clear(&dir).map_err(here(&dir))?;
-        durable::write(&offered, &offer.encoded).map_err(here(&offered))?;
-    }
-    let manifest = &offer.manifest;
+fn take(
+    shared: &Shared,
+    wire: &mut Wire,
+    offer: &Offer,
+    manifest: &Manifest,
+    mut claim: Claim,
+) -> Result<(), Broken> {
+    let dir = begin(shared, offer, &claim)?;
     let mut files = Incomplete { dir: &dir, manifest, at: Place::default(), open: None, arriving: None };
     let is_resumed = files.resume().map_err(here(&dir))?;
     let mut left = files.left();
-    let (room, promised) = (shared.host.room(), shared.received.promised());
-    if left.saturating_add(promised) > room {
-        return Err(Broken::Refused(format!(
-            "{left} bytes are missing beside {promised} of other snapshots, and there is room for {room}"
-        )));
-    }
-    claim.promise(left);
+    promise(shared, &mut claim, left)?;
     if is_resumed {
         Counters::add(&shared.counters.resumed, 1);
     }
@@ -231,13 +264,47 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
         }
         wire.send(&Frame::Taken(files.at))?;
     }
-    manifest.write(&dir).map_err(|error| Broken::Refused(error.to_string()))?;
-    // The worker relies on the directory's own entry, too.
-    shared.received.sync().map_err(here(&dir))?;
-    // From here on the snapshot is complete, even if the offer is not deleted.
-    let _ = fs::remove_file(&offered);
     // For files from an earlier connection only the lengths are known.
-    claim.complete(!is_resumed);
+    complete(shared, &dir, manifest, claim, !is_resumed)
+}
+
+/// Returns the directory of the offered snapshot. It has only files of this offer.
+pub fn begin(shared: &Shared, offer: &Offer, claim: &Claim) -> Result<PathBuf, Broken> {
+    let dir = shared.received.dir(offer.key);
+    let offered = dir.join(OFFER);
+    if fs::read(&offered).ok().as_deref() != Some(&offer.identity[..]) {
+        claim.clear(&dir).map_err(here(&dir))?;
+        durable::write(&offered, &offer.identity).map_err(here(&offered))?;
+    }
+    Ok(dir)
+}
+
+/// Reserves room for the bytes that are missing.
+pub fn promise(shared: &Shared, claim: &mut Claim, left: u64) -> Result<(), Broken> {
+    let (room, promised) = (shared.host.room(), shared.received.promised());
+    if left.saturating_add(promised) > room {
+        return Err(Broken::Refused(format!(
+            "{left} bytes are missing beside {promised} of other snapshots, and there is room for {room}"
+        )));
+    }
+    claim.promise(left);
+    Ok(())
+}
+
+/// Ends a snapshot whose files are here and synced.
+pub fn complete(
+    shared: &Shared,
+    dir: &Path,
+    manifest: &Manifest,
+    claim: Claim,
+    is_verified: bool,
+) -> Result<(), Broken> {
+    manifest.write(dir).map_err(|error| Broken::Refused(error.to_string()))?;
+    // The worker relies on the directory's own entry, too.
+    shared.received.sync().map_err(here(dir))?;
+    // From here on the snapshot is complete, even if the offer is not deleted.
+    let _ = fs::remove_file(dir.join(OFFER));
+    claim.complete(is_verified);
     Ok(())
 }
 

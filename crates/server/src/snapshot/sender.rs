@@ -14,20 +14,21 @@ use bytes::{Bytes, BytesMut};
 use crossbeam_channel::Receiver;
 use protobuf::Message as _;
 use raft::eraftpb;
+use rocks::snapshot::SnapshotError;
 use types::{RegionId, StoreId};
 
 use super::counters::Counters;
-use super::maker::Made;
+use super::maker::{self, Made};
 use super::wire::{invalid, Frame, Place, Wire, DATA_BYTES_MAX};
-use super::Shared;
+use super::{streams, Connection, Shared};
 use crate::transport::socket;
 
 /// Maximum bytes in transit: sent, and not yet written by the receiver.
-const WINDOW_BYTES: usize = 8 << 20;
+pub const WINDOW_BYTES: usize = 8 << 20;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The interval at which a waiting transfer checks whether it is still wanted.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub const LOOK_EVERY: Duration = Duration::from_millis(200);
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(2);
 
@@ -40,32 +41,61 @@ pub struct Sending {
     pub snapshot: Option<Arc<Made>>,
 }
 
-pub fn run(shared: &Arc<Shared>, queue: &Receiver<Sending>) {
-    for sending in queue {
-        let Sending { region, to, attempt, .. } = sending;
-        // A panic must end only its transfer, not the thread.
-        let ok = std::panic::catch_unwind(AssertUnwindSafe(|| transfer(shared, sending))).unwrap_or(false);
+pub enum Outgoing {
+    /// Open a view of the region, and send it to the stores that ask for it.
+    View(RegionId),
+    /// Send the files that the maker has.
+    Files(Sending),
+}
+
+pub fn run(shared: &Arc<Shared>, queue: &Receiver<Outgoing>) {
+    for outgoing in queue {
         if shared.is_stopping() {
             return;
         }
-        let counter = if ok { &shared.counters.sent } else { &shared.counters.send_failed };
-        Counters::add(counter, 1);
-        let mut transfers = shared.sending.lock();
-        if transfers.get(&(region, to)) == Some(&attempt) {
-            transfers.remove(&(region, to));
-            drop(transfers);
-            shared.host.sent(region, to, ok);
+        match outgoing {
+            Outgoing::View(region) => {
+                let serve = AssertUnwindSafe(|| streams::serve(shared, region));
+                if std::panic::catch_unwind(serve).is_err() {
+                    tracing::error!(region, "a view for a snapshot panicked");
+                }
+            }
+            Outgoing::Files(sending) => attend(shared, &sending, |progress| match &sending.snapshot {
+                Some(snapshot) => send_files(shared, &sending, snapshot, progress),
+                None => Err(Broken::Refused("its rows are no longer held".to_owned())),
+            }),
         }
     }
 }
 
+/// Performs a transfer over connections that `send` opens, and reports its end.
+pub fn attend(shared: &Shared, sending: &Sending, mut send: impl FnMut(&mut Progress) -> Result<(), Broken>) {
+    // A panic must end only its transfer, not the thread.
+    let attempt = AssertUnwindSafe(|| transfer(shared, sending, &mut send));
+    let ok = std::panic::catch_unwind(attempt).unwrap_or(false);
+    if shared.is_stopping() {
+        return;
+    }
+    let counter = if ok { &shared.counters.sent } else { &shared.counters.send_failed };
+    Counters::add(counter, 1);
+    let Sending { region, to, attempt, .. } = *sending;
+    let mut transfers = shared.sending.lock();
+    if transfers.get(&(region, to)) == Some(&attempt) {
+        transfers.remove(&(region, to));
+        drop(transfers);
+        shared.host.sent(region, to, ok);
+    }
+}
+
 /// The reason why a connection did not complete the transfer.
-enum Broken {
+pub enum Broken {
     /// The next connection may succeed.
     Connection(io::Error),
     Refused(String),
     /// The local files differ from the data that was written.
     Damaged(String),
+    /// The rows cannot be read.
+    Rows(SnapshotError),
 }
 
 impl From<io::Error> for Broken {
@@ -74,25 +104,29 @@ impl From<io::Error> for Broken {
     }
 }
 
-fn transfer(shared: &Arc<Shared>, sending: Sending) -> bool {
-    let Sending { region, to, ref snapshot, .. } = sending;
-    let Some(snapshot) = snapshot else {
-        tracing::info!(region, to, "a snapshot cannot be sent, because its files are gone");
-        return false;
-    };
+fn transfer(
+    shared: &Shared,
+    sending: &Sending,
+    send: &mut dyn FnMut(&mut Progress) -> Result<(), Broken>,
+) -> bool {
+    let Sending { region, to, ref snapshot, .. } = *sending;
     let mut progress = Progress { reached: Place::default(), at: Instant::now() };
     let mut pause = PAUSE_FIRST;
-    while is_wanted(shared, &sending) {
+    while is_wanted(shared, sending) {
         let before = progress.reached;
-        match connect_and_send(shared, &sending, snapshot, &mut progress) {
+        match send(&mut progress) {
             Ok(()) => return true,
             Err(Broken::Refused(why)) => {
-                tracing::warn!(region, to, why, "a snapshot was refused");
+                tracing::warn!(region, to, why, "a snapshot cannot be sent");
                 return false;
             }
             Err(Broken::Damaged(why)) => {
                 tracing::error!(region, to, why, "a snapshot is damaged; a new one will be made");
-                shared.maker.discard(snapshot);
+                snapshot.iter().for_each(|snapshot| shared.maker.discard(snapshot));
+                return false;
+            }
+            Err(Broken::Rows(error)) => {
+                maker::cannot_be_made(shared, region, &error);
                 return false;
             }
             Err(Broken::Connection(error)) => {
@@ -109,9 +143,9 @@ fn transfer(shared: &Arc<Shared>, sending: Sending) -> bool {
     false
 }
 
-fn is_wanted(shared: &Shared, sending: &Sending) -> bool {
+pub fn is_wanted(shared: &Shared, sending: &Sending) -> bool {
     let newest = shared.sending.lock().get(&(sending.region, sending.to)).copied();
-    !shared.is_stopping() && newest == Some(sending.attempt)
+    !shared.is_stopping() && newest == Some(sending.attempt) && shared.host.leads(sending.region)
 }
 
 fn rest(shared: &Shared, pause: Duration) {
@@ -122,13 +156,13 @@ fn rest(shared: &Shared, pause: Duration) {
 }
 
 /// The furthest position that the receiver reached, and the time at which it got there.
-struct Progress {
-    reached: Place,
-    at: Instant,
+pub struct Progress {
+    pub reached: Place,
+    pub at: Instant,
 }
 
 impl Progress {
-    fn reach(&mut self, place: Place) {
+    pub fn reach(&mut self, place: Place) {
         if place > self.reached {
             self.reached = place;
             self.at = Instant::now();
@@ -136,32 +170,53 @@ impl Progress {
     }
 }
 
-fn connect_and_send(
+/// A connection to the receiver of a snapshot, and its registration, which lives as long.
+pub struct Connected(pub Wire, pub Connection);
+
+/// Connects, offers the snapshot by `offer`, and waits for the receiver's turn. Also returns its
+/// first answer.
+pub fn connect(
     shared: &Arc<Shared>,
     sending: &Sending,
-    snapshot: &Made,
     progress: &mut Progress,
-) -> Result<(), Broken> {
+    offer: &Frame,
+) -> io::Result<(Connected, Frame)> {
     let target = shared.host.target(sending.to);
     let (address, caller) = target.ok_or_else(|| io::Error::other("the store's address is not known"))?;
     let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
-    let _registered = shared.connection(&stream)?;
+    let registered = shared.connection(&stream)?;
     socket::prepare(&stream)?;
     stream.set_write_timeout(Some(shared.limits.timeout()))?;
     stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
     let stream = caller.introduce(stream).map_err(io::Error::from)?;
     stream.socket.set_read_timeout(Some(LOOK_EVERY))?;
     let mut wire = Wire::new(stream, BytesMut::new());
-    wire.send(&Frame::Offer {
-        attempt: sending.attempt,
-        region: sending.region,
-        message: sending.message.write_to_bytes().map_err(io::Error::other)?.into(),
-        manifest: snapshot.manifest.encode(),
-    })?;
+    wire.send(offer)?;
     let asked_at = Instant::now();
     let first = hear(shared, sending, &mut wire, shared.limits.turn)?;
     // The wait for the receiver's turn does not count as a lack of progress.
     progress.at += asked_at.elapsed();
+    Ok((Connected(wire, registered), first))
+}
+
+/// Returns the message of a transfer as an offer carries it.
+pub fn encoded(sending: &Sending) -> io::Result<Bytes> {
+    Ok(sending.message.write_to_bytes().map_err(io::Error::other)?.into())
+}
+
+fn send_files(
+    shared: &Arc<Shared>,
+    sending: &Sending,
+    snapshot: &Made,
+    progress: &mut Progress,
+) -> Result<(), Broken> {
+    let offer = Frame::Offer {
+        attempt: sending.attempt,
+        region: sending.region,
+        message: encoded(sending)?,
+        manifest: snapshot.manifest.encode(),
+    };
+    let (Connected(mut wire, _registered), first) = connect(shared, sending, progress, &offer)?;
     let mut stream =
         Stream { shared, snapshot, next: Place::default(), open: None, under_way: VecDeque::new() };
     let mut answer = Some(first);
@@ -181,19 +236,26 @@ fn connect_and_send(
                 progress.reach(at);
             }
             Frame::Done => return Ok(()),
-            Frame::Refused { may_come_again: true, why } => return Err(io::Error::other(why).into()),
             // Files that were requested again repeatedly are damaged here.
-            Frame::Refused { why, .. } if rewinds > 1 => return Err(Broken::Damaged(why)),
-            Frame::Refused { why, .. } => return Err(Broken::Refused(why)),
-            Frame::Offer { .. } | Frame::Data { .. } => return Err(invalid("not an answer").into()),
+            Frame::Refused { may_come_again: false, why } if rewinds > 1 => return Err(Broken::Damaged(why)),
+            other => return Err(refusal(other)),
         }
         stream.fill_window(&mut wire)?;
     }
 }
 
+/// Returns the reason that a frame gives which does not go on with the transfer.
+pub fn refusal(frame: Frame) -> Broken {
+    match frame {
+        Frame::Refused { may_come_again: true, why } => io::Error::other(why).into(),
+        Frame::Refused { why, .. } => Broken::Refused(why),
+        _ => invalid("not an answer").into(),
+    }
+}
+
 /// Returns the receiver's next frame. Fails if that takes longer than `patience`, or if the
 /// transfer is no longer wanted.
-fn hear(shared: &Shared, sending: &Sending, wire: &mut Wire, patience: Duration) -> io::Result<Frame> {
+pub fn hear(shared: &Shared, sending: &Sending, wire: &mut Wire, patience: Duration) -> io::Result<Frame> {
     let asked_at = Instant::now();
     loop {
         if !is_wanted(shared, sending) {

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
@@ -27,6 +27,8 @@ use crate::transport::handshake::{self, Caller, Greeted, Introduced};
 use crate::transport::keys::SecretKey;
 use crate::transport::stream::{PeerSocket, PeerStream};
 use crate::transport::{self, Identity, Inbound, InboundAnswer, Remote};
+
+mod streams;
 
 /// Long enough for a slow machine. A passing test never waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -74,7 +76,11 @@ struct Host {
     this: StoreId,
     keyspace: Keyspace,
     target: Mutex<Option<SocketAddr>>,
+    /// The addresses of stores that are not at `target`.
+    others: Mutex<BTreeMap<StoreId, SocketAddr>>,
     room: AtomicU64,
+    may_stream: AtomicBool,
+    leads: AtomicBool,
     meeting: Option<Meeting>,
     events: Mutex<mpsc::Sender<Event>>,
 }
@@ -96,7 +102,16 @@ impl SnapshotHost for Host {
 
     fn target(&self, store: StoreId) -> Option<(SocketAddr, Caller)> {
         let caller = Caller::new(identity_of(self.this), store, Lane::Snapshot).unwrap();
-        self.target.lock().map(|address| (address, caller))
+        let other = self.others.lock().get(&store).copied();
+        other.or(*self.target.lock()).map(|address| (address, caller))
+    }
+
+    fn may_stream(&self) -> bool {
+        self.may_stream.load(Ordering::SeqCst)
+    }
+
+    fn leads(&self, _region: RegionId) -> bool {
+        self.leads.load(Ordering::SeqCst)
     }
 
     fn room(&self) -> u64 {
@@ -185,7 +200,7 @@ impl Side {
     fn sweep(&self) {
         let (shared, queues) = self.service.running().unwrap();
         shared.maker.sweep(Instant::now());
-        queues.remove(shared.received.sweep(Instant::now()));
+        queues.remove(shared.received.sweep(Instant::now(), Instant::now()));
     }
 }
 
@@ -206,7 +221,10 @@ fn start_with(
         this,
         keyspace: Keyspace::open(&dir.join("rows"), &options).unwrap(),
         target: Mutex::new(None),
+        others: Mutex::default(),
         room: AtomicU64::new(u64::MAX),
+        may_stream: AtomicBool::new(false),
+        leads: AtomicBool::new(true),
         meeting,
         events: Mutex::new(sender),
     });

@@ -6,6 +6,10 @@
 //! sender to receiver
 //! 0 offer    attempt u64, region u64, message length u32, eraftpb::Message, manifest
 //! 1 data     file u32, offset u64, XXH3-64 of the bytes u64, bytes
+//! 7 stream   attempt u64, region u64, estimate of the bytes u64, eraftpb::Message: an offer of files
+//!            that are built while they are sent
+//! 8 file end file u32, bytes u64, place of the sequence number u64, XXH3-64 u64
+//! 9 end      manifest of the files that were built
 //! receiver to sender
 //! 2 go       file u32, offset u64: send from there on; everything before is durable
 //! 3 taken    file u32, offset u64: everything before was written
@@ -15,11 +19,16 @@
 //! ```
 //!
 //! A `go` may be repeated: a file was damaged, and all data from that file on must be sent again.
+//!
+//! A stream is sent from version 3 of the cluster on. Its `go` always names the beginning of a file,
+//! because the same bytes are not built twice. `data` of a file is followed by its `file end`, and the
+//! last file by the `end`.
 
 use std::io;
 use std::net::TcpStream;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use rocks::snapshot::SnapshotFile;
 use types::RegionId;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -45,6 +54,9 @@ pub struct Place {
 pub enum Frame {
     Offer { attempt: u64, region: RegionId, message: Bytes, manifest: Bytes },
     Data { at: Place, checksum: u64, bytes: Bytes },
+    Stream { attempt: u64, region: RegionId, estimate: u64, message: Bytes },
+    FileEnd { file: u32, description: SnapshotFile },
+    End { manifest: Bytes },
     Go(Place),
     Taken(Place),
     Done,
@@ -71,9 +83,26 @@ impl Frame {
             }
             Frame::Data { at, checksum, bytes } => {
                 out.reserve(25 + bytes.len());
-                put_place(&mut out, 1, *at);
-                out.put_u64_le(*checksum);
+                put_data(&mut out, *at, *checksum);
                 out.put_slice(bytes);
+            }
+            Frame::Stream { attempt, region, estimate, message } => {
+                out.put_u8(7);
+                out.put_u64_le(*attempt);
+                out.put_u64_le(*region);
+                out.put_u64_le(*estimate);
+                out.put_slice(message);
+            }
+            Frame::FileEnd { file, description } => {
+                out.put_u8(8);
+                out.put_u32_le(*file);
+                out.put_u64_le(description.bytes);
+                out.put_u64_le(description.sequence_at);
+                out.put_u64_le(description.checksum);
+            }
+            Frame::End { manifest } => {
+                out.put_u8(9);
+                out.put_slice(manifest);
             }
             Frame::Go(at) => put_place(&mut out, 2, *at),
             Frame::Taken(at) => put_place(&mut out, 3, *at),
@@ -120,6 +149,22 @@ impl Frame {
                 let why = String::from_utf8_lossy(&std::mem::take(&mut bytes)).into_owned();
                 Frame::Refused { may_come_again: true, why }
             }
+            7 => Frame::Stream {
+                attempt: take_u64(&mut bytes, "a stream")?,
+                region: take_u64(&mut bytes, "a stream")?,
+                estimate: take_u64(&mut bytes, "a stream")?,
+                message: std::mem::take(&mut bytes),
+            },
+            8 => {
+                let file = take_u32(&mut bytes, "a file's end")?;
+                let description = SnapshotFile {
+                    bytes: take_u64(&mut bytes, "a file's end")?,
+                    sequence_at: take_u64(&mut bytes, "a file's end")?,
+                    checksum: take_u64(&mut bytes, "a file's end")?,
+                };
+                Frame::FileEnd { file, description }
+            }
+            9 => Frame::End { manifest: std::mem::take(&mut bytes) },
             other => return Err(FrameError::UnknownKind(other)),
         };
         match bytes.len() {
@@ -127,6 +172,12 @@ impl Frame {
             left => Err(FrameError::TrailingBytes(left)),
         }
     }
+}
+
+/// Appends the content of a data frame before its bytes.
+fn put_data(out: &mut BytesMut, at: Place, checksum: u64) {
+    put_place(out, 1, at);
+    out.put_u64_le(checksum);
 }
 
 fn put_place(out: &mut BytesMut, kind: u8, at: Place) {
@@ -157,6 +208,18 @@ impl Wire {
 
     pub fn send(&mut self, frame: &Frame) -> io::Result<()> {
         self.stream.write_all(&frame.encode()?)
+    }
+
+    /// Sends a data frame without a copy of its bytes.
+    pub fn send_data(&mut self, at: Place, bytes: &[u8]) -> io::Result<()> {
+        let mut head = BytesMut::with_capacity(32);
+        head.put_u32_le(0);
+        put_data(&mut head, at, xxh3_64(bytes));
+        let length = head.len() - 4 + bytes.len();
+        assert!(length <= FRAME_BYTES_MAX, "data is sent in small pieces");
+        head[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        self.stream.write_all(&head)?;
+        self.stream.write_all(bytes)
     }
 
     /// Returns the next frame. Waits for the time of the stream's read timeout.
@@ -206,6 +269,12 @@ mod tests {
         vec![
             Frame::Offer { attempt: 9, region: 7, message: bytes(b"msg"), manifest: bytes(b"manifest") },
             Frame::data(Place { file: 3, offset: 1 << 40 }, bytes(b"rows")),
+            Frame::Stream { attempt: 9, region: 7, estimate: 1 << 40, message: bytes(b"msg") },
+            Frame::FileEnd {
+                file: 3,
+                description: SnapshotFile { bytes: 1 << 40, sequence_at: 5, checksum: u64::MAX },
+            },
+            Frame::End { manifest: bytes(b"manifest") },
             Frame::Go(Place { file: 1, offset: 2 }),
             Frame::Taken(Place { file: 0, offset: u64::MAX }),
             Frame::Done,
