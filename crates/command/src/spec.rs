@@ -219,9 +219,9 @@ impl CommandSpec {
         self.reads_few_rows || self.reads_ranks && is_short_range(args)
     }
 
-    /// Returns true if the command with these arguments reads collections and nothing else, and its
-    /// work depends only on their size. It is little if they are
-    /// [packed](storage::packed::rows_in).
+    /// Returns true if the command with these arguments reads collections and nothing else, and the
+    /// bytes of them that it looks at, each time counted, bound its work. It is little if they are
+    /// few and [packed](storage::packed).
     pub fn is_bounded_by_collections(&self, args: &[Bytes]) -> bool {
         let repeats_elements = self.tips.contains(&"nondeterministic_output") && args.len() > 2;
         self.is_readonly()

@@ -10,7 +10,7 @@ use command::{Exec, Limits, Mode, Outcome, Spanning};
 use parking_lot::Mutex;
 use rocks::{Fetched, InRam, Keyspace};
 use storage::rows::Part;
-use storage::{packed, rows, KeyCounts, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
+use storage::{packed, rows, KeyCounts, KeyRef, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
 use crate::fetcher::Fetcher;
@@ -123,19 +123,22 @@ impl Engine {
         if !items.iter().all(|item| rows.admits(item)) {
             return None;
         }
-        let (mut answers, mut sum) = (Vec::with_capacity(items.len()), KeyCounts::default());
-        for item in items {
+        let (mut answers, mut sum) = (vec![None; items.len()], KeyCounts::default());
+        // Those that may be refused come first, so that little work is done in vain.
+        let (uncertain, others): (Vec<_>, Vec<_>) =
+            items.iter().enumerate().partition(|(_, item)| !item.is_bounded_read());
+        for (position, item) in uncertain.into_iter().chain(others) {
             rows.admits(item);
             match run(&rows, region, item, now) {
                 Ok((Outcome::Reply(reply), counted)) if !rows.missed.get() => {
-                    answers.push(reply.into());
+                    answers[position] = Some(reply.into());
                     sum += counted;
                 }
                 _ => return None,
             }
         }
         *counts += sum;
-        Some(answers)
+        answers.into_iter().collect()
     }
 
     /// Executes reads of a few rows each at one moment, over rows in RAM and rows that were fetched
@@ -202,6 +205,15 @@ impl Engine {
             // need not belong together, and those of a tree may even look damaged.
             if rows.read.get() <= 1 {
                 return outcome;
+            }
+            if let Some(outcome) = self.read_from_ram(region, item, now) {
+                return Ok(outcome);
+            }
+        }
+        if !item.is_bounded_read() && item.is_small_if_its_keys_are() {
+            // Small collections are brought into RAM.
+            for (key, _) in command::keys_of(item.spec, &item.args) {
+                self.rows.get(&KeyRef::new(item.db, key).meta_row())?;
             }
             if let Some(outcome) = self.read_from_ram(region, item, now) {
                 return Ok(outcome);
@@ -399,9 +411,15 @@ struct OneMoment<'a> {
     known: RefCell<HashSet<Bytes>>,
     /// True after a request for a range, or for a row that RAM does not hold.
     missed: Cell<bool>,
-    /// True for a command that is executed only if its keys are packed collections, or not there.
-    only_packed: Cell<bool>,
+    /// For a command that is executed only if its keys are packed collections, or not there: the
+    /// number of bytes that it may still look at.
+    packed_bytes_left: Cell<Option<usize>>,
 }
+
+/// Maximum bytes of packed collections that a command looks at, which bounds its work on a loop.
+const PACKED_BYTES_READ_MAX: usize = 32 << 10;
+/// Bytes that a look-up counts in addition to its row.
+const LOOK_UP_BYTES: usize = 64;
 
 impl<'a> OneMoment<'a> {
     fn new(in_ram: InRam<'a>) -> OneMoment<'a> {
@@ -411,20 +429,26 @@ impl<'a> OneMoment<'a> {
             wanted: RefCell::default(),
             known: RefCell::default(),
             missed: Cell::new(false),
-            only_packed: Cell::new(false),
+            packed_bytes_left: Cell::new(None),
         }
     }
 
     /// Returns true if a command may be executed now. It reads few rows, or only small collections.
     fn admits(&self, item: &Item) -> bool {
-        self.only_packed.set(!item.is_bounded_read());
+        self.packed_bytes_left.set((!item.is_bounded_read()).then_some(PACKED_BYTES_READ_MAX));
         item.is_bounded_read() || item.is_small_if_its_keys_are()
     }
 
-    /// Returns true if the command may not read this row, or not if it has this length.
-    fn refuses(&self, row: &[u8], length: usize) -> bool {
+    /// Counts a row that was found, or not found in RAM. Returns true if the command may not read
+    /// it.
+    fn refuses(&self, row: &[u8], found: Option<&Option<Bytes>>) -> bool {
+        let Some(left) = self.packed_bytes_left.get() else { return false };
+        let Some(found) = found else { return true };
+        let length = found.as_ref().map_or(0, Bytes::len);
+        let left = left.checked_sub(length + LOOK_UP_BYTES);
+        self.packed_bytes_left.set(Some(left.unwrap_or(0)));
         let is_meta = || matches!(rows::decode_key_row(row), Ok((_, Part::Meta)));
-        self.only_packed.get() && (length > packed::BYTES_MAX || !is_meta())
+        left.is_none() || length > packed::BYTES_MAX || !is_meta()
     }
 }
 
@@ -434,10 +458,9 @@ impl Reader for OneMoment<'_> {
             None => self.in_ram.get(row),
             Some(fetched) => self.in_ram.get_or(row, fetched.get(row)),
         };
-        let length = found.as_ref().and_then(Option::as_ref).map_or(0, Bytes::len);
-        if self.refuses(row, length) {
+        if self.refuses(row, found.as_ref()) {
             self.missed.set(true);
-            return Ok(None);
+            return Err(StorageError::NotInRam);
         }
         if found.is_none() {
             self.missed.set(true);
@@ -456,7 +479,10 @@ impl Reader for OneMoment<'_> {
 
     fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<(), StorageError> {
         self.missed.set(true);
-        Ok(())
+        match self.packed_bytes_left.get() {
+            Some(_) => Err(StorageError::NotInRam),
+            None => Ok(()),
+        }
     }
 }
 
@@ -498,6 +524,7 @@ mod tests {
             let items: Vec<String> = (0..400).map(item).collect();
             format!("{command} {}", items.join(" "))
         };
+        let full: Vec<String> = (10..100).map(|n| n.to_string()).collect();
         let mut entry = Builder::new();
         for line in [
             "HSET h f 1 g 2",
@@ -508,6 +535,9 @@ mod tests {
             &many("SADD large-s", &|n| format!("m{n}")),
             &many("ZADD large-z", &|n| format!("{n} m{n}")),
             &many("RPUSH large-l", &|n| format!("e{n}")),
+            &format!("SADD full {}", full.join(" ")),
+            "COPY full full2",
+            "COPY full full3",
             "SET text abc",
         ] {
             entry.push(0, false, &words(line));
@@ -532,6 +562,8 @@ mod tests {
             "SINTER s s",
             "SRANDMEMBER s",
             "HMGET large-h f1 f2",
+            "SMEMBERS full",
+            "SINTER full full2",
         ] {
             assert!(is_answered(line), "{line}");
         }
@@ -544,8 +576,17 @@ mod tests {
             "HRANDFIELD h -1000000",
             "LCS text text",
             "KEYS *",
+            "SINTER full full2 full3",
+            &format!("SUNION{}", " full".repeat(40)),
         ] {
             assert!(!is_answered(line), "{line}");
         }
+        // What only flash has is in RAM after it was read once.
+        engine.rows().flush().unwrap();
+        engine.rows().forget_clean_rows();
+        assert!(!is_answered("HGETALL h"));
+        let item = Item::new(words("HGETALL h"), 0, false).unwrap();
+        engine.read(region, &item, 1).unwrap();
+        assert!(is_answered("HGETALL h"));
     }
 }

@@ -1,8 +1,10 @@
 //! Packed collections: a small collection's rows in its key's meta row.
 //!
-//! A collection begins packed. Its element and node rows follow the header of its meta row, so a
-//! command reads and writes one row, and no command has to look for rows on flash. A collection
-//! whose meta row would exceed [`BYTES_MAX`] gets rows of its own, and keeps them.
+//! A collection begins packed, unless it is created in a format before
+//! ([`Txn::set_packing`](crate::Txn::set_packing)). Its element and node rows follow the header of
+//! its meta row, so a command reads and writes one row, and knows from it alone which elements
+//! there are. A collection whose meta row would exceed [`BYTES_MAX`] gets rows of its own, and
+//! keeps them.
 //!
 //! Commands do not see the difference. They address rows by the collection's generation, which has
 //! the bit [`PACKED`] from the collection's creation. [`Txn`](crate::Txn) finds such a row in the

@@ -104,9 +104,9 @@ struct Undo {
     /// The end of the publications at that moment.
     publications: (usize, usize, usize),
     counts: KeyCounts,
-    /// Rows of the batch with their previous contents, in the order of the writes. `None` stands
-    /// for a row that the batch had not written.
-    rows: Vec<(Bytes, Option<Option<Bytes>>)>,
+    /// Rows of the batch with their contents at that moment. `None` stands for a row that the batch
+    /// had not written.
+    rows: BTreeMap<Bytes, Option<Option<Bytes>>>,
 }
 
 impl<'a> Txn<'a> {
@@ -413,13 +413,13 @@ impl<'a> Txn<'a> {
         let (state, ranges) = (self.state().clone(), self.ranges_deleted.len());
         let recorded = self.record.as_ref().map(|record| record.mark());
         let (publications, counts) = (self.publications.end(), self.counts);
-        self.undo = Some(Undo { state, ranges, recorded, publications, counts, rows: Vec::new() });
+        self.undo = Some(Undo { state, ranges, recorded, publications, counts, rows: BTreeMap::new() });
     }
 
     /// Ends the record of writes, and undoes them if `undoes` is true.
     pub fn end_undo(&mut self, undoes: bool) {
         let Some(undo) = self.undo.take().filter(|_| undoes) else { return };
-        for (row, old) in undo.rows.into_iter().rev() {
+        for (row, old) in undo.rows {
             match old {
                 Some(value) => self.rows.insert(row, value),
                 None => self.rows.remove(&row),
@@ -450,7 +450,7 @@ impl<'a> Txn<'a> {
 
     fn note_old(&mut self, row: Bytes, old: Option<Option<Bytes>>) {
         if let Some(undo) = &mut self.undo {
-            undo.rows.push((row, old));
+            undo.rows.entry(row).or_insert(old);
         }
     }
 
