@@ -68,8 +68,8 @@ pub struct Submit<C> {
     pub work: Work,
     /// The latest time at which the client is answered.
     pub deadline: BootNanos,
-    /// The number of the connection that has sent the commands, which may not want to be told of
-    /// its own changes; 0 if it is not known.
+    /// The number of the connection that sent the commands, or 0 if it is not known. With `NOLOOP`,
+    /// that client is not told of its own changes.
     pub author: u64,
     pub client: C,
 }

@@ -30,7 +30,7 @@ pub const ELECTION_TICKS: u32 = 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DebugCommand {
     No,
-    /// Clients on this machine.
+    /// Clients that connect from a loopback address.
     Local,
     Yes,
 }

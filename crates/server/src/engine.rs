@@ -40,7 +40,7 @@ pub struct Upkeep {
     pub expiry: SlotTimes,
     /// Due immediately for slots that may hold elements of deleted collections.
     pub sweep: SlotTimes,
-    /// False if keys that expire are not looked for, as `DEBUG SET-ACTIVE-EXPIRE 0` orders.
+    /// True if this store searches for expired keys. `DEBUG SET-ACTIVE-EXPIRE` changes it.
     pub is_expiry_active: AtomicBool,
 }
 

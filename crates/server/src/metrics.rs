@@ -167,6 +167,15 @@ impl KeyCounters {
     }
 }
 
+/// What a loop has read from clients' sockets, and has written to them.
+#[derive(Default)]
+pub struct Traffic {
+    pub reads: u64,
+    pub writes: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
 pub struct Metrics {
     registry: Registry,
     pub log_sync: LatencyHistogram,
@@ -731,6 +740,21 @@ impl Metrics {
             client_reads: AtomicU64::new(0),
             client_writes: AtomicU64::new(0),
             registry,
+        }
+    }
+
+    /// Adds what a loop has read and written.
+    pub fn add_traffic(&self, traffic: Traffic) {
+        let Traffic { reads, writes, bytes_in, bytes_out } = traffic;
+        for (counter, more) in [
+            (&self.client_reads, reads),
+            (&self.client_writes, writes),
+            (&self.client_bytes_in, bytes_in),
+            (&self.client_bytes_out, bytes_out),
+        ] {
+            if more > 0 {
+                counter.fetch_add(more, Ordering::Relaxed);
+            }
         }
     }
 

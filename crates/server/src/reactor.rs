@@ -167,6 +167,7 @@ impl Loop {
             if self.worker.is_some() {
                 self.store.metrics.groups_turn.record(turn_time.spent());
             }
+            self.store.metrics.add_traffic(std::mem::take(&mut self.tallied.traffic));
             self.store.metrics.record_commands(&mut self.answered);
             self.store.metrics.keys.add(std::mem::take(&mut self.tallied.keys));
             self.store.statistics.commands.record(self.number, &mut self.tallied);

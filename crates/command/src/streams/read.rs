@@ -172,11 +172,11 @@ pub(crate) fn is_last(text: &Bytes) -> bool {
 pub(crate) fn xread(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let request = Request::parse(args, false)?;
     let mut found = Vec::with_capacity(request.keys.len());
-    let mut exist = Vec::with_capacity(request.keys.len());
+    let mut exist = 0;
     for (name, id) in request.keys.iter().zip(request.ids) {
         let key = exec.key(name);
         let stream = exec.find_stream(&key)?.map(|found| found.stream);
-        exist.push(stream.is_some());
+        exist += usize::from(stream.is_some());
         let from = match position(id, stream.as_ref(), false)? {
             From::Id(id) => id,
             From::New => continue,
@@ -184,7 +184,7 @@ pub(crate) fn xread(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         found.extend(stream.map(|stream| (key, stream, from)));
     }
     // Redis looks each key up twice, and counts both.
-    exist.into_iter().for_each(|exists| exec.txn.looked_up(exists));
+    (0..request.keys.len()).for_each(|at| exec.txn.looked_up(at < exist));
     let count = limit(request.count);
     let mut replies = Vec::new();
     for (key, stream, from) in found {

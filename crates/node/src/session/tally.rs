@@ -1,13 +1,15 @@
 //! Counts of a session's commands, for the store's statistics.
 
 use bytes::Bytes;
-use command::{CommandSpec, Handler, SessionCommand};
+use command::{CommandSpec, Handler, ServerCommand, SessionCommand};
 use resp::Reply;
 
 use crate::answer::Answer;
 
 /// Maximum length of an error's code, in bytes.
 const CODE_BYTES_MAX: usize = 32;
+/// Maximum bytes of an encoded reply to `EXEC` that is searched for errors.
+const DECODED_BYTES_MAX: usize = 64 << 10;
 
 /// The fate of the command that gets a reply.
 #[derive(Clone, Copy, Default)]
@@ -59,7 +61,12 @@ impl Tally {
     }
 
     pub(super) fn count(&mut self, call: Call, answer: &Answer) {
-        let code = code_of(answer);
+        // Redis does not count the errors that a client asks for.
+        let is_asked_for = matches!(
+            call,
+            Call::Executed(CommandSpec { handler: Handler::Server(ServerCommand::Debug), .. })
+        );
+        let code = code_of(answer).filter(|_| !is_asked_for);
         match call {
             Call::None => {}
             Call::Executed(spec) => {
@@ -80,7 +87,9 @@ impl Tally {
         let decoded;
         let reply = match answer {
             Answer::Reply(reply) => reply,
-            Answer::Encoded(bytes) if bytes.windows(3).any(|part| part == b"\r\n-") => {
+            Answer::Encoded(bytes)
+                if bytes.len() <= DECODED_BYTES_MAX && bytes.windows(3).any(|part| part == b"\r\n-") =>
+            {
                 decoded = answer.clone().into_reply();
                 &decoded
             }

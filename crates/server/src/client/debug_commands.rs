@@ -83,7 +83,7 @@ const REFUSED: [(&str, &str); 32] = [
 pub fn refusal(store: &Store, entry: &ClientEntry) -> Option<Reply> {
     let is_allowed = match store.config.enable_debug_command {
         DebugCommand::No => false,
-        DebugCommand::Local => entry.peer.ip().is_loopback(),
+        DebugCommand::Local => entry.peer.ip().to_canonical().is_loopback(),
         DebugCommand::Yes => true,
     };
     (!is_allowed).then(|| {
@@ -136,9 +136,10 @@ pub async fn sleep(args: &[Bytes]) -> Reply {
     Reply::OK
 }
 
-/// Returns the time that the beginning of a text names in seconds, as the C library reads it. What
-/// is no time is none at all.
+/// Returns the number of seconds at the beginning of a text. Returns zero if there is none, or if
+/// it is negative or too large.
 fn seconds(text: &[u8]) -> Duration {
+    let text = text.trim_ascii_start();
     let text = &text[..text.len().min(SECONDS_LEN_MAX)];
     let number = (1..=text.len())
         .rev()
@@ -192,6 +193,7 @@ mod tests {
     fn times_are_read_as_far_as_they_are_numbers() {
         for (text, millis) in [
             ("0.25", 250),
+            (" 0.25", 250),
             ("2", 2000),
             ("1.5s", 1500),
             ("x", 0),

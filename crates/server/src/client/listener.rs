@@ -65,7 +65,7 @@ async fn accept(
         let is_open = store.access.accounts().default_user().needs_no_password();
         (settings.maxclients, !settings.protected_mode || !is_open, settings.tcp_keepalive)
     };
-    if !open_door && !peer.ip().is_loopback() {
+    if !open_door && !peer.ip().to_canonical().is_loopback() {
         store.metrics.connections_rejected.inc();
         refuse(&mut stream, PROTECTED, is_tls).await;
         return;

@@ -91,8 +91,10 @@ impl Store {
             }
         };
         region.misses.fetch_add(pass.misses, Ordering::Relaxed);
-        self.metrics.keys.add(pass.counts);
-        self.settle(region, version, &items, pass, deadline).await
+        let counts = pass.counts;
+        let answers = self.settle(region, version, &items, pass, deadline).await?;
+        self.metrics.keys.add(counts);
+        Ok(answers)
     }
 
     /// Tells the groups, at intervals, that reads need the region's lease.
@@ -320,7 +322,7 @@ impl Store {
                 }
             }
             // The command that was just committed and applied on this store has confirmed the
-            // leadership again. It has counted the keys, too.
+            // leadership again. `EXISTS` has counted its keys, so this pass does not count them.
             let Some(mut pass) = self.proved_pass(region, version, &one, Proof::AlreadyThere).await? else {
                 return Ok(None);
             };

@@ -1,7 +1,6 @@
 //! One client's socket, its session, and the memory of both.
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use crate::client_socket::ClientSocket;
 use crate::connections::{ConnectionSlot, ListenerKind, Moving};
 use crate::dispatch::REPLY_BYTES_MAX;
 use crate::loops::ConnectionId;
+use crate::metrics::Traffic;
 use crate::pubsub::mailbox::Overfull;
 use crate::regions::RegionShared;
 use crate::store::Store;
@@ -154,7 +154,12 @@ impl Connection {
 
     /// Reads once, through a buffer that all connections of a loop share, into a buffer as large as
     /// the input.
-    pub fn read(&mut self, shared: &mut [u8], store: &Store, now: Instant) -> io::Result<ReadOutcome> {
+    pub fn read(
+        &mut self,
+        shared: &mut [u8],
+        traffic: &mut Traffic,
+        now: Instant,
+    ) -> io::Result<ReadOutcome> {
         let mut most = shared.len();
         if self.session.input_bytes() == 0 {
             if self.memory.is_short() {
@@ -180,8 +185,8 @@ impl Connection {
                     // Input that follows a short read causes another event.
                     self.is_readable = bytes == most || self.is_end_near || self.stream.may_have_more();
                     self.last_progress = now;
-                    store.metrics.client_bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
-                    store.metrics.client_reads.fetch_add(1, Ordering::Relaxed);
+                    traffic.bytes_in += bytes as u64;
+                    traffic.reads += 1;
                     self.session.received(&shared[..bytes]);
                     return Ok(ReadOutcome::Bytes);
                 }
@@ -221,7 +226,7 @@ impl Connection {
 
     /// Writes as much output as the socket takes, up to a maximum. With `is_last` the kernel delays
     /// the last segment, so that it can carry the end of the stream.
-    pub fn write(&mut self, store: &Store, now: Instant, is_last: bool) -> io::Result<()> {
+    pub fn write(&mut self, traffic: &mut Traffic, now: Instant, is_last: bool) -> io::Result<()> {
         let mut room = WRITE_BYTES_MAX;
         while self.has_more_to_write() && room > 0 {
             let output = self.session.output();
@@ -235,8 +240,8 @@ impl Connection {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => {
                     self.last_progress = now;
-                    store.metrics.client_bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
-                    store.metrics.client_writes.fetch_add(1, Ordering::Relaxed);
+                    traffic.bytes_out += bytes as u64;
+                    traffic.writes += 1;
                     self.session.written(bytes);
                     room -= bytes;
                 }

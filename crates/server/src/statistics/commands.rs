@@ -10,6 +10,8 @@ use node::session::{Calls, Tally};
 use parking_lot::Mutex;
 use storage::KeyCounts;
 
+use crate::metrics::Traffic;
+
 /// Maximum time in a histogram in microseconds, about a second as in Redis. Longer times count as
 /// this.
 const MICROS_MAX: u64 = 1 << 20;
@@ -64,6 +66,7 @@ pub struct Tallied {
     errors: Vec<Bytes>,
     /// Keys that the loop's reads have looked up.
     pub keys: KeyCounts,
+    pub traffic: Traffic,
 }
 
 impl Tallied {
