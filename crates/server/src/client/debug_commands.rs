@@ -148,6 +148,7 @@ fn seconds(text: &[u8]) -> Duration {
     Duration::try_from_secs_f64(number).unwrap_or(Duration::ZERO)
 }
 
+#[allow(clippy::approx_constant, reason = "the number that Redis gives")]
 fn protocol(kind: &[u8], protocol: Protocol) -> Own {
     let three = || (0..3).map(Reply::Int);
     Own::Reply(match kind.to_ascii_lowercase().as_slice() {
