@@ -7,8 +7,8 @@
 //!  worker of the receiving store ─ ingest ─▶ rows
 //! ```
 //!
-//! The files are built while they are sent ([`streams`]). As long as the cluster may have stores that
-//! cannot receive them so, they are made first (`made/REGION-NUMBER/`, [`maker`]).
+//! The files are built while they are sent ([`streams`]). As long as the cluster may have stores
+//! that cannot receive them so, they are made first (`made/REGION-NUMBER/`, [`maker`]).
 //!
 //! Everything here runs on threads of its own, one for each snapshot that may be handled at a time.
 //! Other snapshots wait. The service makes no consensus decisions: the worker decides which
@@ -265,8 +265,9 @@ impl SnapshotService {
         Ok(SnapshotService { running: Mutex::new(Some(Running { shared, queues, threads })) })
     }
 
-    /// Opens a view of the region's applied rows, or makes their files. The answer is [`made`](SnapshotHost::made)
-    /// or [`failed`](SnapshotHost::failed). One answer covers all requests made before it.
+    /// Opens a view of the region's applied rows, or makes their files. The answer is
+    /// [`made`](SnapshotHost::made) or [`failed`](SnapshotHost::failed). One answer covers all
+    /// requests made before it.
     pub fn make(&self, region: RegionId) {
         let Some((shared, queues)) = self.running() else { return };
         if !shared.maker.request(region) {

@@ -199,9 +199,9 @@ impl Builder {
     /// Returns the bytes of the file since the last [drop](Self::drop_built).
     pub fn built(&self) -> &[u8] {
         let mut length = 0;
-        // SAFETY: The writer is alive, and `length` is valid for the call. The bytes stay valid until
-        // a method that takes this object by unique reference is called, which the lifetime of the
-        // result excludes. The pointer of an empty string is not null.
+        // SAFETY: The writer is alive, and `length` is valid for the call. The bytes stay valid
+        // until a method that takes this object by unique reference is called, which the lifetime
+        // of the result excludes. The pointer of an empty string is not null.
         unsafe {
             let bytes = steelyard_sst_built(self.writer.raw.as_ptr(), &mut length);
             std::slice::from_raw_parts(bytes, length)

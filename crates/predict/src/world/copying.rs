@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Some threads of a store send snapshots. One thread, the maker, reclaims space. Another, `lives`,
-//! takes in snapshots and deletes peers. Each thread does one thing at a time, and requests wait for
-//! their turn.
+//! takes in snapshots and deletes peers. Each thread does one thing at a time, and requests wait
+//! for their turn.
 
 use std::collections::VecDeque;
 

@@ -31,7 +31,8 @@ const TAIL_BYTES: usize = 256 << 10;
 
 const READ_BYTES: usize = 1 << 20;
 
-/// Describes a new file from its bytes, which are added in order, so that it need not be read again.
+/// Describes a new file from its bytes, which are added in order, so that it need not be read
+/// again.
 #[derive(Default)]
 pub struct Description {
     /// In a new file the sequence number is zero, so nothing is masked.

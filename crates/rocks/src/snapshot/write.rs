@@ -83,9 +83,9 @@ impl Keyspace {
         Ok(RegionView { keyspace: self, view, descriptor, index, term })
     }
 
-    /// Same as [`view_region`](Self::view_region) for a view that is held for minutes. The memtables
-    /// of a view stay in RAM as long as the view, beside those that follow them, so rows are flushed
-    /// first if there are many of them.
+    /// Same as [`view_region`](Self::view_region) for a view that is held for minutes. The
+    /// memtables of a view stay in RAM as long as the view, beside those that follow them, so rows
+    /// are flushed first if there are many of them.
     pub fn view_region_for_long(&self, region: RegionId) -> Result<RegionView<'_>, SnapshotError> {
         // Rows are written during a flush, too. The next flush is shorter.
         for _ in 0..FLUSHES_MAX {
@@ -160,11 +160,11 @@ impl RegionView<'_> {
         Manifest { descriptor: self.descriptor.clone(), index: self.index, term: self.term, files }
     }
 
-    /// Builds the files from `start` on, in memory. A file is closed once it has `file_bytes` bytes.
-    /// Needs memory for a part of a file, its index and its filter.
+    /// Builds the files from `start` on, in memory. A file is closed once it has `file_bytes`
+    /// bytes. Needs memory for a part of a file, its index and its filter.
     ///
-    /// Each file is read by an iterator of its own, because an iterator keeps tables that compaction
-    /// has replaced. A view keeps old versions of rows only.
+    /// Each file is read by an iterator of its own, because an iterator keeps tables that
+    /// compaction has replaced. A view keeps old versions of rows only.
     pub fn build<S: FileSink>(&self, start: &Start, file_bytes: u64, sink: &mut S) -> Result<(), S::Error> {
         let data = data_range(&self.descriptor).unwrap_or_default();
         let ranges = [data, extent::own_range(self.descriptor.id)];
@@ -207,8 +207,8 @@ struct Files<'a, S> {
 }
 
 impl<S: FileSink> Files<'_, S> {
-    /// Builds a file of the rows `from..to`, the rest of range `range`. Returns the row at which the
-    /// next file of the range begins, if it may have more rows.
+    /// Builds a file of the rows `from..to`, the rest of range `range`. Returns the row at which
+    /// the next file of the range begins, if it may have more rows.
     fn build_one(
         &mut self,
         view: &View<'_>,

@@ -1,5 +1,6 @@
-//! Makes the files of snapshots for a cluster in which a store may not know [streams](super::streams)
-//! yet, and keeps the newest of each region for transfers that may need it.
+//! Makes the files of snapshots for a cluster in which a store may not know
+//! [streams](super::streams) yet, and keeps the newest of each region for transfers that may need
+//! it.
 //!
 //! A transfer keeps its files alive even when a newer snapshot exists. No file outlives the
 //! process: after a restart, a new snapshot is requested.

@@ -119,8 +119,8 @@ pub struct Offer {
     attempt: u64,
     message: eraftpb::Message,
     contents: Contents,
-    /// Distinguishes different snapshots at the same index: the encoded manifest as received, or the
-    /// transfer if the manifest is not known yet.
+    /// Distinguishes different snapshots at the same index: the encoded manifest as received, or
+    /// the transfer if the manifest is not known yet.
     pub identity: Bytes,
 }
 
@@ -160,8 +160,8 @@ impl Offer {
                 if key != (Key { region: manifest.region(), index: manifest.index, term: manifest.term }) {
                     return Err("its message is about another snapshot than its manifest");
                 }
-                // The log accepts a snapshot by the message and ingests it by the manifest, at every
-                // start until it succeeds. So both must describe the same region.
+                // The log accepts a snapshot by the message and ingests it by the manifest, at
+                // every start until it succeeds. So both must describe the same region.
                 if described != &manifest.descriptor.encode()[..] {
                     return Err("its message names another region than its manifest");
                 }

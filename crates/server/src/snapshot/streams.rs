@@ -12,13 +12,14 @@
 //!   of a memtable in RAM; on flash it keeps old versions of rows.
 //! * *Memory is bounded.* The builder is called back for each piece and waits in the call while the
 //!   window is full, so a slow receiver slows the reading down and nothing queues up.
-//! * *A lost connection* costs the open file: the receiver keeps whole files, and the builder begins
-//!   at the first row that is not in one of them. The bytes of a file are not built twice alike.
+//! * *A lost connection* costs the open file: the receiver keeps whole files, and the builder
+//!   begins at the first row that is not in one of them. The bytes of a file are not built twice
+//!   alike.
 //! * *Several receivers* of one view get a thread and an iterator each, because they do not proceed
 //!   at the same pace.
 //! * A view closes when no transfer of it is left, when none asked for it in time, and when its
-//!   region is forgotten. A transfer ends when its receiver makes no progress in time, and when this
-//!   store no longer leads the region.
+//!   region is forgotten. A transfer ends when its receiver makes no progress in time, and when
+//!   this store no longer leads the region.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

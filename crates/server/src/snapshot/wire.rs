@@ -6,8 +6,8 @@
 //! sender to receiver
 //! 0 offer    attempt u64, region u64, message length u32, eraftpb::Message, manifest
 //! 1 data     file u32, offset u64, XXH3-64 of the bytes u64, bytes
-//! 7 stream   attempt u64, region u64, estimate of the bytes u64, eraftpb::Message: an offer of files
-//!            that are built while they are sent
+//! 7 stream   attempt u64, region u64, estimate of the bytes u64, eraftpb::Message: an offer of
+//!            files that are built while they are sent
 //! 8 file end file u32, bytes u64, place of the sequence number u64, XXH3-64 u64
 //! 9 end      manifest of the files that were built
 //! receiver to sender
@@ -20,9 +20,9 @@
 //!
 //! A `go` may be repeated: a file was damaged, and all data from that file on must be sent again.
 //!
-//! A stream is sent from version 3 of the cluster on. Its `go` always names the beginning of a file,
-//! because the same bytes are not built twice. `data` of a file is followed by its `file end`, and the
-//! last file by the `end`.
+//! A stream is sent from version 3 of the cluster on. Its `go` always names the beginning of a
+//! file, because the same bytes are not built twice. `data` of a file is followed by its `file
+//! end`, and the last file by the `end`.
 
 use std::io;
 use std::net::TcpStream;
