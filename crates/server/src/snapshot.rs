@@ -17,7 +17,7 @@
 //! Invariants: the worker gets the Raft message only when every file that it refers to is present,
 //! was verified by its checksum, and is durable. A snapshot that the worker has accepted is kept
 //! until it or a later one of its region was ingested, or the region is forgotten. A snapshot that
-//! is not accepted is deleted after an hour without use.
+//! is not accepted is deleted after an hour without use, the parts of a stream after eleven minutes.
 
 mod counters;
 mod maker;
@@ -85,7 +85,8 @@ pub trait SnapshotHost: Send + Sync + 'static {
 pub struct Limits {
     /// Maximum number of snapshots made at a time.
     pub making: usize,
-    /// Maximum number of snapshots sent at a time, and maximum number received at a time.
+    /// Maximum number of views that are held at a time, and of transfers beyond the first of each
+    /// view. Maximum number of snapshots received at a time.
     pub streams: usize,
     /// Maximum rate of all sent snapshots together, in bytes per second. The same limit applies to
     /// received and to created ones. 0 means no limit.
@@ -290,8 +291,10 @@ impl SnapshotService {
         // Holding the snapshot keeps its files, even if a newer one of the region is made.
         let snapshot = shared.maker.made_at(region, message.get_snapshot().get_metadata().index);
         let sending = Sending { region, to, attempt, message, snapshot };
-        if let Err(sending) = shared.views.request(sending) {
-            let _ = queues.to_send.send(Outgoing::Files(sending));
+        match shared.views.request(sending) {
+            Err(sending) if sending.snapshot.is_none() => sender::refuse(&shared, &sending),
+            Err(sending) => drop(queues.to_send.send(Outgoing::Files(sending))),
+            Ok(()) => {}
         }
     }
 

@@ -71,6 +71,11 @@ class MemoryFileSystem : public rocksdb::FileSystemWrapper {
     file->reset(new MemoryFile(built_));
     return rocksdb::IOStatus::OK();
   }
+  // A writer that fails deletes its file by its name.
+  rocksdb::IOStatus DeleteFile(const std::string&, const rocksdb::IOOptions&,
+                               rocksdb::IODebugContext*) override {
+    return rocksdb::IOStatus::OK();
+  }
 
  private:
   std::string* const built_;

@@ -45,8 +45,10 @@ impl<L: LogStore> Peer<L> {
         let status = if delivered { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
         self.drive(ctx, |raw| raw.report_snapshot(peer, status));
         let prs = self.raw.raft.prs();
-        if prs.iter().all(|(_, progress)| progress.state != raft::ProgressState::Snapshot) {
-            // The next peer that needs a snapshot gets a newer one.
+        let is_used = prs.iter().any(|(_, progress)| progress.state == raft::ProgressState::Snapshot);
+        if !is_used || !delivered {
+            // The next peer that needs a snapshot gets a newer one. After a failure the rows of
+            // this one may be gone.
             self.raw.mut_store().set_offer(None);
         }
     }

@@ -11,8 +11,8 @@ use types::{LogIndex, RegionDescriptor, RegionId, Term};
 
 use super::checksum::{damaged, Description};
 use super::manifest::{Manifest, SnapshotFile};
-use storage::extent;
 use storage::rows::region_descriptor_row;
+use storage::{extent, StorageError};
 
 use super::{at, data_range, SnapshotError};
 use crate::error::classify_sst;
@@ -92,7 +92,11 @@ impl Keyspace {
             if self.unflushed_bytes() <= self.options().write_buffer_size / HELD_PART {
                 break;
             }
-            self.flush()?;
+            match self.flush() {
+                // The view keeps more rows in RAM then.
+                Err(StorageError::NoSpace(_)) => break,
+                flushed => flushed?,
+            }
         }
         self.view_region(region)
     }

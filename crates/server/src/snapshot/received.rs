@@ -1,7 +1,8 @@
 //! The snapshots received from other stores, complete or partial, and the users of each.
 
-use std::collections::BTreeMap;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -214,11 +215,19 @@ impl Received {
     /// Forgets snapshots that were not accepted and not used since `before`, and parts of streams
     /// that no connection continued since `streams_before`. Returns the directories to delete.
     pub fn sweep(&self, before: Instant, streams_before: Instant) -> Vec<PathBuf> {
+        let is_part =
+            |entry: &Entry, before| matches!(entry.state, State::Partial) && entry.touched <= before;
+        let parts: Vec<Key> = {
+            let entries = self.table.entries.lock();
+            entries.iter().filter(|(_, entry)| is_part(entry, streams_before)).map(|(key, _)| *key).collect()
+        };
+        // Files are read without the lock, because workers take it.
+        let of_streams: BTreeSet<Key> = parts.into_iter().filter(|key| self.is_of_stream(*key)).collect();
         let mut entries = self.table.entries.lock();
         let is_old = |key: &Key, entry: &Entry| match entry.state {
             State::Whole => entry.touched <= before,
             State::Partial => {
-                entry.touched <= before || (entry.touched <= streams_before && self.is_of_stream(*key))
+                is_part(entry, before) || is_part(entry, streams_before) && of_streams.contains(key)
             }
             State::Receiving(..) | State::Accepted | State::Ingesting => false,
         };
@@ -228,7 +237,9 @@ impl Received {
     }
 
     fn is_of_stream(&self, key: Key) -> bool {
-        std::fs::read(self.dir(key).join(OFFER)).is_ok_and(|offer| offer.starts_with(STREAM_MAGIC))
+        let mut magic = [0; STREAM_MAGIC.len()];
+        let read = File::open(self.dir(key).join(OFFER)).and_then(|mut offer| offer.read_exact(&mut magic));
+        read.is_ok() && magic == *STREAM_MAGIC
     }
 
     /// Removes snapshots from the table and renames their directories, so that the names can be

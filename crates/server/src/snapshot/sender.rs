@@ -62,10 +62,15 @@ pub fn run(shared: &Arc<Shared>, queue: &Receiver<Outgoing>) {
             }
             Outgoing::Files(sending) => attend(shared, &sending, |progress| match &sending.snapshot {
                 Some(snapshot) => send_files(shared, &sending, snapshot, progress),
-                None => Err(Broken::Refused("its rows are no longer held".to_owned())),
+                None => Err(Broken::Refused("its files are no longer held".to_owned())),
             }),
         }
     }
+}
+
+/// Ends a transfer whose snapshot is not held any more. It waits for no other transfer.
+pub fn refuse(shared: &Shared, sending: &Sending) {
+    attend(shared, sending, |_| Err(Broken::Refused("its rows are no longer held".to_owned())));
 }
 
 /// Performs a transfer over connections that `send` opens, and reports its end.

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! * *Views are few.* The thread of the queue that opened a view holds it until it closes, so there
-//!   are at most as many views as streams. A view is flushed for first, and keeps at most an eighth
-//!   of a memtable in RAM; on flash it keeps old versions of rows.
+//!   are at most as many views as streams. Rows are flushed first, up to three times, while they
+//!   exceed an eighth of a memtable, because a view keeps its memtables in RAM; on flash it keeps
+//!   old versions of rows.
 //! * *Memory is bounded.* The builder is called back for each piece and waits in the call while the
 //!   window is full, so a slow receiver slows the reading down and nothing queues up.
 //! * *A lost connection* costs the open file: the receiver keeps whole files, and the builder
@@ -309,14 +310,16 @@ struct Stream<'a> {
 impl FileSink for Stream<'_> {
     type Error = Stop;
 
+    fn have_read(&mut self, _row_bytes: u64) -> Result<(), Stop> {
+        self.go_on()
+    }
+
     fn add(&mut self, bytes: &[u8]) -> Result<(), Stop> {
         for piece in bytes.chunks(DATA_BYTES_MAX) {
             while self.under_way.iter().map(|(_, bytes)| bytes).sum::<usize>() >= WINDOW_BYTES {
                 self.hear()?;
             }
-            if !is_wanted(self.shared, self.sending) {
-                return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
-            }
+            self.go_on()?;
             self.shared.send_pace.pay(piece.len());
             self.wire.send_data(self.at, piece)?;
             Counters::add(&self.shared.counters.sent_bytes, piece.len() as u64);
@@ -327,15 +330,25 @@ impl FileSink for Stream<'_> {
     }
 
     fn end_file(&mut self, file: SnapshotFile, next: Start) -> Result<(), Stop> {
-        self.wire.send(&Frame::FileEnd { file: self.at.file, description: file })?;
+        // The receiver may get the frame although sending it fails, and then begin at the next file.
+        let end = Frame::FileEnd { file: self.at.file, description: file.clone() };
         self.built.files.push(file);
         self.built.starts.push(next);
+        self.wire.send(&end)?;
         self.at = Place { file: self.at.file + 1, offset: 0 };
         Ok(())
     }
 }
 
 impl Stream<'_> {
+    /// Ends the transfer if it is no longer wanted.
+    fn go_on(&self) -> Result<(), Stop> {
+        match is_wanted(self.shared, self.sending) {
+            true => Ok(()),
+            false => Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
+        }
+    }
+
     /// Waits until the receiver has everything.
     fn end(&mut self, view: &RegionView<'_>) -> Result<(), Stop> {
         let manifest = view.manifest(self.built.files.clone()).encode();
@@ -351,8 +364,13 @@ impl Stream<'_> {
                 while self.under_way.front().is_some_and(|(end, _)| *end <= before) {
                     self.under_way.pop_front();
                 }
+                let known = self.progress.reached;
                 self.progress.reach(before);
-                Ok(true)
+                let is_late = self.progress.at.elapsed() >= self.shared.limits.patience;
+                match self.progress.reached == known && is_late {
+                    true => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+                    false => Ok(true),
+                }
             }
             Frame::Go(at) => Err(Stop::Go(at)),
             Frame::Done => Ok(false),
