@@ -61,18 +61,20 @@ fn rows_arrive_as_files_that_the_source_never_stored() {
 fn a_stream_that_breaks_off_goes_on_behind_the_last_whole_file() {
     let pair = pair_with(limits(), limits(), 8 * MIB);
     let message = pair.make(3);
+    // `go` and nine `taken`: the receiver has a whole file when the first connection breaks.
+    const PLACE_FRAME_BYTES: usize = 4 + 1 + 4 + 8;
     let faults = [
-        Fault::CutAfter(4 * MIB + MIB / 2),
+        Fault::CutBackAfter(10 * PLACE_FRAME_BYTES),
         Fault::CutAfter(10),
         Fault::FlipAt(MIB + MIB / 2),
-        Fault::CutBackAfter(30),
+        Fault::CutAfter(2 * MIB),
     ];
     *pair.source.host.target.lock() = Some(proxy(pair.target.address, &faults));
     pair.source.service.send(3, TARGET, message.clone());
     pair.arrives(3, &message);
     let target = pair.target.counts();
     assert_eq!((target.received, target.damaged), (1, 1));
-    assert!(target.resumed >= 2, "{target:?}");
+    assert!(target.resumed >= 1, "{target:?}");
     let manifest = Manifest::read(&pair.received().join("3-50-5")).unwrap();
     let twice = target.received_bytes - manifest.bytes();
     assert!(twice <= 4 * 3 * MIB as u64 + MIB as u64, "{twice} of {target:?}");
