@@ -290,7 +290,7 @@ impl SnapshotService {
         shared.sending.lock().insert((region, to), attempt);
         // Holding the snapshot keeps its files, even if a newer one of the region is made.
         let snapshot = shared.maker.made_at(region, message.get_snapshot().get_metadata().index);
-        let sending = Sending { region, to, attempt, message, snapshot };
+        let sending = Box::new(Sending { region, to, attempt, message, snapshot });
         match shared.views.request(sending) {
             Err(sending) if sending.snapshot.is_none() => sender::refuse(&shared, &sending),
             Err(sending) => drop(queues.to_send.send(Outgoing::Files(sending))),

@@ -45,7 +45,7 @@ pub enum Outgoing {
     /// Open a view of the region, and send it to the stores that ask for it.
     View(RegionId),
     /// Send the files that the maker has.
-    Files(Sending),
+    Files(Box<Sending>),
 }
 
 pub fn run(shared: &Arc<Shared>, queue: &Receiver<Outgoing>) {

@@ -55,12 +55,12 @@ pub struct Views {
 struct OpenView {
     number: u64,
     index: LogIndex,
-    requests: Sender<Sending>,
+    requests: Sender<Box<Sending>>,
 }
 
 impl Views {
     /// Passes a transfer to the view that the message names. Returns it if there is none.
-    pub fn request(&self, sending: Sending) -> Result<(), Sending> {
+    pub fn request(&self, sending: Box<Sending>) -> Result<(), Box<Sending>> {
         let index = sending.message.get_snapshot().get_metadata().index;
         let open = self.open.lock();
         match open.get(&sending.region).filter(|view| view.index == index) {
@@ -74,14 +74,14 @@ impl Views {
         self.open.lock().remove(&region);
     }
 
-    fn register(&self, region: RegionId, index: LogIndex, requests: Sender<Sending>) -> u64 {
+    fn register(&self, region: RegionId, index: LogIndex, requests: Sender<Box<Sending>>) -> u64 {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         self.open.lock().insert(region, OpenView { number, index, requests });
         number
     }
 
     /// Closes a view unless there is another request. Returns true if it is closed.
-    fn close(&self, region: RegionId, number: u64, requests: &Receiver<Sending>) -> bool {
+    fn close(&self, region: RegionId, number: u64, requests: &Receiver<Box<Sending>>) -> bool {
         let mut open = self.open.lock();
         let is_unused = requests.is_empty();
         if is_unused && open.get(&region).is_some_and(|view| view.number == number) {
@@ -148,7 +148,7 @@ impl Drop for Ends<'_> {
 }
 
 impl Held<'_> {
-    fn serve(&self, mut requests: Receiver<Sending>) {
+    fn serve(&self, mut requests: Receiver<Box<Sending>>) {
         let (ended, ends) = crossbeam_channel::unbounded();
         let mut waiting = VecDeque::new();
         let (mut running, mut is_open, mut was_asked_for) = (0, true, false);
@@ -157,7 +157,7 @@ impl Held<'_> {
                 recv(requests) -> request => match request {
                     Ok(sending) => {
                         was_asked_for = true;
-                        waiting.push_back(Arc::new(sending));
+                        waiting.push_back(Arc::<Sending>::from(sending));
                     }
                     Err(_) => {
                         is_open = false;
@@ -331,7 +331,7 @@ impl FileSink for Stream<'_> {
 
     fn end_file(&mut self, file: SnapshotFile, next: Start) -> Result<(), Stop> {
         // The receiver may get the frame although sending it fails, and then begin at the next file.
-        let end = Frame::FileEnd { file: self.at.file, description: file.clone() };
+        let end = Frame::FileEnd { file: self.at.file, description: file };
         self.built.files.push(file);
         self.built.starts.push(next);
         self.wire.send(&end)?;
