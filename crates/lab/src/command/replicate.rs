@@ -34,7 +34,7 @@ pub struct Replicate {
     value: usize,
     #[arg(long, value_name = "N", default_value_t = 16)]
     regions: u16,
-    /// Flags of the stores that are compared, such as `slow=--snapshot-rate 10mb`; `NAME=` for none
+    /// Flags of the stores that are compared, such as `one loop=--io-threads 1`; `NAME=` for none
     #[arg(long = "variant", value_name = "NAME=FLAGS", default_value = "as shipped=")]
     variants: Vec<String>,
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -258,8 +258,8 @@ mod tests {
 
     #[test]
     fn a_variant_has_a_name_and_flags() {
-        let parsed = variant("slow=--snapshot-rate 10mb").unwrap();
-        assert_eq!((parsed.name.as_str(), parsed.flags.len()), ("slow", 2));
+        let parsed = variant("one loop=--io-threads 1").unwrap();
+        assert_eq!((parsed.name.as_str(), parsed.flags.len()), ("one loop", 2));
         assert!(variant("as shipped=").unwrap().flags.is_empty());
         assert!(variant("slow").is_err());
     }
