@@ -15,7 +15,7 @@ use placement::{Operator, Reason};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use types::{StoreId, Version, META_REGION, OLDEST_VERSION, THIRD_VERSION};
+use types::{StoreId, Version, META_REGION, NEWEST_VERSION, OLDEST_VERSION, THIRD_VERSION};
 
 use super::merged::{self, AskedRegion};
 use super::operations::Change;
@@ -220,7 +220,7 @@ pub async fn ask_leader(
                         return serde_json::from_slice(&body).map_err(|e| refuse(502, e.to_string()))
                     }
                     Ok((STATUS_NOT_LEADER, _)) | Err(CallError::NotSent) => {}
-                    Ok((_, body)) => return Err(read_error(&body)),
+                    Ok((_, body)) => return Err(of_program(read_error(&body))),
                     Err(CallError::Unknown) => {
                         return Err(refuse(504, format!("{name}'s leader did not answer; it may still act")))
                     }
@@ -232,6 +232,20 @@ pub async fn ask_leader(
             return Err(refuse(503, format!("{name} has no leader that can reach a quorum")));
         }
         let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
+    }
+}
+
+/// Returns the error of a leader, or an understandable one if its program is too old for a question.
+fn of_program(error: AdminError) -> AdminError {
+    match error.message.starts_with("unknown variant") {
+        true => refuse(
+            409,
+            format!(
+                "this needs version {NEWEST_VERSION} of the cluster, and the leader that was asked has an older \
+                 program: see steelyard ctl versions"
+            ),
+        ),
+        false => error,
     }
 }
 
