@@ -106,6 +106,7 @@ mod tests {
         "slow_moments.rs",
         "statistics/slow_log.rs",
         "client/statistics_commands.rs",
+        "client/info.rs",
     ];
 
     fn sources(dir: &Path, found: &mut Vec<PathBuf>) {

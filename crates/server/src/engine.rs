@@ -534,7 +534,7 @@ mod tests {
             &many("HSET large-h", &|n| format!("f{n} v")),
             &many("SADD large-s", &|n| format!("m{n}")),
             &many("ZADD large-z", &|n| format!("{n} m{n}")),
-            &many("RPUSH large-l", &|n| format!("e{n}")),
+            &many("RPUSH large-l", &|n| format!("element-{n}")),
             &format!("SADD full {}", full.join(" ")),
             "COPY full full2",
             "COPY full full3",

@@ -303,6 +303,11 @@ impl Store {
         self.snapshots.get().expect("the service is started before anything is sent")
     }
 
+    /// Returns the number of snapshots that were sent.
+    pub fn snapshots_sent(&self) -> u64 {
+        self.snapshots.get().map_or(0, |snapshots| snapshots.counts().sent)
+    }
+
     /// Returns the bytes of deleted keys and values whose space is not reclaimed yet.
     pub fn to_reclaim(&self) -> u64 {
         self.snapshots.get().map_or(0, |snapshots| snapshots.to_reclaim())

@@ -224,7 +224,7 @@ pub fn config(store: &Store, command: ConfigCommand, args: &[Bytes]) -> Own {
         ConfigCommand::Set if args.len() % 2 == 0 => return Own::Later,
         ConfigCommand::Set => Reply::error("ERR syntax error"),
         ConfigCommand::ResetStat => {
-            store.statistics.reset(&store.metrics, store.snapshots().counts().sent);
+            store.statistics.reset(&store.metrics, store.snapshots_sent());
             Reply::OK
         }
     })

@@ -173,7 +173,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
                 field(&format!("quarantined_region_{region}"), &text);
             }
             let (per_second, _) = metrics.recent();
-            let totals = store.statistics.totals(metrics, store.snapshots().counts().sent);
+            let totals = store.statistics.totals(metrics, store.snapshots_sent());
             let kilobytes = metrics.recent_bytes().map(|bytes| format!("{:.2}", bytes / 1024.0));
             field("total_connections_received", &totals.connections);
             field("total_commands_processed", &totals.commands);
