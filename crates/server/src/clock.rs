@@ -93,7 +93,7 @@ mod tests {
     /// Files that need the machine's clock directly: for heartbeats, unique numbers, the time of a
     /// measurement, and the times of events that operators are shown. All other code that stamps or
     /// reads at a time uses `WallClock`.
-    const USERS: [&str; 12] = [
+    const USERS: [&str; 13] = [
         "clock.rs",
         "wall_clock.rs",
         "heartbeat.rs",
