@@ -3,8 +3,8 @@
 //!
 //! A script cannot notice this. The function of a compiled script keeps no variables, its code does
 //! not change, and no script can refer to it. Each execution looks its globals up and creates its
-//! values anew. Only the steps and the memory of the parser are saved, and for a text of
-//! [`LENGTH_MAX`] bytes these are far below the limits (`state`).
+//! values anew. Only the parser's steps and memory are saved. For a text of [`LENGTH_MAX`]
+//! bytes they are far below the limits (`state`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

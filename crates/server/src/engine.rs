@@ -109,36 +109,36 @@ impl Engine {
         (!rows.missed.get()).then_some(outcome)
     }
 
-    /// Executes reads of a few rows each that are all in RAM, at one moment. Returns `None` if a
-    /// row is not in RAM, or if a read must be [proposed](Outcome::NeedsApply). Adds the keys that
-    /// the reads have looked up to `counts`.
+    /// Executes reads that are all [answered from RAM](Self::read_from_ram), at one moment. Returns
+    /// the answers and the keys that the reads have looked up; `None` if a row is not in RAM, or if
+    /// a read must be [proposed](Outcome::NeedsApply).
     pub fn read_all_from_ram(
         &self,
         region: &RegionShared,
         items: &[Item],
         now: UnixMillis,
-        counts: &mut KeyCounts,
-    ) -> Option<Vec<Answer>> {
+    ) -> Option<(Vec<Answer>, KeyCounts)> {
         let rows = OneMoment::new(self.rows.in_ram());
-        if !items.iter().all(|item| rows.admits(item)) {
-            return None;
-        }
-        let (mut answers, mut sum) = (vec![None; items.len()], KeyCounts::default());
+        let (mut answers, mut counts) = (vec![None; items.len()], KeyCounts::default());
         // Those that may be refused come first, so that little work is done in vain.
-        let (uncertain, others): (Vec<_>, Vec<_>) =
-            items.iter().enumerate().partition(|(_, item)| !item.is_bounded_read());
-        for (position, item) in uncertain.into_iter().chain(others) {
-            rows.admits(item);
-            match run(&rows, region, item, now) {
-                Ok((Outcome::Reply(reply), counted)) if !rows.missed.get() => {
-                    answers[position] = Some(reply.into());
-                    sum += counted;
+        for is_bounded in [false, true] {
+            for (item, answer) in items.iter().zip(&mut answers) {
+                if item.is_bounded_read() != is_bounded {
+                    continue;
                 }
-                _ => return None,
+                if !rows.admits(item) {
+                    return None;
+                }
+                match run(&rows, region, item, now) {
+                    Ok((Outcome::Reply(reply), counted)) if !rows.missed.get() => {
+                        *answer = Some(reply.into());
+                        counts += counted;
+                    }
+                    _ => return None,
+                }
             }
         }
-        *counts += sum;
-        answers.into_iter().collect()
+        Some((answers.into_iter().collect::<Option<_>>()?, counts))
     }
 
     /// Executes reads of a few rows each at one moment, over rows in RAM and rows that were fetched
@@ -548,10 +548,7 @@ mod tests {
         let is_answered = |line: &str| {
             let item = Item::new(words(line), 0, false).unwrap();
             let one = engine.read_from_ram(region, &item, 1).is_some();
-            assert_eq!(
-                engine.read_all_from_ram(region, &[item], 1, &mut KeyCounts::default()).is_some(),
-                one
-            );
+            assert_eq!(engine.read_all_from_ram(region, &[item], 1).is_some(), one);
             one
         };
         for line in [

@@ -142,8 +142,7 @@ char* steelyard_sst_open(void* writer, const char* path, size_t length) noexcept
 
 char* steelyard_sst_put(void* writer, const char* row, size_t row_length, const char* value,
                         size_t value_length) noexcept {
-  return text_of(file_of(writer)->Put(slice(row, row_length),
-                                                                    slice(value, value_length)));
+  return text_of(file_of(writer)->Put(slice(row, row_length), slice(value, value_length)));
 }
 
 char* steelyard_sst_delete(void* writer, const char* row, size_t length) noexcept {
@@ -152,8 +151,7 @@ char* steelyard_sst_delete(void* writer, const char* row, size_t length) noexcep
 
 char* steelyard_sst_delete_range(void* writer, const char* from, size_t from_length, const char* to,
                                  size_t to_length) noexcept {
-  return text_of(file_of(writer)->DeleteRange(slice(from, from_length),
-                                                                            slice(to, to_length)));
+  return text_of(file_of(writer)->DeleteRange(slice(from, from_length), slice(to, to_length)));
 }
 
 char* steelyard_sst_finish(void* writer) noexcept {

@@ -262,7 +262,7 @@ fn keys_are_counted_where_their_entry_was_proposed_and_once() {
     let first = execution.state(1).map_or(1, |state| state.applied_index + 1);
     let lines = ["SET a 1", "GET a", "EXISTS a none", "SET due x PX 1", "GETSET none 1"];
     let mut entries = vec![asked(first, "ann", &lines), asked(first + 1, "bob", &["MGET a none"])];
-    // Nobody on this store waits for the second entry.
+    // No client of this store waits for the second entry.
     entries[1].waiting = None;
     let effects = execute(&mut execution, &rows, entries).unwrap();
     let counted: Vec<_> = effects

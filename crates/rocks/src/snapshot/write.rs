@@ -11,7 +11,7 @@ use types::{LogIndex, RegionDescriptor, RegionId, Term};
 
 use super::checksum::{damaged, Description};
 use super::manifest::{Manifest, SnapshotFile};
-use storage::rows::region_descriptor_row;
+use storage::rows::{region_descriptor_row, row_behind};
 use storage::{extent, StorageError};
 
 use super::{at, data_range, SnapshotError};
@@ -63,7 +63,7 @@ pub trait FileSink {
     }
 }
 
-/// The rows of a region at one moment, of which files can be built any number of times.
+/// The rows of a region at one moment. Files of them can be built any number of times.
 pub struct RegionView<'a> {
     keyspace: &'a Keyspace,
     view: View<'a>,
@@ -224,7 +224,7 @@ impl<S: FileSink> Files<'_, S> {
         view.scan_ahead(from, to, &mut |row, value| match self.put(row, value) {
             Ok(false) => ControlFlow::Continue(()),
             Ok(true) => {
-                next = Some(Bytes::from([row, &[0]].concat()));
+                next = Some(row_behind(row));
                 ControlFlow::Break(())
             }
             Err(error) => {

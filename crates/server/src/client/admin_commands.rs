@@ -315,24 +315,24 @@ fn set_all(store: &Store, args: &[Bytes]) -> (Reply, AuditOutcome) {
     if let Err(error) = change(&mut probe, &others) {
         return refused(error);
     }
-    if options.is_empty() {
-        let reply = set(store, &others);
-        let outcome = if reply == Reply::OK { AuditOutcome::Done } else { AuditOutcome::Refused };
-        return (reply, outcome);
-    }
-    if let Err(error) = store.engine.rows().set_options(&options) {
-        let named = match &error {
-            OptionError::BadValue { name, .. } => format!("{ROCKSDB}{name}"),
-            _ => options.first().map_or(ROCKSDB.to_owned(), |(name, _)| format!("{ROCKSDB}{name}")),
-        };
-        return refused(failed(named.as_bytes(), &error.to_string()));
+    let has_changed = !options.is_empty();
+    if has_changed {
+        if let Err(error) = store.engine.rows().set_options(&options) {
+            let named = match &error {
+                OptionError::BadValue { name, .. } => format!("{ROCKSDB}{name}"),
+                _ => options.first().map_or(ROCKSDB.to_owned(), |(name, _)| format!("{ROCKSDB}{name}")),
+            };
+            return refused(failed(named.as_bytes(), &error.to_string()));
+        }
     }
     for (name, value) in &options {
         tracing::info!(name, value, "an option of RocksDB was changed until the next start");
     }
-    let reply = set(store, &others);
-    let outcome = if reply == Reply::OK { AuditOutcome::Done } else { AuditOutcome::Unknown };
-    (reply, outcome)
+    match set(store, &others) {
+        Reply::OK => (Reply::OK, AuditOutcome::Done),
+        error if has_changed => (error, AuditOutcome::Unknown),
+        error => refused(error),
+    }
 }
 
 fn unknown(name: &[u8]) -> Reply {

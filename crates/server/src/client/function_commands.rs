@@ -132,7 +132,7 @@ fn described(name: &str, library: &Library, has_code: bool) -> Reply {
 fn stats(known: &Libraries) -> Reply {
     let count = |count: usize| Reply::Int(count as i64);
     let lua = Reply::Map(vec![
-        (text("libraries_count"), count(known.by_name.len())),
+        (text("libraries_count"), count(known.count())),
         (text("functions_count"), count(known.functions_count())),
     ]);
     Reply::Map(vec![

@@ -63,8 +63,8 @@ impl Store {
                 return None;
             }
         }
-        let (now, mut counted) = (region.read_time(self.wall.millis()), KeyCounts::default());
-        let answers = self.engine.read_all_from_ram(region, items, now, &mut counted)?;
+        let now = region.read_time(self.wall.millis());
+        let (answers, counted) = self.engine.read_all_from_ram(region, items, now)?;
         if !read.may_be_answered(region, slots(), version, clock::boot_nanos) {
             return None;
         }

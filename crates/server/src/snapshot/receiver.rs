@@ -227,16 +227,8 @@ fn take(
         let Frame::Data { at, checksum, bytes } = wire.receive()? else {
             return Err(invalid("a frame that is not snapshot data").into());
         };
-        if at != files.at {
-            match is_rewound {
-                true => continue,
-                false => return Err(invalid("data of another place than the expected one").into()),
-            }
-        }
-        is_rewound = false;
-        if xxh3_64(&bytes) != checksum {
-            Counters::add(&shared.counters.damaged, 1);
-            return Err(invalid("data whose checksum is wrong").into());
+        if !is_next(shared, (at, files.at), &mut is_rewound, (checksum, &bytes))? {
+            continue;
         }
         shared.receive_pace.pay(bytes.len());
         let is_whole = files.write(&bytes)?;
@@ -266,6 +258,28 @@ fn take(
     }
     // For files from an earlier connection only the lengths are known.
     complete(shared, &dir, manifest, claim, !is_resumed)
+}
+
+/// Checks data for the place `at`. Returns false if it is to be skipped, because it was already in
+/// transit when a file was requested again.
+pub fn is_next(
+    shared: &Shared,
+    (at, expected): (Place, Place),
+    is_rewound: &mut bool,
+    (checksum, bytes): (u64, &[u8]),
+) -> io::Result<bool> {
+    if at != expected {
+        return match is_rewound {
+            true => Ok(false),
+            false => Err(invalid("data of another place than the expected one")),
+        };
+    }
+    *is_rewound = false;
+    if xxh3_64(bytes) != checksum {
+        Counters::add(&shared.counters.damaged, 1);
+        return Err(invalid("data whose checksum is wrong"));
+    }
+    Ok(true)
 }
 
 /// Returns the directory of the offered snapshot. It has only files of this offer.

@@ -2,7 +2,7 @@
 //! come after their bytes, and the manifest at the end.
 //!
 //! A file counts once it was compared with its description, synced and renamed. If the connection
-//! breaks, the part of the open file is of no use, because the sender builds it anew.
+//! breaks, the part of the open file is deleted, because the sender builds that file anew.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,11 +11,10 @@ use std::path::{Path, PathBuf};
 use bytes::{BufMut, Bytes, BytesMut};
 use rocks::snapshot::{Description, Manifest, SnapshotFile};
 use types::{RegionDescriptor, StoreId};
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::counters::Counters;
 use super::received::{Claim, STREAM_MAGIC};
-use super::receiver::{begin, complete, here, is_possible, promise, Broken, Offer, DAMAGED_MAX};
+use super::receiver::{begin, complete, here, is_next, is_possible, promise, Broken, Offer, DAMAGED_MAX};
 use super::wire::{invalid, Frame, Place, Wire};
 use super::Shared;
 
@@ -58,16 +57,8 @@ pub fn take(
     let manifest = loop {
         match wire.receive()? {
             Frame::Data { at, checksum, bytes } => {
-                if at != files.at() {
-                    match is_rewound {
-                        true => continue,
-                        false => return Err(invalid("data of another place than the expected one").into()),
-                    }
-                }
-                is_rewound = false;
-                if xxh3_64(&bytes) != checksum {
-                    Counters::add(&shared.counters.damaged, 1);
-                    return Err(invalid("data whose checksum is wrong").into());
+                if !is_next(shared, (at, files.at()), &mut is_rewound, (checksum, &bytes))? {
+                    continue;
                 }
                 let of_others = || shared.received.promised();
                 if left == 0 && shared.host.room() < of_others().saturating_add(bytes.len() as u64) {

@@ -42,8 +42,8 @@ use super::{maker, Shared};
 /// Maximum number of times that a file is begun before its transfer is given up.
 const TRIES_OF_A_FILE: u32 = 8;
 
-/// The open views, of which each region has one at most. An older one of the same region only
-/// completes its transfers.
+/// The open views: each region has at most one. A view that a newer one replaces only completes its
+/// transfers.
 #[derive(Default)]
 pub struct Views {
     open: Mutex<BTreeMap<RegionId, OpenView>>,
