@@ -328,11 +328,13 @@ fn set_all(store: &Store, args: &[Bytes]) -> (Reply, AuditOutcome) {
     for (name, value) in &options {
         tracing::info!(name, value, "an option of RocksDB was changed until the next start");
     }
-    match set(store, &others) {
-        Reply::OK => (Reply::OK, AuditOutcome::Done),
-        error if has_changed => (error, AuditOutcome::Unknown),
-        error => refused(error),
-    }
+    let reply = set(store, &others);
+    let outcome = match has_changed {
+        _ if reply == Reply::OK => AuditOutcome::Done,
+        true => AuditOutcome::Unknown,
+        false => AuditOutcome::Refused,
+    };
+    (reply, outcome)
 }
 
 fn unknown(name: &[u8]) -> Reply {
