@@ -415,8 +415,8 @@ impl Exec<'_, '_> {
         self.txn.delete(key.meta_row.clone());
     }
 
-    /// Deletes the rows of a collection, or leaves them to the sweep if there are many elements. The
-    /// caller deletes the meta row, or writes another value into it.
+    /// Deletes the rows of a collection, or leaves them to the sweep if there are many elements.
+    /// The caller deletes the meta row, or writes another value into it.
     fn drop_elements(&mut self, key: &Key<'_>, meta: &Meta) -> CommandResult<()> {
         let (generation, is_small) = match &meta.value {
             // The sweep finds the rows of the groups.

@@ -174,7 +174,7 @@ impl<C> ApplyQueue<C> {
     }
 
     /// Ends the stop. The groups hand out again the entries that were not executed.
-    pub fn go_on(&mut self, region: RegionId) {
+    pub fn resume(&mut self, region: RegionId) {
         self.stopped.remove(&region);
     }
 

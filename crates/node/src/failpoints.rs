@@ -34,6 +34,8 @@ types::failpoints! {
     RowDiffers,
     /// A start does not read which peers are quarantined.
     QuarantineForgotten,
+    /// A mark of rows that a snapshot is replacing quarantines the peer with the new rows.
+    HeedsOldMark,
     /// A peer that must retry an entry skips it, while its peers do not.
     SkipAlone,
     /// The meta region's leader answers for live regions as if the others had absorbed them.

@@ -502,6 +502,12 @@ impl<L: LogStore> Worker<L> {
         self.peers.keys().copied()
     }
 
+    /// Returns true if this store has a peer of the region whose rows no snapshot is replacing.
+    pub fn keeps_rows(&self, region: RegionId) -> bool {
+        let is_kept = |peer: &Peer<L>| !peer.is_being_replaced();
+        self.waiting.contains_key(&region) || self.peers.get(&region).is_some_and(is_kept)
+    }
+
     /// Returns true while the device hangs.
     pub fn is_hanging(&self) -> bool {
         self.is_hanging

@@ -293,8 +293,8 @@ impl Blocked {
         state.waiters.insert(number, waiter);
         self.count_in(&state);
         if is_of_stream {
-            // This is stored last: a thread that reads this number then also sees this client in the
-            // counts.
+            // This is stored last: a thread that reads this number then also sees this client in
+            // the counts.
             self.last_of_streams.store(number, Ordering::SeqCst);
         }
         drop(state);

@@ -167,7 +167,7 @@ impl KeyCounters {
     }
 }
 
-/// What a loop has read from clients' sockets, and has written to them.
+/// Bytes that a loop has read from clients' sockets, and has written to them.
 #[derive(Default)]
 pub struct Traffic {
     pub reads: u64,

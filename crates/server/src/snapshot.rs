@@ -17,7 +17,8 @@
 //! Invariants: the worker gets the Raft message only when every file that it refers to is present,
 //! was verified by its checksum, and is durable. A snapshot that the worker has accepted is kept
 //! until it or a later one of its region was ingested, or the region is forgotten. A snapshot that
-//! is not accepted is deleted after an hour without use, the parts of a stream after eleven minutes.
+//! is not accepted is deleted after an hour without use, the parts of a stream after eleven
+//! minutes.
 
 mod counters;
 mod maker;

@@ -274,6 +274,12 @@ impl Script {
                 let process = self.process(id)?;
                 process.lifecycle_steps.extend(steps.into_iter().map(|step| (region, step)));
             }
+            Effect::StopApplying { region, index } => {
+                self.say(id, format!("stops the execution of region {region} before {index}"));
+            }
+            Effect::ResumeApplying { region } => {
+                self.say(id, format!("resumes the execution of region {region}"));
+            }
             Effect::ReadLog { region, number, low, high, max_bytes } => {
                 let disk = self.stores[&id].durable.disk.clone();
                 let entries = disk.entries(region, low, high, max_bytes);

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use types::SlotRange;
 
 use crate::rows::{decode_key_row, table_range, Part, TABLE_KEYS};
-use crate::{meta, Counted, DbCounts, KeyRef, Result, Txn};
+use crate::{meta, packed, Counted, DbCounts, KeyRef, Result, Txn};
 
 /// Counts the keys and bytes in these slots as the batch sees them. Visits all rows of the slots'
 /// keys table.
@@ -41,7 +41,7 @@ pub fn count_keys(txn: &Txn<'_>, slots: SlotRange) -> Result<Counted> {
 /// [`RegionState::bytes`](crate::RegionState::bytes).
 fn row_bytes(key: &KeyRef<'_>, part: &Part<'_>, value: &[u8]) -> Result<u64> {
     let length = match part {
-        Part::Meta => key.key.len() + meta::value_bytes(value)?,
+        Part::Meta => key.key.len() + packed::value_bytes(value)?,
         Part::Element { subkey, .. } => subkey.len() + value.len(),
         Part::Group { name, .. } => name.len() + value.len(),
         Part::Node { number, .. } => std::mem::size_of_val(number) + value.len(),

@@ -3,7 +3,6 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::packed::{self, is_packed};
 use crate::{Result, StorageError};
 
 const META_VERSION: u8 = 1;
@@ -19,6 +18,8 @@ const HEADER_LEN: usize = 1 + 1 + 8;
 const COLLECTION_LEN: usize = 8 + 8;
 /// The end of these numbers. The rows of a packed collection follow.
 pub(crate) const COLLECTION_END: usize = HEADER_LEN + COLLECTION_LEN;
+/// The bit of the generation of a packed collection, and of the rows in it.
+pub const PACKED: u64 = 1 << 63;
 /// Bytes of a stream's numbers and IDs.
 const STREAM_LEN: usize = 5 * 8 + 5 * StreamId::LEN;
 
@@ -264,6 +265,10 @@ pub(crate) fn encode_new_collection(generation: u64) -> Bytes {
     Meta { expire_at_ms: None, value: Value::Hash { generation, len: 0 } }.encode()
 }
 
+pub fn is_packed(generation: u64) -> bool {
+    generation & PACKED != 0
+}
+
 /// Returns the generation in a collection's meta row; `None` for other values.
 pub(crate) fn generation_of(row: &[u8]) -> Option<u64> {
     match row {
@@ -282,12 +287,11 @@ pub(crate) fn with_generation(row: &[u8], generation: u64) -> Bytes {
     out.freeze()
 }
 
-/// Returns the bytes of the value in a meta row as they count for a region: those of a string, and
-/// of the rows in a packed collection.
-pub fn value_bytes(row: &[u8]) -> Result<usize> {
+/// Returns the bytes of the string in a meta row, and `None` for other values.
+pub(crate) fn string_bytes(row: &[u8]) -> Result<Option<usize>> {
     match row {
-        [META_VERSION, TAG_STRING, ..] if row.len() >= HEADER_LEN => Ok(row.len() - HEADER_LEN),
-        [META_VERSION, TAG_HASH..=TAG_STREAM, ..] if row.len() >= HEADER_LEN => packed::bytes_in(row),
+        [META_VERSION, TAG_STRING, ..] if row.len() >= HEADER_LEN => Ok(Some(row.len() - HEADER_LEN)),
+        [META_VERSION, TAG_HASH..=TAG_STREAM, ..] if row.len() >= HEADER_LEN => Ok(None),
         _ => Err(StorageError::Corrupt("the header of a key's meta row".into())),
     }
 }
@@ -346,7 +350,7 @@ mod tests {
             ] {
                 let meta = Meta { expire_at_ms, value };
                 assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
-                assert_eq!(value_bytes(&meta.encode()).unwrap(), meta.value.string_len());
+                assert_eq!(string_bytes(&meta.encode()).unwrap().unwrap_or(0), meta.value.string_len());
             }
         }
     }
@@ -370,7 +374,7 @@ mod tests {
             let good = Meta { expire_at_ms: None, value }.encode();
             for cut in 0..good.len() {
                 assert!(matches!(Meta::decode(&good.slice(..cut)), Err(StorageError::Corrupt(_))), "{cut}");
-                assert!(cut >= HEADER_LEN || value_bytes(&good[..cut]).is_err(), "{cut}");
+                assert!(cut >= HEADER_LEN || string_bytes(&good[..cut]).is_err(), "{cut}");
             }
             for (at, byte) in [(0, 2), (1, 0), (1, 99)] {
                 let mut bad = good.to_vec();

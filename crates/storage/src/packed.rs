@@ -16,11 +16,10 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::meta::{self, COLLECTION_END};
+pub use crate::meta::{is_packed, PACKED};
 use crate::rows::{self, Part};
 use crate::{Result, StorageError};
 
-/// The bit of the generation of a packed collection, and of the rows in it.
-pub const PACKED: u64 = 1 << 63;
 /// Maximum bytes of the meta row of a packed collection: those of a tree's node. A change writes
 /// all of them.
 pub const BYTES_MAX: usize = 2048;
@@ -29,10 +28,6 @@ pub const BYTES_MAX: usize = 2048;
 const ROW_HEADER_LEN: usize = 1 + 2 + 2;
 /// Bytes of kind and generation in a row's key.
 const PART_HEADER_LEN: usize = 1 + 8;
-
-pub fn is_packed(generation: u64) -> bool {
-    generation & PACKED != 0
-}
 
 /// A row's key whose generation has the bit, divided behind the user's key.
 #[derive(Clone, Copy)]
@@ -171,6 +166,12 @@ fn row_at(meta: &[u8], at: usize) -> Option<Row<'_>> {
 /// Returns the bytes that the rows in a meta row add to a region's bytes.
 pub fn bytes_in(meta: &[u8]) -> Result<usize> {
     rows_in(meta).map(|row| row.map(|row| row.bytes())).sum()
+}
+
+/// Returns the bytes of the value in a meta row as they count for a region: those of a string, and
+/// of the rows in a packed collection.
+pub fn value_bytes(meta: &[u8]) -> Result<usize> {
+    meta::string_bytes(meta)?.map_or_else(|| bytes_in(meta), Ok)
 }
 
 /// The place of a row in a meta row, or the place where it would be.
@@ -354,7 +355,7 @@ mod tests {
                 if is_packed(written) {
                     prop_assert!(meta.len() <= BYTES_MAX);
                     prop_assert_eq!((counted, rows_of_its_own), (Some(expected), 0));
-                    prop_assert_eq!(meta::value_bytes(&meta).unwrap(), expected);
+                    prop_assert_eq!(value_bytes(&meta).unwrap(), expected);
                 } else {
                     prop_assert_eq!(written, generation & !PACKED);
                     prop_assert_eq!((counted, rows_of_its_own), (None, model.len()));
@@ -370,7 +371,7 @@ mod tests {
             let mut meta = encode_empty(PACKED | 1).to_vec();
             meta.extend(rest);
             let _ = rows_in(&meta).map(|row| row.map(|row| row.part(1).is_ok())).collect::<Vec<_>>();
-            let _ = meta::value_bytes(&meta);
+            let _ = value_bytes(&meta);
             let _ = Meta::decode(&meta.into());
         }
     }

@@ -226,7 +226,7 @@ fn a_quarantined_region_leaves_room_for_the_others_and_goes_on_in_order() {
     assert_eq!((threads.withheld.clone(), queue.bytes()), (vec![8, 9], 0));
     assert_eq!(sent(&mut threads), [vec![7]]);
     queue.live(lifecycle::Job::Release { region: REGION, mark: cluster::Mark::default() }, &mut threads);
-    queue.go_on(REGION);
+    queue.resume(REGION);
     queue.apply(REGION, entry(8, 10), &mut threads);
     assert_eq!(sent(&mut threads), [vec![], vec![8]], "not before the release");
     queue.applied(REGION, 8, &mut threads);

@@ -235,7 +235,8 @@ pub async fn ask_leader(
     }
 }
 
-/// Returns the error of a leader, or an understandable one if its program is too old for a question.
+/// Returns the error of a leader, or an understandable one if its program is too old for the
+/// question.
 fn of_program(error: AdminError) -> AdminError {
     match error.message.starts_with("unknown variant") {
         true => refuse(

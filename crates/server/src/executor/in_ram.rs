@@ -81,8 +81,8 @@ impl ApplyHandle {
     }
 
     /// Ends the stop.
-    pub fn go_on(&mut self, region: RegionId) {
-        self.queue.go_on(region);
+    pub fn resume(&mut self, region: RegionId) {
+        self.queue.resume(region);
     }
 
     /// Returns the bytes of committed entries that wait for execution.

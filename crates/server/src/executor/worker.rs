@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::Mark;
 use crossbeam_channel::Sender;
 use node::{Effect, Input, Messages, Moment, Outcome, Shard, Submit};
 use raftlog::{LogError, RaftLog};
@@ -107,10 +106,7 @@ impl RegionWorker {
     pub fn take(&mut self, message: ToWorker) {
         let now = clock::boot_nanos();
         match message {
-            ToWorker::Shard(input) => {
-                self.tell_apply(&input);
-                self.shard.step(input, now);
-            }
+            ToWorker::Shard(input) => self.shard.step(input, now),
             ToWorker::ReadIndex { region, asked, reply } => {
                 let deadline = clock::boot_nanos_at(Instant::now() + self.parts.config.request_timeout);
                 self.shard.step(Input::ReadIndex { region, asked, deadline, reader: reply }, now);
@@ -145,18 +141,6 @@ impl RegionWorker {
                     outcomes.filter_map(|(region, outcome)| Some((region, outcome.err()?.to_string())));
                 let _ = reply.send(refused.collect());
             }
-        }
-    }
-
-    /// Stops or continues the execution of a region's entries here, as its quarantine requires.
-    fn tell_apply(&mut self, input: &Input<Asker, Reader>) {
-        match input {
-            Input::Held { region, mark: Mark { held: Some(held), .. } } => {
-                let executed = self.apply.stop(*region, held.index);
-                self.executed_here(executed);
-            }
-            Input::Released { region, .. } => self.apply.go_on(*region),
-            _ => {}
         }
     }
 
@@ -212,6 +196,11 @@ impl RegionWorker {
                 self.executed_here(executed);
             }
             Effect::Life(job) => self.apply.live(job),
+            Effect::StopApplying { region, index } => {
+                let executed = self.apply.stop(region, index);
+                self.executed_here(executed);
+            }
+            Effect::ResumeApplying { region } => self.apply.resume(region),
             Effect::Truncate { region, index, term } => self.log.truncate(region, index, term),
             Effect::Answer { client, outcome } => self.answer(vec![(client, outcome)]),
             Effect::NotApplied { waiting, outcome } => {

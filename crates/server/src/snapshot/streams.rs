@@ -330,7 +330,8 @@ impl FileSink for Stream<'_> {
     }
 
     fn end_file(&mut self, file: SnapshotFile, next: Start) -> Result<(), Stop> {
-        // The receiver may get the frame although sending it fails, and then begin at the next file.
+        // The receiver may get the frame although sending it fails, and then begin at the next
+        // file.
         let end = Frame::FileEnd { file: self.at.file, description: file };
         self.built.files.push(file);
         self.built.starts.push(next);

@@ -10,7 +10,7 @@ use placement::{Operator, Reason};
 use replica::eraftpb::Entry;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId, META_REGION};
 
-use super::{Asker, Process, ToShard};
+use super::{Asker, Process};
 use crate::client::PATIENCE;
 use crate::clock::{MILLISECOND, SECOND};
 use crate::observation::Observation;
@@ -41,11 +41,9 @@ impl World {
         for (region, mark) in marks {
             let Some(process) = self.process(id) else { return };
             process.execution.load_mark(region, mark.clone());
-            let input = Input::Held { region, mark };
-            self.publish_quarantine(id, &input);
-            self.note_quarantine(id, &input);
+            self.publish_quarantine(id, region, &mark);
             if let Some(process) = self.process(id) {
-                process.shard.step(input, boot);
+                process.shard.step(Input::Held { region, mark }, boot);
             }
         }
     }
@@ -63,7 +61,7 @@ impl World {
     pub(super) fn carry_on_life(&mut self, id: StoreId, job: Job) {
         let region = job.region();
         if let Job::Hold { mark, .. } = &job {
-            self.publish_quarantine(id, &Input::Held { region, mark: mark.clone() });
+            self.publish_quarantine(id, region, mark);
         }
         let Some(process) = self.process(id) else { return };
         process.lifecycle_steps.extend(job.steps().into_iter().map(|step| (region, step)));
@@ -71,41 +69,32 @@ impl World {
     }
 
     /// Publishes a quarantine to readers and heartbeats.
-    fn publish_quarantine(&mut self, id: StoreId, input: &ToShard) {
-        let Input::Held { region, mark } = input else { return };
+    fn publish_quarantine(&mut self, id: StoreId, region: RegionId, mark: &Mark) {
         let Some(held) = &mark.held else { return };
         self.say(&format!("store {id} is quarantined in region {region} at {}: {held:?}", held.index));
         let Some(process) = self.process(id) else { return };
-        if let Some(shared) = process.regions.get_mut(region) {
+        if let Some(shared) = process.regions.get_mut(&region) {
             shared.replacements += 1;
             shared.quarantine = Some(held.clone());
         }
     }
 
-    /// Informs the apply queue of the worker's input about a quarantine.
-    pub(super) fn note_quarantine(&mut self, id: StoreId, input: &ToShard) {
-        match input {
-            Input::Held { region, mark } => {
-                let Some(held) = &mark.held else { return };
-                let (region, index) = (*region, held.index);
-                self.tally.quarantined += 1;
-                self.observe(&Observation::Held { store: id, region, index });
-                self.with_apply_queue(id, |queue, threads| queue.stop(region, index, threads));
-                if !std::mem::replace(&mut self.is_attended, true) {
-                    self.schedule(SECOND, Event::Attend);
-                }
-            }
-            Input::Released { region, .. } => {
-                let region = *region;
-                self.observe(&Observation::Released { store: id, region });
-                self.say(&format!("store {id} goes on in region {region}"));
-                self.with_apply_queue(id, |queue, _| queue.go_on(region));
-                let Some(process) = self.process(id) else { return };
-                if let Some(shared) = process.regions.get_mut(&region) {
-                    shared.quarantine = None;
-                }
-            }
-            _ => {}
+    pub(super) fn stop_applying(&mut self, id: StoreId, region: RegionId, index: LogIndex) {
+        self.tally.quarantined += 1;
+        self.observe(&Observation::Held { store: id, region, index });
+        self.with_apply_queue(id, |queue, threads| queue.stop(region, index, threads));
+        if !std::mem::replace(&mut self.is_attended, true) {
+            self.schedule(SECOND, Event::Attend);
+        }
+    }
+
+    pub(super) fn resume_applying(&mut self, id: StoreId, region: RegionId) {
+        self.observe(&Observation::Released { store: id, region });
+        self.say(&format!("store {id} resumes region {region}"));
+        self.with_apply_queue(id, |queue, _| queue.resume(region));
+        let Some(process) = self.process(id) else { return };
+        if let Some(shared) = process.regions.get_mut(&region) {
+            shared.quarantine = None;
         }
     }
 

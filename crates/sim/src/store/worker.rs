@@ -104,7 +104,6 @@ impl World {
             if matches!(input, Input::Raft(RaftInput::StopLeading)) {
                 self.show_stop(id);
             }
-            self.note_quarantine(id, &input);
             let Some(process) = self.process(id) else { return };
             process.shard.step(input, boot);
             let token = process.shard.last_token();
@@ -194,6 +193,8 @@ impl World {
                 self.with_apply_queue(id, |queue, threads| queue.apply(region, entries, threads));
             }
             Effect::Life(job) => self.with_apply_queue(id, |queue, threads| queue.live(job, threads)),
+            Effect::StopApplying { region, index } => self.stop_applying(id, region, index),
+            Effect::ResumeApplying { region } => self.resume_applying(id, region),
             Effect::Truncate { region, index, term } => {
                 self.log(id, ToLog::Truncate { region, index, term });
                 self.tally.truncations += 1;
