@@ -111,9 +111,10 @@ static CONFIG: [CommandSpec; 5] = [
         "config|rewrite",
         2,
         flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
-        Handler::Table(refused::reply),
+        config(ConfigCommand::Rewrite),
     )
-    .about("server", "2.8.0", "O(1)", "Refused: change the file.", ""),
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .about("server", "2.8.0", "O(1)", "Writes changed settings to the configuration file.", ""),
 ];
 
 const fn cluster(command: ClusterCommand) -> Handler {
