@@ -231,8 +231,8 @@ pub struct Options {
     /// read or change the znodes [default: none, anyone may]
     #[arg(long, value_name = "USER:PASSWORD")]
     pub zookeeper_auth: Option<String>,
-    /// Maximum rate at which snapshots are sent, and at which they are received, per second; 0 for no
-    /// limit [default: 100mb]
+    /// Maximum rate at which snapshots are sent, and at which they are received, per second; 0 for
+    /// no limit [default: 100mb]
     #[arg(long, value_name = "SIZE")]
     pub snapshot_rate: Option<Size>,
     /// Maximum size of one argument of a command [default: 512mb]
