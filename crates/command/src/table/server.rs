@@ -113,7 +113,6 @@ static CONFIG: [CommandSpec; 5] = [
         flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
         config(ConfigCommand::Rewrite),
     )
-    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
     .about("server", "2.8.0", "O(1)", "Writes changed settings to the configuration file.", ""),
 ];
 

@@ -264,7 +264,7 @@ fn settings_that_are_rewritten_are_those_of_the_next_start() {
     std::fs::write(&path, "# Ours.\nmaxclients = 50 # few\n").unwrap();
     let flags = ["--config", path.to_str().unwrap()];
     let shown = |connection: &mut Connection| {
-        let names = ["maxclients", "timeout", "rocksdb.max_background_jobs"];
+        let names = ["maxclients", "timeout", "rocksdb.block_size"];
         names.map(|name| connection.call(&["CONFIG", "GET", name]).unwrap())
     };
     let server = steelyard(&flags);
@@ -272,7 +272,7 @@ fn settings_that_are_rewritten_are_those_of_the_next_start() {
     let before = std::fs::read_to_string(&path).unwrap();
     assert_eq!(connection.call(&["CONFIG", "REWRITE"]).unwrap(), Reply::OK);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), before, "nothing was changed");
-    let set = ["CONFIG", "SET", "maxclients", "70", "timeout", "600", "rocksdb.max_background_jobs", "3"];
+    let set = ["CONFIG", "SET", "maxclients", "70", "timeout", "600", "rocksdb.block_size", "16384"];
     assert_eq!(connection.call(&set).unwrap(), Reply::OK);
     let changed = shown(&mut connection);
     assert_eq!(connection.call(&["CONFIG", "REWRITE"]).unwrap(), Reply::OK);
