@@ -7,7 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{fchown, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Replaces the file at `path`, or creates it. It has the new content, durably, on return.
@@ -15,14 +15,37 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     write_with_mode(path, content, 0o666)
 }
 
-/// Does the same with the given file mode.
+/// Does the same with the given file mode, of which the process's umask is subtracted.
 pub fn write_with_mode(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> io::Result<()> {
+    write_as(path, content.as_ref(), mode, |_| Ok(()))
+}
+
+/// Replaces the file at `path`, which keeps its owner, group and mode. Fails if this process may not
+/// give them to a file.
+pub fn replace(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    let old = fs::metadata(path)?;
+    write_as(path, content.as_ref(), 0o600, |file| {
+        let new = file.metadata()?;
+        if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+            fchown(file, Some(old.uid()), Some(old.gid()))?;
+        }
+        file.set_permissions(old.permissions())
+    })
+}
+
+fn write_as(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    prepare: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let temporary = temporary(path);
     // A file that a crash left behind may have another mode.
     let _ = fs::remove_file(&temporary);
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        file.write_all(content.as_ref())?;
+        prepare(&file)?;
+        file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     })();
@@ -75,6 +98,24 @@ mod tests {
         write_with_mode(&path, "key", 0o600).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "key");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_keeps_its_mode_and_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("settings");
+        assert!(replace(&path, "new").is_err(), "there is nothing to replace");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        // Only root can give a file away.
+        let given = fchown(&File::open(&path).unwrap(), Some(65_534), Some(65_534)).is_ok();
+        replace(&path, "new").unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap().as_str(), metadata.permissions().mode() & 0o777),
+            ("new", 0o666)
+        );
+        assert!(!given || (metadata.uid(), metadata.gid()) == (65_534, 65_534));
     }
 
     #[test]

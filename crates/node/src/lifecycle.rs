@@ -65,9 +65,9 @@ pub enum Step {
     RecordMark(Mark),
     /// Deletes the peer's mark, if it has one, and syncs.
     ForgetMark,
-    /// Tells the shard and the apply queue that the peer is quarantined.
+    /// Tells the shard: `Input::Held`.
     TellHeld(Mark),
-    /// Tells the apply queue and the shard that the quarantine is over.
+    /// Tells the shard: `Input::Released`.
     TellReleased(Mark),
 }
 

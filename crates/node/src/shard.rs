@@ -102,9 +102,10 @@ pub enum Input<C, R> {
     },
 }
 
-/// An effect to execute, in order. The order matters in two cases. A lease ends before the message
+/// An effect to execute, in order. The order matters in three cases. A lease ends before the message
 /// that lets another store lead. Entries are sent to other stores before this store's log is
-/// written, so that the writes overlap.
+/// written, so that the writes overlap. An apply queue is stopped before the rows are replaced, and
+/// resumes before it gets the entries that were withheld.
 pub enum Effect<C, R> {
     /// The region's leader, as reported by its own peer.
     Leadership {
@@ -329,8 +330,13 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
 
     fn hold(&mut self, region: RegionId, mark: Mark, now: BootNanos) {
         // A mark that arrives while a snapshot replaces the rows concerns the rows before.
-        // Execution has forgotten it, so nothing would end the quarantine.
+        // Execution forgets it with them, so nothing would end the quarantine.
         if !self.raft.keeps_rows(region) && !Failpoint::HeedsOldMark.is_on() {
+            // The apply thread reports none of the entries from the mark on as applied.
+            if let Some(Quarantine { index, .. }) = mark.held {
+                self.pending.push(Effect::StopApplying { region, index });
+                self.pending.push(Effect::ResumeApplying { region });
+            }
             return;
         }
         if let Some(Quarantine { index, cause, .. }) = mark.held {

@@ -504,7 +504,7 @@ impl<L: LogStore> Worker<L> {
 
     /// Returns true if this store has a peer of the region whose rows no snapshot is replacing.
     pub fn keeps_rows(&self, region: RegionId) -> bool {
-        let is_kept = |peer: &Peer<L>| !peer.is_being_replaced();
+        let is_kept = |peer: &Peer<L>| !peer.is_applying_snapshot();
         self.waiting.contains_key(&region) || self.peers.get(&region).is_some_and(is_kept)
     }
 

@@ -4,13 +4,12 @@
 //! Everything else in the file stays as it is, comments included. The command line wins over the
 //! file at the next start, as always.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use rustix::fs::{flock, FlockOperation};
 use toml_edit::{value, DocumentMut, Item, Value};
 
 /// Settings that are numbers in the file. All others are text.
@@ -28,18 +27,36 @@ const NUMBERS: [&str; 12] = [
     "tracking-table-max-keys",
     "weak-read-max-lag",
 ];
-/// The table, or the list of `NAME=VALUE`, of RocksDB's options.
+/// The table, or the list of `NAME=VALUE`, of RocksDB's options, and the prefix of their names.
 const ROCKSDB: &str = "rocksdb";
+const PREFIX: &str = "rocksdb.";
 
-/// Returns the first error in the content of a configuration file.
+/// Returns the first error of a start with a file of this content.
 type Check = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 
 #[derive(Clone)]
 pub struct ConfigFile {
     path: PathBuf,
     check: Arc<Check>,
-    /// Held while the file is changed.
-    changing: Arc<Mutex<()>>,
+}
+
+/// Settings and options of RocksDB by their names, and their values.
+type Values = Vec<(&'static str, String)>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RewriteError {
+    /// The file is as it was.
+    #[error("{0}")]
+    Refused(String),
+    /// The file has the old content or the new one.
+    #[error("{0}")]
+    Write(io::Error),
+}
+
+impl From<io::Error> for RewriteError {
+    fn from(error: io::Error) -> RewriteError {
+        RewriteError::Refused(error.to_string())
+    }
 }
 
 impl std::fmt::Debug for ConfigFile {
@@ -53,38 +70,37 @@ impl ConfigFile {
     pub fn new(
         path: &Path,
         check: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static,
-    ) -> std::io::Result<ConfigFile> {
-        // The file itself is replaced, not a link to it.
-        let path = path.canonicalize()?;
-        Ok(ConfigFile { path, check: Arc::new(check), changing: Arc::default() })
+    ) -> io::Result<ConfigFile> {
+        Ok(ConfigFile { path: std::path::absolute(path)?, check: Arc::new(check) })
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes the values of these settings and of these options of RocksDB to the file.
-    pub fn rewrite(
-        &self,
-        settings: &[(&'static str, String)],
-        options: &BTreeMap<String, String>,
-    ) -> Result<(), String> {
-        let _changing = self.changing.lock();
-        let before = fs::read_to_string(&self.path).map_err(|error| error.to_string())?;
-        let after = rewritten(&before, settings, options)?;
-        (self.check)(&after)?;
-        if after == before {
-            return Ok(());
+    /// Writes changed settings and options of RocksDB to the file. `changes` is called when nobody
+    /// else writes to it.
+    pub fn rewrite(&self, changes: impl FnOnce() -> (Values, Values)) -> Result<(), RewriteError> {
+        // The file itself is replaced, not a link to it.
+        let path = self.path.canonicalize()?;
+        // Stores may share a file. The lock ends with the handle.
+        let dir = File::open(durable::dir_of(&path))?;
+        flock(&dir, FlockOperation::LockExclusive).map_err(io::Error::from)?;
+        let before = fs::read_to_string(&path)?;
+        let (settings, options) = changes();
+        let after = rewritten(&before, &settings, &options).map_err(RewriteError::Refused)?;
+        (self.check)(&after).map_err(RewriteError::Refused)?;
+        match after == before {
+            true => Ok(()),
+            false => durable::replace(&path, after).map_err(RewriteError::Write),
         }
-        let mode = fs::metadata(&self.path).map_err(|error| error.to_string())?.permissions().mode();
-        durable::write_with_mode(&self.path, after, mode & 0o7777).map_err(|error| error.to_string())
     }
 }
 
 fn rewritten(
     before: &str,
-    settings: &[(&'static str, String)],
-    options: &BTreeMap<String, String>,
+    settings: &[(&str, String)],
+    options: &[(&str, String)],
 ) -> Result<String, String> {
     let mut document: DocumentMut =
         before.parse().map_err(|error: toml_edit::TomlError| error.message().to_owned())?;
@@ -97,6 +113,7 @@ fn rewritten(
     }
     let known = document.entry(ROCKSDB).or_insert_with(|| toml_edit::table());
     for (name, text) in options {
+        let name = name.strip_prefix(PREFIX).unwrap_or(name);
         if let Some(list) = known.as_array_mut() {
             let pair = format!("{name}={text}");
             let is_same = |one: &Value| {
@@ -131,11 +148,7 @@ fn put(item: &mut Item, new: Value) {
 mod tests {
     use super::*;
 
-    fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
-    }
-
-    fn settings(pairs: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+    fn values(pairs: &[(&'static str, &str)]) -> Values {
         pairs.iter().map(|(name, text)| (*name, (*text).to_owned())).collect()
     }
 
@@ -143,18 +156,18 @@ mod tests {
     fn comments_and_all_other_lines_stay() {
         let before = "# The stores of the shop.\nport = 7000 # for clients\nmaxclients = 50   # few\n\n\
                       [rocksdb]\n# The device is slow.\nmax_background_jobs = 2 # threads\n";
-        let changed = settings(&[("maxclients", "70"), ("loglevel", "warning"), ("requirepass", "1234")]);
-        let after = rewritten(before, &changed, &options(&[("max_background_jobs", "3")])).unwrap();
+        let changed = values(&[("maxclients", "70"), ("loglevel", "warning"), ("requirepass", "1234")]);
+        let after = rewritten(before, &changed, &values(&[("rocksdb.max_background_jobs", "3")])).unwrap();
         let expected = "# The stores of the shop.\nport = 7000 # for clients\nmaxclients = 70   # few\n\
                         loglevel = \"warning\"\nrequirepass = \"1234\"\n\n\
                         [rocksdb]\n# The device is slow.\nmax_background_jobs = \"3\" # threads\n";
         assert_eq!(after, expected);
-        assert_eq!(rewritten(&after, &changed, &options(&[])).unwrap(), after);
+        assert_eq!(rewritten(&after, &changed, &[]).unwrap(), after);
     }
 
     #[test]
     fn options_of_rocksdb_go_where_the_others_are() {
-        let changed = options(&[("max_open_files", "9")]);
+        let changed = values(&[("rocksdb.max_open_files", "9")]);
         let of = |before: &str| rewritten(before, &[], &changed);
         assert_eq!(of("port = 1\n").unwrap(), "port = 1\n\n[rocksdb]\nmax_open_files = \"9\"\n");
         let list = "rocksdb = [\"max_open_files=1\", \"compression=zstd\", \"max_open_files = 2\"]\n";
@@ -165,16 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_with_its_mode_through_a_link() {
+    fn a_file_is_replaced_through_a_link() {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("s.toml"), dir.path().join("link"));
         fs::write(&path, "port = 7000\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let file = ConfigFile::new(&link, |_| Ok(())).unwrap();
-        file.rewrite(&settings(&[("timeout", "7")]), &BTreeMap::new()).unwrap();
+        file.rewrite(|| (values(&[("timeout", "7")]), Vec::new())).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "port = 7000\ntimeout = 7\n");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o640);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
 
@@ -182,17 +193,17 @@ mod tests {
     fn a_file_that_the_store_could_not_read_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s.toml");
-        let changed = settings(&[("timeout", "7")]);
+        let changed = || (values(&[("timeout", "7")]), Vec::new());
         fs::write(&path, "port = 7000\n").unwrap();
         let file = ConfigFile::new(&path, |_| Err("line 2: no".to_owned())).unwrap();
-        assert_eq!(file.rewrite(&changed, &BTreeMap::new()), Err("line 2: no".to_owned()));
+        assert_eq!(file.rewrite(changed).unwrap_err().to_string(), "line 2: no");
         assert_eq!(fs::read_to_string(&path).unwrap(), "port = 7000\n");
         fs::write(&path, "port = ").unwrap();
         let file = ConfigFile::new(&path, |_| Ok(())).unwrap();
-        assert!(file.rewrite(&changed, &BTreeMap::new()).is_err());
+        assert!(file.rewrite(changed).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "port = ");
         fs::remove_file(&path).unwrap();
-        assert!(file.rewrite(&changed, &BTreeMap::new()).is_err());
+        assert!(file.rewrite(changed).is_err());
         assert!(!path.exists());
     }
 }

@@ -57,7 +57,7 @@ pub struct Settings {
     pub statistics: StatisticsSettings,
     /// The bound on weak reads after `READONLY` without arguments; `None` means any age.
     pub weak_read_max_lag: Option<Duration>,
-    /// The settings that differ from the configuration file, because `CONFIG SET` has changed them.
+    /// The settings that `CONFIG SET` has changed since the start.
     changed: BTreeSet<String>,
     fixed: Vec<(&'static str, String)>,
 }
@@ -184,13 +184,16 @@ impl Settings {
         all
     }
 
-    /// Returns the settings that `CONFIG SET` has changed, with their values. A password is shown.
+    /// Returns the settings that `CONFIG SET` has changed, with values that a start reads as the
+    /// same. A password is shown.
     pub fn changed(&self) -> Vec<(&'static str, String)> {
         let mut changed = self.all();
         changed.retain(|(name, _)| self.changed.contains(*name));
         for (name, value) in &mut changed {
-            if *name == "requirepass" {
-                *value = self.requirepass.clone().unwrap_or_default();
+            match *name {
+                "requirepass" => *value = self.requirepass.clone().unwrap_or_default(),
+                "notify-keyspace-events" => *value = self.keyspace_events.letters(),
+                _ => {}
             }
         }
         changed
@@ -345,6 +348,24 @@ mod tests {
                 assert!(matches!(settings.set(name, value), Err(SettingError::Invalid(_))), "{name} {value}");
             }
         }
+    }
+
+    #[test]
+    fn values_that_are_written_to_the_file_are_read_as_the_same() {
+        let mut settings = Settings::from_config(&Config::single("dir".into(), 7000));
+        for (name, value) in [("REQUIREPASS", "12"), ("notify-keyspace-events", "KEAnm"), ("timeout", "7")] {
+            assert_eq!(settings.set(name, value), Ok(()));
+        }
+        assert!(settings.set("timeout", "never").is_err());
+        let changed = settings.changed();
+        let mut again = Settings::from_config(&Config::single("dir".into(), 7000));
+        assert_eq!(changed.len(), 3);
+        for (name, value) in changed {
+            assert_eq!(again.set(name, &value), Ok(()), "{name}");
+        }
+        assert_eq!(again.all(), settings.all());
+        assert_eq!(again.keyspace_events.letters(), settings.keyspace_events.letters());
+        assert_eq!(again.requirepass.as_deref(), Some("12"));
     }
 
     #[test]

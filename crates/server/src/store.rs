@@ -1,6 +1,6 @@
 //! The store: the parts that its connections, threads and tasks share.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use command::Spanning;
@@ -56,7 +56,7 @@ pub struct Store {
     pub config: Arc<Config>,
     pub settings: Arc<RwLock<Settings>>,
     /// The options of RocksDB that `CONFIG SET` has changed.
-    pub rocksdb_changes: Mutex<BTreeMap<String, String>>,
+    pub rocksdb_changes: Mutex<BTreeSet<String>>,
     /// The initial layout of the cluster, as text.
     pub layout: String,
     pub membership: Arc<Membership>,

@@ -431,6 +431,12 @@ fn unsettled(world: &World) -> Option<String> {
             }
         }
     }
+    for (&id, store) in world.stores.iter().filter(|(id, _)| !excused.contains(*id)) {
+        let waiting = store.process.as_ref().map_or(0, |process| process.bytes_to_apply());
+        if waiting > 0 {
+            return Some(format!("{waiting} bytes of entries count as not applied at store {id}"));
+        }
+    }
     None
 }
 

@@ -353,8 +353,13 @@ fn config(store: StoreId, seed: u64, window: u64) -> Config {
 }
 
 impl Process {
+    /// Returns the bytes of committed entries that wait for their execution.
+    pub(crate) fn bytes_to_apply(&self) -> u64 {
+        self.apply_queue.bytes()
+    }
+
     pub(super) fn room(&self) -> u64 {
-        EXECUTION_BYTES.saturating_sub(self.apply_queue.bytes())
+        EXECUTION_BYTES.saturating_sub(self.bytes_to_apply())
     }
 }
 

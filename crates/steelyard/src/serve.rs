@@ -32,6 +32,7 @@ pub struct Serve {
 
 pub fn run(serve: Serve) -> anyhow::Result<()> {
     let said = serve.config.as_deref().map(Options::read).transpose().map_err(|error| anyhow!(error))?;
+    let flags = serve.options.clone();
     let options = serve.options.over(said.unwrap_or_default());
     let loglevel = options.loglevel.clone().unwrap_or_else(|| "notice".into());
     let set_loglevel = start_logging(&loglevel)?;
@@ -39,8 +40,8 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     config.loglevel = loglevel;
     config.set_loglevel = Some(set_loglevel);
     if let Some(path) = serve.config {
-        let file = ConfigFile::new(&path, check).with_context(|| path.display().to_string())?;
-        config.file = Some(file);
+        let check = move |file: &str| check(flags.clone().over(Options::parse(file)?));
+        config.file = Some(ConfigFile::new(&path, check).with_context(|| path.display().to_string())?);
     }
     if config.maxmemory < SHORT_OF_MEMORY {
         allocator::keep_free_pages(FREE_PAGES_MS).map_err(anyhow::Error::msg)?;
@@ -86,9 +87,17 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     })
 }
 
-/// Checks the content of a configuration file.
-fn check(file: &str) -> Result<(), String> {
-    configure(Options::parse(file)?).map(drop)
+/// Returns the first error of a start with these options. The values of RocksDB's options are not
+/// checked.
+fn check(options: Options) -> Result<(), String> {
+    match options.loglevel.as_deref().filter(|level| directive(level).is_none()) {
+        Some(level) => Err(wrong_level(level)),
+        None => configure(options).map(drop),
+    }
+}
+
+fn wrong_level(level: &str) -> String {
+    format!("loglevel is debug, verbose, notice or warning, not '{level}'")
 }
 
 /// Replaces this process with a new run of the program with the same arguments. Returns only on an
@@ -123,8 +132,7 @@ const FREE_PAGES_MS: isize = 100;
 /// Starts logging to stderr. `STEELYARD_LOG` may hold a filter such as
 /// `info,steelyard_server=debug`. Returns a function that changes the level later.
 fn start_logging(level: &str) -> anyhow::Result<SetLogLevel> {
-    let level = directive(level)
-        .ok_or_else(|| anyhow!("loglevel is debug, verbose, notice or warning, not '{level}'"))?;
+    let level = directive(level).ok_or_else(|| anyhow!(wrong_level(level)))?;
     let filter = match std::env::var("STEELYARD_LOG") {
         Ok(filter) => EnvFilter::try_new(&filter).with_context(|| format!("STEELYARD_LOG='{filter}'"))?,
         Err(_) => EnvFilter::new(level),
@@ -501,8 +509,11 @@ mod tests {
     fn a_setting_that_is_written_to_the_file_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.toml");
-        std::fs::write(&path, "").unwrap();
-        let file = ConfigFile::new(&path, check).unwrap();
+        // The file alone would be refused.
+        std::fs::write(&path, "regions = 24\n").unwrap();
+        let flags = Options { cluster_enabled: Some(YesNo(true)), ..Options::default() };
+        let file =
+            ConfigFile::new(&path, move |file| check(flags.clone().over(Options::parse(file)?))).unwrap();
         for (name, value) in [
             ("acl-pubsub-default", "allchannels"),
             ("acllog-max-len", "7"),
@@ -529,18 +540,23 @@ mod tests {
             ("tracking-table-max-keys", "11"),
             ("weak-read-max-lag", "250"),
         ] {
-            file.rewrite(&[(name, value.to_owned())], &Default::default())
-                .unwrap_or_else(|why| panic!("{name}: {why}"));
+            file.rewrite(|| (vec![(name, value.to_owned())], Vec::new()))
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
         }
-        let config = configure(Options::read(&path).unwrap()).unwrap();
+        let options = Options { cluster_enabled: Some(YesNo(true)), ..Options::read(&path).unwrap() };
+        let config = configure(options).unwrap();
         let numbers = (config.maxclients, config.timeout, config.tcp_keepalive, config.io_threads);
         assert_eq!(numbers, (70, 7, 60, 1));
         let sizes = (config.snapshot_rate, config.bulk_bytes_max, config.tracking_keys_max);
         assert_eq!(sizes, (5 << 20, 1 << 20, 11));
         assert_eq!((config.requirepass.as_deref(), config.protected_mode), (Some("1234"), false));
         assert_eq!(config.weak_read_max_lag, Some(Duration::from_millis(250)));
-        let refused = file.rewrite(&[("proto-max-bulk-len", "7".to_owned())], &Default::default());
-        assert!(refused.is_err_and(|why| why.contains("proto-max-bulk-len must be between")));
+        for (name, value, why) in
+            [("proto-max-bulk-len", "7", "must be between"), ("loglevel", "loud", "not 'loud'")]
+        {
+            let refused = file.rewrite(|| (vec![(name, value.to_owned())], Vec::new()));
+            assert!(refused.is_err_and(|error| error.to_string().contains(why)), "{name}");
+        }
     }
 
     #[test]

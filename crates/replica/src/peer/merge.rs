@@ -109,6 +109,7 @@ impl<L: LogStore> Peer<L> {
         self.raw.has_ready() && !self.is_withholding() && !self.raw.store().awaits_execution()
     }
 
+    /// Returns true from the acceptance of a snapshot until its rows are in place.
     pub fn is_applying_snapshot(&self) -> bool {
         self.applying.is_some()
     }

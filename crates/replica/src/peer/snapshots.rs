@@ -105,11 +105,6 @@ impl<L: LogStore> Peer<L> {
         ctx.out.later.push(Action::ApplySnapshot { region: self.region, index, term, descriptor });
     }
 
-    /// Returns true from the acceptance of a snapshot until its rows are in place.
-    pub fn is_being_replaced(&self) -> bool {
-        self.applying.is_some()
-    }
-
     pub fn snapshot_applied(&mut self, ctx: &mut Context) {
         let Some(index) = self.applying.take() else { return };
         self.flushed = self.flushed.max(index);

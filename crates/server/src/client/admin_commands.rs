@@ -12,6 +12,8 @@ use rocks::OptionError;
 
 use super::{acl_commands, audit, tracking_commands, ClientEntry, Connected};
 use crate::admin;
+use crate::audit_queue::LocalRecord;
+use crate::config_file::RewriteError;
 use crate::settings::{SettingError, Settings};
 use crate::store::Store;
 
@@ -300,7 +302,8 @@ pub async fn rewrite_and_record(store: &Arc<Store>, entry: &ClientEntry) -> Repl
     let written = tokio::task::spawn_blocking(rewriting).await;
     let (reply, outcome) =
         written.unwrap_or_else(|_| (Reply::error("ERR the store is shutting down"), AuditOutcome::Unknown));
-    admin::note_change(store, audit::record(change, &reply, outcome)).await;
+    // The reason may quote the file, which has secrets.
+    admin::note_change(store, LocalRecord::new(change, outcome, None)).await;
     reply
 }
 
@@ -308,16 +311,25 @@ fn rewrite(store: &Store) -> (Reply, AuditOutcome) {
     let Some(file) = &store.config.file else {
         return (Reply::error("ERR The server is running without a config file"), AuditOutcome::Refused);
     };
-    let settings = store.settings.read().changed();
-    let options = store.rocksdb_changes.lock().clone();
-    match file.rewrite(&settings, &options) {
+    let changes = || {
+        let names = store.rocksdb_changes.lock().clone();
+        let mut options = store.engine.rows().options().settings();
+        options.retain(|(name, _)| name.strip_prefix(ROCKSDB).is_some_and(|name| names.contains(name)));
+        (store.settings.read().changed(), options)
+    };
+    let path = file.path().display();
+    match file.rewrite(changes) {
         Ok(()) => {
-            tracing::info!(file = %file.path().display(), "changed settings were written to the file");
+            tracing::info!(file = %path, "changed settings were written to the file");
             (Reply::OK, AuditOutcome::Done)
         }
-        Err(why) => {
-            tracing::warn!(file = %file.path().display(), why, "the file was not rewritten");
-            (Reply::error(format!("ERR Rewriting config file: {why}")), AuditOutcome::Refused)
+        Err(error) => {
+            tracing::warn!(file = %path, "the file was not rewritten");
+            let outcome = match error {
+                RewriteError::Refused(_) => AuditOutcome::Refused,
+                RewriteError::Write(_) => AuditOutcome::Unknown,
+            };
+            (Reply::error(format!("ERR Rewriting config file: {error}")), outcome)
         }
     }
 }
@@ -364,7 +376,7 @@ fn set_all(store: &Store, args: &[Bytes]) -> (Reply, AuditOutcome) {
             value,
             "an option of RocksDB was changed until the next start or CONFIG REWRITE"
         );
-        store.rocksdb_changes.lock().insert(name, value);
+        store.rocksdb_changes.lock().insert(name);
     }
     let reply = set(store, &others);
     let outcome = match has_changed {

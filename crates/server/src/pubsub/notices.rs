@@ -46,6 +46,11 @@ impl Classes {
         self.0 & Classes::bit(letter) != 0
     }
 
+    /// Returns the letters of all classes. [`parse`](Self::parse) reads them as the same classes.
+    pub fn letters(self) -> String {
+        LETTERS.iter().filter(|letter| self.has(**letter)).map(|letter| char::from(*letter)).collect()
+    }
+
     /// Returns true if any event is told.
     fn tells(self) -> bool {
         let channels = Classes::bit(b'K') | Classes::bit(b'E');
