@@ -354,8 +354,8 @@ impl Stores {
         eventually("every store replicates so", || {
             let is_told = |store: &Store| {
                 let text = store.log_text();
-                let last = text.lines().rfind(|line| line.contains("replication: "));
-                last.is_some_and(|line| line.contains(knows))
+                let last = text.lines().rfind(|line| line.contains("replication: leaders"));
+                last.map_or(way == "direct", |line| line.contains(knows))
             };
             self.all.iter().all(is_told).then_some(())
         });
