@@ -7,7 +7,7 @@ use resp::Reply;
 use crate::table::{leaf, lookup};
 
 /// The refused commands, each with the reason.
-const REFUSED: [(&str, &str); 26] = [
+const REFUSED: [(&str, &str); 25] = [
     ("swapdb", "databases cannot be swapped: RENAME moves keys, and MOVE moves them between databases"),
     ("replicaof", REPLICAS),
     ("slaveof", REPLICAS),
@@ -18,7 +18,6 @@ const REFUSED: [(&str, &str); 26] = [
     ("module|load", MODULES),
     ("module|loadex", MODULES),
     ("module|unload", MODULES),
-    ("config|rewrite", "change the file with which the store was started"),
     ("cluster|meet", "a store joins a cluster with 'steelyard serve --join'"),
     ("cluster|forget", STORES),
     ("cluster|reset", STORES),

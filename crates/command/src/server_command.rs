@@ -159,6 +159,7 @@ pub enum ClientCommand {
 pub enum ConfigCommand {
     Get,
     Set,
+    Rewrite,
     ResetStat,
 }
 

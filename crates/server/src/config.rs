@@ -15,8 +15,10 @@ use cluster::{StoreFacts, StoreKey};
 use types::StoreId;
 
 use crate::budget::Budget;
+use crate::config_file::ConfigFile;
 use crate::output_limits::OutputLimits;
 use crate::pubsub::notices::Classes;
+use crate::pubsub::tracking::KEYS_MAX;
 use crate::statistics_settings::StatisticsSettings;
 use crate::tls_settings::TlsSettings;
 use crate::transport::certificates::is_cluster_name;
@@ -271,6 +273,12 @@ pub struct Config {
     /// debug, verbose, notice or warning.
     pub loglevel: String,
     pub set_loglevel: Option<SetLogLevel>,
+    /// Maximum bytes of one argument of a command.
+    pub bulk_bytes_max: usize,
+    /// Maximum number of keys that clients may cache; 0 means no limit.
+    pub tracking_keys_max: usize,
+    /// The file with which the store was started.
+    pub file: Option<ConfigFile>,
 }
 
 /// Default of `tls_cluster_name`.
@@ -372,6 +380,9 @@ impl Config {
             reader_threads: 0,
             loglevel: "notice".into(),
             set_loglevel: None,
+            bulk_bytes_max: resp::Limits::default().bulk_bytes_max,
+            tracking_keys_max: KEYS_MAX,
+            file: None,
         }
     }
 

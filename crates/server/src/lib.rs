@@ -35,6 +35,7 @@ mod client_socket;
 mod clock;
 mod cluster_state;
 mod config;
+mod config_file;
 mod connections;
 mod consistency_checks;
 mod cpu;
@@ -110,9 +111,13 @@ mod written_version;
 pub use config::{
     side_port, Beginning, Capability, Config, DebugCommand, Fsync, Member, SetLogLevel, ZooKeeper,
 };
+pub use config_file::ConfigFile;
 pub use output_limits::OutputLimits;
 pub use pubsub::notices::Classes;
-pub use settings::{weak_read_max_lag, ALL_CHANNELS, NO_CHANNELS, SECONDS_MAX, WEAK_READ_MAX_LAG_RANGE};
+pub use settings::{
+    bulk_bytes_max, weak_read_max_lag, ALL_CHANNELS, BULK_BYTES_RANGE, NO_CHANNELS, SECONDS_MAX,
+    WEAK_READ_MAX_LAG_RANGE,
+};
 pub use start_error::StartError;
 pub use startup::{run, Ended};
 pub use tls_settings::{refusal as tls_refusal, TlsSettings};

@@ -2,6 +2,7 @@
 //!
 //! They belong to this store: the execution of replicated commands reads none of them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use resp::Limits;
@@ -9,13 +10,16 @@ use resp::Limits;
 use crate::config::Config;
 use crate::output_limits::{self, OutputLimits};
 use crate::pubsub::notices::Classes;
-use crate::pubsub::tracking::KEYS_MAX;
 use crate::statistics_settings::{self, StatisticsSettings};
 use crate::tls_settings::{self, TlsSettings};
 
-/// Minimum and maximum of `proto-max-bulk-len`, which limits an argument while it is read.
-const BULK_BYTES_LEAST: u64 = 1 << 20;
-const BULK_BYTES_MOST: u64 = 512 << 20;
+/// The values of `proto-max-bulk-len`, as error messages state them.
+pub const BULK_BYTES_RANGE: &str = "between 1048576 and 536870912 inclusive";
+
+/// Returns the limit of an argument while it is read; `None` if the number is out of range.
+pub fn bulk_bytes_max(bytes: u64) -> Option<usize> {
+    usize::try_from(bytes).ok().filter(|bytes| (1 << 20..=512 << 20).contains(bytes))
+}
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -53,6 +57,8 @@ pub struct Settings {
     pub statistics: StatisticsSettings,
     /// The bound on weak reads after `READONLY` without arguments; `None` means any age.
     pub weak_read_max_lag: Option<Duration>,
+    /// The settings that differ from the configuration file, because `CONFIG SET` has changed them.
+    changed: BTreeSet<String>,
     fixed: Vec<(&'static str, String)>,
 }
 
@@ -134,16 +140,17 @@ impl Settings {
             maxclients: config.maxclients,
             timeout: config.timeout,
             tcp_keepalive: config.tcp_keepalive,
-            limits: Limits::default(),
+            limits: Limits { bulk_bytes_max: config.bulk_bytes_max, ..Limits::default() },
             loglevel: config.loglevel.clone(),
             snapshot_rate: config.snapshot_rate,
             io_threads: config.io_threads,
             io_threads_max: config.loops(),
-            tracking_keys_max: KEYS_MAX,
+            tracking_keys_max: config.tracking_keys_max,
             keyspace_events: config.keyspace_events,
             output_limits: config.output_limits,
             statistics: config.statistics.clone(),
             weak_read_max_lag: config.weak_read_max_lag,
+            changed: BTreeSet::new(),
             fixed,
         }
     }
@@ -177,8 +184,27 @@ impl Settings {
         all
     }
 
+    /// Returns the settings that `CONFIG SET` has changed, with their values. A password is shown.
+    pub fn changed(&self) -> Vec<(&'static str, String)> {
+        let mut changed = self.all();
+        changed.retain(|(name, _)| self.changed.contains(*name));
+        for (name, value) in &mut changed {
+            if *name == "requirepass" {
+                *value = self.requirepass.clone().unwrap_or_default();
+            }
+        }
+        changed
+    }
+
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
-        match name.to_ascii_lowercase().as_str() {
+        let name = name.to_ascii_lowercase();
+        self.set_value(&name, value)?;
+        self.changed.insert(name);
+        Ok(())
+    }
+
+    fn set_value(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
+        match name {
             "requirepass" => self.requirepass = (!value.is_empty()).then(|| value.to_owned()),
             name if tls_settings::NAMES.contains(&name) => {
                 self.tls.set(name, value).map_err(SettingError::Invalid)?
@@ -260,10 +286,10 @@ impl Settings {
             },
             "proto-max-bulk-len" => match types::parse_size(value) {
                 Err(_) => return invalid("argument must be a memory value"),
-                Ok(max) if (BULK_BYTES_LEAST..=BULK_BYTES_MOST).contains(&max) => {
-                    self.limits.bulk_bytes_max = max as usize;
-                }
-                Ok(_) => return invalid("argument must be between 1048576 and 536870912 inclusive"),
+                Ok(max) => match bulk_bytes_max(max) {
+                    Some(max) => self.limits.bulk_bytes_max = max,
+                    None => return invalid(&format!("argument must be {BULK_BYTES_RANGE}")),
+                },
             },
             other if self.fixed.iter().any(|(name, _)| *name == other) => {
                 return Err(SettingError::Immutable)

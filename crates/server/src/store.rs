@@ -1,9 +1,10 @@
 //! The store: the parts that its connections, threads and tasks share.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use command::Spanning;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use resp::Reply;
 use types::{RegionDescriptor, Slot, StoreId, Version};
 
@@ -54,6 +55,8 @@ pub struct Store {
     pub id: StoreId,
     pub config: Arc<Config>,
     pub settings: Arc<RwLock<Settings>>,
+    /// The options of RocksDB that `CONFIG SET` has changed.
+    pub rocksdb_changes: Mutex<BTreeMap<String, String>>,
     /// The initial layout of the cluster, as text.
     pub layout: String,
     pub membership: Arc<Membership>,
@@ -150,6 +153,7 @@ impl Store {
         let clients = Arc::new(Clients::new(pubsub.clone()));
         let notices = Notices::new(pubsub);
         notices.set(config.keyspace_events);
+        clients.pubsub.tracking.set_keys_max(config.tracking_keys_max);
         client_memory.set_limits(config.output_limits);
         let agreed = &members.agreed;
         let access = Access::new(settings.clone(), clients.clone(), agreed.version, agreed.users.clone());
@@ -184,6 +188,7 @@ impl Store {
         Store {
             id: config.store,
             settings: reach.settings.clone(),
+            rocksdb_changes: Mutex::default(),
             layout: dir.identity().layout.clone(),
             proposals: Proposals {
                 worker: loops.worker(),

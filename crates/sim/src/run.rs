@@ -111,6 +111,11 @@ pub struct Report {
     pub digest: u64,
 }
 
+/// Returns true if the weak reads of this seed's run have bounds.
+pub fn bounds_reads(seed: u64) -> bool {
+    Rng::new(seed ^ BOUNDING).chance(BOUNDING_PERCENT)
+}
+
 /// Runs a seed. A panic in the code under test is a violation, too.
 pub fn run(options: Options) -> Report {
     #[cfg(feature = "failpoints")]
@@ -139,7 +144,7 @@ fn begin(options: Options) -> World {
     let mut world = found(options.seed, rng, plan, (count, spares, regions));
     // These are drawn separately, so that the other seeds run as before.
     world.plan.entries_fail = Rng::new(options.seed ^ FAILING).chance(FAILING_PERCENT);
-    world.plan.bounds_reads = Rng::new(options.seed ^ BOUNDING).chance(BOUNDING_PERCENT);
+    world.plan.bounds_reads = bounds_reads(options.seed);
     world.is_tracing = options.is_tracing;
     if let Some(name) = options.only {
         world.keep_invariant(name);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Beginning, Config, DebugCommand, Ended, JoinToken, Member, SetLogLevel, ZooKeeper};
+use server::{Beginning, Config, ConfigFile, DebugCommand, Ended, JoinToken, Member, SetLogLevel, ZooKeeper};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -31,13 +31,17 @@ pub struct Serve {
 }
 
 pub fn run(serve: Serve) -> anyhow::Result<()> {
-    let file = serve.config.as_deref().map(Options::read).transpose().map_err(|error| anyhow!(error))?;
-    let options = serve.options.over(file.unwrap_or_default());
+    let said = serve.config.as_deref().map(Options::read).transpose().map_err(|error| anyhow!(error))?;
+    let options = serve.options.over(said.unwrap_or_default());
     let loglevel = options.loglevel.clone().unwrap_or_else(|| "notice".into());
     let set_loglevel = start_logging(&loglevel)?;
     let mut config = configure(options).map_err(|error| anyhow!(error))?;
     config.loglevel = loglevel;
     config.set_loglevel = Some(set_loglevel);
+    if let Some(path) = serve.config {
+        let file = ConfigFile::new(&path, check).with_context(|| path.display().to_string())?;
+        config.file = Some(file);
+    }
     if config.maxmemory < SHORT_OF_MEMORY {
         allocator::keep_free_pages(FREE_PAGES_MS).map_err(anyhow::Error::msg)?;
     }
@@ -80,6 +84,11 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+/// Checks the content of a configuration file.
+fn check(file: &str) -> Result<(), String> {
+    configure(Options::parse(file)?).map(drop)
 }
 
 /// Replaces this process with a new run of the program with the same arguments. Returns only on an
@@ -271,6 +280,16 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
             }
             Some(seconds) => *setting = seconds,
         }
+    }
+    if let Some(size) = options.snapshot_rate {
+        config.snapshot_rate = size.0;
+    }
+    if let Some(size) = options.proto_max_bulk_len {
+        config.bulk_bytes_max = server::bulk_bytes_max(size.0)
+            .ok_or_else(|| format!("proto-max-bulk-len must be {}", server::BULK_BYTES_RANGE))?;
+    }
+    if let Some(max) = options.tracking_table_max_keys {
+        config.tracking_keys_max = max;
     }
     if let Some(YesNo(protected)) = options.protected_mode {
         config.protected_mode = protected;
@@ -476,6 +495,52 @@ mod tests {
         assert!(small.is_err_and(|why| why.contains("raft-log-size")));
         let config = configure(options("capacity = \"5gb\"\nprobe = \"no\"")).unwrap();
         assert!(!config.probe && config.capacity_bytes == Some(5 << 30));
+    }
+
+    #[test]
+    fn a_setting_that_is_written_to_the_file_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.toml");
+        std::fs::write(&path, "").unwrap();
+        let file = ConfigFile::new(&path, check).unwrap();
+        for (name, value) in [
+            ("acl-pubsub-default", "allchannels"),
+            ("acllog-max-len", "7"),
+            ("client-output-buffer-limit", "normal 1048576 0 0 slave 0 0 0 pubsub 33554432 8388608 60"),
+            ("io-threads", "1"),
+            ("latency-monitor-threshold", "100"),
+            ("latency-tracking", "no"),
+            ("latency-tracking-info-percentiles", "50"),
+            ("loglevel", "warning"),
+            ("maxclients", "70"),
+            ("notify-keyspace-events", "AKE"),
+            ("proto-max-bulk-len", "1048576"),
+            ("protected-mode", "no"),
+            ("requirepass", "1234"),
+            ("slowlog-log-slower-than", "-1"),
+            ("slowlog-max-len", "5"),
+            ("snapshot-rate", "5242880"),
+            ("tcp-keepalive", "60"),
+            ("timeout", "7"),
+            ("tls-auth-clients", "optional"),
+            ("tls-protocols", "TLSv1.3"),
+            ("tls-session-caching", "no"),
+            ("tls-session-cache-size", "9"),
+            ("tracking-table-max-keys", "11"),
+            ("weak-read-max-lag", "250"),
+        ] {
+            file.rewrite(&[(name, value.to_owned())], &Default::default())
+                .unwrap_or_else(|why| panic!("{name}: {why}"));
+        }
+        let config = configure(Options::read(&path).unwrap()).unwrap();
+        let numbers = (config.maxclients, config.timeout, config.tcp_keepalive, config.io_threads);
+        assert_eq!(numbers, (70, 7, 60, 1));
+        let sizes = (config.snapshot_rate, config.bulk_bytes_max, config.tracking_keys_max);
+        assert_eq!(sizes, (5 << 20, 1 << 20, 11));
+        assert_eq!((config.requirepass.as_deref(), config.protected_mode), (Some("1234"), false));
+        assert_eq!(config.weak_read_max_lag, Some(Duration::from_millis(250)));
+        let refused = file.rewrite(&[("proto-max-bulk-len", "7".to_owned())], &Default::default());
+        assert!(refused.is_err_and(|why| why.contains("proto-max-bulk-len must be between")));
     }
 
     #[test]

@@ -111,9 +111,9 @@ static CONFIG: [CommandSpec; 5] = [
         "config|rewrite",
         2,
         flags::ADMIN | flags::NOSCRIPT | flags::ANYTIME,
-        Handler::Table(refused::reply),
+        config(ConfigCommand::Rewrite),
     )
-    .about("server", "2.8.0", "O(1)", "Refused: change the file.", ""),
+    .about("server", "2.8.0", "O(1)", "Writes changed settings to the configuration file.", ""),
 ];
 
 const fn cluster(command: ClusterCommand) -> Handler {

@@ -223,6 +223,7 @@ pub fn config(store: &Store, command: ConfigCommand, args: &[Bytes]) -> Own {
         ConfigCommand::Get => get(store, &args[2..]),
         ConfigCommand::Set if args.len() % 2 == 0 => return Own::Later,
         ConfigCommand::Set => Reply::error("ERR syntax error"),
+        ConfigCommand::Rewrite => return Own::Later,
         ConfigCommand::ResetStat => {
             store.statistics.reset(&store.metrics, store.snapshots_sent());
             Reply::OK
@@ -289,6 +290,38 @@ pub async fn set_and_record(store: &Arc<Store>, entry: &ClientEntry, args: &[Byt
     reply
 }
 
+/// Executes `CONFIG REWRITE`, and records it.
+pub async fn rewrite_and_record(store: &Arc<Store>, entry: &ClientEntry) -> Reply {
+    let change = audit::change(store, entry, "config rewrite", Vec::new());
+    let rewriting = {
+        let store = store.clone();
+        move || rewrite(&store)
+    };
+    let written = tokio::task::spawn_blocking(rewriting).await;
+    let (reply, outcome) =
+        written.unwrap_or_else(|_| (Reply::error("ERR the store is shutting down"), AuditOutcome::Unknown));
+    admin::note_change(store, audit::record(change, &reply, outcome)).await;
+    reply
+}
+
+fn rewrite(store: &Store) -> (Reply, AuditOutcome) {
+    let Some(file) = &store.config.file else {
+        return (Reply::error("ERR The server is running without a config file"), AuditOutcome::Refused);
+    };
+    let settings = store.settings.read().changed();
+    let options = store.rocksdb_changes.lock().clone();
+    match file.rewrite(&settings, &options) {
+        Ok(()) => {
+            tracing::info!(file = %file.path().display(), "changed settings were written to the file");
+            (Reply::OK, AuditOutcome::Done)
+        }
+        Err(why) => {
+            tracing::warn!(file = %file.path().display(), why, "the file was not rewritten");
+            (Reply::error(format!("ERR Rewriting config file: {why}")), AuditOutcome::Refused)
+        }
+    }
+}
+
 fn set_all(store: &Store, args: &[Bytes]) -> (Reply, AuditOutcome) {
     let refused = |error| (error, AuditOutcome::Refused);
     let (mut options, mut others): (Vec<(String, String)>, Vec<Bytes>) = Default::default();
@@ -325,8 +358,13 @@ fn set_all(store: &Store, args: &[Bytes]) -> (Reply, AuditOutcome) {
             return refused(failed(named.as_bytes(), &error.to_string()));
         }
     }
-    for (name, value) in &options {
-        tracing::info!(name, value, "an option of RocksDB was changed until the next start");
+    for (name, value) in options {
+        tracing::info!(
+            name,
+            value,
+            "an option of RocksDB was changed until the next start or CONFIG REWRITE"
+        );
+        store.rocksdb_changes.lock().insert(name, value);
     }
     let reply = set(store, &others);
     let outcome = match has_changed {

@@ -50,7 +50,7 @@ const REFUSED: [(&str, &str); 32] = [
     ("change-repl-id", INTERNALS),
     ("client-eviction", INTERNALS),
     ("clusterlink", INTERNALS),
-    ("config-rewrite-force-all", "change the file with which the store was started"),
+    ("config-rewrite-force-all", "CONFIG REWRITE writes the settings that CONFIG SET has changed"),
     ("crash-and-recover", CRASHES),
     ("digest", WHOLE_DATA),
     ("digest-value", WHOLE_DATA),

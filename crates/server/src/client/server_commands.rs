@@ -144,6 +144,9 @@ pub async fn run_later(
     if command == ServerCommand::Config(ConfigCommand::Set) {
         return admin_commands::set_and_record(store, entry, args).await;
     }
+    if command == ServerCommand::Config(ConfigCommand::Rewrite) {
+        return admin_commands::rewrite_and_record(store, entry).await;
+    }
     cluster_commands::read_slot(store, args).await
 }
 

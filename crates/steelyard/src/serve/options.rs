@@ -231,6 +231,17 @@ pub struct Options {
     /// read or change the znodes [default: none, anyone may]
     #[arg(long, value_name = "USER:PASSWORD")]
     pub zookeeper_auth: Option<String>,
+    /// Maximum rate at which snapshots are sent, and at which they are received, per second; 0 for
+    /// no limit [default: 100mb]
+    #[arg(long, value_name = "SIZE")]
+    pub snapshot_rate: Option<Size>,
+    /// Maximum size of one argument of a command [default: 512mb]
+    #[arg(long, value_name = "SIZE")]
+    pub proto_max_bulk_len: Option<Size>,
+    /// Maximum number of keys that clients with CLIENT TRACKING may cache; 0 for no limit [default:
+    /// 1000000]
+    #[arg(long, value_name = "N")]
+    pub tracking_table_max_keys: Option<usize>,
     /// Number of threads that serve clients; 0: as many as the load needs, up to the number of CPUs
     /// and at most 8 [default: 0]
     #[arg(long, value_name = "N")]
@@ -277,7 +288,7 @@ impl Options {
         Options::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    fn parse(text: &str) -> Result<Options, String> {
+    pub fn parse(text: &str) -> Result<Options, String> {
         toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             // The message may have several lines. Errors at the start must have one line.
@@ -363,6 +374,9 @@ impl Options {
             zookeeper: self.zookeeper.or(file.zookeeper),
             zookeeper_session_timeout: self.zookeeper_session_timeout.or(file.zookeeper_session_timeout),
             zookeeper_auth: self.zookeeper_auth.or(file.zookeeper_auth),
+            snapshot_rate: self.snapshot_rate.or(file.snapshot_rate),
+            proto_max_bulk_len: self.proto_max_bulk_len.or(file.proto_max_bulk_len),
+            tracking_table_max_keys: self.tracking_table_max_keys.or(file.tracking_table_max_keys),
             io_threads: self.io_threads.or(file.io_threads),
             reader_threads: self.reader_threads.or(file.reader_threads),
             device: self.device.or(file.device),

@@ -258,6 +258,35 @@ fn a_checkpoint_is_a_flush() {
 }
 
 #[test]
+fn settings_that_are_rewritten_are_those_of_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.toml");
+    std::fs::write(&path, "# Ours.\nmaxclients = 50 # few\n").unwrap();
+    let flags = ["--config", path.to_str().unwrap()];
+    let shown = |connection: &mut Connection| {
+        let names = ["maxclients", "timeout", "rocksdb.block_size"];
+        names.map(|name| connection.call(&["CONFIG", "GET", name]).unwrap())
+    };
+    let server = steelyard(&flags);
+    let mut connection = server.connect();
+    let before = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(connection.call(&["CONFIG", "REWRITE"]).unwrap(), Reply::OK);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), before, "nothing was changed");
+    let set = ["CONFIG", "SET", "maxclients", "70", "timeout", "600", "rocksdb.block_size", "16384"];
+    assert_eq!(connection.call(&set).unwrap(), Reply::OK);
+    let changed = shown(&mut connection);
+    assert_eq!(connection.call(&["CONFIG", "REWRITE"]).unwrap(), Reply::OK);
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert!(written.starts_with("# Ours.\nmaxclients = 70 # few\ntimeout = 600\n"), "{written}");
+    drop(server);
+    let server = steelyard(&flags);
+    assert_eq!(shown(&mut server.connect()), changed);
+    std::fs::remove_file(&path).unwrap();
+    let reply = server.connect().call(&["CONFIG", "REWRITE"]).unwrap();
+    assert_eq!(reply, Reply::error("ERR Rewriting config file: No such file or directory (os error 2)"));
+}
+
+#[test]
 fn commands_without_a_place_here_are_refused_with_what_to_do_instead() {
     let server = steelyard(&[]);
     let mut connection = server.connect();
@@ -266,7 +295,7 @@ fn commands_without_a_place_here_are_refused_with_what_to_do_instead() {
         (&["FAILOVER"], "ctl move-leader"),
         (&["CLUSTER", "MEET", "127.0.0.1", "1"], "--join"),
         (&["CLUSTER", "FORGET", "x"], "ctl store remove"),
-        (&["CONFIG", "REWRITE"], "change the file"),
+        (&["CONFIG", "REWRITE"], "running without a config file"),
     ] {
         match connection.call(words).unwrap() {
             Reply::Error(text) => {
