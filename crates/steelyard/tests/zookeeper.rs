@@ -1,5 +1,5 @@
-//! Elections whose candidates a real ZooKeeper chooses: killed leaders, a stopped ZooKeeper and lost
-//! sessions. The directory `faults` has more of them.
+//! Elections whose candidates a real ZooKeeper chooses: killed leaders, a stopped ZooKeeper and
+//! lost sessions. The directory `faults` has more of them.
 
 mod stores;
 
