@@ -65,6 +65,16 @@ impl Child {
         self.signal(Signal::TERM);
     }
 
+    /// Sends SIGSTOP: the process stands still until [`resume`](Self::resume).
+    pub fn suspend(&mut self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Sends SIGCONT.
+    pub fn resume(&mut self) {
+        self.signal(Signal::CONT);
+    }
+
     /// Sends SIGKILL and waits until the process is gone.
     pub fn kill(&mut self) {
         if self.ended().is_none() {

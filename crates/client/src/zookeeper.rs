@@ -100,6 +100,20 @@ impl Ensemble {
         }
     }
 
+    /// Stops all servers with SIGSTOP. Their connections stay open.
+    pub fn suspend(&mut self) {
+        self.children().for_each(Child::suspend);
+    }
+
+    /// Lets suspended servers go on.
+    pub fn resume(&mut self) {
+        self.children().for_each(Child::resume);
+    }
+
+    fn children(&mut self) -> impl Iterator<Item = &mut Child> {
+        self.servers.iter_mut().filter_map(|server| server.child.as_mut())
+    }
+
     /// Waits until every running server serves clients. Returns false if that takes too long.
     pub fn await_ready(&self, patience: Duration) -> bool {
         let began = Instant::now();

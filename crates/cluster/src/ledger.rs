@@ -83,9 +83,9 @@ pub struct Heard {
     pub at: BootNanos,
     /// The time since which its heartbeats report a hanging device; `None` while they do not.
     pub hanging_since: Option<BootNanos>,
-    /// The time since which its heartbeats report no session with ZooKeeper; `None` while they
-    /// report one.
-    pub without_session_since: Option<BootNanos>,
+    /// The time since which its heartbeats report a session with ZooKeeper, or since which they
+    /// report none.
+    pub session_changed_at: BootNanos,
     /// The heartbeat without its reports about regions. [`Ledger::lead`] returns those about
     /// regions that the store leads, and [`Ledger::load`] includes the rest.
     pub heartbeat: StoreHeartbeat,
@@ -155,8 +155,10 @@ impl Ledger {
         }
         let hanging_since =
             heartbeat.hanging.then(|| before.as_ref().and_then(|last| last.hanging_since).unwrap_or(now));
-        let without_session_since = (!heartbeat.has_session)
-            .then(|| before.as_ref().and_then(|last| last.without_session_since).unwrap_or(now));
+        let session_changed_at = before
+            .as_ref()
+            .filter(|last| last.heartbeat.has_session == heartbeat.has_session)
+            .map_or(now, |last| last.session_changed_at);
         let restarted =
             before.as_ref().is_some_and(|last| last.heartbeat.incarnation != heartbeat.incarnation);
         let mut leads = match before {
@@ -195,10 +197,8 @@ impl Ledger {
             self.since = now;
         }
         self.last = self.last.max(now);
-        self.heard.insert(
-            heartbeat.store,
-            Heard { at: now, hanging_since, without_session_since, heartbeat, leads },
-        );
+        self.heard
+            .insert(heartbeat.store, Heard { at: now, hanging_since, session_changed_at, heartbeat, leads });
         true
     }
 

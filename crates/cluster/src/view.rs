@@ -10,7 +10,8 @@ use crate::state::{MemberState, StoreRecord};
 use crate::{Driver, Ledger, MetaState};
 
 /// Time without a session with ZooKeeper after which a store should not lead, in nanoseconds. It is
-/// longer than the differences between the times at which stores notice that ZooKeeper is away.
+/// longer than the differences between the times at which stores notice that ZooKeeper is away, or
+/// that it is back.
 const SESSION_GRACE_NANOS: u64 = 15_000_000_000;
 
 /// Returns the view for one round of planning.
@@ -59,18 +60,23 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
 }
 
 /// Marks the stores that have had no session with ZooKeeper for a while, if it chooses candidates
-/// and another store has a session. If none has one, ZooKeeper is away, and the leaders stay.
-/// Stores notice its end and its return at different times, hence the while.
+/// and another store has had a session for as long. If none has one, ZooKeeper is away, and the
+/// leaders stay. Stores notice its end and its return at different times, hence both waits: the
+/// first store that has a session again after a long absence of ZooKeeper must not get all leads.
 fn mark_stores_without_session(stores: &mut [StoreView], meta: &MetaState, ledger: &Ledger, now: BootNanos) {
     if meta.agreed_settings().election != Election::Zookeeper {
         return;
     }
-    let since = |store: &StoreView| ledger.heard(store.id).map(|heard| heard.without_session_since);
+    // True or false if that has been so for a while.
+    let has_session = |store: &StoreView| {
+        let heard = ledger.heard(store.id)?;
+        let is_lasting = now.saturating_sub(heard.session_changed_at) > SESSION_GRACE_NANOS;
+        is_lasting.then_some(heard.heartbeat.has_session)
+    };
     let is_up = |store: &StoreView| store.state == placement::StoreState::Up;
-    if stores.iter().any(|store| is_up(store) && since(store) == Some(None)) {
+    if stores.iter().any(|store| is_up(store) && has_session(store) == Some(true)) {
         for store in stores {
-            let lacks = since(store).flatten();
-            store.no_session = lacks.is_some_and(|since| now.saturating_sub(since) > SESSION_GRACE_NANOS);
+            store.no_session = has_session(store) == Some(false);
         }
     }
 }

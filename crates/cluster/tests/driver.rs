@@ -524,6 +524,10 @@ fn a_store_leads_nothing_while_it_alone_has_no_session_and_zookeeper_chooses() {
     world.sessions.clear();
     world.run(60);
     assert_eq!(leads(&world, 0), 3, "without ZooKeeper the leaders stay");
+    // It comes back after longer than the grace, and store 0 gets its session last.
+    world.sessions.extend([1, 2]);
+    world.run(6);
+    assert_eq!(leads(&world, 0), 3, "ZooKeeper's return moves no lead");
     world.sessions.extend([0, 1, 2]);
     world.run(5);
     world.sessions.remove(&0);

@@ -7,6 +7,7 @@
 //! - [`linearizable`]: checks whether the model explains a history.
 //! - [`workload`]: clients that record histories on a cluster, and the verdict over all of them.
 //! - [`network`]: stores in separate network namespaces, and partitions between them.
+//! - [`sessions`]: sessions with ZooKeeper that end when a test wants it.
 //!
 //! Linearizability is local (Herlihy and Wing, *Linearizability: A Correctness Condition for
 //! Concurrent Objects*, 1990, Theorem 1): a history is linearizable if that of each object is. An
@@ -19,4 +20,5 @@ pub mod history;
 pub mod linearizable;
 pub mod model;
 pub mod network;
+pub mod sessions;
 pub mod workload;

@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A locally administered hardware address that no interface has.
 const NOWHERE: &str = "02:00:00:00:de:ad";
 
+/// The last byte of the bridge's address.
+const OUTSIDE: u8 = 254;
+
 /// A network of namespaces, which are removed when it is dropped. The processes in them must end
 /// before.
 pub struct Network {
@@ -57,7 +60,7 @@ impl Network {
     fn build(&self) -> Result<(), String> {
         let bridge = &self.tag;
         ip(&["link", "add", bridge, "type", "bridge"])?;
-        ip(&["addr", "add", &format!("198.18.{}.254/24", self.subnet), "dev", bridge])?;
+        ip(&["addr", "add", &format!("{}/24", self.outside()), "dev", bridge])?;
         ip(&["link", "set", bridge, "up"])?;
         for host in 0..self.hosts {
             let (name, outside) = (self.namespace(host), format!("{bridge}v{host}"));
@@ -77,6 +80,11 @@ impl Network {
 
     pub fn address(&self, host: usize) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(198, 18, self.subnet, host as u8 + 1))
+    }
+
+    /// Returns the address at which the hosts reach the test process. No cut affects it.
+    pub fn outside(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(198, 18, self.subnet, OUTSIDE))
     }
 
     /// Returns the prefix of a command line that makes the command run on this host.

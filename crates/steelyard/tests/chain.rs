@@ -5,7 +5,7 @@ mod stores;
 
 use stores::ledger::{Load, Shape};
 use stores::wire::Wire;
-use stores::{alone, ctl, eventually, Plan, Stores};
+use stores::{alone, eventually, Plan, Stores};
 
 const REGION: u64 = 1;
 const VALUE_BYTES: usize = 32 << 10;
@@ -13,23 +13,8 @@ const VALUES: u64 = 300;
 
 fn chained() -> Stores {
     let stores = Stores::start(&Plan { stores: 3, ..Plan::default() });
-    eventually("the cluster has the version that chains need", || {
-        ctl(&stores, 0, &["config", "replication", "chained"]).ok()
-    });
-    eventually("every store replicates along chains", || {
-        let knows = |text: String| text.contains("replication: leaders send each entry to one follower");
-        stores.all.iter().all(|store| knows(store.log_text())).then_some(())
-    });
+    stores.replicate("chained");
     stores
-}
-
-fn await_no_lag(stores: &Stores) {
-    eventually("every peer holds what the leader holds", || {
-        let leader = stores.all[0].leader_of(REGION)?;
-        let rows = stores.all[leader as usize].regions()?;
-        let peers = &rows.iter().find(|row| row.id == REGION)?.peers;
-        (peers.len() == 3 && peers.iter().all(|peer| peer.lag == Some(0))).then_some(())
-    });
 }
 
 #[test]
@@ -44,7 +29,7 @@ fn values_leave_the_leader_once() {
     for number in 0..VALUES {
         wire.ok(&["SET", &format!("key:{number}"), &value]);
     }
-    await_no_lag(&stores);
+    stores.await_no_lag(REGION);
     let bytes = VALUES * VALUE_BYTES as u64;
     let sent = count("raft_entry_bytes_sent") - sent;
     assert!(sent < bytes * 5 / 4, "{sent} bytes of entries left the leader for {bytes} bytes of values");
@@ -72,10 +57,10 @@ fn every_acknowledged_write_survives_followers_that_stop_passing_on() {
         stores.all[victim].kill();
         load.await_more(200);
         stores.all[victim].restart();
-        await_no_lag(&stores);
+        stores.await_no_lag(REGION);
     }
     load.finish().check("followers that stop passing on");
     let relayed: u64 = stores.all.iter().map(|store| store.count("relayed_appends")).sum();
     assert!(relayed > 0, "nothing was passed on");
-    ctl(&stores, 0, &["config", "replication", "direct"]).expect("it is changed back");
+    stores.replicate("direct");
 }

@@ -1,69 +1,20 @@
-//! Elections whose candidates a real ZooKeeper chooses: killed leaders, a stopped ZooKeeper, lost
-//! sessions, and changes between the two ways of elections.
+//! Elections whose candidates a real ZooKeeper chooses: killed leaders, a stopped ZooKeeper and
+//! lost sessions. The directory `faults` has more of them.
 
 mod stores;
 
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use client::zookeeper::Ensemble;
 use stores::ledger::{Load, Shape};
-use stores::{alone, ctl, eventually, say, Plan, Stores};
+use stores::way::Way;
+use stores::{alone, ctl, eventually, median, say, Plan, Stores};
 
 const TICK: Duration = Duration::from_millis(100);
 const REGION: u64 = 1;
 /// A killed leader must be replaced within this time (PaxStore §5.5).
 const FAILOVER_MAX: Duration = Duration::from_secs(3);
-
-/// A way to ZooKeeper that can be cut.
-struct Way {
-    address: SocketAddr,
-    is_cut: Arc<AtomicBool>,
-    open: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Way {
-    fn to(server: SocketAddr) -> Way {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let (is_cut, open) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<TcpStream>>>::default());
-        let (cut, streams) = (is_cut.clone(), open.clone());
-        // The threads end with the process of the tests.
-        std::thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                let Ok(far) = TcpStream::connect(server) else { continue };
-                if cut.load(Ordering::Relaxed) {
-                    continue;
-                }
-                for (from, to) in [(&near, &far), (&far, &near)] {
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    streams.lock().unwrap().push(from.try_clone().unwrap());
-                    std::thread::spawn(move || carry(from, to));
-                }
-            }
-        });
-        Way { address, is_cut, open }
-    }
-
-    fn cut(&self) {
-        self.is_cut.store(true, Ordering::Relaxed);
-        for stream in std::mem::take(&mut *self.open.lock().unwrap()) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn mend(&self) {
-        self.is_cut.store(false, Ordering::Relaxed);
-    }
-}
-
-fn carry(mut from: TcpStream, mut to: TcpStream) {
-    let copied = io::copy(&mut Read::by_ref(&mut from), &mut to);
-    let _ = (copied, to.flush(), to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
-}
 
 /// Three stores, each with its own way to ZooKeeper, which chooses the candidates.
 struct Cluster {
@@ -74,16 +25,17 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn start(servers: usize, regions: u16, fallback: &str) -> Cluster {
+    fn start(fallback: &str) -> Cluster {
         let dir = tempfile::Builder::new().prefix("steelyard-test-zookeeper-").tempdir().unwrap();
-        let ensemble = Ensemble::start(dir.path(), servers, TICK).unwrap();
+        let ensemble = Ensemble::start(dir.path(), 1, TICK).unwrap();
         assert!(ensemble.await_ready(Duration::from_secs(60)), "ZooKeeper does not start");
-        let plan = Plan { stores: 3, regions, cluster_enabled: regions > 1, ..Plan::default() };
+        let plan = Plan { stores: 3, ..Plan::default() };
         let mut stores = Stores::prepare(&plan);
         let mut ways = Vec::new();
         for store in &mut stores.all {
-            let own: Vec<Way> = ensemble.addresses().into_iter().map(Way::to).collect();
-            let servers: Vec<String> = own.iter().map(|way| way.address.to_string()).collect();
+            let way = |server| Way::to(server, Ipv4Addr::LOCALHOST.into());
+            let own: Vec<Way> = ensemble.addresses().into_iter().map(way).collect();
+            let servers: Vec<String> = own.iter().map(|way| way.address().to_string()).collect();
             store.change(&[
                 ("--zookeeper", &servers.join(",")),
                 ("--zookeeper-session-timeout", "1000"),
@@ -145,11 +97,6 @@ impl Cluster {
     }
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
 fn rounds(few: usize) -> usize {
     std::env::var("STEELYARD_ZOOKEEPER_ROUNDS").map_or(few, |rounds| rounds.parse().expect("a number"))
 }
@@ -158,7 +105,7 @@ fn rounds(few: usize) -> usize {
 #[test]
 fn a_killed_leader_is_replaced_by_the_peer_that_the_znodes_name() {
     let _alone = alone();
-    let mut cluster = Cluster::start(1, 1, "never");
+    let mut cluster = Cluster::start("never");
     let mut load = Load::start(&cluster.stores.clients(), "kills", Shape::MIXED);
     let mut times = Vec::new();
     for _ in 0..rounds(3) {
@@ -167,11 +114,7 @@ fn a_killed_leader_is_replaced_by_the_peer_that_the_znodes_name() {
         cluster.stores.await_ready();
     }
     assert!(cluster.stood() > 0, "no peer campaigned by ZooKeeper's choice");
-    say(&format!(
-        "killed leaders are replaced in {:?}, longest {:?}",
-        median(times.clone()),
-        times.iter().max()
-    ));
+    say(&format!("killed leaders are replaced in {:?}, longest {:?}", median(&times), times.iter().max()));
     assert!(times.iter().all(|time| *time < FAILOVER_MAX), "{times:?}");
     load.finish().check("kills");
 }
@@ -179,7 +122,7 @@ fn a_killed_leader_is_replaced_by_the_peer_that_the_znodes_name() {
 #[test]
 fn without_zookeeper_leaders_serve_and_the_fallback_elects() {
     let _alone = alone();
-    let mut cluster = Cluster::start(1, 1, "2s");
+    let mut cluster = Cluster::start("2s");
     let mut load = Load::start(&cluster.stores.clients(), "away", Shape::MIXED);
     let leader = cluster.leader();
     cluster.ensemble.kill(0);
@@ -211,7 +154,7 @@ fn without_zookeeper_leaders_serve_and_the_fallback_elects() {
 #[test]
 fn a_leader_that_loses_its_session_hands_over_and_gets_leads_again_after() {
     let _alone = alone();
-    let cluster = Cluster::start(1, 1, "10s");
+    let cluster = Cluster::start("10s");
     let load = Load::start(&cluster.stores.clients(), "sessions", Shape::MIXED);
     for _ in 0..rounds(1) {
         let leader = cluster.leader();
@@ -226,26 +169,6 @@ fn a_leader_that_loses_its_session_hands_over_and_gets_leads_again_after() {
         });
     }
     load.finish().check("sessions");
-}
-
-#[test]
-fn the_way_of_elections_is_changed_under_load() {
-    let _alone = alone();
-    let mut cluster = Cluster::start(3, 1, "10s");
-    let mut load = Load::start(&cluster.stores.clients(), "modes", Shape::MIXED);
-    for round in 0..rounds(2) {
-        cluster.set("election", if round % 2 == 0 { "raft" } else { "zookeeper" }).unwrap();
-        load.await_more(200);
-        if let Some(leads) = cluster.ensemble.leader() {
-            cluster.ensemble.kill(leads);
-            let passed = cluster.replace_leader(&mut load);
-            say(&format!("with ZooKeeper's leader killed, too: {passed:?}"));
-            cluster.ensemble.restart(leads).unwrap();
-            assert!(cluster.ensemble.await_ready(Duration::from_secs(60)));
-        }
-        cluster.stores.await_ready();
-    }
-    load.finish().check("modes");
 }
 
 #[test]

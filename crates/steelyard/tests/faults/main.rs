@@ -5,6 +5,7 @@
 //! `STEELYARD_FAULT_ROUNDS=20` selects the long run: that many rounds of each fault, and every byte
 //! of a tail. `STEELYARD_HISTORIES=DIR` writes all histories to that directory for another checker.
 
+mod chains;
 mod churn;
 mod clocks;
 mod disk;

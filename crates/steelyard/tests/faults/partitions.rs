@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Creates a network. Prints a message and returns `None` if namespaces cannot be created.
-fn network(test: &str, hosts: usize) -> Option<Network> {
+pub fn network(test: &str, hosts: usize) -> Option<Network> {
     Network::new(hosts).map_err(|why| say(&format!("SKIPPED {test}: {why}"))).ok()
 }
 

@@ -139,21 +139,9 @@ impl Load {
 
     /// Returns the time until a new client can write.
     pub fn time_to_serve(&mut self, patience: Duration) -> Duration {
-        let began = Instant::now();
         self.probes += 1;
         let key = format!("probe:{}", self.probes);
-        let clients = self.clients.clone();
-        self.runtime.block_on(async {
-            while began.elapsed() < patience {
-                let patience = Patience { reply: Duration::from_secs(1), ..PATIENCE };
-                let client = ClusterClient::new(clients.clone(), patience);
-                let outcome = client.call(&call(&["SET", &key, "x"], false)).await;
-                if outcome.acknowledged() {
-                    return began.elapsed();
-                }
-            }
-            panic!("no write was served for {} s", patience.as_secs());
-        })
+        self.runtime.block_on(time_to_serve(&self.clients, &key, patience))
     }
 
     pub fn finish(self) -> Ledger {
@@ -179,6 +167,19 @@ impl Page {
             *self.unknown_increments.entry(counter).or_default() += unknown;
         }
     }
+}
+
+/// Returns the time until a new client can write a key. Fails if that takes longer than `patience`.
+pub async fn time_to_serve(clients: &[SocketAddr], key: &str, patience: Duration) -> Duration {
+    let began = Instant::now();
+    while began.elapsed() < patience {
+        let client =
+            ClusterClient::new(clients.to_vec(), Patience { reply: Duration::from_secs(1), ..PATIENCE });
+        if client.call(&call(&["SET", key, "x"], false)).await.acknowledged() {
+            return began.elapsed();
+        }
+    }
+    panic!("no write was served for {} s", patience.as_secs());
 }
 
 fn call(words: &[&str], read: bool) -> Call {

@@ -8,6 +8,7 @@
 #![allow(dead_code)]
 
 pub mod ledger;
+pub mod way;
 pub mod wire;
 
 use std::ffi::OsString;
@@ -69,6 +70,13 @@ pub fn within<T>(patience: Duration, mut check: impl FnMut() -> Option<T>) -> Op
         }
         std::thread::sleep(POLL);
     }
+}
+
+/// Returns the median of some times, of which there must be one.
+pub fn median(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort();
+    times[times.len() / 2]
 }
 
 pub fn steelyard() -> Command {
@@ -332,6 +340,35 @@ impl Stores {
 
     pub fn leader(&self, region: u64) -> usize {
         self.leader_among(region, &(0..self.all.len()).collect::<Vec<_>>())
+    }
+
+    /// Sets a way of replication, and waits until every store knows it.
+    pub fn replicate(&self, way: &str) {
+        let knows = match way {
+            "chained" => "leaders send each entry to one follower",
+            _ => "leaders send each entry to every follower",
+        };
+        eventually("the cluster has the version that chains need", || {
+            ctl(self, 0, &["config", "replication", way]).ok()
+        });
+        eventually("every store replicates so", || {
+            let is_told = |store: &Store| {
+                let text = store.log_text();
+                let last = text.lines().rfind(|line| line.contains("replication: leaders"));
+                last.map_or(way == "direct", |line| line.contains(knows))
+            };
+            self.all.iter().all(is_told).then_some(())
+        });
+    }
+
+    /// Waits until every store has a peer of the region that holds what its leader holds.
+    pub fn await_no_lag(&self, region: u64) {
+        eventually("every peer holds what the leader holds", || {
+            let leader = self.all[0].leader_of(region)?;
+            let rows = self.all[leader as usize].regions()?;
+            let peers = &rows.iter().find(|row| row.id == region)?.peers;
+            (peers.len() == self.all.len() && peers.iter().all(|peer| peer.lag == Some(0))).then_some(())
+        });
     }
 
     /// Returns the leaders of the user regions in order, according to one store. `None` while one
