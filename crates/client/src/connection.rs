@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use resp::{Reply, ReplyDecoder};
 use tls_stream::TlsStream;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::tls;
@@ -16,6 +16,11 @@ enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream>),
 }
+
+/// A stream of bytes in both directions.
+pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
 pub struct Connection {
     stream: Stream,
@@ -97,6 +102,16 @@ impl Connection {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
+    }
+
+    /// Returns the stream, and the bytes that have arrived after the last reply, for a protocol
+    /// that is not one of requests and replies.
+    pub fn into_stream(self) -> (Box<dyn Duplex>, BytesMut) {
+        let stream: Box<dyn Duplex> = match self.stream {
+            Stream::Plain(stream) => Box::new(stream),
+            Stream::Tls(stream) => stream,
+        };
+        (stream, self.input)
     }
 
     pub async fn call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> io::Result<Reply> {

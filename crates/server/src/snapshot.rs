@@ -369,8 +369,8 @@ impl SnapshotService {
         queues.remove(shared.received.forget_up_to(region, LogIndex::MAX));
     }
 
-    /// Reclaims, in the background, the space of rows in these slots that were deleted by range, once
-    /// this store moves no snapshots. `bytes` is their number of key and value bytes.
+    /// Reclaims, in the background, the space of rows in these slots that were deleted by range,
+    /// once this store moves no snapshots. `bytes` is their number of key and value bytes.
     pub fn reclaim(&self, slots: SlotRange, bytes: u64) {
         let Some((shared, queues)) = self.running() else { return };
         shared.to_reclaim.fetch_add(bytes, Ordering::Relaxed);

@@ -6,6 +6,9 @@
 //! Values too large for one payload travel in pieces, by commands of their type ([`pieces`],
 //! [`streams`]). An import that is repeated writes the same keys again, so a place that was
 //! recorded too early or too late does no harm beyond time.
+//!
+//! With `--replicate` an import is a replica of the source: it loads the source's data and then
+//! executes the source's stream of commands ([`replicate`]).
 
 mod export;
 mod file;
@@ -13,6 +16,7 @@ mod fingerprint;
 mod live;
 mod pieces;
 mod place;
+mod replicate;
 mod report;
 mod server;
 mod source;
@@ -43,6 +47,8 @@ pub struct Import {
     /// File that records how far the import is; an import that was interrupted continues there
     #[arg(long, value_name = "FILE")]
     progress: Option<PathBuf>,
+    #[command(flatten)]
+    replication: replicate::Replication,
     #[command(flatten)]
     options: Options,
 }
@@ -99,6 +105,10 @@ pub fn import(import: Import) -> anyhow::Result<()> {
     );
     runtime()?.block_on(async {
         match (&import.from, &import.rdb) {
+            (Some(from), _) if import.replication.replicate => {
+                let record = import.progress.as_deref();
+                replicate::import(from, &import.to, record, &import.replication, &import.options).await
+            }
             (Some(from), _) => {
                 live::import(from, &import.to, import.progress.as_deref(), &import.options).await
             }

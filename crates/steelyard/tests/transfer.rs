@@ -4,6 +4,8 @@
 #[allow(dead_code, reason = "the protocol tests use it, too")]
 #[path = "differential/connection.rs"]
 mod connection;
+#[path = "transfer/replicate.rs"]
+mod replicate;
 #[allow(dead_code, reason = "the tests of users use it, too")]
 #[path = "differential/servers.rs"]
 mod servers;

@@ -64,6 +64,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "types",
             "rdb",
             "resp",
+            "command",
             "server",
             "client",
             "device",
@@ -104,7 +105,7 @@ const TEST_EDGES: &[(&str, &[&str])] = &[
     ("devshim", &["types"]),
     ("raftlog", &["device", "devshim"]),
     ("lab", &["devshim"]),
-    ("steelyard", &["command", "devshim", "faults", "rocks", "storage"]),
+    ("steelyard", &["devshim", "faults", "rocks", "storage"]),
 ];
 
 const PURE: &[&str] = &[

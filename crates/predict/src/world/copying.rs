@@ -17,8 +17,8 @@ use super::background::{Job, CHUNK_BYTES};
 use super::{Event, RegionAt, StoreAt, World};
 use crate::device::Queues;
 
-/// The time without copies after which space is reclaimed, and the interval at which the maker looks
-/// (`server::snapshot::reclaims`).
+/// The time without copies after which space is reclaimed, and the interval at which the maker
+/// looks (`server::snapshot::reclaims`).
 const QUIET: u64 = 5 * super::SECOND;
 const LOOK_EVERY: u64 = super::SECOND / 2;
 

@@ -22,6 +22,7 @@ use super::fingerprint::Fingerprint;
 use super::live::{all, facts, Compared, Facts};
 use super::pieces::{restore_in_pieces, Gathered, LargeWriter};
 use super::place::{Place, Tracker};
+use super::replicate::hold;
 use super::report::{shown, Progress};
 use super::server::{number, select, ServerUrl};
 use super::target::{Target, Write};
@@ -86,36 +87,20 @@ pub async fn import(
     progress.begin_with(&place);
     let tracker = Arc::new(Mutex::new(Tracker::new(record, place.clone(), progress.clone())));
     let line = progress.show();
-    let (mut queues, mut workers) = (Vec::new(), JoinSet::new());
-    for _ in 0..options.connections {
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        queues.push(sender);
-        let target = Target::connect(to, progress.clone()).await?;
-        workers.spawn(work(target, receiver, tracker.clone(), progress.clone()));
-    }
-    let reading = Reading {
+    let file = Load {
         reader: FileReader::open(BufReader::with_capacity(BUFFER_BYTES, file))?,
-        queues,
-        tracker: tracker.clone(),
-        progress: progress.clone(),
+        bytes: facts.len(),
         skipped: place.cursor,
-        large: options.large,
-        sample: options.sample,
-        sampled: Vec::new(),
-        draw: Draw::new(facts.len()),
-        keys: 0,
-        by_database: BTreeMap::new(),
+        holds_expiries: false,
     };
-    let reading = tokio::task::spawn_blocking(move || reading.run());
-    let reading = async { reading.await? };
     let result = tokio::select! {
-        result = async { tokio::try_join!(reading, all(workers)) } => result.map(|(read, ())| read),
+        result = load(file, to, options, &tracker, &progress) => result,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
     line.abort();
     let tracker = || tracker.lock().expect("nothing panics under this lock");
-    let (sampled, by_database) = match result {
-        Ok(read) => read,
+    let Loaded { sampled, by_database, .. } = match result {
+        Ok(loaded) => loaded,
         Err(error) => {
             tracker().record()?;
             progress.print_totals("imported");
@@ -131,6 +116,57 @@ pub async fn import(
     compare(to, sampled, &by_database, &progress).await?.conclude(progress.refused())
 }
 
+/// A file that is loaded.
+pub struct Load<R> {
+    pub reader: FileReader<R>,
+    pub bytes: u64,
+    /// Number of keys at the beginning that are done.
+    pub skipped: u64,
+    /// True if keys must not expire before the import has ended.
+    pub holds_expiries: bool,
+}
+
+pub struct Loaded {
+    sampled: Vec<Sampled>,
+    /// Number of keys of each database.
+    by_database: BTreeMap<u64, u64>,
+    /// True if a key has an expiry time.
+    pub has_expiries: bool,
+}
+
+/// Writes the contents of a file to the target, over several connections.
+pub async fn load<R: Read + Send + 'static>(
+    file: Load<R>,
+    to: &ServerUrl,
+    options: &Options,
+    tracker: &Arc<Mutex<Tracker>>,
+    progress: &Arc<Progress>,
+) -> anyhow::Result<Loaded> {
+    let (mut queues, mut workers) = (Vec::new(), JoinSet::new());
+    for _ in 0..options.connections {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        queues.push(sender);
+        let target = Target::connect(to, progress.clone()).await?;
+        workers.spawn(work(target, receiver, tracker.clone(), progress.clone()));
+    }
+    let reading = Reading {
+        reader: file.reader,
+        queues,
+        tracker: tracker.clone(),
+        progress: progress.clone(),
+        skipped: file.skipped,
+        holds_expiries: file.holds_expiries,
+        large: options.large,
+        sample: options.sample,
+        draw: Draw::new(file.bytes),
+        keys: 0,
+        loaded: Loaded { sampled: Vec::new(), by_database: BTreeMap::new(), has_expiries: false },
+    };
+    let reading = tokio::task::spawn_blocking(move || reading.run());
+    let reading = async { reading.await? };
+    tokio::try_join!(reading, all(workers)).map(|(loaded, ())| loaded)
+}
+
 /// The thread that reads the file.
 struct Reading<R> {
     reader: FileReader<R>,
@@ -139,17 +175,16 @@ struct Reading<R> {
     progress: Arc<Progress>,
     /// Number of keys at the beginning that are done.
     skipped: u64,
+    holds_expiries: bool,
     large: u64,
     sample: usize,
-    sampled: Vec<Sampled>,
     draw: Draw,
     keys: u64,
-    /// Number of keys of each database.
-    by_database: BTreeMap<u64, u64>,
+    loaded: Loaded,
 }
 
 impl<R: Read> Reading<R> {
-    fn run(mut self) -> anyhow::Result<(Vec<Sampled>, BTreeMap<u64, u64>)> {
+    fn run(mut self) -> anyhow::Result<Loaded> {
         let mut database = 0;
         let mut unit = 0;
         loop {
@@ -158,7 +193,7 @@ impl<R: Read> Reading<R> {
                 .next_record()
                 .with_context(|| format!("at byte {}, after {} keys", self.reader.position(), self.keys))?;
             match record {
-                None => return Ok((self.sampled, self.by_database)),
+                None => return Ok(self.loaded),
                 Some(Record::Database(number)) => database = number,
                 Some(Record::Aux(..) | Record::Sizes(..)) => {}
                 Some(Record::Function(source)) => {
@@ -169,11 +204,11 @@ impl<R: Read> Reading<R> {
                 }
                 Some(Record::Key(facts)) => {
                     self.keys += 1;
-                    *self.by_database.entry(database).or_default() += 1;
+                    *self.loaded.by_database.entry(database).or_default() += 1;
                     self.progress.reached(self.reader.position());
                     if self.queues.iter().any(mpsc::Sender::is_closed) {
                         // A worker has ended, and its error is reported.
-                        return Ok((self.sampled, self.by_database));
+                        return Ok(self.loaded);
                     }
                     if self.keys <= self.skipped {
                         self.reader.skip(&facts).with_context(|| shown(&facts.key))?;
@@ -230,7 +265,11 @@ impl<R: Read> Reading<R> {
             }
             Ok(())
         });
-        let expire_at_ms = facts.expire_at_ms;
+        let expire_at_ms = match self.holds_expiries {
+            true => facts.expire_at_ms.map(hold),
+            false => facts.expire_at_ms,
+        };
+        self.loaded.has_expiries |= expire_at_ms.is_some();
         if let Err(error @ Error::TooManyPending(_)) = &read {
             self.progress.refuse(database, &key, &error.to_string());
             match pieces {
@@ -258,11 +297,11 @@ impl<R: Read> Reading<R> {
     /// Keeps each key of the file with the same probability.
     fn consider(&mut self, sampled: Sampled) {
         let seen = self.keys - self.skipped;
-        if self.sampled.len() < self.sample {
-            self.sampled.push(sampled);
+        if self.loaded.sampled.len() < self.sample {
+            self.loaded.sampled.push(sampled);
         } else {
             let at = self.draw.below(seen) as usize;
-            if let Some(place) = self.sampled.get_mut(at) {
+            if let Some(place) = self.loaded.sampled.get_mut(at) {
                 *place = sampled;
             }
         }

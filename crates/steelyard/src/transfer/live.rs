@@ -249,7 +249,7 @@ impl Compared {
 }
 
 /// Compares the numbers of keys, and a random sample of them.
-async fn compare(
+pub async fn compare(
     source: &mut Source,
     target: &mut Target,
     to: &ServerUrl,

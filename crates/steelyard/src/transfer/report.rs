@@ -168,7 +168,7 @@ impl Progress {
         }
     }
 
-    fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let [keys, copied, expected] =
             [&self.keys, &self.bytes, &self.expected].map(|number| number.load(Ordering::Relaxed));
         let elapsed = self.started.elapsed();

@@ -268,6 +268,6 @@ impl Target {
 }
 
 /// Returns true if a command that failed had no effect, and may succeed later.
-fn may_pass(text: &str) -> bool {
+pub fn may_pass(text: &str) -> bool {
     PASSING.iter().any(|start| text.starts_with(start)) || text.contains(NEEDS_VERSION)
 }
