@@ -1,5 +1,6 @@
 //! `steelyard import --replicate` with a Redis that is written to meanwhile.
 
+use std::io::Read;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -37,12 +38,19 @@ fn line(text: &str) -> Vec<Vec<u8>> {
     text.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Writes a key at the source and waits until the target has it.
-fn arrives(source: &mut Connection, target: &mut Connection, key: &str) {
+/// Writes a key at the source and waits until an import has brought it to the target.
+fn arrives(source: &mut Connection, target: &mut Connection, import: &mut Child, key: &str) {
     assert_eq!(source.call(&["SET", key, "1"]).unwrap(), Reply::OK);
     let deadline = Instant::now() + PATIENCE;
     while target.call(&["EXISTS", key]).unwrap() != Reply::Int(1) {
-        assert!(Instant::now() < deadline, "{key} does not arrive");
+        let is_over = import.try_wait().unwrap().is_some() || Instant::now() >= deadline;
+        if is_over {
+            let _ = import.kill();
+            let mut told = String::new();
+            import.stdout.take().map(|mut stdout| stdout.read_to_string(&mut told));
+            import.stderr.take().map(|mut stderr| stderr.read_to_string(&mut told));
+            panic!("{key} does not arrive\n{told}");
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -124,7 +132,9 @@ fn write(address: SocketAddr, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<
 
 #[test]
 fn a_redis_that_is_written_to_is_followed_through_breaks_and_an_interruption() {
-    let Some(redis) = servers::redis(&["--repl-diskless-sync", "no"]) else { return };
+    let Some(redis) = servers::redis(&["--repl-diskless-sync", "no", "--repl-backlog-size", "100mb"]) else {
+        return;
+    };
     let mut theirs = redis.connect();
     fill(&mut theirs, 2000);
     theirs.call(&["HSET", "session", "user", "1"]).unwrap();
@@ -138,11 +148,11 @@ fn a_redis_that_is_written_to_is_followed_through_breaks_and_an_interruption() {
     let stop = Arc::new(AtomicBool::new(false));
     let writer = write(redis.address, stop.clone());
 
-    let following = import(&words);
-    arrives(&mut theirs, &mut connection, "arrived:1");
+    let mut following = import(&words);
+    arrives(&mut theirs, &mut connection, &mut following, "arrived:1");
     // The connection breaks.
     assert_eq!(theirs.call(&["CLIENT", "KILL", "TYPE", "replica"]).unwrap(), Reply::Int(1));
-    arrives(&mut theirs, &mut connection, "arrived:2");
+    arrives(&mut theirs, &mut connection, &mut following, "arrived:2");
     let told = interrupt_and_end(following);
     assert!(told.contains("6 keys in pieces") && told.contains("the stream continues at offset"), "{told}");
     assert!(told.contains("the place is recorded") && told.contains("--finish"), "{told}");
@@ -150,8 +160,8 @@ fn a_redis_that_is_written_to_is_followed_through_breaks_and_an_interruption() {
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(connection.call(&["EXISTS", "session"]).unwrap(), Reply::Int(1));
 
-    let following = import(&words);
-    arrives(&mut theirs, &mut connection, "arrived:3");
+    let mut following = import(&words);
+    arrives(&mut theirs, &mut connection, &mut following, "arrived:3");
     let told = interrupt_and_end(following);
     assert!(told.contains("continuing at offset"), "{told}");
     stop.store(true, Ordering::Relaxed);
@@ -188,10 +198,13 @@ fn a_diskless_source_refusals_and_a_source_that_ends_are_told() {
     let told = run_import(&with(&["--until-caught-up", "--flush-target"]));
     assert!(told.contains(" 0 differ"), "{told}");
     assert_eq!(compare(&mut connection, &mut theirs), 500 + LARGE_KEYS, "the stale key is gone");
+    for connection in [&mut connection, &mut theirs] {
+        assert_eq!(connection.call(&["SELECT", "0"]).unwrap(), Reply::OK);
+    }
 
     // A command that cannot be executed ends the import, which then has no place to continue at.
-    let following = import(&with(&["--flush-target"]));
-    arrives(&mut theirs, &mut connection, "arrived:1");
+    let mut following = import(&with(&["--flush-target"]));
+    arrives(&mut theirs, &mut connection, &mut following, "arrived:1");
     assert_eq!(theirs.call(&["SWAPDB", "0", "1"]).unwrap(), Reply::OK);
     let (succeeded, told) = ended(following);
     assert!(!succeeded && told.contains("SWAPDB at offset") && told.contains("--flush-target"), "{told}");
@@ -199,8 +212,8 @@ fn a_diskless_source_refusals_and_a_source_that_ends_are_told() {
     fails(&words, "without recording its place");
 
     // The source ends: all that has arrived is executed, and expiry times take effect when told.
-    let following = import(&with(&["--flush-target", "--source-timeout", "1"]));
-    arrives(&mut theirs, &mut connection, "arrived:2");
+    let mut following = import(&with(&["--flush-target", "--source-timeout", "1"]));
+    arrives(&mut theirs, &mut connection, &mut following, "arrived:2");
     let at = connection.call(&["PEXPIRETIME", "large-hash"]).unwrap();
     assert!(matches!(at, Reply::Int(at) if at > FAR_MS as i64), "{at:?}");
     drop(theirs);

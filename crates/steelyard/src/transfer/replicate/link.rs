@@ -124,19 +124,21 @@ impl Link {
             link.shared.set_id(id);
         }
         link.framing.feed(&input, &mut link.receiver)?;
-        let continues = match link.answer().await? {
-            Answer::Continued { id } => {
-                ensure!(after.is_some(), "the source continues a stream that has not begun");
+        // The first bytes of the stream may have arrived with the answer, so the spool's end does not
+        // tell where it begins.
+        let (continues, begin) = match (link.answer().await?, after) {
+            (Answer::Continued { id }, Some((_, offset))) => {
                 id.iter().for_each(|id| link.shared.set_id(id));
-                true
+                (true, offset)
             }
-            Answer::Full { id, offset } => {
+            (Answer::Continued { .. }, None) => bail!("the source continues a stream that has not begun"),
+            (Answer::Full { id, offset }, _) => {
                 link.shared.spool.begin(offset);
                 link.shared.set_id(&id);
-                false
+                (false, offset)
             }
         };
-        link.shared.applied.store(link.shared.spool.end(), Ordering::Release);
+        link.shared.applied.store(begin, Ordering::Release);
         Ok((link, continues))
     }
 
