@@ -30,7 +30,8 @@ fn three() -> Stores {
 fn set_policy(stores: &Stores, name: &str) {
     // The asked store need not lead the meta region.
     let admin = stores.all[2].admin();
-    admin.ask(&PolicyRequest { policy: name.to_owned() }).expect("the policy is changed");
+    // At first the meta region may have no leader.
+    eventually("the policy is changed", || admin.ask(&PolicyRequest { policy: name.to_owned() }).ok());
     assert_eq!(admin.ask(&PolicyQuery {}).expect("it is told").policy, name);
 }
 
