@@ -108,7 +108,7 @@ mod tests {
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         // Only root can give a file away.
-        let given = fchown(&File::open(&path).unwrap(), Some(65_534), Some(65_534)).is_ok();
+        let given = fchown(File::open(&path).unwrap(), Some(65_534), Some(65_534)).is_ok();
         replace(&path, "new").unwrap();
         let metadata = fs::metadata(&path).unwrap();
         assert_eq!(

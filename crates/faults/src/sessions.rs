@@ -131,6 +131,6 @@ mod tests {
     #[test]
     fn the_password_is_the_one_that_a_server_gave() {
         let given = 0x7415_cb4a_f18b_4379_72e7_a9f9_2240_02c2_u128;
-        assert_eq!(u128::from_be_bytes(password(0x1000_2b5f_55a0_000)), given);
+        assert_eq!(u128::from_be_bytes(password(0x0100_02b5_f55a_0000)), given);
     }
 }

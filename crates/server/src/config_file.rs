@@ -111,7 +111,7 @@ fn rewritten(
     if options.is_empty() {
         return Ok(document.to_string());
     }
-    let known = document.entry(ROCKSDB).or_insert_with(|| toml_edit::table());
+    let known = document.entry(ROCKSDB).or_insert_with(toml_edit::table);
     for (name, text) in options {
         let name = name.strip_prefix(PREFIX).unwrap_or(name);
         if let Some(list) = known.as_array_mut() {

@@ -126,12 +126,15 @@ pub struct Load<R> {
     pub holds_expiries: bool,
 }
 
+#[derive(Default)]
 pub struct Loaded {
     sampled: Vec<Sampled>,
     /// Number of keys of each database.
     by_database: BTreeMap<u64, u64>,
     /// True if a key has an expiry time.
     pub has_expiries: bool,
+    /// The database that the source had selected when its stream began.
+    pub stream_database: Option<u64>,
 }
 
 /// Writes the contents of a file to the target, over several connections.
@@ -160,7 +163,7 @@ pub async fn load<R: Read + Send + 'static>(
         sample: options.sample,
         draw: Draw::new(file.bytes),
         keys: 0,
-        loaded: Loaded { sampled: Vec::new(), by_database: BTreeMap::new(), has_expiries: false },
+        loaded: Loaded::default(),
     };
     let reading = tokio::task::spawn_blocking(move || reading.run());
     let reading = async { reading.await? };
@@ -195,7 +198,13 @@ impl<R: Read> Reading<R> {
             match record {
                 None => return Ok(self.loaded),
                 Some(Record::Database(number)) => database = number,
-                Some(Record::Aux(..) | Record::Sizes(..)) => {}
+                Some(Record::Aux(name, value)) => {
+                    if &name[..] == b"repl-stream-db" {
+                        let number = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
+                        self.loaded.stream_database = number;
+                    }
+                }
+                Some(Record::Sizes(..)) => {}
                 Some(Record::Function(source)) => {
                     let _ = self.queues[0].blocking_send(Message::Function(source));
                 }

@@ -56,6 +56,8 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 const PLACE_IS_LOST: &str = "the target has a part of the stream that is not known: run it again with \
                              --flush-target, or end it with --finish";
 
+const FINISH_LATER: &str = "run it with --replicate --finish, which lets expiry times take effect";
+
 #[derive(clap::Args)]
 pub struct Replication {
     /// Follow the source as a replica, so that its writes arrive too, until SIGINT or SIGTERM. The
@@ -264,6 +266,9 @@ impl Asking {
             let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.map(|value| value.trim().to_owned())
         };
+        // Such a replica may lack writes of its master.
+        let is_cut_off = field("master_link_status").is_some_and(|status| status != "up");
+        ensure!(!is_cut_off, "the source has no connection to its master");
         let offset = field("master_repl_offset").and_then(|offset| offset.parse().ok());
         let id = field("master_replid").context("the source tells no master_replid")?;
         Ok((id, offset.context("the source tells no master_repl_offset")?))
@@ -341,10 +346,10 @@ impl Import<'_> {
                 eprintln!("continuing at offset {offset}");
                 self.shared.holds_expiries.store(holds_expiries, Ordering::Relaxed);
                 // The place stays recorded if the target is away.
-                self.to.connect().await?;
+                let applier = self.applier(state).await?;
                 self.record(record::Replication::Runs)?;
                 let (stop, stopped) = watch::channel(false);
-                self.follow(tokio::spawn(link.run(stopped)), stop, state).await.context(PLACE_IS_LOST)
+                self.follow(tokio::spawn(link.run(stopped)), stop, applier).await.context(PLACE_IS_LOST)
             }
             recorded => {
                 if recorded.is_some_and(|recorded| recorded != record::Replication::Runs) {
@@ -361,7 +366,11 @@ impl Import<'_> {
             eprint!("\r\x1b[K");
         }
         let (end, applied, counts) = result?;
-        self.conclude(end, applied, counts).await
+        let mut signals = Signals::new()?;
+        tokio::select! {
+            concluded = self.conclude(end, applied, counts) => concluded,
+            () = signals.next() => bail!("interrupted: {FINISH_LATER}"),
+        }
     }
 
     /// Returns an error if the target has keys that the source may not have.
@@ -407,7 +416,7 @@ impl Import<'_> {
             call(&mut self.to.connect().await?, &["FLUSHALL"]).await?;
         }
         self.shared.begin(Phase::Loads);
-        let has_expiries = tokio::select! {
+        let loaded = tokio::select! {
             loaded = load(self.to, file, self.options, &self.progress) => loaded?,
             ended = &mut link => match ended?? {
                 Ended::Stopped => bail!("the stream was not received"),
@@ -418,8 +427,19 @@ impl Import<'_> {
         self.progress.print_totals("loaded");
         let refused = self.progress.refused();
         ensure!(refused == 0, "{refused} keys were not copied, so commands on them cannot be executed");
-        self.shared.holds_expiries.store(has_expiries, Ordering::Relaxed);
-        self.follow(link, stop, StreamState::default()).await
+        self.shared.holds_expiries.store(loaded.has_expiries, Ordering::Relaxed);
+        // A master selects a database again after its data. A replica passes on what its own master
+        // sends.
+        let database = loaded.stream_database.unwrap_or(0);
+        let applier = self.applier(StreamState { database, splits: false }).await?;
+        self.follow(link, stop, applier).await
+    }
+
+    /// Returns the applier of the stream from here on.
+    async fn applier(&self, state: StreamState) -> anyhow::Result<Applier> {
+        let is_cluster = is_cluster(self.to).await?;
+        let from = Applied { offset: self.shared.applied.load(Ordering::Acquire), state };
+        Applier::connect(self.to, from, is_cluster, self.shared.clone()).await
     }
 
     /// Executes the stream until the import ends.
@@ -427,13 +447,9 @@ impl Import<'_> {
         &mut self,
         mut link: JoinHandle<anyhow::Result<Ended>>,
         stop: watch::Sender<bool>,
-        state: StreamState,
+        applier: Applier,
     ) -> anyhow::Result<(End, Applied, Counts)> {
         self.shared.begin(Phase::Follows);
-        let offset = self.shared.applied.load(Ordering::Acquire);
-        let is_cluster = is_cluster(self.to).await?;
-        let from = Applied { offset, state };
-        let applier = Applier::connect(self.to, from, is_cluster, self.shared.clone()).await?;
         let (finish, finishes) = watch::channel(false);
         let mut applier = tokio::spawn(applier.run(finishes));
         let mut asking = Asking { url: self.from.clone(), connection: None };
@@ -484,9 +500,13 @@ impl Import<'_> {
     async fn conclude(&self, end: End, applied: Applied, counts: Counts) -> anyhow::Result<()> {
         let holds_expiries = self.shared.holds_expiries.load(Ordering::Relaxed);
         let Applied { offset, state } = applied;
-        self.record(record::Replication::At { id: self.shared.id(), offset, state, holds_expiries })?;
+        // While keys get their true expiry times, the stream cannot continue.
+        let releases = matches!(end, End::CaughtUp) || self.record.is_none();
+        if !releases {
+            self.record(record::Replication::At { id: self.shared.id(), offset, state, holds_expiries })?;
+        }
         self.print_totals(&counts);
-        if matches!(end, End::CaughtUp) || self.record.is_none() {
+        if releases {
             self.release_expiries().await?;
             self.record.map_or(Ok(()), Record::delete)?;
         } else if let Some(path) = self.record {
@@ -551,25 +571,29 @@ impl Import<'_> {
         let (source, target) = (self.from.to_string(), self.to.to_string());
         self.record.map(|path| Record::read(path, &source, &target)).transpose()?;
         self.shared.holds_expiries.store(true, Ordering::Relaxed);
-        self.release_expiries().await?;
+        let mut signals = Signals::new()?;
+        tokio::select! {
+            released = self.release_expiries() => released?,
+            () = signals.next() => bail!("interrupted: {FINISH_LATER}"),
+        }
         self.record.map_or(Ok(()), Record::delete)
     }
 }
 
-/// Loads the source's data. Returns true if keys have expiry times.
+/// Loads the source's data.
 async fn load(
     to: &ServerUrl,
     file: File,
     options: &Options,
     progress: &Arc<Progress>,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<file::Loaded> {
     let bytes = file.metadata()?.len();
     progress.expect_bytes(bytes);
     let tracker = Arc::new(Mutex::new(Tracker::new(None, Place::default(), progress.clone())));
     let reader = FileReader::open(BufReader::with_capacity(FILE_BUFFER_BYTES, file))?;
     let file = Load { reader, bytes, skipped: 0, holds_expiries: true };
     let options = Options { sample: 0, ..options.clone() };
-    Ok(file::load(file, to, &options, &tracker, progress).await?.has_expiries)
+    file::load(file, to, &options, &tracker, progress).await
 }
 
 /// Returns true if the keys of a command must share a slot.

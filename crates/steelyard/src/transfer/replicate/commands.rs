@@ -44,9 +44,20 @@ impl Command {
         self.words.iter().map(|word| word.len() + 16).sum()
     }
 
-    /// Returns the keys, or `None` if the target's table does not tell them. Such a command may
-    /// be about any key.
+    /// Returns the keys in the command's database, or `None` if the target's table does not tell
+    /// them all. Such a command may be about any key.
     pub fn keys(&self) -> Option<Vec<Bytes>> {
+        let name = self.words.first()?.to_ascii_uppercase();
+        let has = |option: &[u8]| self.words.iter().skip(2).any(|word| word.eq_ignore_ascii_case(option));
+        let has_others = match &name[..] {
+            b"MOVE" => true,
+            b"COPY" => has(b"DB"),
+            b"SORT" => has(b"BY") || has(b"GET"),
+            _ => false,
+        };
+        if has_others {
+            return None;
+        }
         let spec = command::resolve(&self.words).ok()?;
         let keys: Vec<Bytes> = command::keys_of(spec, &self.words).map(|(key, _)| key.clone()).collect();
         (!keys.is_empty()).then_some(keys)

@@ -29,6 +29,8 @@ const SEND_PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum time without a byte. A source sends a `PING` every ten seconds, and a newline while it
 /// prepares its data.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The shortest time for which a new connection may wait for an answer.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// Beginnings of answers to `PSYNC` after which it may be sent again.
 const PASSING: [&str; 4] = ["LOADING", "NOMASTERLINK", "MASTERDOWN", "BUSY"];
@@ -37,12 +39,26 @@ const PASSING: [&str; 4] = ["LOADING", "NOMASTERLINK", "MASTERDOWN", "BUSY"];
 struct Receiver {
     shared: Arc<Shared>,
     answer: Option<Answer>,
+    /// True until the first answer. Later the stream must continue.
+    is_new: bool,
     file: Option<BufWriter<File>>,
     has_file: bool,
 }
 
 impl Sink for Receiver {
     fn answer(&mut self, answer: Answer) -> anyhow::Result<()> {
+        if let Answer::Full { id, offset } = &answer {
+            ensure!(
+                self.is_new,
+                "PSYNC: the source no longer has the stream after offset {}; a larger repl-backlog-size there keeps \
+                 it for longer",
+                self.shared.spool.end()
+            );
+            // Bytes of the stream may follow at once.
+            self.shared.spool.begin(*offset);
+            self.shared.set_id(id);
+        }
+        self.is_new = false;
         self.answer = Some(answer);
         Ok(())
     }
@@ -106,9 +122,13 @@ impl Link {
         shared: Arc<Shared>,
         patience: Duration,
     ) -> anyhow::Result<(Link, bool)> {
-        let (connection, input) = psync(url, after).await?;
+        let connecting = tokio::time::timeout(SILENCE_MAX, psync(url, after));
+        let connected =
+            connecting.await.with_context(|| format!("{url}: {SILENCE_MAX:?} without an answer"))?;
+        let (connection, input) = connected?;
         let (reads, writes) = tokio::io::split(connection);
-        let receiver = Receiver { shared: shared.clone(), answer: None, file: None, has_file: false };
+        let receiver =
+            Receiver { shared: shared.clone(), answer: None, is_new: true, file: None, has_file: false };
         let mut link = Link {
             url: url.clone(),
             patience,
@@ -132,11 +152,7 @@ impl Link {
                 (true, offset)
             }
             (Answer::Continued { .. }, None) => bail!("the source continues a stream that has not begun"),
-            (Answer::Full { id, offset }, _) => {
-                link.shared.spool.begin(offset);
-                link.shared.set_id(&id);
-                (false, offset)
-            }
+            (Answer::Full { offset, .. }, _) => (false, offset),
         };
         link.shared.applied.store(begin, Ordering::Release);
         Ok((link, continues))
@@ -253,6 +269,7 @@ impl Link {
 
     async fn continued(&mut self) -> Result<(), Failure> {
         let (id, end) = (self.shared.id(), self.shared.spool.end());
+        let patience = self.patience.clamp(PATIENCE_MIN, SILENCE_MAX);
         let connecting = async {
             let (connection, input) = psync(&self.url, Some((&id, end))).await?;
             let (reads, writes) = tokio::io::split(connection);
@@ -261,16 +278,13 @@ impl Link {
             self.framing.feed(&input, &mut self.receiver)?;
             self.answer().await
         };
-        match connecting.await {
+        let connecting = tokio::time::timeout(patience, connecting);
+        match connecting.await.unwrap_or_else(|_| Err(anyhow::anyhow!("the source does not answer"))) {
             Ok(Answer::Continued { id }) => {
                 id.iter().for_each(|id| self.shared.set_id(id));
                 Ok(())
             }
-            Ok(Answer::Full { .. }) => Err(Failure::Final(anyhow::anyhow!(
-                "{}: the source no longer has the stream after offset {end}; a larger repl-backlog-size there \
-                 keeps it for longer",
-                self.url
-            ))),
+            Ok(Answer::Full { .. }) => unreachable!("the receiver refuses it"),
             Err(error) if is_final(&error) => Err(Failure::Final(error)),
             Err(error) => Err(Failure::Passing(error)),
         }

@@ -87,9 +87,10 @@ impl Spool {
                 segment.len += part.len() as u64;
                 end += part.len() as u64;
                 bytes = rest;
+                // A part that follows may fail, and is then appended again.
+                self.end.send_replace(end);
             }
         }
-        self.end.send_replace(end);
         Ok(())
     }
 
