@@ -20,8 +20,8 @@ pub fn write_with_mode(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> io:
     write_as(path, content.as_ref(), mode, |_| Ok(()))
 }
 
-/// Replaces the file at `path`, which keeps its owner, group and mode. Fails if this process may not
-/// give them to a file.
+/// Replaces the file at `path`, which keeps its owner, group and mode. Fails if this process may
+/// not give them to a file.
 pub fn replace(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let old = fs::metadata(path)?;
     write_as(path, content.as_ref(), 0o600, |file| {

@@ -102,10 +102,10 @@ pub enum Input<C, R> {
     },
 }
 
-/// An effect to execute, in order. The order matters in three cases. A lease ends before the message
-/// that lets another store lead. Entries are sent to other stores before this store's log is
-/// written, so that the writes overlap. An apply queue is stopped before the rows are replaced, and
-/// resumes before it gets the entries that were withheld.
+/// An effect to execute, in order. The order matters in three cases. A lease ends before the
+/// message that lets another store lead. Entries are sent to other stores before this store's log
+/// is written, so that the writes overlap. An apply queue is stopped before the rows are replaced,
+/// and resumes before it gets the entries that were withheld.
 pub enum Effect<C, R> {
     /// The region's leader, as reported by its own peer.
     Leadership {

@@ -14,6 +14,8 @@ pub struct Fingerprint {
     sum: u64,
     /// The sum of the hashes of a stream's pending entries.
     pending: u64,
+    /// The sum of the hashes of the numbers of entries that a stream's groups have read.
+    entries_read: u64,
     /// The hashes of a stream's last group, and of its last consumer there.
     group: u64,
     consumer: u64,
@@ -21,12 +23,18 @@ pub struct Fingerprint {
 
 impl Fingerprint {
     pub fn new(kind: Kind) -> Fingerprint {
-        Fingerprint { kind, elements: 0, sum: 0, pending: 0, group: 0, consumer: 0 }
+        Fingerprint { kind, elements: 0, sum: 0, pending: 0, entries_read: 0, group: 0, consumer: 0 }
     }
 
     /// Returns true if the fingerprints are the same except for the pending entries of a stream.
     pub fn is_same_without_pending(&self, other: &Fingerprint) -> bool {
         Fingerprint { pending: 0, ..*self } == Fingerprint { pending: 0, ..*other }
+    }
+
+    /// Returns the fingerprint without the numbers of entries that groups have read, which Redis
+    /// 7.0 does not pass on to replicas.
+    pub fn without_entries_read(self) -> Fingerprint {
+        Fingerprint { entries_read: 0, ..self }
     }
 
     pub fn add(&mut self, element: &Element) {
@@ -63,9 +71,11 @@ impl Fingerprint {
             }
             StreamPart::Group { name, last_id, entries_read } => {
                 put_id(last_id);
-                put(*entries_read as u64);
                 write::string(&mut bytes, name);
                 self.group = types::key_hash(name);
+                let mut read = name.to_vec();
+                read.extend(entries_read.to_le_bytes());
+                self.entries_read = self.entries_read.wrapping_add(types::key_hash(&read));
             }
             StreamPart::Consumer { name, .. } => {
                 put(self.group);

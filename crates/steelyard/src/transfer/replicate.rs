@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The file with all data is received first and loaded then. Meanwhile the stream is received, too,
-//! and waits in a spool of temporary files, so memory does not depend on the data. The source learns
-//! of what the target has executed, not of what has arrived.
+//! and waits in a spool of temporary files, so memory does not depend on the data. The source
+//! learns of what the target has executed, not of what has arrived.
 
 mod apply;
 mod commands;
@@ -562,7 +562,7 @@ impl Import<'_> {
         let mut source = Source::connect(self.from).await?;
         let mut target = Target::connect(self.to, self.progress.clone()).await?;
         let databases = source.databases().await?;
-        let sample = (self.options.sample, &*self.progress);
+        let sample = live::Sample { keys: self.options.sample, progress: &self.progress, is_followed: true };
         live::compare(&mut source, &mut target, self.to, &databases, sample).await?.conclude(0)
     }
 

@@ -74,7 +74,7 @@ pub struct StreamState {
     pub splits: bool,
 }
 
-/// What is executed at once.
+/// Commands that are executed at once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unit {
     /// No command if the target need not execute anything.

@@ -144,8 +144,8 @@ impl Link {
             link.shared.set_id(id);
         }
         link.framing.feed(&input, &mut link.receiver)?;
-        // The first bytes of the stream may have arrived with the answer, so the spool's end does not
-        // tell where it begins.
+        // The first bytes of the stream may have arrived with the answer, so the spool's end does
+        // not tell where it begins.
         let (continues, begin) = match (link.answer().await?, after) {
             (Answer::Continued { id }, Some((_, offset))) => {
                 id.iter().for_each(|id| link.shared.set_id(id));
