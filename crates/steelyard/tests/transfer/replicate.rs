@@ -220,7 +220,9 @@ fn a_diskless_source_refusals_and_a_source_that_ends_are_told() {
 
     // The source ends: all that has arrived is executed, and expiry times take effect when told.
     let mut following = import(&with(&["--flush-target", "--source-timeout", "1"]));
+    // The first key may arrive with the source's data, the second one follows all of it.
     arrives(&mut theirs, &mut connection, &mut following, "arrived:2");
+    arrives(&mut theirs, &mut connection, &mut following, "arrived:3");
     let at = connection.call(&["PEXPIRETIME", "large-hash"]).unwrap();
     assert!(matches!(at, Reply::Int(at) if at > FAR_MS as i64), "{at:?}");
     drop(theirs);
