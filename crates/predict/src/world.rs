@@ -211,8 +211,6 @@ struct Store {
     /// reclaimed, with the part of all keys.
     flushes: Vec<(u32, usize)>,
     reclaims: VecDeque<(f64, usize)>,
-    /// The time since which no copy was sent or received, as far as the maker has looked.
-    quiet_since: Option<u64>,
     counts: measure::Counts,
 }
 
@@ -295,7 +293,6 @@ impl<'a> World<'a> {
             lifecycle: copying::Turns::default(),
             flushes: Vec::new(),
             reclaims: VecDeque::new(),
-            quiet_since: None,
             counts: measure::Counts::default(),
         };
         let region = |region: &crate::Region| Region {

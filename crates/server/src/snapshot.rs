@@ -24,7 +24,6 @@ mod counters;
 mod maker;
 mod received;
 mod receiver;
-mod reclaims;
 mod sender;
 mod streamed;
 mod streams;
@@ -56,7 +55,6 @@ use crate::transport::stream::PeerStream;
 pub use counters::{Counters, Counts};
 use maker::Maker;
 use received::Received;
-use reclaims::Deleted;
 use sender::{Outgoing, Sending};
 use streams::Views;
 
@@ -369,12 +367,12 @@ impl SnapshotService {
         queues.remove(shared.received.forget_up_to(region, LogIndex::MAX));
     }
 
-    /// Reclaims, in the background, the space of rows in these slots that were deleted by range,
-    /// once this store moves no snapshots. `bytes` is their number of key and value bytes.
+    /// Reclaims, in the background, the space of rows in these slots that were deleted by range.
+    /// `bytes` is their number of key and value bytes.
     pub fn reclaim(&self, slots: SlotRange, bytes: u64) {
         let Some((shared, queues)) = self.running() else { return };
         shared.to_reclaim.fetch_add(bytes, Ordering::Relaxed);
-        let _ = queues.to_make.send(maker::Job::Reclaim(Deleted { slots, bytes }));
+        let _ = queues.to_make.send(maker::Job::Reclaim { slots, bytes });
     }
 
     /// Returns the bytes of deleted keys and values whose space is not reclaimed yet.
@@ -433,11 +431,6 @@ impl Drop for SnapshotService {
 impl Shared {
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
-    }
-
-    /// Returns true while snapshots are sent or received.
-    fn is_moving(&self) -> bool {
-        !self.sending.lock().is_empty() || self.received.promised() > 0
     }
 
     /// Registers a connection for as long as the result lives.

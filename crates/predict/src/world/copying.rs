@@ -17,11 +17,6 @@ use super::background::{Job, CHUNK_BYTES};
 use super::{Event, RegionAt, StoreAt, World};
 use crate::device::Queues;
 
-/// The time without copies after which space is reclaimed, and the interval at which the maker
-/// looks (`server::snapshot::reclaims`).
-const QUIET: u64 = 5 * super::SECOND;
-const LOOK_EVERY: u64 = super::SECOND / 2;
-
 /// Number of copies that a store sends at a time (`server::snapshot::Limits`).
 const SENDERS: usize = 4;
 
@@ -87,13 +82,6 @@ pub(super) struct Script {
     /// The snapshot's index in the log, and its bytes.
     index: u32,
     bytes: u64,
-}
-
-impl Script {
-    /// Returns true if the script ends with rows that the target has loaded.
-    fn is_copy(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Ask | Step::View | Step::Loaded))
-    }
 }
 
 impl World<'_> {
@@ -178,10 +166,6 @@ impl World<'_> {
                 self.start_background(store);
                 Some(None)
             }
-            Step::Reclaim(store) if !self.is_quiet(store) => {
-                script.steps.push_front(step);
-                Some(Some(now + LOOK_EVERY))
-            }
             Step::Reclaim(store) => {
                 self.stores[store].reclaims.push_back((script.part, id));
                 self.start_background(store);
@@ -210,18 +194,6 @@ impl World<'_> {
                 None
             }
         }
-    }
-
-    /// Returns true if the store has neither sent nor received a copy for a while.
-    fn is_quiet(&mut self, store: StoreAt) -> bool {
-        let moves = |job: &Job| match job {
-            Job::Script(script) => (script.from == store || script.to == store) && script.is_copy(),
-            _ => false,
-        };
-        let (now, is_moving) = (self.now, self.jobs.values().any(moves));
-        let since = &mut self.stores[store].quiet_since;
-        *since = if is_moving { None } else { since.or(Some(now)) };
-        since.is_some_and(|since| now - since >= QUIET)
     }
 
     /// Resumes the scripts whose flushes are done.

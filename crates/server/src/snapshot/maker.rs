@@ -16,10 +16,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 use rocks::snapshot::{Manifest, SnapshotError};
 use storage::StorageError;
-use types::{LogIndex, RegionId};
+use types::{LogIndex, RegionId, SlotRange};
 
 use super::counters::Counters;
-use super::reclaims::{Deleted, Reclaims};
 use super::{remove, Shared};
 
 pub enum Job {
@@ -27,13 +26,14 @@ pub enum Job {
     /// Delete a directory. A background thread does this, because deleting gigabytes takes time.
     Remove(PathBuf),
     Drop(Arc<Made>),
-    Reclaim(Deleted),
+    Reclaim {
+        slots: SlotRange,
+        bytes: u64,
+    },
 }
 
 /// Interval at which outdated files are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// Interval at which the thread looks whether waiting space may be reclaimed.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A finished snapshot. Dropping the last reference deletes its files.
 pub struct Made {
@@ -136,41 +136,28 @@ impl Maker {
 }
 
 pub fn run(shared: &Shared, jobs: &Receiver<Job>) {
-    let mut reclaims = Reclaims::default();
-    let mut swept = Instant::now();
     loop {
-        let pause = if reclaims.is_empty() { SWEEP_EVERY } else { LOOK_EVERY };
-        match jobs.recv_timeout(pause) {
+        match jobs.recv_timeout(SWEEP_EVERY) {
             Ok(_) if shared.is_stopping() => return,
             Ok(Job::Make(region)) => make(shared, region),
             Ok(Job::Remove(dir)) => remove(&dir),
             Ok(Job::Drop(made)) => drop(made),
-            Ok(Job::Reclaim(deleted)) => reclaims.add(deleted, Instant::now()),
-            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Job::Reclaim { slots, bytes }) => {
+                shared.host.keyspace().reclaim(slots);
+                shared.to_reclaim.fetch_sub(bytes, Ordering::Relaxed);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let now = Instant::now();
+                let of_stream = shared.limits.turn.saturating_add(shared.limits.patience);
+                if let Some(before) = now.checked_sub(shared.limits.kept) {
+                    shared.maker.sweep(before);
+                    let streams_before = now.checked_sub(of_stream).unwrap_or(before);
+                    let gone = shared.received.sweep(before, streams_before);
+                    gone.iter().for_each(|dir| remove(dir));
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        let now = Instant::now();
-        if !reclaims.is_empty() {
-            if let Some(deleted) = reclaims.next(now, shared.is_moving(), shared.host.room()) {
-                shared.host.keyspace().reclaim(deleted.slots);
-                shared.to_reclaim.fetch_sub(deleted.bytes, Ordering::Relaxed);
-            }
-        }
-        if now.duration_since(swept) >= SWEEP_EVERY {
-            swept = now;
-            sweep(shared, now);
-        }
-    }
-}
-
-/// Removes outdated files.
-fn sweep(shared: &Shared, now: Instant) {
-    let of_stream = shared.limits.turn.saturating_add(shared.limits.patience);
-    if let Some(before) = now.checked_sub(shared.limits.kept) {
-        shared.maker.sweep(before);
-        let streams_before = now.checked_sub(of_stream).unwrap_or(before);
-        let gone = shared.received.sweep(before, streams_before);
-        gone.iter().for_each(|dir| remove(dir));
     }
 }
 
