@@ -356,6 +356,18 @@ mod tests {
     }
 
     #[test]
+    fn commands_on_keys_that_are_not_all_known_may_be_about_any_key() {
+        let keys = |line: &str| Command { database: 0, words: words(line) }.keys().map(|keys| keys.len());
+        for line in ["MOVE a 5", "COPY a b DB 5", "SORT a BY w_* STORE b", "sort a get x_*", "EVAL x 0"] {
+            assert_eq!(keys(line), None, "{line}");
+        }
+        assert_eq!(
+            (keys("COPY a b"), keys("SORT a STORE b"), keys("SET a MOVE")),
+            (Some(2), Some(2), Some(1))
+        );
+    }
+
+    #[test]
     fn commands_are_units_and_transactions_are_one_with_their_end() {
         let lines =
             ["SELECT 3", "SET a 1", "PING", "MULTI", "INCR a", "select 0", "DEL b", "EXEC", "PUBLISH c m"];

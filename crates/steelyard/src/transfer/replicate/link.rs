@@ -319,3 +319,73 @@ async fn psync(
     connection.flush().await?;
     Ok(connection.into_stream())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PING: &str = "*1\r\n$4\r\nPING\r\n";
+
+    /// Returns a link to a source that gives this answer to `PSYNC` with these words, in one write.
+    async fn linked(
+        after: Option<(&str, u64)>,
+        asked: &'static str,
+        answer: String,
+    ) -> (tempfile::TempDir, Arc<Shared>, anyhow::Result<(Link, bool)>) {
+        let address = client::scripted::scripted(move |words| {
+            Some(match words {
+                "PING" => "+PONG\r\n".to_owned(),
+                _ if words == asked => answer.clone(),
+                _ if words.starts_with("PSYNC") => format!("-ERR not '{words}'\r\n"),
+                _ => "+OK\r\n".to_owned(),
+            })
+        })
+        .await;
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Arc::new(Shared::new(dir.path()));
+        let url = format!("redis://{address}").parse().unwrap();
+        let link = Link::start(&url, after, shared.clone(), Duration::from_secs(1)).await;
+        (dir, shared, link)
+    }
+
+    fn stream_from(shared: &Shared, offset: u64) -> String {
+        let mut buffer = [0; 100];
+        let count = shared.spool.read(offset, &mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..count]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_arrives_with_the_answer_begins_at_the_offset_of_the_answer() {
+        let answer = format!("+FULLRESYNC history 100\r\n$4\r\ndata{PING}");
+        let (_dir, shared, link) = linked(None, "PSYNC ? -1", answer).await;
+        let (mut link, continues) = link.unwrap();
+        let length = link.file().await.unwrap().metadata().unwrap().len();
+        assert_eq!((continues, length, shared.id().as_str()), (false, 4, "history"));
+        while shared.spool.end() < 114 {
+            link.receive().await.unwrap();
+        }
+        let applied = shared.applied.load(Ordering::Relaxed);
+        assert_eq!((applied, shared.spool.end(), stream_from(&shared, 100).as_str()), (100, 114, PING));
+
+        let answer = format!("+CONTINUE later\r\n{PING}");
+        let (_dir, shared, link) = linked(Some(("history", 100)), "PSYNC history 101", answer).await;
+        let (mut link, continues) = link.unwrap();
+        while shared.spool.end() < 114 {
+            link.receive().await.unwrap();
+        }
+        let applied = shared.applied.load(Ordering::Relaxed);
+        assert_eq!((continues, applied, stream_from(&shared, 100).as_str()), (true, 100, PING));
+        assert_eq!(shared.id(), "later");
+    }
+
+    #[tokio::test]
+    async fn all_data_instead_of_the_rest_of_a_stream_ends_it_before_any_byte_counts() {
+        let answer = format!("+CONTINUE\r\n{PING}");
+        let (_dir, shared, link) = linked(Some(("history", 100)), "PSYNC history 101", answer).await;
+        let (mut link, _) = link.unwrap();
+        let again = format!("+FULLRESYNC other 7\r\n$4\r\ndata{PING}");
+        let error = Framing::new().feed(again.as_bytes(), &mut link.receiver).unwrap_err();
+        assert!(is_final(&error) && error.to_string().contains("no longer has the stream"), "{error}");
+        assert!(shared.spool.end() <= 114 && shared.id() == "history");
+    }
+}
