@@ -3,8 +3,8 @@
 //!
 //! A script cannot notice this. The function of a compiled script keeps no variables, its code does
 //! not change, and no script can refer to it. Each execution looks its globals up and creates its
-//! values anew. Only the parser's steps and memory are saved. For a text of [`LENGTH_MAX`]
-//! bytes they are far below the limits (`state`).
+//! own values. What an execution saves are the parser's steps and memory, which are far below the
+//! limits (`state`) for a text of [`LENGTH_MAX`] bytes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

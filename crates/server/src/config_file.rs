@@ -78,8 +78,8 @@ impl ConfigFile {
         &self.path
     }
 
-    /// Writes changed settings and options of RocksDB to the file. `changes` is called when nobody
-    /// else writes to it.
+    /// Writes the settings and the options of RocksDB that `changes` returns. It is called while
+    /// the file is locked.
     pub fn rewrite(&self, changes: impl FnOnce() -> (Values, Values)) -> Result<(), RewriteError> {
         // The file itself is replaced, not a link to it.
         let path = self.path.canonicalize()?;

@@ -2,7 +2,8 @@
 //! come after their bytes, and the manifest at the end.
 //!
 //! A file counts once it was compared with its description, synced and renamed. If the connection
-//! breaks, the part of the open file is deleted, because the sender builds that file anew.
+//! breaks, the receiver deletes its part of the open file, because the sender builds that file
+//! again from the beginning.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

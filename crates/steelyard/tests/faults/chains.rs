@@ -5,7 +5,7 @@ use crate::{await_operations, judge, load, pause, rounds, three, warm_up, Plan, 
 
 const COPIES: usize = 5;
 
-/// The places in a chain, each of which is killed. The first round of the short run kills the
+/// The places in a chain. Each round kills the peer at the next one. The short run kills only the
 /// second follower, which has followers before and behind it.
 const PLACES: [&str; COPIES] =
     ["the second follower", "the first follower", "the third follower", "the last follower", "the leader"];

@@ -72,7 +72,7 @@ pub fn within<T>(patience: Duration, mut check: impl FnMut() -> Option<T>) -> Op
     }
 }
 
-/// Returns the median of some times, of which there must be one.
+/// Returns the median of the times. There must be at least one.
 pub fn median(times: &[Duration]) -> Duration {
     let mut times = times.to_vec();
     times.sort();

@@ -55,8 +55,8 @@ fn arrives(source: &mut Connection, target: &mut Connection, import: &mut Child,
     }
 }
 
-/// Returns commands of every type, most of which would be wrong if they were executed twice, not at
-/// all, or in another order.
+/// Returns commands of every type. If most of them were executed twice, not at all, or in another
+/// order, the servers would differ.
 fn round(number: u64) -> Vec<Vec<Vec<u8>>> {
     let (some, other) = (number % 13, number % 7);
     let script = "redis.call('INCR', KEYS[1]) redis.call('RPUSH', KEYS[2], redis.call('GET', KEYS[1])) \

@@ -191,16 +191,13 @@ impl Units {
         }
         let (commands, _) =
             self.open.take().with_context(|| format!("EXEC without MULTI at offset {end}"))?;
-        if self.is_cluster && commands.len() > 1 && !share_a_slot(&commands) {
-            self.counts.split += 1;
-            self.split(commands, end, units);
-        } else {
-            let is_transaction = commands.len() > 1;
-            if !is_transaction {
+        match commands.len() {
+            ..=1 => self.split(commands, end, units),
+            _ if self.is_cluster && !share_a_slot(&commands) => {
+                self.counts.split += 1;
                 self.split(commands, end, units);
-            } else {
-                units.push(Unit { is_transaction, ..self.unit(commands, end, false) });
             }
+            _ => units.push(Unit { is_transaction: true, ..self.unit(commands, end, false) }),
         }
         Ok(())
     }
