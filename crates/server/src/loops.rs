@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::connections::{ConnectionSlot, ListenerKind, Moving};
+use crate::tls::Handshake;
 use crate::transport::raft_lane::{RaftLane, Returned};
 
 pub use to_worker::{Asker, Outcomes, Reader, ToWorker};
@@ -45,8 +46,8 @@ pub enum ToLoop {
         stream: TcpStream,
         kind: ListenerKind,
         seat: ConnectionSlot,
-        /// True if the client must speak TLS.
-        is_tls: bool,
+        /// Present if the client must speak TLS.
+        handshake: Option<Handshake>,
     },
     /// A part was executed. `None` means that its task panicked, so the connection ends.
     Answered {

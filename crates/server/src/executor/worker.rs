@@ -134,7 +134,11 @@ impl RegionWorker {
                     self.shard.step(Input::Raft(RaftInput::TruncateHint { region, index }), now);
                 }
             }
-            ToWorker::Survey { reply } => drop(reply.send(self.shard.recovery_reports(now))),
+            ToWorker::Survey { reply } => {
+                let peers = self.shard.recovery_reports(now);
+                let removed = self.shard.removed_peers().iter().map(|(&region, &peer)| (region, peer));
+                drop(reply.send((peers, removed.collect())));
+            }
             ToWorker::Recovery { steps, reply } => {
                 let outcomes = steps.iter().map(|step| (step.region(), self.shard.recovery(step, now)));
                 let refused =
