@@ -50,7 +50,7 @@ const EVENTS_MAX: usize = 1024;
 const READ_BYTES: usize = 64 << 10;
 /// Interval at which a loop looks for idle connections that hold memory that others wait for.
 /// Maximum time of a client's TLS handshake. It is noticed up to a [`LOOK_PERIOD`] later.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which connections that wait for memory are tried again.
 const MEMORY_POLL: Duration = Duration::from_millis(5);

@@ -15,9 +15,6 @@ use types::StoreId;
 use crate::tls_settings::TlsSettings;
 use crate::transport::certificates::Certificates;
 
-/// Maximum number of connections that are in their handshake at the same time.
-pub const HANDSHAKES_MAX: usize = 1024;
-
 pub struct Tls {
     /// For clients, and for programs at the admin port.
     offered: ArcSwapOption<ServerConfig>,
@@ -28,20 +25,20 @@ pub struct Tls {
     handshakes: Arc<Semaphore>,
 }
 
-/// The place of a connection in its handshake, among at most [`HANDSHAKES_MAX`].
+/// The place of a connection that is in its handshake. There are as many as memory permits.
 pub struct Handshake {
     _permit: OwnedSemaphorePermit,
 }
 
 impl Tls {
-    /// Creates the certificates of store `this`. Those for other stores are renewed with the
-    /// others.
-    pub fn new(peers: Option<Arc<Certificates>>, this: StoreId) -> Tls {
+    /// Creates the certificates of store `this`, without those of clients. At most `handshakes`
+    /// connections are in their handshake at the same time.
+    pub fn new(peers: Option<Arc<Certificates>>, this: StoreId, handshakes: usize) -> Tls {
         Tls {
             offered: ArcSwapOption::empty(),
             peers: peers.map(|certificates| (certificates, this)),
             loaded: Mutex::new(None),
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
+            handshakes: Arc::new(Semaphore::new(handshakes)),
         }
     }
 
@@ -96,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_changes_nothing() {
-        let tls = Tls::new(None, 0);
+        let tls = Tls::new(None, 0, 1);
         assert!(tls.load(&TlsSettings::default()).is_err() && tls.offered().is_none());
         assert_eq!(tls.load_if_changed(), Ok(false));
     }

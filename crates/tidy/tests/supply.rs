@@ -4,7 +4,7 @@
 //! `advisories.toml` has facts of the RustSec database on every crate of `Cargo.lock`, and the day
 //! on which they were looked up. A crate that was never looked up fails the test.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,6 +36,28 @@ struct Locked {
     name: String,
     version: Version,
     source: Option<String>,
+    /// Each with its name first.
+    #[serde(default)]
+    dependencies: Vec<String>,
+}
+
+/// The parts of a `Cargo.toml`.
+#[derive(Deserialize)]
+struct Manifest {
+    package: Option<Named>,
+    workspace: Option<Workspace>,
+    #[serde(default)]
+    dependencies: BTreeMap<String, toml::Value>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Workspace {
+    dependencies: BTreeMap<String, toml::Value>,
 }
 
 #[derive(Deserialize)]
@@ -165,4 +187,30 @@ fn every_crate_has_a_permissive_licence() {
     }
     assert_eq!(wrong, [""; 0]);
     assert!(used.len() > 100, "{}", used.len());
+}
+
+/// The fuzz targets have a lock file of their own, which no build of the workspace reads.
+#[test]
+fn the_lock_file_of_the_fuzz_targets_has_the_dependencies_of_our_crates() {
+    let root = here().join("../..");
+    let lock: Lock = read(&root.join("fuzz/Cargo.lock"));
+    let shared = read::<Manifest>(&root.join("Cargo.toml")).workspace.expect("a workspace").dependencies;
+    let flag = |value: &toml::Value, name: &str| value.get(name).and_then(toml::Value::as_bool) == Some(true);
+    let (mut wrong, mut compared) = (Vec::new(), 0);
+    for entry in fs::read_dir(root.join("crates")).expect("a directory") {
+        let manifest: Manifest = read(&entry.expect("an entry").path().join("Cargo.toml"));
+        let name = manifest.package.expect("a package").name;
+        let Some(locked) = lock.package.iter().find(|locked| locked.name == name) else { continue };
+        compared += 1;
+        for (alias, value) in manifest.dependencies.iter().filter(|(_, value)| !flag(value, "optional")) {
+            let value = if flag(value, "workspace") { &shared[alias] } else { value };
+            let needed = value.get("package").and_then(toml::Value::as_str).unwrap_or(alias);
+            let is_needed = |locked: &String| locked.split(' ').next() == Some(needed);
+            if !locked.dependencies.iter().any(is_needed) {
+                wrong.push(format!("{name} needs {needed}: cargo metadata in fuzz/ adds it"));
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+    assert!(compared > 10, "{compared}");
 }
