@@ -18,7 +18,7 @@ use crate::connections::{ConnectionSlot, ListenerKind, Moving};
 use crate::tls::Handshake;
 use crate::transport::raft_lane::{RaftLane, Returned};
 
-pub use to_worker::{Asker, Outcomes, Reader, ToWorker};
+pub use to_worker::{Asker, Outcomes, Reader, Surveyed, ToWorker};
 
 /// The token of wake-ups. Connections have smaller tokens.
 pub const WAKER: Token = Token(usize::MAX);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use types::THIRD_VERSION;
 
-use crate::loops::ToWorker;
+use crate::loops::{Surveyed, ToWorker};
 use crate::store::Store;
 use crate::transport::kinds::{STATUS_DONE, STATUS_ERROR};
 
@@ -49,7 +49,7 @@ fn encode<T: Serialize>(value: &T) -> Result<Bytes, String> {
 pub async fn survey(store: &Store) -> Result<Survey, String> {
     let (reply, reports) = oneshot::channel();
     let _ = store.worker.send(ToWorker::Survey { reply });
-    let (peers, mut removed) = patiently(reports).await?;
+    let Surveyed { peers, mut removed } = patiently(reports).await?;
     let members = store.membership.members();
     if members.agreed.settings.cluster_version < THIRD_VERSION {
         removed.clear();
