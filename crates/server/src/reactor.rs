@@ -48,9 +48,12 @@ use lanes::{Lanes, LANES};
 const EVENTS_MAX: usize = 1024;
 /// Maximum bytes of one read from a socket, into a buffer that all connections of a loop share.
 const READ_BYTES: usize = 64 << 10;
-/// Interval at which a loop looks for idle connections that hold memory that others wait for.
 /// Maximum time of a client's TLS handshake. It is noticed up to a [`LOOK_PERIOD`] later.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Additional time for each handshake that is in progress, because each takes a loop, and often the
+/// client that has begun many, about a millisecond.
+const HANDSHAKE_TIME_EACH: Duration = Duration::from_millis(10);
+/// Interval at which a loop looks for idle connections that hold memory that others wait for.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which connections that wait for memory are tried again.
 const MEMORY_POLL: Duration = Duration::from_millis(5);
@@ -425,9 +428,10 @@ impl Loop {
     /// Closes clients that have not completed their TLS handshake in time.
     fn close_slow_handshakes(&mut self) {
         let now = self.now;
+        let patience = HANDSHAKE_TIME_MAX + HANDSHAKE_TIME_EACH * self.store.tls.handshakes() as u32;
         let is_slow = |connection: &&Connection| {
             let since = connection.stream.handshake_since();
-            since.is_some_and(|since| now.saturating_duration_since(since) >= HANDSHAKE_TIME_MAX)
+            since.is_some_and(|since| now.saturating_duration_since(since) >= patience)
         };
         let connections = self.slots.iter().filter_map(|slot| slot.connection.as_deref());
         let slow: Vec<ConnectionId> = connections.filter(is_slow).map(|connection| connection.id).collect();

@@ -23,6 +23,7 @@ pub struct Tls {
     /// The settings that are in force, and the times of their files.
     loaded: Mutex<Option<(TlsSettings, Vec<Option<SystemTime>>)>>,
     handshakes: Arc<Semaphore>,
+    handshakes_max: usize,
 }
 
 /// The place of a connection that is in its handshake. There are as many as memory permits.
@@ -39,6 +40,7 @@ impl Tls {
             peers: peers.map(|certificates| (certificates, this)),
             loaded: Mutex::new(None),
             handshakes: Arc::new(Semaphore::new(handshakes)),
+            handshakes_max: handshakes,
         }
     }
 
@@ -78,6 +80,11 @@ impl Tls {
     pub async fn place(&self) -> Handshake {
         let permit = self.handshakes.clone().acquire_owned().await;
         Handshake { _permit: permit.expect("the semaphore is never closed") }
+    }
+
+    /// Returns the number of connections that are in their handshake.
+    pub fn handshakes(&self) -> usize {
+        self.handshakes_max.saturating_sub(self.handshakes.available_permits())
     }
 
     /// Returns a place for a handshake, if there is one.

@@ -13,7 +13,7 @@ use crate::client_with_tls::{config, TlsClient};
 use crate::sessions::Secured;
 use crate::stores::{alone, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Sends bytes, and reads until the store ends the connection. Returns what it sent, or `None` if
 /// it does not end the connection.
