@@ -83,10 +83,14 @@ impl Vault {
         self.change(|keyring| Ok(keyring.clone()))
     }
 
-    /// Drops the data keys that no file uses. Files must not be made with them any more: see
-    /// [`usage`](Self::usage).
-    pub fn drop_unused(&self, needed: &BTreeSet<KeyNumber>) -> Result<KeyNumber, Error> {
-        self.change(|keyring| Ok(keyring.reduced(needed)))
+    /// Drops the data keys before `first` that no file needs. The key `first` must have been active
+    /// for so long that no file is being made with an earlier one, and `needed` must have been
+    /// found by [`usage`](Self::usage) since.
+    pub fn drop_unused(&self, first: KeyNumber, needed: &BTreeSet<KeyNumber>) -> Result<KeyNumber, Error> {
+        self.change(|keyring| {
+            let newer = keyring.numbers().filter(|number| *number >= first);
+            Ok(keyring.reduced(&newer.chain(needed.iter().copied()).collect()))
+        })
     }
 
     fn change(&self, change: impl FnOnce(&Keyring) -> Result<Keyring, Error>) -> Result<KeyNumber, Error> {

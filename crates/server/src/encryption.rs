@@ -3,8 +3,8 @@
 //!
 //! A thread rewrites tables of rows that are plain or have an old key, by compactions of their
 //! ranges, at a bounded rate. Segments of the log get the new key when they would be overwritten.
-//! RocksDB's other files and the small files get it at the next start. A data key is dropped when no
-//! file has it. All of this is found from the files themselves, so a store that is killed at any
+//! RocksDB's other files and the small files get it at the next start. A data key is dropped when
+//! no file has it. All of this is found from the files themselves, so a store that is killed at any
 //! point goes on after its next start.
 
 use std::collections::BTreeSet;
@@ -28,22 +28,33 @@ const REWRITE_BYTES_PER_S: u64 = 32 << 20;
 const LOOK: Duration = Duration::from_secs(1);
 /// Time between two searches for files with old keys.
 const SEARCH_EVERY: Duration = Duration::from_secs(30);
+/// Minimum age of a key before earlier ones are dropped. Files that are being made when the key
+/// changes get the earlier one, and appear within this time.
+const AGE_MIN: Duration = Duration::from_secs(20);
 
 /// Rewrites tables and drops keys until the store stops. Returns at once if it does not encrypt.
 pub fn run(dir: &Path, engine: &Engine, ends: &Ends) {
     let Some(vault) = atrest::vault_of(dir) else { return };
     let mut settled = None;
     let mut searched: Option<(u32, Instant)> = None;
+    let mut changed = (vault.keyring().active().0, Instant::now());
     while !ends.is_stopping() {
         std::thread::sleep(LOOK);
         let active = vault.keyring().active().0;
-        // A new key is searched for at once.
+        if changed.0 != active {
+            changed = (active, Instant::now());
+        }
+        // Files with earlier keys than a new one are searched for at once.
         let is_early = searched.is_some_and(|(of, when)| of == active && when.elapsed() < SEARCH_EVERY);
         if settled == Some(active) || is_early {
             continue;
         }
         searched = Some((active, Instant::now()));
-        match rewrite_tables(&vault, engine, ends).and_then(|()| drop_old(&vault)) {
+        let rewritten = rewrite_tables(&vault, engine, ends);
+        if changed.1.elapsed() < AGE_MIN {
+            continue;
+        }
+        match rewritten.and_then(|()| drop_old(&vault, active)) {
             Ok(true) => {
                 tracing::info!(key = active, "all files of the store have the newest data key");
                 settled = Some(active);
@@ -82,21 +93,19 @@ fn rewrite_tables(vault: &Vault, engine: &Engine, ends: &Ends) -> Result<(), Str
     Ok(())
 }
 
-/// Drops the keys that no file has. Returns true if all files have the active one.
-fn drop_old(vault: &Vault) -> Result<bool, String> {
+/// Drops the keys before `active` that no file has. Returns true if all files have that one.
+fn drop_old(vault: &Vault, active: u32) -> Result<bool, String> {
     // A file may move to a directory that was searched before. It does so once, so it is found by
     // one of two searches.
     let (first, second) = (usage(vault)?, usage(vault)?);
-    let (active, known) = {
-        let keyring = vault.keyring();
-        (keyring.active().0, keyring.numbers().collect::<BTreeSet<_>>())
-    };
     let used = [&first, &second].into_iter().flat_map(|usage| usage.bytes_of_keys.keys().copied());
-    let needed: BTreeSet<u32> = used.chain([active]).collect();
-    if known.iter().any(|number| !needed.contains(number)) {
-        vault.drop_unused(&needed).map_err(|error| error.to_string())?;
+    let needed: BTreeSet<u32> = used.collect();
+    let is_unused = |number: u32| number < active && !needed.contains(&number);
+    if vault.keyring().numbers().any(is_unused) {
+        vault.drop_unused(active, &needed).map_err(|error| error.to_string())?;
     }
-    Ok(first.plain_bytes == 0 && second.plain_bytes == 0 && needed.len() == 1)
+    let is_encrypted = first.plain_bytes == 0 && second.plain_bytes == 0;
+    Ok(is_encrypted && needed.iter().all(|number| *number >= active))
 }
 
 fn usage(vault: &Vault) -> Result<Usage, String> {

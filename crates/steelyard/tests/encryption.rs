@@ -5,7 +5,7 @@ mod stores;
 use std::path::{Path, PathBuf};
 
 use stores::wire::Wire;
-use stores::{alone, eventually, steelyard, Plan, Store, Stores};
+use stores::{alone, ctl, eventually, steelyard, Plan, Store, Stores};
 
 const KEY: &[u8] = b"planted-key";
 const VALUE: &[u8] = b"planted-value";
@@ -183,6 +183,28 @@ fn the_files_of_an_encrypted_store_and_of_its_followers_tell_nothing() {
     std::fs::copy(&members, &identity).expect("swapped");
     refused(&mut stores, "of another place");
     std::fs::write(&identity, &kept).expect("written");
+
+    // A new data key under load, with a kill at several moments: nothing is lost.
+    stores.all[1].spawn();
+    stores.all[0].restart();
+    stores.all[1].await_ready();
+    for (round, pause_ms) in [0, 50, 1500].into_iter().enumerate() {
+        write(&stores.all[0], 0..40);
+        let rotated = stores.all[0].host().ctl(&["encryption", "rotate", "--store", "0"]).expect("rotated");
+        assert_eq!(rotated[0]["active"], round as u64 + 2, "{rotated}");
+        write(&stores.all[0], 40..60);
+        std::thread::sleep(std::time::Duration::from_millis(pause_ms));
+        stores.all[0].kill();
+        stores.all[0].restart();
+        check(&stores.all[0], 0..80);
+    }
+    let status = stores.all[0].host().ctl(&["encryption", "status", "--store", "0"]).expect("a status");
+    assert!(status[0]["active"] == 4 && status[0]["plain_bytes"] == 0, "{status}");
+    let audit = ctl(&stores, 0, &["audit"]).expect("the log of changes");
+    assert!(audit.contains("encryption"), "{audit}");
+    for store in &mut stores.all {
+        store.kill();
+    }
 
     // A new master key, with the old one beside it; afterwards the old one opens nothing.
     stores.all[0].change(&[("--encryption-key-file", &other), ("--encryption-old-key-file", &key)]);

@@ -160,7 +160,7 @@ const OWNED: &[(&str, &[&str])] =
 
 /// Crates that may contain unsafe code. `device` maps control blocks, `devshim` intercepts file
 /// calls, `server` ends without exit handlers, `client` asks the kernel to signal its child
-/// processes when it ends, `sst` calls RocksDB's writer of files, and `atrest` is called by RocksDB.
+/// processes when it ends, `sst` calls RocksDB's writer of files, and RocksDB calls `atrest`.
 const UNSAFE_ALLOWED: &[&str] = &["allocator", "atrest", "client", "device", "devshim", "server", "sst"];
 const BANNED_MODULES: &[&str] = &["utils", "util", "helpers", "common", "misc", "manager"];
 const BANNED_CALLS: &[&str] = &[

@@ -4,11 +4,11 @@
 //! data key each file gets a key of its own, by HMAC-SHA256 over its purpose and a random salt, so
 //! no two files share a key stream:
 //!
-//! | files | cipher | authenticated |
-//! |---|---|---|
-//! | RocksDB's files, files of snapshots | AES-256 in counter mode ([`Stream`]) behind a [`Prefix`] | the prefix only |
-//! | segments of the log | AES-256-XTS by sector ([`Sectors`]) behind a [`Prefix`] | the prefix only |
-//! | small files | AES-256-GCM over the whole file and its name ([`small`]) | yes |
+//! - RocksDB's files and those of snapshots: AES-256 in counter mode ([`Stream`]) behind a
+//!   [`Prefix`], which alone is authenticated;
+//! - segments of the log: AES-256-XTS by sector ([`Sectors`]) behind a [`Prefix`], which alone is
+//!   authenticated;
+//! - small files: AES-256-GCM over the whole file, bound to its name ([`small`]).
 //!
 //! Segments are overwritten in place, so a key stream would be used twice for different bytes. XTS
 //! needs no space for nonces, and a sector that is written keeps its place: a torn write damages

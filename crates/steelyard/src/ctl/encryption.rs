@@ -11,7 +11,7 @@ pub enum EncryptionCommand {
         #[arg(long, value_name = "STORE")]
         store: Option<u64>,
     },
-    /// Make a new data key for the new files of a store, and rewrite its old files in the background
+    /// Make a new data key for the files of a store, and rewrite old files in the background
     Rotate {
         #[arg(long, value_name = "STORE")]
         store: u64,

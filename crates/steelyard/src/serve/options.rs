@@ -169,7 +169,7 @@ pub struct Options {
     /// Let stores talk without TLS over a network that nobody else can reach [default: no]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub insecure_peers: Option<YesNo>,
-    /// Encrypt the data directory under the master key in this file: 64 hexadecimal digits, mode 600
+    /// Encrypt the data directory under the master key in this file (64 hexadecimal digits)
     #[arg(long, value_name = "FILE")]
     pub encryption_key_file: Option<String>,
     /// The same, with the master key that this program prints. It is not run by a shell

@@ -106,8 +106,8 @@ impl MemoryDisk {
         disk
     }
 
-    /// Returns a disk whose segments are encrypted, with a new key at each loss of power and now and
-    /// then between.
+    /// Returns a disk whose segments are encrypted, with a new key at each loss of power and after
+    /// some syncs.
     pub fn encrypted() -> MemoryDisk {
         let disk = MemoryDisk::new();
         disk.0.borrow_mut().keys = Some(Keys::default());
