@@ -66,8 +66,8 @@ fn check(store: &Store, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// Writes, kills, restarts, and has a second store join, which gets a snapshot. Returns the files of
-/// each store that hold each planted text.
+/// Writes, kills, restarts, and has a second store join, which gets a snapshot. Returns the number
+/// of files of each store that hold each planted text.
 fn live(key: Option<&str>) -> (Stores, Vec<(&'static str, usize)>) {
     let mut stores = Stores::prepare(&plan());
     let key = key.map(|digit| master_key(&stores, digit));
