@@ -211,7 +211,7 @@ impl Store {
             tls: Arc::new(Tls::new(
                 certificates,
                 config.store,
-                budget.clients as usize / 2 / HANDSHAKE_MEMORY,
+                budget.clients as usize / 4 / HANDSHAKE_MEMORY,
             )),
             scripts: Scripts::default(),
             functions,
