@@ -8,6 +8,7 @@
 
 mod audit;
 mod catch_up;
+mod encryption;
 mod flash;
 mod quarantine;
 mod quorum_loss;
@@ -25,6 +26,7 @@ pub use audit::{
     TokensQuery, AUDIT_LAST,
 };
 pub use catch_up::{catch_up, CatchUpRow};
+pub use encryption::{EncryptionQuery, EncryptionRequest, EncryptionRow, KeyRow};
 pub use flash::{FlashQuery, FlashRow};
 pub use quarantine::{FailRequest, QuarantineQuery, QuarantineRequest, QuarantineRow};
 pub use quorum_loss::{FailedRegion, RecoverRequest, RecoverRow, RecoveriesQuery, RecoveryRow, StruckStore};

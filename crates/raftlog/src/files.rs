@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use atrest::segment::{Cipher, SECTOR_BYTES};
 use parking_lot::RwLock;
 use wal::layout::Secret;
 use wal::mark::Mark;
@@ -49,13 +50,55 @@ pub(crate) struct Files(Arc<Inner>);
 struct Inner {
     dir: PathBuf,
     access: Access,
-    segments: RwLock<BTreeMap<SegmentId, Arc<File>>>,
+    segments: RwLock<BTreeMap<SegmentId, Arc<SegmentFile>>>,
     marks: BTreeMap<MarkFile, File>,
     sync_nanos: AtomicU64,
     /// Bytes written: blocks, marks, and the zeros of new segments.
     written: AtomicU64,
     /// The lock file, held while the log is open for writing.
     _lock: Option<File>,
+}
+
+/// The file of a segment, encrypted or not. Offsets and lengths are those of the content.
+struct SegmentFile {
+    file: File,
+    cipher: Option<Cipher>,
+}
+
+impl SegmentFile {
+    fn shift(&self) -> u64 {
+        self.cipher.as_ref().map_or(0, |_| Cipher::PREFIX_BYTES)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len().saturating_sub(self.shift()))
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        match &self.cipher {
+            None => self.file.write_all_at(bytes, offset),
+            Some(cipher) => self.file.write_all_at(&cipher.encrypt(offset, bytes)?, self.shift() + offset),
+        }
+    }
+
+    fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        match &self.cipher {
+            None => self.file.read_exact_at(into, offset),
+            Some(cipher) => cipher.read(offset, into, |whole, at| self.read_sectors(whole, at)),
+        }
+    }
+
+    /// Reads whole sectors. A file that was cut off may end within the last one, of which the rest
+    /// is then zeros.
+    fn read_sectors(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let at = self.shift() + offset;
+        let there = (self.file.metadata()?.len().saturating_sub(at)).min(into.len() as u64) as usize;
+        if into.len() - there >= SECTOR_BYTES {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        into[there..].fill(0);
+        self.file.read_exact_at(&mut into[..there], at)
+    }
 }
 
 impl Files {
@@ -84,7 +127,7 @@ impl Files {
         Duration::from_nanos(self.0.sync_nanos.load(Ordering::Relaxed))
     }
 
-    fn segment(&self, segment: SegmentId) -> Result<Arc<File>, DiskError> {
+    fn segment(&self, segment: SegmentId) -> Result<Arc<SegmentFile>, DiskError> {
         let file = self.0.segments.read().get(&segment).cloned();
         file.ok_or_else(|| DiskError::Failed(format!("there is no segment {segment}")))
     }
@@ -109,7 +152,10 @@ fn open(dir: &Path, access: Access) -> io::Result<(Files, Secret)> {
             Some(SEGMENT) => {
                 let segment = number_of(&path)?;
                 let file = open_file(&path, access)?;
-                let len = file.metadata()?.len();
+                let cipher = atrest::segment::open(&path, &file)
+                    .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+                let file = SegmentFile { file, cipher };
+                let len = file.len()?;
                 if len > SEGMENT_BYTES_MAX {
                     return Err(damaged(format!(
                         "{} has {len} bytes, more than a segment can have",
@@ -251,16 +297,26 @@ impl Disk for Files {
             let mut file =
                 OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
             let zeros = vec![0; ZEROS.min(len as usize)];
-            let mut left = len;
-            while left > 0 {
-                let part = left.min(zeros.len() as u64);
-                file.write_all(&zeros[..part as usize])?;
-                left -= part;
+            let cipher = match atrest::segment::begin(&path)? {
+                Some((cipher, prefix)) => {
+                    file.write_all(&prefix)?;
+                    Some(cipher)
+                }
+                None => None,
+            };
+            let mut done = 0;
+            while done < len {
+                let part = &zeros[..(len - done).min(zeros.len() as u64) as usize];
+                match &cipher {
+                    Some(cipher) => file.write_all(&cipher.encrypt(done, part)?)?,
+                    None => file.write_all(part)?,
+                }
+                done += part.len() as u64;
             }
             file.sync_all()?;
             fs::rename(&unfinished, &path)?;
             durable::sync_dir(&self.0.dir)?;
-            Ok(file)
+            Ok(SegmentFile { file, cipher })
         };
         let file = made().inspect_err(|_| {
             // If the removal fails, the next start removes the file.
@@ -277,7 +333,7 @@ impl Disk for Files {
     }
 
     fn write(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.segment(segment)?.write_all_at(bytes, offset).map_err(told)?;
+        self.segment(segment)?.write(bytes, offset).map_err(told)?;
         self.note_written(bytes.len() as u64);
         Ok(())
     }
@@ -285,18 +341,23 @@ impl Disk for Files {
     fn sync(&self, segment: SegmentId) -> Result<(), DiskError> {
         let file = self.segment(segment)?;
         let begun = Instant::now();
-        file.sync_data().unwrap_or_else(|error| end(&error));
+        file.file.sync_data().unwrap_or_else(|error| end(&error));
         self.0.sync_nanos.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(())
     }
 
     fn read(&self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        self.segment(segment)?.read_exact_at(into, offset).map_err(told)
+        self.segment(segment)?.read(into, offset).map_err(told)
+    }
+
+    fn is_outdated(&self, segment: SegmentId) -> bool {
+        let file = self.0.segments.read().get(&segment).cloned();
+        file.is_some_and(|file| atrest::segment::is_outdated(&self.0.dir, file.cipher.as_ref()))
     }
 
     fn segments(&self) -> Result<Vec<(SegmentId, u64)>, DiskError> {
         let segments = self.0.segments.read();
-        let length = |(id, file): (&SegmentId, &Arc<File>)| Ok((*id, file.metadata().map_err(told)?.len()));
+        let length = |(id, file): (&SegmentId, &Arc<SegmentFile>)| Ok((*id, file.len().map_err(told)?));
         segments.iter().map(length).collect()
     }
 

@@ -12,7 +12,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,6 +84,17 @@ pub struct Keyspace {
     reads: ReadsUnderWay,
     /// Bytes of snapshots' files that were ingested.
     pub(crate) ingested_bytes: AtomicU64,
+}
+
+/// A file of rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    pub path: PathBuf,
+    pub level: i32,
+    pub bytes: u64,
+    /// The first and the last row.
+    pub from: Vec<u8>,
+    pub to: Vec<u8>,
 }
 
 /// A view of the keyspace at one moment.
@@ -284,6 +295,29 @@ impl Keyspace {
         self.signal(&self.flush_due);
         self.signal(&self.room);
         Ok(())
+    }
+
+    /// Returns RocksDB's files of rows.
+    pub fn tables(&self) -> Result<Vec<Table>> {
+        let dir = self.db.path();
+        let table = |file: rocksdb::LiveFile| Table {
+            path: dir.join(file.name.trim_start_matches('/')),
+            level: file.level,
+            bytes: file.size as u64,
+            from: file.start_key.unwrap_or_default(),
+            to: file.end_key.unwrap_or_default(),
+        };
+        Ok(self.db.live_files().map_err(classify)?.into_iter().map(table).collect())
+    }
+
+    /// Rewrites the files with rows of `from..=to`. Blocks until they are written.
+    pub fn compact(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let mut options = rocksdb::CompactOptions::default();
+        options.set_exclusive_manual_compaction(false);
+        options.set_bottommost_level_compaction(rocksdb::BottommostLevelCompaction::Force);
+        self.db.compact_range_opt(Some(from), Some(to), &options);
+        // The call reports no error, but the next write does.
+        flush::write(&self.db, WriteBatch::default())
     }
 
     /// Returns the compaction that RocksDB owes.

@@ -18,7 +18,7 @@ mod stats;
 mod token_bucket;
 mod under_way;
 
-pub use keyspace::{Fetched, InRam, Keyspace, RamUse, View};
+pub use keyspace::{Fetched, InRam, Keyspace, RamUse, Table, View};
 pub use options::{Compression, OptionError, Options};
 pub use pace::Debt;
 pub use stats::Stats;

@@ -12,8 +12,7 @@
 //! The checksum is a masked CRC-32C of type and bytes. Integers of a part are little-endian, those
 //! of a record unsigned LEB128. A block that has no room for the head of a part ends with zeros.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 const BLOCK_BYTES: u64 = 32 << 10;
@@ -26,18 +25,19 @@ const DELETED_FILE: u64 = 6;
 /// # Errors
 /// Those of the file system, and [`io::ErrorKind::InvalidData`] if `dir` has no manifest.
 pub(crate) fn delete_files(dir: &Path, files: &[(u64, u64)]) -> io::Result<()> {
-    let current = fs::read_to_string(dir.join("CURRENT"))?;
+    let current = atrest::read_rows(&dir.join("CURRENT"))?;
+    let current = String::from_utf8_lossy(&current);
     let name = current.trim_end();
     if !name.starts_with("MANIFEST-") {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "CURRENT names no manifest"));
     }
-    let mut manifest = OpenOptions::new().append(true).open(dir.join(name))?;
+    let manifest = atrest::File::open_to_write(&dir.join(name))?;
     let mut record = Vec::new();
     for &(level, number) in files {
         [DELETED_FILE, level, number].into_iter().for_each(|integer| push_integer(&mut record, integer));
     }
-    let end = manifest.metadata()?.len();
-    manifest.write_all(&parts_of(&record, end))?;
+    let end = manifest.len()?;
+    manifest.write_all_at(&parts_of(&record, end), end)?;
     manifest.sync_all()
 }
 

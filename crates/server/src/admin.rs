@@ -27,4 +27,5 @@ pub use http::serve;
 pub use libraries::{has_libraries, libraries, set_libraries, LibrariesAnswer};
 pub use login::credentials;
 pub use merged::merged_away;
+pub use operations::{Change, Served};
 pub use users::{set_users, UsersAnswer};

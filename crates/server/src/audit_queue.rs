@@ -54,7 +54,7 @@ impl AuditQueue {
     /// Creates the queue with the records that an earlier process kept in the directory.
     pub fn load(dir: &Path) -> AuditQueue {
         let path = dir.join(FILE);
-        let kept = fs::read(&path);
+        let kept = atrest::read(&path);
         let waiting: VecDeque<LocalRecord> = match &kept {
             Ok(text) => serde_json::from_slice(text).unwrap_or_else(|error| {
                 tracing::error!(%error, file = %path.display(), "records of the audit log cannot be read and are lost");
@@ -137,7 +137,7 @@ impl AuditQueue {
             }),
             false => {
                 let text = serde_json::to_vec(&waiting).expect("plain data");
-                durable::write_with_mode(&self.path, text, 0o600)
+                atrest::write_with_mode(&self.path, text, 0o600)
             }
         };
         match kept {

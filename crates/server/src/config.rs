@@ -208,6 +208,8 @@ pub struct Config {
     pub tls_admin: bool,
     /// True if stores may talk without TLS over other addresses than those of loopback.
     pub insecure_peers: bool,
+    /// The place of the master key, if the data directory is encrypted.
+    pub encryption: Option<atrest::Settings>,
     /// True if the admin endpoint asks for a user and a password.
     pub admin_auth: bool,
     /// True if new users may use all channels.
@@ -354,6 +356,7 @@ impl Config {
             tls_forward: false,
             tls_admin: false,
             insecure_peers: false,
+            encryption: None,
             acllog_max_len: 128,
             protected_mode: true,
             maxclients: 10_000,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/LOCK       flock held by the running store
+//! DIR/KEYS       the data keys of an encrypted directory (`vault::Keyring`)
 //! DIR/IDENTITY   format, store id, layout, secret key, cluster id, whether the
 //!                store has begun (TOML; readable by its owner alone)
 //! DIR/MEMBERS    the stores of the cluster and the agreed settings, as last heard (JSON)
@@ -16,7 +17,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use atrest::Vault;
 use device::free_bytes;
 use rustix::fs::{flock, FlockOperation};
 use serde::{Deserialize, Serialize};
@@ -63,6 +66,8 @@ pub enum DataDirError {
     NoRoom { dir: PathBuf, free: u64 },
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Encryption(#[from] atrest::Error),
     #[error("{path} cannot be read: {message}")]
     Unreadable { path: PathBuf, message: String },
 }
@@ -127,6 +132,7 @@ mod hexadecimal {
 pub struct DataDir {
     path: PathBuf,
     identity: Identity,
+    vault: Option<Arc<Vault>>,
     _lock: File,
 }
 
@@ -136,10 +142,20 @@ const ROWS: &str = "rows";
 const LOCK: &str = "LOCK";
 const IDENTITY: &str = "IDENTITY";
 const MEMBERS: &str = "MEMBERS";
+/// The small files, which are sealed if the directory is encrypted.
+const SMALL: &[&str] = &[IDENTITY, MEMBERS, "FUNCTIONS", "UNSYNCED", "CAPABILITY", "AUDIT", "DAMAGED"];
 
 impl DataDir {
-    /// Opens or creates the directory. A refusal changes nothing.
+    /// Opens or creates a directory that is not encrypted.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
+        DataDir::open_with(path, None)
+    }
+
+    /// Opens or creates the directory. A refusal changes nothing. With keys, files from before are
+    /// read as they are, and new ones are encrypted. From here on until the process ends, the
+    /// directory's files are read and written with the keys.
+    pub fn open_with(path: &Path, keys: Option<&atrest::Settings>) -> Result<DataDir, DataDirError> {
         let at = |p: &Path| {
             let path = p.to_path_buf();
             move |source| DataDirError::Io { path, source }
@@ -167,6 +183,7 @@ impl DataDir {
         if free < START_BYTES_MIN {
             return Err(DataDirError::NoRoom { dir: path.to_path_buf(), free });
         }
+        let vault = atrest::open(path, keys)?;
         let identity_path = path.join(IDENTITY);
         let identity = match identity_path.exists() {
             true => read_identity(path, &identity_path)?,
@@ -176,7 +193,11 @@ impl DataDir {
                 identity
             }
         };
-        let dir = DataDir { path: path.to_path_buf(), identity, _lock: lock };
+        if let Some(vault) = &vault {
+            atrest::reseal(vault, SMALL).map_err(at(path))?;
+            atrest::reseal_rows(vault, &path.join("rows")).map_err(at(path))?;
+        }
+        let dir = DataDir { path: path.to_path_buf(), identity, vault, _lock: lock };
         if dir.identity.initialised {
             for (part, lost) in [(dir.log_dir(), LOG), (dir.rows_dir(), ROWS)] {
                 if !part.exists() {
@@ -189,6 +210,11 @@ impl DataDir {
 
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Returns the keys, if the directory is encrypted.
+    pub fn vault(&self) -> Option<&Arc<Vault>> {
+        self.vault.as_ref()
     }
 
     /// Returns the version of the cluster for which the directory is prepared.
@@ -264,7 +290,7 @@ impl DataDir {
     /// Returns the stored list of stores.
     pub fn members(&self) -> Result<AgreedMembers, DataDirError> {
         let path = self.path.join(MEMBERS);
-        let text = match fs::read(&path) {
+        let text = match atrest::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(AgreedMembers::default()),
             Err(source) => return Err(DataDirError::Io { path, source }),
@@ -277,7 +303,7 @@ impl DataDir {
         let text = serde_json::to_string_pretty(members).expect("plain data");
         let path = self.path.join(MEMBERS);
         // It holds digests of passwords, which can be guessed at.
-        durable::write_with_mode(&path, text, 0o600).map_err(|source| DataDirError::Io { path, source })
+        atrest::write_with_mode(&path, text, 0o600).map_err(|source| DataDirError::Io { path, source })
     }
 
     /// Records that the log has begun: see `Identity::initialised`. Must be called after the log
@@ -329,13 +355,13 @@ impl Identity {
     }
 
     fn write(&self, dir: &Path) -> io::Result<()> {
-        durable::write_with_mode(&dir.join(IDENTITY), toml::to_string(self).expect("plain data"), 0o600)
+        atrest::write_with_mode(&dir.join(IDENTITY), toml::to_string(self).expect("plain data"), 0o600)
     }
 }
 
 fn read_identity(dir: &Path, file: &Path) -> Result<Identity, DataDirError> {
-    let text =
-        fs::read_to_string(file).map_err(|source| DataDirError::Io { path: file.to_path_buf(), source })?;
+    let text = atrest::read_to_string(file)
+        .map_err(|source| DataDirError::Io { path: file.to_path_buf(), source })?;
     let unreadable = |message: String| DataDirError::Unreadable { path: file.to_path_buf(), message };
     // The version is read first, because the rest of a newer format may differ.
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| unreadable(e.message().into()))?;
@@ -352,16 +378,17 @@ fn read_identity(dir: &Path, file: &Path) -> Result<Identity, DataDirError> {
 }
 
 /// Returns true if there are files but no identity. An interrupted first start leaves only the
-/// lock, and perhaps an identity under its temporary name.
+/// lock, and perhaps keys and an identity, also under their temporary names.
 fn is_foreign(dir: &Path) -> io::Result<bool> {
-    let unnamed = durable::temporary(Path::new(IDENTITY));
+    let unnamed = [IDENTITY, atrest::KEYS].map(|name| durable::temporary(Path::new(name)));
     let mut others = false;
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         if name == IDENTITY {
             return Ok(false);
         }
-        others |= name != LOCK && name != unnamed.as_os_str();
+        others |=
+            name != LOCK && name != atrest::KEYS && unnamed.iter().all(|unnamed| name != unnamed.as_os_str());
     }
     Ok(others)
 }

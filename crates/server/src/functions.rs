@@ -251,14 +251,14 @@ impl Functions {
             libraries: records.collect(),
         };
         let text = serde_json::to_vec(&agreed).expect("plain data");
-        if let Err(error) = durable::write_with_mode(&self.path, text, 0o600) {
+        if let Err(error) = atrest::write_with_mode(&self.path, text, 0o600) {
             tracing::warn!(%error, "the libraries of functions cannot be written to the data directory");
         }
     }
 }
 
 fn read(path: &Path) -> std::io::Result<Libraries> {
-    let text = match std::fs::read(path) {
+    let text = match atrest::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Libraries::default()),
         Err(error) => return Err(error),

@@ -46,6 +46,7 @@ mod direct_io;
 mod disk;
 mod dispatch;
 mod election;
+mod encryption;
 mod ends;
 mod engine;
 mod executor;

@@ -27,7 +27,7 @@ const RANGES_SHOWN: usize = 8;
 
 /// Notes durably that rows cannot be read, so that the next start looks for the damage.
 pub fn note(dir: &Path, error: &str) -> io::Result<()> {
-    durable::write(&dir.join(FILE), error)
+    atrest::write(&dir.join(FILE), error)
 }
 
 /// Opens the rows in `path`. If a damage note exists or the rows cannot be opened, first removes
@@ -55,7 +55,7 @@ pub fn open_rows(
 }
 
 fn noted(dir: &Path) -> io::Result<Option<String>> {
-    match fs::read_to_string(dir.join(FILE)) {
+    match atrest::read_to_string(&dir.join(FILE)) {
         Ok(error) => Ok(Some(error)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -103,6 +103,13 @@ impl Settings {
             crate::Fsync::No => "no",
         };
         let bind: Vec<String> = config.bind.iter().map(ToString::to_string).collect();
+        let keys = config.encryption.as_ref();
+        let (key_file, key_command) = match keys.map(|keys| &keys.key) {
+            Some(atrest::Source::File(path)) => (Some(path.display().to_string()), None),
+            Some(atrest::Source::Command(command)) => (None, Some(command.clone())),
+            None => (None, None),
+        };
+        let old_key_file = keys.and_then(|keys| Some(keys.old_key.as_ref()?.display().to_string()));
         let fixed = vec![
             ("appendfsync", fsync.to_owned()),
             ("appendonly", "yes".to_owned()),
@@ -121,6 +128,9 @@ impl Settings {
             ("tls-admin", yes_no(config.tls_admin)),
             ("insecure-peers", yes_no(config.insecure_peers)),
             ("tls-port", config.tls_port.unwrap_or(0).to_string()),
+            ("encryption-key-file", key_file.unwrap_or_default()),
+            ("encryption-key-command", key_command.unwrap_or_default()),
+            ("encryption-old-key-file", old_key_file.unwrap_or_default()),
             ("reserve", config.reserve_bytes.to_string()),
             ("proposal-window", config.proposal_window.to_string()),
             ("reader-threads", config.reader_threads.to_string()),

@@ -78,7 +78,7 @@ pub async fn run(
     mut stops: mpsc::Receiver<()>,
 ) -> Result<Ended, StartError> {
     config.validate().map_err(StartError::Config)?;
-    let mut dir = DataDir::open(&config.dir)?;
+    let mut dir = DataDir::open_with(&config.dir, config.encryption.as_ref())?;
     if config.uses_tls() {
         config.tls.load().map_err(StartError::Config)?;
     }
@@ -110,6 +110,7 @@ pub async fn run(
     let _ = tokio::task::spawn_blocking(move || capability::look_first(&of_look)).await;
     let (log, engine) = open_engines(&config, &dir)?;
     let snapshot_dir = dir.snapshot_dir();
+    let dir_is_encrypted = dir.vault().is_some();
 
     let founded = match dir.identity().joined {
         // The initial layout does not apply to a store that joined later.
@@ -225,6 +226,11 @@ pub async fn run(
         spawn("flusher", Box::new(move || flusher::run(flush_parts, flush_log))),
         spawn("log-keeper", Box::new(move || log_keeper::run(keep_parts, keep_log))),
     ];
+
+    if dir_is_encrypted {
+        let (dir, engine, ends) = (store.config.dir.clone(), store.engine.clone(), store.ends.clone());
+        threads.push(spawn("rewrite", Box::new(move || crate::encryption::run(&dir, &engine, &ends))));
+    }
 
     let mut worker = Some(worker);
     for (number, inbox) in inboxes.into_iter().enumerate() {

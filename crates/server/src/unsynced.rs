@@ -486,7 +486,7 @@ fn first_of(peers: &BTreeMap<RegionId, PeerId>) -> String {
 }
 
 fn read(dir: &Path) -> io::Result<Mark> {
-    match fs::read(dir.join(FILE)) {
+    match atrest::read(&dir.join(FILE)) {
         Ok(text) => serde_json::from_slice(&text)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{FILE}: {error}"))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Mark::default()),
@@ -495,7 +495,7 @@ fn read(dir: &Path) -> io::Result<Mark> {
 }
 
 fn write(dir: &Path, mark: &Mark) -> io::Result<()> {
-    durable::write(&dir.join(FILE), serde_json::to_string_pretty(mark).expect("plain data"))
+    atrest::write(&dir.join(FILE), serde_json::to_string_pretty(mark).expect("plain data"))
 }
 
 /// Returns the present boot of the machine. If the machine has no such file, every start counts as

@@ -2,6 +2,7 @@
 
 mod audit;
 mod check;
+mod encryption;
 mod join_token;
 mod probe;
 mod quarantine;
@@ -150,6 +151,9 @@ enum Command {
     /// Make certificates for development
     #[command(subcommand)]
     Tls(tls::TlsCommand),
+    /// Show and change the keys with which stores encrypt their files
+    #[command(subcommand)]
+    Encryption(encryption::EncryptionCommand),
     /// Show one store: process, stages, counters
     Status,
 }
@@ -394,6 +398,7 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             Answer::of(&rows, rows.iter().map(line).collect::<String>())
         }
         Command::Token(command) => token::answer(client, command),
+        Command::Encryption(command) => encryption::answer(client, command),
         Command::Audit { last } => {
             let rows = ask(client, &AuditQuery { last })?;
             Answer::of(&rows, audit::text(&rows))

@@ -5,6 +5,7 @@
 pub mod authority;
 pub mod ctl;
 pub mod demo;
+pub mod encryption;
 pub mod lab;
 pub mod log_command;
 pub mod plan;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use crate::encryption::KeyOptions;
+
 #[derive(clap::Args)]
 pub struct Log {
     #[command(subcommand)]
@@ -20,11 +22,20 @@ enum Command {
         /// Show every block and section instead of each segment
         #[arg(long)]
         blocks: bool,
+        #[command(flatten)]
+        keys: KeyOptions,
     },
 }
 
 pub fn run(log: Log) -> anyhow::Result<()> {
-    let Command::Dump { dir, blocks } = log.command;
+    let Command::Dump { dir, blocks, keys } = log.command;
+    // The keys are beside the log.
+    let store = match dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => parent.to_path_buf(),
+        None => dir.join(".."),
+    };
+    let settings = keys.settings().map_err(anyhow::Error::msg)?;
+    atrest::open_for_reading(&store, settings.as_ref())?;
     let mut out = BufWriter::new(stdout().lock());
     let dumped = raftlog::dump(&dir, blocks, &mut out).and_then(|()| out.flush());
     match dumped {

@@ -18,6 +18,7 @@ use server::{Beginning, Config, ConfigFile, DebugCommand, Ended, JoinToken, Memb
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
+use crate::encryption;
 pub use options::{Options, YesNo};
 use size::Size;
 
@@ -264,6 +265,11 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
     config.tls_forward = yes(options.tls_forward);
     config.tls_admin = yes(options.tls_admin);
     config.insecure_peers = yes(options.insecure_peers);
+    config.encryption = encryption::settings(
+        options.encryption_key_file,
+        options.encryption_key_command,
+        options.encryption_old_key_file,
+    )?;
     if let Some(name) = options.tls_cluster_name {
         config.tls_cluster_name = name;
     }

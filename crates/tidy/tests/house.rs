@@ -26,8 +26,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("wal", &["types", "replica"]),
     ("node", &["types", "resp", "storage", "command", "cluster", "replica", "wal"]),
     ("sst", &[]),
-    ("rocks", &["sst", "durable", "types", "storage"]),
-    ("raftlog", &["durable", "types", "replica", "wal"]),
+    ("vault", &[]),
+    ("atrest", &["vault", "durable"]),
+    ("rocks", &["atrest", "sst", "durable", "types", "storage"]),
+    ("raftlog", &["atrest", "durable", "types", "replica", "wal"]),
     ("device", &["durable", "types"]),
     ("devshim", &["device"]),
     ("allocator", &[]),
@@ -35,6 +37,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "server",
         &[
             "acl",
+            "atrest",
             "allocator",
             "durable",
             "types",
@@ -60,6 +63,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "steelyard",
         &[
             "allocator",
+            "atrest",
             "durable",
             "types",
             "rdb",
@@ -101,6 +105,7 @@ const TEST_EDGES: &[(&str, &[&str])] = &[
     ("acl", &["types"]),
     ("resp", &["types"]),
     ("node", &["script"]),
+    ("wal", &["vault"]),
     ("predict", &["device"]),
     ("devshim", &["types"]),
     ("raftlog", &["device", "devshim"]),
@@ -122,10 +127,12 @@ const PURE: &[&str] = &[
     "placement",
     "predict",
     "wal",
+    "vault",
 ];
 
 /// External crates that a pure crate may use. Any other crate must be discussed first.
 const PURE_EXTERNAL: &[&str] = &[
+    "aes",
     "bigdecimal",
     "bytes",
     "hashbrown",
@@ -135,6 +142,7 @@ const PURE_EXTERNAL: &[&str] = &[
     "mlua",
     "protobuf",
     "raft",
+    "ring",
     "serde",
     "serde_json",
     "sha1",
@@ -142,6 +150,7 @@ const PURE_EXTERNAL: &[&str] = &[
     "slog",
     "thiserror",
     "xxhash-rust",
+    "zeroize",
 ];
 
 /// Engines and their only users. `raftlog` and `server` use Raft's message types, which they store
@@ -151,8 +160,8 @@ const OWNED: &[(&str, &[&str])] =
 
 /// Crates that may contain unsafe code. `device` maps control blocks, `devshim` intercepts file
 /// calls, `server` ends without exit handlers, `client` asks the kernel to signal its child
-/// processes when it ends, and `sst` calls RocksDB's writer of files.
-const UNSAFE_ALLOWED: &[&str] = &["allocator", "client", "device", "devshim", "server", "sst"];
+/// processes when it ends, `sst` calls RocksDB's writer of files, and RocksDB calls `atrest`.
+const UNSAFE_ALLOWED: &[&str] = &["allocator", "atrest", "client", "device", "devshim", "server", "sst"];
 const BANNED_MODULES: &[&str] = &["utils", "util", "helpers", "common", "misc", "manager"];
 const BANNED_CALLS: &[&str] = &[
     "Instant::now",

@@ -20,7 +20,7 @@ use crate::disk::{Disk, DiskError, SegmentId};
 use crate::error::Result;
 use crate::failpoints::Failpoint;
 use crate::index::{Needed, SharedIndex};
-use crate::layout::{Position, Secret};
+use crate::layout::{Position, Secret, ALIGNMENT};
 use crate::mark::Mark;
 use crate::reader::{read_section, unreadable};
 use crate::records::{decode_entries, encode_entries, LogState, PeerLifecycle, Record};
@@ -102,7 +102,12 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         let first = first_mark.number();
         settle(&disk, &mut first_mark, first)?;
         for (position, length) in &log.unproven {
-            let mut bytes = vec![0; *length as usize];
+            // With its padding, so that whole sectors are written. A file that was cut off may end
+            // within it.
+            let segment = log.in_use.iter().find(|segment| segment.id == position.segment);
+            let rest = segment.map_or(u64::MAX, |segment| segment.len.saturating_sub(position.offset));
+            let padded = length.next_multiple_of(ALIGNMENT).min(rest);
+            let mut bytes = vec![0; padded as usize];
             disk.read(position.segment, position.offset, &mut bytes)?;
             disk.write(position.segment, position.offset, &bytes)?;
         }
@@ -269,14 +274,15 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
     /// `least`. Takes a free segment or creates one if the current one is too full.
     fn room_for(&mut self, least: u64) -> Result<(Position, u64)> {
         let most = BLOCK_BYTES_MAX.max(least);
-        if let Some(current) = self.in_use.back() {
+        if let Some(current) = self.in_use.back().filter(|current| !self.disk.is_outdated(current.id)) {
             // A file that was cut off may end within the padding of its last block.
             let room = current.len.saturating_sub(self.offset);
             if room >= least {
                 return Ok((Position { segment: current.id, offset: self.offset }, room.min(most)));
             }
         }
-        let at = match self.free.iter().position(|(_, len)| *len >= least) {
+        let is_usable = |(id, len): &(SegmentId, u64)| *len >= least && !self.disk.is_outdated(*id);
+        let at = match self.free.iter().position(is_usable) {
             Some(at) => at,
             None => {
                 let (id, len) = self.new_segment(least);
@@ -373,10 +379,19 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         self.released.retain(|segment| {
             let is_done = segment.first < first;
             if is_done {
-                let list = if segment.len == normal { &mut self.free } else { &mut surplus };
+                let is_reusable = segment.len == normal && !disk.is_outdated(segment.id);
+                let list = if is_reusable { &mut self.free } else { &mut surplus };
                 list.push((segment.id, segment.len));
             }
             !is_done
+        });
+        // Those that were free when the key changed.
+        self.free.retain(|free| {
+            let is_outdated = disk.is_outdated(free.0);
+            if is_outdated {
+                surplus.push(*free);
+            }
+            !is_outdated
         });
         let mut bytes = (self.in_use.len() + self.free.len()) as u64 * normal;
         while bytes > self.sizes.log_bytes && self.free.len() > READY {

@@ -42,6 +42,12 @@ pub trait Disk {
 
     fn sync(&self, segment: SegmentId) -> Result<(), DiskError>;
 
+    /// Returns true if the segment is encrypted otherwise than a new one would be. Such a segment
+    /// gets no more blocks, and is deleted instead of overwritten.
+    fn is_outdated(&self, _segment: SegmentId) -> bool {
+        false
+    }
+
     /// Fills `into` with the bytes of the segment at `offset`.
     fn read(&self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
 

@@ -4,7 +4,8 @@
 
 mod support;
 
-use support::life::{live, Counts};
+use support::life::{live, live_on, Counts};
+use support::MemoryDisk;
 
 /// Name of the environment variable with the number of seeds, for long runs.
 const ROUNDS: &str = "STEELYARD_WAL_ROUNDS";
@@ -22,6 +23,15 @@ fn a_loss_of_power_at_any_operation_leaves_what_was_synced_and_nothing_that_was_
         counts.released > rounds && counts.carried > rounds / 4 && counts.cuts > rounds / 2,
         "{counts:?}"
     );
+}
+
+#[test]
+fn an_encrypted_log_whose_keys_change_loses_no_more() {
+    let mut counts = Counts::default();
+    for seed in 0..60 {
+        counts += live_on(MemoryDisk::encrypted(), seed).unwrap_or_else(|why| panic!("{why}"));
+    }
+    assert!(counts.losses == 360 && counts.released > 60 && counts.cuts > 30, "{counts:?}");
 }
 
 #[test]

@@ -8,10 +8,9 @@
 //! RocksDB does not ingest a file that already has a sequence number, so such a file is replaced
 //! with a copy without one. The file itself is never written to, because RocksDB may use it, too.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use xxhash_rust::xxh3::Xxh3;
@@ -107,7 +106,7 @@ fn mask(sequence_at: u64, offset: u64, end: u64) -> Range<usize> {
 
 impl SnapshotFile {
     pub(super) fn verify_length(&self, path: &Path) -> Result<(), SnapshotError> {
-        match fs::metadata(path).map_err(at(path))?.len() {
+        match atrest::len(path).map_err(at(path))? {
             bytes if bytes == self.bytes => Ok(()),
             bytes => Err(damaged(path, &format!("{bytes} bytes, its manifest says {}", self.bytes))),
         }
@@ -116,7 +115,7 @@ impl SnapshotFile {
     /// Reads the file at `path` and compares it with this description.
     pub fn verify(&self, path: &Path) -> Result<(), SnapshotError> {
         self.verify_length(path)?;
-        let mut file = File::open(path).map_err(at(path))?;
+        let mut file = atrest::File::open(path).map_err(at(path))?;
         if masked(&mut file, self.bytes, self.sequence_at).map_err(at(path))? != self.checksum {
             return Err(damaged(path, "its checksum is not that of its manifest"));
         }
@@ -127,7 +126,7 @@ impl SnapshotFile {
 /// Restores a verified file to its original content if an interrupted ingest has changed it.
 pub(super) fn restore(file: &SnapshotFile, path: &Path) -> Result<(), SnapshotError> {
     let mut sequence = [0; SEQUENCE_BYTES as usize];
-    let changed = File::open(path).map_err(at(path))?;
+    let changed = atrest::File::open(path).map_err(at(path))?;
     changed.read_exact_at(&mut sequence, file.sequence_at).map_err(at(path))?;
     if sequence == [0; SEQUENCE_BYTES as usize] {
         return Ok(());
@@ -135,7 +134,7 @@ pub(super) fn restore(file: &SnapshotFile, path: &Path) -> Result<(), SnapshotEr
     let copy = path.with_extension("restored");
     let restored = || {
         fs::copy(path, &copy)?;
-        let restored = File::options().write(true).open(&copy)?;
+        let restored = atrest::File::open_to_write(&copy)?;
         restored.write_all_at(&[0; SEQUENCE_BYTES as usize], file.sequence_at)?;
         restored.sync_all()?;
         fs::rename(&copy, path)
@@ -155,7 +154,7 @@ fn find_sequence(tail: &[u8]) -> Option<usize> {
     is_zero.then_some(value)
 }
 
-fn masked(file: &mut File, bytes: u64, sequence_at: u64) -> io::Result<u64> {
+fn masked(file: &mut impl Read, bytes: u64, sequence_at: u64) -> io::Result<u64> {
     let mut hash = Xxh3::new();
     let mut buffer = vec![0; READ_BYTES.min(usize::try_from(bytes).unwrap_or(READ_BYTES))];
     let mut offset = 0;

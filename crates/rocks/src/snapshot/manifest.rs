@@ -147,7 +147,7 @@ impl Manifest {
         if fs::metadata(&path).map_err(at(&path))?.len() > MANIFEST_BYTES_MAX {
             return Err(damaged(&path, "it is too long for a manifest"));
         }
-        let bytes = fs::read(&path).map_err(at(&path))?;
+        let bytes = atrest::read(&path).map_err(at(&path))?;
         Manifest::decode(&bytes).map_err(|error| damaged(&path, &error.to_string()))
     }
 
@@ -155,7 +155,7 @@ impl Manifest {
     /// crash the file is either complete or absent.
     pub fn write(&self, dir: &Path) -> Result<(), SnapshotError> {
         let path = dir.join(MANIFEST);
-        durable::write(&path, self.encode()).map_err(at(&path))
+        atrest::write(&path, self.encode()).map_err(at(&path))
     }
 
     /// Reads every file of the snapshot in `dir` and compares it with its checksum.

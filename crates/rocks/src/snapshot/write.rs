@@ -1,7 +1,7 @@
 //! Building of a snapshot's files: the region's rows are scanned in one view. The files go to a
 //! directory or straight to another store.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -294,7 +294,7 @@ fn pass_on<S: FileSink>(
 struct StoredFiles<'a, 'p> {
     dir: &'a Path,
     pace: &'a mut Pace<'p>,
-    open: Option<File>,
+    open: Option<atrest::File>,
     /// Bytes of the open file since its last sync.
     unsynced: u64,
     done: Vec<SnapshotFile>,
@@ -306,7 +306,7 @@ impl FileSink for StoredFiles<'_, '_> {
     fn add(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
         let path = self.path();
         if self.open.is_none() {
-            self.open = Some(File::create(&path).map_err(at(&path))?);
+            self.open = Some(atrest::File::create(&path).map_err(at(&path))?);
         }
         let file = self.open.as_mut().expect("opened above");
         file.write_all(bytes).map_err(at(&path))?;

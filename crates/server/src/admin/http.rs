@@ -19,11 +19,11 @@ use axum::routing::{get, post, put};
 use axum::serve::IncomingStream;
 use axum::{Extension, Json, Router};
 use cluster::admin::{
-    AcceptLossRequest, AuditQuery, CheckRequest, ConfigQuery, ConfigRequest, DeviceRequest, ExplainQuery,
-    ExplainStoreQuery, FailRequest, FlashQuery, LeaderRequest, Method, Operation, OperatorsQuery,
-    PolicyQuery, PolicyRequest, ProbeRequest, QuarantineQuery, QuarantineRequest, RecoverRequest,
-    RecoveriesQuery, RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery, TokenRequest,
-    TokensQuery, VersionsQuery, WindowsQuery,
+    AcceptLossRequest, AuditQuery, CheckRequest, ConfigQuery, ConfigRequest, DeviceRequest, EncryptionQuery,
+    EncryptionRequest, ExplainQuery, ExplainStoreQuery, FailRequest, FlashQuery, LeaderRequest, Method,
+    Operation, OperatorsQuery, PolicyQuery, PolicyRequest, ProbeRequest, QuarantineQuery, QuarantineRequest,
+    RecoverRequest, RecoveriesQuery, RegionRequest, RegionsQuery, StatusQuery, StoreRequest, StoresQuery,
+    TokenRequest, TokensQuery, VersionsQuery, WindowsQuery,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -160,6 +160,8 @@ fn router<B: Backend>(backend: B) -> Router {
         .with::<DeviceRequest>()
         .with::<ProbeRequest>()
         .with::<AcceptLossRequest>()
+        .with::<EncryptionQuery>()
+        .with::<EncryptionRequest>()
         .with::<AuditQuery>()
         .with::<TokensQuery>()
         .with::<TokenRequest>();

@@ -17,7 +17,6 @@
 //! writing, for human readers; a start computes them again with its own fit. The store does not
 //! depend on this file: without it, the device is measured again.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -90,7 +89,7 @@ impl Persisted {
     /// Reads the file. Returns `None` if there is none.
     pub fn read(dir: &Path) -> std::result::Result<Option<Persisted>, PersistedError> {
         let path = dir.join(NAME);
-        let text = match fs::read(&path) {
+        let text = match atrest::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(PersistedError::Io { path, source }),
@@ -119,12 +118,13 @@ impl Persisted {
     pub fn write(&self, dir: &Path) -> std::result::Result<(), PersistedError> {
         let text = serde_json::to_string_pretty(self).expect("plain data") + "\n";
         let path = dir.join(NAME);
-        durable::write(&path, text).map_err(|source| PersistedError::Io { path, source })
+        atrest::write(&path, text).map_err(|source| PersistedError::Io { path, source })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::time::Duration;
 
     use super::*;

@@ -1,8 +1,7 @@
 //! The snapshots received from other stores, complete or partial, and the users of each.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -237,9 +236,7 @@ impl Received {
     }
 
     fn is_of_stream(&self, key: Key) -> bool {
-        let mut magic = [0; STREAM_MAGIC.len()];
-        let read = File::open(self.dir(key).join(OFFER)).and_then(|mut offer| offer.read_exact(&mut magic));
-        read.is_ok() && magic == *STREAM_MAGIC
+        atrest::read(&self.dir(key).join(OFFER)).is_ok_and(|offer| offer.starts_with(STREAM_MAGIC))
     }
 
     /// Removes snapshots from the table and renames their directories, so that the names can be

@@ -1,9 +1,8 @@
 //! Receives a snapshot over one connection into files, and checks every frame and every file.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
-use std::os::unix::fs::FileExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -285,9 +284,9 @@ pub fn is_next(
 pub fn begin(shared: &Shared, offer: &Offer, claim: &Claim) -> Result<PathBuf, Broken> {
     let dir = shared.received.dir(offer.key);
     let offered = dir.join(OFFER);
-    if fs::read(&offered).ok().as_deref() != Some(&offer.identity[..]) {
+    if atrest::read(&offered).ok().as_deref() != Some(&offer.identity[..]) {
         claim.clear(&dir).map_err(here(&dir))?;
-        durable::write(&offered, &offer.identity).map_err(here(&offered))?;
+        atrest::write(&offered, &offer.identity).map_err(here(&offered))?;
     }
     Ok(dir)
 }
@@ -328,7 +327,7 @@ struct Incomplete<'a> {
     manifest: &'a Manifest,
     /// The position of the next byte.
     at: Place,
-    open: Option<File>,
+    open: Option<atrest::File>,
     /// The checksum of the open file's bytes. `None` if an earlier connection wrote some of them.
     arriving: Option<Arriving>,
 }
@@ -340,10 +339,10 @@ impl Incomplete<'_> {
         let is_here = |file: &usize| self.path(*file).exists();
         let done = (0..self.manifest.files.len()).take_while(is_here).count();
         self.at = Place { file: done as u32, offset: 0 };
-        if let (Ok(part), Some(file)) = (fs::metadata(self.part()), self.manifest.files.get(done)) {
+        if let (Ok(part), Some(file)) = (atrest::len(&self.part()), self.manifest.files.get(done)) {
             // The last byte is received again, so that a part of full length is still verified.
-            let offset = part.len().min(file.bytes - 1);
-            let part = File::options().write(true).open(self.part())?;
+            let offset = part.min(file.bytes - 1);
+            let part = atrest::File::open_to_write(&self.part())?;
             part.set_len(offset)?;
             part.sync_all()?;
             self.at.offset = offset;
@@ -366,9 +365,7 @@ impl Incomplete<'_> {
         }
         let path = self.part();
         if self.open.is_none() {
-            let mut options = File::options();
-            self.open =
-                Some(options.write(true).create(true).truncate(false).open(&path).map_err(here(&path))?);
+            self.open = Some(atrest::File::open_or_create(&path).map_err(here(&path))?);
             let file = &self.manifest.files[self.at.file as usize];
             self.arriving = (self.at.offset == 0).then(|| Arriving::new(file));
         }

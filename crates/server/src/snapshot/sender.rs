@@ -2,10 +2,8 @@
 //! end.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::net::TcpStream;
-use std::os::unix::fs::FileExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -281,7 +279,7 @@ struct Stream<'a> {
     shared: &'a Shared,
     snapshot: &'a Made,
     next: Place,
-    open: Option<File>,
+    open: Option<atrest::File>,
     /// The end position and the length of each frame that the receiver has not written yet.
     under_way: VecDeque<(Place, usize)>,
 }
@@ -320,7 +318,7 @@ impl Stream<'_> {
             if self.next.offset == file.bytes {
                 self.next = Place { file: self.next.file + 1, offset: 0 };
                 if let Some(sent) = self.open.take() {
-                    crate::snapshot::read_no_more(&sent);
+                    crate::snapshot::read_no_more(sent.raw());
                 }
             }
             self.under_way.push_back((self.next, length));
@@ -331,7 +329,7 @@ impl Stream<'_> {
     fn read(&mut self, length: usize) -> io::Result<Bytes> {
         let file = match self.open.take() {
             Some(file) => file,
-            None => File::open(self.snapshot.file(self.next.file as usize))?,
+            None => atrest::File::open(&self.snapshot.file(self.next.file as usize))?,
         };
         let mut bytes = vec![0; length];
         file.read_exact_at(&mut bytes, self.next.offset)?;

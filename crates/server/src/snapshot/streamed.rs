@@ -5,7 +5,7 @@
 //! breaks, the receiver deletes its part of the open file, because the sender builds that file
 //! again from the beginning.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -117,7 +117,7 @@ struct Arrived<'a> {
     bytes: u64,
     /// The descriptions of those that came over this connection, which are the last ones.
     known: Vec<SnapshotFile>,
-    open: Option<(File, Description)>,
+    open: Option<(atrest::File, Description)>,
 }
 
 impl Arrived<'_> {
@@ -125,8 +125,8 @@ impl Arrived<'_> {
     fn find(dir: &Path) -> io::Result<Arrived<'_>> {
         let mut arrived = Arrived { dir, count: 0, bytes: 0, known: Vec::new(), open: None };
         loop {
-            match fs::metadata(arrived.path()) {
-                Ok(file) => arrived.bytes += file.len(),
+            match atrest::len(&arrived.path()) {
+                Ok(bytes) => arrived.bytes += bytes,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
                 Err(error) => return Err(error),
             }
@@ -150,7 +150,7 @@ impl Arrived<'_> {
         }
         let path = self.part();
         if self.open.is_none() {
-            let file = File::create(&path).map_err(here(&path))?;
+            let file = atrest::File::create(&path).map_err(here(&path))?;
             self.open = Some((file, Description::default()));
         }
         let (file, description) = self.open.as_mut().expect("opened above");
@@ -186,7 +186,7 @@ impl Arrived<'_> {
         }
         let (earlier, known) = manifest.files.split_at(manifest.files.len() - self.known.len());
         for (number, file) in earlier.iter().enumerate() {
-            if fs::metadata(self.dir.join(Manifest::file_name(number)))?.len() != file.bytes {
+            if atrest::len(&self.dir.join(Manifest::file_name(number)))? != file.bytes {
                 return Ok(false);
             }
         }

@@ -169,6 +169,15 @@ pub struct Options {
     /// Let stores talk without TLS over a network that nobody else can reach [default: no]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub insecure_peers: Option<YesNo>,
+    /// Encrypt the data directory under the master key in this file (64 hexadecimal digits)
+    #[arg(long, value_name = "FILE")]
+    pub encryption_key_file: Option<String>,
+    /// The same, with the master key that this program prints. It is not run by a shell
+    #[arg(long, value_name = "PROGRAM ARGS")]
+    pub encryption_key_command: Option<String>,
+    /// The master key that the one of the two settings above replaces
+    #[arg(long, value_name = "FILE")]
+    pub encryption_old_key_file: Option<String>,
     /// Ask for a user and a password at the admin port [default: no]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub admin_auth: Option<YesNo>,
@@ -351,6 +360,9 @@ impl Options {
             tls_forward: self.tls_forward.or(file.tls_forward),
             tls_admin: self.tls_admin.or(file.tls_admin),
             insecure_peers: self.insecure_peers.or(file.insecure_peers),
+            encryption_key_file: self.encryption_key_file.or(file.encryption_key_file),
+            encryption_key_command: self.encryption_key_command.or(file.encryption_key_command),
+            encryption_old_key_file: self.encryption_old_key_file.or(file.encryption_old_key_file),
             tls_ca_cert_file: self.tls_ca_cert_file.or(file.tls_ca_cert_file),
             tls_auth_clients: self.tls_auth_clients.or(file.tls_auth_clients),
             tls_protocols: self.tls_protocols.or(file.tls_protocols),

@@ -343,11 +343,16 @@ impl std::ops::AddAssign for Counts {
 /// Runs a log through several losses of power. Returns an error that describes the first invalid
 /// state found.
 pub fn live(seed: u64, ignores_syncs: bool) -> Result<Counts, String> {
-    let mut draw = Draw::new(seed);
     let disk = MemoryDisk::new();
     if ignores_syncs {
         disk.ignore_syncs();
     }
+    live_on(disk, seed)
+}
+
+/// Same as [`live`], on this empty disk.
+pub fn live_on(disk: MemoryDisk, seed: u64) -> Result<Counts, String> {
+    let mut draw = Draw::new(seed);
     let mut counts = Counts::default();
     let mut life = Life::open(&disk).map_err(|error| error.to_string())?;
     for round in 0..6 {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use types::Draw;
+use vault::{Key, Keyring, Kind, Prefix, Sectors};
 use wal::mark::Mark;
 use wal::{Disk, DiskError, Index, MarkFile, Secret, SegmentId, SharedIndex};
 
@@ -68,6 +69,24 @@ struct Files {
     full: bool,
     /// True if syncs of segments have no effect: an injected fault.
     ignores_syncs: bool,
+    keys: Option<Keys>,
+}
+
+/// The keys of an encrypted disk. Each segment keeps the key that was active when it was made.
+#[derive(Default)]
+struct Keys {
+    active: u8,
+    of_segments: BTreeMap<SegmentId, u8>,
+    syncs: u32,
+}
+
+impl Keys {
+    fn sectors(&self, segment: SegmentId) -> Sectors {
+        let ring = Keyring::new(Key::new([self.of_segments[&segment]; 32]));
+        let mut salt = [0; 32];
+        salt[..4].copy_from_slice(&segment.to_be_bytes());
+        Prefix::new(Kind::Log, &ring, salt).sectors(&ring).expect("it is the active key")
+    }
 }
 
 #[derive(Clone)]
@@ -84,6 +103,14 @@ impl MemoryDisk {
             disk.0.borrow_mut().marks.insert(mark, File::of(Mark::blank(SECRET)));
         }
         disk.power_for(u64::MAX);
+        disk
+    }
+
+    /// Returns a disk whose segments are encrypted, with a new key at each loss of power and after
+    /// some syncs.
+    pub fn encrypted() -> MemoryDisk {
+        let disk = MemoryDisk::new();
+        disk.0.borrow_mut().keys = Some(Keys::default());
         disk
     }
 
@@ -110,6 +137,9 @@ impl MemoryDisk {
             }
         }
         files.left = u64::MAX;
+        if let Some(keys) = &mut files.keys {
+            keys.active += 1;
+        }
     }
 
     /// Returns a copy of the current state, to be damaged by a test.
@@ -122,6 +152,7 @@ impl MemoryDisk {
             left: u64::MAX,
             full: false,
             ignores_syncs: false,
+            keys: None,
         })))
     }
 
@@ -161,7 +192,12 @@ impl Disk for MemoryDisk {
         if files.full {
             return Err(DiskError::NoSpace("full".into()));
         }
-        let old = files.segments.insert(segment, File::of(vec![0; len as usize]));
+        let mut zeros = vec![0; len as usize];
+        if let Some(keys) = &mut files.keys {
+            keys.of_segments.insert(segment, keys.active);
+            keys.sectors(segment).encrypt(0, &mut zeros);
+        }
+        let old = files.segments.insert(segment, File::of(zeros));
         assert!(old.is_none(), "segment {segment} was made twice");
         Ok(())
     }
@@ -177,9 +213,13 @@ impl Disk for MemoryDisk {
     fn write(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let is_last = self.0.borrow().left == 0;
         let mut files = self.0.borrow_mut();
+        let mut bytes = bytes.to_vec();
+        if let Some(keys) = &files.keys {
+            keys.sectors(segment).encrypt(offset / SECTOR as u64, &mut bytes);
+        }
         let file = files.segments.get_mut(&segment).expect("a segment");
         // The last write before the power goes may have been in flight.
-        file.write(offset as usize, bytes);
+        file.write(offset as usize, &bytes);
         if is_last {
             return Err(off());
         }
@@ -193,6 +233,12 @@ impl Disk for MemoryDisk {
         if !files.ignores_syncs {
             files.segments.get_mut(&segment).expect("a segment").sync();
         }
+        if let Some(keys) = &mut files.keys {
+            keys.syncs += 1;
+            if keys.syncs % 40 == 0 {
+                keys.active += 1;
+            }
+        }
         Ok(())
     }
 
@@ -200,8 +246,23 @@ impl Disk for MemoryDisk {
         let files = self.0.borrow();
         let file = files.segments.get(&segment).ok_or_else(|| DiskError::Failed("no such segment".into()))?;
         let range = offset as usize..offset as usize + into.len();
-        into.copy_from_slice(file.now.get(range).ok_or_else(|| DiskError::Failed("a short read".into()))?);
+        let Some(keys) = &files.keys else {
+            into.copy_from_slice(
+                file.now.get(range).ok_or_else(|| DiskError::Failed("a short read".into()))?,
+            );
+            return Ok(());
+        };
+        let first = range.start / SECTOR;
+        let sectors = file.now.get(first * SECTOR..range.end.next_multiple_of(SECTOR));
+        let mut sectors = sectors.ok_or_else(|| DiskError::Failed("a short read".into()))?.to_vec();
+        keys.sectors(segment).decrypt(first as u64, &mut sectors);
+        into.copy_from_slice(&sectors[range.start - first * SECTOR..][..range.len()]);
         Ok(())
+    }
+
+    fn is_outdated(&self, segment: SegmentId) -> bool {
+        let files = self.0.borrow();
+        files.keys.as_ref().is_some_and(|keys| keys.of_segments.get(&segment) != Some(&keys.active))
     }
 
     fn segments(&self) -> Result<Vec<(SegmentId, u64)>, DiskError> {
