@@ -56,7 +56,16 @@ pub fn open(dir: &Path, settings: Option<&Settings>) -> Result<Option<Arc<Vault>
         }
     };
     rows::install();
-    Ok(Some(register(dir, settings, keyring).map_err(at)?))
+    let vault = register(dir, settings, keyring).map_err(at)?;
+    let used = vault.usage().map_err(|source| Error::Io { path: dir.to_path_buf(), source })?;
+    let keyring = vault.keyring();
+    match used.bytes_of_keys.keys().find(|number| keyring.get(**number).is_none()) {
+        None => Ok(Some(vault)),
+        Some(&number) => {
+            forget(dir);
+            Err(Error::OlderKeys { path, number })
+        }
+    }
 }
 
 /// Does the same for a program that only reads the directory. Never makes or changes keys.
@@ -86,6 +95,11 @@ pub fn reseal(vault: &Vault, names: &[&str]) -> io::Result<()> {
     let active = vault.keyring().active().0;
     for name in names {
         let path = vault.dir().join(name);
+        // A crash may have left a plain one.
+        match fs::remove_file(durable::temporary(&path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mode = match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             facts => facts?.permissions().mode() & 0o777,

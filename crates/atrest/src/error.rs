@@ -25,4 +25,9 @@ pub enum Error {
          was changed"
     )]
     NoKeys { path: PathBuf, encrypted: PathBuf },
+    #[error(
+        "files of this directory have data key {number}, which {path} does not have: is it an older copy? Nothing \
+         was changed"
+    )]
+    OlderKeys { path: PathBuf, number: u32 },
 }

@@ -95,10 +95,11 @@ class Writable : public FSWritableFileWrapper {
         size_(size) {}
 
   IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) override {
+    if (broken_) return IOStatus::IOError("an earlier write of the file failed");
     for (size_t at = 0; at < data.size(); at += kChunk) {
       const Slice part = encrypt(data, at, size_);
       const IOStatus status = file_->Append(part, options, dbg);
-      if (!status.ok()) return status;
+      if (!status.ok()) return broken(status);
       size_ += part.size();
     }
     return IOStatus::OK();
@@ -109,10 +110,11 @@ class Writable : public FSWritableFileWrapper {
   }
   IOStatus PositionedAppend(const Slice& data, uint64_t offset, const IOOptions& options,
                             IODebugContext* dbg) override {
+    if (broken_) return IOStatus::IOError("an earlier write of the file failed");
     for (size_t at = 0; at < data.size(); at += kChunk) {
       const Slice part = encrypt(data, at, offset + at);
       const IOStatus status = file_->PositionedAppend(part, kPrefix + offset + at, options, dbg);
-      if (!status.ok()) return status;
+      if (!status.ok()) return broken(status);
     }
     size_ = offset + data.size();
     return IOStatus::OK();
@@ -148,6 +150,12 @@ class Writable : public FSWritableFileWrapper {
   }
 
  private:
+  // A failed write may have written a part. A later one would encrypt other bytes with the same key
+  // stream.
+  IOStatus broken(const IOStatus& status) {
+    broken_ = true;
+    return status;
+  }
   Slice encrypt(const Slice& data, size_t at, uint64_t offset) {
     const size_t length = std::min(kChunk, data.size() - at);
     memcpy(buffer_.get(), data.data() + at, length);
@@ -159,6 +167,7 @@ class Writable : public FSWritableFileWrapper {
   const std::unique_ptr<Stream> stream_;
   const Buffer buffer_;
   uint64_t size_;
+  bool broken_ = false;
 };
 
 class Sequential : public FSSequentialFileWrapper {
@@ -374,14 +383,17 @@ class EncryptedFiles : public FileSystemWrapper {
     if (!is_covered(path)) return target()->ReopenWritableFile(path, options, file, dbg);
     uint64_t size = 0;
     IOStatus status = target()->GetFileSize(path, options.io_options, &size, dbg);
-    if (!status.ok() || size == 0) return NewWritableFile(path, options, file, dbg);
+    if (status.IsPathNotFound() || status.IsNotFound()) return NewWritableFile(path, options, file, dbg);
+    // Another error must not empty a file that is there.
+    if (!status.ok()) return status;
+    if (size == 0) return NewWritableFile(path, options, file, dbg);
     std::unique_ptr<Stream> stream;
     status = stream_of(path, &stream, dbg);
     if (!status.ok()) return status;
     std::unique_ptr<FSWritableFile> below;
     status = target()->ReopenWritableFile(path, options, &below, dbg);
     if (!status.ok()) return status;
-    if (stream != nullptr) below.reset(new Writable(std::move(below), std::move(stream), size - kPrefix));
+    if (stream != nullptr) below.reset(new Writable(std::move(below), std::move(stream), size - std::min<uint64_t>(size, kPrefix)));
     *file = std::move(below);
     return IOStatus::OK();
   }
@@ -429,7 +441,7 @@ class EncryptedFiles : public FileSystemWrapper {
     std::unique_ptr<Stream> stream;
     const IOStatus found = stream_of(path, &stream, dbg);
     if (!found.ok()) return found;
-    if (stream != nullptr) *size -= kPrefix;
+    if (stream != nullptr) *size -= std::min<uint64_t>(*size, kPrefix);
     return status;
   }
 

@@ -58,14 +58,13 @@ impl Cipher {
     ///
     /// # Errors
     /// Bytes that are not whole sectors.
-    pub fn encrypt(&self, offset: u64, bytes: &[u8]) -> io::Result<Vec<u8>> {
+    pub fn encrypt(&self, offset: u64, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
         let sector = SECTOR_BYTES as u64;
         if offset % sector != 0 || bytes.len() % SECTOR_BYTES != 0 {
             return Err(io::Error::new(ErrorKind::InvalidInput, "a write of a part of a sector"));
         }
-        let mut out = bytes.to_vec();
-        self.sectors.encrypt(offset / sector, &mut out);
-        Ok(out)
+        self.sectors.encrypt(offset / sector, &mut bytes);
+        Ok(bytes)
     }
 
     /// Fills `into` with the content at `offset`. `read` reads whole sectors of the file's content,

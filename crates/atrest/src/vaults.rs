@@ -34,6 +34,14 @@ pub struct Usage {
     pub bytes_of_keys: BTreeMap<KeyNumber, u64>,
 }
 
+/// The master key that a change of KEYS may use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Master {
+    /// The one with which KEYS is sealed.
+    Unchanged,
+    Any,
+}
+
 /// Adds a directory to the table.
 pub(crate) fn register(dir: &Path, settings: &Settings, keyring: Keyring) -> io::Result<Arc<Vault>> {
     let dir = std::path::absolute(dir)?;
@@ -72,7 +80,7 @@ impl Vault {
 
     /// Makes a new data key and returns its number. New files use it. It is durable on return.
     pub fn rotate(&self) -> Result<KeyNumber, Error> {
-        self.change(|keyring| {
+        self.change(Master::Unchanged, |keyring| {
             keyring.rotated(draw_key().map_err(|source| self.at(source))?).map_err(|why| self.refused(why))
         })
     }
@@ -80,23 +88,31 @@ impl Vault {
     /// Seals the data keys with the master key as it is now. Fails, and changes nothing, if the
     /// master key cannot be fetched.
     pub fn rewrap(&self) -> Result<KeyNumber, Error> {
-        self.change(|keyring| Ok(keyring.clone()))
+        self.change(Master::Any, |keyring| Ok(keyring.clone()))
     }
 
     /// Drops the data keys before `first` that no file needs. The key `first` must have been active
     /// for so long that no file is being made with an earlier one, and `needed` must have been
     /// found by [`usage`](Self::usage) since.
     pub fn drop_unused(&self, first: KeyNumber, needed: &BTreeSet<KeyNumber>) -> Result<KeyNumber, Error> {
-        self.change(|keyring| {
+        self.change(Master::Unchanged, |keyring| {
             let newer = keyring.numbers().filter(|number| *number >= first);
             Ok(keyring.reduced(&newer.chain(needed.iter().copied()).collect()))
         })
     }
 
-    fn change(&self, change: impl FnOnce(&Keyring) -> Result<Keyring, Error>) -> Result<KeyNumber, Error> {
+    fn change(
+        &self,
+        of_master: Master,
+        change: impl FnOnce(&Keyring) -> Result<Keyring, Error>,
+    ) -> Result<KeyNumber, Error> {
         let _alone = self.changing.lock();
         let keyring = change(&self.keyring())?;
         let master = self.settings.key.fetch()?;
+        if of_master == Master::Unchanged {
+            let bytes = fs::read(self.dir.join(KEYS)).map_err(|source| self.at(source))?;
+            Keyring::open(&bytes, &master).map_err(|why| self.refused(why))?;
+        }
         write_keys(&self.dir, &keyring, &master).map_err(|source| self.at(source))?;
         let active = keyring.active().0;
         *self.keyring.write() = Arc::new(keyring);
@@ -111,13 +127,12 @@ impl Vault {
         Error::Keys { path: self.dir.join(KEYS), why }
     }
 
-    /// Returns true for files that are plain on purpose: those of the directory itself, whose small
-    /// files are sealed at a start, and the marks of the log.
+    /// Returns true for files that are plain on purpose: KEYS, which is sealed with the master key,
+    /// the locks, and the marks of the log.
     fn is_exempt(&self, path: &Path) -> bool {
         let log = self.dir.join("log");
-        let is_mark = ["LOG", "SYNCED", "FIRST"].iter().any(|name| path == log.join(name));
-        is_mark
-            || path.parent() == Some(&self.dir) && begins(path, small::is_sealed).is_ok_and(|sealed| !sealed)
+        let is_of = |dir: &Path, names: &[&str]| names.iter().any(|name| path == dir.join(name));
+        is_of(&self.dir, &[KEYS, "LOCK"]) || is_of(&log, &["LOG", "SYNCED", "FIRST", "LOCK"])
     }
 
     /// Reads the beginning of every file of the directory. Files that disappear meanwhile do not

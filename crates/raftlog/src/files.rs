@@ -77,7 +77,12 @@ impl SegmentFile {
     fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         match &self.cipher {
             None => self.file.write_all_at(bytes, offset),
-            Some(cipher) => self.file.write_all_at(&cipher.encrypt(offset, bytes)?, self.shift() + offset),
+            Some(cipher) => {
+                let mut whole = bytes.to_vec();
+                // A file that was cut off within a sector gets its rest back.
+                whole.resize(bytes.len().next_multiple_of(SECTOR_BYTES), 0);
+                self.file.write_all_at(&cipher.encrypt(offset, whole)?, self.shift() + offset)
+            }
         }
     }
 
@@ -308,7 +313,7 @@ impl Disk for Files {
             while done < len {
                 let part = &zeros[..(len - done).min(zeros.len() as u64) as usize];
                 match &cipher {
-                    Some(cipher) => file.write_all(&cipher.encrypt(done, part)?)?,
+                    Some(cipher) => file.write_all(&cipher.encrypt(done, part.to_vec())?)?,
                     None => file.write_all(part)?,
                 }
                 done += part.len() as u64;

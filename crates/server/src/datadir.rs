@@ -183,8 +183,12 @@ impl DataDir {
         if free < START_BYTES_MIN {
             return Err(DataDirError::NoRoom { dir: path.to_path_buf(), free });
         }
-        let vault = atrest::open(path, keys)?;
         let identity_path = path.join(IDENTITY);
+        if identity_path.exists() && atrest::key_of(&identity_path).map_err(at(&identity_path))?.is_none() {
+            // A plain directory that is refused gets no keys.
+            read_identity(path, &identity_path)?;
+        }
+        let vault = atrest::open(path, keys)?;
         let identity = match identity_path.exists() {
             true => read_identity(path, &identity_path)?,
             false => {

@@ -22,7 +22,7 @@ use crate::ends::Ends;
 use crate::engine::Engine;
 use crate::store::Store;
 
-/// Maximum rate at which tables are rewritten.
+/// Mean rate at which tables are rewritten. A single compaction is not slowed.
 const REWRITE_BYTES_PER_S: u64 = 32 << 20;
 /// Interval at which a changed key is noticed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ const AGE_MIN: Duration = Duration::from_secs(20);
 /// Rewrites tables and drops keys until the store stops. Returns at once if it does not encrypt.
 pub fn run(dir: &Path, engine: &Engine, ends: &Ends) {
     let Some(vault) = atrest::vault_of(dir) else { return };
-    let mut settled = None;
+    let (mut settled, mut unused_before) = (None, BTreeSet::new());
     let mut searched: Option<(u32, Instant)> = None;
     let mut changed = (vault.keyring().active().0, Instant::now());
     while !ends.is_stopping() {
@@ -43,6 +43,7 @@ pub fn run(dir: &Path, engine: &Engine, ends: &Ends) {
         let active = vault.keyring().active().0;
         if changed.0 != active {
             changed = (active, Instant::now());
+            unused_before.clear();
         }
         // Files with earlier keys than a new one are searched for at once.
         let is_early = searched.is_some_and(|(of, when)| of == active && when.elapsed() < SEARCH_EVERY);
@@ -54,7 +55,7 @@ pub fn run(dir: &Path, engine: &Engine, ends: &Ends) {
         if changed.1.elapsed() < AGE_MIN {
             continue;
         }
-        match rewritten.and_then(|()| drop_old(&vault, active)) {
+        match rewritten.and_then(|()| drop_old(&vault, active, &mut unused_before)) {
             Ok(true) => {
                 tracing::info!(key = active, "all files of the store have the newest data key");
                 settled = Some(active);
@@ -83,8 +84,12 @@ fn rewrite_tables(vault: &Vault, engine: &Engine, ends: &Ends) -> Result<(), Str
         if key == Some(active) {
             continue;
         }
+        let written = |engine: &Engine| engine.rows().stats().map(|stats| stats.compaction_write_bytes);
+        let before = written(engine).map_err(text)?;
         engine.rows().compact(&table.from, &table.to).map_err(text)?;
-        let rest = Duration::from_secs_f64(table.bytes as f64 / REWRITE_BYTES_PER_S as f64);
+        // Tables that overlap this one were rewritten with it.
+        let bytes = written(engine).map_err(text)?.saturating_sub(before).max(table.bytes);
+        let rest = Duration::from_secs_f64(bytes as f64 / REWRITE_BYTES_PER_S as f64);
         let begun = Instant::now();
         while begun.elapsed() < rest && !ends.is_stopping() {
             std::thread::sleep(LOOK.min(rest));
@@ -93,19 +98,22 @@ fn rewrite_tables(vault: &Vault, engine: &Engine, ends: &Ends) -> Result<(), Str
     Ok(())
 }
 
-/// Drops the keys before `active` that no file has. Returns true if all files have that one.
-fn drop_old(vault: &Vault, active: u32) -> Result<bool, String> {
-    // A file may move to a directory that was searched before. It does so once, so it is found by
-    // one of two searches.
-    let (first, second) = (usage(vault)?, usage(vault)?);
-    let used = [&first, &second].into_iter().flat_map(|usage| usage.bytes_of_keys.keys().copied());
-    let needed: BTreeSet<u32> = used.collect();
-    let is_unused = |number: u32| number < active && !needed.contains(&number);
-    if vault.keyring().numbers().any(is_unused) {
+/// Drops the keys before `active` that no file has, and had at the search before, because a file
+/// that moves during a search may be missed by it. Returns true if only `active` is left, and all
+/// files have it.
+fn drop_old(vault: &Vault, active: u32, unused_before: &mut BTreeSet<u32>) -> Result<bool, String> {
+    let used = usage(vault)?;
+    let keyring = vault.keyring();
+    let is_unused = |number: &u32| *number < active && !used.bytes_of_keys.contains_key(number);
+    let unused: BTreeSet<u32> = keyring.numbers().filter(is_unused).collect();
+    let dropped: BTreeSet<u32> = unused.intersection(unused_before).copied().collect();
+    if !dropped.is_empty() {
+        let needed = keyring.numbers().filter(|number| !dropped.contains(number)).collect();
         vault.drop_unused(active, &needed).map_err(|error| error.to_string())?;
     }
-    let is_encrypted = first.plain_bytes == 0 && second.plain_bytes == 0;
-    Ok(is_encrypted && needed.iter().all(|number| *number >= active))
+    *unused_before = unused;
+    let is_left = |number: u32| number < active;
+    Ok(used.plain_bytes == 0 && !vault.keyring().numbers().any(is_left))
 }
 
 fn usage(vault: &Vault) -> Result<Usage, String> {

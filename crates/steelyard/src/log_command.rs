@@ -30,10 +30,8 @@ enum Command {
 pub fn run(log: Log) -> anyhow::Result<()> {
     let Command::Dump { dir, blocks, keys } = log.command;
     // The keys are beside the log.
-    let store = match dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) => parent.to_path_buf(),
-        None => dir.join(".."),
-    };
+    let dir = dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
+    let store = dir.parent().unwrap_or(&dir).to_path_buf();
     let settings = keys.settings().map_err(anyhow::Error::msg)?;
     atrest::open_for_reading(&store, settings.as_ref())?;
     let mut out = BufWriter::new(stdout().lock());

@@ -339,6 +339,11 @@ impl Incomplete<'_> {
         let is_here = |file: &usize| self.path(*file).exists();
         let done = (0..self.manifest.files.len()).take_while(is_here).count();
         self.at = Place { file: done as u32, offset: 0 };
+        let part = self.part();
+        // A plain part is from before the directory was encrypted. Nothing more is written to it.
+        if atrest::vault_of(&part).is_some() && matches!(atrest::key_of(&part), Ok(None)) {
+            fs::remove_file(&part)?;
+        }
         if let (Ok(part), Some(file)) = (atrest::len(&self.part()), self.manifest.files.get(done)) {
             // The last byte is received again, so that a part of full length is still verified.
             let offset = part.min(file.bytes - 1);
