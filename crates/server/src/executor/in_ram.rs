@@ -2,6 +2,7 @@
 //! `node::ApplyQueue` decides when to try this, and which entries go to the apply thread
 //! ([`super::apply`]).
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +23,8 @@ use crate::loops::{Asker, Outcomes};
 
 /// Maximum bytes of a value that the worker's thread copies.
 const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Maximum bytes of rows that one scan in the worker's thread visits.
+const SCAN_BYTES_MAX: usize = 64 << 10;
 
 /// The worker's end of the queue to the apply thread. Dropping it ends the apply thread.
 pub struct ApplyHandle {
@@ -163,8 +166,20 @@ impl Reader for RamRows<'_> {
         }
     }
 
-    fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> storage::Result<()> {
-        Err(StorageError::NotInRam)
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> storage::Result<()> {
+        let (mut bytes, mut is_long) = (0usize, false);
+        self.rows.in_ram().scan(from, to, &mut |row, value| {
+            bytes = bytes.saturating_add(row.len() + value.len());
+            is_long = bytes > SCAN_BYTES_MAX;
+            match is_long {
+                true => ControlFlow::Break(()),
+                false => visit(row, value),
+            }
+        })?;
+        match is_long {
+            true => Err(StorageError::NotInRam),
+            false => Ok(()),
+        }
     }
 
     fn is_hasty(&self) -> bool {
