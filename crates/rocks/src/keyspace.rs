@@ -421,9 +421,9 @@ impl Keyspace {
         view.scan_part(from, to, usize::MAX, options, visit).map(drop)
     }
 
-    /// Reads rows of flash from the first place in `from..to` on at which they are not known in RAM,
-    /// up to a short range, so that scans find them there. Returns true if there may be more to
-    /// learn. Returns false if nothing is missing, or if the next row cannot be learnt.
+    /// Reads rows of flash from the first place in `from..to` on at which they are not known in
+    /// RAM, up to a short range, so that scans find them there. Returns true if a range was learnt.
+    /// Returns false if nothing is missing, or if the next row cannot be learnt.
     pub fn learn_range(&self, from: &[u8], to: &[u8]) -> Result<bool> {
         let (first, mut end, version, snapshot) = {
             let tier = self.tier.read();

@@ -110,8 +110,8 @@ impl Engine {
         (!rows.missed.get()).then_some(outcome)
     }
 
-    /// Same as [`read_from_ram`](Self::read_from_ram), but brings a few short ranges of rows into RAM
-    /// that the read needs.
+    /// Same as [`read_from_ram`](Self::read_from_ram), but brings a few short ranges of rows into
+    /// RAM that the read needs.
     fn read_learning(
         &self,
         region: &RegionShared,
@@ -664,10 +664,12 @@ mod tests {
                 is_answered(line)
             };
             assert!(is_known("HGETALL medium-h"));
-            for line in ["SRANDMEMBER large-s", "SRANDMEMBER large-s 2", "HRANDFIELD large-h"] {
+            for line in
+                ["SRANDMEMBER large-s", "SRANDMEMBER large-s 2", "HRANDFIELD large-h", "SMEMBERS large-s"]
+            {
                 assert!((0..200).any(|_| is_known(line)), "{line}");
             }
-            for line in ["SMEMBERS large-s", "SRANDMEMBER large-s 1000"] {
+            for line in ["SUNION large-s large-s large-s", "SRANDMEMBER large-s 1000"] {
                 assert!(!is_known(line), "{line} is long");
             }
             engine.rows().flush().unwrap();

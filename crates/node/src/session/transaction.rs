@@ -162,8 +162,8 @@ fn log_item(args: Vec<Bytes>, db: u16, resp3: bool, has_slots: bool) -> Item {
     Item { spec, db, resp3, args, slot }
 }
 
-/// Returns `WAIT` or `WAITAOF` for 0 copies, which tells the number of copies at once: nothing waits
-/// in a transaction, as in Redis.
+/// Returns `WAIT` or `WAITAOF` for 0 copies, which tells the number of copies at once: nothing
+/// waits in a transaction, as in Redis.
 fn without_waiting(args: &[Bytes]) -> Vec<Bytes> {
     let zero = Bytes::from_static(b"0");
     args.iter().take(1).cloned().chain(args.iter().skip(1).map(|_| zero.clone())).collect()

@@ -141,8 +141,8 @@ fn expired(server: &Server) -> Vec<String> {
     let mut connection = server.connect();
     fill(&mut connection, ROWS);
     connection.call(&["CONFIG", "RESETSTAT"]).unwrap();
-    // Redis reads its clock twice in this command. If the time has passed at the second, it deletes the
-    // key and does not count it. So the time is longer than a busy machine's pauses.
+    // Redis reads its clock twice in this command. If the time has passed at the second, it deletes
+    // the key and does not count it. So the time is longer than a busy machine's pauses.
     for key in ["s", "n", "h", "l", "set", "z", "x"] {
         connection.call(&["PEXPIRE", key, "200"]).unwrap();
     }
