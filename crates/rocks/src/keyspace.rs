@@ -238,6 +238,12 @@ impl Keyspace {
         InRam { tier: self.tier.read(), hits: &self.hits }
     }
 
+    /// Same as [`in_ram`](Self::in_ram), for a caller that may hold the rows already, in a visitor
+    /// of a scan. It does not wait behind a waiting writer.
+    fn in_ram_again(&self) -> InRam<'_> {
+        InRam { tier: self.tier.read_recursive(), hits: &self.hits }
+    }
+
     /// Writes the set atomically: first its ranges are deleted, then its rows are written. The set
     /// is visible at once and durable after the next [`flush`](Self::flush). Callers that write
     /// much should check for [room](Self::has_room) first.
@@ -614,12 +620,20 @@ impl Keyspace {
     /// it. Until the filter of rows has learnt the row's slot, RocksDB's filters show that a row
     /// does not exist.
     pub fn get_without_io(&self, row: &[u8]) -> Option<Option<Bytes>> {
-        // A visitor of a scan in RAM may call this, so it must not wait behind a waiting writer.
-        let in_ram = InRam { tier: self.tier.read_recursive(), hits: &self.hits }.get(row);
+        let in_ram = self.in_ram_again().get(row);
         // RocksDB answers only from its block cache. Without the block it answers that the row may
         // exist. A row that does not exist is usually about to be written, so it gets no place in
         // the row cache.
         in_ram.or_else(|| (!self.db.key_may_exist(row)).then_some(None))
+    }
+
+    /// Visits rows without waiting for a device, as [`InRam::scan`] does. `visit` may read rows by
+    /// this and by [`get_without_io`](Self::get_without_io).
+    ///
+    /// # Errors
+    /// Those of [`InRam::scan`].
+    pub fn scan_without_io(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        self.in_ram_again().scan(from, to, visit)
     }
 
     /// Estimates the bytes of SST files that hold each range `from..to`. Memtables do not count.

@@ -34,13 +34,22 @@ struct Ram {
     tier: RamTier,
     /// Rows that were read from flash, with the value and the epoch before the read.
     fetches: Vec<(Bytes, Option<Bytes>, u64)>,
-    /// Ranges that were read from flash, with their rows and the version before the read.
-    ranges: Vec<(Bytes, Bytes, Vec<(Bytes, Bytes)>, u64)>,
+    /// Ranges that were read from flash and are not learnt yet.
+    ranges: Vec<ReadRange>,
     /// Memtables below this number are durable on flash.
     flushed: u64,
     /// A pass over flash for the filter: a part, and its rows on flash when it began.
     pass: Option<(Unlearnt, Vec<RowHash>)>,
     rng: Rng,
+}
+
+#[derive(Debug)]
+struct ReadRange {
+    from: Bytes,
+    to: Bytes,
+    rows: Vec<(Bytes, Bytes)>,
+    /// The version before the read.
+    version: u64,
 }
 
 impl Default for Rows {
@@ -67,7 +76,7 @@ impl Ram {
         }
         if self.rng.chance(50) && !self.ranges.is_empty() {
             let at = self.rng.below(self.ranges.len() as u64) as usize;
-            let (from, to, rows, version) = self.ranges.swap_remove(at);
+            let ReadRange { from, to, rows, version } = self.ranges.swap_remove(at);
             self.tier.learn_range(from, to, rows, version);
         }
         if self.rng.chance(20) {
@@ -207,12 +216,12 @@ impl Rows {
             rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
             ControlFlow::Continue(())
         })?;
-        let range = (first, behind.unwrap_or(end), rows, ram.tier.flash_version());
+        let (to, version) = (behind.unwrap_or(end), ram.tier.flash_version());
         if ram.ranges.len() == FETCHES_MAX {
             let at = ram.rng.below(FETCHES_MAX as u64) as usize;
             ram.ranges.swap_remove(at);
         }
-        ram.ranges.push(range);
+        ram.ranges.push(ReadRange { from: first, to, rows, version });
         Ok(())
     }
 }

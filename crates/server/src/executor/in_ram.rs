@@ -168,7 +168,7 @@ impl Reader for RamRows<'_> {
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> storage::Result<()> {
         let (mut bytes, mut is_long) = (0usize, false);
-        self.rows.in_ram().scan(from, to, &mut |row, value| {
+        self.rows.scan_without_io(from, to, &mut |row, value| {
             bytes = bytes.saturating_add(row.len() + value.len());
             is_long = bytes > SCAN_BYTES_MAX;
             match is_long {

@@ -33,8 +33,16 @@ struct Store {
     fetches: Vec<(Bytes, Option<Bytes>, u64)>,
     /// A pass over flash in progress, with the rows that it found.
     pass: Option<(Unlearnt, Vec<RowHash>)>,
-    /// A range that is being read from flash, with its rows and the version before the read.
-    range: Option<(Bytes, Bytes, Vec<(Bytes, Bytes)>, u64)>,
+    /// A range that is being read from flash.
+    range: Option<ReadRange>,
+}
+
+struct ReadRange {
+    from: Bytes,
+    to: Bytes,
+    rows: Vec<(Bytes, Bytes)>,
+    /// The version before the read.
+    version: u64,
 }
 
 impl Store {
@@ -98,11 +106,11 @@ impl Store {
         };
         self.flash.scan(&first, &end, &mut note).unwrap();
         end = behind.unwrap_or(end);
-        self.range = Some((first, end, rows, self.tier.flash_version()));
+        self.range = Some(ReadRange { from: first, to: end, rows, version: self.tier.flash_version() });
     }
 
     fn end_range(&mut self) {
-        if let Some((from, to, rows, version)) = self.range.take() {
+        if let Some(ReadRange { from, to, rows, version }) = self.range.take() {
             self.tier.learn_range(from, to, rows, version);
         }
     }
