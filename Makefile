@@ -75,7 +75,7 @@ bench-commands: dist ## the tests of redis-benchmark beside redis-server, one ru
 	@$(ENV) scripts/bench-commands.sh "$$CARGO_TARGET_DIR/dist/steelyard" "$${ROUNDS:-3}"
 
 bench-tls: build ## the cost of TLS beside that of redis-server, and between three stores, one run each
-	@$(ENV) scripts/bench-tls.sh "$$CARGO_TARGET_DIR/release/steelyard" "$${ROUNDS:-3}" && \
+	@$(ENV) ulimit -n $$(ulimit -Hn) && scripts/bench-tls.sh "$$CARGO_TARGET_DIR/release/steelyard" "$${ROUNDS:-3}" && \
 	scripts/bench-tls-stores.sh "$$CARGO_TARGET_DIR/release/steelyard" "$${ROUNDS:-3}"
 
 bench-plan: ## one round of placement over 1,000 stores and 1,000,000 regions

@@ -37,13 +37,16 @@ pub struct AdminClient {
     /// `https` with TLS.
     scheme: &'static str,
     agent: ureq::Agent,
-    /// The header of a login, if [`LOGIN`] gives one.
+    /// The header of a login, if [`TOKEN`] or [`LOGIN`] gives one.
     login: Option<String>,
 }
 
 /// The variable with a user and a password for admin endpoints that ask for them:
 /// `USER:PASSWORD`.
 pub const LOGIN: &str = "STEELYARD_ADMIN_AUTH";
+
+/// The variable with a bearer token for admin endpoints. It has priority over [`LOGIN`].
+pub const TOKEN: &str = "STEELYARD_ADMIN_TOKEN";
 
 impl AdminClient {
     /// Creates a client that uses TLS if this process does.
@@ -64,7 +67,9 @@ impl AdminClient {
             agent = agent.tls_connector(Arc::new(HttpTls(tls)));
         }
         let agent = agent.build();
-        let login = std::env::var(LOGIN).ok().map(|login| format!("Basic {}", base64(login.as_bytes())));
+        let token = std::env::var(TOKEN).ok().map(|token| format!("Bearer {}", token.trim()));
+        let basic = || Some(format!("Basic {}", base64(std::env::var(LOGIN).ok()?.as_bytes())));
+        let login = token.or_else(basic);
         AdminClient { address, scheme, agent, login }
     }
 

@@ -140,6 +140,9 @@ pub enum MetaCommand {
         name: String,
         user: String,
         digest: String,
+        /// Time until the token expires, if it does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ttl_ms: Option<u64>,
     },
     RevokeToken {
         name: String,

@@ -39,6 +39,10 @@ pub struct Survey {
     pub members_version: u64,
     pub members: Vec<StoreId>,
     pub peers: Vec<PeerReport>,
+    /// The largest number under which each region's peer was removed from this store. A store sends
+    /// them from version 3 of the cluster on, because older programs refuse a survey with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<(RegionId, PeerId)>,
 }
 
 /// One peer of a surveyed store.
@@ -164,7 +168,8 @@ pub struct RegionPlan {
     pub keeper_peer: PeerId,
     /// The term in which every survivor promises its vote to the keeper.
     pub term: Term,
-    /// The lost stores that had a peer of the region.
+    /// The lost stores that had a peer of the region, and the stores from which its peer was
+    /// removed without the survivors' knowledge.
     pub lost: Vec<StoreId>,
     /// The survivors that have data, the keeper included.
     pub survivors: Vec<Survivor>,

@@ -289,8 +289,8 @@ impl MetaState {
                 self.set_users(*expected, changes, *replace, changed)?;
                 changed_or_not(changed)
             }
-            MetaCommand::CreateToken { name, user, digest } => {
-                self.create_token(name, user, digest, stamp_ms, changed)?;
+            MetaCommand::CreateToken { name, user, digest, ttl_ms } => {
+                self.create_token(name, (user, digest, *ttl_ms), stamp_ms, changed)?;
                 changed_or_not(changed)
             }
             MetaCommand::RevokeToken { name } => {

@@ -462,6 +462,11 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         self.raft.reports(now).into_iter().map(told).collect()
     }
 
+    /// Returns the largest number under which each region's peer was removed from this store.
+    pub fn removed_peers(&self) -> &BTreeMap<RegionId, PeerId> {
+        self.raft.removed_peers()
+    }
+
     fn next_token(&mut self) -> u64 {
         self.last_token += 1;
         self.last_token

@@ -15,9 +15,10 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::connections::{ConnectionSlot, ListenerKind, Moving};
+use crate::tls::Handshake;
 use crate::transport::raft_lane::{RaftLane, Returned};
 
-pub use to_worker::{Asker, Outcomes, Reader, ToWorker};
+pub use to_worker::{Asker, Outcomes, Reader, Surveyed, ToWorker};
 
 /// The token of wake-ups. Connections have smaller tokens.
 pub const WAKER: Token = Token(usize::MAX);
@@ -45,8 +46,8 @@ pub enum ToLoop {
         stream: TcpStream,
         kind: ListenerKind,
         seat: ConnectionSlot,
-        /// True if the client must speak TLS.
-        is_tls: bool,
+        /// Present if the client must speak TLS.
+        handshake: Option<Handshake>,
     },
     /// A part was executed. `None` means that its task panicked, so the connection ends.
     Answered {

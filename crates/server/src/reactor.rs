@@ -39,6 +39,7 @@ use crate::regions::RegionShared;
 use crate::statistics::commands::Tallied;
 use crate::store::Store;
 use crate::store_messages;
+use crate::tls::Handshake;
 use crate::transport::Remote;
 
 use connection::Connection;
@@ -49,7 +50,7 @@ const EVENTS_MAX: usize = 1024;
 const READ_BYTES: usize = 64 << 10;
 /// Interval at which a loop looks for idle connections that hold memory that others wait for.
 /// Maximum time of a client's TLS handshake. It is noticed up to a [`LOOK_PERIOD`] later.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which connections that wait for memory are tried again.
 const MEMORY_POLL: Duration = Duration::from_millis(5);
@@ -236,8 +237,8 @@ impl Loop {
                     Some(worker) => worker.take(message),
                     None => unreachable!("only the first loop is told of groups"),
                 },
-                ToLoop::Accepted { stream, kind, seat, is_tls } => {
-                    if let Some(stream) = self.socket_of(stream, is_tls) {
+                ToLoop::Accepted { stream, kind, seat, handshake } => {
+                    if let Some(stream) = self.socket_of(stream, handshake) {
                         let session = Connection::first_session(&self.store);
                         let _ = self.accept(Moving { stream, kind, seat, session });
                     }
@@ -277,17 +278,15 @@ impl Loop {
         }
     }
 
-    /// Returns the socket of a new client. Without room for one more handshake, the client is
-    /// dropped.
-    fn socket_of(&self, stream: std::net::TcpStream, is_tls: bool) -> Option<ClientSocket> {
+    /// Returns the socket of a new client. Without memory for one more connection with TLS, the
+    /// client is dropped.
+    fn socket_of(&self, stream: std::net::TcpStream, handshake: Option<Handshake>) -> Option<ClientSocket> {
         let stream = mio::net::TcpStream::from_std(stream);
-        if !is_tls {
-            return Some(ClientSocket::Plain(stream));
-        }
+        let Some(handshake) = handshake else { return Some(ClientSocket::Plain(stream)) };
         // Connections with TLS take memory although they are idle, also before a login.
         let used = self.store.client_memory.used() + HANDSHAKE_MEMORY as u64;
-        let begun = self.store.tls.begin().filter(|_| used <= self.store.budget.clients / 2);
-        let Some((config, handshake)) = begun else {
+        let offered = self.store.tls.offered().filter(|_| used <= self.store.budget.clients / 2);
+        let Some(config) = offered else {
             self.store.metrics.connections_rejected.inc();
             return None;
         };

@@ -17,6 +17,7 @@ use crate::check_schedule::CheckSchedule;
 use crate::checkpoints::Checkpoints;
 use crate::client_memory::ClientMemory;
 use crate::client_pause::ClientPause;
+use crate::client_socket::HANDSHAKE_MEMORY;
 use crate::cluster_state::ClusterState;
 use crate::config::Config;
 use crate::connections::Clients;
@@ -207,7 +208,11 @@ impl Store {
             cluster,
             clients,
             access,
-            tls: Arc::new(Tls::new(certificates, config.store)),
+            tls: Arc::new(Tls::new(
+                certificates,
+                config.store,
+                budget.clients as usize / 4 / HANDSHAKE_MEMORY,
+            )),
             scripts: Scripts::default(),
             functions,
             blocked: Arc::default(),

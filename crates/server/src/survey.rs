@@ -7,8 +7,9 @@ use bytes::Bytes;
 use cluster::quorum_loss::{RecoveryStep, Survey};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+use types::THIRD_VERSION;
 
-use crate::loops::ToWorker;
+use crate::loops::{Surveyed, ToWorker};
 use crate::store::Store;
 use crate::transport::kinds::{STATUS_DONE, STATUS_ERROR};
 
@@ -48,8 +49,11 @@ fn encode<T: Serialize>(value: &T) -> Result<Bytes, String> {
 pub async fn survey(store: &Store) -> Result<Survey, String> {
     let (reply, reports) = oneshot::channel();
     let _ = store.worker.send(ToWorker::Survey { reply });
-    let peers = patiently(reports).await?;
+    let Surveyed { peers, mut removed } = patiently(reports).await?;
     let members = store.membership.members();
+    if members.agreed.settings.cluster_version < THIRD_VERSION {
+        removed.clear();
+    }
     let ids = || members.list.iter().map(|member| member.id);
     Ok(Survey {
         store: store.id,
@@ -57,6 +61,7 @@ pub async fn survey(store: &Store) -> Result<Survey, String> {
         members_version: members.agreed.version,
         members: ids().collect(),
         peers,
+        removed,
     })
 }
 

@@ -3,22 +3,18 @@
 //! A change of the settings or of the files replaces what new connections get; open connections
 //! continue with the keys that they agreed on.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use types::StoreId;
 
 use crate::tls_settings::TlsSettings;
 use crate::transport::certificates::Certificates;
 
-/// Maximum number of connections that are in their handshake at the same time.
-pub const HANDSHAKES_MAX: usize = 1024;
-
-#[derive(Default)]
 pub struct Tls {
     /// For clients, and for programs at the admin port.
     offered: ArcSwapOption<ServerConfig>,
@@ -26,23 +22,24 @@ pub struct Tls {
     peers: Option<(Arc<Certificates>, StoreId)>,
     /// The settings that are in force, and the times of their files.
     loaded: Mutex<Option<(TlsSettings, Vec<Option<SystemTime>>)>>,
-    handshakes: Arc<AtomicUsize>,
+    handshakes: Arc<Semaphore>,
 }
 
-/// A connection in its handshake, among at most [`HANDSHAKES_MAX`].
-pub struct Handshake(Arc<AtomicUsize>);
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+/// The place of a connection that is in its handshake. There are as many as memory permits.
+pub struct Handshake {
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Tls {
-    /// Creates the certificates of store `this`. Those for other stores are renewed with the
-    /// others.
-    pub fn new(peers: Option<Arc<Certificates>>, this: StoreId) -> Tls {
-        Tls { peers: peers.map(|certificates| (certificates, this)), ..Tls::default() }
+    /// Creates the certificates of store `this`, without those of clients. At most `handshakes`
+    /// connections are in their handshake at the same time.
+    pub fn new(peers: Option<Arc<Certificates>>, this: StoreId, handshakes: usize) -> Tls {
+        Tls {
+            offered: ArcSwapOption::empty(),
+            peers: peers.map(|certificates| (certificates, this)),
+            loaded: Mutex::new(None),
+            handshakes: Arc::new(Semaphore::new(handshakes)),
+        }
     }
 
     /// Reads the files of the settings, for new connections. An error changes nothing.
@@ -71,12 +68,22 @@ impl Tls {
         }
     }
 
-    /// Begins a handshake; `None` without TLS, or if too many are in progress.
-    pub fn begin(&self) -> Option<(Arc<ServerConfig>, Handshake)> {
-        let config = self.offered.load_full()?;
-        let before = self.handshakes.fetch_add(1, Ordering::Relaxed);
-        let handshake = Handshake(self.handshakes.clone());
-        (before < HANDSHAKES_MAX).then_some((config, handshake))
+    /// Returns what new connections of clients and programs get; `None` without TLS.
+    pub fn offered(&self) -> Option<Arc<ServerConfig>> {
+        self.offered.load_full()
+    }
+
+    /// Waits for a place for a handshake, in the order of the calls. A port accepts no further
+    /// connections meanwhile, so that they wait in the kernel's queue.
+    pub async fn place(&self) -> Handshake {
+        let permit = self.handshakes.clone().acquire_owned().await;
+        Handshake { _permit: permit.expect("the semaphore is never closed") }
+    }
+
+    /// Returns a place for a handshake, if there is one.
+    pub fn place_now(&self) -> Option<Handshake> {
+        let permit = self.handshakes.clone().try_acquire_owned().ok()?;
+        Some(Handshake { _permit: permit })
     }
 }
 
@@ -86,8 +93,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_changes_nothing() {
-        let tls = Tls::default();
-        assert!(tls.load(&TlsSettings::default()).is_err() && tls.begin().is_none());
+        let tls = Tls::new(None, 0, 1);
+        assert!(tls.load(&TlsSettings::default()).is_err() && tls.offered().is_none());
         assert_eq!(tls.load_if_changed(), Ok(false));
     }
 }

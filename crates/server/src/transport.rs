@@ -22,6 +22,7 @@ mod link;
 mod output;
 mod raft_frames;
 pub mod raft_lane;
+pub mod raft_message;
 mod requests;
 pub mod socket;
 pub mod stream;

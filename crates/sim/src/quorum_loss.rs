@@ -140,10 +140,12 @@ impl World {
         let mut surveys = Vec::new();
         for store in live {
             let boot = self.boot(store);
-            let peers = self.process(store).map(|process| process.shard.recovery_reports(boot));
+            let Some(process) = self.process(store) else { continue };
+            let peers = process.shard.recovery_reports(boot);
+            let removed =
+                process.shard.removed_peers().iter().map(|(&region, &peer)| (region, peer)).collect();
             let (hears, members) = (Vec::new(), Vec::new());
-            let peers = peers.unwrap_or_default();
-            surveys.push(Survey { store, hears, members_version: 0, members, peers });
+            surveys.push(Survey { store, hears, members_version: 0, members, peers, removed });
         }
         surveys
     }

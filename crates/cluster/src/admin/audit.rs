@@ -55,14 +55,25 @@ pub struct TokenRow {
     pub name: String,
     pub user: String,
     pub created_unix_ms: u64,
+    /// The time from which on it is refused, if it expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_ms: Option<u64>,
 }
 
 /// Creates or revokes a token: `{"change": "create", "name": "prometheus", "user": "metrics"}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum TokenRequest {
-    Create { name: String, user: String },
-    Revoke { name: String },
+    Create {
+        name: String,
+        user: String,
+        /// Seconds until it expires. Without them it is valid until it is revoked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seconds: Option<u64>,
+    },
+    Revoke {
+        name: String,
+    },
 }
 
 impl Operation for TokenRequest {
@@ -74,13 +85,14 @@ impl Operation for TokenRequest {
 
     /// Returns the names. One that no token can have may be a token itself.
     fn audited(&self) -> Vec<String> {
-        let (change, name, user) = match self {
-            TokenRequest::Create { name, user } => ("create", name, Some(user)),
-            TokenRequest::Revoke { name } => ("revoke", name, None),
+        let (change, name, user, seconds) = match self {
+            TokenRequest::Create { name, user, seconds } => ("create", name, Some(user), *seconds),
+            TokenRequest::Revoke { name } => ("revoke", name, None, None),
         };
         let name = if is_token_name(name) { name } else { HIDDEN };
         let mut fields = vec![format!("change={change}"), format!("name={name}")];
         fields.extend(user.map(|user| format!("user={user}")));
+        fields.extend(seconds.map(|seconds| format!("seconds={seconds}")));
         fields
     }
 }

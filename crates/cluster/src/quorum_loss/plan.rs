@@ -57,6 +57,8 @@ enum Refused {
     NotLost,
     #[error("store {0} has a peer of it, and neither answers nor is named as lost")]
     Silent(StoreId),
+    #[error("its peers have changed since the last configuration that is known, and store {0}, which may have one by now, neither answers nor is named as lost")]
+    MayHavePeer(StoreId),
     #[error("store {0} believes that it leads it: it steps down within seconds if its majority is gone")]
     Leads(StoreId),
     #[error("no copy of its data is left{0}")]
@@ -123,8 +125,9 @@ impl<'a> Regions<'a> {
     }
 
     fn plan_region(&self, region: RegionId, newest: &RegionDescriptor) -> Result<RegionPlan, Refused> {
-        let Situation { surveys, told, .. } = self.situation;
-        let gone = &self.gone;
+        let Situation { surveys, told, members, .. } = self.situation;
+        let removed = self.removed_from(newest);
+        let gone = &self.gone.union(&removed).copied().collect();
         if may_live(newest, gone) {
             return Err(Refused::NotLost);
         }
@@ -132,6 +135,12 @@ impl<'a> Regions<'a> {
         let mut peers = newest.peers.iter().map(|peer| peer.store);
         if let Some(store) = peers.find(|store| !gone.contains(store) && !answers(*store)) {
             return Err(Refused::Silent(store));
+        }
+        // If a peer of the newest known configuration was removed, there is a later one. Its peers
+        // may be on any store.
+        let mut others = members.iter().filter(|store| !gone.contains(store) && !answers(**store));
+        if let Some(&store) = others.next().filter(|_| !removed.is_empty()) {
+            return Err(Refused::MayHavePeer(store));
         }
         let of_region = self.reports.range((region, 0)..=(region, StoreId::MAX));
         let with_data: Vec<(StoreId, &PeerReport)> = of_region
@@ -168,6 +177,18 @@ impl<'a> Regions<'a> {
             last: kept.last,
             told: told.get(&region).copied(),
         })
+    }
+
+    /// Returns the stores from which the region's peer was removed, although the newest known
+    /// configuration has it. They no longer vote.
+    fn removed_from(&self, newest: &RegionDescriptor) -> BTreeSet<StoreId> {
+        let surveys = self.situation.surveys.iter();
+        let is_removed = |survey: &&Survey| {
+            let peer = newest.peer_on(survey.store).map(|peer| peer.id);
+            let mut removed = survey.removed.iter();
+            peer.is_some_and(|peer| removed.any(|&(region, last)| region == newest.id && peer <= last))
+        };
+        surveys.filter(is_removed).map(|survey| survey.store).collect()
     }
 
     /// Returns a live region that absorbed slots of this one, with a later version.

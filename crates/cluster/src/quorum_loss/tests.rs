@@ -37,7 +37,8 @@ fn report(
 }
 
 fn survey(store: StoreId, peers: Vec<PeerReport>) -> Survey {
-    Survey { store, hears: Vec::new(), members_version: 1, members: (0..5).collect(), peers }
+    let (hears, removed) = (Vec::new(), Vec::new());
+    Survey { store, hears, members_version: 1, members: (0..5).collect(), peers, removed }
 }
 
 fn planned(
@@ -108,6 +109,25 @@ fn a_voter_on_a_removed_store_is_gone_although_no_survivor_has_heard_of_its_end(
     let survivor = survey(0, vec![report(&region, 0, &[(5, 1)], 9, 9)]);
     let plan = planned(&[survivor], &[1], &[], None).unwrap();
     assert_eq!((plan.regions[0].keeper, &plan.regions[0].lost[..]), (0, &[1, 9][..]));
+}
+
+#[test]
+fn a_voter_that_was_removed_without_the_survivors_knowledge_counts_as_lost() {
+    let region = descriptor(&[0, 1, 2]);
+    let at_0 = |peer| Survey { removed: vec![(7, 9), (1, peer)], ..survey(0, vec![]) };
+    let survivor = survey(2, vec![report(&region, 2, &[(5, 1)], 9, 9)]);
+    let surveys = |peer| [at_0(peer), survivor.clone(), survey(3, vec![]), survey(4, vec![])];
+    let plan = planned(&surveys(1), &[1], &[], None).unwrap();
+    assert_eq!((plan.regions[0].keeper, &plan.regions[0].lost[..]), (2, &[0, 1][..]));
+    assert_eq!(plan.regions[0].promises().len(), 1);
+    // It may vote if an earlier number was removed.
+    assert_eq!(planned(&surveys(0), &[1], &[], None), Ok(RecoveryPlan::default()));
+    // The later configuration may have its peers on the stores that do not answer.
+    let refused = refusal(planned(&surveys(1)[..3], &[1], &[], None));
+    assert!(refused.contains("store 4, which may have one by now"), "{refused}");
+    let sent = serde_json::to_vec(&at_0(1)).unwrap();
+    assert_eq!(serde_json::from_slice::<Survey>(&sent).unwrap(), at_0(1));
+    assert!(!serde_json::to_string(&survivor).unwrap().contains("removed"), "older programs read it");
 }
 
 #[test]

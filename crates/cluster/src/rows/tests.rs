@@ -38,7 +38,8 @@ fn tokens_and_records_are_rows_and_a_refusal_writes_its_record_alone() {
     let changes = [("ann".to_owned(), Some("on".to_owned()))].into();
     let users = MetaCommand::SetUsers { expected: 2, changes, replace: false };
     let digest = "0".repeat(64);
-    let token = MetaCommand::CreateToken { name: "t".into(), user: "ann".into(), digest };
+    let (name, user) = ("t".to_owned(), "ann".to_owned());
+    let token = MetaCommand::CreateToken { name, user, digest, ttl_ms: Some(u64::MAX) };
     let audited = |number, order: MetaCommand| {
         let change = crate::AuditedChange { number, ..crate::AuditedChange::default() };
         MetaCommand::Audited { change, order: Box::new(order) }

@@ -28,6 +28,15 @@ pub struct TokenRecord {
     /// The SHA-256 digest of the token in hexadecimal digits.
     pub digest: String,
     pub created_ms: UnixMillis,
+    /// The time from which on the token is refused, if it expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<UnixMillis>,
+}
+
+impl TokenRecord {
+    pub fn has_expired(&self, now_ms: UnixMillis) -> bool {
+        self.expires_ms.is_some_and(|at| at <= now_ms)
+    }
 }
 
 /// Returns true if a token can have this name.
@@ -38,11 +47,11 @@ pub fn is_token_name(name: &str) -> bool {
 
 impl MetaState {
     /// Creates a token. See [`MetaCommand::CreateToken`](crate::MetaCommand::CreateToken).
+    /// Tokens that have expired are removed first.
     pub(super) fn create_token(
         &mut self,
         name: &str,
-        user: &str,
-        digest: &str,
+        (user, digest, ttl_ms): (&str, &str, Option<u64>),
         stamp_ms: UnixMillis,
         changed: &mut Vec<Object>,
     ) -> Result<(), MetaError> {
@@ -60,17 +69,28 @@ impl MetaState {
         if digest.len() != DIGEST_DIGITS || !digest.bytes().all(is_digit) {
             return Err(MetaError::BadToken("the digest of a token has 64 hexadecimal digits"));
         }
-        if self.tokens.contains_key(name) {
+        let is_past = |name: &&String| self.tokens[*name].has_expired(stamp_ms);
+        let past: Vec<String> = self.tokens.keys().filter(is_past).cloned().collect();
+        let count = self.tokens.len() - past.len();
+        if self.tokens.contains_key(name) && !past.iter().any(|past| past == name) {
             return Err(MetaError::BadToken("there is a token of that name: revoke it first"));
         }
-        if self.tokens.len() >= TOKENS_MAX {
+        if count >= TOKENS_MAX {
             return Err(MetaError::BadToken("there are 256 tokens, the maximum: revoke some first"));
         }
         let since = self.users.get(user).map(|user| user.since).ok_or(MetaError::BadToken(
             "a token stands for a user of the cluster, and there is none of that name: see ACL SETUSER",
         ))?;
-        let digest = digest.to_owned();
-        let token = TokenRecord { user: user.to_owned(), since, digest, created_ms: stamp_ms };
+        if ttl_ms == Some(0) {
+            return Err(MetaError::BadToken("a token is valid for some time"));
+        }
+        for name in past {
+            self.tokens.remove(&name);
+            changed.push(Object::Token(name));
+        }
+        let expires_ms = ttl_ms.map(|ttl| stamp_ms.saturating_add(ttl));
+        let (user, digest) = (user.to_owned(), digest.to_owned());
+        let token = TokenRecord { user, since, digest, created_ms: stamp_ms, expires_ms };
         self.tokens.insert(name.to_owned(), token);
         self.token_changed(name.to_owned(), changed);
         Ok(())
@@ -99,7 +119,10 @@ impl MetaState {
 
     fn token_changed(&mut self, name: String, changed: &mut Vec<Object>) {
         self.members_version += 1;
-        changed.extend([Object::Token(name), Object::Counters]);
+        if !changed.contains(&Object::Token(name.clone())) {
+            changed.push(Object::Token(name));
+        }
+        changed.push(Object::Counters);
     }
 }
 
@@ -110,8 +133,12 @@ mod tests {
     use crate::{MetaCommand, MetaReply};
 
     fn create(name: &str, user: &str, digest: &str) -> MetaCommand {
+        create_for(name, user, digest, None)
+    }
+
+    fn create_for(name: &str, user: &str, digest: &str, ttl_ms: Option<u64>) -> MetaCommand {
         let (name, user, digest) = (name.to_owned(), user.to_owned(), digest.to_owned());
-        let command = MetaCommand::CreateToken { name, user, digest };
+        let command = MetaCommand::CreateToken { name, user, digest, ttl_ms };
         assert_eq!(MetaCommand::decode(&command.encode()).as_ref(), Ok(&command));
         command
     }
@@ -151,6 +178,28 @@ mod tests {
         assert!(state.tokens.contains_key("t"), "a changed user is the same one");
         set_user(&mut state, "ann", None);
         assert!(state.tokens.is_empty());
+    }
+
+    #[test]
+    fn an_expired_token_makes_room_when_another_is_created() {
+        let digest = "0a".repeat(32);
+        let mut state = begun(1, 1);
+        state.version = THIRD_VERSION;
+        set_user(&mut state, "ann", Some("on"));
+        let never = state.apply(&create_for("t", "ann", &digest, Some(0)), 100);
+        assert!(matches!(never, Err(MetaError::BadToken(_))));
+        for number in 0..TOKENS_MAX {
+            let ttl = (number % 2 == 0).then_some(50);
+            let created = create_for(&number.to_string(), "ann", &digest, ttl);
+            assert_eq!(state.apply(&created, 100), Ok(MetaReply::Changed));
+        }
+        assert_eq!((state.tokens["0"].expires_ms, state.tokens["1"].expires_ms), (Some(150), None));
+        assert!(!state.tokens["0"].has_expired(149) && state.tokens["0"].has_expired(150));
+        assert!(matches!(state.apply(&create("0", "ann", &digest), 149), Err(MetaError::BadToken(_))));
+        let endless = create_for("0", "ann", &digest, Some(u64::MAX));
+        assert_eq!(state.apply(&endless, 150), Ok(MetaReply::Changed));
+        assert_eq!(state.tokens.len(), TOKENS_MAX / 2 + 1);
+        assert_eq!(state.tokens["0"].expires_ms, Some(u64::MAX));
     }
 
     #[test]

@@ -38,6 +38,11 @@ impl Existence {
         peer.is_none_or(|peer| peer <= last).then_some(last)
     }
 
+    /// Returns the largest number under which each region's peer was removed.
+    pub fn removed(&self) -> &BTreeMap<RegionId, PeerId> {
+        &self.removed
+    }
+
     /// Records that a peer was removed.
     pub fn bury(&mut self, region: RegionId, peer: PeerId) {
         let last = self.removed.entry(region).or_insert(0);

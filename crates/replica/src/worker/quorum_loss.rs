@@ -22,6 +22,11 @@ impl<L: LogStore> Worker<L> {
         self.peers.values().map(|peer| peer.report(&self.ctx.config)).collect()
     }
 
+    /// Returns the largest number under which each region's peer was removed from this store.
+    pub fn removed_peers(&self) -> &BTreeMap<RegionId, PeerId> {
+        self.existence.removed()
+    }
+
     /// Makes the region's peer vote for the keeper of a recovery in this term.
     pub fn promise_recovery(
         &mut self,

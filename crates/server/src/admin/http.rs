@@ -220,11 +220,15 @@ fn refusal(refused: Refused) -> Response {
     match refused {
         Refused::NoLogin => unauthorized(
             [BASIC, "Bearer realm=\"steelyard\""],
-            "the request needs a user and a password, or a token: set STEELYARD_ADMIN_AUTH=USER:PASSWORD for ctl",
+            "the request needs a user and a password, or a token: set STEELYARD_ADMIN_AUTH=USER:PASSWORD or STEELYARD_ADMIN_TOKEN=TOKEN for ctl",
         ),
         Refused::BadToken => unauthorized(
             [BASIC, "Bearer realm=\"steelyard\", error=\"invalid_token\""],
             "this store knows no such token: it is mistyped, or was revoked, or its user was deleted",
+        ),
+        Refused::TokenExpired => unauthorized(
+            [BASIC, "Bearer realm=\"steelyard\", error=\"invalid_token\""],
+            "the token has expired: create another one with steelyard ctl token create",
         ),
         Refused::UserOff => failure(StatusCode::FORBIDDEN, "the user of the token is off"),
         Refused::NoPermission(command) => {

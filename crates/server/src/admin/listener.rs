@@ -58,7 +58,8 @@ async fn accept(listener: TcpListener, tls: Arc<Tls>, accepts: mpsc::Sender<Acce
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                let Some((config, handshake)) = tls.begin() else { continue };
+                let handshake = tls.place().await;
+                let Some(config) = tls.offered() else { continue };
                 tokio::spawn(shake_hands((stream, from), config, handshake, accepts.clone()));
             }
             Err(error) => {

@@ -47,6 +47,7 @@ pub enum Refused {
     NoLogin,
     /// No token of a user is the one in the request.
     BadToken,
+    TokenExpired,
     /// The token's user is `off`.
     UserOff,
     /// The user may not do this: it needs permission for the named command.
@@ -87,8 +88,11 @@ pub fn admits(store: &Arc<Store>, header: Option<&str>, need: Need) -> Result<Op
 /// Returns the user of a token.
 fn of_token(store: &Store, token: &str) -> Result<Arc<Account>, Refused> {
     let members = store.membership.members();
-    let TokenRecord { user, since, .. } =
-        tokens::find(members.agreed.tokens.values(), token.as_bytes()).ok_or(Refused::BadToken)?;
+    let known = tokens::find(members.agreed.tokens.values(), token.as_bytes()).ok_or(Refused::BadToken)?;
+    if known.has_expired(store.wall.millis()) {
+        return Err(Refused::TokenExpired);
+    }
+    let TokenRecord { user, since, .. } = known;
     let accounts = store.access.accounts();
     let account = bytes_of(user).and_then(|name| accounts.created_in(&name, *since).cloned());
     account.ok_or(Refused::BadToken)

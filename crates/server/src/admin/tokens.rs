@@ -47,6 +47,7 @@ impl Served for TokensQuery {
             name: name.clone(),
             user: bytes_of(&token.user).map_or_else(|| token.user.clone(), |name| shown(&name)),
             created_unix_ms: token.created_ms,
+            expires_unix_ms: token.expires_ms,
         };
         Ok(members.agreed.tokens.iter().map(row).collect())
     }
@@ -77,8 +78,9 @@ pub async fn answer(
     digest: String,
 ) -> Result<Value, NotAnswered> {
     let command = match change {
-        TokenRequest::Create { name, user } => {
-            MetaCommand::CreateToken { name, user: text_of(user.as_bytes()), digest }
+        TokenRequest::Create { name, user, seconds } => {
+            let ttl_ms = seconds.map(|seconds| seconds.saturating_mul(1000));
+            MetaCommand::CreateToken { name, user: text_of(user.as_bytes()), digest, ttl_ms }
         }
         TokenRequest::Revoke { name } => MetaCommand::RevokeToken { name },
     };
@@ -100,6 +102,7 @@ mod tests {
             since: 1,
             digest: acl::hash(token.as_bytes()),
             created_ms: 1,
+            expires_ms: None,
         };
         let known = [record(&draw().unwrap()), record(&token), record(&draw().unwrap())];
         assert_eq!(find(&known, token.as_bytes()), Some(&known[1]));

@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::connections::{ConnectionSlot, ListenerKind};
 use crate::loops::ToLoop;
 use crate::store::Store;
+use crate::tls::Handshake;
 
 /// Number of probes without an answer after which a client is gone.
 const PROBES: u32 = 3;
@@ -73,8 +74,20 @@ async fn accept(
     match ConnectionSlot::take(&store.clients, &store.metrics, peer, local, max) {
         Some(seat) => {
             keep_alive(&stream, probe_after);
+            let handshake = match is_tls {
+                false => None,
+                true => match place(store).await {
+                    None => {
+                        store.metrics.connections_rejected.inc();
+                        return;
+                    }
+                    place => place,
+                },
+            };
             match stream.into_std() {
-                Ok(stream) => drop(store.loops.next().send(ToLoop::Accepted { stream, kind, seat, is_tls })),
+                Ok(stream) => {
+                    drop(store.loops.next().send(ToLoop::Accepted { stream, kind, seat, handshake }))
+                }
                 Err(error) => tracing::warn!(%error, "a client's socket cannot be handed to its loop"),
             }
         }
@@ -82,6 +95,14 @@ async fn accept(
             store.metrics.connections_rejected.inc();
             refuse(&mut stream, b"-ERR max number of clients reached\r\n", is_tls).await;
         }
+    }
+}
+
+/// Waits for a place for a client's handshake. A store that closes does not wait.
+async fn place(store: &Store) -> Option<Handshake> {
+    tokio::select! {
+        place = store.tls.place() => Some(place),
+        () = store.ends.closing() => store.tls.place_now(),
     }
 }
 

@@ -72,7 +72,12 @@ impl LifecycleThread {
                 self.log(|log| log.set_store_value(&name, &bytes))?;
             }
             Step::ForgetMark => self.log(|log| recovery::forget_mark(log, region))?,
-            Step::TellHeld(mark) => drop(self.parts.worker.step(node::Input::Held { region, mark })),
+            Step::TellHeld(mark) => {
+                // The apply thread has published it. The end of an earlier quarantine may have been
+                // published since.
+                self.parts.quarantines.publish(region, mark.held.clone());
+                drop(self.parts.worker.step(node::Input::Held { region, mark }));
+            }
             Step::TellReleased(mark) => {
                 self.parts.quarantines.publish(region, None);
                 drop(self.parts.worker.step(node::Input::Released { region, mark }));

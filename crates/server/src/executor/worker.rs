@@ -20,7 +20,7 @@ use super::in_ram::{ApplyHandle, ExecutedHere};
 use super::log_reader::Wanted;
 use super::parts::Parts;
 use crate::clock;
-use crate::loops::{Asker, Outcomes, PartId, Reader, ToWorker};
+use crate::loops::{Asker, Outcomes, PartId, Reader, Surveyed, ToWorker};
 use crate::snapshot::SnapshotService;
 use crate::transport::frame::Lane;
 use crate::unsynced::Damage;
@@ -134,7 +134,11 @@ impl RegionWorker {
                     self.shard.step(Input::Raft(RaftInput::TruncateHint { region, index }), now);
                 }
             }
-            ToWorker::Survey { reply } => drop(reply.send(self.shard.recovery_reports(now))),
+            ToWorker::Survey { reply } => {
+                let peers = self.shard.recovery_reports(now);
+                let removed = self.shard.removed_peers().iter().map(|(&region, &peer)| (region, peer));
+                drop(reply.send(Surveyed { peers, removed: removed.collect() }));
+            }
             ToWorker::Recovery { steps, reply } => {
                 let outcomes = steps.iter().map(|step| (step.region(), self.shard.recovery(step, now)));
                 let refused =

@@ -4,10 +4,18 @@ use cluster::quorum_loss::{PeerReport, RecoveryStep};
 use node::{Input, Messages, Outcome, Refusal};
 use replica::Asked;
 use tokio::sync::oneshot;
-use types::{LogIndex, RegionId, StoreId};
+use types::{LogIndex, PeerId, RegionId, StoreId};
 
 use super::PartId;
 use crate::transport::Place;
+
+/// The groups' part of a survey.
+#[derive(Debug)]
+pub struct Surveyed {
+    pub peers: Vec<PeerReport>,
+    /// The largest number under which each region's peer was removed from this store.
+    pub removed: Vec<(RegionId, PeerId)>,
+}
 
 /// The waiter for a submission.
 #[derive(Debug)]
@@ -54,7 +62,7 @@ pub enum ToWorker {
     /// Every peer of these regions holds the log through these indexes.
     HeldByAll { indexes: Vec<(RegionId, LogIndex)> },
     /// Report the facts about this store's peers that a recovery order needs.
-    Survey { reply: oneshot::Sender<Vec<PeerReport>> },
+    Survey { reply: oneshot::Sender<Surveyed> },
     /// Take steps of a recovery order. The reply lists the refused steps with their reasons.
     Recovery { steps: Vec<RecoveryStep>, reply: oneshot::Sender<Vec<(RegionId, String)>> },
 }

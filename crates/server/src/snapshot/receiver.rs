@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use crossbeam_channel::Receiver;
-use protobuf::Message as _;
 use raft::eraftpb::{self, MessageType};
 use rocks::snapshot::{Arriving, Manifest, SnapshotError, SnapshotFile};
 use types::{RegionDescriptor, StoreId};
@@ -21,6 +20,7 @@ use super::counters::Counters;
 use super::received::{Begin, Claim, Key, OFFER};
 use super::wire::{invalid, Frame, Place, Wire};
 use super::{remove, streamed, Shared};
+use crate::transport::raft_message;
 use crate::transport::socket;
 use crate::transport::stream::PeerSocket;
 
@@ -138,8 +138,7 @@ impl Offer {
             Frame::Stream { attempt, region, estimate, message } => (attempt, region, message, Ok(estimate)),
             _ => return Err("a snapshot begins with an offer"),
         };
-        let message = eraftpb::Message::parse_from_carllerche_bytes(&encoded)
-            .map_err(|_| "its message cannot be read")?;
+        let message = raft_message::decode(&encoded).map_err(|_| "its message cannot be read")?;
         if message.get_msg_type() != MessageType::MsgSnapshot {
             return Err("its message is not a snapshot message");
         }

@@ -1,12 +1,11 @@
 //! A connection of Raft messages, for a thread that reads it without waiting.
 
 use bytes::{Bytes, BytesMut};
-use protobuf::Message as _;
-use raft::eraftpb;
 use types::RegionId;
 
 use super::frame::{self, Frame, RAFT_BATCH_BYTES_MAX};
 use super::inbound::Remote;
+use super::raft_message;
 use super::stream::PeerSocket;
 
 /// Minimum size of a frame that is left to a task, in bytes. Growing a buffer for it would delay
@@ -58,7 +57,7 @@ impl RaftLane {
 pub fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Messages, String> {
     let frame_bytes: usize = messages.iter().map(|(_, bytes)| bytes.len()).sum();
     let decode = |(region, bytes): (RegionId, Bytes)| {
-        let mut message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
+        let mut message = raft_message::decode(&bytes)?;
         for entry in message.mut_entries().iter_mut().filter(|entry| entry.data.len() < frame_bytes / 2) {
             // The data is copied, because an entry that is kept would otherwise keep the whole
             // frame in memory.

@@ -245,19 +245,27 @@ fn a_token_may_do_what_its_user_may_at_the_admin_port_of_every_store_until_it_is
     }
     let (code, answer) = request(admin_of(0), revoke, &default);
     assert!(code == 409 && answer.contains("there is no token of that name"), "{answer}");
+    let body = r#"{"change":"create","name":"short","user":"metrics","seconds":1}"#;
+    let (_, answer) = request(admin_of(0), &format!("POST /api/v1/tokens|{body}"), &default);
+    let short = format!("Authorization: Bearer {}\r\n", token_of(&answer));
+    eventually("the token expires", || {
+        let (code, answer) = request(admin_of(0), "GET /metrics", &short);
+        (code == 401 && answer.contains("the token has expired")).then_some(())
+    });
     token_files(&stores);
 }
 
 /// Creates a token with `ctl`, into a file that only its owner can read.
 fn token_files(stores: &Stores) {
     let file = stores.all[0].dir.with_extension("token");
-    let ctl = |words: &[&str]| {
+    let ctl_as = |(variable, login): (&str, &str), words: &[&str]| {
         let mut command = crate::stores::steelyard();
-        command.env("STEELYARD_ADMIN_AUTH", "default:x").args(["ctl", "--admin"]);
+        command.env(variable, login).args(["ctl", "--admin"]);
         command.arg(stores.all[0].admin().address().to_string()).args(words);
         let output = command.output().expect("ctl runs");
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
+    let ctl = |words: &[&str]| ctl_as(("STEELYARD_ADMIN_AUTH", "default:x"), words);
     let path = file.to_str().unwrap();
     let (is_done, text) = ctl(&["token", "create", "filed", "--user", "metrics", "--file", path]);
     let token = fs::read_to_string(&file).unwrap();
@@ -266,6 +274,10 @@ fn token_files(stores: &Stores) {
     let bearer = format!("Authorization: Bearer {token}\r\n");
     assert_eq!(request(stores.all[0].admin().address(), "GET /metrics", &bearer).0, 200);
     let (is_done, text) = ctl(&["token", "list"]);
-    assert!(is_done && text.contains("filed") && !text.contains(&token), "{text}");
+    assert!(is_done && text.contains("filed") && text.contains("never") && !text.contains(&token), "{text}");
+    let (is_done, plain) = ctl(&["token", "create", "month", "--user", "plain", "--days", "30"]);
+    assert!(is_done && ctl(&["token", "list"]).1.contains("in 29d"), "{plain}");
+    let with_token = |token: &str| ctl_as(("STEELYARD_ADMIN_TOKEN", token), &["stores"]).0;
+    assert!(with_token(&plain) && !with_token(&token), "the first one's user may look at stores");
     assert!(ctl(&["token", "revoke", "filed"]).0 && !ctl(&["token", "revoke", "filed"]).0);
 }

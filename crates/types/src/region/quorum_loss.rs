@@ -25,7 +25,8 @@ pub struct Recovery {
     pub at_ms: UnixMillis,
     /// The store of the keeper.
     pub keeper: StoreId,
-    /// The stores that were declared lost and had a peer of the region. Sorted, without duplicates.
+    /// The stores that were declared lost and had a peer of the region, and those from which its
+    /// peer was removed without the survivors' knowledge. Sorted, without duplicates.
     pub lost: Vec<StoreId>,
     /// The last entry that a survivor knew to be committed.
     pub committed: LogIndex,
