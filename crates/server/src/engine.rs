@@ -470,6 +470,8 @@ const RANGES_LEARNT_MAX: usize = 16;
 const PACKED_BYTES_READ_MAX: usize = 32 << 10;
 /// Bytes that a look-up counts in addition to its row.
 const LOOK_UP_BYTES: usize = 64;
+/// Bytes that a scan counts in addition to its rows.
+const SCAN_BYTES: usize = 256;
 /// Bytes that a row of a range counts in addition to its own.
 const SCANNED_ROW_BYTES: usize = 16;
 
@@ -535,6 +537,8 @@ impl Reader for OneMoment<'_> {
             self.missed.set(true);
             return Ok(());
         };
+        // A scan may examine deleted rows, too.
+        left = left.saturating_sub(SCAN_BYTES);
         let mut is_too_long = false;
         let scanned = self.in_ram.scan(from, to, &mut |row, value| {
             let rest = left.checked_sub(row.len() + value.len() + SCANNED_ROW_BYTES);

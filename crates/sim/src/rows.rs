@@ -249,7 +249,18 @@ impl Reader for InRam<'_> {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
-        self.0.ram.borrow().tier.scan_known(from, to, visit)
+        // A visitor may read rows, which changes what is in RAM.
+        let mut rows = Vec::new();
+        let scanned = self.0.ram.borrow().tier.scan_known(from, to, &mut |row, value| {
+            rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
+            ControlFlow::Continue(())
+        });
+        let is_over = rows.iter().any(|(row, value)| visit(row, value).is_break());
+        if is_over {
+            Ok(())
+        } else {
+            scanned
+        }
     }
 
     fn is_hasty(&self) -> bool {

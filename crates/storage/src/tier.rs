@@ -135,13 +135,9 @@ impl RamTier {
         self
     }
 
-    /// Applies the write set atomically: its range deletions first, then its rows. A deleted row
-    /// that is neither on flash nor in a frozen memtable leaves nothing behind.
+    /// Applies the write set atomically: its range deletions first, then its rows.
     pub fn write(&mut self, writes: WriteSet) {
-        let RamTier { active, frozen, filter, .. } = self;
-        active.write(writes, |row| {
-            filter.excludes(row) && memtable::get(frozen.iter().map(|table| &**table), row).is_none()
-        });
+        self.active.write(writes);
         self.share();
     }
 
@@ -233,6 +229,7 @@ impl RamTier {
         let is_of_now = version == self.flash_version;
         if is_of_now {
             self.known.learn(from, to, rows);
+            self.share();
         }
         is_of_now
     }

@@ -2,7 +2,8 @@
 //!
 //! A write is acknowledged when the leader and enough followers for a majority have synced it, so
 //! both answer at once for that number. They wait only for more. `WAITAOF` counts the leader's own
-//! copy apart from the others, and counts nothing that is not synced, so it needs `fsync always`.
+//! copy apart from the others, and must count nothing that is not synced. So it needs `fsync always`
+//! on every store. Only this store's setting is checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +51,7 @@ pub fn parse_aof(args: &[Bytes], fsync: Fsync) -> Result<(i64, Option<Duration>)
     let limit = parse_timeout(&args[3])?;
     if fsync != Fsync::Always && (local > 0 || copies > 0) {
         return Err(Reply::error(
-            "ERR WAITAOF needs 'fsync always': otherwise the store does not know which writes are synced",
+            "ERR WAITAOF needs 'fsync always' on every store: otherwise it is not known which writes are synced",
         ));
     }
     Ok((copies, limit))

@@ -2,6 +2,7 @@
 //! `node::ApplyQueue` decides when to try this, and which entries go to the apply thread
 //! ([`super::apply`]).
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,8 +24,11 @@ use crate::loops::{Asker, Outcomes};
 
 /// Maximum bytes of a value that the worker's thread copies.
 const VALUE_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of rows that one scan in the worker's thread visits.
-const SCAN_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes that all scans of one attempt in the worker's thread visit.
+const SCAN_BYTES_MAX: usize = 1 << 20;
+/// Bytes that each scan, and each row of it, counts in addition.
+const SCAN_BYTES: usize = 256;
+const SCANNED_ROW_BYTES: usize = 32;
 
 /// The worker's end of the queue to the apply thread. Dropping it ends the apply thread.
 pub struct ApplyHandle {
@@ -110,7 +114,7 @@ impl Executor<Asker> for Here {
         let Some(mut execution) = self.execution.try_lock() else { return Attempt::Busy(entries) };
         let (started, count) = (Instant::now(), entries.len());
         let wants_record = parts.notices.are_wanted();
-        let rows = RamRows { rows: parts.engine.rows(), wants_record };
+        let rows = RamRows { rows: parts.engine.rows(), wants_record, scanned_bytes: Cell::new(0) };
         let executed = execution.execute_in_ram(region, entries, &rows, &mut ());
         let effects = match executed.unwrap_or_else(|error| parts.ends.fatal(&error.to_string())) {
             InRamOutcome::Executed(effects) => effects,
@@ -149,6 +153,16 @@ impl Executor<Asker> for Here {
 struct RamRows<'a> {
     rows: &'a Keyspace,
     wants_record: bool,
+    /// Bytes that the scans of the attempt have visited so far.
+    scanned_bytes: Cell<usize>,
+}
+
+impl RamRows<'_> {
+    /// Counts bytes of a scan. Returns false once the attempt has visited too many.
+    fn may_scan(&self, bytes: usize) -> bool {
+        self.scanned_bytes.set(self.scanned_bytes.get().saturating_add(bytes));
+        self.scanned_bytes.get() <= SCAN_BYTES_MAX
+    }
 }
 
 impl node::Rows for RamRows<'_> {
@@ -167,10 +181,9 @@ impl Reader for RamRows<'_> {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> storage::Result<()> {
-        let (mut bytes, mut is_long) = (0usize, false);
+        let mut is_long = !self.may_scan(SCAN_BYTES);
         self.rows.scan_without_io(from, to, &mut |row, value| {
-            bytes = bytes.saturating_add(row.len() + value.len());
-            is_long = bytes > SCAN_BYTES_MAX;
+            is_long = !self.may_scan(row.len() + value.len() + SCANNED_ROW_BYTES);
             match is_long {
                 true => ControlFlow::Break(()),
                 false => visit(row, value),

@@ -139,23 +139,12 @@ impl Memtable {
         self.rows.map().behind(after)
     }
 
-    /// Applies a write set. `is_only_here` returns true for a row that no layer below has: such a
-    /// row needs no tombstone.
-    pub(super) fn write(&mut self, writes: WriteSet, is_only_here: impl Fn(&[u8]) -> bool) {
+    pub(super) fn write(&mut self, writes: WriteSet) {
         for (from, to) in &writes.ranges_deleted {
             self.delete_range(from, to);
         }
         for (row, value) in writes.rows {
-            match value.is_none() && is_only_here(&row) {
-                true => self.drop_row(&row),
-                false => self.put(row, value),
-            }
-        }
-    }
-
-    fn drop_row(&mut self, row: &[u8]) {
-        if let Some((row, value)) = self.rows.map_mut().remove(row) {
-            self.bytes -= bytes_of(&row, &value);
+            self.put(row, value);
         }
     }
 

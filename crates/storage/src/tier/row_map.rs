@@ -248,22 +248,6 @@ impl RowMap {
         None
     }
 
-    /// Removes a row. Returns it with its value, or `None` if the map does not have it.
-    pub fn remove(&mut self, row: &[u8]) -> Option<(Bytes, Option<Bytes>)> {
-        let place = self.find(self.hash(row), row)?;
-        Some(self.take(page_of(row), place))
-    }
-
-    fn take(&mut self, page: usize, place: u32) -> (Bytes, Option<Bytes>) {
-        let Row { hash, row, value } = self.rows.take(place);
-        self.pages[page].remove(&Probe::new(&row) as &dyn Ordered);
-        if let Ok(found) = self.index.find_entry(hash, |other| *other == place) {
-            found.remove();
-        }
-        self.len -= 1;
-        (row, value)
-    }
-
     /// Returns the rows in `from..to`, ascending.
     pub fn range<'a>(&'a self, from: &'a [u8], to: &'a [u8]) -> impl Iterator<Item = Written<'a>> + 'a {
         let pages = match from < to && self.len > 0 {
@@ -300,8 +284,13 @@ impl RowMap {
         for page in page_of(from)..=page_of(to) {
             let doomed: Vec<u32> = rows_of(&self.pages[page], from, to).map(|(_, place)| *place).collect();
             for place in doomed {
-                let (row, value) = self.take(page, place);
+                let Row { hash, row, value } = self.rows.take(place);
+                self.pages[page].remove(&Probe::new(&row) as &dyn Ordered);
+                if let Ok(found) = self.index.find_entry(hash, |other| *other == place) {
+                    found.remove();
+                }
                 gone(&row, &value);
+                self.len -= 1;
             }
         }
     }

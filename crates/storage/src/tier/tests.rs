@@ -459,28 +459,6 @@ fn a_scan_over_many_deleted_rows_ends() {
 }
 
 #[test]
-fn a_row_that_flash_never_had_leaves_no_tombstone() {
-    let mut store = Store::new(1 << 20);
-    write_keys(&mut store, 0..10);
-    learn_all(&mut store);
-    flush_all(&mut store);
-    write_keys(&mut store, 10..20);
-    for number in 5..15 {
-        store.tier.write(WriteSet { ranges_deleted: vec![], rows: vec![(key_row(number), None)] });
-    }
-    let rows: Vec<_> = store.tier.active.rows().map(|(row, value)| (row.clone(), value.is_some())).collect();
-    let mut expected: Vec<_> =
-        (5..10).map(|n| (key_row(n), false)).chain((15..20).map(|n| (key_row(n), true))).collect();
-    expected.sort();
-    assert_eq!(rows, expected, "tombstones only for rows on flash");
-    // A row in a frozen memtable may come to flash at any moment.
-    store.tier.freeze();
-    store.tier.write(WriteSet { ranges_deleted: vec![], rows: vec![(key_row(16), None)] });
-    assert_eq!(store.tier.active.len(), 1);
-    assert_eq!(store.tier.get(&key_row(16)), Found::Row(None));
-}
-
-#[test]
 fn absent_rows_are_known_once_all_rows_are_learnt() {
     let mut store = Store::new(0);
     write_keys(&mut store, 0..1000);
