@@ -2,8 +2,8 @@
 //!
 //! A write is acknowledged when the leader and enough followers for a majority have synced it, so
 //! both answer at once for that number. They wait only for more. `WAITAOF` counts the leader's own
-//! copy apart from the others, and must count nothing that is not synced. So it needs `fsync always`
-//! on every store. Only this store's setting is checked.
+//! copy apart from the others, and must count nothing that is not synced. So it needs `fsync
+//! always` on every store. Only this store's setting is checked.
 
 use std::sync::Arc;
 use std::time::Duration;
