@@ -8,7 +8,7 @@ use crate::table::{leaf, lookup};
 
 /// The refused commands, each with the reason.
 const REFUSED: [(&str, &str); 25] = [
-    ("swapdb", "databases cannot be swapped: RENAME moves keys, and MOVE moves them between databases"),
+    ("swapdb", "the rows of each key name its database, so a swap would rewrite all keys, in every region at one moment: MOVE moves keys between databases"),
     ("replicaof", REPLICAS),
     ("slaveof", REPLICAS),
     ("failover", LEADERS),

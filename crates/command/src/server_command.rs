@@ -35,6 +35,7 @@ pub enum ServerCommand {
     ModuleList,
     Role,
     Wait,
+    WaitAof,
     Save,
     /// `BGSAVE` and `BGREWRITEAOF`.
     BgSave,
@@ -192,6 +193,11 @@ pub enum SessionCommand {
 }
 
 impl ServerCommand {
+    /// Returns true if the command waits for copies of the client's writes.
+    pub fn waits_for_copies(self) -> bool {
+        matches!(self, ServerCommand::Wait | ServerCommand::WaitAof)
+    }
+
     /// Returns true if a client of RESP2 may use the command while it has subscriptions.
     pub fn is_for_subscribers(self) -> bool {
         matches!(
@@ -213,6 +219,7 @@ impl ServerCommand {
             | ServerCommand::Client(_)
             | ServerCommand::Info
             | ServerCommand::Wait
+            | ServerCommand::WaitAof
             | ServerCommand::Save
             | ServerCommand::BgSave
             | ServerCommand::SlowLog(_)

@@ -277,11 +277,19 @@ fn wait_counts_the_stores_that_have_synced_the_clients_writes() {
     let mut wire = Wire::open(stores.all[leader].client);
     wire.ok(&["SET", "a", "1"]);
     assert_eq!(wire.int(&["WAIT", "2", "0"]), 2);
+    let counts = |local, copies| Reply::Array(vec![Reply::Int(local), Reply::Int(copies)]);
+    assert_eq!(wire.call(&["WAITAOF", "1", "2", "0"]), counts(1, 2));
     let away = (leader + 1) % 3;
     stores.all[away].kill();
     wire.ok(&["SET", "a", "2"]);
     assert_eq!(wire.int(&["WAIT", "1", "0"]), 1, "the majority");
     assert_eq!(wire.int(&["WAIT", "2", "100"]), 1);
+    assert_eq!(wire.call(&["WAITAOF", "1", "2", "100"]), counts(1, 1));
+    // A transaction does not wait.
+    wire.ok(&["MULTI"]);
+    wire.call(&["WAIT", "2", "0"]);
+    wire.call(&["WAITAOF", "1", "2", "0"]);
+    assert_eq!(wire.call(&["EXEC"]), Reply::Array(vec![Reply::Int(1), counts(1, 1)]));
     stores.all[away].restart();
     assert_eq!(wire.int(&["WAIT", "2", "0"]), 2, "the store has caught up");
     // Another store does not know more than that the write is acknowledged.

@@ -6,7 +6,7 @@ use crate::refused;
 use crate::server_command::{LatencyCommand, ServerCommand, SlowLogCommand};
 use crate::spec::{flags, CommandSpec, Handler};
 
-pub(super) static COMMANDS: [CommandSpec; 19] = [
+pub(super) static COMMANDS: [CommandSpec; 20] = [
     CommandSpec::new("slowlog", -2, flags::NONE, Handler::Container).subcommands(&SLOWLOG).about(
         "server",
         "2.2.12",
@@ -38,6 +38,16 @@ pub(super) static COMMANDS: [CommandSpec; 19] = [
             "O(1)",
             "Waits until writes are synced on a number of other stores.",
             "numreplicas timeout",
+        ),
+    CommandSpec::new("waitaof", 4, flags::NOSCRIPT, Handler::Server(ServerCommand::WaitAof))
+        .categories(&["@connection"])
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+        .about(
+            "generic",
+            "7.2.0",
+            "O(1)",
+            "Waits until writes are synced on the leader's store and on a number of other stores.",
+            "numlocal numreplicas timeout",
         ),
     CommandSpec::new(
         "save",

@@ -162,6 +162,13 @@ fn log_item(args: Vec<Bytes>, db: u16, resp3: bool, has_slots: bool) -> Item {
     Item { spec, db, resp3, args, slot }
 }
 
+/// Returns `WAIT` or `WAITAOF` for 0 copies, which tells the number of copies at once: nothing
+/// waits in a transaction, as in Redis.
+fn without_waiting(args: &[Bytes]) -> Vec<Bytes> {
+    let zero = Bytes::from_static(b"0");
+    args.iter().take(1).cloned().chain(args.iter().skip(1).map(|_| zero.clone())).collect()
+}
+
 impl<R: Clone + PartialEq> Session<R> {
     /// Returns the number of queued commands, or `None` without `MULTI`.
     pub fn queued(&self) -> Option<usize> {
@@ -556,6 +563,7 @@ impl<R: Clone + PartialEq> Session<R> {
                         continue;
                     }
                     Own::Later => {
+                        let args = if command.waits_for_copies() { without_waiting(&args) } else { args };
                         let number = self.open_part(Asked::Step);
                         asks.push(Ask { number, part: Part::Own { command, args } });
                         self.transaction.executing = Some(executing);

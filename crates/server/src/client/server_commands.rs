@@ -72,6 +72,10 @@ pub fn run(
             Ok(_) => return Own::Later,
             Err(error) => error,
         },
+        ServerCommand::WaitAof => match wait::parse_aof(args, store.config.fsync) {
+            Ok(_) => return Own::Later,
+            Err(error) => error,
+        },
         ServerCommand::Save => return Own::Later,
         ServerCommand::BgSave => save_in_background(store, spec, args),
         ServerCommand::Asking if store.config.cluster_enabled => Reply::OK,
@@ -127,6 +131,9 @@ pub async fn run_later(
     }
     if command == ServerCommand::Wait {
         return wait::wait(store, entry, args).await;
+    }
+    if command == ServerCommand::WaitAof {
+        return wait::wait_aof(store, entry, args).await;
     }
     if command == ServerCommand::Debug {
         return debug_commands::sleep(args).await;

@@ -301,9 +301,9 @@ impl Loop {
                 let (entry, began) = (connection.seat.entry.clone(), self.now);
                 self.spawn(connection, number, async move {
                     let reply = client::run_own_later(&store, &entry, command, &args).await;
-                    // The time of WAIT is no cost. DEBUG SLEEP counts as in Redis, whose tests use
-                    // it for the slow log.
-                    let spec = command::resolve(&args).ok().filter(|_| command != ServerCommand::Wait);
+                    // The time of WAIT and WAITAOF is no cost. DEBUG SLEEP counts as in Redis,
+                    // whose tests use it for the slow log.
+                    let spec = command::resolve(&args).ok().filter(|_| !command.waits_for_copies());
                     if let Some(spec) = spec {
                         store.statistics.executed_own(spec, &args, began.elapsed(), &entry);
                     }
