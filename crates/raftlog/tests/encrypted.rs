@@ -130,3 +130,25 @@ fn a_torn_tail_of_an_encrypted_log_is_cut_off_and_synced_blocks_are_found() {
     }
     check(&log, 6);
 }
+
+#[test]
+fn a_segment_that_was_cut_off_in_the_padding_of_its_last_block_is_continued() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = settings(dir.path());
+    atrest::open(dir.path(), Some(&keys)).unwrap();
+    let log_dir = dir.path().join("log");
+    let log = open(&log_dir);
+    (1..=5).for_each(|index| append(&log, index, true));
+    let segment = segments(&log_dir).remove(0);
+    let before = fs::read(&segment).unwrap();
+    append(&log, 6, true);
+    drop(log);
+    let after = fs::read(&segment).unwrap();
+    let last = (0..after.len()).step_by(512).rfind(|at| before[*at..at + 512] != after[*at..at + 512]);
+    fs::File::options().write(true).open(&segment).unwrap().set_len(last.unwrap() as u64 + 500).unwrap();
+    let log = open(&log_dir);
+    check(&log, 6);
+    append(&log, 7, true);
+    drop(log);
+    check(&open(&log_dir), 7);
+}

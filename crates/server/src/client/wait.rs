@@ -5,6 +5,7 @@
 //! copy apart from the others, and must count nothing that is not synced. So it needs `fsync
 //! always` on every store. Only this store's setting is checked.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,27 +86,35 @@ async fn wait_for_copies(
     (wanted, limit): (i64, Option<Duration>),
 ) -> i64 {
     let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let regions = match client.regions_written() {
-        Some(written) if !written.is_empty() => written,
-        written => {
-            let mut regions = store.regions.of_users();
-            if written.is_some() {
-                // Without a write of the client the regions count that this store leads.
-                regions.retain(|region| region.leader() == Some(store.id));
-            }
-            regions.iter().map(|region| region.id()).collect()
-        }
-    };
-    // The client's writes are executed, for they were answered.
-    let targets: Vec<(RegionId, LogIndex)> =
-        regions.iter().filter_map(|id| Some((*id, store.regions.get(*id)?.applied()))).collect();
+    let mut targets = targets(store, client);
     loop {
+        if targets.iter().any(|(region, _)| store.regions.get(*region).is_none()) {
+            targets = self::targets(store, client);
+        }
         let synced = synced(store, &targets);
         if synced as i64 >= wanted || until.is_some_and(|until| Instant::now() >= until) {
             return synced as i64;
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Returns the regions that hold the client's writes, and the indexes through which they do. The
+/// writes are executed, for they were answered.
+fn targets(store: &Store, client: &ClientEntry) -> Vec<(RegionId, LogIndex)> {
+    let all = || store.regions.of_users();
+    let is_there = |region: &RegionId| store.regions.get(*region).is_some();
+    let regions: BTreeSet<RegionId> = match client.regions_written() {
+        // Without a write of the client the regions count that this store leads.
+        Some(written) if written.is_empty() => {
+            let led = all().into_iter().filter(|region| region.leader() == Some(store.id));
+            led.map(|region| region.id()).collect()
+        }
+        Some(written) if written.iter().all(is_there) => written,
+        // One has merged into another.
+        _ => all().iter().map(|region| region.id()).collect(),
+    };
+    regions.iter().filter_map(|id| Some((*id, store.regions.get(*id)?.applied()))).collect()
 }
 
 /// Returns the number of other stores that have synced every region through its index: the smallest
