@@ -95,7 +95,7 @@ fn round(direct: bool, is_encrypted: bool) {
     if is_encrypted {
         std::fs::remove_file(store.join(atrest::KEYS)).unwrap();
         let _other = atrest::open(&store, Some(&settings)).unwrap();
-        let error = DB::open(&options(direct), store.join("rows")).err().expect("no database");
+        let error = DB::open(&options(direct), store.join("rows")).expect_err("no database");
         assert!(error.to_string().contains("encryption prefix"), "{error}");
     }
 }

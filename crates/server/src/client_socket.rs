@@ -30,7 +30,7 @@ pub enum ClientSocket {
 pub struct TlsSocket {
     stream: TcpStream,
     tls: ServerConnection,
-    /// Present until the handshake is complete, with the time at which it began and the bytes that
+    /// Present until the handshake is complete, with the time at which it must be, and the bytes that
     /// the client has sent.
     handshake: Option<(Handshake, Instant, usize)>,
     /// True if the last read may have left something in the socket.
@@ -59,10 +59,10 @@ impl ClientSocket {
         stream: TcpStream,
         config: Arc<ServerConfig>,
         handshake: Handshake,
-        now: Instant,
+        until: Instant,
     ) -> Result<ClientSocket, rustls::Error> {
         let tls = ServerConnection::new(config)?;
-        let handshake = Some((handshake, now, 0));
+        let handshake = Some((handshake, until, 0));
         Ok(ClientSocket::Tls(Box::new(TlsSocket { stream, tls, handshake, may_have_more: true })))
     }
 
@@ -132,11 +132,11 @@ impl ClientSocket {
         let _ = self.stream().shutdown(Shutdown::Write);
     }
 
-    /// Returns the time at which the handshake began, until it is complete.
-    pub fn handshake_since(&self) -> Option<Instant> {
+    /// Returns the time at which the handshake must be complete, until it is.
+    pub fn handshake_until(&self) -> Option<Instant> {
         match self {
             ClientSocket::Plain(_) => None,
-            ClientSocket::Tls(socket) => socket.handshake.as_ref().map(|(_, since, _)| *since),
+            ClientSocket::Tls(socket) => socket.handshake.as_ref().map(|(_, until, _)| *until),
         }
     }
 

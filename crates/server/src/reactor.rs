@@ -50,8 +50,8 @@ const EVENTS_MAX: usize = 1024;
 const READ_BYTES: usize = 64 << 10;
 /// Maximum time of a client's TLS handshake. It is noticed up to a [`LOOK_PERIOD`] later.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Additional time for each handshake that is in progress, because each takes a loop, and often the
-/// client that has begun many, about a millisecond.
+/// Additional time for each handshake that was in progress when it began, because each takes a loop,
+/// and often the client that has begun many, about a millisecond.
 const HANDSHAKE_TIME_EACH: Duration = Duration::from_millis(10);
 /// Interval at which a loop looks for idle connections that hold memory that others wait for.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -293,7 +293,9 @@ impl Loop {
             self.store.metrics.connections_rejected.inc();
             return None;
         };
-        match ClientSocket::tls(stream, config, handshake, Instant::now()) {
+        let others = u32::try_from(self.store.tls.handshakes()).unwrap_or(u32::MAX);
+        let patience = HANDSHAKE_TIME_MAX + HANDSHAKE_TIME_EACH.saturating_mul(others);
+        match ClientSocket::tls(stream, config, handshake, Instant::now() + patience) {
             Ok(socket) => Some(socket),
             Err(error) => {
                 tracing::warn!(%error, "a client's TLS connection cannot begin");
@@ -428,11 +430,8 @@ impl Loop {
     /// Closes clients that have not completed their TLS handshake in time.
     fn close_slow_handshakes(&mut self) {
         let now = self.now;
-        let patience = HANDSHAKE_TIME_MAX + HANDSHAKE_TIME_EACH * self.store.tls.handshakes() as u32;
-        let is_slow = |connection: &&Connection| {
-            let since = connection.stream.handshake_since();
-            since.is_some_and(|since| now.saturating_duration_since(since) >= patience)
-        };
+        let is_slow =
+            |connection: &&Connection| connection.stream.handshake_until().is_some_and(|until| until <= now);
         let connections = self.slots.iter().filter_map(|slot| slot.connection.as_deref());
         let slow: Vec<ConnectionId> = connections.filter(is_slow).map(|connection| connection.id).collect();
         for id in slow {

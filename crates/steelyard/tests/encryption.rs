@@ -82,8 +82,12 @@ fn live(key: Option<&str>) -> (Stores, Vec<(&'static str, usize)>) {
         first.spawn();
         first.await_ready();
         write(first, 0..400);
-        let made = ask(first, &["ACL", "SETUSER", "planted", "on", &format!(">{PASSWORD}"), "+@all", "~*"]);
-        assert!(made.is_some());
+        // A new cluster permits users as soon as it has its programs' version.
+        eventually("the user is made", || {
+            let password = format!(">{PASSWORD}");
+            let made = ask(first, &["ACL", "SETUSER", "planted", "on", &password, "+@all", "~*"])?;
+            (made == resp::Reply::OK).then_some(())
+        });
         first.kill();
         first.restart();
         check(first, 0..400);

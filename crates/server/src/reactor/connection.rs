@@ -146,7 +146,7 @@ impl Connection {
     pub fn can_move(&self) -> bool {
         self.session.is_idle()
             && !self.has_output()
-            && !(self.stream.is_tls() && (self.is_readable || self.stream.handshake_since().is_some()))
+            && !(self.stream.is_tls() && (self.is_readable || self.stream.handshake_until().is_some()))
             && self.submitted.is_empty()
             && self.tasks.0.is_empty()
             && !(self.held.is_in_line() || self.has_place_in_line || self.is_closed)
