@@ -21,7 +21,7 @@ const KEYS_BYTES_MAX: u64 = 1 << 20;
 const IDENTITY: &str = "IDENTITY";
 
 /// Opens the keys of a directory and registers them until the process ends, because threads may
-/// write files as long. Returns `None` without settings. With settings and without keys, makes a
+/// write files until then. Returns `None` without settings. With settings and without keys, makes a
 /// first data key. The caller must be the directory's only user.
 pub fn open(dir: &Path, settings: Option<&Settings>) -> Result<Option<Arc<Vault>>, Error> {
     forget(dir);

@@ -3,6 +3,13 @@ use std::path::PathBuf;
 
 use vault::KeyringError;
 
+pub(crate) const NOT_OPEN: &str = "it is encrypted, and its keys are not open";
+
+/// Returns the error of a file that cannot be read with the keys.
+pub(crate) fn refused(why: impl ToString) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
+}
+
 /// The reason why a directory's keys cannot be used. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

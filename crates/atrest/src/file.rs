@@ -1,12 +1,13 @@
 //! Files that RocksDB reads, or that it has written.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use vault::{Kind, Prefix, Stream, PREFIX_BYTES};
 
+use crate::error::{refused, NOT_OPEN};
 use crate::vaults::{draw_salt, vault_of};
 
 /// Bytes that are encrypted at once.
@@ -50,7 +51,7 @@ impl File {
         (&file).take(PREFIX_BYTES as u64).read_to_end(&mut head)?;
         let Some(vault) = vault_of(path) else {
             return match Prefix::is_there(&head) {
-                true => Err(refused("it is encrypted, and its keys are not open")),
+                true => Err(refused(NOT_OPEN)),
                 false => Ok(File { file, stream: None, position: 0 }),
             };
         };
@@ -169,8 +170,4 @@ pub fn read_rows(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?.read_to_end(&mut content)?;
     Ok(content)
-}
-
-fn refused(why: impl ToString) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, why.to_string())
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 pub use vault::SECTOR_BYTES;
 use vault::{KeyNumber, Kind, Prefix, Sectors, PREFIX_BYTES};
 
+use crate::error::{refused, NOT_OPEN};
 use crate::vaults::{draw_salt, vault_of};
 
 /// The cipher of a segment.
@@ -34,7 +35,7 @@ pub fn open(path: &Path, file: &std::fs::File) -> io::Result<Option<Cipher>> {
     if !Prefix::is_there(&head) {
         return Ok(None);
     }
-    let vault = vault_of(path).ok_or_else(|| refused("it is encrypted, and its keys are not open"))?;
+    let vault = vault_of(path).ok_or_else(|| refused(NOT_OPEN))?;
     let keyring = vault.keyring();
     let prefix = Prefix::decode(&head, Kind::Log, &keyring).map_err(refused)?;
     let cipher = |prefix: Prefix| {
@@ -89,8 +90,4 @@ impl Cipher {
         into.copy_from_slice(&whole[skipped..skipped + into.len()]);
         Ok(())
     }
-}
-
-fn refused(why: impl ToString) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, why.to_string())
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use vault::small;
 
+use crate::error::{refused, NOT_OPEN};
 use crate::vaults::{draw_salt, vault_of};
 
 /// Reads a small file. A file in a registered directory may be sealed or plain.
@@ -18,9 +19,8 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     if !small::is_sealed(&bytes) {
         return Ok(bytes);
     }
-    let refused = |why: String| io::Error::new(ErrorKind::InvalidData, why);
-    let vault = vault_of(path).ok_or_else(|| refused("it is encrypted, and its keys are not open".into()))?;
-    small::open(&vault.keyring(), name_of(path), &bytes).map_err(|error| refused(error.to_string()))
+    let vault = vault_of(path).ok_or_else(|| refused(NOT_OPEN))?;
+    small::open(&vault.keyring(), name_of(path), &bytes).map_err(refused)
 }
 
 /// Reads a small file of text.

@@ -197,18 +197,22 @@ pub(crate) fn begins(path: &Path, is_it: impl Fn(&[u8]) -> bool) -> io::Result<b
 
 pub(crate) fn write_keys(dir: &Path, keyring: &Keyring, master: &Key) -> io::Result<()> {
     let mut nonce = [0; 12];
-    getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
+    draw(&mut nonce)?;
     durable::write_with_mode(&dir.join(KEYS), keyring.seal(master, nonce), 0o600)
+}
+
+fn draw(into: &mut [u8]) -> io::Result<()> {
+    getrandom::fill(into).map_err(|error| io::Error::other(error.to_string()))
 }
 
 pub(crate) fn draw_key() -> io::Result<Key> {
     let mut bytes = zeroize::Zeroizing::new([0; KEY_BYTES]);
-    getrandom::fill(&mut bytes[..]).map_err(|error| io::Error::other(error.to_string()))?;
+    draw(&mut bytes[..])?;
     Ok(Key::new(*bytes))
 }
 
 pub(crate) fn draw_salt() -> io::Result<Salt> {
     let mut salt = [0; SALT_BYTES];
-    getrandom::fill(&mut salt).map_err(|error| io::Error::other(error.to_string()))?;
+    draw(&mut salt)?;
     Ok(salt)
 }

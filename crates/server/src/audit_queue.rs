@@ -17,7 +17,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-const FILE: &str = "AUDIT";
+use crate::datadir;
+
+const FILE: &str = datadir::AUDIT;
 /// Maximum number of records that wait.
 const WAITING_MAX: usize = 512;
 /// Time for which a change waits until its record is delivered, and then until it is kept.

@@ -30,8 +30,8 @@ pub enum ClientSocket {
 pub struct TlsSocket {
     stream: TcpStream,
     tls: ServerConnection,
-    /// Present until the handshake is complete, with the time at which it must be, and the bytes that
-    /// the client has sent.
+    /// Present until the handshake is complete, with its deadline and the bytes that the client
+    /// has sent.
     handshake: Option<(Handshake, Instant, usize)>,
     /// True if the last read may have left something in the socket.
     may_have_more: bool,

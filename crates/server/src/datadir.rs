@@ -142,8 +142,13 @@ const ROWS: &str = "rows";
 const LOCK: &str = "LOCK";
 const IDENTITY: &str = "IDENTITY";
 const MEMBERS: &str = "MEMBERS";
+pub(crate) const FUNCTIONS: &str = "FUNCTIONS";
+pub(crate) const UNSYNCED: &str = "UNSYNCED";
+pub(crate) const CAPABILITY: &str = "CAPABILITY";
+pub(crate) const AUDIT: &str = "AUDIT";
+pub(crate) const DAMAGED: &str = "DAMAGED";
 /// The small files, which are sealed if the directory is encrypted.
-const SMALL: &[&str] = &[IDENTITY, MEMBERS, "FUNCTIONS", "UNSYNCED", "CAPABILITY", "AUDIT", "DAMAGED"];
+const SMALL: &[&str] = &[IDENTITY, MEMBERS, FUNCTIONS, UNSYNCED, CAPABILITY, AUDIT, DAMAGED];
 
 impl DataDir {
     /// Opens or creates a directory that is not encrypted.
@@ -199,7 +204,7 @@ impl DataDir {
         };
         if let Some(vault) = &vault {
             atrest::reseal(vault, SMALL).map_err(at(path))?;
-            atrest::reseal_rows(vault, &path.join("rows")).map_err(at(path))?;
+            atrest::reseal_rows(vault, &path.join(ROWS)).map_err(at(path))?;
         }
         let dir = DataDir { path: path.to_path_buf(), identity, vault, _lock: lock };
         if dir.identity.initialised {

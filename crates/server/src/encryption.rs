@@ -98,9 +98,9 @@ fn rewrite_tables(vault: &Vault, engine: &Engine, ends: &Ends) -> Result<(), Str
     Ok(())
 }
 
-/// Drops the keys before `active` that no file has, and had at the search before, because a file
-/// that moves during a search may be missed by it. Returns true if only `active` is left, and all
-/// files have it.
+/// Drops the keys before `active` that no file had at this search and at the previous one. One
+/// search is not enough, because it may miss a file that moves meanwhile. Returns true if only
+/// `active` is left, and all files have it.
 fn drop_old(vault: &Vault, active: u32, unused_before: &mut BTreeSet<u32>) -> Result<bool, String> {
     let used = usage(vault)?;
     let keyring = vault.keyring();

@@ -25,8 +25,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::accounts::{bytes_of, text_of};
+use crate::datadir;
 
-const FILE: &str = "FUNCTIONS";
+const FILE: &str = datadir::FUNCTIONS;
 
 /// The libraries as of a version: the answer to a store that asks for those that it lacks.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]

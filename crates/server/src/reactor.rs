@@ -50,8 +50,8 @@ const EVENTS_MAX: usize = 1024;
 const READ_BYTES: usize = 64 << 10;
 /// Maximum time of a client's TLS handshake. It is noticed up to a [`LOOK_PERIOD`] later.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Additional time for each handshake that was in progress when it began, because each takes a loop,
-/// and often the client that has begun many, about a millisecond.
+/// Additional time for each other handshake in progress when it began. Each takes about a
+/// millisecond of a loop, and often another of a client that began many.
 const HANDSHAKE_TIME_EACH: Duration = Duration::from_millis(10);
 /// Interval at which a loop looks for idle connections that hold memory that others wait for.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -293,7 +293,7 @@ impl Loop {
             self.store.metrics.connections_rejected.inc();
             return None;
         };
-        let others = u32::try_from(self.store.tls.handshakes()).unwrap_or(u32::MAX);
+        let others = u32::try_from(self.store.tls.handshakes().saturating_sub(1)).unwrap_or(u32::MAX);
         let patience = HANDSHAKE_TIME_MAX + HANDSHAKE_TIME_EACH.saturating_mul(others);
         match ClientSocket::tls(stream, config, handshake, Instant::now() + patience) {
             Ok(socket) => Some(socket),

@@ -19,9 +19,10 @@ use storage::watches::Watches;
 use storage::{Counted, DbCounts, Reader, RegionState, StorageError, Txn};
 use types::{RegionDescriptor, RegionId, SlotRange, StoreId};
 
+use crate::datadir;
 use crate::recovery;
 
-const FILE: &str = "DAMAGED";
+const FILE: &str = datadir::DAMAGED;
 /// Maximum number of slot ranges that a quarantine names.
 const RANGES_SHOWN: usize = 8;
 

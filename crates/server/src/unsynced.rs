@@ -20,10 +20,11 @@ use replica::{Input, LogStore, PeerSeed, Unclean};
 use types::{LogIndex, PeerId, RegionId, UnixMillis};
 
 use crate::config::{Config, Fsync};
+use crate::datadir;
 use crate::loops::WorkerSender;
 use crate::transport::keys;
 
-const FILE: &str = "UNSYNCED";
+const FILE: &str = datadir::UNSYNCED;
 /// Time between two lines of the log that name the waiting peers.
 const REPEAT: Duration = Duration::from_secs(60);
 /// Time after the start in which leaders may be elected and replace the peers, before the log names

@@ -27,8 +27,9 @@ use serde::{Deserialize, Serialize};
 use super::rounds::{self, DeviceSpread, Result, Round};
 use super::schedule::Sitting;
 use crate::clock;
+use crate::datadir;
 
-const NAME: &str = "CAPABILITY";
+const NAME: &str = datadir::CAPABILITY;
 const VERSION: u32 = 2;
 
 #[derive(Debug, thiserror::Error)]
