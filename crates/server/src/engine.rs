@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
@@ -108,37 +107,6 @@ impl Engine {
         }
         let outcome = run(&rows, region, item, now).ok()?;
         (!rows.missed.get()).then_some(outcome)
-    }
-
-    /// Same as [`read_from_ram`](Self::read_from_ram), but brings a few short ranges of rows into
-    /// RAM that the read needs.
-    fn read_learning(
-        &self,
-        region: &RegionShared,
-        item: &Item,
-        now: UnixMillis,
-    ) -> storage::Result<Option<Counted>> {
-        // The same random choices need the same ranges.
-        let seed = next_seed(now);
-        for _ in 0..=RANGES_LEARNT_MAX {
-            let (from, to) = {
-                let rows = OneMoment::new(self.rows.in_ram());
-                if !rows.admits(item) {
-                    return Ok(None);
-                }
-                match run_with(&rows, region, item, (now, seed)) {
-                    Ok(outcome) if !rows.missed.get() => return Ok(Some(outcome)),
-                    _ => match rows.unknown.take() {
-                        Some(range) => range,
-                        None => return Ok(None),
-                    },
-                }
-            };
-            if !self.rows.learn_range(&from, &to)? {
-                return Ok(None);
-            }
-        }
-        Ok(None)
     }
 
     /// Executes reads that are all [answered from RAM](Self::read_from_ram), at one moment. Returns
@@ -247,7 +215,7 @@ impl Engine {
             for (key, _) in command::keys_of(item.spec, &item.args) {
                 self.rows.get(&KeyRef::new(item.db, key).meta_row())?;
             }
-            if let Some(outcome) = self.read_learning(region, item, now)? {
+            if let Some(outcome) = self.read_from_ram(region, item, now) {
                 return Ok(outcome);
             }
         }
@@ -396,29 +364,16 @@ thread_local! {
 /// The outcome of a read, and the keys that it has looked up.
 pub type Counted = (Outcome, KeyCounts);
 
-/// Returns a seed for the random choices of a read (`RANDOMKEY`, `HRANDFIELD`). A read changes
-/// nothing, so any seed is acceptable.
-fn next_seed(now: UnixMillis) -> u64 {
+fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Counted> {
     let reads = READS.get().wrapping_add(1);
     READS.set(reads);
-    types::mix(now ^ reads << 20)
-}
-
-fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Counted> {
-    run_with(reader, region, item, (now, next_seed(now)))
-}
-
-fn run_with(
-    reader: &dyn Reader,
-    region: &RegionShared,
-    item: &Item,
-    (now, seed): (UnixMillis, u64),
-) -> storage::Result<Counted> {
     let mut txn = Txn::read_only(reader, region.id());
     let mut exec = Exec {
         txn: &mut txn,
         now_ms: now,
-        seed,
+        // A read may draw a random key or field (RANDOMKEY, HRANDFIELD). It changes nothing, so any
+        // seed is acceptable.
+        seed: types::mix(now ^ reads << 20),
         db: item.db,
         mode: Mode::Read,
         slots: region.slots_or_all(),
@@ -456,24 +411,15 @@ struct OneMoment<'a> {
     known: RefCell<HashSet<Bytes>>,
     /// True after a request for a range, or for a row that RAM does not hold.
     missed: Cell<bool>,
-    /// For a command that is executed only if it looks at little: packed collections, and short
-    /// ranges of rows that are known in RAM. The number of bytes that it may still look at.
+    /// For a command that is executed only if its keys are packed collections, or not there: the
+    /// number of bytes that it may still look at.
     packed_bytes_left: Cell<Option<usize>>,
-    /// The rest of a scan that only flash can continue.
-    unknown: RefCell<Option<(Bytes, Bytes)>>,
 }
 
-/// Maximum number of short ranges that are brought into RAM for one read. A read that needs more is
-/// executed over a view.
-const RANGES_LEARNT_MAX: usize = 16;
-/// Maximum bytes of small collections that a command looks at, which bounds its work on a loop.
+/// Maximum bytes of packed collections that a command looks at, which bounds its work on a loop.
 const PACKED_BYTES_READ_MAX: usize = 32 << 10;
 /// Bytes that a look-up counts in addition to its row.
 const LOOK_UP_BYTES: usize = 64;
-/// Bytes that a scan counts in addition to its rows.
-const SCAN_BYTES: usize = 256;
-/// Bytes that a row of a range counts in addition to its own.
-const SCANNED_ROW_BYTES: usize = 16;
 
 impl<'a> OneMoment<'a> {
     fn new(in_ram: InRam<'a>) -> OneMoment<'a> {
@@ -484,7 +430,6 @@ impl<'a> OneMoment<'a> {
             known: RefCell::default(),
             missed: Cell::new(false),
             packed_bytes_left: Cell::new(None),
-            unknown: RefCell::default(),
         }
     }
 
@@ -532,32 +477,12 @@ impl Reader for OneMoment<'_> {
         true
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
-        let Some(mut left) = self.packed_bytes_left.get() else {
-            self.missed.set(true);
-            return Ok(());
-        };
-        // A scan may examine deleted rows, too.
-        left = left.saturating_sub(SCAN_BYTES);
-        let mut is_too_long = false;
-        let scanned = self.in_ram.scan(from, to, &mut |row, value| {
-            let rest = left.checked_sub(row.len() + value.len() + SCANNED_ROW_BYTES);
-            is_too_long = rest.is_none();
-            left = rest.unwrap_or(0);
-            match is_too_long {
-                true => ControlFlow::Break(()),
-                false => visit(row, value),
-            }
-        });
-        self.packed_bytes_left.set(Some(left));
-        if scanned.is_err() && !is_too_long {
-            self.unknown.replace(Some((Bytes::copy_from_slice(from), Bytes::copy_from_slice(to))));
+    fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<(), StorageError> {
+        self.missed.set(true);
+        match self.packed_bytes_left.get() {
+            Some(_) => Err(StorageError::NotInRam),
+            None => Ok(()),
         }
-        if scanned.is_err() || is_too_long {
-            self.missed.set(true);
-            return Err(StorageError::NotInRam);
-        }
-        Ok(())
     }
 }
 
@@ -607,10 +532,6 @@ mod tests {
             "ZADD z 1 a 2 b",
             "RPUSH l a b",
             &many("HSET large-h", &|n| format!("f{n} v")),
-            &format!(
-                "HSET medium-h {}",
-                (0..100).map(|n| format!("f{n} {n:020}")).collect::<Vec<_>>().join(" ")
-            ),
             &many("SADD large-s", &|n| format!("m{n}")),
             &many("ZADD large-z", &|n| format!("{n} m{n}")),
             &many("RPUSH large-l", &|n| format!("element-{n}")),
@@ -645,10 +566,7 @@ mod tests {
         }
         for line in [
             "HGETALL large-h",
-            "HGETALL medium-h",
             "SMEMBERS large-s",
-            "SRANDMEMBER large-s",
-            "SRANDMEMBER large-s 1000",
             "SINTER s large-s",
             "ZRANGE large-z 0 -1",
             "LRANGE large-l 0 -1",
@@ -659,26 +577,6 @@ mod tests {
             &format!("SUNION{}", " full".repeat(40)),
         ] {
             assert!(!is_answered(line), "{line}");
-        }
-        // Short ranges are known after they were read, from memtables as from flash.
-        for _ in 0..2 {
-            let is_known = |line: &str| {
-                let item = Item::new(words(line), 0, false).unwrap();
-                engine.read(region, &item, 1).unwrap();
-                engine.read_from_ram(region, &item, 1).is_some()
-            };
-            assert!(is_known("HGETALL medium-h"));
-            for line in
-                ["SRANDMEMBER large-s", "SRANDMEMBER large-s 2", "HRANDFIELD large-h", "SMEMBERS large-s"]
-            {
-                assert!((0..200).any(|_| is_known(line)), "{line}");
-            }
-            for line in ["SUNION large-s large-s large-s", "SRANDMEMBER large-s 1000"] {
-                assert!(!is_known(line), "{line} is long");
-            }
-            engine.rows().flush().unwrap();
-            engine.rows().forget_clean_rows();
-            assert!(!is_answered("HGETALL medium-h"));
         }
         // What only flash has is in RAM after it was read once.
         engine.rows().flush().unwrap();

@@ -20,8 +20,6 @@ const FILTER_BYTES: u64 = 1024;
 const PASS_PARTS_MAX: u64 = 100;
 /// Maximum number of rows that are read from flash and not filled in.
 const FETCHES_MAX: usize = 8;
-/// Number of rows of a range that is learnt.
-const RANGE_ROWS: usize = 6;
 
 #[derive(Debug)]
 pub struct Rows {
@@ -34,22 +32,11 @@ struct Ram {
     tier: RamTier,
     /// Rows that were read from flash, with the value and the epoch before the read.
     fetches: Vec<(Bytes, Option<Bytes>, u64)>,
-    /// Ranges that were read from flash and are not learnt yet.
-    ranges: Vec<ReadRange>,
     /// Memtables below this number are durable on flash.
     flushed: u64,
     /// A pass over flash for the filter: a part, and its rows on flash when it began.
     pass: Option<(Unlearnt, Vec<RowHash>)>,
     rng: Rng,
-}
-
-#[derive(Debug)]
-struct ReadRange {
-    from: Bytes,
-    to: Bytes,
-    rows: Vec<(Bytes, Bytes)>,
-    /// The version before the read.
-    version: u64,
 }
 
 impl Default for Rows {
@@ -61,7 +48,7 @@ impl Default for Rows {
 impl Ram {
     fn new(rng: Rng) -> Ram {
         let tier = RamTier::new(CACHE_BYTES, u64::MAX, 1).with_row_filter(FILTER_BYTES, 0);
-        Ram { tier, fetches: Vec::new(), ranges: Vec::new(), flushed: 0, pass: None, rng }
+        Ram { tier, fetches: Vec::new(), flushed: 0, pass: None, rng }
     }
 
     /// Performs actions that other threads may take at any moment.
@@ -73,11 +60,6 @@ impl Ram {
             let at = self.rng.below(self.fetches.len() as u64) as usize;
             let (row, value, epoch) = self.fetches.swap_remove(at);
             self.tier.fill(&row, &value, epoch);
-        }
-        if self.rng.chance(50) && !self.ranges.is_empty() {
-            let at = self.rng.below(self.ranges.len() as u64) as usize;
-            let ReadRange { from, to, rows, version } = self.ranges.swap_remove(at);
-            self.tier.learn_range(from, to, rows, version);
         }
         if self.rng.chance(20) {
             self.settle_some(1);
@@ -195,34 +177,8 @@ impl Reader for Rows {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
-        self.read_range(from, to)?;
         let ram = self.ram.borrow();
         ram.tier.scan(from, to, |visit| self.flash.scan(from, to, visit), visit)
-    }
-}
-
-impl Rows {
-    /// Reads the first rows of a range from flash, which are learnt at once or later.
-    fn read_range(&self, from: &[u8], to: &[u8]) -> Result<()> {
-        let mut ram = self.ram.borrow_mut();
-        ram.interfere(&self.flash);
-        let Some((first, end)) = ram.tier.unknown_range(from, to) else { return Ok(()) };
-        let (mut rows, mut behind) = (Vec::new(), None);
-        self.flash.scan(&first, &end, &mut |row, value| {
-            if rows.len() == RANGE_ROWS {
-                behind = Some(Bytes::copy_from_slice(row));
-                return ControlFlow::Break(());
-            }
-            rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
-            ControlFlow::Continue(())
-        })?;
-        let (to, version) = (behind.unwrap_or(end), ram.tier.flash_version());
-        if ram.ranges.len() == FETCHES_MAX {
-            let at = ram.rng.below(FETCHES_MAX as u64) as usize;
-            ram.ranges.swap_remove(at);
-        }
-        ram.ranges.push(ReadRange { from: first, to, rows, version });
-        Ok(())
     }
 }
 
@@ -248,19 +204,8 @@ impl Reader for InRam<'_> {
         }
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
-        // A visitor may read rows, which changes what is in RAM.
-        let mut rows = Vec::new();
-        let scanned = self.0.ram.borrow().tier.scan_known(from, to, &mut |row, value| {
-            rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
-            ControlFlow::Continue(())
-        });
-        let is_over = rows.iter().any(|(row, value)| visit(row, value).is_break());
-        if is_over {
-            Ok(())
-        } else {
-            scanned
-        }
+    fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<()> {
+        Err(StorageError::NotInRam)
     }
 
     fn is_hasty(&self) -> bool {

@@ -2,8 +2,6 @@
 //! `node::ApplyQueue` decides when to try this, and which entries go to the apply thread
 //! ([`super::apply`]).
 
-use std::cell::Cell;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,11 +22,6 @@ use crate::loops::{Asker, Outcomes};
 
 /// Maximum bytes of a value that the worker's thread copies.
 const VALUE_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes that all scans of one attempt in the worker's thread visit.
-const SCAN_BYTES_MAX: usize = 1 << 20;
-/// Bytes that each scan, and each row of it, counts in addition.
-const SCAN_BYTES: usize = 256;
-const SCANNED_ROW_BYTES: usize = 32;
 
 /// The worker's end of the queue to the apply thread. Dropping it ends the apply thread.
 pub struct ApplyHandle {
@@ -114,7 +107,7 @@ impl Executor<Asker> for Here {
         let Some(mut execution) = self.execution.try_lock() else { return Attempt::Busy(entries) };
         let (started, count) = (Instant::now(), entries.len());
         let wants_record = parts.notices.are_wanted();
-        let rows = RamRows { rows: parts.engine.rows(), wants_record, scanned_bytes: Cell::new(0) };
+        let rows = RamRows { rows: parts.engine.rows(), wants_record };
         let executed = execution.execute_in_ram(region, entries, &rows, &mut ());
         let effects = match executed.unwrap_or_else(|error| parts.ends.fatal(&error.to_string())) {
             InRamOutcome::Executed(effects) => effects,
@@ -153,16 +146,6 @@ impl Executor<Asker> for Here {
 struct RamRows<'a> {
     rows: &'a Keyspace,
     wants_record: bool,
-    /// Bytes that the scans of the attempt have visited so far.
-    scanned_bytes: Cell<usize>,
-}
-
-impl RamRows<'_> {
-    /// Counts bytes of a scan. Returns false once the attempt has visited too many.
-    fn may_scan(&self, bytes: usize) -> bool {
-        self.scanned_bytes.set(self.scanned_bytes.get().saturating_add(bytes));
-        self.scanned_bytes.get() <= SCAN_BYTES_MAX
-    }
 }
 
 impl node::Rows for RamRows<'_> {
@@ -180,19 +163,8 @@ impl Reader for RamRows<'_> {
         }
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> storage::Result<()> {
-        let mut is_long = !self.may_scan(SCAN_BYTES);
-        self.rows.scan_without_io(from, to, &mut |row, value| {
-            is_long = !self.may_scan(row.len() + value.len() + SCANNED_ROW_BYTES);
-            match is_long {
-                true => ControlFlow::Break(()),
-                false => visit(row, value),
-            }
-        })?;
-        match is_long {
-            true => Err(StorageError::NotInRam),
-            false => Ok(()),
-        }
+    fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> storage::Result<()> {
+        Err(StorageError::NotInRam)
     }
 
     fn is_hasty(&self) -> bool {

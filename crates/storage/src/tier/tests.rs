@@ -33,23 +33,13 @@ struct Store {
     fetches: Vec<(Bytes, Option<Bytes>, u64)>,
     /// A pass over flash in progress, with the rows that it found.
     pass: Option<(Unlearnt, Vec<RowHash>)>,
-    /// A range that is being read from flash.
-    range: Option<ReadRange>,
-}
-
-struct ReadRange {
-    from: Bytes,
-    to: Bytes,
-    rows: Vec<(Bytes, Bytes)>,
-    /// The version before the read.
-    version: u64,
 }
 
 impl Store {
     fn new(cache_bytes: u64) -> Store {
         let tier = RamTier::new(cache_bytes, 1 << 30, 7).with_row_filter(1 << 20, 0);
         let (flash, model) = (MemoryKeyspace::default(), BTreeMap::new());
-        Store { tier, flash, model, fetches: Vec::new(), pass: None, range: None }
+        Store { tier, flash, model, fetches: Vec::new(), pass: None }
     }
 
     fn write(&mut self, writes: WriteSet) {
@@ -88,30 +78,6 @@ impl Store {
         if let Some((part, rows)) = self.pass.take() {
             self.tier.learn(rows);
             self.tier.complete(&part);
-        }
-    }
-
-    /// Reads up to five rows of flash from the first place in `from..to` on that is not known.
-    fn begin_range(&mut self, from: &[u8], to: &[u8]) {
-        let Some((first, mut end)) = self.tier.unknown_range(from, to) else { return };
-        let mut rows = Vec::new();
-        let mut behind = None;
-        let mut note = |row: &[u8], value: &[u8]| {
-            if rows.len() == 5 {
-                behind = Some(Bytes::copy_from_slice(row));
-                return ControlFlow::Break(());
-            }
-            rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
-            ControlFlow::Continue(())
-        };
-        self.flash.scan(&first, &end, &mut note).unwrap();
-        end = behind.unwrap_or(end);
-        self.range = Some(ReadRange { from: first, to: end, rows, version: self.tier.flash_version() });
-    }
-
-    fn end_range(&mut self) {
-        if let Some(ReadRange { from, to, rows, version }) = self.range.take() {
-            self.tier.learn_range(from, to, rows, version);
         }
     }
 
@@ -154,19 +120,6 @@ impl Store {
         let part: BTreeMap<_, _> =
             self.model.range(from.clone()..to.clone()).map(|(r, v)| (r.clone(), v.clone())).collect();
         prop_assert_eq!(scan((&from, &to)), part);
-        for (from, to) in [EVERYTHING, (&from[..], &to[..])] {
-            let mut found = Vec::new();
-            let scanned = self.tier.scan_known(from, to, &mut |row, value| {
-                found.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
-                ControlFlow::Continue(())
-            });
-            let all = self.model.iter().filter(|(row, _)| *from <= row[..] && row[..] < *to);
-            let all: Vec<_> = all.map(|(row, value)| (row.clone(), value.clone())).collect();
-            match scanned {
-                Ok(()) => prop_assert_eq!(found, all),
-                Err(_) => prop_assert_eq!(&found[..], &all[..found.len()]),
-            }
-        }
         for number in 0..40 {
             let row = row(number);
             if let Found::Row(found) = self.tier.get(&row) {
@@ -198,9 +151,6 @@ enum Op {
     Settle(usize),
     Fetch(u32),
     Fill,
-    BeginRange(u32),
-    EndRange,
-    KnowAll,
     BeginPass,
     EndPass,
     LearnAll,
@@ -217,9 +167,6 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => (1..9usize).prop_map(Op::Settle),
         4 => (0..40u32).prop_map(Op::Fetch),
         3 => Just(Op::Fill),
-        3 => (0..40u32).prop_map(Op::BeginRange),
-        3 => Just(Op::EndRange),
-        1 => Just(Op::KnowAll),
         3 => Just(Op::BeginPass),
         3 => Just(Op::EndPass),
         2 => Just(Op::LearnAll),
@@ -254,12 +201,6 @@ proptest! {
                 Op::Fetch(number) => store.fetch(row(number)),
                 Op::Fill => if let Some((row, value, epoch)) = store.fetches.pop() {
                     store.tier.fill(&row, &value, epoch);
-                }
-                Op::BeginRange(number) => store.begin_range(&row(number), EVERYTHING.1),
-                Op::EndRange => store.end_range(),
-                Op::KnowAll => for _ in 0..20 {
-                    store.begin_range(EVERYTHING.0, EVERYTHING.1);
-                    store.end_range();
                 }
                 Op::BeginPass => store.begin_pass(),
                 Op::EndPass => store.end_pass(),
@@ -435,27 +376,6 @@ fn flush_all(store: &mut Store) {
 
 fn excluded(store: &Store, numbers: std::ops::Range<u32>) -> usize {
     numbers.filter(|number| store.tier.get(&key_row(*number)) == Found::Row(None)).count()
-}
-
-#[test]
-fn a_scan_over_many_deleted_rows_ends() {
-    let few = KNOWN_SCAN_ROWS_MAX as u32 / 2;
-    for (count, is_short) in [(few, true), (3 * few, false)] {
-        let mut store = Store::new(1 << 26);
-        store.begin_range(EVERYTHING.0, EVERYTHING.1);
-        store.end_range();
-        write_keys(&mut store, 0..count);
-        flush_all(&mut store);
-        let rows = (0..count).map(|number| (key_row(number), None)).collect();
-        store.write(WriteSet { ranges_deleted: vec![], rows });
-        let mut visited = 0;
-        let mut count_row = |_: &[u8], _: &[u8]| {
-            visited += 1;
-            ControlFlow::Continue(())
-        };
-        let scanned = store.tier.scan_known(EVERYTHING.0, EVERYTHING.1, &mut count_row);
-        assert_eq!((scanned.is_ok(), visited), (is_short, 0), "{count} deleted rows");
-    }
 }
 
 #[test]
