@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # $(call ENV,TARGET) installs what TARGET needs beside what all need.
 ENV = settings=$$(scripts/setup.sh $(1)); eval "$$settings";
 
-.PHONY: help build dist demo test test-large soak endure fuzz test-faults test-clients test-redis-py test-upgrade bench-peers bench-cases bench-commands bench-tls bench-plan fmt fmt-check clippy
+.PHONY: help build dist demo test test-large soak endure fuzz test-faults test-clients test-redis-py test-upgrade bench-peers bench-cases bench-commands bench-tls bench-encryption bench-plan fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -77,6 +77,9 @@ bench-commands: dist ## the tests of redis-benchmark beside redis-server, one ru
 bench-tls: build ## the cost of TLS beside that of redis-server, and between three stores, one run each
 	@$(ENV) ulimit -n $$(ulimit -Hn) && scripts/bench-tls.sh "$$CARGO_TARGET_DIR/release/steelyard" "$${ROUNDS:-3}" && \
 	scripts/bench-tls-stores.sh "$$CARGO_TARGET_DIR/release/steelyard" "$${ROUNDS:-3}"
+
+bench-encryption: build ## the cost of encryption at rest: two stores, one run
+	@$(ENV) scripts/bench-encryption.sh "$$CARGO_TARGET_DIR/release/steelyard" "$${ROUNDS:-5}"
 
 bench-plan: ## one round of placement over 1,000 stores and 1,000,000 regions
 	@$(ENV) cargo test --release --workspace --test scale -- --ignored --nocapture

@@ -1,27 +1,9 @@
-//! Compiles `src/files.cc` with the headers of the RocksDB that is linked.
+//! Compiles `src/files.cc`.
+
+#[path = "../sst/headers.rs"]
+mod headers;
 
 fn main() {
-    println!("cargo:rerun-if-changed=src/files.cc");
-    println!("cargo:rerun-if-env-changed=ROCKSDB_INCLUDE_DIR");
-    println!("cargo:rerun-if-env-changed=ROCKSDB_LIB_DIR");
-    let bundled = || {
-        // Headers of another version than the library's would change the layout of its types.
-        assert!(
-            std::env::var_os("ROCKSDB_LIB_DIR").is_none(),
-            "ROCKSDB_LIB_DIR is set, so ROCKSDB_INCLUDE_DIR must name the headers of that library"
-        );
-        // RocksDB's sources are inside the crate that compiles them.
-        let root = std::env::var("DEP_ROCKSDB_CARGO_MANIFEST_DIR").expect("librocksdb-sys tells its place");
-        format!("{root}/rocksdb/include")
-    };
-    let include = std::env::var("ROCKSDB_INCLUDE_DIR").unwrap_or_else(|_| bundled());
-    println!("cargo:rerun-if-changed={include}/rocksdb/version.h");
-    cc::Build::new()
-        .cpp(true)
-        .std("c++17")
-        .include(include)
-        // RocksDB's headers have unused parameters.
-        .flag_if_supported("-Wno-unused-parameter")
-        .file("src/files.cc")
-        .compile("steelyard_atrest");
+    println!("cargo:rerun-if-changed=../sst/headers.rs");
+    headers::compile("src/files.cc", "steelyard_atrest");
 }

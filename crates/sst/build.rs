@@ -1,27 +1,8 @@
-//! Compiles `src/writer.cc` with the headers of the RocksDB that is linked.
+//! Compiles `src/writer.cc`.
+
+mod headers;
 
 fn main() {
-    println!("cargo:rerun-if-changed=src/writer.cc");
-    println!("cargo:rerun-if-env-changed=ROCKSDB_INCLUDE_DIR");
-    println!("cargo:rerun-if-env-changed=ROCKSDB_LIB_DIR");
-    let bundled = || {
-        // Headers of another version than the library's would change the layout of its types.
-        assert!(
-            std::env::var_os("ROCKSDB_LIB_DIR").is_none(),
-            "ROCKSDB_LIB_DIR is set, so ROCKSDB_INCLUDE_DIR must name the headers of that library"
-        );
-        // RocksDB's sources are inside the crate that compiles them.
-        let root = std::env::var("DEP_ROCKSDB_CARGO_MANIFEST_DIR").expect("librocksdb-sys tells its place");
-        format!("{root}/rocksdb/include")
-    };
-    let include = std::env::var("ROCKSDB_INCLUDE_DIR").unwrap_or_else(|_| bundled());
-    println!("cargo:rerun-if-changed={include}/rocksdb/version.h");
-    cc::Build::new()
-        .cpp(true)
-        .std("c++17")
-        .include(include)
-        // RocksDB's headers have unused parameters.
-        .flag_if_supported("-Wno-unused-parameter")
-        .file("src/writer.cc")
-        .compile("steelyard_sst");
+    println!("cargo:rerun-if-changed=headers.rs");
+    headers::compile("src/writer.cc", "steelyard_sst");
 }

@@ -1,4 +1,4 @@
-//! Opening of a directory's keys, and what is done to its files before anything else uses them.
+//! Opens a directory's keys, and prepares its files before anything else uses them.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -68,7 +68,8 @@ pub fn open(dir: &Path, settings: Option<&Settings>) -> Result<Option<Arc<Vault>
     }
 }
 
-/// Does the same for a program that only reads the directory. Never makes or changes keys.
+/// Opens the keys like [`open`], for a program that only reads the directory. Makes and changes no
+/// keys.
 pub fn open_for_reading(dir: &Path, settings: Option<&Settings>) -> Result<Option<Arc<Vault>>, Error> {
     let Some(settings) = settings else { return refuse_keys(dir) };
     let path = dir.join(KEYS);
@@ -111,8 +112,9 @@ pub fn reseal(vault: &Vault, names: &[&str]) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives RocksDB's files that it never replaces the active key, and drops old logs of events.
-/// RocksDB must be closed.
+/// Gives RocksDB's file IDENTITY, which it never replaces, the active key, and removes files that
+/// it would keep and does not need: logs of events, and the options of earlier opens. RocksDB must
+/// be closed.
 pub fn reseal_rows(vault: &Vault, dir: &Path) -> io::Result<()> {
     let active = vault.keyring().active().0;
     let entries = match fs::read_dir(dir) {
@@ -122,11 +124,11 @@ pub fn reseal_rows(vault: &Vault, dir: &Path) -> io::Result<()> {
     for entry in entries {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let is_log = name == "LOG" || name.starts_with("LOG.old.");
-        if !is_log && name != "IDENTITY" || key_of(&path)? == Some(active) {
+        let is_needless = name == "LOG" || name.starts_with("LOG.old.") || name.starts_with("OPTIONS-");
+        if !is_needless && name != "IDENTITY" || key_of(&path)? == Some(active) {
             continue;
         }
-        if is_log {
+        if is_needless {
             fs::remove_file(&path)?;
             continue;
         }

@@ -393,7 +393,10 @@ class EncryptedFiles : public FileSystemWrapper {
     std::unique_ptr<FSWritableFile> below;
     status = target()->ReopenWritableFile(path, options, &below, dbg);
     if (!status.ok()) return status;
-    if (stream != nullptr) below.reset(new Writable(std::move(below), std::move(stream), size - std::min<uint64_t>(size, kPrefix)));
+    if (stream != nullptr) {
+      size -= std::min<uint64_t>(size, kPrefix);
+      below.reset(new Writable(std::move(below), std::move(stream), size));
+    }
     *file = std::move(below);
     return IOStatus::OK();
   }

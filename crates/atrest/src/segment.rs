@@ -45,15 +45,14 @@ pub fn open(path: &Path, file: &std::fs::File) -> io::Result<Option<Cipher>> {
     prefix.map(cipher).transpose()
 }
 
-/// Returns true if a new segment in this directory would have another key, or none.
-pub fn is_outdated(dir: &Path, cipher: Option<&Cipher>) -> bool {
-    let active = vault_of(dir).map(|vault| vault.keyring().active().0);
-    active != cipher.map(|cipher| cipher.number)
-}
-
 impl Cipher {
     /// Length of the prefix, in bytes.
     pub const PREFIX_BYTES: u64 = PREFIX_BYTES as u64;
+
+    /// Returns the number of the segment's data key.
+    pub fn key(&self) -> KeyNumber {
+        self.number
+    }
 
     /// Encrypts bytes that will be written at `offset` of the segment's content.
     ///

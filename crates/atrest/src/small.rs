@@ -36,7 +36,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     write_with_mode(path, content, 0o666)
 }
 
-/// Does the same. The file has this mode without the bits of the process's umask.
+/// Writes like [`write`], and gives the file this mode without the bits of the process's umask.
 pub fn write_with_mode(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> io::Result<()> {
     match vault_of(path) {
         None => durable::write_with_mode(path, content, mode),

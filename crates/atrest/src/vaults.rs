@@ -91,13 +91,10 @@ impl Vault {
         self.change(Master::Any, |keyring| Ok(keyring.clone()))
     }
 
-    /// Drops the data keys before `first` that no file needs. The key `first` must have been active
-    /// for so long that no file is being made with an earlier one, and `needed` must have been
-    /// found by [`usage`](Self::usage) since.
-    pub fn drop_unused(&self, first: KeyNumber, needed: &BTreeSet<KeyNumber>) -> Result<KeyNumber, Error> {
+    /// Drops data keys that no file has, and none will get. The active key stays.
+    pub fn drop_keys(&self, unused: &BTreeSet<KeyNumber>) -> Result<KeyNumber, Error> {
         self.change(Master::Unchanged, |keyring| {
-            let newer = keyring.numbers().filter(|number| *number >= first);
-            Ok(keyring.reduced(&newer.chain(needed.iter().copied()).collect()))
+            Ok(keyring.reduced(&keyring.numbers().filter(|number| !unused.contains(number)).collect()))
         })
     }
 
@@ -163,6 +160,12 @@ impl Vault {
 }
 
 impl Usage {
+    /// Returns the bytes of the files that are plain or have another key than the active one.
+    pub fn outdated_bytes(&self, active: KeyNumber) -> u64 {
+        let encrypted = self.bytes_of_keys.iter().filter(|(key, _)| **key != active);
+        self.plain_bytes + encrypted.map(|(_, bytes)| bytes).sum::<u64>()
+    }
+
     fn add(&mut self, path: &Path, bytes: u64) -> io::Result<()> {
         let key = match key_of(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -49,6 +49,8 @@ pub(crate) struct Files(Arc<Inner>);
 
 struct Inner {
     dir: PathBuf,
+    /// The keys, if the directory is encrypted.
+    vault: Option<Arc<atrest::Vault>>,
     access: Access,
     segments: RwLock<BTreeMap<SegmentId, Arc<SegmentFile>>>,
     marks: BTreeMap<MarkFile, File>,
@@ -93,8 +95,8 @@ impl SegmentFile {
         }
     }
 
-    /// Reads whole sectors. A file that was cut off may end within the last one, of which the rest
-    /// is then zeros.
+    /// Reads whole sectors. A file that was cut off may end within the last sector. The rest of
+    /// that sector then counts as zeros.
     fn read_sectors(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
         let at = self.shift() + offset;
         let there = (self.file.metadata()?.len().saturating_sub(at)).min(into.len() as u64) as usize;
@@ -199,9 +201,12 @@ fn open(dir: &Path, access: Access) -> io::Result<(Files, Secret)> {
         marks.insert(mark, file);
     }
     let segments = RwLock::new(segments);
-    let dir = dir.to_owned();
+    let (vault, dir) = (atrest::vault_of(dir), dir.to_owned());
     let (sync_nanos, written) = (AtomicU64::new(0), AtomicU64::new(0));
-    Ok((Files(Arc::new(Inner { dir, access, segments, marks, sync_nanos, written, _lock: lock })), secret))
+    Ok((
+        Files(Arc::new(Inner { dir, vault, access, segments, marks, sync_nanos, written, _lock: lock })),
+        secret,
+    ))
 }
 
 fn damaged(what: String) -> io::Error {
@@ -356,8 +361,11 @@ impl Disk for Files {
     }
 
     fn is_outdated(&self, segment: SegmentId) -> bool {
-        let file = self.0.segments.read().get(&segment).cloned();
-        file.is_some_and(|file| atrest::segment::is_outdated(&self.0.dir, file.cipher.as_ref()))
+        let Some(vault) = &self.0.vault else { return false };
+        let segments = self.0.segments.read();
+        segments.get(&segment).is_some_and(|file| {
+            file.cipher.as_ref().is_none_or(|cipher| cipher.key() != vault.keyring().active().0)
+        })
     }
 
     fn segments(&self) -> Result<Vec<(SegmentId, u64)>, DiskError> {

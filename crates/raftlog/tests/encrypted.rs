@@ -50,6 +50,11 @@ fn check(log: &RaftLog, last: u64) {
     }
 }
 
+/// Returns the offsets of the sectors that differ.
+fn changed_sectors(before: &[u8], after: &[u8]) -> Vec<usize> {
+    (0..after.len()).step_by(512).filter(|at| before[*at..at + 512] != after[*at..at + 512]).collect()
+}
+
 #[test]
 fn an_encrypted_log_is_found_again_and_its_segments_tell_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -110,8 +115,7 @@ fn a_torn_tail_of_an_encrypted_log_is_cut_off_and_synced_blocks_are_found() {
     let before = fs::read(&segment).unwrap();
     append(&log, 6, false);
     let after = fs::read(&segment).unwrap();
-    let sectors = (0..after.len()).step_by(512);
-    let changed: Vec<usize> = sectors.filter(|at| before[*at..at + 512] != after[*at..at + 512]).collect();
+    let changed = changed_sectors(&before, &after);
     assert!(changed.len() >= 2, "{changed:?}");
     for lost in changed {
         let copy = dir.path().join(format!("copy-{lost}"));
@@ -144,8 +148,8 @@ fn a_segment_that_was_cut_off_in_the_padding_of_its_last_block_is_continued() {
     append(&log, 6, true);
     drop(log);
     let after = fs::read(&segment).unwrap();
-    let last = (0..after.len()).step_by(512).rfind(|at| before[*at..at + 512] != after[*at..at + 512]);
-    fs::File::options().write(true).open(&segment).unwrap().set_len(last.unwrap() as u64 + 500).unwrap();
+    let last = *changed_sectors(&before, &after).last().unwrap();
+    fs::File::options().write(true).open(&segment).unwrap().set_len(last as u64 + 500).unwrap();
     let log = open(&log_dir);
     check(&log, 6);
     append(&log, 7, true);

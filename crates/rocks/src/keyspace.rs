@@ -10,7 +10,9 @@
 //! [`Keyspace::flush`] has reported. That is harmless, because replay is idempotent by applied
 //! index.
 
+use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +26,7 @@ use rocksdb::{
     DEFAULT_COLUMN_FAMILY_NAME as DEFAULT_FAMILY,
 };
 use storage::tier::{Found, MemtableView, RamTier, RowFilterUse, Unlearnt};
-use storage::{Reader, Result, Visit, WriteSet};
+use storage::{Reader, Result, StorageError, Visit, WriteSet};
 
 use crate::error::classify;
 use crate::flush::{self, Flusher};
@@ -95,6 +97,23 @@ pub struct Table {
     /// The first and the last row.
     pub from: Vec<u8>,
     pub to: Vec<u8>,
+}
+
+/// Removes the logs of earlier opens. RocksDB makes one at each open, writes nothing to it, because
+/// all writes are without a log, and deletes it only when it flushes a memtable itself.
+fn remove_empty_logs(dir: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "log") && atrest::len(&path).ok() == Some(0)
+        {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// A view of the keyspace at one moment.
@@ -169,6 +188,8 @@ impl Keyspace {
     }
 
     fn open_as(dir: &Path, options: &Options, adapt: fn(&mut rocksdb::Options)) -> Result<Keyspace> {
+        remove_empty_logs(dir)
+            .map_err(|error| StorageError::Engine(format!("{}: {error}", dir.display())))?;
         let capacity = usize::try_from(options.block_cache_size).unwrap_or(usize::MAX);
         let cache = Cache::new_lru_cache(capacity).map_err(classify)?;
         let mut rocksdb_options = options.to_rocksdb(&cache);

@@ -182,6 +182,27 @@ fn what_a_crash_leaves_is_a_prefix_of_the_write_sets() {
 }
 
 #[test]
+fn the_logs_of_earlier_opens_do_not_pile_up() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..4 {
+        let keyspace = open(dir.path());
+        keyspace.write(one(&format!("row{round}"), "x"));
+        keyspace.flush().unwrap();
+        drop(keyspace);
+        let paths = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let logs = paths.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+        assert_eq!(logs.count(), 1, "round {round}");
+    }
+    // One with content is not ours to delete. RocksDB reads it.
+    let foreign = dir.path().join("999999.log");
+    std::fs::write(&foreign, [0; 100]).unwrap();
+    drop(Keyspace::open(dir.path(), &small()));
+    assert!(foreign.exists());
+    let keyspace = open(dir.path());
+    assert!((0..4).all(|round| get(&keyspace.view(), &format!("row{round}")).is_some()));
+}
+
+#[test]
 fn a_second_opener_is_refused_and_damage_is_told_from_other_errors() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());

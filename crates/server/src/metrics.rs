@@ -231,6 +231,8 @@ pub struct Metrics {
     pub leaders: Gauge,
     pub zookeeper_session: Gauge,
     pub peers_encrypted: Gauge,
+    pub data_key: Gauge,
+    pub outdated_bytes: Gauge,
     pub insecure_peers: Gauge,
     cluster_version: Gauge,
     unclean_peers: Gauge,
@@ -619,6 +621,14 @@ impl Metrics {
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
         let peers_encrypted = gauge("peers_encrypted", "1 if stores use TLS with each other");
+        let data_key = gauge(
+            "encryption_data_key",
+            "Number of the data key that encrypts new files of this store, 0 without encryption at rest",
+        );
+        let outdated_bytes = gauge(
+            "encryption_outdated_bytes",
+            "Bytes of files that are plain or have an earlier data key, as of the last search for them",
+        );
         let insecure_peers =
             gauge("insecure_peers", "1 if stores may talk without TLS over a network (insecure-peers)");
         let zookeeper_session = gauge("zookeeper_session", "1 while this store has a session with ZooKeeper");
@@ -720,6 +730,8 @@ impl Metrics {
             leaders,
             zookeeper_session,
             peers_encrypted,
+            data_key,
+            outdated_bytes,
             insecure_peers,
             cluster_version,
             unclean_peers,

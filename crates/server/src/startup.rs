@@ -228,8 +228,10 @@ pub async fn run(
     ];
 
     if dir_is_encrypted {
-        let (dir, engine, ends) = (store.config.dir.clone(), store.engine.clone(), store.ends.clone());
-        threads.push(spawn("rewrite", Box::new(move || crate::encryption::run(&dir, &engine, &ends))));
+        let (dir, engine) = (store.config.dir.clone(), store.engine.clone());
+        let (ends, metrics) = (store.ends.clone(), store.metrics.clone());
+        let rewrite = move || crate::encryption::run(&dir, &engine, &ends, &metrics);
+        threads.push(spawn("rewrite", Box::new(rewrite)));
     }
 
     let mut worker = Some(worker);

@@ -22,7 +22,7 @@ impl Sectors {
         Sectors { cipher: Aes256::new(key.bytes().into()), tweak: Aes256::new(tweak.bytes().into()) }
     }
 
-    /// Encrypts whole sectors, of which the first has the number `first` in its segment.
+    /// Encrypts whole sectors. `first` is the number of the first one in its segment.
     ///
     /// # Panics
     /// If the bytes are not whole sectors.
@@ -30,7 +30,7 @@ impl Sectors {
         self.each(first, bytes, |blocks| self.cipher.encrypt_blocks(blocks));
     }
 
-    /// Decrypts whole sectors.
+    /// Decrypts whole sectors. `first` is the number of the first one in its segment.
     ///
     /// # Panics
     /// If the bytes are not whole sectors.

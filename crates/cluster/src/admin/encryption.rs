@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::{Method, Operation};
 
 /// Asks the answering store how its files are encrypted.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EncryptionQuery {}
 
 impl Operation for EncryptionQuery {

@@ -84,9 +84,11 @@ impl MetaState {
         if ttl_ms == Some(0) {
             return Err(MetaError::BadToken("a token is valid for some time"));
         }
-        for name in past {
-            self.tokens.remove(&name);
-            changed.push(Object::Token(name));
+        for past in past {
+            self.tokens.remove(&past);
+            if past != name {
+                changed.push(Object::Token(past));
+            }
         }
         let expires_ms = ttl_ms.map(|ttl| stamp_ms.saturating_add(ttl));
         let (user, digest) = (user.to_owned(), digest.to_owned());
@@ -119,10 +121,7 @@ impl MetaState {
 
     fn token_changed(&mut self, name: String, changed: &mut Vec<Object>) {
         self.members_version += 1;
-        if !changed.contains(&Object::Token(name.clone())) {
-            changed.push(Object::Token(name));
-        }
-        changed.push(Object::Counters);
+        changed.extend([Object::Token(name), Object::Counters]);
     }
 }
 

@@ -344,10 +344,10 @@ impl Incomplete<'_> {
         if atrest::vault_of(&part).is_some() && matches!(atrest::key_of(&part), Ok(None)) {
             fs::remove_file(&part)?;
         }
-        if let (Ok(part), Some(file)) = (atrest::len(&self.part()), self.manifest.files.get(done)) {
+        if let (Ok(bytes), Some(file)) = (atrest::len(&part), self.manifest.files.get(done)) {
             // The last byte is received again, so that a part of full length is still verified.
-            let offset = part.min(file.bytes - 1);
-            let part = atrest::File::open_to_write(&self.part())?;
+            let offset = bytes.min(file.bytes - 1);
+            let part = atrest::File::open_to_write(&part)?;
             part.set_len(offset)?;
             part.sync_all()?;
             self.at.offset = offset;

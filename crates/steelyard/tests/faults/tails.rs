@@ -188,7 +188,7 @@ fn an_acknowledged_tail_that_is_cut_or_damaged_is_refused_or_named_and_never_for
             let damaged = fs::read(&path).expect("the log");
             store.spawn();
             let outcome = eventually("it ends, names the damage, or serves everything", || {
-                // A store serves only after it has named what is damaged.
+                // A store names the damage before it serves.
                 let serves = serves_last(store);
                 // A refusal may report the damage as well, just before the process ends.
                 let said = store.log_text();
