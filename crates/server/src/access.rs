@@ -31,6 +31,8 @@ pub struct Denials {
     pub command: AtomicU64,
     pub key: AtomicU64,
     pub channel: AtomicU64,
+    /// Certificates that named no user.
+    pub certificate: AtomicU64,
 }
 
 pub struct Access {
@@ -165,13 +167,32 @@ impl Access {
             None => User::default_user(Some("")).admits(password) & false,
         };
         let Some(account) = account.filter(|_| is_right) else { return Err(()) };
+        self.take_account(entry, account, generation);
+        context.authenticated = true;
+        context.is_restricted = account.is_restricted;
+        Ok(())
+    }
+
+    /// Makes the user whom a client's certificate names the one of a new connection, if it is on.
+    /// Otherwise the connection keeps the default user, and the failure is recorded.
+    pub fn log_in_named(&self, entry: &ClientEntry, name: &Bytes) -> Option<session::Access> {
+        let generation = self.generation.load(Ordering::Acquire);
+        let accounts = self.accounts.load();
+        let Some(account) = accounts.get(name).filter(|account| account.user.is_on()) else {
+            self.denials.certificate.fetch_add(1, Ordering::Relaxed);
+            self.note(entry, "tls-cert", Bytes::new(), name.clone());
+            return None;
+        };
+        self.take_account(entry, account, generation);
+        Some(session::Access::Granted { authenticated: true, is_restricted: account.is_restricted })
+    }
+
+    /// Gives a connection a user that was looked up after `generation` was read.
+    fn take_account(&self, entry: &ClientEntry, account: &Arc<Account>, generation: u64) {
         let is_default = account.name == DEFAULT_USER;
         entry.set_account((!is_default).then(|| account.clone()));
         // A change since then is looked up with the next batch.
         entry.users_seen.store(generation, Ordering::Relaxed);
-        context.authenticated = true;
-        context.is_restricted = account.is_restricted;
-        Ok(())
     }
 
     /// Returns a user, if the password is right. A failure is counted.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mio::net::TcpStream;
+use rustls::pki_types::CertificateDer;
 use rustls::{ServerConfig, ServerConnection};
 use socket2::SockRef;
 
@@ -33,6 +34,8 @@ pub struct TlsSocket {
     /// Present until the handshake is complete, with its deadline and the bytes that the client
     /// has sent.
     handshake: Option<(Handshake, Instant, usize)>,
+    /// True after the handshake, until [`ClientSocket::take_certificate`].
+    is_identity_due: bool,
     /// True if the last read may have left something in the socket.
     may_have_more: bool,
 }
@@ -63,7 +66,13 @@ impl ClientSocket {
     ) -> Result<ClientSocket, rustls::Error> {
         let tls = ServerConnection::new(config)?;
         let handshake = Some((handshake, until, 0));
-        Ok(ClientSocket::Tls(Box::new(TlsSocket { stream, tls, handshake, may_have_more: true })))
+        Ok(ClientSocket::Tls(Box::new(TlsSocket {
+            stream,
+            tls,
+            handshake,
+            is_identity_due: false,
+            may_have_more: true,
+        })))
     }
 
     /// Returns the socket, for the poller.
@@ -92,6 +101,14 @@ impl ClientSocket {
             ClientSocket::Plain(_) => false,
             ClientSocket::Tls(socket) => socket.may_have_more,
         }
+    }
+
+    /// Returns the client's certificate after the read that has completed the handshake, once.
+    pub fn take_certificate(&mut self) -> Option<CertificateDer<'static>> {
+        let ClientSocket::Tls(socket) = self else { return None };
+        let is_due = std::mem::take(&mut socket.is_identity_due);
+        let certificate = is_due.then(|| socket.tls.peer_certificates()?.first()).flatten()?;
+        Some(certificate.clone().into_owned())
     }
 
     /// Takes bytes for the client. Encrypted bytes may be [pending](Self::has_pending) afterwards.
@@ -187,7 +204,7 @@ impl TlsSocket {
 
     fn note_handshake(&mut self, bytes: usize) -> io::Result<()> {
         if !self.tls.is_handshaking() {
-            self.handshake = None;
+            self.is_identity_due |= self.handshake.take().is_some();
         }
         match &mut self.handshake {
             Some((_, _, received)) if *received + bytes > HANDSHAKE_BYTES_MAX => {

@@ -29,6 +29,8 @@ pub struct TlsSettings {
     pub client_key_file: Option<PathBuf>,
     pub ca_cert_file: Option<PathBuf>,
     pub auth_clients: ClientCertificates,
+    /// True if the common name of a client's certificate is the name of its user.
+    pub names_users: bool,
     pub tls12: bool,
     pub tls13: bool,
     pub session_caching: bool,
@@ -44,6 +46,7 @@ impl Default for TlsSettings {
             client_key_file: None,
             ca_cert_file: None,
             auth_clients: ClientCertificates::Required,
+            names_users: false,
             tls12: true,
             tls13: true,
             session_caching: true,
@@ -66,13 +69,14 @@ const REFUSED: [(&str, &str); 6] = [
 ];
 
 /// The names of the settings in [`TlsSettings`].
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 10] = [
     "tls-cert-file",
     "tls-key-file",
     "tls-client-cert-file",
     "tls-client-key-file",
     "tls-ca-cert-file",
     "tls-auth-clients",
+    "tls-auth-clients-user",
     "tls-protocols",
     "tls-session-caching",
     "tls-session-cache-size",
@@ -104,6 +108,13 @@ impl TlsSettings {
                     "optional" => ClientCertificates::Optional,
                     "no" => ClientCertificates::NotAsked,
                     _ => return Err("argument(s) must be one of the following: no, yes, optional".to_owned()),
+                }
+            }
+            "tls-auth-clients-user" => {
+                self.names_users = match value.to_ascii_lowercase().as_str() {
+                    "cn" => true,
+                    "off" => false,
+                    _ => return Err("argument(s) must be one of the following: off, CN".to_owned()),
                 }
             }
             "tls-protocols" => {
@@ -154,6 +165,7 @@ impl TlsSettings {
             file(&self.client_key_file),
             file(&self.ca_cert_file),
             auth.to_owned(),
+            if self.names_users { "CN" } else { "off" }.to_owned(),
             protocols.to_owned(),
             if self.session_caching { "yes" } else { "no" }.to_owned(),
             self.session_cache_size.to_string(),
@@ -252,6 +264,7 @@ mod tests {
             ("tls-client-key-file", "/l"),
             ("tls-ca-cert-file", "/a"),
             ("tls-auth-clients", "optional"),
+            ("tls-auth-clients-user", "CN"),
             ("tls-protocols", "TLSv1.3"),
             ("tls-session-caching", "no"),
             ("tls-session-cache-size", "7"),
@@ -262,6 +275,7 @@ mod tests {
         assert!(settings.set("tls-protocols", "tlsv1.2 TLSv1.3").is_ok() && settings.tls12 && settings.tls13);
         for (name, value) in [
             ("tls-auth-clients", "maybe"),
+            ("tls-auth-clients-user", "URI"),
             ("tls-protocols", "TLSv1.1"),
             ("tls-protocols", "SSLv3"),
             ("tls-session-caching", "1"),

@@ -33,11 +33,13 @@ pub struct Authority {
 
 /// The owner of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum Owner<'a> {
     Store(u64),
     /// A store whose number is not known yet.
     AnyStore,
     Client,
+    /// A client with the user of this name (`tls-auth-clients-user`).
+    User(&'a str),
 }
 
 /// The files of a certificate and its key.
@@ -85,7 +87,7 @@ impl Authority {
     }
 
     /// Signs a certificate, in place of an earlier one. The owner's key stays the same.
-    pub fn sign(&self, owner: Owner, terms: &Terms) -> anyhow::Result<Files> {
+    pub fn sign(&self, owner: Owner<'_>, terms: &Terms) -> anyhow::Result<Files> {
         let files = self.files(owner);
         let key = kept_key(&files.key)?;
         let Terms { cluster, hosts, days } = terms;
@@ -93,18 +95,19 @@ impl Authority {
         let mut names = match owner {
             Owner::Store(id) => vec![format!("store-{id}.{cluster}.steelyard"), any],
             Owner::AnyStore => vec![format!("*.{cluster}.steelyard")],
-            Owner::Client => Vec::new(),
+            Owner::Client | Owner::User(_) => Vec::new(),
         };
-        if owner != Owner::Client {
+        let is_client = names.is_empty();
+        if !is_client {
             names.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
             names.extend(hosts.iter().cloned());
         }
         let mut params = CertificateParams::new(names)?;
-        params.distinguished_name.push(DnType::CommonName, format!("steelyard {}", stem(owner)));
+        params.distinguished_name.push(DnType::CommonName, common_name(owner));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = match owner {
-            Owner::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
-            _ => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        params.extended_key_usages = match is_client {
+            true => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            false => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
         };
         valid_for(&mut params, *days);
         let certificate = params.signed_by(&key, &self.certificate, &self.key)?;
@@ -118,7 +121,7 @@ impl Authority {
     }
 
     /// Returns the files of an owner's certificate, whether they exist or not.
-    pub fn files(&self, owner: Owner) -> Files {
+    pub fn files(&self, owner: Owner<'_>) -> Files {
         match owner {
             Owner::Client => {
                 Files { certificate: self.dir.join(CERTIFICATE_FILE), key: self.dir.join(KEY_FILE) }
@@ -132,11 +135,19 @@ impl Authority {
     }
 }
 
-fn stem(owner: Owner) -> String {
+fn stem(owner: Owner<'_>) -> String {
     match owner {
         Owner::Store(id) => format!("store-{id}"),
         Owner::AnyStore => "any-store".into(),
         Owner::Client => "client".into(),
+        Owner::User(name) => format!("user-{name}"),
+    }
+}
+
+fn common_name(owner: Owner<'_>) -> String {
+    match owner {
+        Owner::User(name) => name.to_owned(),
+        owner => format!("steelyard {}", stem(owner)),
     }
 }
 
@@ -178,7 +189,7 @@ mod tests {
     fn keys_are_readable_for_their_owner_only_and_stay_the_same_in_renewed_certificates() {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::open(&dir.path().join("tls")).unwrap();
-        for owner in [Owner::Store(0), Owner::AnyStore, Owner::Client] {
+        for owner in [Owner::Store(0), Owner::AnyStore, Owner::Client, Owner::User("ann")] {
             let files = authority.sign(owner, &terms()).unwrap();
             let read = |path: &Path| fs::read_to_string(path).unwrap();
             let (certificate, key) = (read(&files.certificate), read(&files.key));

@@ -540,6 +540,7 @@ mod tests {
             ("tcp-keepalive", "60"),
             ("timeout", "7"),
             ("tls-auth-clients", "optional"),
+            ("tls-auth-clients-user", "CN"),
             ("tls-protocols", "TLSv1.3"),
             ("tls-session-caching", "no"),
             ("tls-session-cache-size", "9"),

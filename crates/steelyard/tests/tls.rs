@@ -12,3 +12,5 @@ mod connection;
 #[path = "tls/sessions.rs"]
 mod sessions;
 mod stores;
+#[path = "tls/users.rs"]
+mod users;

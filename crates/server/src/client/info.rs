@@ -199,6 +199,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("sync_full", &totals.snapshots_sent);
             let denials = &store.access.denials;
             field("acl_access_denied_auth", &denials.auth.load(Ordering::Relaxed));
+            field("acl_access_denied_tls_cert", &denials.certificate.load(Ordering::Relaxed));
             field("acl_access_denied_cmd", &denials.command.load(Ordering::Relaxed));
             field("acl_access_denied_key", &denials.key.load(Ordering::Relaxed));
             field("acl_access_denied_channel", &denials.channel.load(Ordering::Relaxed));

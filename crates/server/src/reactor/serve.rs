@@ -11,6 +11,7 @@ use command::{flags, CommandSpec, Handler, ServerCommand};
 use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
 use resp::Reply;
+use rustls::pki_types::CertificateDer;
 
 use super::connection::{Connection, ReadOutcome, Submitted};
 use super::Loop;
@@ -112,7 +113,12 @@ impl Loop {
                     return Then::Waits;
                 }
                 match connection.read(&mut self.read_buffer, &mut self.tallied.traffic, self.now) {
-                    Ok(ReadOutcome::Bytes | ReadOutcome::Nothing) => continue,
+                    Ok(ReadOutcome::Bytes | ReadOutcome::Nothing) => {
+                        if let Some(certificate) = connection.stream.take_certificate() {
+                            self.identify(connection, &certificate);
+                        }
+                        continue;
+                    }
                     Ok(ReadOutcome::NotYet) => return Then::GoesOn,
                     Ok(ReadOutcome::NoRoom) => return self.wait_in_line(connection),
                     Err(_) => return Then::Ends,
@@ -128,6 +134,17 @@ impl Loop {
             }
         }
         Then::GoesOn
+    }
+
+    /// Gives a connection the user whom its certificate names, if the settings say so.
+    fn identify(&self, connection: &mut Connection, certificate: &CertificateDer<'_>) {
+        if !self.store.settings.read().tls.names_users {
+            return;
+        }
+        let Some(name) = tls_stream::common_name(certificate) else { return };
+        if let Some(access) = self.store.access.log_in_named(&connection.seat.entry, &name.into()) {
+            connection.session.set_access(access);
+        }
     }
 
     /// Lets a connection wait for the end of a pause.

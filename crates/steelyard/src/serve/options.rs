@@ -145,6 +145,9 @@ pub struct Options {
     /// Certificates of clients: yes (required), optional or no [default: yes]
     #[arg(long, value_name = "WHICH")]
     pub tls_auth_clients: Option<String>,
+    /// User of a client with a certificate: the one that its common name (CN) names [default: off]
+    #[arg(long, value_name = "WHICH")]
+    pub tls_auth_clients_user: Option<String>,
     /// TLSv1.2, TLSv1.3 or both [default: both]
     #[arg(long, value_name = "LIST")]
     pub tls_protocols: Option<String>,
@@ -365,6 +368,7 @@ impl Options {
             encryption_old_key_file: self.encryption_old_key_file.or(file.encryption_old_key_file),
             tls_ca_cert_file: self.tls_ca_cert_file.or(file.tls_ca_cert_file),
             tls_auth_clients: self.tls_auth_clients.or(file.tls_auth_clients),
+            tls_auth_clients_user: self.tls_auth_clients_user.or(file.tls_auth_clients_user),
             tls_protocols: self.tls_protocols.or(file.tls_protocols),
             tls_session_caching: self.tls_session_caching.or(file.tls_session_caching),
             tls_session_cache_size: self.tls_session_cache_size.or(file.tls_session_cache_size),

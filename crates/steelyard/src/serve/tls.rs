@@ -18,6 +18,7 @@ pub fn settings(options: &Options) -> Result<TlsSettings, String> {
         ("tls-client-key-file", &options.tls_client_key_file),
         ("tls-ca-cert-file", &options.tls_ca_cert_file),
         ("tls-auth-clients", &options.tls_auth_clients),
+        ("tls-auth-clients-user", &options.tls_auth_clients_user),
         ("tls-protocols", &options.tls_protocols),
         ("tls-session-caching", &options.tls_session_caching),
         ("tls-session-cache-size", &options.tls_session_cache_size),
