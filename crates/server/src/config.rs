@@ -225,6 +225,12 @@ pub struct Config {
     pub maxclients: usize,
     /// Seconds without a word after which a client is closed; 0 for never.
     pub timeout: u32,
+    /// True if a core file of the process has its memory.
+    pub core_file_memory: bool,
+    /// Seconds after which a client is closed that has not logged in; 0 for never.
+    pub auth_timeout: u32,
+    /// Maximum number of clients of an address that have not logged in; 0 means no limit.
+    pub strangers_max: usize,
     /// Seconds after which an idle client's machine is probed; 0 for never.
     pub tcp_keepalive: u32,
     pub fsync: Fsync,
@@ -361,6 +367,9 @@ impl Config {
             protected_mode: true,
             maxclients: 10_000,
             timeout: 0,
+            core_file_memory: false,
+            auth_timeout: 60,
+            strangers_max: 1000,
             tcp_keepalive: 300,
             fsync: Fsync::Always,
             boot_id_file: "/proc/sys/kernel/random/boot_id".into(),

@@ -13,11 +13,13 @@ use rustix::fs::{flock, FlockOperation};
 use toml_edit::{value, DocumentMut, Item, Value};
 
 /// Settings that are numbers in the file. All others are text.
-const NUMBERS: [&str; 12] = [
+const NUMBERS: [&str; 14] = [
     "acllog-max-len",
+    "auth-timeout",
     "io-threads",
     "latency-monitor-threshold",
     "maxclients",
+    "maxclients-unauthenticated",
     "proto-max-bulk-len",
     "slowlog-log-slower-than",
     "slowlog-max-len",

@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::pubsub::mailbox::Subscriber;
 use crate::pubsub::PubSub;
 use crate::regions::RegionShared;
+use crate::strangers::{Stranger, Strangers};
 
 /// The kind of port to which a client connected. It decides how keys of other stores are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,11 +212,19 @@ pub struct Clients {
     next: AtomicU64,
     open: Mutex<BTreeMap<u64, Arc<ClientEntry>>>,
     late: AtomicU64,
+    /// Clients that must log in and have not.
+    pub strangers: Arc<Strangers>,
 }
 
 impl Clients {
     pub fn new(pubsub: Arc<PubSub>) -> Clients {
-        Clients { pubsub, next: AtomicU64::new(0), open: Mutex::default(), late: AtomicU64::new(0) }
+        Clients {
+            pubsub,
+            next: AtomicU64::new(0),
+            open: Mutex::default(),
+            late: AtomicU64::new(0),
+            strangers: Arc::default(),
+        }
     }
 
     /// Registers a connection. Returns `None` if `max` connections are open already.
@@ -282,6 +291,8 @@ pub struct ConnectionSlot {
     clients: Arc<Clients>,
     metrics: Arc<Metrics>,
     pub entry: Arc<ClientEntry>,
+    /// Present until the client has logged in for the first time.
+    pub stranger: Option<Stranger>,
 }
 
 impl ConnectionSlot {
@@ -295,7 +306,7 @@ impl ConnectionSlot {
         let entry = clients.open(peer, local, max)?;
         metrics.connections_accepted.inc();
         metrics.connections.inc();
-        Some(ConnectionSlot { clients: clients.clone(), metrics: metrics.clone(), entry })
+        Some(ConnectionSlot { clients: clients.clone(), metrics: metrics.clone(), entry, stranger: None })
     }
 }
 

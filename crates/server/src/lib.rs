@@ -98,6 +98,7 @@ mod statistics;
 mod statistics_settings;
 mod store;
 mod store_messages;
+mod strangers;
 mod strong_reads;
 mod survey;
 mod tls;

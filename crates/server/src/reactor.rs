@@ -181,6 +181,7 @@ impl Loop {
                 self.look_at_output_limits();
                 self.close_slow_handshakes();
                 self.close_idle_clients();
+                self.close_late_strangers();
             }
         }
     }
@@ -453,6 +454,24 @@ impl Loop {
         let idle: Vec<ConnectionId> = idle.map(|connection| connection.id).collect();
         for id in idle {
             tracing::debug!("closing an idle client");
+            self.end(id);
+        }
+    }
+
+    /// Closes clients that have not logged in within `auth-timeout`.
+    fn close_late_strangers(&mut self) {
+        let patience = match self.store.settings.read().auth_timeout {
+            0 => return,
+            seconds => Duration::from_secs(seconds.into()),
+        };
+        let now = self.now;
+        let connections = self.slots.iter().filter_map(|slot| slot.connection.as_deref());
+        let is_late = |connection: &&Connection| {
+            connection.seat.stranger.as_ref().is_some_and(|stranger| stranger.is_late(now, patience))
+        };
+        let late: Vec<ConnectionId> = connections.filter(is_late).map(|connection| connection.id).collect();
+        for id in late {
+            tracing::debug!("closing a client that has not logged in");
             self.end(id);
         }
     }

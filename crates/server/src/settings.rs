@@ -38,6 +38,10 @@ pub struct Settings {
     pub maxclients: usize,
     /// Seconds without a word after which a client is closed; 0 for never.
     pub timeout: u32,
+    /// Seconds after which a client is closed that has not logged in; 0 for never.
+    pub auth_timeout: u32,
+    /// Maximum number of clients of an address that have not logged in; 0 means no limit.
+    pub strangers_max: usize,
     /// Seconds after which an idle client's machine is probed; 0 for never. It applies to new
     /// clients.
     pub tcp_keepalive: u32,
@@ -116,6 +120,7 @@ impl Settings {
             ("admin-auth", yes_no(config.admin_auth)),
             ("bind", bind.join(" ")),
             ("cluster-enabled", yes_no(config.cluster_enabled)),
+            ("core-file-memory", yes_no(config.core_file_memory)),
             ("databases", crate::DATABASES.to_string()),
             ("enable-debug-command", config.enable_debug_command.name().to_owned()),
             ("dir", config.dir.display().to_string()),
@@ -149,6 +154,8 @@ impl Settings {
             protected_mode: config.protected_mode,
             maxclients: config.maxclients,
             timeout: config.timeout,
+            auth_timeout: config.auth_timeout,
+            strangers_max: config.strangers_max,
             tcp_keepalive: config.tcp_keepalive,
             limits: Limits { bulk_bytes_max: config.bulk_bytes_max, ..Limits::default() },
             loglevel: config.loglevel.clone(),
@@ -180,6 +187,8 @@ impl Settings {
         all.push(("protected-mode", if self.protected_mode { "yes" } else { "no" }.to_owned()));
         all.push(("maxclients", self.maxclients.to_string()));
         all.push(("timeout", self.timeout.to_string()));
+        all.push(("auth-timeout", self.auth_timeout.to_string()));
+        all.push(("maxclients-unauthenticated", self.strangers_max.to_string()));
         all.push(("tcp-keepalive", self.tcp_keepalive.to_string()));
         all.push(("loglevel", self.loglevel.clone()));
         all.push(("snapshot-rate", self.snapshot_rate.to_string()));
@@ -255,7 +264,13 @@ impl Settings {
                     Ok(max) => self.maxclients = max as usize,
                 },
             },
+            "maxclients-unauthenticated" => match resp::parse_integer(value.as_bytes()).map(u32::try_from) {
+                None => return invalid("argument couldn't be parsed into an integer"),
+                Some(Err(_)) => return invalid("argument must be between 0 and 4294967295 inclusive"),
+                Some(Ok(max)) => self.strangers_max = max as usize,
+            },
             "timeout" => self.timeout = seconds(value)?,
+            "auth-timeout" => self.auth_timeout = seconds(value)?,
             "tcp-keepalive" => self.tcp_keepalive = seconds(value)?,
             "loglevel" => match value.to_ascii_lowercase().as_str() {
                 level @ ("debug" | "verbose" | "notice" | "warning") => self.loglevel = level.to_owned(),
@@ -349,7 +364,7 @@ mod tests {
     fn times_of_idle_clients_are_in_seconds_and_zero_lifts_them() {
         let mut settings = Settings::from_config(&Config::single("dir".into(), 7000));
         assert_eq!((settings.timeout, settings.tcp_keepalive), (0, 300));
-        for name in ["timeout", "tcp-keepalive"] {
+        for name in ["timeout", "tcp-keepalive", "auth-timeout"] {
             for value in ["0", "7", "2147483647"] {
                 assert_eq!(settings.set(name, value), Ok(()));
                 assert!(settings.all().contains(&(name, value.to_owned())));

@@ -13,7 +13,6 @@ pub mod frame;
 pub mod handshake;
 mod identity;
 mod inbound;
-mod introductions;
 pub mod join_token;
 pub mod keyring;
 pub mod keys;

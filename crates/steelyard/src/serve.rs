@@ -283,8 +283,13 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
         }
         config.maxclients = max;
     }
+    config.core_file_memory = options.core_file_memory.is_some_and(|yes| yes.0);
+    if let Some(max) = options.maxclients_unauthenticated {
+        config.strangers_max = max as usize;
+    }
     for (name, said, setting) in [
         ("timeout", options.timeout, &mut config.timeout),
+        ("auth-timeout", options.auth_timeout, &mut config.auth_timeout),
         ("tcp-keepalive", options.tcp_keepalive, &mut config.tcp_keepalive),
     ] {
         match said {
@@ -523,6 +528,7 @@ mod tests {
         for (name, value) in [
             ("acl-pubsub-default", "allchannels"),
             ("acllog-max-len", "7"),
+            ("auth-timeout", "9"),
             ("client-output-buffer-limit", "normal 1048576 0 0 slave 0 0 0 pubsub 33554432 8388608 60"),
             ("io-threads", "1"),
             ("latency-monitor-threshold", "100"),
@@ -530,6 +536,7 @@ mod tests {
             ("latency-tracking-info-percentiles", "50"),
             ("loglevel", "warning"),
             ("maxclients", "70"),
+            ("maxclients-unauthenticated", "8"),
             ("notify-keyspace-events", "AKE"),
             ("proto-max-bulk-len", "1048576"),
             ("protected-mode", "no"),

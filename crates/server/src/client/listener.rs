@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::connections::{ConnectionSlot, ListenerKind};
 use crate::loops::ToLoop;
 use crate::store::Store;
+use crate::strangers::Most;
 use crate::tls::Handshake;
 
 /// Number of probes without an answer after which a client is gone.
@@ -61,17 +62,26 @@ async fn accept(
 ) {
     let local = stream.local_addr().unwrap_or(peer);
     let _ = stream.set_nodelay(true);
-    let (max, open_door, probe_after) = {
+    let is_open = store.access.accounts().default_user().needs_no_password();
+    let (max, strangers_max, open_door, probe_after) = {
         let settings = store.settings.read();
-        let is_open = store.access.accounts().default_user().needs_no_password();
-        (settings.maxclients, !settings.protected_mode || !is_open, settings.tcp_keepalive)
+        let open_door = !settings.protected_mode || !is_open;
+        (settings.maxclients, settings.strangers_max, open_door, settings.tcp_keepalive)
     };
     if !open_door && !peer.ip().to_canonical().is_loopback() {
         store.metrics.connections_rejected.inc();
         refuse(&mut stream, PROTECTED, is_tls).await;
         return;
     }
-    match ConnectionSlot::take(&store.clients, &store.metrics, peer, local, max) {
+    let seat = ConnectionSlot::take(&store.clients, &store.metrics, peer, local, max).and_then(|mut seat| {
+        if !is_open {
+            let of_an_address = if strangers_max == 0 { usize::MAX } else { strangers_max };
+            let most = Most { in_all: usize::MAX, of_an_address };
+            seat.stranger = Some(store.clients.strangers.begin(peer.ip(), most)?);
+        }
+        Some(seat)
+    });
+    match seat {
         Some(seat) => {
             keep_alive(&stream, probe_after);
             let handshake = match is_tls {

@@ -214,6 +214,9 @@ impl Loop {
             session.end_subscriptions();
         }
         let advanced = catch_unwind(AssertUnwindSafe(|| session.advance(&mut host, &mut asks)));
+        if session.context().authenticated {
+            connection.seat.stranger = None;
+        }
         while let Some(keys) = session.take_tracked() {
             self.store.settle_reads(host.entry.id, &keys);
         }

@@ -17,11 +17,11 @@ use types::{Output, RegionId, StoreId};
 use super::frame::{self, Frame, Hello, Lane, Proof, Refusal, RefusalReason, FRAME_BYTES_MAX};
 use super::handshake::{self, Greeted, Introduced};
 use super::identity::{Identity, NO_STORE};
-use super::introductions::{Introduction, Introductions};
 use super::output::{self, WRITE_BYTES};
 use super::raft_lane::{decode_messages, RaftLane, Returned};
 use super::socket;
 use super::stream::PeerStream;
+use crate::strangers::{Most, Stranger, Strangers};
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
 
@@ -79,15 +79,17 @@ const REFUSAL_LINGER: Duration = Duration::from_secs(1);
 const STRANGER_FRAME_BYTES_MAX: usize = 16 << 10;
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(15);
 const STRANGERS_AT_ONCE: usize = 64;
+/// Connections that have not introduced themselves.
+const CONNECTIONS_MAX: Most = Most { in_all: 1024, of_an_address: 128 };
 
 /// Accepts other stores until the task is dropped.
 pub async fn listen(listener: TcpListener, identity: Arc<Identity>, inbound: Arc<impl Inbound>) {
     let strangers = Arc::new(Semaphore::new(STRANGERS_AT_ONCE));
-    let introductions = Arc::new(Introductions::default());
+    let introductions = Arc::new(Strangers::default());
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                let Some(place) = introductions.begin(from.ip()) else {
+                let Some(place) = introductions.begin(from.ip(), CONNECTIONS_MAX) else {
                     tracing::debug!(%from, "too many connections have not introduced themselves");
                     continue;
                 };
@@ -110,7 +112,7 @@ async fn serve(
     stream: TcpStream,
     identity: &Identity,
     inbound: Arc<impl Inbound>,
-    (place, strangers): (Introduction, Arc<Semaphore>),
+    (place, strangers): (Stranger, Arc<Semaphore>),
 ) -> Result<(), String> {
     socket::prepare(&stream).map_err(|e| e.to_string())?;
     let mut bytes = BytesMut::with_capacity(4 << 10);

@@ -193,6 +193,15 @@ pub struct Options {
     /// Seconds without a word after which a client is closed; 0 for never [default: 0]
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u32>,
+    /// Let core files have the memory of the store: data, passwords and keys [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub core_file_memory: Option<YesNo>,
+    /// Seconds after which a client is closed that has not logged in, 0 for never [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub auth_timeout: Option<u32>,
+    /// Maximum number of clients of one address that have not logged in, 0 for any [default: 1000]
+    #[arg(long, value_name = "N")]
+    pub maxclients_unauthenticated: Option<u32>,
     /// Seconds after which an idle client's machine is probed; 0 for never [default: 300]
     #[arg(long, value_name = "SECONDS")]
     pub tcp_keepalive: Option<u32>,
@@ -376,6 +385,9 @@ impl Options {
             acllog_max_len: self.acllog_max_len.or(file.acllog_max_len),
             maxclients: self.maxclients.or(file.maxclients),
             timeout: self.timeout.or(file.timeout),
+            core_file_memory: self.core_file_memory.or(file.core_file_memory),
+            auth_timeout: self.auth_timeout.or(file.auth_timeout),
+            maxclients_unauthenticated: self.maxclients_unauthenticated.or(file.maxclients_unauthenticated),
             tcp_keepalive: self.tcp_keepalive.or(file.tcp_keepalive),
             protected_mode: self.protected_mode.or(file.protected_mode),
             fsync: self.fsync.or(file.fsync),

@@ -19,13 +19,18 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// A running server. Dropping it ends the child first and then removes its directory.
 pub struct Server {
     pub address: SocketAddr,
-    _child: Child,
+    child: Child,
     dir: TempDir,
 }
 
 impl Server {
     pub fn connect(&self) -> Connection {
         Connection::open(self.address).expect("the server accepts connections")
+    }
+
+    #[allow(dead_code, reason = "only the tests of the protocol look at the process")]
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
     }
 
     #[allow(dead_code, reason = "only the tests of transfers look for files")]
@@ -95,7 +100,7 @@ fn start(name: &str, ports: usize, command: impl Fn(&[u16], &Path) -> Command) -
     let deadline = Instant::now() + START_PATIENCE;
     while child.ended().is_none() && Instant::now() < deadline {
         if answers(address) {
-            return Server { address, _child: child, dir };
+            return Server { address, child, dir };
         }
         std::thread::sleep(Duration::from_millis(20));
     }

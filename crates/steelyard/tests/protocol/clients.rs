@@ -225,3 +225,51 @@ fn a_silent_client_is_closed_after_the_timeout_and_one_that_waits_or_talks_is_no
         assert_eq!(talking.call(&["CONFIG", "SET", "timeout", "0"]).unwrap(), Reply::OK);
     }
 }
+
+#[test]
+fn clients_that_do_not_log_in_are_few_and_do_not_stay() {
+    let server = steelyard(&["--requirepass", "secret", "--maxclients-unauthenticated", "3"]);
+    let log_in = |mut client: Connection| {
+        assert_eq!(client.call(&["AUTH", "secret"]).unwrap(), Reply::OK);
+        client
+    };
+    let mut logged_in = log_in(server.connect());
+    let mut strangers: Vec<Connection> = Vec::new();
+    // The connection that waited for the server's start may still be counted for a moment.
+    while strangers.len() < 3 {
+        let mut client = server.connect();
+        let reply = client.call(&["PING"]);
+        if reply.is_ok_and(|reply| matches!(&reply, Reply::Error(text) if text.starts_with("NOAUTH"))) {
+            strangers.push(client);
+        }
+    }
+    let refused = server.connect().replies_to_the_end().unwrap();
+    assert_eq!(refused, [Reply::error("ERR max number of clients reached")]);
+    // A client that has logged in needs no place.
+    let mut second = log_in(strangers.pop().unwrap());
+    let mut third = log_in(server.connect());
+    let set = ["CONFIG", "SET", "maxclients-unauthenticated", "0", "auth-timeout", "1"];
+    assert_eq!(third.call(&set).unwrap(), Reply::OK);
+    strangers.extend((0..20).map(|_| server.connect()));
+    for mut stranger in strangers {
+        assert!(stranger.replies_to_the_end().unwrap().is_empty());
+    }
+    for client in [&mut logged_in, &mut second, &mut third] {
+        assert_eq!(client.call(&["PING"]).unwrap(), Reply::Simple("PONG".into()));
+    }
+    // Without a password nobody is a stranger.
+    let mut fourth = server.connect();
+    assert_eq!(third.call(&["CONFIG", "SET", "requirepass", ""]).unwrap(), Reply::OK);
+    assert_eq!(fourth.call(&["PING"]).unwrap(), Reply::Simple("PONG".into()));
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert_eq!(fourth.call(&["PING"]).unwrap(), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn a_core_file_would_not_have_the_memory() {
+    for (flags, is_kept_out) in [(&[][..], true), (&["--core-file-memory", "yes"][..], false)] {
+        let server = steelyard(flags);
+        let filter = std::fs::read_to_string(format!("/proc/{}/coredump_filter", server.pid())).unwrap();
+        assert_eq!(filter.trim() == "00000010", is_kept_out, "{filter}");
+    }
+}
