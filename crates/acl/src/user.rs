@@ -133,11 +133,6 @@ impl User {
         self.no_password
     }
 
-    /// Returns true if the user may log in.
-    pub fn is_on(&self) -> bool {
-        self.enabled
-    }
-
     /// Returns true if connections have this user from the start, as the default user.
     pub fn is_open(&self) -> bool {
         self.enabled && self.no_password

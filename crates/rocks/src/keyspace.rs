@@ -101,16 +101,27 @@ pub struct Table {
 
 /// Removes the logs of earlier opens. RocksDB makes one at each open, writes nothing to it, because
 /// all writes are without a log, and deletes it only when it flushes a memtable itself.
-fn remove_empty_logs(dir: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(dir) {
+///
+/// # Errors
+/// If `CURRENT` is missing and tables are there: RocksDB would begin a new database and delete
+/// them.
+fn prepare(dir: &Path) -> io::Result<()> {
+    let paths = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
+        entries => entries?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?,
     };
-    for entry in entries {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "log") && atrest::len(&path).ok() == Some(0)
-        {
-            fs::remove_file(&path)?;
+    let has_extension = |path: &&PathBuf, wanted: &str| path.extension().is_some_and(|found| found == wanted);
+    if !dir.join("CURRENT").try_exists()? {
+        return match paths.iter().find(|path| has_extension(path, "sst")) {
+            Some(table) => {
+                Err(io::Error::other(format!("CURRENT is missing, and {} is there", table.display())))
+            }
+            None => Ok(()),
+        };
+    }
+    for path in paths.iter().filter(|path| has_extension(path, "log")) {
+        if atrest::len(path).ok() == Some(0) {
+            fs::remove_file(path)?;
         }
     }
     Ok(())
@@ -188,8 +199,7 @@ impl Keyspace {
     }
 
     fn open_as(dir: &Path, options: &Options, adapt: fn(&mut rocksdb::Options)) -> Result<Keyspace> {
-        remove_empty_logs(dir)
-            .map_err(|error| StorageError::Engine(format!("{}: {error}", dir.display())))?;
+        prepare(dir).map_err(|error| StorageError::Engine(format!("{}: {error}", dir.display())))?;
         let capacity = usize::try_from(options.block_cache_size).unwrap_or(usize::MAX);
         let cache = Cache::new_lru_cache(capacity).map_err(classify)?;
         let mut rocksdb_options = options.to_rocksdb(&cache);

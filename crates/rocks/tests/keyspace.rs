@@ -203,6 +203,24 @@ fn the_logs_of_earlier_opens_do_not_pile_up() {
 }
 
 #[test]
+fn tables_without_the_file_that_names_their_manifest_are_not_taken_for_a_new_keyspace() {
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = open(dir.path());
+    keyspace.write(one("row", "x"));
+    keyspace.flush().unwrap();
+    drop(keyspace);
+    let current = dir.path().join("CURRENT");
+    let kept = std::fs::read(&current).unwrap();
+    std::fs::remove_file(&current).unwrap();
+    for _ in 0..2 {
+        let refused = Keyspace::open(dir.path(), &small()).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("CURRENT is missing"), "{refused}");
+    }
+    std::fs::write(&current, kept).unwrap();
+    assert_eq!(get(&open(dir.path()).view(), "row").as_deref(), Some(&b"x"[..]));
+}
+
+#[test]
 fn a_second_opener_is_refused_and_damage_is_told_from_other_errors() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());

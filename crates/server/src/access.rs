@@ -178,7 +178,7 @@ impl Access {
     pub fn log_in_named(&self, entry: &ClientEntry, name: &Bytes) -> Option<session::Access> {
         let generation = self.generation.load(Ordering::Acquire);
         let accounts = self.accounts.load();
-        let Some(account) = accounts.get(name).filter(|account| account.user.is_on()) else {
+        let Some(account) = accounts.get(name).filter(|account| account.user.is_enabled()) else {
             self.denials.certificate.fetch_add(1, Ordering::Relaxed);
             self.note(entry, "tls-cert", Bytes::new(), name.clone());
             return None;

@@ -67,11 +67,17 @@ fn run_at(pace: Pace, dir: &Path, engine: &Engine, ends: &Ends, metrics: &Metric
             continue;
         }
         searched = Some((active, Instant::now()));
-        let found = rewrite_tables(&vault, engine, ends).and_then(|()| usage(&vault));
-        if let Ok(used) = &found {
-            metrics.outdated_bytes.set(used.outdated_bytes(active).try_into().unwrap_or(i64::MAX));
-        }
-        if changed.1.elapsed() < pace.age_min {
+        let show = || {
+            let used = usage(&vault)?;
+            let left = i64::try_from(used.outdated_bytes(active)).unwrap_or(i64::MAX);
+            metrics.outdated_bytes.set(left);
+            Ok::<_, String>(used)
+        };
+        let rewritten = show().and_then(|_| rewrite_tables(pace, &vault, engine, ends, &|| show().map(drop)));
+        // The age at which the search below begins.
+        let is_old_enough = changed.1.elapsed() >= pace.age_min;
+        let found = rewritten.and_then(|()| show());
+        if !is_old_enough {
             continue;
         }
         match found.and_then(|used| drop_old(&vault, &used, active, &mut unused_before)) {
@@ -85,12 +91,20 @@ fn run_at(pace: Pace, dir: &Path, engine: &Engine, ends: &Ends, metrics: &Metric
     }
 }
 
-fn rewrite_tables(vault: &Vault, engine: &Engine, ends: &Ends) -> Result<(), String> {
+/// Rewrites the tables that are plain or have an earlier key. Calls `show` from time to time.
+fn rewrite_tables(
+    pace: Pace,
+    vault: &Vault,
+    engine: &Engine,
+    ends: &Ends,
+    show: &dyn Fn() -> Result<(), String>,
+) -> Result<(), String> {
     let text = |error: StorageError| error.to_string();
     let active = vault.keyring().active().0;
     // Compactions of the lowest levels include the tables above them.
     let mut tables = engine.rows().tables().map_err(text)?;
     tables.sort_by_key(|table| std::cmp::Reverse(table.level));
+    let mut shown = Instant::now();
     for table in tables {
         if ends.is_stopping() {
             return Ok(());
@@ -112,6 +126,10 @@ fn rewrite_tables(vault: &Vault, engine: &Engine, ends: &Ends) -> Result<(), Str
         let begun = Instant::now();
         while begun.elapsed() < rest && !ends.is_stopping() {
             std::thread::sleep(PACE.look.min(rest));
+        }
+        if shown.elapsed() >= pace.search_every {
+            show()?;
+            shown = Instant::now();
         }
     }
     Ok(())

@@ -461,6 +461,7 @@ impl Loop {
     /// Closes clients that have not logged in within `auth-timeout`.
     fn close_late_strangers(&mut self) {
         let patience = match self.store.settings.read().auth_timeout {
+            _ if self.store.access.accounts().default_user().is_open() => return,
             0 => return,
             seconds => Duration::from_secs(seconds.into()),
         };

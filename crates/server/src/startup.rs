@@ -445,7 +445,8 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
     Ok((log, Arc::new(Engine::new(flash, tuning))))
 }
 
-/// Has core files show where threads were, and not the data, passwords and keys in memory.
+/// Keeps the process's memory (data, passwords and keys, and also the stacks) out of core files,
+/// which show the registers of each thread.
 fn keep_memory_out_of_core_files() {
     // Bit 4 stands for the headers of the program's files; the others for memory.
     const ONLY_HEADERS: &str = "0x10";

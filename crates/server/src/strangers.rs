@@ -67,8 +67,8 @@ impl Drop for Stranger {
     }
 }
 
-/// Returns an address of IPv4, or the network of 64 bits of one of IPv6, which one machine may have
-/// whole.
+/// Returns an IPv4 address as it is, and the /64 network of an IPv6 address, because one machine
+/// may own the whole network.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

@@ -1,17 +1,16 @@
 //! TLS over sockets, by rustls: a state machine of bytes ([`Session`]), a stream for tasks
-//! ([`TlsStream`]), the files of certificates and keys ([`files`]), and whom a certificate names
-//! ([`common_name`]).
+//! ([`TlsStream`]), the files of certificates and keys ([`files`]), and the contents of certificates
+//! ([`certificate`]).
 //!
 //! Nothing here decides which certificates are trusted: configurations of rustls come in.
 
 #![forbid(unsafe_code)]
 
+pub mod certificate;
 pub mod files;
-mod names;
 mod session;
 mod stream;
 
-pub use names::common_name;
 pub use session::{is_tls_error, Session};
 pub use stream::TlsStream;
 

@@ -62,10 +62,13 @@ async fn accept(
 ) {
     let local = stream.local_addr().unwrap_or(peer);
     let _ = stream.set_nodelay(true);
-    let is_open = store.access.accounts().default_user().needs_no_password();
+    let (has_no_password, is_open) = {
+        let accounts = store.access.accounts();
+        (accounts.default_user().needs_no_password(), accounts.default_user().is_open())
+    };
     let (max, strangers_max, open_door, probe_after) = {
         let settings = store.settings.read();
-        let open_door = !settings.protected_mode || !is_open;
+        let open_door = !settings.protected_mode || !has_no_password;
         (settings.maxclients, settings.strangers_max, open_door, settings.tcp_keepalive)
     };
     if !open_door && !peer.ip().to_canonical().is_loopback() {
@@ -73,16 +76,15 @@ async fn accept(
         refuse(&mut stream, PROTECTED, is_tls).await;
         return;
     }
-    let seat = ConnectionSlot::take(&store.clients, &store.metrics, peer, local, max).and_then(|mut seat| {
-        if !is_open {
-            let of_an_address = if strangers_max == 0 { usize::MAX } else { strangers_max };
-            let most = Most { in_all: usize::MAX, of_an_address };
-            seat.stranger = Some(store.clients.strangers.begin(peer.ip(), most)?);
-        }
-        Some(seat)
-    });
-    match seat {
-        Some(seat) => {
+    let of_an_address = if strangers_max == 0 { usize::MAX } else { strangers_max };
+    let most = Most { in_all: usize::MAX, of_an_address };
+    let stranger = (!is_open).then(|| store.clients.strangers.begin(peer.ip(), most));
+    // A stranger without a place takes none of the others.
+    let has_place = !matches!(stranger, Some(None));
+    let seat = has_place.then(|| ConnectionSlot::take(&store.clients, &store.metrics, peer, local, max));
+    match seat.flatten() {
+        Some(mut seat) => {
+            seat.stranger = stranger.flatten();
             keep_alive(&stream, probe_after);
             let handshake = match is_tls {
                 false => None,

@@ -5,13 +5,14 @@ use std::future::Future;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use command::{flags, CommandSpec, Handler, ServerCommand};
 use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
 use resp::Reply;
 use rustls::pki_types::CertificateDer;
+use tls_stream::certificate;
 
 use super::connection::{Connection, ReadOutcome, Submitted};
 use super::Loop;
@@ -114,10 +115,12 @@ impl Loop {
                 }
                 match connection.read(&mut self.read_buffer, &mut self.tallied.traffic, self.now) {
                     Ok(ReadOutcome::Bytes | ReadOutcome::Nothing) => {
-                        if let Some(certificate) = connection.stream.take_certificate() {
-                            self.identify(connection, &certificate);
+                        match connection.stream.take_certificate() {
+                            Some(certificate) if !self.identify(connection, &certificate) => {
+                                return Then::Ends
+                            }
+                            _ => continue,
                         }
-                        continue;
                     }
                     Ok(ReadOutcome::NotYet) => return Then::GoesOn,
                     Ok(ReadOutcome::NoRoom) => return self.wait_in_line(connection),
@@ -136,15 +139,22 @@ impl Loop {
         Then::GoesOn
     }
 
-    /// Gives a connection the user whom its certificate names, if the settings say so.
-    fn identify(&self, connection: &mut Connection, certificate: &CertificateDer<'_>) {
-        if !self.store.settings.read().tls.names_users {
-            return;
+    /// Gives a connection the user whom its certificate names, if the settings say so. Returns
+    /// false if the certificate has expired: that of a resumed session is not verified again.
+    fn identify(&self, connection: &mut Connection, certificate: &CertificateDer<'_>) -> bool {
+        let Some(facts) = certificate::facts(certificate) else { return true };
+        if facts.valid_until < Duration::from_micros(self.store.wall.micros()) {
+            tracing::debug!("closing a client that has resumed a TLS session with an expired certificate");
+            return false;
         }
-        let Some(name) = tls_stream::common_name(certificate) else { return };
-        if let Some(access) = self.store.access.log_in_named(&connection.seat.entry, &name.into()) {
+        let name = facts.common_name.filter(|_| self.store.settings.read().tls.names_users);
+        let access =
+            name.and_then(|name| self.store.access.log_in_named(&connection.seat.entry, &name.into()));
+        if let Some(access) = access {
             connection.session.set_access(access);
+            connection.seat.stranger = None;
         }
+        true
     }
 
     /// Lets a connection wait for the end of a pause.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rcgen::{
     date_time_ymd, BasicConstraints, Certificate, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose,
 };
+use time::OffsetDateTime;
 
 /// An authority, and the files that it has signed.
 pub struct Authority {
@@ -55,12 +56,17 @@ impl Authority {
 
     /// Signs a certificate for 127.0.0.1 and for more names.
     pub fn sign_for(&self, name: &str, more: &[String], year: i32) -> (String, String) {
+        self.sign_until_time(name, more, date_time_ymd(year, 1, 1))
+    }
+
+    /// Signs a certificate that is valid until a moment.
+    pub fn sign_until_time(&self, name: &str, more: &[String], until: OffsetDateTime) -> (String, String) {
         let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
         let names: Vec<String> = names.into_iter().chain(more.iter().cloned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name.push(DnType::CommonName, name);
         params.not_before = date_time_ymd(2000, 1, 1);
-        params.not_after = date_time_ymd(year, 1, 1);
+        params.not_after = until;
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.certificate, &self.key).expect("a certificate");
         let (crt, secret) = (self.path(&format!("{name}.crt")), self.path(&format!("{name}.key")));

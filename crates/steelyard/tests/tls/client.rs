@@ -9,7 +9,8 @@ use bytes::BytesMut;
 use resp::{Reply, ReplyDecoder};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
@@ -21,13 +22,22 @@ pub struct TlsClient {
 
 /// Returns a client's configuration, which trusts an authority and may have a certificate and key.
 pub fn config(authority: &str, own: Option<&(String, String)>) -> Arc<ClientConfig> {
+    config_of(authority, own, &[&TLS12, &TLS13])
+}
+
+/// Returns one for some versions of TLS.
+pub fn config_of(
+    authority: &str,
+    own: Option<&(String, String)>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(authority).expect("a file") {
         roots.add(certificate.expect("a certificate")).expect("an authority");
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .expect("versions")
         .with_root_certificates(roots);
     Arc::new(match own {

@@ -1,8 +1,13 @@
 //! Certificates of clients that name their users (`tls-auth-clients-user`).
 
-use resp::Reply;
+use std::time::Duration;
 
-use crate::client_with_tls::{config, TlsClient};
+use resp::Reply;
+use rustls::version::{TLS12, TLS13};
+use rustls::HandshakeKind;
+use time::OffsetDateTime;
+
+use crate::client_with_tls::{config, config_of, TlsClient};
 use crate::connection::Connection;
 use crate::sessions::Secured;
 use crate::stores::{alone, eventually, say};
@@ -68,6 +73,12 @@ fn the_name_in_a_certificate_is_the_clients_user_and_nothing_more() {
     let noauth = text(&client(&store, Some(&nobody)).call(&["GET", "k"]).unwrap());
     assert!(noauth.contains("NOAUTH"), "{noauth}");
     assert!(whoami(Some(&ann)).contains("ann"));
+    // A client with a certificate has logged in, whether it sends something or not.
+    let mut silent = client(&store, Some(&ann));
+    let mut stranger = client(&store, Some(&nobody));
+    assert_eq!(admin.call(&["CONFIG", "SET", "auth-timeout", "1"]).unwrap(), Reply::OK);
+    assert!(stranger.reply().is_err(), "a stranger's connection ends");
+    assert!(text(&silent.call(&["ACL", "WHOAMI"]).unwrap()).contains("ann"));
     // A user who is deleted loses its connections, and its certificate is worth nothing.
     let mut of_ann = client(&store, Some(&ann));
     assert_eq!(of_ann.call(&["GET", "ann:1"]).unwrap(), Reply::bulk("x"));
@@ -80,4 +91,23 @@ fn the_name_in_a_certificate_is_the_clients_user_and_nothing_more() {
     assert!(text(&client(&store, Some(&off)).call(&["ACL", "WHOAMI"]).unwrap()).contains("NOAUTH"));
     let wrong = text(&admin.call(&["CONFIG", "SET", "tls-auth-clients-user", "URI"]).unwrap());
     assert!(wrong.contains("must be one of the following: off, CN"), "{wrong}");
+}
+
+#[test]
+fn a_session_that_is_resumed_ends_with_its_certificate() {
+    let _alone = alone();
+    for version in [&TLS12, &TLS13] {
+        let store = Secured::start(&[("--tls-auth-clients", "yes")]);
+        let until = OffsetDateTime::now_utc() + Duration::from_secs(4);
+        let (chain, key) = store.authority.sign_until_time("soon", &[], until);
+        let config = config_of(&store.authority.file(), Some(&(chain, key)), &[version]);
+        let kind = || {
+            let mut client = TlsClient::open(store.tls, config.clone()).ok()?;
+            client.call(&["PING"]).ok()?;
+            client.stream.conn.handshake_kind()
+        };
+        assert_eq!(kind(), Some(HandshakeKind::Full));
+        assert_eq!(kind(), Some(HandshakeKind::Resumed));
+        eventually("the certificate expires", || kind().is_none().then_some(()));
+    }
 }

@@ -1,4 +1,6 @@
-//! Names in certificates.
+//! Contents of certificates.
+
+use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, Utf8StringRef};
@@ -9,14 +11,25 @@ use x509_cert::Certificate;
 /// X.520's attribute `commonName`.
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
-/// Returns the common name (CN) of a certificate's subject. A certificate with several has none,
-/// because readers differ in which of them they take.
-pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
-    let certificate = Certificate::from_der(certificate).ok()?;
-    let parts = certificate.tbs_certificate.subject.0.iter().flat_map(|part| part.0.iter());
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The common name (CN) of the subject. A certificate with several has none, because readers
+    /// differ in which of them they take.
+    pub common_name: Option<String>,
+    /// The last moment at which the certificate is valid, since 1970.
+    pub valid_until: Duration,
+}
+
+/// Reads a certificate. Does not judge it.
+pub fn facts(certificate: &CertificateDer<'_>) -> Option<Facts> {
+    let certificate = Certificate::from_der(certificate).ok()?.tbs_certificate;
+    let parts = certificate.subject.0.iter().flat_map(|part| part.0.iter());
     let mut names = parts.filter(|part| part.oid == COMMON_NAME);
-    let (Some(only), None) = (names.next(), names.next()) else { return None };
-    text(&only.value).filter(|name| !name.is_empty() && !name.contains('\0'))
+    let common_name = match (names.next(), names.next()) {
+        (Some(only), None) => text(&only.value).filter(|name| !name.is_empty() && !name.contains('\0')),
+        _ => None,
+    };
+    Some(Facts { common_name, valid_until: certificate.validity.not_after.to_unix_duration() })
 }
 
 fn text(value: &Any) -> Option<String> {
@@ -42,7 +55,7 @@ mod tests {
             params.distinguished_name.push(part.clone(), value.clone());
         }
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        common_name(certificate.der())
+        facts(certificate.der()).unwrap().common_name
     }
 
     #[test]
@@ -64,6 +77,14 @@ mod tests {
         ] {
             assert_eq!(name_in(&subject).as_deref(), name, "{subject:?}");
         }
-        assert_eq!(common_name(&CertificateDer::from(vec![0x30, 0x80, 1])), None);
+        assert_eq!(facts(&CertificateDer::from(vec![0x30, 0x80, 1])), None);
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_read() {
+        let mut params = CertificateParams::new(vec!["a.b.c".into()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        assert_eq!(facts(certificate.der()).unwrap().valid_until, Duration::from_secs(1_893_456_000));
     }
 }
