@@ -1,6 +1,6 @@
 //! TLS over sockets, by rustls: a state machine of bytes ([`Session`]), a stream for tasks
-//! ([`TlsStream`]), the files of certificates and keys ([`files`]), and the contents of certificates
-//! ([`certificate`]).
+//! ([`TlsStream`]), the files of certificates and keys ([`files`]), and the contents of
+//! certificates ([`certificate`]).
 //!
 //! Nothing here decides which certificates are trusted: configurations of rustls come in.
 
