@@ -118,6 +118,11 @@ pub enum MetaCommand {
         name: String,
         value: Option<String>,
     },
+    /// Sets thresholds of collections, all or none. Version 3 of the cluster is the first that
+    /// knows it.
+    SetThresholds {
+        values: BTreeMap<String, String>,
+    },
     /// Changes users, if the list of stores, which includes them, still has the version `expected`.
     /// `None` deletes a user. With `replace`, users that are not named are deleted as well.
     /// Version 3 of the cluster is the first that knows it.

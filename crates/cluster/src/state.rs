@@ -281,6 +281,10 @@ impl MetaState {
                 }
                 changed_or_not(changed)
             }
+            MetaCommand::SetThresholds { values } => {
+                self.change_thresholds(values, changed)?;
+                changed_or_not(changed)
+            }
             MetaCommand::SetLibraries { expected, changes, replace } => {
                 self.set_libraries(*expected, changes, *replace, changed)?;
                 changed_or_not(changed)
@@ -451,6 +455,11 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
             name: name.to_owned(),
             value: value.to_owned(),
             expected: "direct or chained",
+        }),
+        name if agreed::expected_threshold(name, value).is_some() => Err(MetaError::BadConfig {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected: agreed::expected_threshold(name, value).unwrap_or_default(),
         }),
         CONFIG_FINISH_UPGRADES if ![YES, NO].contains(&value) => Err(MetaError::BadConfig {
             name: name.to_owned(),

@@ -24,6 +24,7 @@ mod walk;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use storage::packed::is_packed;
 use storage::{KeyRef, StorageError};
 
 use self::node::Node;
@@ -95,12 +96,15 @@ impl<'k> Tree<'k> {
         tree
     }
 
-    /// Writes the changed nodes. The root of an empty tree is deleted.
-    fn flush(self, exec: &mut Exec<'_, '_>) {
+    /// Writes the changed nodes, and returns true if there are any. The root of an empty tree is
+    /// deleted.
+    fn flush(self, exec: &mut Exec<'_, '_>) -> bool {
+        let mut is_changed = false;
         for (number, loaded) in self.nodes {
             if !loaded.is_changed {
                 continue;
             }
+            is_changed = true;
             let row = self.key.node_row(self.generation, number);
             let next_number = if number == ROOT { self.next_number } else { 0 };
             match (loaded.node.filter(|node| !node.is_empty()), loaded.stored) {
@@ -111,6 +115,7 @@ impl<'k> Tree<'k> {
                 (None, None) => {}
             }
         }
+        is_changed
     }
 }
 
@@ -160,10 +165,12 @@ impl<'k> Writing<'k> {
 
     /// Writes the changes. A collection without items is deleted with its key.
     pub fn finish(self, exec: &mut Exec<'_, '_>) {
-        self.tree.flush(exec);
+        // The thresholds may have changed since the collection was last written.
+        let may_exceed = is_packed(self.new.generation) && exec.txn.bounds_layouts();
+        let is_changed = self.tree.flush(exec);
         match self.old {
             Some(old) if self.new.len == 0 => exec.remove_emptied(self.key, &old.meta()),
-            Some(old) if self.new.len == old.len => {}
+            Some(old) if self.new.len == old.len && !(is_changed && may_exceed) => {}
             None if self.new.len == 0 => {}
             old => exec.put_collection(self.key, old, self.new),
         }

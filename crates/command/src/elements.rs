@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use resp::Reply;
+use storage::packed::is_packed;
 use storage::rows::row_behind;
 use storage::{KeyRef, StorageError};
 
@@ -121,6 +122,8 @@ pub(crate) fn all_elements(
 pub(crate) struct Writing {
     old: Option<Collection>,
     pub new: Collection,
+    /// True if an element that existed got another value.
+    has_overwritten: bool,
 }
 
 impl Writing {
@@ -132,7 +135,7 @@ impl Writing {
             len: 0,
             expire_at_ms: None,
         });
-        Writing { old, new }
+        Writing { old, new, has_overwritten: false }
     }
 
     /// Sets an element. Returns true if it is new.
@@ -147,6 +150,7 @@ impl Writing {
         let old = self.get(exec, &row)?.map(|old| old.len());
         exec.put_element(key, row, old, value);
         self.new.len += u64::from(old.is_none());
+        self.has_overwritten |= old.is_some();
         Ok(old.is_none())
     }
 
@@ -170,7 +174,10 @@ impl Writing {
     }
 
     pub fn finish(self, exec: &mut Exec<'_, '_>, key: &Key<'_>) {
-        if self.old.is_none_or(|old| old.len != self.new.len) {
+        let has_other_length = self.old.is_none_or(|old| old.len != self.new.len);
+        // A longer value may exceed a threshold.
+        let may_exceed = self.has_overwritten && is_packed(self.new.generation) && exec.txn.bounds_layouts();
+        if has_other_length || may_exceed {
             exec.put_collection(key, self.old, self.new);
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! format u8 = 1 | stamp ms u64 | seed u64 | items
+//! format u8 = 4 | thresholds 6 * i32 | stamp ms u64 | seed u64 | items
 //! item 0, client's command: 0u8 | flags u8 (1: RESP3) | db u16 | arguments u32
 //!                           | (length u32 | bytes)*
 //! item 1, expire due keys:  1u8 | slot u16 | limit u32
@@ -12,7 +13,9 @@
 //!
 //! The format follows from the cluster's version (`types::Version`), which the leader stamps. It
 //! decides how every replica executes the entry, even if the cluster's version is different by
-//! then. Format 2 belongs to the orders (`order`).
+//! then. Format 2 belongs to the orders (`order`). Format 3 is as format 1, since version 3 of the
+//! cluster. Format 4 is format 3 with thresholds of collections (`types::Thresholds`) that are not
+//! Redis's defaults.
 //!
 //! Integers are big-endian. An entry that cannot be decoded, or that names a command unknown to
 //! this program, is treated as corruption of this store. Skipping it would let replicas diverge.
@@ -23,8 +26,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use resp::Reply;
 use storage::{StorageError, Txn};
 use types::{
-    copy_in_pieces, mix, slot_of_key, Slot, SlotRange, UnixMillis, Version, NEWEST_VERSION, OLDEST_VERSION,
-    SLOT_COUNT,
+    copy_in_pieces, mix, slot_of_key, Slot, SlotRange, Thresholds, UnixMillis, Version, NEWEST_VERSION,
+    OLDEST_VERSION, SLOT_COUNT,
 };
 
 use crate::exec::{execute, outcome, Exec, Limits, Mode, Outcome};
@@ -37,7 +40,11 @@ const FORMAT: u8 = 1;
 /// The format of entries since version 3 of the cluster. Programs that support that version use it.
 const NEXT_FORMAT: u8 = 3;
 const NEXT_FORMAT_SINCE: Version = 3;
+/// The format of entries with thresholds that are not the defaults, of the same programs.
+const THRESHOLDS_FORMAT: u8 = 4;
 const HEADER_LEN: usize = 1 + 8 + 8;
+/// Bytes that a builder leaves free for the longest header. A shorter one begins later.
+const ROOM: usize = HEADER_LEN + Thresholds::LEN;
 const ITEM_COMMAND: u8 = 0;
 const ITEM_EXPIRE_DUE: u8 = 1;
 const ITEM_SWEEP: u8 = 2;
@@ -68,8 +75,8 @@ impl Builder {
 
     /// Creates a builder with room for `bytes` bytes of items.
     pub fn with_capacity(bytes: usize) -> Builder {
-        let mut buffer = BytesMut::with_capacity(HEADER_LEN + bytes);
-        buffer.put_bytes(0, HEADER_LEN);
+        let mut buffer = BytesMut::with_capacity(ROOM + bytes);
+        buffer.put_bytes(0, ROOM);
         Builder { buffer, items: 0 }
     }
 
@@ -108,7 +115,7 @@ impl Builder {
         if self.is_empty() {
             return *self = other;
         }
-        self.buffer.put_slice(&other.buffer[HEADER_LEN..]);
+        self.buffer.put_slice(&other.buffer[ROOM..]);
         self.items += other.items;
     }
 
@@ -151,26 +158,49 @@ impl Builder {
         self.items == 0
     }
 
-    /// Returns the bytes that the entry will have.
+    /// Returns the bytes that the entry will have, with default thresholds.
     pub fn bytes(&self) -> usize {
-        self.buffer.len()
+        self.buffer.len() - Thresholds::LEN
     }
 
-    /// Returns the address range of the entry's bytes. A test uses it to show that they are not
-    /// copied.
+    /// Returns the address range of the bytes of the entry with default thresholds. A test uses it
+    /// to show that they are not copied.
     #[doc(hidden)]
     pub fn as_ptr_range(&self) -> std::ops::Range<*const u8> {
-        self.buffer.as_ptr_range()
+        self.buffer[Thresholds::LEN..].as_ptr_range()
     }
 
-    /// Returns the entry of a cluster with the version `version`. `stamp_ms` is the leader's clock.
-    /// The leader may choose any `seed`.
-    pub fn finish_as(mut self, version: Version, stamp_ms: UnixMillis, seed: u64) -> Bytes {
-        let mut header = &mut self.buffer[..HEADER_LEN];
-        header.put_u8(if version >= NEXT_FORMAT_SINCE { NEXT_FORMAT } else { FORMAT });
+    /// Returns the entry of a cluster with the version `version` and default thresholds. `stamp_ms`
+    /// is the leader's clock. The leader may choose any `seed`.
+    pub fn finish_as(self, version: Version, stamp_ms: UnixMillis, seed: u64) -> Bytes {
+        self.finish_with((version, Thresholds::default()), stamp_ms, seed)
+    }
+
+    /// Same as [`finish_as`](Builder::finish_as), with these thresholds. Versions before the third
+    /// have no thresholds.
+    pub fn finish_with(
+        mut self,
+        (version, thresholds): (Version, Thresholds),
+        stamp_ms: UnixMillis,
+        seed: u64,
+    ) -> Bytes {
+        let has_thresholds = version >= NEXT_FORMAT_SINCE && !thresholds.is_default();
+        let mut buffer = match has_thresholds {
+            true => self.buffer,
+            false => self.buffer.split_off(Thresholds::LEN),
+        };
+        let mut header = &mut buffer[..];
+        header.put_u8(match version >= NEXT_FORMAT_SINCE {
+            true if has_thresholds => THRESHOLDS_FORMAT,
+            true => NEXT_FORMAT,
+            false => FORMAT,
+        });
+        if has_thresholds {
+            header.put_slice(&thresholds.encode());
+        }
         header.put_u64(stamp_ms);
         header.put_u64(seed);
-        self.buffer.freeze()
+        buffer.freeze()
     }
 
     /// Returns the entry in the oldest version. See [`finish_as`](Builder::finish_as).
@@ -192,6 +222,7 @@ pub enum Item {
 pub struct Items {
     rest: Bytes,
     format: u8,
+    pub thresholds: Thresholds,
     pub stamp_ms: UnixMillis,
     pub seed: u64,
 }
@@ -206,12 +237,24 @@ impl Items {
             return Err(corrupt("the header"));
         }
         let format = payload.get_u8();
-        match format {
-            FORMAT => {}
-            NEXT_FORMAT if NEWEST_VERSION >= NEXT_FORMAT_SINCE => {}
+        let thresholds = match format {
+            FORMAT => Thresholds::default(),
+            NEXT_FORMAT if NEWEST_VERSION >= NEXT_FORMAT_SINCE => Thresholds::default(),
+            THRESHOLDS_FORMAT if NEWEST_VERSION >= NEXT_FORMAT_SINCE && payload.len() >= ROOM - 1 => {
+                let bytes = payload.split_to(Thresholds::LEN);
+                let thresholds = bytes[..].try_into().ok().and_then(Thresholds::decode);
+                thresholds.ok_or_else(|| corrupt("a threshold"))?
+            }
+            THRESHOLDS_FORMAT => return Err(corrupt("the header")),
             _ => return Err(corrupt(&format!("the unknown version {format}"))),
-        }
-        Ok(Items { format, stamp_ms: payload.get_u64(), seed: payload.get_u64(), rest: payload })
+        };
+        let (stamp_ms, seed) = (payload.get_u64(), payload.get_u64());
+        Ok(Items { format, thresholds, stamp_ms, seed, rest: payload })
+    }
+
+    /// Returns true if the entry was written in version 3 of the cluster or a later one.
+    fn is_of_third_version(&self) -> bool {
+        self.format >= NEXT_FORMAT
     }
 
     /// Returns the next item, or `None` after the last one.
@@ -319,7 +362,8 @@ pub fn apply_told(
 ) -> storage::Result<Vec<Option<Reply>>> {
     let mut items = Items::decode(payload.clone())?;
     let now_ms = txn.state_mut().advance_time(items.stamp_ms);
-    txn.set_packing(items.format == NEXT_FORMAT);
+    txn.set_packing(items.is_of_third_version());
+    txn.set_thresholds(items.thresholds);
     let mut replies = Vec::new();
     while !items.is_empty() {
         coming(&items);
@@ -355,7 +399,7 @@ pub fn apply_told(
             }
             Item::ExpireDue { slot, limit } => outcome(maintenance::expire_due(&mut exec, slot, limit))?,
             Item::Sweep { slot, limit } => {
-                let keeps_place = items.format == NEXT_FORMAT;
+                let keeps_place = items.is_of_third_version();
                 outcome(maintenance::sweep(&mut exec, slot, limit, keeps_place))?
             }
         };
@@ -449,6 +493,52 @@ mod tests {
         both.append(whole);
         assert_eq!(both.len(), 2);
         assert_eq!(read(both.finish(1, 2)).unwrap()[1], read(entry).unwrap()[0]);
+    }
+
+    #[test]
+    fn an_entry_carries_thresholds_that_are_not_the_defaults() {
+        let mut lower = Thresholds::default();
+        lower.set("hash-max-listpack-entries", "1").unwrap();
+        let build = |version, thresholds| {
+            let mut builder = Builder::new();
+            for line in ["HSET h f 1 g 2", "OBJECT ENCODING h"] {
+                builder.push(0, false, &args(line));
+            }
+            let bytes = builder.bytes();
+            (builder.finish_with((version, thresholds), 5, 6), bytes)
+        };
+        let run = |payload: &Bytes| {
+            let engine = MemoryKeyspace::default();
+            let mut txn = Txn::begin(&engine, 1).unwrap();
+            let replies = apply(payload, &mut txn, SlotRange::ALL).unwrap();
+            let meta = txn.get(&storage::KeyRef::new(0, b"h").meta_row()).unwrap().unwrap();
+            (replies[1].clone().unwrap(), meta.len() > 40)
+        };
+        let (default, bytes) = build(NEWEST_VERSION, Thresholds::default());
+        let (lowered, _) = build(NEWEST_VERSION, lower);
+        assert_eq!((default.len(), lowered.len()), (bytes, bytes + Thresholds::LEN));
+        assert_eq!((default[0], lowered[0]), (NEXT_FORMAT, THRESHOLDS_FORMAT));
+        assert_eq!(run(&default), (Reply::bulk("listpack"), true));
+        assert_eq!(run(&lowered), (Reply::bulk("hashtable"), false), "with a row for each field");
+        let items = Items::decode(lowered.clone()).unwrap();
+        assert_eq!((items.stamp_ms, items.seed, items.thresholds), (5, 6, lower));
+        assert_eq!(read(lowered.clone()).unwrap(), read(default.clone()).unwrap());
+        for cut in 0..ROOM {
+            assert!(Items::decode(lowered.slice(..cut)).is_err(), "{cut}");
+        }
+        let mut damaged = lowered.to_vec();
+        damaged[1] = 0xff;
+        assert!(Items::decode(damaged.into()).is_err(), "a negative number of elements");
+        // A store that writes an earlier version still does so without thresholds.
+        assert_eq!(build(OLDEST_VERSION, lower).0, build(OLDEST_VERSION, Thresholds::default()).0);
+        // The next entry of a batch has its own thresholds.
+        let engine = MemoryKeyspace::default();
+        let mut txn = Txn::begin(&engine, 1).unwrap();
+        let mut encodings = Vec::new();
+        for payload in [&lowered, &default] {
+            encodings.push(apply(payload, &mut txn, SlotRange::ALL).unwrap().pop().unwrap().unwrap());
+        }
+        assert_eq!(encodings, [Reply::bulk("hashtable"), Reply::bulk("listpack")]);
     }
 
     #[test]

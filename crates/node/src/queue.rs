@@ -6,7 +6,7 @@ use bytes::Bytes;
 use command::entry::Builder;
 use command::order::Order;
 use resp::Reply;
-use types::{BootNanos, LogIndex, RegionId, UnixMillis, Version};
+use types::{BootNanos, LogIndex, RegionId, Thresholds, UnixMillis, Version};
 
 use crate::failpoints::Failpoint;
 use crate::work::{Outcome, Refusal, Submit, Work};
@@ -119,6 +119,9 @@ impl<C> Default for Queue<C> {
     }
 }
 
+/// The cluster's version in which entries are written, and the thresholds that they carry.
+pub type Form = (Version, Thresholds);
+
 impl<C> Queue<C> {
     pub fn add(&mut self, submit: Submit<C>) {
         self.queues.entry(submit.region).or_default().push_back(submit);
@@ -130,14 +133,14 @@ impl<C> Queue<C> {
 
     /// Builds one entry for each region from its waiting submissions, or more if one would be too
     /// large. Submissions for which the region's window has no room keep waiting. Entries are
-    /// written in the cluster's `version` and carry the timestamp `stamp`. `may`
+    /// written in the `form`'s version, and carry its thresholds and the timestamp `stamp`. `may`
     /// decides whether a region accepts proposals now. If this store does not lead the region, its
     /// clients are returned in `refused`. If the region accepts no proposals for a while, they keep
     /// waiting. `token` returns a number that no other entry has. The entry's seed is derived from
     /// it and `seed`.
     pub fn build(
         &mut self,
-        (version, stamp, seed): (Version, UnixMillis, u64),
+        (form, stamp, seed): (Form, UnixMillis, u64),
         may: impl Fn(RegionId) -> May,
         mut token: impl FnMut() -> u64,
         refused: &mut Vec<C>,
@@ -164,7 +167,7 @@ impl<C> Queue<C> {
                     }
                     Work::Order(order) => (order.encode(), alone(first.client, first.deadline)),
                     Work::Commands(_) | Work::Encoded(_) | Work::Maintenance(_) => {
-                        merge(first, &mut queue, (version, stamp, seed))
+                        merge(first, &mut queue, (form, stamp, seed))
                     }
                 };
                 self.proposed.insert(token, Waiting { region, seed, clients });
@@ -231,7 +234,7 @@ impl<C> Queue<C> {
 fn merge<C>(
     first: Submit<C>,
     queue: &mut VecDeque<Submit<C>>,
-    (version, stamp, seed): (Version, UnixMillis, u64),
+    (form, stamp, seed): (Form, UnixMillis, u64),
 ) -> (Bytes, Vec<Client<C>>) {
     let mut builder = Builder::with_capacity(likely_bytes(&first, queue));
     let mut clients = Vec::new();
@@ -258,7 +261,7 @@ fn merge<C>(
         };
         next = if queue.front().is_some_and(has_room) { queue.pop_front() } else { None };
     }
-    (builder.finish_as(version, stamp, seed), clients)
+    (builder.finish_with(form, stamp, seed), clients)
 }
 
 /// Returns the approximate bytes of the entry that begins with the first submission. The estimate
@@ -300,7 +303,12 @@ mod tests {
             token += 1;
             token
         };
-        let proposals = queue.build((1, 5, 6), |_| May::Propose(u64::MAX), next, &mut Vec::new());
+        let proposals = queue.build(
+            ((1, Thresholds::default()), 5, 6),
+            |_| May::Propose(u64::MAX),
+            next,
+            &mut Vec::new(),
+        );
         proposals.into_iter().map(|proposal| proposal.payload).collect()
     }
 
@@ -326,7 +334,7 @@ mod tests {
                 token += 1;
                 token
             };
-            let proposals = queue.build((1, 5, 6), may, next, &mut Vec::new());
+            let proposals = queue.build(((1, Thresholds::default()), 5, 6), may, next, &mut Vec::new());
             proposals.iter().map(|proposal| proposal.region).collect::<Vec<_>>()
         };
         assert_eq!(build(&mut queue, 0), [2]);

@@ -19,7 +19,7 @@ use replica::{
 };
 use types::{
     BootNanos, LogIndex, PeerId, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term,
-    UnixMillis, Version,
+    Thresholds, UnixMillis, Version,
 };
 
 use crate::apply::{ToApply, Watch};
@@ -41,6 +41,8 @@ pub struct Moment {
     pub stamp: Option<UnixMillis>,
     /// The cluster's version as known to this store. Proposed entries are written in it.
     pub version: Version,
+    /// The thresholds of collections as known to this store. Proposed entries carry them.
+    pub thresholds: Thresholds,
     /// Source of the entries' seeds; it must differ in each turn.
     pub seed: u64,
     /// Maximum size of the committed entries to hand out for execution, in bytes. At 0 nothing is
@@ -497,7 +499,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         let mut refused = Vec::new();
         let (raft, marks) = (&self.raft, &self.marks);
         let may = |region| may(raft, marks, region);
-        let proposals = self.queue.build((now.version, stamp, now.seed), may, token, &mut refused);
+        let proposals =
+            self.queue.build(((now.version, now.thresholds), stamp, now.seed), may, token, &mut refused);
         self.pending.extend(refused.into_iter().map(refusal));
         for proposal in proposals {
             let (region, token, payload) = (proposal.region, proposal.token, proposal.payload);

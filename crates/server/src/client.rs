@@ -18,6 +18,7 @@ mod script_commands;
 mod server_commands;
 mod spanning;
 mod statistics_commands;
+mod thresholds;
 mod tracking_commands;
 mod wait;
 

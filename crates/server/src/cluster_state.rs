@@ -319,6 +319,11 @@ impl ClusterState {
         parts.meta.set_with_sessions(name, value, has_session)
     }
 
+    /// Returns the command that changes these thresholds of collections.
+    pub fn set_thresholds(&self, values: &BTreeMap<String, String>) -> Result<MetaCommand, SettingError> {
+        self.parts.lock().meta.set_thresholds(values)
+    }
+
     /// Returns the list of stores and their settings, if the meta region's rows here have a later
     /// version than `known`.
     pub fn members_after(&self, known: u64) -> Option<AgreedMembers> {

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use command::{Exec, Limits, Mode, Outcome, Spanning};
 use parking_lot::Mutex;
 use rocks::{Fetched, InRam, Keyspace};
 use storage::rows::Part;
 use storage::{packed, rows, KeyCounts, KeyRef, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
-use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
+use types::{RegionDescriptor, RegionId, Slot, SlotRange, Thresholds, UnixMillis, META_REGION};
 
 use crate::fetcher::Fetcher;
 use crate::readers::Readers;
@@ -32,6 +33,10 @@ pub struct Engine {
     stats: Mutex<Arc<rocks::Stats>>,
     /// The counters of each region with a peer here, as applied.
     counts: Mutex<BTreeMap<RegionId, Counts>>,
+    /// The thresholds of collections that the cluster has agreed on, as this store last heard.
+    /// Reads use them, and the entries that this store proposes carry them. The execution of an
+    /// entry uses those of the entry.
+    thresholds: ArcSwap<Thresholds>,
 }
 
 /// The times at which a search for maintenance work is worthwhile.
@@ -64,7 +69,7 @@ impl Engine {
         };
         let fetcher = Fetcher::new(rows.clone(), tuning.reader_threads);
         let (stats, counts) = (Mutex::default(), Mutex::default());
-        Engine { rows, readers, fetcher, tuning, upkeep, stats, counts }
+        Engine { rows, readers, fetcher, tuning, upkeep, stats, counts, thresholds: ArcSwap::default() }
     }
 
     /// Returns an engine that treats every read as slow.
@@ -72,6 +77,15 @@ impl Engine {
     pub fn on_a_slow_device(rows: Keyspace) -> Engine {
         let rows = Arc::new(rows);
         Engine::with(Readers::with(rows.clone(), std::time::Duration::ZERO), rows, Tuning::default())
+    }
+
+    /// Returns the thresholds that the cluster has agreed on, as this store last heard.
+    pub fn thresholds(&self) -> Thresholds {
+        **self.thresholds.load()
+    }
+
+    pub fn set_thresholds(&self, thresholds: Thresholds) {
+        self.thresholds.store(Arc::new(thresholds));
     }
 
     pub fn rows(&self) -> &Keyspace {
@@ -105,7 +119,7 @@ impl Engine {
         if !rows.admits(item) {
             return None;
         }
-        let outcome = run(&rows, region, item, now).ok()?;
+        let outcome = run(&rows, region, item, (now, self.thresholds())).ok()?;
         (!rows.missed.get()).then_some(outcome)
     }
 
@@ -129,7 +143,7 @@ impl Engine {
                 if !rows.admits(item) {
                     return None;
                 }
-                match run(&rows, region, item, now) {
+                match run(&rows, region, item, (now, self.thresholds())) {
                     Ok((Outcome::Reply(reply), counted)) if !rows.missed.get() => {
                         *answer = Some(reply.into());
                         counts += counted;
@@ -157,7 +171,7 @@ impl Engine {
             if !item.is_bounded_read() {
                 break;
             }
-            let outcome = run(&rows, region, item, now);
+            let outcome = run(&rows, region, item, (now, self.thresholds()));
             let has_missed = rows.missed.replace(false);
             so_far.missed.push(has_missed);
             match outcome {
@@ -200,7 +214,7 @@ impl Engine {
         if item.is_bounded_read() {
             // This read method brings the rows into RAM.
             let rows = OneAfterTheOther { rows: &self.rows, read: Cell::new(0) };
-            let outcome = run(&rows, region, item, now);
+            let outcome = run(&rows, region, item, (now, self.thresholds()));
             // A single row is always consistent. Several rows that were read one after the other
             // need not belong together, and those of a tree may even look damaged.
             if rows.read.get() <= 1 {
@@ -223,12 +237,14 @@ impl Engine {
         let is_of_one_slot = !item.spec.reads_unnamed_keys() || region.slots_or_all() != SlotRange::ALL;
         match (item.spec.spanning(), ItemSlot::of(item.spec, &item.args)) {
             // The results of these commands need not show one moment.
-            (Some(Spanning::Cursor | Spanning::FirstFound), _) => run(&*self.rows, region, item, now),
+            (Some(Spanning::Cursor | Spanning::FirstFound), _) => {
+                run(&*self.rows, region, item, (now, self.thresholds()))
+            }
             (_, ItemSlot::One(slot)) if is_of_one_slot => {
                 let (from, to) = rows::slots_range(SlotRange { first: slot, last: slot });
-                run(&self.rows.view_of(&from, &to), region, item, now)
+                run(&self.rows.view_of(&from, &to), region, item, (now, self.thresholds()))
             }
-            _ => run(&self.rows.view(), region, item, now),
+            _ => run(&self.rows.view(), region, item, (now, self.thresholds())),
         }
     }
 
@@ -364,10 +380,16 @@ thread_local! {
 /// The outcome of a read, and the keys that it has looked up.
 pub type Counted = (Outcome, KeyCounts);
 
-fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Counted> {
+fn run(
+    reader: &dyn Reader,
+    region: &RegionShared,
+    item: &Item,
+    (now, thresholds): (UnixMillis, Thresholds),
+) -> storage::Result<Counted> {
     let reads = READS.get().wrapping_add(1);
     READS.set(reads);
     let mut txn = Txn::read_only(reader, region.id());
+    txn.set_thresholds(thresholds);
     let mut exec = Exec {
         txn: &mut txn,
         now_ms: now,

@@ -17,6 +17,7 @@ use crate::cluster_state::ClusterState;
 use crate::config::{Config, Member};
 use crate::datadir::DataDir;
 use crate::ends::Ends;
+use crate::engine::Engine;
 use crate::functions::Functions;
 use crate::members::{AgreedMembers, Members};
 use crate::regions::Regions;
@@ -36,6 +37,8 @@ use join_rate::JoinRate;
 use refusals::{Consequence, Own, Refusals};
 
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval at which a store that waits for a version of the list looks whether it has it.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Minimum interval in nanoseconds between two requests for the list that unknown callers cause.
 const ASK_AGAIN_NANOS: u64 = 100_000_000;
 
@@ -49,6 +52,7 @@ pub struct Reach {
     pub wall: Arc<WallClock>,
     pub access: Arc<Access>,
     pub functions: Arc<Functions>,
+    pub engine: Arc<Engine>,
 }
 
 pub struct Membership {
@@ -75,6 +79,7 @@ impl Membership {
     pub fn new(identity: Arc<Identity>, dir: DataDir, members: Members, reach: Reach) -> Membership {
         identity.set_members(members.keys());
         let version = members.agreed.settings.cluster_version.min(dir.version());
+        reach.engine.set_thresholds(members.agreed.settings.thresholds);
         Membership {
             this: reach.config.store,
             identity,
@@ -107,7 +112,7 @@ impl Membership {
     /// Applies a list of stores that is newer than the known one. Links are started and ended
     /// accordingly.
     pub fn take_members(self: &Arc<Self>, agreed: AgreedMembers) {
-        let Reach { config, cluster, regions, transport, wall, access, functions, .. } = &self.reach;
+        let Reach { config, cluster, regions, transport, wall, access, functions, engine, .. } = &self.reach;
         let changing = self.changing.lock();
         if agreed.version <= self.members.load().agreed.version {
             return;
@@ -130,6 +135,7 @@ impl Membership {
         self.identity.set_members(members.keys());
         access.take(members.agreed.version, &members.agreed.users);
         functions.want(members.agreed.libraries);
+        engine.set_thresholds(members.agreed.settings.thresholds);
         self.members.store(Arc::new(members));
         transport.set_members(links);
         drop(changing);
@@ -304,6 +310,20 @@ impl Membership {
         if let Some(from) = heard.filter(|_| self.may_ask_again()) {
             self.fetch(from);
         }
+    }
+
+    /// Waits until this store has a version of the list, for `patience` at most. Returns whether it
+    /// has it.
+    pub async fn has(self: &Arc<Self>, version: u64, patience: Duration) -> bool {
+        let waiting = async {
+            while self.members().agreed.version < version {
+                if !self.take_agreed() {
+                    self.ask_for_newer();
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        tokio::time::timeout(patience, waiting).await.is_ok()
     }
 
     /// Returns true if enough time has passed to ask again.

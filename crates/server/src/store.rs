@@ -165,6 +165,7 @@ impl Store {
             settings,
             access: access.clone(),
             functions: functions.clone(),
+            engine: engine.clone(),
             cluster: cluster.clone(),
             regions: Arc::new(regions),
             transport: Arc::new(Transport::new(identity.clone(), budget.messages)),

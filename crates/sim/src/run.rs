@@ -33,6 +33,9 @@ const NARROW: u64 = 0x3da6_30f7_f25d_e68e;
 const NARROW_PERCENT: u64 = 10;
 /// A proposal window that fills often, in entries.
 const NARROW_WINDOW: u64 = 2;
+/// Salt and percentage of the seeds in which leaders know thresholds of collections.
+const BOUNDED: u64 = 0xa2cb_980b_c1da_5d9a;
+const BOUNDED_PERCENT: u64 = 8;
 /// Salt and percentage of the seeds in which entries fail.
 const FAILING: u64 = 0x9d1f_2b5a_77c3_e041;
 const FAILING_PERCENT: u64 = 20;
@@ -116,6 +119,11 @@ pub fn bounds_reads(seed: u64) -> bool {
     Rng::new(seed ^ BOUNDING).chance(BOUNDING_PERCENT)
 }
 
+/// Returns true if leaders in this seed's run write thresholds of collections into entries.
+pub fn has_thresholds(seed: u64) -> bool {
+    Rng::new(seed ^ BOUNDED).chance(BOUNDED_PERCENT)
+}
+
 /// Runs a seed. A panic in the code under test is a violation, too.
 pub fn run(options: Options) -> Report {
     #[cfg(feature = "failpoints")]
@@ -145,6 +153,7 @@ fn begin(options: Options) -> World {
     // These are drawn separately, so that the other seeds run as before.
     world.plan.entries_fail = Rng::new(options.seed ^ FAILING).chance(FAILING_PERCENT);
     world.plan.bounds_reads = bounds_reads(options.seed);
+    world.plan.has_thresholds = has_thresholds(options.seed);
     world.is_tracing = options.is_tracing;
     if let Some(name) = options.only {
         world.keep_invariant(name);

@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 
 use sim::invariants::Violation;
-use sim::run::{bounds_reads, run, Failpoint, Options};
+use sim::run::{bounds_reads, has_thresholds, run, Failpoint, Options};
 
 /// Maximum number of seeds within which a failpoint must be found.
 const SEEDS: usize = 3000;
@@ -65,6 +65,7 @@ const KNOWN: &[(&str, u64)] = &[
     ("Replica(UncleanVotes)", 39),
     ("Replica(VoteNotSaved)", 0),
     ("Storage(DroppedUnsettled)", 0),
+    ("Storage(FirstThresholds)", 9),
     ("Storage(FlushUnlearnt)", 2320),
     ("Storage(NoTombstones)", 1),
     ("Storage(OldestFirst)", 0),
@@ -76,12 +77,17 @@ const KNOWN: &[(&str, u64)] = &[
 ];
 
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
-/// `LagFromAnswer` has an effect only in runs whose weak reads have bounds.
+/// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, and `FirstThresholds`
+/// only in runs whose entries have thresholds.
 fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let name = format!("{failpoint:?}");
     let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);
     let from = std::env::var("STEELYARD_FROM").map_or(from, |from| from.parse().expect("a seed"));
-    let may_find = move |seed: &u64| name != "Node(LagFromAnswer)" || bounds_reads(*seed);
+    let may_find = move |seed: &u64| match name.as_str() {
+        "Node(LagFromAnswer)" => bounds_reads(*seed),
+        "Storage(FirstThresholds)" => has_thresholds(*seed),
+        _ => true,
+    };
     (from..).filter(may_find).take(SEEDS)
 }
 

@@ -185,6 +185,7 @@ impl Script {
                 boot: self.now,
                 stamp: Some(self.now / MILLISECOND),
                 version: types::NEWEST_VERSION,
+                thresholds: types::Thresholds::default(),
                 seed: self.turns,
                 room: u64::MAX,
             };

@@ -72,7 +72,11 @@ enum Command {
     /// Show the placement policy, or change it
     Policy { name: Option<String> },
     /// Show the cluster's other settings, or change one
-    Config { name: Option<String>, value: Option<String> },
+    Config {
+        name: Option<String>,
+        #[arg(allow_negative_numbers = true)]
+        value: Option<String>,
+    },
     /// Move a region's leader to a store that holds a peer
     MoveLeader { region: u64, store: u64 },
     /// List stores, let one leave, or set its weights

@@ -30,6 +30,8 @@ mod servers;
 #[path = "differential/session.rs"]
 mod session;
 mod stores;
+#[path = "differential/thresholds.rs"]
+mod thresholds;
 #[path = "differential/transactions.rs"]
 mod transactions;
 #[path = "differential/waits.rs"]
@@ -115,6 +117,22 @@ fn random_transactions_are_answered_as_redis_answers_them() {
     }
     assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
     assert!(executed > 100 && stopped > 50 && aborted > 50, "{executed} {stopped} {aborted}");
+}
+
+#[test]
+fn collections_around_thresholds_have_the_encodings_that_redis_gives_them() {
+    let Some(redis) = servers::redis(&[]) else { return };
+    let steelyard = servers::steelyard(&[]);
+    thresholds::check_defaults(&steelyard, &redis);
+    let mut compared = std::collections::BTreeMap::new();
+    for seed in seeds() {
+        let mut program = thresholds::Program::new(seed, &steelyard, &redis);
+        program.run(commands() / 16);
+        program.compared.into_iter().for_each(|encoding| *compared.entry(encoding).or_insert(0) += 1);
+    }
+    for encoding in ["listpack", "hashtable", "intset", "skiplist", "quicklist"] {
+        assert!(compared.get(encoding).is_some_and(|count| *count > 20), "{compared:?}");
+    }
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! client reads a counter, and writes the next number and appends it to a list: by a transaction if
 //! nobody else has changed the counter, or by a script. If a watch were lost, or a transaction or a
 //! script executed in part or twice, the list would lack a number or have one twice.
+//!
+//! Libraries of functions and thresholds of collections must also be known at every store.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "differential/connection.rs"]
@@ -276,4 +278,82 @@ fn a_library_is_known_at_every_store_and_after_kills() {
         let gone = fcall(&stores, at, &["FCALL", "add", "1", "{c}f", "1"]);
         assert_eq!(gone, Some(Reply::error("ERR Function not found")));
     }
+}
+
+#[test]
+fn a_threshold_of_collections_counts_at_every_store_after_kills_and_restarts() {
+    let _alone = alone();
+    let mut stores = Stores::start(&Plan { stores: 3, ..Plan::default() });
+    for at in 0..3 {
+        eventually("the store has the version with transactions", || {
+            fcall(&stores, at, &["EVAL", "return 1", "0"]).filter(|reply| *reply == Reply::Int(1))
+        });
+    }
+    const NAME: &str = "hash-max-listpack-entries";
+    let set = |stores: &Stores, at, value: &str| {
+        fcall(stores, at, &["CONFIG", "SET", NAME, value]).filter(|reply| *reply == Reply::OK)
+    };
+    let shown = |stores: &Stores, at| match fcall(stores, at, &["CONFIG", "GET", "hash-max-*list*-entries"]) {
+        Some(Reply::Array(words)) => Some(words.iter().skip(1).step_by(2).cloned().collect::<Vec<_>>()),
+        _ => None,
+    };
+    // The encoding by a read and by a transaction, whose entry every replica executes.
+    let encodings = |stores: &Stores, at: usize| -> Option<[Reply; 2]> {
+        let mut connection = Connection::open(stores.all[at].client).ok()?;
+        let question = ["OBJECT", "ENCODING", "{c}h"];
+        let read = connection.call(&question).ok()?;
+        let queued = connection.call(&["MULTI"]).ok()? == Reply::OK && connection.call(&question).is_ok();
+        match connection.call(&["EXEC"]).ok()? {
+            Reply::Array(replies) if queued => Some([read, replies[0].clone()]),
+            _ => None,
+        }
+    };
+    let both = |encoding: &'static str| Some([Reply::bulk(encoding), Reply::bulk(encoding)]);
+    eventually("the cluster has the version with thresholds", || set(&stores, 2, "2"));
+    assert!(fcall(&stores, 1, &["HSET", "{c}h", "a", "1", "b", "2", "c", "3"]).is_some());
+    // Every store has the threshold when the answer comes.
+    for at in 0..3 {
+        assert_eq!(shown(&stores, at), Some(vec![Reply::bulk("2"), Reply::bulk("2")]));
+        assert_eq!(encodings(&stores, at), both("hashtable"));
+    }
+    eventually("the threshold is set at another store", || set(&stores, 0, "3"));
+    for at in 0..3 {
+        assert_eq!(encodings(&stores, at), both("listpack"), "regardless of the history");
+    }
+    let listed = stores::ctl(&stores, 1, &["config", NAME]).unwrap();
+    assert_eq!(listed.trim(), "3");
+    let refused = stores::ctl(&stores, 1, &["config", NAME, "-1"]).unwrap_err();
+    assert!(refused.contains("a number from 0 to"), "{refused}");
+    stores::ctl(&stores, 1, &["config", NAME, "2"]).unwrap();
+    let audit = stores::ctl(&stores, 1, &["audit"]).unwrap();
+    assert!(audit.contains("config set") && audit.contains(NAME), "{audit}");
+    // Another store leads, and the one that led has missed a change.
+    let leader = stores.leader(REGION);
+    let other = (leader + 1) % 3;
+    eventually("the store has the setting of ctl", || {
+        (encodings(&stores, other) == both("hashtable")).then_some(())
+    });
+    stores.all[leader].kill();
+    eventually("the other stores go on", || set(&stores, other, "1"));
+    eventually("the collection is written", || {
+        fcall(&stores, other, &["HSET", "{c}h", "d", "4"]).filter(|reply| matches!(reply, Reply::Int(_)))
+    });
+    assert_eq!(encodings(&stores, other), both("hashtable"));
+    stores.all[leader].spawn();
+    stores.all[leader].await_ready();
+    eventually("the store has the change that it missed", || {
+        (shown(&stores, leader) == Some(vec![Reply::bulk("1"), Reply::bulk("1")])).then_some(())
+    });
+    stores.kill_all();
+    stores.all.iter_mut().for_each(|store| store.spawn());
+    stores.await_ready();
+    for at in 0..3 {
+        // A store knows it from its directory, before it hears from others.
+        assert_eq!(shown(&stores, at), Some(vec![Reply::bulk("1"), Reply::bulk("1")]));
+        eventually("the store answers again", || (encodings(&stores, at) == both("hashtable")).then_some(()));
+    }
+    eventually("the replicas are equal", || {
+        let table = stores::ctl(&stores, 0, &["check", "--region", "1"]).ok()?;
+        (table.matches("equal").count() == 3).then_some(())
+    });
 }

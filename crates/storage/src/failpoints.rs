@@ -15,6 +15,8 @@ types::failpoints! {
     FlushUnlearnt,
     /// A pass over flash completes a part of the filter although rows were replaced since it began.
     StalePass,
+    /// Entries are executed with the thresholds of the first entry of their batch that wrote rows.
+    FirstThresholds,
     /// The watch of a key does not end when the key changes.
     WatchIgnored,
     /// Rows that were replaced on flash leave the filter of rows as it was.

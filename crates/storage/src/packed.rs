@@ -4,7 +4,8 @@
 //! ([`Txn::set_packing`](crate::Txn::set_packing)). Its element and node rows follow the header of
 //! its meta row, so a command reads and writes one row, and knows from it alone which elements
 //! there are. A collection whose meta row would exceed [`BYTES_MAX`] gets rows of its own, and
-//! keeps them.
+//! keeps them. So does a collection that exceeds a bound of the entry's thresholds
+//! ([`Txn::set_thresholds`](crate::Txn::set_thresholds)) at the end of a command that changes it.
 //!
 //! Commands do not see the difference. They address rows by the collection's generation, which has
 //! the bit [`PACKED`] from the collection's creation. [`Txn`](crate::Txn) finds such a row in the
@@ -14,8 +15,9 @@
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use types::{LayoutBounds, Thresholds};
 
-use crate::meta::{self, COLLECTION_END};
+use crate::meta::{self, Value, COLLECTION_END};
 pub use crate::meta::{is_packed, PACKED};
 use crate::rows::{self, Part};
 use crate::{Result, StorageError};
@@ -28,6 +30,8 @@ pub const BYTES_MAX: usize = 2048;
 const ROW_HEADER_LEN: usize = 1 + 2 + 2;
 /// Bytes of kind and generation in a row's key.
 const PART_HEADER_LEN: usize = 1 + 8;
+/// Bytes of the hash that precedes a name in the sub-key of an element.
+const NAME_HASH_LEN: usize = 8;
 
 /// A row's key whose generation has the bit, divided behind the user's key.
 #[derive(Clone, Copy)]
@@ -97,13 +101,19 @@ impl<'a> PackedKey<'a> {
 
     /// Returns the key of another row of the collection.
     fn sibling(&self, packed: &Row<'_>, generation: u64) -> Bytes {
-        let mut row = BytesMut::with_capacity(self.at + PART_HEADER_LEN + packed.subkey.len());
-        row.put_slice(&self.row[..self.at]);
-        row.put_u8(packed.kind);
-        row.put_u64(generation);
-        row.put_slice(packed.subkey);
-        row.freeze()
+        key_of(&self.row[..self.at], packed, generation)
     }
+}
+
+/// Returns the key of a row in a meta row. `prefix` precedes the kind in the keys of all rows of
+/// the collection.
+fn key_of(prefix: &[u8], packed: &Row<'_>, generation: u64) -> Bytes {
+    let mut row = BytesMut::with_capacity(prefix.len() + PART_HEADER_LEN + packed.subkey.len());
+    row.put_slice(prefix);
+    row.put_u8(packed.kind);
+    row.put_u64(generation);
+    row.put_slice(packed.subkey);
+    row.freeze()
 }
 
 /// A row in a meta row.
@@ -233,16 +243,58 @@ pub(crate) fn change(meta: Option<Bytes>, key: &PackedKey<'_>, value: Option<&By
         out.put_slice(&meta[range.end..]);
         return Ok(Changed::Meta(out.freeze()));
     }
+    let (own_meta, mut rows) = own_rows(&key.row[..key.at], &meta, generation, Some(range))?;
+    rows.extend(value.map(|value| (key.own_row(), value.clone())));
+    Ok(Changed::Unpacked(own_meta, rows))
+}
+
+/// The meta row of a collection, and its other rows with their values.
+type OwnRows = (Bytes, Vec<(Bytes, Bytes)>);
+
+/// Returns the rows that a packed collection has without the bit, except for the one at `left_out`.
+/// `prefix` precedes the kind in their keys.
+fn own_rows(prefix: &[u8], meta: &Bytes, generation: u64, left_out: Option<Range<usize>>) -> Result<OwnRows> {
     let own = generation & !PACKED;
     let mut rows = Vec::new();
-    for row in rows_in(&meta) {
+    for row in rows_in(meta) {
         let row = row?;
-        if row.range != range {
-            rows.push((key.sibling(&row, own), meta.slice(row.value_range())));
+        if left_out.as_ref() != Some(&row.range) {
+            rows.push((key_of(prefix, &row, own), meta.slice(row.value_range())));
         }
     }
-    rows.extend(value.map(|value| (key.own_row(), value.clone())));
-    Ok(Changed::Unpacked(meta::with_generation(&meta[..COLLECTION_END], own), rows))
+    Ok((meta::with_generation(&meta[..COLLECTION_END], own), rows))
+}
+
+/// Returns the rows that the packed collection at a meta row has without the bit.
+pub(crate) fn unpacked(meta_row: &[u8], meta: &Bytes, generation: u64) -> Result<OwnRows> {
+    let (_, prefix) = meta_row.split_last().ok_or_else(damaged)?;
+    own_rows(prefix, meta, generation, None)
+}
+
+/// Returns true if a packed collection is within the bounds of these thresholds. `value` has its
+/// type and length.
+pub(crate) fn is_within(thresholds: &Thresholds, value: &Value, meta: &[u8]) -> Result<bool> {
+    let (LayoutBounds { elements, bytes }, len) = match *value {
+        Value::Hash { len, .. } => (thresholds.hash_bounds(), len),
+        Value::Set { len, .. } => (thresholds.set_bounds(), len),
+        Value::SortedSet { len, .. } => (thresholds.sorted_set_bounds(), len),
+        Value::List { len, .. } => (thresholds.list_bounds(), len),
+        Value::String(_) | Value::Stream(_) => return Ok(true),
+    };
+    if elements.is_some_and(|max| len > max) {
+        return Ok(false);
+    }
+    let Some(bytes_max) = bytes else { return Ok(true) };
+    for row in rows_in(meta) {
+        let row = row?;
+        let name = row.subkey.len().saturating_sub(NAME_HASH_LEN);
+        // The value of a sorted set's element is its score.
+        let value = if matches!(value, Value::Hash { .. }) { row.value.len() } else { 0 };
+        if row.kind == rows::KIND_ELEMENT && name.max(value) as u64 > bytes_max {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Visits the rows of a meta row in `from..to` as rows of their own with the bit.
@@ -378,6 +430,66 @@ mod tests {
 
     fn encode_empty(generation: u64) -> Bytes {
         meta::encode_new_collection(generation)
+    }
+
+    #[test]
+    fn a_collection_beyond_a_threshold_gets_rows_of_its_own() {
+        let element = |generation, name: &[u8]| key().element_row(generation, &[&[0; 8], name].concat());
+        let bounds = |name: &str, text: &str| {
+            let mut thresholds = Thresholds::default();
+            thresholds.set(name, text).unwrap();
+            thresholds
+        };
+        type Kind = fn(u64, u64) -> Value;
+        let hash: Kind = |generation, len| Value::Hash { generation, len };
+        let set: Kind = |generation, len| Value::Set { generation, len };
+        let sorted: Kind = |generation, len| Value::SortedSet { generation, len };
+        let list: Kind = |generation, len| Value::List { generation, len };
+        // Two elements: a name of 3 bytes with a value of 5, and a name of 1 byte with a score.
+        for (kind, name, text, stays) in [
+            (hash, "hash-max-listpack-entries", "2", true),
+            (hash, "hash-max-listpack-entries", "1", false),
+            (hash, "hash-max-listpack-value", "8", true),
+            (hash, "hash-max-listpack-value", "7", false),
+            (hash, "zset-max-listpack-value", "0", true),
+            (sorted, "zset-max-listpack-entries", "2", true),
+            (sorted, "zset-max-listpack-entries", "1", false),
+            (sorted, "zset-max-listpack-value", "3", true),
+            (sorted, "zset-max-listpack-value", "2", false),
+            (set, "set-max-intset-entries", "2", true),
+            (set, "set-max-intset-entries", "1", false),
+            (list, "list-max-listpack-size", "2", true),
+            (list, "list-max-listpack-size", "1", false),
+            (list, "list-max-listpack-size", "-1", true),
+        ] {
+            let mut engine = MemoryKeyspace::default();
+            let mut txn = Txn::begin(&engine, 1).unwrap();
+            txn.set_packing(true);
+            let generation = txn.new_collection();
+            let rows = [(element(generation, b"abc"), vec![1; 5]), (element(generation, b"z"), vec![2; 8])];
+            rows.iter().for_each(|(row, value)| txn.put(row.clone(), value.clone().into()));
+            let meta = Meta { expire_at_ms: Some(9), value: kind(generation, 2) };
+            txn.put_collection(key().meta_row(), &meta);
+            engine.write(txn.finish().0);
+            // The threshold changes nothing by itself. The next write does.
+            let mut txn = Txn::begin(&engine, 1).unwrap();
+            txn.set_thresholds(bounds(name, text));
+            assert_eq!(txn.get(&key().meta_row()).unwrap(), engine.get(&key().meta_row()).unwrap());
+            txn.put_collection(key().meta_row(), &meta);
+            for (row, value) in &rows {
+                assert_eq!(txn.get(row).unwrap().unwrap(), value, "the command still sees {name} {text}");
+            }
+            assert_eq!(txn.take_failure(), None);
+            engine.write(txn.finish().0);
+            let written = Meta::decode(&engine.get(&key().meta_row()).unwrap().unwrap()).unwrap();
+            let own = generation & !PACKED;
+            let expected = if stays { meta } else { Meta { value: kind(own, 2), ..meta } };
+            assert_eq!(written, expected, "{name} {text}");
+            for (row, value) in [(b"abc".as_slice(), vec![1; 5]), (b"z", vec![2; 8])] {
+                let found = engine.get(&element(own, row)).unwrap();
+                assert_eq!(found.map(|found| found.to_vec()), (!stays).then_some(value), "{name} {text}");
+            }
+        }
     }
 
     #[test]

@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
 use bytes::Bytes;
-use types::RegionId;
+use types::{RegionId, Thresholds};
 
+use crate::failpoints::Failpoint;
 use crate::merge::merge;
 use crate::meta::{self, COLLECTION_END};
 use crate::packed::{self, is_packed, Changed, PackedKey, PACKED};
 use crate::record::{Mark, Publication, Publications, Record};
 use crate::rows::{region_state_row, watched_key_range};
 use crate::state::{DbCounts, RegionState};
-use crate::{Meta, Reader, Result, StorageError, Visit};
+use crate::{Meta, Reader, Result, StorageError, Value, Visit};
 
 /// The changes of an apply batch. An engine applies it atomically: it deletes the ranges first,
 /// then writes the rows.
@@ -80,6 +81,9 @@ pub struct Txn<'a> {
     undo: Option<Undo>,
     /// True if new collections are packed.
     packs: bool,
+    thresholds: Thresholds,
+    /// True if the thresholds bound the layout of packed collections.
+    bounds_layouts: bool,
     /// The failure of a read that a write needed. The command fails with it.
     failed: Option<StorageError>,
     /// In a read, the meta row of the packed collection that was found last, and its value.
@@ -125,6 +129,8 @@ impl<'a> Txn<'a> {
             counts_lookups: false,
             undo: None,
             packs: false,
+            thresholds: Thresholds::default(),
+            bounds_layouts: false,
             failed: None,
             found: RefCell::default(),
         }
@@ -149,6 +155,8 @@ impl<'a> Txn<'a> {
             counts_lookups: false,
             undo: None,
             packs: false,
+            thresholds: Thresholds::default(),
+            bounds_layouts: false,
             failed: None,
             found: RefCell::default(),
         }
@@ -157,6 +165,28 @@ impl<'a> Txn<'a> {
     /// Sets whether the collections that are created from now on are packed.
     pub fn set_packing(&mut self, packs: bool) {
         self.packs = packs;
+    }
+
+    /// Sets the thresholds for the commands from now on: those of their entry, or in a read those
+    /// that this store knows.
+    pub fn set_thresholds(&mut self, thresholds: Thresholds) {
+        if Failpoint::FirstThresholds.is_on() && !self.rows.is_empty() {
+            return;
+        }
+        if self.thresholds != thresholds {
+            self.thresholds = thresholds;
+            self.bounds_layouts = thresholds.bound_layouts();
+        }
+    }
+
+    pub fn thresholds(&self) -> &Thresholds {
+        &self.thresholds
+    }
+
+    /// Returns true if the thresholds bound the layout of packed collections. A command that
+    /// changes elements of a collection, but not their number, then also writes the meta row.
+    pub fn bounds_layouts(&self) -> bool {
+        self.bounds_layouts
     }
 
     /// Returns the generation of a new collection.
@@ -331,7 +361,7 @@ impl<'a> Txn<'a> {
         self.write(row, Some(value));
     }
 
-    /// Writes a collection's meta row. The rows in it stay.
+    /// Writes a collection's meta row. The rows in it stay, unless they exceed a threshold.
     pub fn put_collection(&mut self, row: Bytes, meta: &Meta) {
         let encoded = meta.encode();
         let Some(generation) = meta::generation_of(&encoded).filter(|of| is_packed(*of)) else {
@@ -339,13 +369,33 @@ impl<'a> Txn<'a> {
         };
         let written = match self.get_row(&row) {
             Ok(Some(old)) if meta::generation_of(&old) == Some(generation) => {
-                [&encoded[..], &old[COLLECTION_END..]].concat().into()
+                let whole: Bytes = [&encoded[..], &old[COLLECTION_END..]].concat().into();
+                if self.bounds_layouts {
+                    return self.put_bounded(row, whole, (generation, &meta.value));
+                }
+                whole
             }
             // The collection has got rows of its own.
             Ok(_) => meta::with_generation(&encoded, generation & !PACKED),
             Err(error) => return self.fail(error),
         };
         self.write_row(row, Some(written));
+    }
+
+    /// Writes the meta row of a packed collection, or rows of its own if it exceeds a threshold.
+    fn put_bounded(&mut self, row: Bytes, whole: Bytes, (generation, value): (u64, &Value)) {
+        let unpacked = match packed::is_within(&self.thresholds, value, &whole) {
+            Ok(true) => return self.write_row(row, Some(whole)),
+            Ok(false) => packed::unpacked(&row, &whole, generation),
+            Err(error) => Err(error),
+        };
+        match unpacked {
+            Ok((meta, rows)) => {
+                self.write_row(row, Some(meta));
+                rows.into_iter().for_each(|(row, value)| self.write_row(row, Some(value)));
+            }
+            Err(error) => self.fail(error),
+        }
     }
 
     pub fn delete(&mut self, row: Bytes) {

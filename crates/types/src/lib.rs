@@ -13,6 +13,7 @@ mod output;
 mod region;
 mod size;
 mod slot;
+mod thresholds;
 mod version;
 
 pub use draw::{mix, Draw};
@@ -23,6 +24,7 @@ pub use region::{
 };
 pub use size::{parse_size, SizeError};
 pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
+pub use thresholds::{threshold_name, LayoutBounds, ThresholdName, Thresholds, THRESHOLDS};
 pub use version::{Version, NEWEST_VERSION, OLDEST_VERSION, SECOND_VERSION, THIRD_VERSION};
 
 /// The id of a store: one server process and its device. Numbered from 0.

@@ -1,13 +1,16 @@
 //! The settings that every store uses, even without a peer of the meta region. They are sent and
 //! stored with the list of stores, and share its version.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
-use types::{Version, OLDEST_VERSION};
+use types::{Thresholds, Version, OLDEST_VERSION, THRESHOLDS};
 
 use super::{
-    MetaState, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK, CONFIG_MAX_CLOCK_OFFSET, CONFIG_REPLICATION,
-    CONFIG_STRONG_READS,
+    check_config, MetaState, Object, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK, CONFIG_MAX_CLOCK_OFFSET,
+    CONFIG_REPLICATION, CONFIG_STRONG_READS,
 };
+use crate::MetaError;
 
 /// The way in which a leader proves that a read is current.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +65,31 @@ pub struct AgreedSettings {
     pub election_fallback_ms: Option<u64>,
     #[serde(default)]
     pub replication: Replication,
+    /// Redis's thresholds of collections, since version 3 of the cluster. Leaders write them into
+    /// the entries that they propose.
+    #[serde(default, skip_serializing_if = "Thresholds::is_default", with = "written_thresholds")]
+    pub thresholds: Thresholds,
+}
+
+/// Thresholds as a map of those that are not the defaults, by name.
+mod written_thresholds {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+    use types::Thresholds;
+
+    pub fn serialize<S: Serializer>(thresholds: &Thresholds, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(thresholds.changed())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Thresholds, D::Error> {
+        let mut thresholds = Thresholds::default();
+        for (name, value) in BTreeMap::<String, i64>::deserialize(from)? {
+            // A newer program may know more thresholds.
+            let _ = thresholds.set(&name, &value.to_string());
+        }
+        Ok(thresholds)
+    }
 }
 
 fn fallback() -> Option<u64> {
@@ -89,6 +117,7 @@ impl Default for AgreedSettings {
             election: Election::default(),
             election_fallback_ms: fallback(),
             replication: Replication::default(),
+            thresholds: Thresholds::default(),
         }
     }
 }
@@ -108,7 +137,42 @@ impl MetaState {
             election: election.unwrap_or(default.election),
             election_fallback_ms: fallback.unwrap_or(default.election_fallback_ms),
             replication: replication.unwrap_or(default.replication),
+            thresholds: self.thresholds(),
         }
+    }
+
+    /// Changes thresholds, all or none. See
+    /// [`MetaCommand::SetThresholds`](crate::MetaCommand::SetThresholds).
+    pub(super) fn change_thresholds(
+        &mut self,
+        values: &BTreeMap<String, String>,
+        changed: &mut Vec<Object>,
+    ) -> Result<(), MetaError> {
+        for (name, value) in values {
+            check_config(name, value)?;
+        }
+        for (name, value) in values.iter().filter(|(name, _)| is_threshold(name)) {
+            if self.config.get(name) != Some(value) {
+                self.config.insert(name.clone(), value.clone());
+                changed.push(Object::Config(name.clone()));
+            }
+        }
+        if !changed.is_empty() {
+            self.members_version += 1;
+            changed.push(Object::Counters);
+        }
+        Ok(())
+    }
+
+    fn thresholds(&self) -> Thresholds {
+        let mut thresholds = Thresholds::default();
+        for threshold in &THRESHOLDS {
+            if let Some(text) = self.config.get(threshold.name) {
+                // The command that set it was checked.
+                let _ = thresholds.set(threshold.name, text);
+            }
+        }
+        thresholds
     }
 }
 
@@ -150,6 +214,17 @@ pub(super) fn is_for_every_store(name: &str) -> bool {
         CONFIG_REPLICATION,
     ]
     .contains(&name)
+        || is_threshold(name)
+}
+
+/// Returns a description of a threshold's values, if `value` is none of them.
+pub(super) fn expected_threshold(name: &str, value: &str) -> Option<&'static str> {
+    let threshold = THRESHOLDS.iter().find(|threshold| threshold.name == name)?;
+    Thresholds::default().set(name, value).is_err().then(|| threshold.expected())
+}
+
+pub(super) fn is_threshold(name: &str) -> bool {
+    THRESHOLDS.iter().any(|threshold| threshold.name == name)
 }
 
 pub(super) fn parse_strong_reads(text: &str) -> Option<StrongReads> {
@@ -245,6 +320,7 @@ mod tests {
             election: Election::Zookeeper,
             election_fallback_ms: None,
             replication: Replication::Chained,
+            thresholds: Thresholds::default(),
         };
         let text = serde_json::to_string(&settings).unwrap();
         assert_eq!(
@@ -257,5 +333,13 @@ mod tests {
         let older = r#"{"strong_reads":"lease","max_clock_offset_ms":10000,"cluster_version":1}"#;
         assert_eq!(serde_json::from_str::<AgreedSettings>(older).unwrap(), AgreedSettings::default());
         assert_eq!(serde_json::from_str::<AgreedSettings>(&text).unwrap(), settings);
+        let mut thresholds = Thresholds::default();
+        thresholds.set("list-max-listpack-size", "-3").unwrap();
+        let bounded = AgreedSettings { thresholds, ..settings };
+        let text = serde_json::to_string(&bounded).unwrap();
+        assert!(text.ends_with(r#""chained","thresholds":{"list-max-listpack-size":-3}}"#), "{text}");
+        assert_eq!(serde_json::from_str::<AgreedSettings>(&text).unwrap(), bounded);
+        let newer = text.replace("-3}", r#"-3,"a-newer-one":4}"#);
+        assert_eq!(serde_json::from_str::<AgreedSettings>(&newer).unwrap(), bounded);
     }
 }

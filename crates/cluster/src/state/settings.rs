@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::{StoreId, Version, THIRD_VERSION};
+use types::{StoreId, Thresholds, Version, THIRD_VERSION, THRESHOLDS};
 
-use super::agreed::{Election, Replication, StrongReads, FALLBACK_DEFAULT, MAX_CLOCK_OFFSET_DEFAULT};
+use super::agreed::{
+    is_threshold, Election, Replication, StrongReads, FALLBACK_DEFAULT, MAX_CLOCK_OFFSET_DEFAULT,
+};
 use super::{
     check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK,
     CONFIG_FINISH_UPGRADES, CONFIG_MAX_CLOCK_OFFSET, CONFIG_META_REPLICAS, CONFIG_REPLICAS,
@@ -13,7 +15,7 @@ use super::{
 };
 use crate::{MemberState, MetaCommand, MetaError};
 
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 15] = [
     CONFIG_REPLICAS,
     CONFIG_META_REPLICAS,
     CONFIG_DOMAIN_LABEL,
@@ -23,12 +25,28 @@ const SETTINGS: [&str; 9] = [
     CONFIG_ELECTION_FALLBACK,
     CONFIG_REPLICATION,
     CONFIG_FINISH_UPGRADES,
+    THRESHOLDS[0].name,
+    THRESHOLDS[1].name,
+    THRESHOLDS[2].name,
+    THRESHOLDS[3].name,
+    THRESHOLDS[4].name,
+    THRESHOLDS[5].name,
 ];
 
 /// Returns true if the cluster has a setting of this name.
 pub fn is_setting(name: &str) -> bool {
     SETTINGS.contains(&name)
 }
+
+/// The meanings of [`THRESHOLDS`], in their order.
+const THRESHOLD_NOTES: [&str; THRESHOLDS.len()] = [
+    "fields up to which OBJECT ENCODING of a hash is listpack",
+    "bytes of fields and values up to which OBJECT ENCODING of a hash is listpack",
+    "members up to which OBJECT ENCODING of a sorted set is listpack",
+    "bytes of members up to which OBJECT ENCODING of a sorted set is listpack",
+    "integers up to which OBJECT ENCODING of a set is intset",
+    "from 0 on: elements up to which a list is kept in one row",
+];
 
 /// The value that removes the label: no two stores are assumed to fail together.
 const NO_LABEL: &str = "none";
@@ -88,7 +106,7 @@ impl MetaState {
         let offset =
             self.config.get(CONFIG_MAX_CLOCK_OFFSET).map_or(MAX_CLOCK_OFFSET_DEFAULT, String::as_str);
         let offset = offset.to_owned();
-        vec![
+        let mut settings = vec![
             setting(CONFIG_REPLICAS, self.replicas().to_string(), "copies of a region, one a store at most"),
             setting(
                 CONFIG_META_REPLICAS,
@@ -130,7 +148,40 @@ impl MetaState {
                 if self.finishes_upgrades() { super::YES } else { super::NO }.to_owned(),
                 "the cluster's version rises once all stores support a newer one; then there is no way back",
             ),
-        ]
+        ];
+        for (threshold, note) in THRESHOLDS.iter().zip(THRESHOLD_NOTES) {
+            let value = agreed.thresholds.get(threshold.name).unwrap_or_default();
+            settings.push(setting(threshold.name, value.to_string(), note));
+        }
+        settings
+    }
+
+    /// Returns the command that changes these thresholds, all or none.
+    pub fn set_thresholds(&self, values: &BTreeMap<String, String>) -> Result<MetaCommand, SettingError> {
+        let mut thresholds = Thresholds::default();
+        let mut checked = BTreeMap::new();
+        for (name, text) in values {
+            if !is_threshold(name) {
+                return Err(SettingError::Unknown { name: name.clone() });
+            }
+            self.check_version_of(name)?;
+            check_config(name, text)?;
+            // A number without a unit, as all programs of this version write it.
+            if thresholds.set(name, text).is_ok() {
+                checked.insert(name.clone(), thresholds.get(name).unwrap_or_default().to_string());
+            }
+        }
+        Ok(MetaCommand::SetThresholds { values: checked })
+    }
+
+    /// Refuses settings that the cluster's version does not have.
+    fn check_version_of(&self, name: &str) -> Result<(), SettingError> {
+        let is_of_third = [CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK, CONFIG_REPLICATION].contains(&name)
+            || is_threshold(name);
+        match is_of_third && self.version < THIRD_VERSION {
+            true => Err(SettingError::NeedsVersion { what: name.to_owned(), version: self.version }),
+            false => Ok(()),
+        }
     }
 
     /// Returns the command that changes a setting. A label that no store has is refused: it would
@@ -143,11 +194,12 @@ impl MetaState {
             return Ok(MetaCommand::SetConfig { name: name.to_owned(), value: None });
         }
         check_config(name, value)?;
+        self.check_version_of(name)?;
+        if is_threshold(name) {
+            return self.set_thresholds(&BTreeMap::from([(name.to_owned(), value.to_owned())]));
+        }
         if self.version < THIRD_VERSION {
             let version = self.version;
-            if [CONFIG_ELECTION, CONFIG_ELECTION_FALLBACK, CONFIG_REPLICATION].contains(&name) {
-                return Err(SettingError::NeedsVersion { what: name.to_owned(), version });
-            }
             if (name, value) == (CONFIG_STRONG_READS, StrongReads::EpochCheck.name()) {
                 return Err(SettingError::NeedsVersion { what: format!("{name} {value}"), version });
             }
@@ -259,6 +311,21 @@ mod tests {
             assert_eq!(state.apply(&read, 1), Ok(MetaReply::Unchanged));
             assert_eq!(value(&state, name), after);
         }
+        for (name, before, text, after) in [
+            ("hash-max-listpack-entries", "512", "7", "7"),
+            ("hash-max-listpack-value", "64", "1kb", "1024"),
+            ("list-max-listpack-size", "-2", "-5", "-5"),
+        ] {
+            assert_eq!(value(&state, name), before);
+            let command = state.set(name, text).unwrap();
+            let read = MetaCommand::decode(&command.encode()).unwrap();
+            assert_eq!(read, command);
+            let version = state.members_version;
+            assert_eq!(state.apply(&read, 1), Ok(MetaReply::Changed));
+            assert_eq!(state.members_version, version + 1, "the list of stores brings it to every store");
+            assert_eq!(state.apply(&read, 1), Ok(MetaReply::Unchanged));
+            assert_eq!((value(&state, name), state.members_version), (after.to_owned(), version + 1));
+        }
         let none = state.set("domain-label", "none").unwrap();
         let encoded = "\x03{\"command\":\"set-config\",\"name\":\"domain-label\",\"value\":null}";
         assert_eq!(none.encode(), encoded.as_bytes());
@@ -272,7 +339,9 @@ mod tests {
         let refused = |name, value| state.set(name, value).unwrap_err().to_string();
         let settings =
             "the settings are replicas, meta-replicas, domain-label, strong-reads, max-clock-offset, \
-             election, election-fallback, replication, finish-upgrades";
+             election, election-fallback, replication, finish-upgrades, hash-max-listpack-entries, \
+             hash-max-listpack-value, zset-max-listpack-entries, zset-max-listpack-value, \
+             set-max-intset-entries, list-max-listpack-size";
         for name in ["replace-after-s", "databases", "domain_label", ""] {
             assert_eq!(refused(name, "5"), format!("unknown setting '{name}': {settings}"));
         }
@@ -305,6 +374,12 @@ mod tests {
         let expected =
             "'replication' needs version 3 of the cluster, and it has 1: see steelyard ctl versions";
         assert_eq!(refused("replication", "chained"), expected);
+        let expected =
+            "'-1' is no value of 'hash-max-listpack-entries': a number from 0 to 9223372036854775807";
+        assert_eq!(refused("hash-max-listpack-entries", "-1"), expected);
+        let expected =
+            "'hash-max-listpack-entries' needs version 3 of the cluster, and it has 1: see steelyard ctl versions";
+        assert_eq!(refused("hash-max-listpack-entries", "7"), expected);
         assert_eq!(refused("domain-label", "rack"), "no store has the label 'rack': stores have zone");
         assert_eq!(refused("meta-replicas", "2"), "'2' is no value of 'meta-replicas': 1, 3, 5, 7 or 9");
         let too_few = "3 stores stay in the cluster and cannot hold 4 copies, one a store";

@@ -1,7 +1,7 @@
 //! `OBJECT` and `MEMORY`, which describe how Redis would represent a value.
 //!
 //! Values are rows in this store. So encodings are those that Redis would choose for a value that
-//! is written at once, and sizes are those of the rows.
+//! is written at once with the present thresholds, and sizes are those of the rows.
 
 use std::ops::ControlFlow;
 
@@ -20,11 +20,9 @@ use crate::sorted_sets::SCORE_LEN;
 use crate::streams::entries::from_first_node;
 use crate::streams::group;
 
-/// Redis's `hash-max-listpack-entries` and `hash-max-listpack-value`, and the same of sorted sets.
-const LISTPACK_ENTRIES: u64 = 128;
-const LISTPACK_VALUE: usize = 64;
-/// Redis's `set-max-intset-entries`.
-const INTSET_ENTRIES: u64 = 512;
+/// Maximum number of elements that `OBJECT ENCODING` looks at, whatever the thresholds. Larger
+/// collections count as those above a threshold.
+const LOOKED_AT_MAX: u64 = 1 << 16;
 /// Maximum bytes of a string that Redis keeps in one allocation with its header.
 const EMBEDDED_MAX: usize = 44;
 /// Estimated bytes that a row takes besides its key and value: the engine's key trailer and
@@ -39,15 +37,19 @@ const GROUP_ROW_BYTES: u64 = 30;
 pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[2]);
     let Some(meta) = exec.find(&key)? else { return Ok(Reply::Nil) };
+    let thresholds = *exec.txn.thresholds();
+    let is_above = |len: u64, threshold: u64| len > threshold.min(LOOKED_AT_MAX);
+    let is_long = |name: &[u8], threshold: u64| name.len() as u64 > threshold;
     let name = match meta.value {
         Value::String(bytes) if resp::parse_integer(&bytes).is_some() => "int",
         Value::String(bytes) if bytes.len() <= EMBEDDED_MAX => "embstr",
         Value::String(_) => "raw",
-        Value::Hash { len, .. } if len > LISTPACK_ENTRIES => "hashtable",
+        Value::Hash { len, .. } if is_above(len, thresholds.hash_entries()) => "hashtable",
         Value::Hash { generation, .. } => {
             let mut name = "listpack";
             visit_elements(exec, &key, generation, 0, &mut |_, field, value| {
-                if field.len().max(value.len()) > LISTPACK_VALUE {
+                let longest = thresholds.hash_value();
+                if is_long(field, longest) || is_long(value, longest) {
                     name = "hashtable";
                     return ControlFlow::Break(());
                 }
@@ -55,7 +57,7 @@ pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
             })?;
             name
         }
-        Value::Set { len, .. } if len > INTSET_ENTRIES => "hashtable",
+        Value::Set { len, .. } if is_above(len, thresholds.intset_entries()) => "hashtable",
         Value::Set { generation, .. } => {
             let mut name = "intset";
             visit_elements(exec, &key, generation, 0, &mut |_, member, _| {
@@ -67,11 +69,11 @@ pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
             })?;
             name
         }
-        Value::SortedSet { len, .. } if len > LISTPACK_ENTRIES => "skiplist",
+        Value::SortedSet { len, .. } if is_above(len, thresholds.sorted_set_entries()) => "skiplist",
         Value::SortedSet { generation, .. } => {
             let mut name = "listpack";
             visit_elements(exec, &key, generation, 0, &mut |_, member, _| {
-                if member.len() > LISTPACK_VALUE {
+                if is_long(member, thresholds.sorted_set_value()) {
                     name = "skiplist";
                     return ControlFlow::Break(());
                 }

@@ -25,7 +25,12 @@ fn asked(index: LogIndex, client: &str, lines: &[&str]) -> ToApply<String> {
     let mut queue = Queue::default();
     queue.add(Submit { region: 1, work, deadline: u64::MAX, author: 0, client: client.to_owned() });
     let proposal = queue
-        .build((types::OLDEST_VERSION, 1, 1), |_| May::Propose(u64::MAX), || 1, &mut Vec::new())
+        .build(
+            ((types::OLDEST_VERSION, types::Thresholds::default()), 1, 1),
+            |_| May::Propose(u64::MAX),
+            || 1,
+            &mut Vec::new(),
+        )
         .pop()
         .expect("one entry");
     let waiting = queue.take(proposal.token);

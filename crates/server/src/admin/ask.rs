@@ -20,7 +20,7 @@ use types::{StoreId, Version, META_REGION, NEWEST_VERSION, OLDEST_VERSION, THIRD
 use super::merged::{self, AskedRegion};
 use super::operations::Change;
 use super::proposer::{is_early, Proposer};
-use super::{audit, check, libraries, quarantine, rows, tokens, users, versions, windows};
+use super::{audit, check, libraries, quarantine, rows, thresholds, tokens, users, versions, windows};
 use crate::admin_error::{encode_error, read_error, refuse, AdminError};
 use crate::admission;
 use crate::audit_queue::LocalRecord;
@@ -46,6 +46,10 @@ pub enum Ask {
     SetConfig {
         name: String,
         value: String,
+    },
+    /// Changes thresholds of collections, all or none.
+    SetThresholds {
+        values: BTreeMap<String, String>,
     },
     MoveLeader {
         region: u64,
@@ -142,6 +146,10 @@ pub enum Ask {
     HasLibraries {
         version: u64,
     },
+    /// Asks a store to get this version of the list of stores, and to answer once it has it.
+    HasMembers {
+        version: u64,
+    },
     Retry {
         region: u64,
     },
@@ -167,6 +175,7 @@ impl Ask {
                 | Ask::Fail { .. }
                 | Ask::PeerState { .. }
                 | Ask::HasLibraries { .. }
+                | Ask::HasMembers { .. }
                 | Ask::Retry { .. }
                 | Ask::Admit { .. }
                 | Ask::ReadOnly { .. }
@@ -387,16 +396,11 @@ async fn answer_as(store: &Store, ask: Ask, proposer: &Proposer) -> Result<Value
             serde_json::to_value(rows).expect("plain data")
         }
         Ask::SetConfig { name, value } => {
-            let command = store.cluster.set(&name, &value).map_err(|error| match error {
-                SettingError::NoSuchLabel { .. }
-                | SettingError::TooFewStores { .. }
-                | SettingError::NeedsVersion { .. }
-                | SettingError::NoSession { .. } => refuse(409, error.to_string()),
-                _ => refuse(400, error.to_string()),
-            })?;
+            let command = store.cluster.set(&name, &value).map_err(not_set)?;
             proposer.propose(store, command).await?;
             Value::Null
         }
+        Ask::SetThresholds { values } => thresholds::answer(store, proposer, &values).await?,
         Ask::SetUsers { expected, changes, replace } => {
             users::answer(store, proposer, expected, changes, replace).await?
         }
@@ -413,6 +417,7 @@ async fn answer_as(store: &Store, ask: Ask, proposer: &Proposer) -> Result<Value
         Ask::Libraries { known } => {
             serde_json::to_value(store.cluster.libraries(&known)).expect("plain data")
         }
+        Ask::HasMembers { version } => thresholds::answer_has(store, version).await,
         Ask::HasLibraries { version } => libraries::answer_has(store, version).await,
         Ask::MoveLeader { region, to } => {
             let from = leader_of(store, region)?;
@@ -508,6 +513,17 @@ async fn join_as_leader(
             Ok(serde_json::to_value((joined, cluster_id, members)).expect("plain data"))
         }
         other => Err(refuse(502, format!("an answer of an unexpected kind: {other:?}")).into()),
+    }
+}
+
+/// Returns the refusal of a setting.
+pub fn not_set(error: SettingError) -> AdminError {
+    match error {
+        SettingError::NoSuchLabel { .. }
+        | SettingError::TooFewStores { .. }
+        | SettingError::NeedsVersion { .. }
+        | SettingError::NoSession { .. } => refuse(409, error.to_string()),
+        _ => refuse(400, error.to_string()),
     }
 }
 

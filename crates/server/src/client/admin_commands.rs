@@ -10,7 +10,8 @@ use node::session::{Own, Replies};
 use resp::Reply;
 use rocks::OptionError;
 
-use super::{acl_commands, audit, tracking_commands, ClientEntry, Connected};
+use super::audit::NotChanged;
+use super::{acl_commands, audit, thresholds, tracking_commands, ClientEntry, Connected};
 use crate::admin;
 use crate::audit_queue::LocalRecord;
 use crate::config_file::RewriteError;
@@ -247,6 +248,8 @@ fn get(store: &Store, patterns: &[Bytes]) -> Reply {
     };
     let mut all = store.settings.read().all();
     all.extend(store.engine.rows().options().settings());
+    all.extend(thresholds::all(store));
+    all.sort();
     let rows = all.into_iter().filter_map(|(name, value)| Some((asked_for(name)?, value)));
     Reply::Map(rows.map(|(name, value)| (Reply::Bulk(name), Reply::bulk(value))).collect())
 }
@@ -274,14 +277,41 @@ fn rocksdb_name(name: &[u8]) -> Option<String> {
 /// certificates cannot be loaded: options of RocksDB are changed before them.
 pub async fn set_and_record(store: &Arc<Store>, entry: &ClientEntry, args: &[Bytes]) -> Reply {
     let change = audit::change(store, entry, "config set", audit::of_config_set(store, &args[2..]));
+    let refused = |reply| audit::record(change.clone(), reply, AuditOutcome::Refused);
+    let (values, others) = match thresholds::separate(args.get(2..).unwrap_or_default()) {
+        Ok(separate) => separate,
+        Err(error) => {
+            admin::note_change(store, refused(&error)).await;
+            return error;
+        }
+    };
+    if !values.is_empty() && others.is_empty() {
+        return audit::recorded(store, &change, thresholds::set(store, Some(&change), values)).await;
+    }
+    let has_thresholds = !values.is_empty();
+    if has_thresholds {
+        // The cluster's settings come first, because they may be refused.
+        let set = match check_all(store, &others) {
+            Ok(_) => thresholds::set(store, None, values).await.map(drop).map_err(NotChanged::into_parts),
+            Err(error) => Err((error, AuditOutcome::Refused)),
+        };
+        if let Err((error, outcome)) = set {
+            admin::note_change(store, audit::record(change, &error, outcome)).await;
+            return error;
+        }
+    }
     let setting = {
-        let (store, args) = (store.clone(), args.to_vec());
-        move || set_all(&store, &args)
+        let (store, others) = (store.clone(), others.clone());
+        move || set_all(&store, &others)
     };
     // Options of RocksDB and certificates wait for files.
     let set = tokio::task::spawn_blocking(setting).await;
     let (mut reply, mut outcome) =
         set.unwrap_or_else(|_| (Reply::error("ERR the store is shutting down"), AuditOutcome::Unknown));
+    if has_thresholds && outcome == AuditOutcome::Refused {
+        // The thresholds are changed.
+        outcome = AuditOutcome::Unknown;
+    }
     if let (Some(password), AuditOutcome::Done) = (agreed_password(store, args), outcome) {
         if let Err(error) = acl_commands::set_default_password(store, password.as_deref()).await {
             // This store's own settings are changed.
@@ -334,32 +364,40 @@ fn rewrite(store: &Store) -> (Reply, AuditOutcome) {
     }
 }
 
-fn set_all(store: &Store, args: &[Bytes]) -> (Reply, AuditOutcome) {
-    let refused = |error| (error, AuditOutcome::Refused);
-    let (mut options, mut others): (Vec<(String, String)>, Vec<Bytes>) = Default::default();
-    for pair in args.get(2..).unwrap_or_default().chunks(2) {
+/// The options of RocksDB among settings, with their values, and the other settings.
+type Checked = (Vec<(String, String)>, Vec<Bytes>);
+
+/// Checks settings as far as that is possible before they are changed.
+fn check_all(store: &Store, pairs: &[Bytes]) -> Result<Checked, Reply> {
+    let (mut options, mut others): Checked = Default::default();
+    for pair in pairs.chunks(2) {
         let Some(name) = rocksdb_name(&pair[0]) else {
             others.extend_from_slice(pair);
             continue;
         };
         let why = match options.iter().any(|(other, _)| *other == name) {
             true => "duplicate parameter",
-            false if !rocks::Options::names().any(|known| known == name) => {
-                return refused(unknown(&pair[0]))
-            }
+            false if !rocks::Options::names().any(|known| known == name) => return Err(unknown(&pair[0])),
             false if !rocks::Options::can_change(&name) => "can't set immutable config",
             false => {
                 options.push((name, String::from_utf8_lossy(&pair[1]).into_owned()));
                 continue;
             }
         };
-        return refused(failed(&pair[0], why));
+        return Err(failed(&pair[0], why));
     }
-    // The others are checked before anything changes.
     let mut probe = store.settings.read().clone();
-    if let Err(error) = change(&mut probe, &others) {
-        return refused(error);
-    }
+    change(&mut probe, &others)?;
+    Ok((options, others))
+}
+
+fn set_all(store: &Store, pairs: &[Bytes]) -> (Reply, AuditOutcome) {
+    let refused = |error| (error, AuditOutcome::Refused);
+    // All are checked before anything changes.
+    let (options, others) = match check_all(store, pairs) {
+        Ok(checked) => checked,
+        Err(error) => return refused(error),
+    };
     let has_changed = !options.is_empty();
     if has_changed {
         if let Err(error) = store.engine.rows().set_options(&options) {
@@ -392,7 +430,8 @@ fn unknown(name: &[u8]) -> Reply {
     Reply::error(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"))
 }
 
-fn failed(name: &[u8], why: &str) -> Reply {
+/// Returns the error of `CONFIG SET` for a value that a setting cannot have.
+pub fn failed(name: &[u8], why: &str) -> Reply {
     let name = String::from_utf8_lossy(name);
     Reply::error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
 }

@@ -11,6 +11,7 @@ use cluster::admin::HIDDEN;
 use cluster::{AuditOutcome, AuditedChange};
 use resp::Reply;
 
+use super::thresholds;
 use crate::admin::{self, Author};
 use crate::admin_error::AdminError;
 use crate::audit_queue::LocalRecord;
@@ -31,6 +32,7 @@ pub fn change(store: &Store, entry: &ClientEntry, command: &str, arguments: Vec<
 pub fn of_config_set(store: &Store, args: &[Bytes]) -> Vec<String> {
     let mut known: Vec<&'static str> = store.settings.read().all().iter().map(|(name, _)| *name).collect();
     known.extend(store.engine.rows().options().settings().iter().map(|(name, _)| *name));
+    known.extend(thresholds::names());
     config_pairs(&known, args)
 }
 
@@ -125,8 +127,14 @@ impl NotChanged {
     }
 
     pub fn into_reply(self) -> Reply {
+        self.into_parts().0
+    }
+
+    /// Returns the error and the outcome.
+    pub fn into_parts(self) -> (Reply, AuditOutcome) {
         match self {
-            NotChanged::Here(error) | NotChanged::ByCluster(error, _) => error,
+            NotChanged::Here(error) => (error, AuditOutcome::Refused),
+            NotChanged::ByCluster(error, outcome) => (error, outcome),
         }
     }
 }

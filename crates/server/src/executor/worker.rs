@@ -176,7 +176,8 @@ impl RegionWorker {
             let wall = &self.parts.wall;
             let stamp = wall.may_stamp().then(|| wall.millis());
             let version = self.parts.version.get();
-            let now = Moment { boot, stamp, version, seed: boot, room: self.apply.room() };
+            let thresholds = self.parts.engine.thresholds();
+            let now = Moment { boot, stamp, version, thresholds, seed: boot, room: self.apply.room() };
             match self.shard.turn(now, &mut ()) {
                 Ok(Some(effects)) => effects.into_iter().for_each(|effect| self.carry_out(effect)),
                 Ok(None) => return,

@@ -3,7 +3,7 @@
 use cluster::Route;
 use node::{Effect, Input, Leadership, Moment, Outcome as Answered, Submit, Watch, Work as Proposal};
 use replica::{Input as RaftInput, Role};
-use types::{RegionId, StoreId};
+use types::{RegionId, StoreId, Thresholds, THRESHOLDS};
 
 use super::hang::HUNG_LOG_BYTES;
 use super::log::ToLog;
@@ -14,6 +14,21 @@ use crate::client::PATIENCE;
 use crate::clock::MILLISECOND;
 use crate::observation::{EntryId, Item, Observation};
 use crate::world::{Packet, Work, World};
+
+/// Returns the thresholds of collections that a leader knows in a turn: half of the time the
+/// defaults, and otherwise low ones, so that leaders of the same region differ. They change only
+/// the layout of rows, in which all replicas must agree.
+fn drawn_thresholds(seed: u64) -> Thresholds {
+    let mut draw = types::Draw::new(seed);
+    let mut thresholds = Thresholds::default();
+    if draw.below(2) == 0 {
+        for threshold in &THRESHOLDS {
+            let value = draw.below(4).to_string();
+            thresholds.set(threshold.name, &value).expect("a small number");
+        }
+    }
+    thresholds
+}
 
 /// Proposed entries and their items.
 #[derive(Default)]
@@ -116,9 +131,11 @@ impl World {
             self.last_entry += 1;
             let seed = self.last_entry;
             let mut proposed = Proposed::default();
+            let has_thresholds = self.plan.has_thresholds;
             let Some(process) = self.process(id) else { return };
             let version = types::NEWEST_VERSION;
-            let now = Moment { boot, stamp: Some(stamp), version, seed, room: process.room() };
+            let thresholds = if has_thresholds { drawn_thresholds(seed) } else { Thresholds::default() };
+            let now = Moment { boot, stamp: Some(stamp), version, thresholds, seed, room: process.room() };
             let effects = process.shard.turn(now, &mut proposed);
             for (entry, items) in proposed.0 {
                 self.observe(&Observation::Proposed { entry, items: &items });

@@ -34,6 +34,56 @@ fn operators_commands_are_answered_as_redis_answers_them() {
     );
 }
 
+#[test]
+fn thresholds_of_collections_are_set_and_shown_as_redis_does() {
+    let Some(theirs) = redis(&[]) else { return };
+    let refused = [
+        "hash-max-listpack-entries -1",
+        "hash-max-listpack-entries 99999999999999999999",
+        "hash-max-listpack-entries 1kb",
+        "hash-max-listpack-entries +7",
+        "hash-max-ziplist-entries ''",
+        "hash-max-listpack-value -1",
+        "zset-max-listpack-value 9223372036854775808",
+        "zset-max-ziplist-value abc",
+        "set-max-intset-entries x",
+        "list-max-listpack-size 3000000000",
+        "list-max-ziplist-size x",
+        "hash-max-listpack-entries 3 HASH-MAX-LISTPACK-ENTRIES 4",
+        "hash-max-listpack-entries 3 nosuch 4",
+        "timeout 7 hash-max-listpack-entries -1",
+        "hash-max-listpack-entries 3 timeout -1",
+        "hash-max-listpack-entries",
+    ];
+    let names =
+        "hash-max-listpack-entries hash-max-ziplist-entries hash-max-listpack-value hash-max-ziplist-value \
+        zset-max-listpack-entries zset-max-ziplist-entries zset-max-listpack-value zset-max-ziplist-value \
+        set-max-intset-entries list-max-listpack-size list-max-ziplist-size";
+    let shown: Vec<String> = names.split_whitespace().map(|name| format!("CONFIG GET {name}")).collect();
+    let shown = shown.join("\n");
+    let refused: Vec<String> = refused.iter().map(|pairs| format!("CONFIG SET {pairs}")).collect();
+    let script = format!(
+        "{shown}\n{}\n{shown}\nCONFIG GET timeout
+        CONFIG SET Hash-Max-Ziplist-Value 1kb list-max-listpack-size -5 timeout 9
+        CONFIG SET zset-max-listpack-entries 7 zset-max-ziplist-entries 9223372036854775807
+        CONFIG GET timeout\nCONFIG GET HASH-max-listpack-value\n{shown}",
+        refused.join("\n")
+    );
+    let ours = steelyard(&[]);
+    assert_same(&ours, &theirs, &[&script]);
+    let by_pattern =
+        |server: &crate::servers::Server| match server.connect().call(&["CONFIG", "GET", "*-max-*list*"]) {
+            Ok(Reply::Array(words)) => {
+                let mut pairs: Vec<String> = words.chunks(2).map(|pair| format!("{pair:?}")).collect();
+                pairs.sort();
+                pairs
+            }
+            other => panic!("{other:?}"),
+        };
+    assert_eq!(by_pattern(&ours).len(), 10, "the old names, too");
+    assert_eq!(by_pattern(&ours), by_pattern(&theirs));
+}
+
 /// Returns the arguments of the slow log's entries of commands on keys, newest first.
 fn logged(connection: &mut Connection) -> Vec<Vec<String>> {
     let Reply::Array(entries) = connection.call(&["SLOWLOG", "GET", "-1"]).unwrap() else { panic!("no log") };
