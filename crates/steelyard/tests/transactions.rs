@@ -322,7 +322,7 @@ fn a_threshold_of_collections_counts_at_every_store_after_kills_and_restarts() {
     }
     let listed = stores::ctl(&stores, 1, &["config", NAME]).unwrap();
     assert_eq!(listed.trim(), "3");
-    let refused = stores::ctl(&stores, 1, &["config", NAME, "-1"]).unwrap_err();
+    let refused = stores::ctl(&stores, 1, &["config", NAME, "many"]).unwrap_err();
     assert!(refused.contains("a number from 0 to"), "{refused}");
     stores::ctl(&stores, 1, &["config", NAME, "2"]).unwrap();
     let audit = stores::ctl(&stores, 1, &["audit"]).unwrap();
