@@ -456,11 +456,6 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
             value: value.to_owned(),
             expected: "direct or chained",
         }),
-        name if agreed::expected_threshold(name, value).is_some() => Err(MetaError::BadConfig {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            expected: agreed::expected_threshold(name, value).unwrap_or_default(),
-        }),
         CONFIG_FINISH_UPGRADES if ![YES, NO].contains(&value) => Err(MetaError::BadConfig {
             name: name.to_owned(),
             value: value.to_owned(),
@@ -471,7 +466,12 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
             value: value.to_owned(),
             expected: "a label's name without a value, or none",
         }),
-        _ => Ok(()),
+        _ => match agreed::expected_threshold(name, value) {
+            Some(expected) => {
+                Err(MetaError::BadConfig { name: name.to_owned(), value: value.to_owned(), expected })
+            }
+            None => Ok(()),
+        },
     }
 }
 

@@ -11,14 +11,12 @@ use std::ops::ControlFlow;
 use bytes::{BufMut, Bytes, BytesMut};
 use resp::Reply;
 use storage::packed::is_packed;
+pub(crate) use storage::packed::NAME_HASH_LEN;
 use storage::rows::row_behind;
 use storage::{KeyRef, StorageError};
 
 use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
 use crate::keys::scan::{scan_reply, ScanOptions};
-
-/// Bytes of the hash that precedes the name in an element's sub-key.
-pub(crate) const NAME_HASH_LEN: usize = 8;
 
 pub(crate) fn element_row(key: &KeyRef<'_>, generation: u64, name: &[u8]) -> Bytes {
     let mut subkey = BytesMut::with_capacity(NAME_HASH_LEN + name.len());

@@ -185,11 +185,10 @@ impl Builder {
         seed: u64,
     ) -> Bytes {
         let has_thresholds = version >= NEXT_FORMAT_SINCE && !thresholds.is_default();
-        let mut buffer = match has_thresholds {
-            true => self.buffer,
-            false => self.buffer.split_off(Thresholds::LEN),
-        };
-        let mut header = &mut buffer[..];
+        if !has_thresholds {
+            self.buffer.advance(Thresholds::LEN);
+        }
+        let mut header = &mut self.buffer[..];
         header.put_u8(match version >= NEXT_FORMAT_SINCE {
             true if has_thresholds => THRESHOLDS_FORMAT,
             true => NEXT_FORMAT,
@@ -200,7 +199,7 @@ impl Builder {
         }
         header.put_u64(stamp_ms);
         header.put_u64(seed);
-        buffer.freeze()
+        self.buffer.freeze()
     }
 
     /// Returns the entry in the oldest version. See [`finish_as`](Builder::finish_as).

@@ -237,8 +237,9 @@ impl Options {
         find(name).is_ok_and(|knob| knob.change != Change::AtStart)
     }
 
-    /// Sets several options of an open database. The error is the first reason against it.
-    pub(crate) fn changed(&self, pairs: &[(String, String)]) -> Result<Options, OptionError> {
+    /// Returns the options after a change of several, which an open database permits. The error is
+    /// the first reason against it.
+    pub fn changed(&self, pairs: &[(String, String)]) -> Result<Options, OptionError> {
         let mut changed = self.clone();
         for (name, value) in pairs {
             let knob = find(name)?;

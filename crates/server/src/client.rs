@@ -12,6 +12,7 @@ mod function_commands;
 mod info;
 mod listener;
 mod memory_commands;
+mod other_stores;
 mod pubsub_commands;
 mod read_only;
 mod script_commands;

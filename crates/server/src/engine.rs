@@ -134,6 +134,7 @@ impl Engine {
     ) -> Option<(Vec<Answer>, KeyCounts)> {
         let rows = OneMoment::new(self.rows.in_ram());
         let (mut answers, mut counts) = (vec![None; items.len()], KeyCounts::default());
+        let now = (now, self.thresholds());
         // Those that may be refused come first, so that little work is done in vain.
         for is_bounded in [false, true] {
             for (item, answer) in items.iter().zip(&mut answers) {
@@ -143,7 +144,7 @@ impl Engine {
                 if !rows.admits(item) {
                     return None;
                 }
-                match run(&rows, region, item, (now, self.thresholds())) {
+                match run(&rows, region, item, now) {
                     Ok((Outcome::Reply(reply), counted)) if !rows.missed.get() => {
                         *answer = Some(reply.into());
                         counts += counted;
@@ -167,11 +168,12 @@ impl Engine {
     ) -> ReadSoFar {
         let mut so_far = ReadSoFar::default();
         let mut rows = OneMoment { fetched: Some(fetched), ..OneMoment::new(self.rows.in_ram()) };
+        let now = (now, self.thresholds());
         for item in items {
             if !item.is_bounded_read() {
                 break;
             }
-            let outcome = run(&rows, region, item, (now, self.thresholds()));
+            let outcome = run(&rows, region, item, now);
             let has_missed = rows.missed.replace(false);
             so_far.missed.push(has_missed);
             match outcome {

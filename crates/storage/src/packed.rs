@@ -30,8 +30,8 @@ pub const BYTES_MAX: usize = 2048;
 const ROW_HEADER_LEN: usize = 1 + 2 + 2;
 /// Bytes of kind and generation in a row's key.
 const PART_HEADER_LEN: usize = 1 + 8;
-/// Bytes of the hash that precedes a name in the sub-key of an element.
-const NAME_HASH_LEN: usize = 8;
+/// Bytes of the hash that precedes the name in an element's sub-key.
+pub const NAME_HASH_LEN: usize = 8;
 
 /// A row's key whose generation has the bit, divided behind the user's key.
 #[derive(Clone, Copy)]

@@ -94,7 +94,7 @@ pub struct Txn<'a> {
 enum Home {
     /// The meta row, if it exists already.
     Meta(Option<Bytes>),
-    /// Rows of their own, because they had become too large together.
+    /// Rows of their own, because they had become too large together or exceeded a threshold.
     OwnRows,
 }
 

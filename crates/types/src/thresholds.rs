@@ -1,9 +1,9 @@
 //! Redis's thresholds of collections: their names, ranges and defaults.
 //!
-//! They decide the answers of `OBJECT ENCODING`. Those that are below Redis's defaults also decide
-//! when a small collection gets rows of its own. The cluster agrees on them. The leader of a region
-//! writes them into each entry that it proposes, so all replicas execute an entry with the same
-//! ones.
+//! They decide the answers of `OBJECT ENCODING`. Those that are below Redis's defaults, and a size
+//! of lists from 0 on, also decide when a small collection gets rows of its own. The cluster agrees
+//! on them. The leader of a region writes them into each entry that it proposes, so all replicas
+//! execute an entry with the same ones.
 
 use crate::size::parse_size;
 
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn only_thresholds_below_the_defaults_bound_a_layout() {
+    fn only_lower_thresholds_and_a_size_of_lists_from_0_on_bound_a_layout() {
         let mut thresholds = Thresholds::default();
         for (text, elements, is_bound) in
             [("512", None, false), ("9999", None, false), ("511", Some(511), true)]

@@ -273,8 +273,9 @@ fn rocksdb_name(name: &[u8]) -> Option<String> {
     name.strip_prefix(ROCKSDB).map(str::to_owned)
 }
 
-/// Executes `CONFIG SET`, and records it. All of the settings are changed, or none, unless
-/// certificates cannot be loaded: options of RocksDB are changed before them.
+/// Executes `CONFIG SET`, and records it. All of the settings are changed, or none, unless RocksDB
+/// fails or certificates cannot be loaded: the thresholds of the cluster are changed before both,
+/// and options of RocksDB before certificates.
 pub async fn set_and_record(store: &Arc<Store>, entry: &ClientEntry, args: &[Bytes]) -> Reply {
     let change = audit::change(store, entry, "config set", audit::of_config_set(store, &args[2..]));
     let refused = |reply| audit::record(change.clone(), reply, AuditOutcome::Refused);
@@ -301,7 +302,7 @@ pub async fn set_and_record(store: &Arc<Store>, entry: &ClientEntry, args: &[Byt
         }
     }
     let setting = {
-        let (store, others) = (store.clone(), others.clone());
+        let store = store.clone();
         move || set_all(&store, &others)
     };
     // Options of RocksDB and certificates wait for files.
@@ -388,7 +389,22 @@ fn check_all(store: &Store, pairs: &[Bytes]) -> Result<Checked, Reply> {
     }
     let mut probe = store.settings.read().clone();
     change(&mut probe, &others)?;
-    Ok((options, others))
+    match options.is_empty() {
+        true => Ok((options, others)),
+        false => match store.engine.rows().options().changed(&options) {
+            Ok(_) => Ok((options, others)),
+            Err(error) => Err(bad_option(&error, &options)),
+        },
+    }
+}
+
+/// Returns the error of `CONFIG SET` for options that RocksDB cannot have.
+fn bad_option(error: &OptionError, options: &[(String, String)]) -> Reply {
+    let named = match error {
+        OptionError::BadValue { name, .. } => format!("{ROCKSDB}{name}"),
+        _ => options.first().map_or(ROCKSDB.to_owned(), |(name, _)| format!("{ROCKSDB}{name}")),
+    };
+    failed(named.as_bytes(), &error.to_string())
 }
 
 fn set_all(store: &Store, pairs: &[Bytes]) -> (Reply, AuditOutcome) {
@@ -401,11 +417,7 @@ fn set_all(store: &Store, pairs: &[Bytes]) -> (Reply, AuditOutcome) {
     let has_changed = !options.is_empty();
     if has_changed {
         if let Err(error) = store.engine.rows().set_options(&options) {
-            let named = match &error {
-                OptionError::BadValue { name, .. } => format!("{ROCKSDB}{name}"),
-                _ => options.first().map_or(ROCKSDB.to_owned(), |(name, _)| format!("{ROCKSDB}{name}")),
-            };
-            return refused(failed(named.as_bytes(), &error.to_string()));
+            return refused(bad_option(&error, &options));
         }
     }
     for (name, value) in options {

@@ -86,8 +86,8 @@ pub fn record(change: AuditedChange, reply: &Reply, outcome: AuditOutcome) -> Lo
     LocalRecord::new(change, outcome, reason)
 }
 
-/// Executes a change of users or libraries. If this store refuses it, nothing is proposed, and the
-/// refusal is recorded here.
+/// Executes a change of users, libraries or thresholds of collections. If this store refuses it,
+/// nothing is proposed, and the refusal is recorded here.
 pub async fn recorded(
     store: &Arc<Store>,
     audit: &AuditedChange,

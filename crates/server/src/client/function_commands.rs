@@ -9,9 +9,9 @@ use cluster::{AuditOutcome, AuditedChange, FunctionRecord, LibraryRecord};
 use command::{glob_matches, FunctionCommand};
 use node::session::Own;
 use resp::Reply;
-use tokio::task::JoinSet;
 
 use super::audit::{self, NotChanged};
+use super::other_stores::{await_others, OTHERS_PATIENCE};
 use crate::accounts::text_of;
 use crate::admin::{self, LibrariesAnswer};
 use crate::connections::ClientEntry;
@@ -22,8 +22,6 @@ use crate::store::Store;
 /// Maximum time in which `FUNCTION RESTORE` loads libraries. It is not replicated, so a clock may
 /// decide.
 const RESTORE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time for which a change waits for the other stores that are up.
-const OTHERS_PATIENCE: Duration = Duration::from_secs(1);
 /// Pause before a change is repeated, because another one came in between.
 const AGAIN: Duration = Duration::from_millis(10);
 
@@ -328,7 +326,10 @@ async fn change(
                     let late = error("the libraries are changed, and this store does not have them yet");
                     return Err(NotChanged::ByCluster(late, AuditOutcome::Done));
                 }
-                await_others(store, version).await;
+                let has = move |store: Arc<Store>, to| async move {
+                    admin::has_libraries(&store, to, version).await;
+                };
+                await_others(store, has).await;
                 return Ok(());
             }
             LibrariesAnswer::Conflict(version) if version < known.version => {
@@ -346,18 +347,4 @@ async fn change(
             }
         }
     }
-}
-
-/// Waits until the other stores that are up have a version of the libraries, for a limited time.
-async fn await_others(store: &Arc<Store>, version: u64) {
-    let mut asked = JoinSet::new();
-    for member in &store.membership.members().list {
-        let to = member.id;
-        if to != store.id && store.cluster.is_heard(to) {
-            let store = store.clone();
-            asked.spawn(async move { admin::has_libraries(&store, to, version).await });
-        }
-    }
-    let all = async { while asked.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(OTHERS_PATIENCE, all).await;
 }

@@ -3,21 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::{AuditedChange, SettingError};
 use resp::Reply;
-use tokio::task::JoinSet;
 use types::{threshold_name, Thresholds, THIRD_VERSION, THRESHOLDS};
 
 use super::admin_commands::failed;
 use super::audit::NotChanged;
+use super::other_stores::await_others;
 use crate::admin;
 use crate::store::Store;
-
-/// Time for which a change waits for the other stores that are up.
-const OTHERS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Returns all names, old ones included, with the values that the cluster has agreed on.
 pub fn all(store: &Store) -> Vec<(&'static str, String)> {
@@ -74,23 +70,11 @@ pub async fn set(
     let list = asked.map_err(NotChanged::by_cluster)?;
     let version = list.version;
     store.membership.take_members(list);
-    await_others(store, version).await;
+    let has = move |store: Arc<Store>, to| async move {
+        admin::has_members(&store, to, version).await;
+    };
+    await_others(store, has).await;
     Ok(Reply::OK)
-}
-
-/// Waits until the other stores that are up have a version of the list of stores, for a limited
-/// time.
-async fn await_others(store: &Arc<Store>, version: u64) {
-    let mut asked = JoinSet::new();
-    for member in &store.membership.members().list {
-        let to = member.id;
-        if to != store.id && store.cluster.is_heard(to) {
-            let store = store.clone();
-            asked.spawn(async move { admin::has_members(&store, to, version).await });
-        }
-    }
-    let all = async { while asked.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(OTHERS_PATIENCE, all).await;
 }
 
 #[cfg(test)]
