@@ -39,10 +39,22 @@ ticks() {
 	awk '{print $14 + $15}' "/proc/${pid[$1]}/stat"
 }
 
+# Waits until no store works in the background, for at most ten seconds.
+settle() {
+	local before after
+	for _ in $(seq 20); do
+		before=$(cat /proc/{"${pids[0]}","${pids[1]}","${pids[2]}","${pids[3]}"}/stat | awk '{sum += $14 + $15} END {print sum}')
+		sleep 0.5
+		after=$(cat /proc/{"${pids[0]}","${pids[1]}","${pids[2]}","${pids[3]}"}/stat | awk '{sum += $14 + $15} END {print sum}')
+		[ $((after - before)) -gt 4 ] || return 0
+	done
+}
+
 # Runs a load and notes its figures: the name, the mode, the store, then options of redis-benchmark.
 load() {
 	local what=$1 mode=$2 name=$3 before rate
 	shift 3
+	settle
 	before=$(ticks "$name")
 	rate=$(redis-benchmark -p "${port[$name]}" -c 50 -d 1024 --csv "$@" | awk -F'"' '/^"(SET|GET)"/ {print $4}')
 	echo "$what|$mode|$rate|$(($(ticks "$name") - before))|${count:-$requests}" >>"$dir/figures"
@@ -53,18 +65,18 @@ for mode in plain encrypted; do
 	for number in $(seq 0 $((keys - 1))); do printf 'SET key:%012d %01024d\r\n' "$number" "$number"; done |
 		redis-cli -p "${port[$mode-no]}" --pipe >/dev/null
 done
-sleep 10
 for round in $(seq "$rounds"); do
-	for mode in plain encrypted; do load "SET, synced" $mode $mode-always -t set -n "$requests" -r 100000; done
-	for mode in plain encrypted; do
-		count=$((requests * 4)) load "SET, synced, pipeline 16" $mode $mode-always -t set -P 16 -n $((requests * 4)) -r 100000
+	# Another one begins each round.
+	[ $((round % 2)) = 1 ] && modes="plain encrypted" || modes="encrypted plain"
+	for mode in $modes; do load "SET, synced" $mode $mode-always -t set -n "$requests" -r 50000; done
+	for mode in $modes; do
+		count=$((requests * 4)) load "SET, synced, pipeline 16" $mode $mode-always -t set -P 16 -n $((requests * 4)) -r 50000
 	done
-	for mode in plain encrypted; do load "GET from RAM" $mode $mode-always -t get -n "$requests" -r 1000; done
-	for mode in plain encrypted; do load "GET from flash" $mode $mode-no -t get -n "$requests" -r $keys; done
-	for mode in plain encrypted; do
+	for mode in $modes; do load "GET from RAM" $mode $mode-always -t get -n "$requests" -r 1000; done
+	for mode in $modes; do load "GET from flash" $mode $mode-no -t get -n "$requests" -r $keys; done
+	for mode in $modes; do
 		count=$((requests * 4)) load "SET, not synced, pipeline 16" $mode $mode-no -t set -P 16 -n $((requests * 4)) -r $keys
 	done
-	sleep 5
 	echo "round $round of $rounds" >&2
 done
 
@@ -75,6 +87,9 @@ median() {
 		awk '{all[NR] = $1} END {print all[int((NR + 1) / 2)]}'
 }
 grep -m1 -o -w aes /proc/cpuinfo | sed 's/.*/The processor has instructions for AES./' || echo "The processor has no instructions for AES."
+began=$(date +%s%N)
+dd if=/dev/zero of="$dir/probe" bs=4k count=500 oflag=dsync status=none
+echo "A synchronous write of 4 KiB takes $((($(date +%s%N) - began) / 500000)) us."
 printf "%-30s %10s %10s %7s %15s %10s %11s\n" load plain encrypted ratio "CPU us/request" encrypted difference
 while read -r what; do
 	awk -v w="$what" -v a="$(median "$what" plain rate)" -v b="$(median "$what" encrypted rate)" \

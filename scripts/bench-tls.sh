@@ -19,7 +19,7 @@ redis-server --port $base --maxclients 5100 --tls-port $((base + 1)) --tls-cert-
 pids+=($!)
 "$steelyard" serve --port $((base + 2)) --peer-port $((base + 4)) --admin-port $((base + 5)) \
 	--tls-port $((base + 3)) --tls-cert-file "$dir/crt" --tls-key-file "$dir/key" --tls-auth-clients no \
-	--maxclients 5100 --maxmemory 2gb --fsync no --probe no --dir "$dir/steelyard" >"$dir/steelyard.log" 2>&1 &
+	--maxclients 5100 --maxmemory 3gb --fsync no --probe no --dir "$dir/steelyard" >"$dir/steelyard.log" 2>&1 &
 pids+=($!)
 for port in $base $((base + 2)); do
 	until redis-cli -p "$port" set warm up 2>/dev/null | grep -q OK; do sleep 0.1; done
