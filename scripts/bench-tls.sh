@@ -1,11 +1,14 @@
 #!/bin/bash
 # Compares what TLS costs with redis-server and with Steelyard, in one run: redis-benchmark with fifty
-# connections, each server with and without TLS, in turns. Then GETs over 50, 1,000 and 5,000 connections
-# that begin at once, with TLS, and the memory that each server takes for them. Prints the medians and ratios.
+# connections, each server with and without TLS, in turns. Then GETs over 50, 1,000 and 5,000 connections,
+# or other numbers of them, that begin at once, with TLS, and the memory that each server takes for them.
+# Prints the medians and ratios.
 #
-#   bench-tls.sh STEELYARD [ROUNDS] [REQUESTS]
+#   bench-tls.sh STEELYARD [ROUNDS] [REQUESTS] [CONNECTIONS ...]
 set -euo pipefail
 steelyard=$1 rounds=${2:-3} requests=${3:-200000}
+numbers=("${@:4}")
+[ ${#numbers[@]} -gt 0 ] || numbers=(50 1000 5000)
 dir=$(mktemp -d /tmp/steelyard-tls-XXXXXX)
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$dir"' EXIT
@@ -14,12 +17,12 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 
 	-addext subjectAltName=IP:127.0.0.1 -keyout "$dir/key" -out "$dir/crt" 2>/dev/null
 base=$((20000 + RANDOM % 10000)) # the four ports for clients are base to base + 3
 mkdir "$dir/redis"
-redis-server --port $base --maxclients 5100 --tls-port $((base + 1)) --tls-cert-file "$dir/crt" --tls-key-file "$dir/key" \
+redis-server --port $base --maxclients 10100 --tls-port $((base + 1)) --tls-cert-file "$dir/crt" --tls-key-file "$dir/key" \
 	--tls-auth-clients no --save "" --appendonly yes --appendfsync no --dir "$dir/redis" >"$dir/redis.log" 2>&1 &
 pids+=($!)
 "$steelyard" serve --port $((base + 2)) --peer-port $((base + 4)) --admin-port $((base + 5)) \
 	--tls-port $((base + 3)) --tls-cert-file "$dir/crt" --tls-key-file "$dir/key" --tls-auth-clients no \
-	--maxclients 5100 --maxmemory 3gb --fsync no --probe no --dir "$dir/steelyard" >"$dir/steelyard.log" 2>&1 &
+	--maxclients 10100 --maxmemory 3gb --fsync no --probe no --dir "$dir/steelyard" >"$dir/steelyard.log" 2>&1 &
 pids+=($!)
 for port in $base $((base + 2)); do
 	until redis-cli -p "$port" set warm up 2>/dev/null | grep -q OK; do sleep 0.1; done
@@ -57,7 +60,7 @@ sort -k1,4 -k5n "$dir/figures" | awk '
 
 declare -A rss
 for round in $(seq "$rounds"); do
-	for connections in 50 1000 5000; do
+	for connections in "${numbers[@]}"; do
 		for server in 0 1; do
 			# While the clients are connected, the peak of the server's memory is sampled.
 			(while sleep 0.2; do awk '/VmRSS/ {print $2}' /proc/${pids[$server]}/status; done >"$dir/rss") &
@@ -77,7 +80,7 @@ done
 echo
 echo "GET over TLS, pipeline 1; MiB is the peak of the server's RSS"
 printf "%12s %12s %8s %12s %8s %10s\n" connections redis MiB steelyard MiB "TLS: s/r"
-for connections in 50 1000 5000; do
+for connections in "${numbers[@]}"; do
 	for server in 0 1; do
 		rate[$server]=$(awk -v k="$connections $server" '$1 " " $2 == k {print $3}' "$dir/many" | sort -n |
 			awk '{v[NR] = $1} END {print NR ? v[int((NR + 1) / 2)] : 0}')

@@ -125,7 +125,7 @@ fn rewrite_tables(
         let rest = Duration::from_secs_f64(bytes as f64 / REWRITE_BYTES_PER_S as f64);
         let begun = Instant::now();
         while begun.elapsed() < rest && !ends.is_stopping() {
-            std::thread::sleep(PACE.look.min(rest));
+            std::thread::sleep(pace.look.min(rest));
         }
         if shown.elapsed() >= pace.search_every {
             show()?;
@@ -259,7 +259,8 @@ mod tests {
         vault.rotate().unwrap();
         write(&engine, "second");
         let tables = || engine.rows().tables().unwrap();
-        let key = |table: &rocks::Table| atrest::key_of(&table.path).unwrap();
+        // A table may be gone: another one replaces it.
+        let key = |table: &rocks::Table| atrest::key_of(&table.path).ok().flatten();
         assert!(tables().iter().any(|table| key(table) == Some(1)));
         let only_new = || tables().iter().all(|table| key(table) == Some(2));
         // The manifest and the small file keep the first key, so it stays.

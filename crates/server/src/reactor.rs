@@ -431,14 +431,18 @@ impl Loop {
     /// Closes clients that have not completed their TLS handshake in time.
     fn close_slow_handshakes(&mut self) {
         let now = self.now;
-        let is_slow =
-            |connection: &&Connection| connection.stream.handshake_until().is_some_and(|until| until <= now);
-        let connections = self.slots.iter().filter_map(|slot| slot.connection.as_deref());
-        let slow: Vec<ConnectionId> = connections.filter(is_slow).map(|connection| connection.id).collect();
-        for id in slow {
+        for id in
+            self.those(|connection| connection.stream.handshake_until().is_some_and(|until| until <= now))
+        {
             tracing::debug!("closing a client that has not completed its TLS handshake in time");
             self.end(id);
         }
+    }
+
+    /// Returns the connections for which `holds` is true.
+    fn those(&self, holds: impl Fn(&Connection) -> bool) -> Vec<ConnectionId> {
+        let connections = self.slots.iter().filter_map(|slot| slot.connection.as_deref());
+        connections.filter(|connection| holds(connection)).map(|connection| connection.id).collect()
     }
 
     /// Closes clients that have been silent for longer than `timeout`. Those that wait for an
@@ -449,10 +453,7 @@ impl Loop {
             seconds => Duration::from_secs(seconds.into()),
         };
         let now = self.now;
-        let connections = self.slots.iter().filter_map(|slot| slot.connection.as_deref());
-        let idle = connections.filter(|connection| connection.is_idle_for(now, patience));
-        let idle: Vec<ConnectionId> = idle.map(|connection| connection.id).collect();
-        for id in idle {
+        for id in self.those(|connection| connection.is_idle_for(now, patience)) {
             tracing::debug!("closing an idle client");
             self.end(id);
         }
@@ -466,12 +467,10 @@ impl Loop {
             seconds => Duration::from_secs(seconds.into()),
         };
         let now = self.now;
-        let connections = self.slots.iter().filter_map(|slot| slot.connection.as_deref());
-        let is_late = |connection: &&Connection| {
+        let is_late = |connection: &Connection| {
             connection.seat.stranger.as_ref().is_some_and(|stranger| stranger.is_late(now, patience))
         };
-        let late: Vec<ConnectionId> = connections.filter(is_late).map(|connection| connection.id).collect();
-        for id in late {
+        for id in self.those(is_late) {
             tracing::debug!("closing a client that has not logged in");
             self.end(id);
         }
@@ -498,14 +497,7 @@ impl Loop {
         }
         let patience = self.store.config.request_timeout;
         let now = self.now;
-        let stalled: Vec<ConnectionId> = self
-            .slots
-            .iter()
-            .filter_map(|slot| slot.connection.as_deref())
-            .filter(|connection| connection.is_stalled(now, patience))
-            .map(|connection| connection.id)
-            .collect();
-        for id in stalled {
+        for id in self.those(|connection| connection.is_stalled(now, patience)) {
             let client = self.connection(id).map(|connection| connection.seat.entry.id);
             tracing::warn!(
                 client,

@@ -66,25 +66,17 @@ async fn accept(
         let accounts = store.access.accounts();
         (accounts.default_user().needs_no_password(), accounts.default_user().is_open())
     };
-    let (max, strangers_max, open_door, probe_after) = {
+    let (open_door, probe_after) = {
         let settings = store.settings.read();
-        let open_door = !settings.protected_mode || !has_no_password;
-        (settings.maxclients, settings.strangers_max, open_door, settings.tcp_keepalive)
+        (!settings.protected_mode || !has_no_password, settings.tcp_keepalive)
     };
     if !open_door && !peer.ip().to_canonical().is_loopback() {
         store.metrics.connections_rejected.inc();
         refuse(&mut stream, PROTECTED, is_tls).await;
         return;
     }
-    let of_an_address = if strangers_max == 0 { usize::MAX } else { strangers_max };
-    let most = Most { in_all: usize::MAX, of_an_address };
-    let stranger = (!is_open).then(|| store.clients.strangers.begin(peer.ip(), most));
-    // A stranger without a place takes none of the others.
-    let has_place = !matches!(stranger, Some(None));
-    let seat = has_place.then(|| ConnectionSlot::take(&store.clients, &store.metrics, peer, local, max));
-    match seat.flatten() {
-        Some(mut seat) => {
-            seat.stranger = stranger.flatten();
+    match take_places(store, peer, local, !is_open) {
+        Some(seat) => {
             keep_alive(&stream, probe_after);
             let handshake = match is_tls {
                 false => None,
@@ -108,6 +100,29 @@ async fn accept(
             refuse(&mut stream, b"-ERR max number of clients reached\r\n", is_tls).await;
         }
     }
+}
+
+/// Takes a client's place, and one among the strangers if the client must log in. A stranger
+/// without the second one takes none of the others.
+fn take_places(
+    store: &Store,
+    peer: SocketAddr,
+    local: SocketAddr,
+    must_log_in: bool,
+) -> Option<ConnectionSlot> {
+    let (max, strangers_max) = {
+        let settings = store.settings.read();
+        (settings.maxclients, settings.strangers_max)
+    };
+    let of_an_address = if strangers_max == 0 { usize::MAX } else { strangers_max };
+    let most = Most { in_all: usize::MAX, of_an_address };
+    let stranger = match must_log_in {
+        true => Some(store.clients.strangers.begin(peer.ip(), most)?),
+        false => None,
+    };
+    let mut seat = ConnectionSlot::take(&store.clients, &store.metrics, peer, local, max)?;
+    seat.stranger = stranger;
+    Some(seat)
 }
 
 /// Waits for a place for a client's handshake. A store that closes does not wait.

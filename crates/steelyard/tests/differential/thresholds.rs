@@ -30,7 +30,7 @@ const NAMES: [(&str, &[&str]); 11] = [
     ("list-max-ziplist-size", &NODES),
 ];
 
-/// Both servers, and what is known of the keys.
+/// The two servers, and the keys that the test has written to both.
 pub struct Program {
     chance: Chance,
     ours: Connection,

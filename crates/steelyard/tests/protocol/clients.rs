@@ -257,7 +257,7 @@ fn clients_that_do_not_log_in_are_few_and_do_not_stay() {
     for client in [&mut logged_in, &mut second, &mut third] {
         assert_eq!(client.call(&["PING"]).unwrap(), Reply::Simple("PONG".into()));
     }
-    // Without a password nobody is a stranger.
+    // If the default user needs no password, its clients may stay without a login.
     let mut fourth = server.connect();
     assert_eq!(third.call(&["CONFIG", "SET", "requirepass", ""]).unwrap(), Reply::OK);
     assert_eq!(fourth.call(&["PING"]).unwrap(), Reply::Simple("PONG".into()));

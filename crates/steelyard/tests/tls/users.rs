@@ -68,7 +68,8 @@ fn the_name_in_a_certificate_is_the_clients_user_and_nothing_more() {
     assert!(stats.contains("acl_access_denied_tls_cert:2"), "{stats}");
     say("a certificate gives its user, and an unknown name gives none");
 
-    // Once the default user has a password, a certificate of nobody permits nothing.
+    // Once the default user has a password, a client whose certificate names no user may do
+    // nothing.
     assert_eq!(admin.call(&["CONFIG", "SET", "requirepass", "secret"]).unwrap(), Reply::OK);
     let noauth = text(&client(&store, Some(&nobody)).call(&["GET", "k"]).unwrap());
     assert!(noauth.contains("NOAUTH"), "{noauth}");
@@ -79,14 +80,14 @@ fn the_name_in_a_certificate_is_the_clients_user_and_nothing_more() {
     assert_eq!(admin.call(&["CONFIG", "SET", "auth-timeout", "1"]).unwrap(), Reply::OK);
     assert!(stranger.reply().is_err(), "a stranger's connection ends");
     assert!(text(&silent.call(&["ACL", "WHOAMI"]).unwrap()).contains("ann"));
-    // A user who is deleted loses its connections, and its certificate is worth nothing.
+    // The connections of a deleted user end, and its certificate no longer logs in.
     let mut of_ann = client(&store, Some(&ann));
     assert_eq!(of_ann.call(&["GET", "ann:1"]).unwrap(), Reply::bulk("x"));
     assert_eq!(admin.call(&["ACL", "DELUSER", "ann"]).unwrap(), Reply::Int(1));
     assert!(of_ann.call(&["GET", "ann:1"]).is_err());
     let noauth = text(&client(&store, Some(&ann)).call(&["GET", "ann:1"]).unwrap());
     assert!(noauth.contains("NOAUTH"), "{noauth}");
-    // Switched off, certificates name nobody.
+    // With the setting off, a certificate names no user.
     assert_eq!(admin.call(&["CONFIG", "SET", "tls-auth-clients-user", "off"]).unwrap(), Reply::OK);
     assert!(text(&client(&store, Some(&off)).call(&["ACL", "WHOAMI"]).unwrap()).contains("NOAUTH"));
     let wrong = text(&admin.call(&["CONFIG", "SET", "tls-auth-clients-user", "URI"]).unwrap());
