@@ -60,9 +60,9 @@ impl<T: Copy + PartialEq> Read<T> {
         Some(Read { proof, rows: region.rows()? })
     }
 
-    /// Begins a read in the place of writes, as [`begin`](Self::begin) does. Its result is an answer
-    /// only if each of them [finds nothing](Item::finds_nothing) in the view. Returns `None` if one
-    /// may change something without its keys.
+    /// Begins a read in the place of writes, as [`begin`](Self::begin) does. Its result is an
+    /// answer only if each of them [finds nothing](Item::finds_nothing) in the view. Returns `None`
+    /// if one may change something without its keys.
     pub fn begin_nothing<L: Local<Token = T>>(region: &L, writes: &[Item]) -> Option<Read<T>> {
         if !writes.iter().all(Item::needs_its_keys) {
             return None;

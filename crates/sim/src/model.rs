@@ -380,7 +380,8 @@ pub struct GroupState {
 
 impl GroupState {
     /// Returns the reply of a read of this state, or of a write that changes nothing. `None` if it
-    /// finds an expired key, which a log entry must delete first, or is a write that needs an entry.
+    /// finds an expired key, which a log entry must delete first, or is a write that needs an
+    /// entry.
     pub fn read(&self, command: &Command, now: UnixMillis) -> Option<Reply> {
         let find = |key: Key| match self.values.get(&key) {
             Some(value) if value.expires_ms.is_some_and(|at| at <= now) => None,

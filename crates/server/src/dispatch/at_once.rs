@@ -26,9 +26,9 @@ pub enum Finished {
 }
 
 impl Store {
-    /// Answers writes of keys that do not exist, as far as RAM knows. The region must be led by this
-    /// store under a lease. Returns `None` if they need an entry of the log. Adds the keys that they
-    /// have looked up to `counts`.
+    /// Answers writes of keys that do not exist, as far as RAM knows. The region must be led by
+    /// this store under a lease. Returns `None` if they need an entry of the log. Adds the keys
+    /// that they have looked up to `counts`.
     pub fn find_nothing_at_once(
         &self,
         region: &RegionShared,
