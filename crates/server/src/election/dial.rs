@@ -27,6 +27,9 @@ const CLOSED: &str = "the server closed the connection";
 const CLOSED_IN_HANDSHAKE: &str =
     "the server closed the connection during the handshake; is this its port with TLS (secureClientPort)?";
 
+/// Maximum bytes that fit in one record of TLS.
+const RECORD_BYTES_MAX: usize = 16 << 10;
+
 /// The latest failure of each server, by its address.
 type Failures = Arc<Mutex<BTreeMap<String, String>>>;
 
@@ -94,8 +97,8 @@ impl Dial for Dialer {
                 true => format!("[{host}]:{port}"),
                 false => format!("{host}:{port}"),
             };
-            // This future is dropped if it takes too long.
-            self.failures.lock().insert(server.clone(), NO_ANSWER.into());
+            // This future is dropped if it takes too long. An earlier failure says more then.
+            self.failures.lock().entry(server.clone()).or_insert_with(|| NO_ANSWER.into());
             let connected = self.connect(host, port, &server).await;
             if let Err(error) = &connected {
                 self.failures.lock().insert(server, describe(error));
@@ -210,7 +213,15 @@ impl<S: tokio::io::AsyncWrite + Unpin> futures::AsyncWrite for Connection<S> {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts));
+        if self.stream.is_write_vectored() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts));
+            return Poll::Ready(self.note(written));
+        }
+        // The parts share a record of TLS. ZooKeeper's Netty connections may answer an `auth` before
+        // the connect request if it arrives in a record of its own.
+        let bytes = parts.iter().flat_map(|part| part.iter().copied());
+        let gathered: Vec<u8> = bytes.take(RECORD_BYTES_MAX).collect();
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &gathered));
         Poll::Ready(self.note(written))
     }
 

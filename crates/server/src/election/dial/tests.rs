@@ -120,7 +120,7 @@ async fn dial(dialer: &Dialer, address: SocketAddr) -> io::Result<Box<dyn Dialed
 /// Sends a byte and returns the answer.
 async fn ask(dialer: &Dialer, address: SocketAddr) -> io::Result<u8> {
     let mut stream = dial(dialer, address).await?;
-    stream.write_all(b"a").await?;
+    assert_eq!(stream.write_vectored(&[IoSlice::new(b""), IoSlice::new(b"a")]).await?, 1);
     stream.flush().await?;
     let mut answer = [0];
     stream.read_exact(&mut answer).await?;
@@ -203,6 +203,36 @@ async fn connections_without_tls_have_failures_too() {
     assert!(dial(&dialer, nowhere).await.is_err());
     let said = dialer.failures().unwrap();
     assert!(said.contains("refused"), "{said}");
+}
+
+/// A server of one connection returns the lengths of what its reads get.
+#[tokio::test]
+async fn the_parts_of_a_write_share_a_record() {
+    let files = Files::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let chain = files::certificates(&files.path("server.crt")).unwrap();
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, files::private_key(&files.path("server.key")).unwrap())
+        .unwrap();
+    let reading = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = TlsStream::accept(stream, Arc::new(config)).await.unwrap();
+        let mut bytes = vec![0; 64 << 10];
+        let first = tokio::io::AsyncReadExt::read(&mut stream, &mut bytes).await.unwrap();
+        bytes[..first].to_vec()
+    });
+    let dialer = files.dialer(false);
+    let mut stream = dial(&dialer, address).await.unwrap();
+    let large = vec![b'c'; 20 << 10];
+    let parts = [IoSlice::new(b"a"), IoSlice::new(b"b"), IoSlice::new(&large)];
+    assert_eq!(stream.write_vectored(&parts).await.unwrap(), RECORD_BYTES_MAX);
+    stream.flush().await.unwrap();
+    let read = reading.await.unwrap();
+    assert!(read.starts_with(b"abc") && read.len() <= RECORD_BYTES_MAX, "{}", read.len());
 }
 
 #[tokio::test]
