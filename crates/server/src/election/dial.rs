@@ -138,9 +138,10 @@ impl Tls {
 fn describe(error: &io::Error) -> String {
     use AlertDescription as Alert;
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            format!("{error}: no certificate in zookeeper-tls-ca-cert-file signs it")
-        }
+        // The signature is bad if an authority there has the same name and another key.
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => format!("{error}: no certificate in zookeeper-tls-ca-cert-file signs it"),
         Some(rustls::Error::AlertReceived(
             Alert::BadCertificate
             | Alert::CertificateRequired
