@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 
 use sim::invariants::Violation;
-use sim::run::{bounds_reads, has_thresholds, run, Failpoint, Options};
+use sim::run::{bounds_reads, finds_nothing, has_thresholds, run, Failpoint, Options};
 
 /// Maximum number of seeds within which a failpoint must be found.
 const SEEDS: usize = 3000;
@@ -78,7 +78,8 @@ const KNOWN: &[(&str, u64)] = &[
 
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
 /// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, and `FirstThresholds`
-/// only in runs whose entries have thresholds.
+/// only in runs whose entries have thresholds, and `NothingUnproved` only in runs whose leaders
+/// answer writes of nothing.
 fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let name = format!("{failpoint:?}");
     let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);
@@ -86,6 +87,7 @@ fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let may_find = move |seed: &u64| match name.as_str() {
         "Node(LagFromAnswer)" => bounds_reads(*seed),
         "Storage(FirstThresholds)" => has_thresholds(*seed),
+        "Node(NothingUnproved)" => finds_nothing(*seed),
         _ => true,
     };
     (from..).filter(may_find).take(SEEDS)
