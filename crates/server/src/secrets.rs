@@ -7,6 +7,8 @@ use command::{AclCommand, CommandSpec, ConfigCommand, Handler, ServerCommand};
 
 /// The text in place of a secret.
 pub const REDACTED: &[u8] = b"(redacted)";
+/// The text that stands for a password that is set.
+pub const HIDDEN: &str = "(hidden)";
 
 /// Returns the positions of the secrets of a command. They may lie behind its arguments.
 pub fn positions(spec: &'static CommandSpec, args: &[Bytes]) -> Range<usize> {

@@ -10,6 +10,7 @@ use resp::Limits;
 use crate::config::Config;
 use crate::output_limits::{self, OutputLimits};
 use crate::pubsub::notices::Classes;
+use crate::secrets::HIDDEN;
 use crate::statistics_settings::{self, StatisticsSettings};
 use crate::tls_settings::{self, TlsSettings};
 use crate::zookeeper_settings;
@@ -67,8 +68,6 @@ pub struct Settings {
     fixed: Vec<(&'static str, String)>,
 }
 
-/// The text that stands for a password that is set.
-pub const HIDDEN: &str = "(hidden)";
 /// The values of `acl-pubsub-default`.
 pub const ALL_CHANNELS: &str = "allchannels";
 pub const NO_CHANNELS: &str = "resetchannels";

@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::ClientConfig;
 use tls_stream::{files, provider};
 
-use crate::settings::HIDDEN;
+use crate::secrets::HIDDEN;
 use crate::tls_settings::named;
 
 const ROOT: &str = "/steelyard";
