@@ -218,8 +218,7 @@ impl<S: tokio::io::AsyncWrite + Unpin> futures::AsyncWrite for Connection<S> {
             let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts));
             return Poll::Ready(self.note(written));
         }
-        // The parts share a record of TLS. ZooKeeper's Netty connections may answer an `auth`
-        // before the connect request if it arrives in a record of its own.
+        // The parts share a record of TLS, and do not get one each.
         let bytes = parts.iter().flat_map(|part| part.iter().copied());
         let gathered: Vec<u8> = bytes.take(RECORD_BYTES_MAX).collect();
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &gathered));
