@@ -10,9 +10,13 @@ use std::time::{Duration, Instant};
 use crate::process::{free_ports, Child};
 
 const JAR: &str = "/usr/share/java/zookeeper.jar";
+/// Netty's parts for connections with TLS that the manifest of [`JAR`] does not name.
+const NETTY_JARS: &str = "/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar";
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 /// Maximum size of a server's heap in MiB, unless another is given. Its content is small.
 const HEAP_MIB: u32 = 128;
+/// Ports of a server: for clients, followers, elections, and clients with TLS.
+const PORTS: usize = 4;
 const POLL: Duration = Duration::from_millis(50);
 
 /// One server or several, all on loopback. Dropping it ends them.
@@ -20,12 +24,23 @@ const POLL: Duration = Duration::from_millis(50);
 pub struct Ensemble {
     servers: Vec<Server>,
     heap_mib: u32,
+    class_path: String,
+}
+
+/// The files of servers that also have a port with TLS, in PEM. Clients need a certificate there.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// The servers' certificate, with its chain and its key.
+    pub identity: PathBuf,
+    /// The certificates that sign those of clients.
+    pub authorities: PathBuf,
 }
 
 #[derive(Debug)]
 struct Server {
     dir: PathBuf,
     client: SocketAddr,
+    secure: SocketAddr,
     child: Option<Child>,
 }
 
@@ -38,34 +53,71 @@ impl Ensemble {
 
     /// Starts servers like [`Ensemble::start`], each with a heap of at most `heap_mib` MiB.
     pub fn start_sized(dir: &Path, servers: usize, tick: Duration, heap_mib: u32) -> io::Result<Ensemble> {
+        Ensemble::start_all(dir, servers, tick, heap_mib, None)
+    }
+
+    /// Starts servers like [`Ensemble::start`], each with a second port for clients with TLS.
+    pub fn start_with_tls(
+        dir: &Path,
+        servers: usize,
+        tick: Duration,
+        tls: &ServerTls,
+    ) -> io::Result<Ensemble> {
+        Ensemble::start_all(dir, servers, tick, HEAP_MIB, Some(tls))
+    }
+
+    fn start_all(
+        dir: &Path,
+        servers: usize,
+        tick: Duration,
+        heap_mib: u32,
+        tls: Option<&ServerTls>,
+    ) -> io::Result<Ensemble> {
         if !Path::new(JAR).exists() {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 format!("{JAR} is missing; Debian's package zookeeper has it"),
             ));
         }
-        let ports = free_ports(servers * 3)?;
+        let ports = free_ports(servers * PORTS)?;
         let mut common = format!(
             "tickTime={}\ninitLimit=50\nsyncLimit=20\nadmin.enableServer=false\nmaxClientCnxns=0\n\
              4lw.commands.whitelist=srvr,dump\nstandaloneEnabled=true\n",
             tick.as_millis()
         );
+        if let Some(ServerTls { identity, authorities }) = tls {
+            common += &format!(
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
+                 ssl.trustStore.location={}\nssl.trustStore.type=PEM\n",
+                identity.display(),
+                authorities.display()
+            );
+        }
         if servers > 1 {
-            for (number, ports) in ports.chunks(3).enumerate() {
+            for (number, ports) in ports.chunks(PORTS).enumerate() {
                 common += &format!("server.{}=127.0.0.1:{}:{}\n", number + 1, ports[1], ports[2]);
             }
         }
-        let mut ensemble = Ensemble { servers: Vec::new(), heap_mib };
-        for (number, ports) in ports.chunks(3).enumerate() {
+        let class_path = match tls {
+            Some(_) => format!("{JAR}:{NETTY_JARS}"),
+            None => JAR.to_owned(),
+        };
+        let mut ensemble = Ensemble { servers: Vec::new(), heap_mib, class_path };
+        for (number, ports) in ports.chunks(PORTS).enumerate() {
             let dir = dir.join(format!("zookeeper-{}", number + 1));
             let data = dir.join("data");
             std::fs::create_dir_all(&data)?;
             std::fs::write(data.join("myid"), (number + 1).to_string())?;
-            let own =
+            let mut own =
                 format!("dataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n", data.display(), ports[0]);
+            if tls.is_some() {
+                own += &format!("secureClientPort={}\nsecureClientPortAddress=127.0.0.1\n", ports[3]);
+            }
             std::fs::write(dir.join("zoo.cfg"), common.clone() + &own)?;
-            let client = SocketAddr::from((Ipv4Addr::LOCALHOST, ports[0]));
-            ensemble.servers.push(Server { dir, client, child: None });
+            let [client, secure] =
+                [ports[0], ports[3]].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+            ensemble.servers.push(Server { dir, client, secure, child: None });
         }
         (0..servers).try_for_each(|server| ensemble.restart(server))?;
         Ok(ensemble)
@@ -80,13 +132,18 @@ impl Ensemble {
         self.servers.iter().map(|server| server.client).collect()
     }
 
+    /// Returns the addresses for clients with TLS.
+    pub fn secure_addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(|server| server.secure).collect()
+    }
+
     /// Starts a server that is not running.
     pub fn restart(&mut self, server: usize) -> io::Result<()> {
         let Server { dir, child, .. } = &mut self.servers[server];
         let log = std::fs::File::create(dir.join("log"))?;
         let mut command = Command::new("java");
         command.arg(format!("-Xmx{}m", self.heap_mib));
-        command.args(["-Dzookeeper.jmx.log4j.disable=true", "-cp", JAR, MAIN]);
+        command.args(["-Dzookeeper.jmx.log4j.disable=true", "-cp", &self.class_path, MAIN]);
         command.arg(dir.join("zoo.cfg")).current_dir(&*dir);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         *child = Some(Child::spawn(format!("zookeeper-{}", server + 1), &mut command)?);

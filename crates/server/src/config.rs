@@ -23,6 +23,7 @@ use crate::statistics_settings::StatisticsSettings;
 use crate::tls_settings::TlsSettings;
 use crate::transport::certificates::is_cluster_name;
 use crate::transport::join_token::JoinToken;
+use crate::zookeeper_settings::ZooKeeper;
 
 /// Election timeout in ticks. An election follows after 15 to 30 ticks of silence: 0.75 to 1.5 s at
 /// 50 ms a tick.
@@ -47,9 +48,6 @@ impl DebugCommand {
     }
 }
 
-const ZOOKEEPER_ROOT: &str = "/steelyard";
-const ZOOKEEPER_SESSION: Duration = Duration::from_secs(6);
-
 /// Maximum number of loops that serve clients if the number follows the load.
 const LOOPS_MAX: usize = 8;
 
@@ -73,42 +71,6 @@ impl std::str::FromStr for Fsync {
             "everysec" => Ok(Fsync::EverySec),
             "no" => Ok(Fsync::No),
             other => Err(format!("fsync is always, everysec or no, not '{other}'")),
-        }
-    }
-}
-
-/// A ZooKeeper ensemble, and this store's sessions with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ZooKeeper {
-    /// `HOST:PORT`, comma-separated.
-    pub servers: String,
-    /// The znode under which each cluster has a directory.
-    pub root: String,
-    pub session_timeout: Duration,
-    /// `USER:PASSWORD` of the scheme `digest`. Only who has it may read or change the znodes.
-    pub digest: Option<String>,
-}
-
-impl ZooKeeper {
-    /// Parses `HOST:PORT[,HOST:PORT...][/ROOT]`. The default root is `/steelyard`.
-    pub fn parse(text: &str) -> Result<ZooKeeper, String> {
-        let (servers, root) = match text.find('/') {
-            Some(at) => text.split_at(at),
-            None => (text, ZOOKEEPER_ROOT),
-        };
-        let is_server = |server: &str| {
-            let port = server.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-            port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0))
-        };
-        let is_root = root[1..].split('/').all(|part| !part.is_empty() && part != "." && part != "..");
-        match servers.split(',').all(is_server) && is_root {
-            true => Ok(ZooKeeper {
-                servers: servers.to_owned(),
-                root: root.to_owned(),
-                session_timeout: ZOOKEEPER_SESSION,
-                digest: None,
-            }),
-            false => Err(format!("zookeeper is HOST:PORT[,HOST:PORT...][/ROOT], not '{text}'")),
         }
     }
 }
@@ -477,9 +439,8 @@ impl Config {
         if self.raft_tick < Duration::from_millis(5) {
             return Err("raft-tick must be at least 5 ms".into());
         }
-        let session = self.zookeeper.as_ref().map(|ensemble| ensemble.session_timeout);
-        if session.is_some_and(|timeout| timeout < Duration::from_millis(100)) {
-            return Err("zookeeper-session-timeout must be at least 100 ms".into());
+        if let Some(ensemble) = &self.zookeeper {
+            ensemble.check()?;
         }
         Ok(())
     }

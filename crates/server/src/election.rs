@@ -25,6 +25,7 @@ use crate::clock;
 use crate::config::ELECTION_TICKS;
 use crate::store::Store;
 
+mod dial;
 mod session;
 mod znodes;
 

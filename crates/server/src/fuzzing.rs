@@ -15,7 +15,6 @@ use types::{RegionDescriptor, NEWEST_VERSION};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use crate::admission::fuzz as store_join;
-use crate::config::ZooKeeper;
 use crate::dispatch::passing;
 use crate::output_limits::OutputLimits;
 use crate::pubsub::notices::Classes;
@@ -26,6 +25,7 @@ use crate::transport::frame::{self, Frame};
 use crate::transport::join_token::JoinToken;
 use crate::transport::kinds;
 use crate::transport::raft_lane::decode_messages;
+use crate::zookeeper_settings::ZooKeeper;
 use crate::{admin, client, functions, snapshot, upgrade};
 
 /// Decodes the frames of another store, and what is inside of each.

@@ -109,10 +109,9 @@ mod unsynced;
 mod upgrade;
 mod wall_clock;
 mod written_version;
+mod zookeeper_settings;
 
-pub use config::{
-    side_port, Beginning, Capability, Config, DebugCommand, Fsync, Member, SetLogLevel, ZooKeeper,
-};
+pub use config::{side_port, Beginning, Capability, Config, DebugCommand, Fsync, Member, SetLogLevel};
 pub use config_file::ConfigFile;
 pub use output_limits::OutputLimits;
 pub use pubsub::notices::Classes;
@@ -126,6 +125,7 @@ pub use tls_settings::{refusal as tls_refusal, TlsSettings};
 pub use transport::certificates::is_cluster_name;
 pub use transport::frame;
 pub use transport::join_token::JoinToken;
+pub use zookeeper_settings::{ZooKeeper, ZooKeeperTls};
 
 /// Number of databases for SELECT.
 pub const DATABASES: u16 = 16;

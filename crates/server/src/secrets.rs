@@ -7,6 +7,8 @@ use command::{AclCommand, CommandSpec, ConfigCommand, Handler, ServerCommand};
 
 /// The text in place of a secret.
 pub const REDACTED: &[u8] = b"(redacted)";
+/// The text that stands for a password that is set.
+pub const HIDDEN: &str = "(hidden)";
 
 /// Returns the positions of the secrets of a command. They may lie behind its arguments.
 pub fn positions(spec: &'static CommandSpec, args: &[Bytes]) -> Range<usize> {
@@ -34,8 +36,8 @@ pub fn positions(spec: &'static CommandSpec, args: &[Bytes]) -> Range<usize> {
 /// Returns true if the value of a setting is a secret.
 pub fn is_secret_setting(name: &[u8]) -> bool {
     // Not all of them are settings here, but a client may set them.
-    const SECRETS: [&[u8]; 4] =
-        [b"requirepass", b"masterauth", b"tls-key-file-pass", b"tls-client-key-file-pass"];
+    const SECRETS: [&[u8]; 5] =
+        [b"requirepass", b"masterauth", b"tls-key-file-pass", b"tls-client-key-file-pass", b"zookeeper-auth"];
     SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret))
 }
 

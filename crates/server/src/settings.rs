@@ -10,8 +10,10 @@ use resp::Limits;
 use crate::config::Config;
 use crate::output_limits::{self, OutputLimits};
 use crate::pubsub::notices::Classes;
+use crate::secrets::HIDDEN;
 use crate::statistics_settings::{self, StatisticsSettings};
 use crate::tls_settings::{self, TlsSettings};
+use crate::zookeeper_settings;
 
 /// The values of `proto-max-bulk-len`, as error messages state them.
 pub const BULK_BYTES_RANGE: &str = "between 1048576 and 536870912 inclusive";
@@ -66,8 +68,6 @@ pub struct Settings {
     fixed: Vec<(&'static str, String)>,
 }
 
-/// The text that stands for a password that is set.
-const HIDDEN: &str = "(hidden)";
 /// The values of `acl-pubsub-default`.
 pub const ALL_CHANNELS: &str = "allchannels";
 pub const NO_CHANNELS: &str = "resetchannels";
@@ -114,7 +114,7 @@ impl Settings {
             None => (None, None),
         };
         let old_key_file = keys.and_then(|keys| Some(keys.old_key.as_ref()?.display().to_string()));
-        let fixed = vec![
+        let mut fixed = vec![
             ("appendfsync", fsync.to_owned()),
             ("appendonly", "yes".to_owned()),
             ("admin-auth", yes_no(config.admin_auth)),
@@ -144,6 +144,7 @@ impl Settings {
             // Redis's snapshots do not exist here, but tools read this setting.
             ("save", String::new()),
         ];
+        fixed.extend(zookeeper_settings::shown(config.zookeeper.as_ref()));
         Settings {
             requirepass: config.requirepass.clone(),
             lacks_password: config.lacks_password,

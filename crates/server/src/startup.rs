@@ -85,6 +85,9 @@ pub async fn run(
     if config.uses_tls() {
         config.tls.load().map_err(StartError::Config)?;
     }
+    if let Some(tls) = config.zookeeper.as_ref().and_then(|ensemble| ensemble.tls.as_ref()) {
+        tls.load().map_err(StartError::Config)?;
+    }
     let certificates = match config.tls_cluster {
         true => Some(Arc::new(
             Certificates::read(&config.tls_cluster_name, &config.tls).map_err(StartError::Config)?,

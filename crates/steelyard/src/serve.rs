@@ -4,6 +4,7 @@ pub mod members;
 mod options;
 pub mod size;
 mod tls;
+mod zookeeper;
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Beginning, Config, ConfigFile, DebugCommand, Ended, JoinToken, Member, SetLogLevel, ZooKeeper};
+use server::{Beginning, Config, ConfigFile, DebugCommand, Ended, JoinToken, Member, SetLogLevel};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -166,6 +167,7 @@ fn directive(level: &str) -> Option<&'static str> {
 /// Returns the store's configuration, or the first error as one line.
 pub fn configure(mut options: Options) -> Result<Config, String> {
     let tls = tls::settings(&options)?;
+    let zookeeper = zookeeper::settings(&options)?;
     let tls_port = options.tls_port.filter(|port| *port != 0);
     if options.port == Some(0) {
         // The other ports are derived from the only port for clients.
@@ -361,8 +363,7 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
     if let Some(ms) = options.raft_tick {
         config.raft_tick = Duration::from_millis(ms);
     }
-    config.zookeeper =
-        zookeeper(options.zookeeper, options.zookeeper_session_timeout, options.zookeeper_auth)?;
+    config.zookeeper = zookeeper;
     if let Some(profile) = options.rocksdb_profile {
         config.rocksdb_profile = profile;
     }
@@ -450,28 +451,6 @@ fn rocksdb_option(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().into(), value.trim().into())),
         _ => Err(format!("rocksdb takes NAME=VALUE, not '{text}'")),
     }
-}
-
-fn zookeeper(
-    servers: Option<String>,
-    timeout_ms: Option<u64>,
-    auth: Option<String>,
-) -> Result<Option<ZooKeeper>, String> {
-    let Some(servers) = servers else {
-        return match timeout_ms.is_some() || auth.is_some() {
-            true => Err("zookeeper-session-timeout and zookeeper-auth need zookeeper".into()),
-            false => Ok(None),
-        };
-    };
-    let mut ensemble = ZooKeeper::parse(&servers)?;
-    if let Some(ms) = timeout_ms {
-        ensemble.session_timeout = Duration::from_millis(ms);
-    }
-    if auth.as_ref().is_some_and(|auth| !auth.contains(':')) {
-        return Err("zookeeper-auth is USER:PASSWORD".into());
-    }
-    ensemble.digest = auth;
-    Ok(Some(ensemble))
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! Elections whose candidates a real ZooKeeper chooses: killed leaders, a stopped ZooKeeper and
 //! lost sessions. The directory `faults` has more of them.
 
+#[path = "tls/certificates.rs"]
+mod certificates;
 mod stores;
+#[path = "zookeeper/tls.rs"]
+mod tls;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use client::zookeeper::Ensemble;
@@ -26,21 +30,33 @@ struct Cluster {
 
 impl Cluster {
     fn start(fallback: &str) -> Cluster {
-        let dir = tempfile::Builder::new().prefix("steelyard-test-zookeeper-").tempdir().unwrap();
+        let dir = directory();
         let ensemble = Ensemble::start(dir.path(), 1, TICK).unwrap();
+        let servers = ensemble.addresses();
+        Cluster::with(ensemble, &servers, dir, fallback, |_| Vec::new())
+    }
+
+    /// Starts stores whose sessions are with `servers` of an ensemble, with more flags for each.
+    fn with(
+        ensemble: Ensemble,
+        servers: &[SocketAddr],
+        dir: tempfile::TempDir,
+        fallback: &str,
+        flags: impl Fn(usize) -> Vec<(&'static str, String)>,
+    ) -> Cluster {
         assert!(ensemble.await_ready(Duration::from_secs(60)), "ZooKeeper does not start");
         let plan = Plan { stores: 3, ..Plan::default() };
         let mut stores = Stores::prepare(&plan);
         let mut ways = Vec::new();
-        for store in &mut stores.all {
-            let way = |server| Way::to(server, Ipv4Addr::LOCALHOST.into());
-            let own: Vec<Way> = ensemble.addresses().into_iter().map(way).collect();
+        for (number, store) in stores.all.iter_mut().enumerate() {
+            let own: Vec<Way> = servers.iter().map(|&to| Way::to(to, Ipv4Addr::LOCALHOST.into())).collect();
             let servers: Vec<String> = own.iter().map(|way| way.address().to_string()).collect();
             store.change(&[
                 ("--zookeeper", &servers.join(",")),
                 ("--zookeeper-session-timeout", "1000"),
                 ("--raft-tick", "50"),
             ]);
+            flags(number).iter().for_each(|(name, value)| store.change(&[(name, value)]));
             ways.extend(own);
             store.spawn();
         }
@@ -95,6 +111,10 @@ impl Cluster {
         self.stores.all[leader].restart();
         passed
     }
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("steelyard-test-zookeeper-").tempdir().unwrap()
 }
 
 fn rounds(few: usize) -> usize {

@@ -24,6 +24,8 @@ const LICENCES: [&str; 9] = [
     "Unicode-3.0",
     "Unlicense",
 ];
+/// Crates in `vendor` under the name and the version of the original, whose advisories they have.
+const VENDORED: [&str; 1] = ["zookeeper-client"];
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 #[derive(Deserialize)]
@@ -137,11 +139,12 @@ fn no_crate_has_an_advisory_that_was_not_judged() {
     let known: Advisories = read(&here().join("advisories.toml"));
     assert!(known.looked_up.len() == "2026-01-31".len(), "a day: {}", known.looked_up);
     let crates: BTreeSet<&str> = known.crates.iter().map(String::as_str).collect();
-    let others = lock.package.iter().filter(|locked| locked.source.is_some());
+    let is_vendored = |locked: &Locked| VENDORED.contains(&locked.name.as_str());
+    let others = lock.package.iter().filter(|locked| locked.source.is_some() || is_vendored(locked));
     let (mut wrong, mut judged) = (Vec::new(), BTreeSet::new());
     for locked in others {
         let (name, version) = (&locked.name, &locked.version);
-        if locked.source.as_deref() != Some(REGISTRY) {
+        if locked.source.as_deref() != Some(REGISTRY) && !is_vendored(locked) {
             wrong.push(format!("{name} {version} is not from crates.io"));
         }
         if !crates.contains(name.as_str()) {
@@ -160,6 +163,17 @@ fn no_crate_has_an_advisory_that_was_not_judged() {
         }
     }
     assert_eq!(wrong, [""; 0], "as of {}", known.looked_up);
+}
+
+/// The crates of the workspace tell rustls to use ring. One that does not would bring a second one.
+#[test]
+fn there_is_one_library_of_tls_and_one_of_its_cryptography() {
+    let lock: Lock = read(&here().join("../../Cargo.lock"));
+    let count = |name: &str| lock.package.iter().filter(|locked| locked.name == name).count();
+    assert_eq!([count("rustls"), count("ring")], [1, 1]);
+    for other in ["aws-lc-rs", "aws-lc-sys", "openssl-sys", "native-tls"] {
+        assert_eq!(count(other), 0, "{other}");
+    }
 }
 
 #[test]

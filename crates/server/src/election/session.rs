@@ -16,10 +16,11 @@ use zookeeper_client::{
     Acls, AddWatchMode, Client, CreateMode, Error, EventType, PersistentWatcher, SessionState, StateWatcher,
 };
 
+use super::dial::Dialer;
 use super::znodes::{own_leads, own_store, Paths, DIRECTORIES, LEADERS, SEEKING, STORES};
 use super::{SessionEvent, Wanted};
-use crate::config::ZooKeeper;
 use crate::store::Store;
+use crate::zookeeper_settings::ZooKeeper;
 
 /// Time between two attempts to get a session.
 const ATTEMPTS: Duration = Duration::from_millis(500);
@@ -39,14 +40,16 @@ pub async fn run(
     mut wanted: watch::Receiver<Wanted>,
     news: mpsc::Sender<SessionEvent>,
 ) {
+    let dialer = Arc::new(Dialer::new(ensemble.tls.clone()));
     // The last error in the log. The same error is logged again only after a session that lasted.
     let mut said = String::new();
     while !news.is_closed() {
-        let (what, error) = match open(&store, &ensemble).await {
+        let (what, error) = match open(&store, &ensemble, dialer.clone()).await {
             Ok(client) => {
                 let began = Instant::now();
+                dialer.forget_failures();
                 tracing::info!(servers = ensemble.servers, session = %client.session_id(), "ZooKeeper session begins");
-                let mut session = Session::new(&store, &ensemble, client, &news);
+                let mut session = Session::new(&store, &ensemble, client, &dialer, &news);
                 let ended = session.serve(&mut wanted).await;
                 store.seekers.set_session(false);
                 let _ = news.send(SessionEvent::Connected(false)).await;
@@ -57,7 +60,10 @@ pub async fn run(
             }
             Err(error) => ("no ZooKeeper session", error),
         };
-        let error = error.to_string();
+        let error = match dialer.failures() {
+            Some(failures) => format!("{error} ({failures})"),
+            None => error.to_string(),
+        };
         if said != error {
             tracing::warn!(servers = ensemble.servers, error, "{what}");
             said = error;
@@ -66,11 +72,12 @@ pub async fn run(
     }
 }
 
-async fn open(store: &Store, ensemble: &ZooKeeper) -> Result<Client, Error> {
+async fn open(store: &Store, ensemble: &ZooKeeper, dialer: Arc<Dialer>) -> Result<Client, Error> {
     while store.membership.identity.cluster_id() == 0 {
         tokio::time::sleep(ATTEMPTS).await;
     }
-    let mut connector = Client::connector().with_session_timeout(ensemble.session_timeout);
+    dialer.forget_failures();
+    let mut connector = Client::connector().with_session_timeout(ensemble.session_timeout).with_dial(dialer);
     if let Some(digest) = &ensemble.digest {
         connector = connector.with_auth("digest", digest.as_bytes());
     }
@@ -97,6 +104,7 @@ fn absent_or(deleted: Result<(), Error>) -> Result<(), Error> {
 struct Session<'a> {
     store: &'a Store,
     client: Client,
+    dialer: &'a Dialer,
     news: &'a mpsc::Sender<SessionEvent>,
     paths: Paths,
     acls: Acls<'static>,
@@ -127,11 +135,13 @@ impl<'a> Session<'a> {
         store: &'a Store,
         ensemble: &ZooKeeper,
         client: Client,
+        dialer: &'a Dialer,
         news: &'a mpsc::Sender<SessionEvent>,
     ) -> Session<'a> {
         Session {
             store,
             client,
+            dialer,
             news,
             paths: Paths::new(&ensemble.root, store.membership.identity.cluster_id(), store.id),
             // Only a session with the same credentials may change the znodes, if there are any.
@@ -191,6 +201,7 @@ impl<'a> Session<'a> {
             match state {
                 Some(SessionState::SyncConnected) => {
                     lost_at = None;
+                    self.dialer.forget_failures();
                     (self.stores, self.seeking, self.is_stale) = (None, None, true);
                     self.tell(SessionEvent::Connected(true)).await;
                     self.told.clear();

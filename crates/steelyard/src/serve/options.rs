@@ -252,6 +252,18 @@ pub struct Options {
     /// read or change the znodes [default: none, anyone may]
     #[arg(long, value_name = "USER:PASSWORD")]
     pub zookeeper_auth: Option<String>,
+    /// Connect to ZooKeeper with TLS, at its secureClientPort [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub zookeeper_tls: Option<YesNo>,
+    /// Certificates that sign those of ZooKeeper's servers (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub zookeeper_tls_ca_cert_file: Option<String>,
+    /// Certificate that this store shows to ZooKeeper, with its chain (PEM) [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub zookeeper_tls_cert_file: Option<String>,
+    /// Private key of that certificate, without a passphrase (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub zookeeper_tls_key_file: Option<String>,
     /// Maximum rate at which snapshots are sent, and at which they are received, per second; 0 for
     /// no limit [default: 100mb]
     #[arg(long, value_name = "SIZE")]
@@ -403,6 +415,10 @@ impl Options {
             zookeeper: self.zookeeper.or(file.zookeeper),
             zookeeper_session_timeout: self.zookeeper_session_timeout.or(file.zookeeper_session_timeout),
             zookeeper_auth: self.zookeeper_auth.or(file.zookeeper_auth),
+            zookeeper_tls: self.zookeeper_tls.or(file.zookeeper_tls),
+            zookeeper_tls_ca_cert_file: self.zookeeper_tls_ca_cert_file.or(file.zookeeper_tls_ca_cert_file),
+            zookeeper_tls_cert_file: self.zookeeper_tls_cert_file.or(file.zookeeper_tls_cert_file),
+            zookeeper_tls_key_file: self.zookeeper_tls_key_file.or(file.zookeeper_tls_key_file),
             snapshot_rate: self.snapshot_rate.or(file.snapshot_rate),
             proto_max_bulk_len: self.proto_max_bulk_len.or(file.proto_max_bulk_len),
             tracking_table_max_keys: self.tracking_table_max_keys.or(file.tracking_table_max_keys),
