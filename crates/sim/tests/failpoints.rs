@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 
 use sim::invariants::Violation;
-use sim::run::{bounds_reads, has_thresholds, run, Failpoint, Options};
+use sim::run::{bounds_reads, has_thresholds, knows_ranges, run, Failpoint, Options};
 
 /// Maximum number of seeds within which a failpoint must be found.
 const SEEDS: usize = 3000;
@@ -64,21 +64,37 @@ const KNOWN: &[(&str, u64)] = &[
     ("Replica(TruncatePastFlush)", 4),
     ("Replica(UncleanVotes)", 39),
     ("Replica(VoteNotSaved)", 0),
+    ("Storage(DeletedStaysKnown)", 0),
+    ("Storage(DivisionLosesRow)", 0),
     ("Storage(DroppedUnsettled)", 0),
+    ("Storage(EvictedStaysKnown)", 0),
     ("Storage(FirstThresholds)", 9),
+    ("Storage(FlushUnknown)", 0),
     ("Storage(FlushUnlearnt)", 2320),
     ("Storage(NoTombstones)", 1),
     ("Storage(OldestFirst)", 0),
     ("Storage(ReplacedLearnt)", 0),
     ("Storage(ReplacedStays)", 6),
+    ("Storage(ReplacedStaysKnown)", 0),
     ("Storage(StaleFill)", 0),
     ("Storage(StalePass)", 1619),
+    ("Storage(StaleRange)", 0),
     ("Storage(WatchIgnored)", 0),
 ];
 
+/// The failpoints of known ranges of rows.
+const OF_RANGES: &[&str] = &[
+    "Storage(DeletedStaysKnown)",
+    "Storage(DivisionLosesRow)",
+    "Storage(EvictedStaysKnown)",
+    "Storage(FlushUnknown)",
+    "Storage(ReplacedStaysKnown)",
+    "Storage(StaleRange)",
+];
+
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
-/// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, and `FirstThresholds`
-/// only in runs whose entries have thresholds.
+/// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, `FirstThresholds` only
+/// in runs whose entries have thresholds, and those of known ranges only in runs with them.
 fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let name = format!("{failpoint:?}");
     let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);
@@ -86,6 +102,7 @@ fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let may_find = move |seed: &u64| match name.as_str() {
         "Node(LagFromAnswer)" => bounds_reads(*seed),
         "Storage(FirstThresholds)" => has_thresholds(*seed),
+        name if OF_RANGES.contains(&name) => knows_ranges(*seed),
         _ => true,
     };
     (from..).filter(may_find).take(SEEDS)

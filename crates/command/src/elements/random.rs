@@ -75,19 +75,17 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
             let first = part * width;
             // The last part also has what the division leaves over.
             let last = if part + 1 == parts { u64::MAX } else { first + (width - 1) };
-            let mut found = self.first_of(first, last, PART_ROWS_MAX + 1)?;
-            let count = found.len() as u64;
+            let found = self.first_of(first, last, PART_ROWS_MAX + 1)?;
+            let count = found.ends.len() as u64;
             if count > PART_ROWS_MAX {
                 let from = first + self.random.below(width);
-                found = self.first_of(from, last, 1)?;
-                return match found.pop() {
+                return match self.first_of(from, last, 1)?.element(0) {
                     Some(picked) => Ok(Some(picked)),
                     None => self.at_or_after(first),
                 };
             }
             if self.random.below(PART_ROWS_MAX) < count {
-                let at = self.random.below(count) as usize;
-                return Ok(Some(found.swap_remove(at)));
+                return Ok(found.element(self.random.below(count) as usize));
             }
         }
         let from = self.random.number();
@@ -95,14 +93,14 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
     }
 
     /// Returns up to `max` elements with these hashes.
-    fn first_of(&self, first: u64, last: u64, max: u64) -> CommandResult<Vec<(Bytes, Bytes)>> {
-        let mut found = Vec::new();
+    fn first_of(&self, first: u64, last: u64, max: u64) -> CommandResult<Elements> {
+        let mut found = Elements::default();
         visit_elements(self.exec, self.key, self.collection.generation, first, &mut |hash, name, value| {
             if hash > last {
                 return ControlFlow::Break(());
             }
-            found.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
-            if found.len() as u64 == max {
+            found.push(name, value);
+            if found.ends.len() as u64 == max {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
@@ -113,10 +111,34 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
 
     /// Returns the first element at or after a hash, wrapping around at the end.
     fn at_or_after(&self, hash: u64) -> CommandResult<Option<(Bytes, Bytes)>> {
-        match self.first_of(hash, u64::MAX, 1)?.pop() {
-            None => Ok(self.first_of(0, u64::MAX, 1)?.pop()),
+        match self.first_of(hash, u64::MAX, 1)?.element(0) {
+            None => Ok(self.first_of(0, u64::MAX, 1)?.element(0)),
             found => Ok(found),
         }
+    }
+}
+
+/// Elements in one buffer, because most of those that a pick reads are not picked.
+#[derive(Default)]
+struct Elements {
+    bytes: Vec<u8>,
+    /// For each element, the ends of its name and its value in the buffer.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Elements {
+    fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(name);
+        let name_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((name_end, self.bytes.len()));
+    }
+
+    fn element(&self, at: usize) -> Option<(Bytes, Bytes)> {
+        let (name_end, end) = *self.ends.get(at)?;
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let copy = |range: std::ops::Range<usize>| Bytes::copy_from_slice(&self.bytes[range]);
+        Some((copy(start..name_end), copy(name_end..end)))
     }
 }
 
