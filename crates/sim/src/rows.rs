@@ -140,6 +140,36 @@ impl Ram {
         Ok(())
     }
 
+    /// Compares the known ranges with flash, perhaps. Few other reads come to ranges that were
+    /// deleted.
+    ///
+    /// # Panics
+    /// If a scan of a known range differs from one of flash.
+    fn check_ranges(&mut self, flash: &MemoryKeyspace) {
+        if !self.ranges.as_mut().is_some_and(|ranges| ranges.rng.chance(10)) {
+            return;
+        }
+        let (mut from, end) = (Bytes::new(), Bytes::from_static(&[0xff; 32]));
+        while from < end {
+            let unknown = self.tier.unknown_range(&from, &end);
+            let (to, next) = unknown.unwrap_or((end.clone(), end.clone()));
+            let (mut known, mut merged) = (Vec::new(), Vec::new());
+            let scanned = self.tier.scan_known(&from, &to, &Cell::new(usize::MAX), &mut |row, value| {
+                known.push((row.to_vec(), value.to_vec()));
+                ControlFlow::Continue(())
+            });
+            let below = |visit: &mut Visit<'_>| flash.scan(&from, &to, visit);
+            let compared = self.tier.scan(&from, &to, below, &mut |row, value| {
+                merged.push((row.to_vec(), value.to_vec()));
+                ControlFlow::Continue(())
+            });
+            if scanned.and(compared).is_ok() {
+                assert!(known == merged, "known rows in {from:?}..{to:?} differ from flash");
+            }
+            from = next;
+        }
+    }
+
     /// Scans without flash. Returns the rows that were visited, and the outcome.
     fn scan_known(&mut self, from: &[u8], to: &[u8]) -> (Vec<(Bytes, Bytes)>, Result<()>) {
         let mut rows = Vec::new();
@@ -214,6 +244,7 @@ impl Rows {
         ram.flushed = ram.flushed.max(number);
         let steps = ram.rng.below(20) as usize;
         ram.settle_some(steps);
+        ram.check_ranges(&self.flash);
     }
 
     /// Makes everything written so far durable.
