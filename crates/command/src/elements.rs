@@ -37,23 +37,36 @@ pub(crate) fn visit_elements(
     from: u64,
     visit: &mut VisitElement<'_>,
 ) -> CommandResult<()> {
-    let start = key.element_row(generation, &from.to_be_bytes());
-    visit_from(exec, key, generation, &start, visit)
+    visit_part(exec, key, generation, (from, u64::MAX), visit)
 }
 
-/// Same as [`visit_elements`], but starts at a row.
-pub(crate) fn visit_from(
+/// Same as [`visit_elements`], but ends with the hash `last`. So it reads no row behind it.
+pub(crate) fn visit_part(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,
     generation: u64,
-    start: &[u8],
+    (first, last): (u64, u64),
     visit: &mut VisitElement<'_>,
 ) -> CommandResult<()> {
-    let (first, end) = key.element_range(generation);
+    let start = key.element_row(generation, &first.to_be_bytes());
+    let end = match last.checked_add(1) {
+        Some(next) => key.element_row(generation, &next.to_be_bytes()),
+        None => key.element_range(generation).1,
+    };
+    visit_rows(exec, key, generation, (&start, &end), visit)
+}
+
+fn visit_rows(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    generation: u64,
+    (start, end): (&[u8], &[u8]),
+    visit: &mut VisitElement<'_>,
+) -> CommandResult<()> {
     // A row consists of the prefix of its range, the name's hash, and the name.
-    let prefix = first.len();
+    let prefix = key.element_range(generation).0.len();
     let mut corrupt = false;
-    exec.txn.scan(start, &end, &mut |row, value| {
+    exec.txn.scan(start, end, &mut |row, value| {
         let Some((hash, name)) = row[prefix..].split_at_checked(NAME_HASH_LEN) else {
             corrupt = true;
             return ControlFlow::Break(());
@@ -76,10 +89,10 @@ pub(crate) fn visit_in_batches(
     generation: u64,
     mut visit: impl FnMut(Bytes, Bytes) -> CommandResult<ControlFlow<()>>,
 ) -> CommandResult<()> {
-    let mut start = key.element_range(generation).0;
+    let (mut start, end) = key.element_range(generation);
     loop {
         let mut batch = Vec::new();
-        visit_from(exec, key, generation, &start, &mut |_, name, value| {
+        visit_rows(exec, key, generation, (&start, &end), &mut |_, name, value| {
             batch.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
             if batch.len() < BATCH {
                 ControlFlow::Continue(())

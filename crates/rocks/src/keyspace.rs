@@ -26,8 +26,10 @@ use rocksdb::{
     properties, Cache, ColumnFamilyDescriptor, ReadOptions, WriteBatch, DB,
     DEFAULT_COLUMN_FAMILY_NAME as DEFAULT_FAMILY,
 };
+use storage::rows::{table_range, SPACE_DATA};
 use storage::tier::{Found, MemtableView, RamTier, RowFilterUse, Unlearnt, RANGE_BYTES_MAX, RANGE_ROWS_MAX};
 use storage::{Reader, Result, StorageError, Visit, WriteSet};
+use types::Slot;
 
 use crate::error::classify;
 use crate::flush::{self, Flusher};
@@ -53,6 +55,8 @@ const SCAN_ROWS_GROWTH: usize = 4;
 const SCAN_LEARNS_MAX: usize = 2;
 /// Number of rows that are learnt at once. The range has room for some more.
 const LEARNT_RANGE_ROWS: usize = RANGE_ROWS_MAX / 2;
+/// Maximum number of deleted rows that are skipped at once to learn rows that no scan asked for.
+const SKIPPED_ROWS_MAX: u64 = 256;
 /// Number of rows that move to the row cache under one lock.
 const SETTLED_ROWS: usize = 256;
 /// Number of rows that the filter of rows learns under one lock.
@@ -505,32 +509,59 @@ impl Keyspace {
     }
 
     /// Reads rows of flash from the first place in `from..to` on at which they are not known in
-    /// RAM, up to a short range, so that scans find them there. Returns true if a range was learnt.
-    /// Returns false if nothing is missing, if the next row cannot be learnt, or if a memtable was
-    /// settled meanwhile.
+    /// RAM, up to a short range, so that scans find them there. A range that is shorter than usual
+    /// goes on behind `to`, because neighbours are likely to be scanned as well. Returns true if a
+    /// range was learnt. Returns false if nothing is missing, if the next row cannot be learnt, or
+    /// if a memtable was settled meanwhile.
     pub fn learn_range(&self, from: &[u8], to: &[u8]) -> Result<bool> {
-        let (first, mut end, version, snapshot) = {
+        let (first, end, reach, version, snapshot) = {
             let tier = self.tier.read();
             let Some((first, end)) = tier.unknown_range(from, to) else { return Ok(false) };
+            let reach = table_end(&first).filter(|reach| *reach > end);
+            let reach = reach.and_then(|reach| tier.unknown_range(&first, &reach));
+            let reach = reach.map_or(end.clone(), |(_, reach)| reach.max(end.clone()));
             // The snapshot is taken under the tier's lock, so it belongs to the version.
-            (first, end, tier.flash_version(), self.db.snapshot())
+            (first, end, reach, tier.flash_version(), self.db.snapshot())
         };
         self.misses.fetch_add(1, Ordering::Relaxed);
         let view = View { memtables: MemtableView::default(), bounds: None, snapshot, reads: &self.reads };
-        let (mut rows, mut bytes, mut rest) = (Vec::new(), 0usize, None);
-        let read = self.reads.begin();
-        view.scan_part(&first, &end, usize::MAX, ReadOptions::default(), &mut |row, value| {
-            bytes = bytes.saturating_add(row.len() + value.len());
-            if rows.len() == LEARNT_RANGE_ROWS || bytes > RANGE_BYTES_MAX {
-                rest = Some(Bytes::copy_from_slice(row));
-                return ControlFlow::Break(());
+        let (mut rows, mut bytes) = (Vec::new(), 0usize);
+        // Returns the row that ends the range, or the end of the part if all of its rows fit.
+        let mut read = |from: &[u8], to: &[u8], options: ReadOptions| {
+            let (mut rest, mut last) = (None, None);
+            let outcome = view.scan_part(from, to, usize::MAX, options, &mut |row, value| {
+                bytes = bytes.saturating_add(row.len() + value.len());
+                let row = Bytes::copy_from_slice(row);
+                if rows.len() == LEARNT_RANGE_ROWS || bytes > RANGE_BYTES_MAX {
+                    rest = Some(row);
+                    return ControlFlow::Break(());
+                }
+                last = Some(row.clone());
+                rows.push((row, Bytes::copy_from_slice(value)));
+                ControlFlow::Continue(())
+            });
+            (outcome, rest, last)
+        };
+        let reading = self.reads.begin();
+        let (outcome, rest, _) = read(&first, &end, ReadOptions::default());
+        outcome?;
+        let learnt_to = match rest {
+            Some(rest) => rest,
+            None if end < reach => {
+                let mut options = ReadOptions::default();
+                options.set_max_skippable_internal_keys(SKIPPED_ROWS_MAX);
+                match read(&end, &reach, options) {
+                    (_, Some(rest), _) => rest,
+                    (Ok(_), None, _) => reach,
+                    // Many deleted rows are not worth a wait, and an error returns when the rows
+                    // behind `to` are needed.
+                    (Err(_), None, last) => last.map_or(end, |last| storage::rows::row_behind(&last)),
+                }
             }
-            rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
-            ControlFlow::Continue(())
-        })?;
-        drop(read);
-        end = rest.unwrap_or(end);
-        Ok(first < end && self.tier.write().learn_range(first, end, rows, version))
+            None => end,
+        };
+        drop(reading);
+        Ok(first < learnt_to && self.tier.write().learn_range(first, learnt_to, rows, version))
     }
 
     /// Returns up to `rows_max` rows from `from` on that RAM has, and the place behind them.
@@ -748,6 +779,14 @@ impl Keyspace {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// Returns the end of the table of a slot that the row belongs to; `None` for other rows.
+fn table_end(row: &[u8]) -> Option<Bytes> {
+    match row {
+        [SPACE_DATA, high, low, table, ..] => Some(table_range(Slot::from_be_bytes([*high, *low]), *table).1),
+        _ => None,
     }
 }
 

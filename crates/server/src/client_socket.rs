@@ -17,9 +17,12 @@ use crate::tls::Handshake;
 
 /// Maximum bytes that a client sends in its handshake. A chain of certificates has a few KiB.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+/// Bytes in a handshake from which on the client is ended if there is no memory for more.
+const HANDSHAKE_BYTES_SHORT: usize = 8 << 10;
 /// Memory that a TLS connection takes in addition to its session, in bytes: during the handshake,
-/// afterwards, and while the socket does not take what was encrypted. An idle one has 10 KiB.
-pub const HANDSHAKE_MEMORY: usize = 40 << 10;
+/// afterwards, and while the socket does not take what was encrypted. An idle one has 10 KiB. A
+/// handshake also holds up to the bytes that the client has sent.
+pub const HANDSHAKE_MEMORY: usize = 16 << 10;
 const TLS_MEMORY: usize = 12 << 10;
 const PENDING_MEMORY: usize = 64 << 10;
 
@@ -31,13 +34,20 @@ pub enum ClientSocket {
 pub struct TlsSocket {
     stream: TcpStream,
     tls: ServerConnection,
-    /// Present until the handshake is complete, with its deadline and the bytes that the client
-    /// has sent.
-    handshake: Option<(Handshake, Instant, usize)>,
+    /// Present until the handshake is complete.
+    handshake: Option<UnderWay>,
     /// True after the handshake, until [`ClientSocket::take_certificate`].
     is_identity_due: bool,
     /// True if the last read may have left something in the socket.
     may_have_more: bool,
+}
+
+/// A handshake that is not complete.
+struct UnderWay {
+    _place: Handshake,
+    since: Instant,
+    /// The bytes that the client has sent.
+    received: usize,
 }
 
 /// A socket that notes whether a read has filled its buffer.
@@ -61,11 +71,11 @@ impl ClientSocket {
     pub fn tls(
         stream: TcpStream,
         config: Arc<ServerConfig>,
-        handshake: Handshake,
-        until: Instant,
+        place: Handshake,
+        since: Instant,
     ) -> Result<ClientSocket, rustls::Error> {
         let tls = ServerConnection::new(config)?;
-        let handshake = Some((handshake, until, 0));
+        let handshake = Some(UnderWay { _place: place, since, received: 0 });
         Ok(ClientSocket::Tls(Box::new(TlsSocket {
             stream,
             tls,
@@ -149,11 +159,21 @@ impl ClientSocket {
         let _ = self.stream().shutdown(Shutdown::Write);
     }
 
-    /// Returns the time at which the handshake must be complete, until it is.
-    pub fn handshake_until(&self) -> Option<Instant> {
+    /// Returns the time since when the handshake has been under way, until it is complete.
+    pub fn handshake_since(&self) -> Option<Instant> {
         match self {
             ClientSocket::Plain(_) => None,
-            ClientSocket::Tls(socket) => socket.handshake.as_ref().map(|(_, until, _)| *until),
+            ClientSocket::Tls(socket) => socket.handshake.as_ref().map(|handshake| handshake.since),
+        }
+    }
+
+    /// Returns true if the handshake takes much more memory than others.
+    pub fn has_long_handshake(&self) -> bool {
+        match self {
+            ClientSocket::Plain(_) => false,
+            ClientSocket::Tls(socket) => {
+                socket.handshake.as_ref().is_some_and(|handshake| handshake.received > HANDSHAKE_BYTES_SHORT)
+            }
         }
     }
 
@@ -161,9 +181,11 @@ impl ClientSocket {
     pub fn held_bytes(&self) -> usize {
         match self {
             ClientSocket::Plain(_) => 0,
-            ClientSocket::Tls(socket) if socket.handshake.is_some() => HANDSHAKE_MEMORY,
-            ClientSocket::Tls(socket) if socket.tls.wants_write() => TLS_MEMORY + PENDING_MEMORY,
-            ClientSocket::Tls(_) => TLS_MEMORY,
+            ClientSocket::Tls(socket) => match &socket.handshake {
+                Some(handshake) => HANDSHAKE_MEMORY + handshake.received,
+                None if socket.tls.wants_write() => TLS_MEMORY + PENDING_MEMORY,
+                None => TLS_MEMORY,
+            },
         }
     }
 }
@@ -206,15 +228,11 @@ impl TlsSocket {
         if !self.tls.is_handshaking() {
             self.is_identity_due |= self.handshake.take().is_some();
         }
-        match &mut self.handshake {
-            Some((_, _, received)) if *received + bytes > HANDSHAKE_BYTES_MAX => {
-                Err(io::Error::new(io::ErrorKind::InvalidData, "the handshake is too long"))
-            }
-            Some((_, _, received)) => {
-                *received += bytes;
-                Ok(())
-            }
-            None => Ok(()),
+        let Some(handshake) = &mut self.handshake else { return Ok(()) };
+        handshake.received += bytes;
+        match handshake.received > HANDSHAKE_BYTES_MAX {
+            true => Err(io::Error::new(io::ErrorKind::InvalidData, "the handshake is too long")),
+            false => Ok(()),
         }
     }
 

@@ -48,11 +48,11 @@ use lanes::{Lanes, LANES};
 const EVENTS_MAX: usize = 1024;
 /// Maximum bytes of one read from a socket, into a buffer that all connections of a loop share.
 const READ_BYTES: usize = 64 << 10;
-/// Maximum time of a client's TLS handshake. It is noticed up to a [`LOOK_PERIOD`] later.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Additional time for each other handshake in progress when it began. Each takes about a
-/// millisecond of a loop, and often another of a client that began many.
-const HANDSHAKE_TIME_EACH: Duration = Duration::from_millis(10);
+/// Maximum time of a client's TLS handshake. It is noticed up to a [`LOOK_PERIOD`] later. A client
+/// that begins thousands at once takes long over each.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(60);
+/// Maximum time of a handshake while others find no place.
+const HANDSHAKE_TIME_CROWDED: Duration = Duration::from_secs(10);
 /// Interval at which a loop looks for idle connections that hold memory that others wait for.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which connections that wait for memory are tried again.
@@ -289,14 +289,12 @@ impl Loop {
         let Some(handshake) = handshake else { return Some(ClientSocket::Plain(stream)) };
         // Connections with TLS take memory although they are idle, also before a login.
         let used = self.store.client_memory.used() + HANDSHAKE_MEMORY as u64;
-        let offered = self.store.tls.offered().filter(|_| used <= self.store.budget.clients / 2);
+        let offered = self.store.tls.offered().filter(|_| used <= self.store.budget.connections());
         let Some(config) = offered else {
             self.store.metrics.connections_rejected.inc();
             return None;
         };
-        let others = u32::try_from(self.store.tls.handshakes().saturating_sub(1)).unwrap_or(u32::MAX);
-        let patience = HANDSHAKE_TIME_MAX + HANDSHAKE_TIME_EACH.saturating_mul(others);
-        match ClientSocket::tls(stream, config, handshake, Instant::now() + patience) {
+        match ClientSocket::tls(stream, config, handshake, Instant::now()) {
             Ok(socket) => Some(socket),
             Err(error) => {
                 tracing::warn!(%error, "a client's TLS connection cannot begin");
@@ -430,10 +428,13 @@ impl Loop {
 
     /// Closes clients that have not completed their TLS handshake in time.
     fn close_slow_handshakes(&mut self) {
+        let patience = match self.store.tls.is_crowded() {
+            true => HANDSHAKE_TIME_CROWDED,
+            false => HANDSHAKE_TIME_MAX,
+        };
         let now = self.now;
-        for id in
-            self.those(|connection| connection.stream.handshake_until().is_some_and(|until| until <= now))
-        {
+        let is_slow = |since: Instant| now.saturating_duration_since(since) >= patience;
+        for id in self.those(|connection| connection.stream.handshake_since().is_some_and(is_slow)) {
             tracing::debug!("closing a client that has not completed its TLS handshake in time");
             self.end(id);
         }

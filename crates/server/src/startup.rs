@@ -567,6 +567,11 @@ impl Listeners {
     }
 }
 
+/// Maximum number of connections of a port that the kernel has completed and the store has not
+/// accepted. The kernel caps it at `net.core.somaxconn`. A connection beyond it is delayed by
+/// seconds.
+const BACKLOG: i32 = 4096;
+
 /// Listens with SO_REUSEADDR, so that a killed store can restart immediately.
 async fn listen_on(address: SocketAddr) -> Result<TcpListener, StartError> {
     let listen = || -> io::Result<TcpListener> {
@@ -575,7 +580,7 @@ async fn listen_on(address: SocketAddr) -> Result<TcpListener, StartError> {
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
-        socket.listen(1024)?;
+        socket.listen(BACKLOG)?;
         TcpListener::from_std(socket.into())
     };
     listen().map_err(|source| StartError::Listen { address, source })

@@ -212,7 +212,7 @@ impl Store {
             tls: Arc::new(Tls::new(
                 certificates,
                 config.store,
-                budget.clients as usize / 4 / HANDSHAKE_MEMORY,
+                budget.handshakes() as usize / HANDSHAKE_MEMORY,
             )),
             scripts: Scripts::default(),
             functions,

@@ -23,7 +23,6 @@ pub struct Tls {
     /// The settings that are in force, and the times of their files.
     loaded: Mutex<Option<(TlsSettings, Vec<Option<SystemTime>>)>>,
     handshakes: Arc<Semaphore>,
-    handshakes_max: usize,
 }
 
 /// The place of a connection that is in its handshake. There are as many as memory permits.
@@ -40,7 +39,6 @@ impl Tls {
             peers: peers.map(|certificates| (certificates, this)),
             loaded: Mutex::new(None),
             handshakes: Arc::new(Semaphore::new(handshakes)),
-            handshakes_max: handshakes,
         }
     }
 
@@ -82,9 +80,9 @@ impl Tls {
         Handshake { _permit: permit.expect("the semaphore is never closed") }
     }
 
-    /// Returns the number of connections that are in their handshake.
-    pub fn handshakes(&self) -> usize {
-        self.handshakes_max.saturating_sub(self.handshakes.available_permits())
+    /// Returns true if there is no place for a further handshake.
+    pub fn is_crowded(&self) -> bool {
+        self.handshakes.available_permits() == 0
     }
 
     /// Returns a place for a handshake, if there is one.

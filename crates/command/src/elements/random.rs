@@ -15,7 +15,7 @@ use bytes::Bytes;
 use storage::KeyRef;
 use types::Draw;
 
-use super::{all_elements, visit_elements};
+use super::{all_elements, visit_elements, visit_part};
 use crate::exec::{Collection, CommandResult, Exec};
 
 /// Maximum number of elements of a collection that is always read completely.
@@ -75,17 +75,19 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
             let first = part * width;
             // The last part also has what the division leaves over.
             let last = if part + 1 == parts { u64::MAX } else { first + (width - 1) };
-            let found = self.first_of(first, last, PART_ROWS_MAX + 1)?;
-            let count = found.ends.len() as u64;
+            let mut found = self.first_of(first, last, PART_ROWS_MAX + 1)?;
+            let count = found.len() as u64;
             if count > PART_ROWS_MAX {
                 let from = first + self.random.below(width);
-                return match self.first_of(from, last, 1)?.element(0) {
+                found = self.first_of(from, last, 1)?;
+                return match found.first() {
                     Some(picked) => Ok(Some(picked)),
                     None => self.at_or_after(first),
                 };
             }
             if self.random.below(PART_ROWS_MAX) < count {
-                return Ok(found.element(self.random.below(count) as usize));
+                let at = self.random.below(count) as usize;
+                return Ok(Some(found.get(at)));
             }
         }
         let from = self.random.number();
@@ -93,14 +95,12 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
     }
 
     /// Returns up to `max` elements with these hashes.
-    fn first_of(&self, first: u64, last: u64, max: u64) -> CommandResult<Elements> {
-        let mut found = Elements::default();
-        visit_elements(self.exec, self.key, self.collection.generation, first, &mut |hash, name, value| {
-            if hash > last {
-                return ControlFlow::Break(());
-            }
+    fn first_of(&self, first: u64, last: u64, max: u64) -> CommandResult<Found> {
+        let mut found = Found::default();
+        let generation = self.collection.generation;
+        visit_part(self.exec, self.key, generation, (first, last), &mut |_, name, value| {
             found.push(name, value);
-            if found.ends.len() as u64 == max {
+            if found.len() as u64 == max {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
@@ -111,34 +111,44 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
 
     /// Returns the first element at or after a hash, wrapping around at the end.
     fn at_or_after(&self, hash: u64) -> CommandResult<Option<(Bytes, Bytes)>> {
-        match self.first_of(hash, u64::MAX, 1)?.element(0) {
-            None => Ok(self.first_of(0, u64::MAX, 1)?.element(0)),
+        match self.first_of(hash, u64::MAX, 1)?.first() {
+            None => Ok(self.first_of(0, u64::MAX, 1)?.first()),
             found => Ok(found),
         }
     }
 }
 
-/// Elements in one buffer, because most of those that a pick reads are not picked.
+/// Names and values in one buffer, because only one of them is picked.
 #[derive(Default)]
-struct Elements {
+struct Found {
     bytes: Vec<u8>,
-    /// For each element, the ends of its name and its value in the buffer.
+    /// The ends of each name and of its value in `bytes`.
     ends: Vec<(usize, usize)>,
 }
 
-impl Elements {
+impl Found {
     fn push(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(name);
-        let name_end = self.bytes.len();
+        let end = self.bytes.len();
         self.bytes.extend_from_slice(value);
-        self.ends.push((name_end, self.bytes.len()));
+        self.ends.push((end, self.bytes.len()));
     }
 
-    fn element(&self, at: usize) -> Option<(Bytes, Bytes)> {
-        let (name_end, end) = *self.ends.get(at)?;
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before].1);
-        let copy = |range: std::ops::Range<usize>| Bytes::copy_from_slice(&self.bytes[range]);
-        Some((copy(start..name_end), copy(name_end..end)))
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// # Panics
+    /// If there is no such element.
+    fn get(&self, at: usize) -> (Bytes, Bytes) {
+        let from = at.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let (name_end, end) = self.ends[at];
+        let copy = |range| Bytes::copy_from_slice(&self.bytes[range]);
+        (copy(from..name_end), copy(name_end..end))
+    }
+
+    fn first(&self) -> Option<(Bytes, Bytes)> {
+        (self.len() > 0).then(|| self.get(0))
     }
 }
 

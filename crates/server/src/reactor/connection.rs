@@ -146,7 +146,7 @@ impl Connection {
     pub fn can_move(&self) -> bool {
         self.session.is_idle()
             && !self.has_output()
-            && !(self.stream.is_tls() && (self.is_readable || self.stream.handshake_until().is_some()))
+            && !(self.stream.is_tls() && (self.is_readable || self.stream.handshake_since().is_some()))
             && self.submitted.is_empty()
             && self.tasks.0.is_empty()
             && !(self.held.is_in_line() || self.has_place_in_line || self.is_closed)
@@ -160,6 +160,13 @@ impl Connection {
         traffic: &mut Traffic,
         now: Instant,
     ) -> io::Result<ReadOutcome> {
+        if self.stream.has_long_handshake() {
+            let bytes = self.session.held_bytes() + self.stream.held_bytes();
+            // It does not wait in line, where it could get the turn without ever completing.
+            if !self.held.try_hold(bytes as u64, false) {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+        }
         let mut most = shared.len();
         if self.session.input_bytes() == 0 {
             if self.memory.is_short() {

@@ -139,17 +139,31 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
 #[test]
 fn slow_handshakes_are_ended_and_do_not_delay_others() {
     let _alone = alone();
-    let store = Secured::start(&[]);
+    // There is memory for about ninety handshakes.
+    let store = Secured::start(&[("--maxmemory", "64mb")]);
     let whole = hello(&store);
     let before = connected(&store);
-    let mut slow: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(store.tls).unwrap()).collect();
-    for (at, stream) in slow.iter_mut().enumerate() {
-        stream.write_all(&whole[..at % whole.len()]).unwrap();
-    }
+    let slow = |count: usize| -> Vec<TcpStream> {
+        let begun = (0..count).map(|at| {
+            let mut stream = TcpStream::connect(store.tls).unwrap();
+            stream.write_all(&whole[..at % whole.len()]).unwrap();
+            stream
+        });
+        begun.collect()
+    };
+    let few = slow(30);
     assert!(store.serves(), "others are served meanwhile");
+    eventually("they have their places", || (connected(&store) >= before + 30).then_some(()));
+    let many = slow(120);
     let began = Instant::now();
-    eventually("the store ends them", || (connected(&store) <= before).then_some(()));
+    eventually("the oldest are ended, because others wait", || store.serves().then_some(()));
     assert!(began.elapsed() < PATIENCE);
+    let ended = |stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        matches!((&*stream).read(&mut [0; 1]), Ok(0))
+    };
+    assert!(few.iter().all(ended), "no slow handshake keeps its place then");
+    drop(many);
     assert!(store.serves());
 }
 
