@@ -144,7 +144,7 @@ fn what_is_seen_at_one_moment_was_written_at_one() {
 #[test]
 fn a_scan_in_ram_sees_the_rows_of_one_moment() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { row_cache_bytes: 1 << 20, ..options() };
+    let options = Options { row_cache_bytes: 1 << 20, ram_bytes: 8 << 20, ..options() };
     let db = Keyspace::open(dir.path(), &options).unwrap();
     // Every third set deletes the range and writes only some of the rows.
     let is_written = |at: usize, n: u64| n % 3 != 0 || at % 4 == 1;
