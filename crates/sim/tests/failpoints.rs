@@ -64,7 +64,7 @@ const KNOWN: &[(&str, u64)] = &[
     ("Replica(TruncatePastFlush)", 4),
     ("Replica(UncleanVotes)", 39),
     ("Replica(VoteNotSaved)", 0),
-    ("Storage(DeletedStaysKnown)", 0),
+    ("Storage(DeletedStaysKnown)", 16),
     ("Storage(DivisionLosesRow)", 7),
     ("Storage(DroppedUnsettled)", 0),
     ("Storage(EvictedStaysKnown)", 7),
