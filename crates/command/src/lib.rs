@@ -64,4 +64,4 @@ pub use server_command::{
     MemoryCommand, PubSubCommand, ScriptCommand, ServerCommand, SessionCommand, SlowLogCommand,
 };
 pub use spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec, KeyspaceFn, Spanning, TableFn};
-pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};
+pub use table::{check_arity, commands, finds_nothing, keys_of, leaf, lookup, resolve};

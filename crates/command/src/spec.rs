@@ -181,6 +181,8 @@ pub struct CommandSpec {
     pub reads_ranks: bool,
     /// True for a transaction in the log, whose arguments are commands.
     pub holds_commands: bool,
+    /// True for a command that changes keys and creates none.
+    changes_only: bool,
     /// The ACL categories that do not follow from the flags.
     categories: &'static [&'static str],
     pub tips: &'static [&'static str],
@@ -207,6 +209,7 @@ impl CommandSpec {
             reads_few_rows: false,
             reads_ranks: false,
             holds_commands: false,
+            changes_only: false,
             categories: &[],
             tips: &[],
             group: "",
@@ -276,6 +279,11 @@ impl CommandSpec {
         self
     }
 
+    pub(crate) const fn changes_only(mut self) -> CommandSpec {
+        self.changes_only = true;
+        self
+    }
+
     pub(crate) const fn categories(mut self, categories: &'static [&'static str]) -> CommandSpec {
         self.categories = categories;
         self
@@ -318,6 +326,14 @@ impl CommandSpec {
 
     pub fn is_readonly(&self) -> bool {
         self.has(flags::READONLY)
+    }
+
+    /// Returns true if the command changes nothing, whatever else there is, while the keys of its
+    /// first specification do not exist: it removes something from them, or changes only what is
+    /// there.
+    pub fn needs_its_keys(&self) -> bool {
+        let removes = self.keys.first().is_some_and(|keys| keys.flags.contains(&"delete"));
+        self.is_write() && matches!(self.handler, Handler::Keyspace(_)) && (removes || self.changes_only)
     }
 
     /// Returns true if the command may change data, or tell other clients of something.

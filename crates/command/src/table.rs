@@ -24,6 +24,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use resp::{parse_integer, Reply};
+use storage::{KeyRef, Reader};
 
 use crate::error_messages;
 use crate::sort;
@@ -164,6 +165,24 @@ pub(crate) fn fixed_keys_of<'a>(
     args: &'a [Bytes],
 ) -> impl Iterator<Item = (&'a Bytes, &'static [&'static str])> {
     spec.keys.iter().flat_map(move |keys| positions(keys, args).map(|at| (&args[at], keys.flags)))
+}
+
+/// Returns true if the command [needs its keys](CommandSpec::needs_its_keys), and none of them
+/// exists. So its outcome is that of a read.
+pub fn finds_nothing(
+    spec: &CommandSpec,
+    args: &[Bytes],
+    db: u16,
+    reader: &dyn Reader,
+) -> storage::Result<bool> {
+    let Some(keys) = spec.keys.first().filter(|_| spec.needs_its_keys()) else { return Ok(false) };
+    for at in positions(keys, args) {
+        // An expired key still has a row. Its deletion is a change.
+        if reader.get(&KeyRef::new(db, &args[at]).meta_row())?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns the positions of the keys of a specification.

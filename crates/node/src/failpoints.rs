@@ -44,6 +44,8 @@ types::failpoints! {
     DamageForgotten,
     /// A copy counts as complete as of the leader's answer, instead of as of the question.
     LagFromAnswer,
+    /// A store without a lease answers writes that find nothing in its rows.
+    NothingUnproved,
     /// Only the first peer in the coordinator's order ever campaigns.
     TurnsForgotten,
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use command::CommandSpec;
 use resp::Reply;
+use storage::Reader;
 use types::Slot;
 
 /// Maximum size of a replicated command in bytes, including what its encoding adds.
@@ -54,6 +55,16 @@ impl Item {
 
     pub fn is_write(&self) -> bool {
         self.spec.is_write()
+    }
+
+    /// Returns true if the command changes nothing while its keys do not exist.
+    pub fn needs_its_keys(&self) -> bool {
+        self.spec.needs_its_keys()
+    }
+
+    /// Returns true if the command needs its keys, and none of them exists.
+    pub fn finds_nothing(&self, reader: &dyn Reader) -> storage::Result<bool> {
+        command::finds_nothing(self.spec, &self.args, self.db, reader)
     }
 
     /// Returns true if the command may make the data grow.

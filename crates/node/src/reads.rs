@@ -6,10 +6,14 @@
 //! The rows must have been present and complete the whole time, and the slots must belong to the
 //! region. Without another proof, the lease must still be valid by a clock that is read after the
 //! view. So the lease was valid when the view was taken.
+//!
+//! A write that changes nothing, because its keys do not exist, is answered like a read by the
+//! leader under its lease, without an entry of the log.
 
 use types::{BootNanos, SlotRange};
 
-use crate::item::ItemSlot;
+use crate::failpoints::Failpoint;
+use crate::item::{Item, ItemSlot};
 
 /// The proof that a read is as fresh as required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +58,17 @@ impl<T: Copy + PartialEq> Read<T> {
     /// rows are absent.
     pub fn begin<L: Local<Token = T>>(region: &L, proof: Proof) -> Option<Read<T>> {
         Some(Read { proof, rows: region.rows()? })
+    }
+
+    /// Begins a read in the place of writes, as [`begin`](Self::begin) does. Its result is an answer
+    /// only if each of them [finds nothing](Item::finds_nothing) in the view. Returns `None` if one
+    /// may change something without its keys.
+    pub fn begin_nothing<L: Local<Token = T>>(region: &L, writes: &[Item]) -> Option<Read<T>> {
+        if !writes.iter().all(Item::needs_its_keys) {
+            return None;
+        }
+        let is_unproved = Failpoint::NothingUnproved.is_on();
+        Read::begin(region, if is_unproved { Proof::AlreadyThere } else { Proof::Lease })
     }
 
     /// Begins a weak read, as [`begin`](Self::begin) does. Also returns `None` if the slots do not

@@ -188,6 +188,31 @@ impl Engine {
         Some((answers.into_iter().collect::<Option<_>>()?, counts))
     }
 
+    /// Returns the answers of writes that all [find nothing](Item::finds_nothing) at one moment;
+    /// `None` if a key exists, or if only flash knows it.
+    pub fn find_nothing_in_ram(
+        &self,
+        region: &RegionShared,
+        items: &[Item],
+        now: UnixMillis,
+    ) -> Option<(Vec<Answer>, KeyCounts)> {
+        let rows = OneMoment::new(self.rows.in_ram());
+        let (mut answers, mut counts) = (Vec::with_capacity(items.len()), KeyCounts::default());
+        for item in items {
+            if !item.finds_nothing(&rows).ok()? || rows.missed.get() {
+                return None;
+            }
+            match run(&rows, region, item, (now, self.thresholds())) {
+                Ok((Outcome::Reply(reply), counted)) if !rows.missed.get() => {
+                    answers.push(reply.into());
+                    counts += counted;
+                }
+                _ => return None,
+            }
+        }
+        Some((answers, counts))
+    }
+
     /// Executes reads of a few rows each at one moment, over rows in RAM and rows that were fetched
     /// for them, until the first one that needs more. The rows that it and the reads after it need
     /// are returned.

@@ -196,6 +196,7 @@ pub struct Metrics {
     pub rows_read_ahead: Counter,
     pub rows_read_ahead_used: Counter,
     pub reads_by_lease: Counter,
+    pub writes_of_nothing: Counter,
     pub reads_by_read_index: Counter,
     pub weak_read_questions: Counter,
     pub weak_reads_refused: Counter,
@@ -554,6 +555,10 @@ impl Metrics {
         let rows_read_ahead_used =
             counter("rows_read_ahead_used", "Prefetched rows that a command then needed");
         let reads_by_lease = counter("reads_by_lease", "Reads answered under the leader's lease");
+        let writes_of_nothing = counter(
+            "writes_of_nothing",
+            "Writes answered without an entry of the log, because their keys did not exist",
+        );
         let reads_by_read_index = counter("reads_by_read_index", "Reads that needed a ReadIndex round");
         let weak_read_questions = counter(
             "weak_read_questions",
@@ -696,6 +701,7 @@ impl Metrics {
             rows_read_ahead,
             rows_read_ahead_used,
             reads_by_lease,
+            writes_of_nothing,
             reads_by_read_index,
             weak_read_questions,
             weak_reads_refused,
@@ -821,7 +827,7 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 28] = [
+        let rows: [(&str, u64); 29] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
@@ -831,6 +837,7 @@ impl Metrics {
             ("rows_read_ahead", self.rows_read_ahead.get()),
             ("rows_read_ahead_used", self.rows_read_ahead_used.get()),
             ("reads_by_lease", self.reads_by_lease.get()),
+            ("writes_of_nothing", self.writes_of_nothing.get()),
             ("reads_by_read_index", self.reads_by_read_index.get()),
             ("weak_read_questions", self.weak_read_questions.get()),
             ("weak_reads_refused", self.weak_reads_refused.get()),

@@ -129,6 +129,8 @@ pub struct Plan {
     pub knows_ranges: bool,
     /// True if entries carry thresholds of collections.
     pub has_thresholds: bool,
+    /// True if leaders answer writes that change nothing without an entry.
+    pub finds_nothing: bool,
     /// True if leaders use no lease and ask a mere majority for each strong read.
     pub asks_majority: bool,
 }

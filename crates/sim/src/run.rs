@@ -36,6 +36,10 @@ const NARROW_WINDOW: u64 = 2;
 /// Salt and percentage of the seeds in which leaders know thresholds of collections.
 const BOUNDED: u64 = 0xa2cb_980b_c1da_5d9a;
 const BOUNDED_PERCENT: u64 = 8;
+/// Salt and percentage of the seeds in which leaders answer writes of nothing without an entry. The
+/// salt leaves out the seeds of failpoints.
+const IDLE: u64 = 0x76a8_b941_c3a3_529e;
+const IDLE_PERCENT: u64 = 12;
 /// Salt and percentage of the seeds in which entries fail.
 const FAILING: u64 = 0x9d1f_2b5a_77c3_e041;
 const FAILING_PERCENT: u64 = 20;
@@ -123,6 +127,11 @@ pub fn bounds_reads(seed: u64) -> bool {
     Rng::new(seed ^ BOUNDING).chance(BOUNDING_PERCENT)
 }
 
+/// Returns true if leaders in this seed's run answer writes that change nothing without an entry.
+pub fn finds_nothing(seed: u64) -> bool {
+    Rng::new(seed ^ IDLE).chance(IDLE_PERCENT)
+}
+
 /// Returns true if leaders in this seed's run write thresholds of collections into entries.
 pub fn has_thresholds(seed: u64) -> bool {
     Rng::new(seed ^ BOUNDED).chance(BOUNDED_PERCENT)
@@ -177,6 +186,7 @@ fn begin(options: Options) -> World {
     for id in world.stores.keys().copied().collect::<Vec<_>>() {
         world.know_ranges(id);
     }
+    world.plan.finds_nothing = finds_nothing(options.seed);
     world.is_tracing = options.is_tracing;
     if let Some(name) = options.only {
         world.keep_invariant(name);

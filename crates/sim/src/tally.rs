@@ -19,6 +19,8 @@ pub struct Tally {
     pub unknown: u64,
     pub reads: u64,
     pub lease_reads: u64,
+    /// Number of writes that were answered without an entry, because they changed nothing.
+    pub writes_of_nothing: u64,
     pub index_reads: u64,
     pub elections: u64,
     /// Runs with a coordinator, peers' reports that they seek a leader, and candidates that it
@@ -123,6 +125,7 @@ impl Tally {
             (&mut self.unknown, other.unknown),
             (&mut self.reads, other.reads),
             (&mut self.lease_reads, other.lease_reads),
+            (&mut self.writes_of_nothing, other.writes_of_nothing),
             (&mut self.index_reads, other.index_reads),
             (&mut self.elections, other.elections),
             (&mut self.coordinated, other.coordinated),
@@ -207,6 +210,7 @@ impl Tally {
             ("    with a bound", self.bounded_reads),
             ("    questions to leaders", self.bound_questions),
             ("    refused because of the bound", self.bounds_refused),
+            ("writes of nothing", self.writes_of_nothing),
             ("elections won", self.elections),
             ("runs with a coordinator", self.coordinated),
             ("  reports of peers without a leader", self.searches),

@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 
 use sim::invariants::Violation;
-use sim::run::{bounds_reads, has_thresholds, knows_ranges, run, Failpoint, Options};
+use sim::run::{bounds_reads, finds_nothing, has_thresholds, knows_ranges, run, Failpoint, Options};
 
 /// Maximum number of seeds within which a failpoint must be found.
 const SEEDS: usize = 3000;
@@ -94,7 +94,8 @@ const OF_RANGES: &[&str] = &[
 
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
 /// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, `FirstThresholds` only
-/// in runs whose entries have thresholds, and those of known ranges only in runs with them.
+/// in runs whose entries have thresholds, `NothingUnproved` only in runs whose leaders answer writes
+/// of nothing, and those of known ranges only in runs with them.
 fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let name = format!("{failpoint:?}");
     let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);
@@ -102,6 +103,7 @@ fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let may_find = move |seed: &u64| match name.as_str() {
         "Node(LagFromAnswer)" => bounds_reads(*seed),
         "Storage(FirstThresholds)" => has_thresholds(*seed),
+        "Node(NothingUnproved)" => finds_nothing(*seed),
         name if OF_RANGES.contains(&name) => knows_ranges(*seed),
         _ => true,
     };

@@ -165,6 +165,33 @@ fn reads_of(store: &stores::Store) -> (u64, u64) {
     (store.count("reads_by_lease"), store.count("reads_by_read_index"))
 }
 
+/// Sends writes of keys that do not exist to the leader, between others. Returns the number of
+/// those that needed no entry of the log.
+fn writes_of_nothing(stores: &Stores, writes: u64) -> u64 {
+    let leader = &stores.all[stores.leader(REGION)];
+    let mut wire = Wire::open(leader.client);
+    eventually("the cluster has the version that sets need", || {
+        (wire.call(&["SADD", "any", "member"]) == Reply::Int(1)).then(|| wire.int(&["DEL", "any"]))
+    });
+    let before = leader.count("writes_of_nothing");
+    for number in 0..writes {
+        assert_eq!(wire.int(&["DEL", "gone", &number.to_string()]), 0);
+    }
+    let after = leader.count("writes_of_nothing") - before;
+    // Those behind a write of the same pipeline see it.
+    let pipeline =
+        ["SADD s a", "SPOP s", "SPOP s", "LPOP s", "LPUSH l a", "DEL s l", "DEL s l", "EXPIRE l 9"];
+    let requests = pipeline.map(|line| line.split(' ').map(str::to_owned).collect::<Vec<String>>());
+    for _ in 0..20 {
+        let [added, popped, none, no_list, pushed, deleted, again, expires] =
+            wire.call_all(&requests).try_into().expect("a reply for each");
+        assert_eq!((added, popped, none), (Reply::Int(1), Reply::bulk("a"), Reply::Nil));
+        assert_eq!((no_list, pushed), (Reply::Nil, Reply::Int(1)));
+        assert_eq!((deleted, again, expires), (Reply::Int(1), Reply::Int(0), Reply::Int(0)));
+    }
+    after
+}
+
 #[test]
 fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
     const READS: u64 = 200;
@@ -189,6 +216,8 @@ fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
     assert_eq!(row(&stores)["value"], "lease");
     let (by_lease, _) = read_at_leader(&stores);
     assert!(by_lease > READS / 2, "{by_lease} of {READS} by lease");
+    let without_entry = writes_of_nothing(&stores, READS);
+    assert!(without_entry > READS / 2, "{without_entry} of {READS} without an entry");
 
     assert!(config(&stores, &["strong-reads", "leases"])
         .unwrap_err()
@@ -197,6 +226,7 @@ fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
     assert_eq!(row(&stores)["value"], "read-index");
     eventually("every store knows", || (!row(&stores)["note"].as_str()?.contains("not known")).then_some(()));
     assert_eq!(read_at_leader(&stores), (0, READS));
+    assert_eq!(writes_of_nothing(&stores, READS), 0);
     // The setting also holds under the next leaders and after restarts.
     for round in 0..2 {
         let leader = stores.leader(REGION);

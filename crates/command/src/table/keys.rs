@@ -63,6 +63,7 @@ pub(super) static COMMANDS: [CommandSpec; 30] = [
         .about("generic", "1.0.0", "O(1)", "Returns the type of a key.", "key"),
     CommandSpec::new("expire", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::expire))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .changes_only()
         .categories(&["@keyspace"])
         .about(
             "generic",
@@ -73,6 +74,7 @@ pub(super) static COMMANDS: [CommandSpec; 30] = [
         ),
     CommandSpec::new("pexpire", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::pexpire))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .changes_only()
         .categories(&["@keyspace"])
         .about(
             "generic",
@@ -83,6 +85,7 @@ pub(super) static COMMANDS: [CommandSpec; 30] = [
         ),
     CommandSpec::new("expireat", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::expireat))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .changes_only()
         .categories(&["@keyspace"])
         .about(
             "generic",
@@ -93,6 +96,7 @@ pub(super) static COMMANDS: [CommandSpec; 30] = [
         ),
     CommandSpec::new("pexpireat", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::pexpireat))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .changes_only()
         .categories(&["@keyspace"])
         .about(
             "generic",
@@ -137,6 +141,7 @@ pub(super) static COMMANDS: [CommandSpec; 30] = [
         ),
     CommandSpec::new("persist", 2, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::persist))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .changes_only()
         .categories(&["@keyspace"])
         .about("generic", "2.2.0", "O(1)", "Removes the expiry time of a key.", "key"),
     CommandSpec::new("keys", 2, flags::READONLY, Handler::Spanning(Spanning::Concatenate, scan::keys))

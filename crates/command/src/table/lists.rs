@@ -48,6 +48,7 @@ pub(super) static COMMANDS: [CommandSpec; 22] = [
         Handler::Keyspace(ends::lpushx),
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "insert"] }])
+        .changes_only()
     .walks_tree()
     .since_version(THIRD_VERSION)
     .categories(&["@list"])
@@ -65,6 +66,7 @@ pub(super) static COMMANDS: [CommandSpec; 22] = [
         Handler::Keyspace(ends::rpushx),
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "insert"] }])
+        .changes_only()
     .walks_tree()
     .since_version(THIRD_VERSION)
     .categories(&["@list"])
@@ -133,6 +135,7 @@ pub(super) static COMMANDS: [CommandSpec; 22] = [
         ),
     CommandSpec::new("lset", 4, flags::WRITE | flags::DENYOOM, Handler::Keyspace(change::lset))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .changes_only()
         .walks_tree()
         .since_version(THIRD_VERSION)
         .categories(&["@list"])
@@ -145,6 +148,7 @@ pub(super) static COMMANDS: [CommandSpec; 22] = [
         ),
     CommandSpec::new("linsert", 5, flags::WRITE | flags::DENYOOM, Handler::Keyspace(change::linsert))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "insert"] }])
+        .changes_only()
         .walks_tree()
         .since_version(THIRD_VERSION)
         .categories(&["@list"])

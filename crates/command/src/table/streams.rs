@@ -131,6 +131,7 @@ pub(super) static COMMANDS: [CommandSpec; 15] = [
     ),
     CommandSpec::new("xack", -4, flags::WRITE | flags::FAST, Handler::Keyspace(pending::xack))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .changes_only()
         .since_version(THIRD_VERSION)
         .categories(&["@stream"])
         .about(

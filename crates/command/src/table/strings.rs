@@ -60,6 +60,7 @@ KEEPTTL]",
         .about("string", "6.2.0", "O(1)", "Reads a string and deletes the key.", "key"),
     CommandSpec::new("getex", -2, flags::WRITE | flags::FAST, Handler::Keyspace(set::getex))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update"] }])
+        .changes_only()
         .categories(&["@string"])
         .about(
             "string",

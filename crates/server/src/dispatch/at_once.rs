@@ -26,6 +26,34 @@ pub enum Finished {
 }
 
 impl Store {
+    /// Answers writes of keys that do not exist, as far as RAM knows. The region must be led by this
+    /// store under a lease. Returns `None` if they need an entry of the log. Adds the keys that they
+    /// have looked up to `counts`.
+    pub fn find_nothing_at_once(
+        &self,
+        region: &RegionShared,
+        items: &[Item],
+        counts: &mut KeyCounts,
+    ) -> Option<Vec<Answer>> {
+        let read = Read::begin_nothing(region, items)?;
+        if region.leader() != Some(self.id) || !self.membership.may_use_lease() {
+            return None;
+        }
+        let version = region.newest_version();
+        let now = region.read_time(self.wall.millis());
+        let (answers, counted) = self.engine.find_nothing_in_ram(region, items, now)?;
+        self.want_lease(region, clock::boot_nanos());
+        let slots = items.iter().map(|item| item.slot);
+        if !read.may_be_answered(region, slots, version, clock::boot_nanos) {
+            return None;
+        }
+        *counts += counted;
+        region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
+        self.regions.touch(region);
+        self.metrics.writes_of_nothing.inc_by(items.len() as u64);
+        Some(answers)
+    }
+
     /// Reads rows that are all in RAM. The region must be led by this store under a lease or, for
     /// weak reads, must have a peer here that is fresh enough. Returns `None` if the read needs
     /// more. Such a read is not counted. Adds the keys that the reads have looked up to `counts`.

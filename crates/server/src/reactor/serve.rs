@@ -36,6 +36,9 @@ pub(super) enum Then {
     Ends,
 }
 
+/// A command panicked, so its connection must end.
+struct Panicked;
+
 impl Loop {
     pub(super) fn serve(&mut self, slot: u32) {
         let Some(mut connection) = self.slots[slot as usize].connection.take() else { return };
@@ -275,6 +278,14 @@ impl Loop {
         let (store, kind) = (self.store.clone(), connection.kind);
         match part {
             Part::Commands { region, kind: Kind::Writes, items } => {
+                match self.find_nothing(connection, &region, &items) {
+                    Ok(Some(answers)) => {
+                        connection.session.answered(number, answers);
+                        return true;
+                    }
+                    Ok(None) => {}
+                    Err(Panicked) => return false,
+                }
                 if connection.last_written.replace(region.id()) != Some(region.id()) {
                     connection.seat.entry.writes_to(region.id());
                 }
@@ -355,6 +366,27 @@ impl Loop {
             Part::Release(item) => self.release(connection.kind, item),
         }
         true
+    }
+
+    /// Answers writes that change nothing because their keys do not exist; `None` if they need an
+    /// entry of the log.
+    fn find_nothing(
+        &mut self,
+        connection: &Connection,
+        region: &RegionShared,
+        items: &[Item],
+    ) -> Result<Option<Vec<Answer>>, Panicked> {
+        if !items.iter().all(Item::needs_its_keys) {
+            return Ok(None);
+        }
+        let began = self.store.statistics.begin(items);
+        let (store, counts) = (&self.store, &mut self.tallied.keys);
+        let found = catch_unwind(AssertUnwindSafe(|| store.find_nothing_at_once(region, items, counts)));
+        let answers = found.map_err(|_| Panicked)?;
+        if let Some(began) = began.filter(|_| answers.is_some()) {
+            self.store.statistics.executed(items, began.elapsed(), &connection.seat.entry);
+        }
+        Ok(answers)
     }
 
     /// Releases the watches of a connection that ends.

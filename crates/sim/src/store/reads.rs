@@ -46,6 +46,39 @@ impl World {
         }
     }
 
+    /// Answers writes that change nothing because their keys do not exist, as far as RAM knows.
+    /// Returns false if they need an entry.
+    pub(super) fn find_nothing(&mut self, id: StoreId, part: PartId, region: RegionId) -> bool {
+        if !self.plan.finds_nothing || self.plan.asks_majority {
+            return false;
+        }
+        let boot = self.boot(id);
+        let Some(Part { items, ops, .. }) = self.part(id, part) else { return false };
+        let (items, ops) = (items.clone(), ops.clone());
+        let shared = self.process(id).and_then(|process| process.regions.get(&region));
+        let Some(read) = shared.and_then(|shared| Read::begin_nothing(shared, &items)) else { return false };
+        let rows = self.stores[&id].durable.engine.in_ram();
+        if !items.iter().all(|item| item.finds_nothing(&rows).unwrap_or(false)) {
+            return false;
+        }
+        let views: Option<Vec<_>> = items.iter().map(|item| self.view(id, region, item)).collect();
+        let Some(views) = views else { return false };
+        let Some(process) = self.stores[&id].process.as_ref() else { return false };
+        let shared = &process.regions[&region];
+        let slots = items.iter().map(|item| item.slot);
+        if !read.may_be_answered(shared, slots, shared.version_here(), || boot) {
+            return false;
+        }
+        self.tally.writes_of_nothing += items.len() as u64;
+        let mut replies = Vec::with_capacity(views.len());
+        for ((reply, read_ms), op) in views.into_iter().zip(ops.iter()) {
+            self.note_read(part, *op, ReadAs { read_ms, weakly: None });
+            replies.push(reply);
+        }
+        self.answer_part(id, part, replies);
+        true
+    }
+
     fn prove(&mut self, id: StoreId, part: PartId, region: RegionId) {
         let deadline = self.boot(id) + PATIENCE;
         let (asked, reader) = (self.plan.asked(), Reader::Part(part));

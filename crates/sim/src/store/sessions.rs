@@ -240,6 +240,7 @@ impl World {
                 return self.await_copy(id, part, max, arrived);
             }
             Kind::Reads => return self.read_strongly(id, part, region),
+            Kind::Writes if self.find_nothing(id, part, region) => return,
             Kind::Writes => {}
         }
         let is_low = self.now < self.stores[&id].low_until;

@@ -314,6 +314,7 @@ impl Options {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             // The message may have several lines. Errors at the start must have one line.
             let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+            let message = of_the_cluster(&message).unwrap_or(message);
             match line {
                 Some(line) => format!("line {line}: {message}"),
                 None => message,
@@ -520,9 +521,32 @@ pub(super) fn table_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     })
 }
 
+/// Returns another message for an unknown key that Redis's files have and that is a setting of the
+/// whole cluster here.
+fn of_the_cluster(message: &str) -> Option<String> {
+    let (name, _) = message.strip_prefix("unknown field `")?.split_once('`')?;
+    let setting = types::threshold_name(name)?;
+    Some(format!(
+        "`{name}` is a setting of the cluster and not of a store: use CONFIG SET or `steelyard ctl config {setting} \
+         VALUE`"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_the_cluster_has_is_an_error_that_says_how_it_is_set() {
+        for name in ["hash-max-listpack-entries", "hash-max-ziplist-entries"] {
+            let error = Options::parse(&format!("port = 1\n{name} = 9\n")).unwrap_err();
+            let expected = format!(
+                "line 2: `{name}` is a setting of the cluster and not of a store: use CONFIG SET or `steelyard ctl \
+                 config hash-max-listpack-entries VALUE`"
+            );
+            assert_eq!(error, expected);
+        }
+    }
 
     #[test]
     fn an_unknown_key_is_an_error_with_file_and_line() {

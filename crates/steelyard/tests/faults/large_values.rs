@@ -27,6 +27,8 @@ const SLOW_ROUNDS_MAX: u64 = 3;
 /// Maximum time for a large request and its reply. The bytes of the request wait in the socket
 /// while the store's memory is full of earlier requests.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Gives a request the time that a large one takes on a slow device or a busy machine.
+const PATIENT: (&str, &str) = ("--request-timeout", "12000");
 /// The CPU time that the thread of the groups may take for one thing, in microseconds. It takes a
 /// tenth or a fifth of that for the largest command. To read such a value back from the log took
 /// it twice as long.
@@ -116,7 +118,8 @@ fn write_large(stores: &Stores, name: &str, rounds: u64) {
 #[test]
 fn the_largest_values_cost_no_election_on_the_disk_that_is_there() {
     let _place = crate::place();
-    let plan = Plan { regions: 3, cluster_enabled: true, in_ram: false, ..three() };
+    let flags = [PATIENT];
+    let plan = Plan { regions: 3, cluster_enabled: true, in_ram: false, flags: &flags, ..three() };
     write_large(&Stores::start(&plan), "on this disk", rounds(1));
 }
 
@@ -124,7 +127,7 @@ fn the_largest_values_cost_no_election_on_the_disk_that_is_there() {
 #[test]
 fn the_largest_values_cost_no_election_on_a_slow_device() {
     let _place = crate::place();
-    let flags = [("--request-timeout", "12000")];
+    let flags = [PATIENT];
     let plan = Plan { regions: 3, cluster_enabled: true, flags: &flags, ..three() };
     let mut stores = Stores::prepare(&plan);
     let disks = under_all(&mut stores);
