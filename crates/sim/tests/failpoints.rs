@@ -94,8 +94,8 @@ const OF_RANGES: &[&str] = &[
 
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
 /// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, `FirstThresholds` only
-/// in runs whose entries have thresholds, `NothingUnproved` only in runs whose leaders answer writes
-/// of nothing, and those of known ranges only in runs with them.
+/// in runs whose entries have thresholds, `NothingUnproved` only in runs whose leaders answer
+/// writes of nothing, and those of known ranges only in runs with them.
 fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let name = format!("{failpoint:?}");
     let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);
