@@ -24,6 +24,7 @@ const KNOWN: &[(&str, u64)] = &[
     ("Node(LagFromAnswer)", 511),
     ("Node(LeadsWhileHanging)", 304),
     ("Node(LivingIsMerged)", 93),
+    ("Node(NothingUnproved)", 1198),
     ("Node(Overtake)", 1),
     ("Node(QuarantineForgotten)", 1),
     ("Node(RefuseWhatIsLate)", 21),
