@@ -10,6 +10,10 @@ use crate::exec::{CommandResult, Exec};
 use crate::ranked::is_short_range;
 use crate::server_command::{ChannelKind, ServerCommand, SessionCommand};
 
+/// Maximum number of random picks of a command that is little work. Each pick reads about 40 rows
+/// of a large collection.
+const FEW_PICKS: u64 = 2;
+
 /// Redis's command flags.
 pub mod flags {
     pub const NONE: u32 = 0;
@@ -224,9 +228,12 @@ impl CommandSpec {
 
     /// Returns true if the command with these arguments reads collections and nothing else, and the
     /// bytes of them that it looks at, each time counted, bound its work. It is little if they are
-    /// few and [packed](storage::packed).
+    /// few and [packed](storage::packed), or known in RAM.
     pub fn is_bounded_by_collections(&self, args: &[Bytes]) -> bool {
-        let repeats_elements = self.tips.contains(&"nondeterministic_output") && args.len() > 2;
+        let is_few =
+            |count: &Bytes| resp::parse_integer(count).is_some_and(|count| count.unsigned_abs() <= FEW_PICKS);
+        let is_random = self.tips.contains(&"nondeterministic_output");
+        let repeats_elements = is_random && args.get(2).is_some_and(|count| !is_few(count));
         self.is_readonly()
             && matches!(self.group, "hash" | "set" | "sorted-set" | "list" | "geo")
             && !repeats_elements

@@ -10,6 +10,7 @@
 //! [`Keyspace::flush`] has reported. That is harmless, because replay is idempotent by applied
 //! index.
 
+use std::cell::Cell;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -25,8 +26,10 @@ use rocksdb::{
     properties, Cache, ColumnFamilyDescriptor, ReadOptions, WriteBatch, DB,
     DEFAULT_COLUMN_FAMILY_NAME as DEFAULT_FAMILY,
 };
-use storage::tier::{Found, MemtableView, RamTier, RowFilterUse, Unlearnt};
+use storage::rows::{table_range, SPACE_DATA};
+use storage::tier::{Found, MemtableView, RamTier, RowFilterUse, Unlearnt, RANGE_BYTES_MAX, RANGE_ROWS_MAX};
 use storage::{Reader, Result, StorageError, Visit, WriteSet};
+use types::Slot;
 
 use crate::error::classify;
 use crate::flush::{self, Flusher};
@@ -46,8 +49,14 @@ const LARGE_SCAN_READAHEAD_BYTES: usize = 2 << 20;
 const VIEW_ROWS_MAX: usize = 4096;
 /// Number of the active memtable's rows that a scan without a view copies for its first part,
 /// because it may end soon. Each further part copies `SCAN_ROWS_GROWTH` times as many.
-const SCAN_ROWS_FIRST: usize = 64;
+const SCAN_ROWS_FIRST: usize = 24;
 const SCAN_ROWS_GROWTH: usize = 4;
+/// Maximum number of ranges that one scan learns. A scan that needs more is long.
+const SCAN_LEARNS_MAX: usize = 2;
+/// Number of rows that are learnt at once. The range has room for some more.
+const LEARNT_RANGE_ROWS: usize = RANGE_ROWS_MAX / 2;
+/// Maximum number of deleted rows that are skipped at once to learn rows that no scan asked for.
+const SKIPPED_ROWS_MAX: u64 = 256;
 /// Number of rows that move to the row cache under one lock.
 const SETTLED_ROWS: usize = 256;
 /// Number of rows that the filter of rows learns under one lock.
@@ -180,6 +189,25 @@ impl InRam<'_> {
             Found::OnFlash { .. } => None,
         }
     }
+
+    /// Same as [`get`](Self::get), but also asks RocksDB without waiting for a device. Until the
+    /// filter of rows has learnt the row's slot, RocksDB's filters show that a row does not exist.
+    fn get_without_io(&self, row: &[u8], db: &DB) -> Option<Option<Bytes>> {
+        // RocksDB answers only from its block cache. Without the block it answers that the row may
+        // exist. A row that does not exist is usually about to be written, so it gets no place in
+        // the row cache.
+        self.get(row).or_else(|| (!db.key_may_exist(row)).then_some(None))
+    }
+
+    /// Visits the rows in `from..to`, and subtracts those that it examines, deleted ones included,
+    /// from `rows_left`. `visit` may look at rows of this moment.
+    ///
+    /// # Errors
+    /// [`NotInRam`](storage::StorageError::NotInRam) once only flash can tell which rows there are,
+    /// or if the scan is long. Rows before that place have been visited.
+    pub fn scan(&self, from: &[u8], to: &[u8], rows_left: &Cell<usize>, visit: &mut Visit<'_>) -> Result<()> {
+        self.tier.scan_known(from, to, rows_left, visit)
+    }
 }
 
 impl Keyspace {
@@ -266,6 +294,12 @@ impl Keyspace {
     /// one state.
     pub fn in_ram(&self) -> InRam<'_> {
         InRam { tier: self.tier.read(), hits: &self.hits }
+    }
+
+    /// Same as [`in_ram`](Self::in_ram), for a thread that holds the rows in RAM already. It does
+    /// not wait for a writer that waits for this thread.
+    pub fn in_ram_again(&self) -> InRam<'_> {
+        InRam { tier: self.tier.read_recursive(), hits: &self.hits }
     }
 
     /// Writes the set atomically: first its ranges are deleted, then its rows are written. The set
@@ -474,6 +508,82 @@ impl Keyspace {
         view.scan_part(from, to, usize::MAX, options, visit).map(drop)
     }
 
+    /// Reads rows of flash from the first place in `from..to` on at which they are not known in
+    /// RAM, up to a short range, so that scans find them there. A range that is shorter than usual
+    /// goes on behind `to`, because neighbours are likely to be scanned as well. Returns true if a
+    /// range was learnt. Returns false if nothing is missing, if the next row cannot be learnt, or
+    /// if a memtable was settled meanwhile.
+    pub fn learn_range(&self, from: &[u8], to: &[u8]) -> Result<bool> {
+        let (first, end, reach, version, snapshot) = {
+            let tier = self.tier.read();
+            let Some((first, end)) = tier.unknown_range(from, to) else { return Ok(false) };
+            let reach = table_end(&first).filter(|reach| *reach > end);
+            let reach = reach.and_then(|reach| tier.unknown_range(&first, &reach));
+            let reach = reach.map_or(end.clone(), |(_, reach)| reach.max(end.clone()));
+            // The snapshot is taken under the tier's lock, so it belongs to the version.
+            (first, end, reach, tier.flash_version(), self.db.snapshot())
+        };
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let view = View { memtables: MemtableView::default(), bounds: None, snapshot, reads: &self.reads };
+        let (mut rows, mut bytes) = (Vec::new(), 0usize);
+        // Returns the row that ends the range, or the end of the part if all of its rows fit.
+        let mut read = |from: &[u8], to: &[u8], options: ReadOptions| {
+            let (mut rest, mut last) = (None, None);
+            let outcome = view.scan_part(from, to, usize::MAX, options, &mut |row, value| {
+                bytes = bytes.saturating_add(row.len() + value.len());
+                let row = Bytes::copy_from_slice(row);
+                if rows.len() == LEARNT_RANGE_ROWS || bytes > RANGE_BYTES_MAX {
+                    rest = Some(row);
+                    return ControlFlow::Break(());
+                }
+                last = Some(row.clone());
+                rows.push((row, Bytes::copy_from_slice(value)));
+                ControlFlow::Continue(())
+            });
+            (outcome, rest, last)
+        };
+        let reading = self.reads.begin();
+        let (outcome, rest, _) = read(&first, &end, ReadOptions::default());
+        outcome?;
+        let learnt_to = match rest {
+            Some(rest) => rest,
+            None if end < reach => {
+                let mut options = ReadOptions::default();
+                options.set_max_skippable_internal_keys(SKIPPED_ROWS_MAX);
+                match read(&end, &reach, options) {
+                    (_, Some(rest), _) => rest,
+                    (Ok(_), None, _) => reach,
+                    // Many deleted rows are not worth a wait, and an error returns when the rows
+                    // behind `to` are needed.
+                    (Err(_), None, last) => last.map_or(end, |last| storage::rows::row_behind(&last)),
+                }
+            }
+            None => end,
+        };
+        drop(reading);
+        Ok(first < learnt_to && self.tier.write().learn_range(first, learnt_to, rows, version))
+    }
+
+    /// Returns up to `rows_max` rows from `from` on that RAM has, and the place behind them.
+    /// Returns `None` if RAM cannot tell whether there is one.
+    fn known_rows(&self, from: &Bytes, to: &[u8], rows_max: usize) -> Option<(Vec<(Bytes, Bytes)>, Bytes)> {
+        let mut rows: Vec<(Bytes, Bytes)> = Vec::new();
+        // A part with many deleted rows is left to a view.
+        let rows_left = Cell::new(SCAN_ROWS_GROWTH * rows_max);
+        let known = self.in_ram().scan(from, to, &rows_left, &mut |row, value| {
+            rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
+            match rows.len() < rows_max {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        let behind = |rows: &[(Bytes, Bytes)]| rows.last().map(|(row, _)| storage::rows::row_behind(row));
+        match known {
+            Ok(()) if rows.len() < rows_max => Some((rows, Bytes::copy_from_slice(to))),
+            _ => behind(&rows).map(|end| (rows, end)),
+        }
+    }
+
     /// Informs the RAM tier that the rows in these ranges were replaced in RocksDB.
     pub(crate) fn replaced(&self, ranges: &[(Bytes, Bytes)]) {
         self.tier.write().replaced(ranges);
@@ -619,13 +729,9 @@ impl Keyspace {
     }
 
     /// Reads a row without waiting for a device. Returns `None` if flash has the row or may have
-    /// it. Until the filter of rows has learnt the row's slot, RocksDB's filters show that a row
-    /// does not exist.
-    pub fn get_without_io(&self, row: &[u8]) -> Option<Option<Bytes>> {
-        // RocksDB answers only from its block cache. Without the block it answers that the row may
-        // exist. A row that does not exist is usually about to be written, so it gets no place in
-        // the row cache.
-        self.get_if_in_ram(row).or_else(|| (!self.db.key_may_exist(row)).then_some(None))
+    /// it. `in_ram` is the rows in RAM of this keyspace.
+    pub fn get_without_io(&self, in_ram: &InRam<'_>, row: &[u8]) -> Option<Option<Bytes>> {
+        in_ram.get_without_io(row, &self.db)
     }
 
     /// Estimates the bytes of SST files that hold each range `from..to`. Memtables do not count.
@@ -676,6 +782,14 @@ impl Keyspace {
     }
 }
 
+/// Returns the end of the table of a slot that the row belongs to; `None` for other rows.
+fn table_end(row: &[u8]) -> Option<Bytes> {
+    match row {
+        [SPACE_DATA, high, low, table, ..] => Some(table_range(Slot::from_be_bytes([*high, *low]), *table).1),
+        _ => None,
+    }
+}
+
 /// Returns RocksDB's estimate of the number of rows.
 fn keys_on_flash(db: &DB) -> Result<u64> {
     flush::int_property(db, properties::ESTIMATE_NUM_KEYS)
@@ -702,8 +816,21 @@ impl Reader for Keyspace {
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         let mut from = Bytes::copy_from_slice(from);
-        let (mut stopped, mut rows_max) = (false, SCAN_ROWS_FIRST);
+        let (mut rows_max, mut learns) = (SCAN_ROWS_FIRST, SCAN_LEARNS_MAX);
         while from[..] < *to {
+            if let Some((rows, end)) = self.known_rows(&from, to, rows_max) {
+                if rows.iter().any(|(row, value)| visit(row, value).is_break()) {
+                    return Ok(());
+                }
+                (from, rows_max) = (end, (rows_max * SCAN_ROWS_GROWTH).min(VIEW_ROWS_MAX));
+                continue;
+            }
+            if learns > 0 && self.learn_range(&from, to)? {
+                learns -= 1;
+                continue;
+            }
+            learns = 0;
+            let mut stopped = false;
             let (view, end) = self.part(&from, to, rows_max);
             rows_max = (rows_max * SCAN_ROWS_GROWTH).min(VIEW_ROWS_MAX);
             let visit = &mut |row: &[u8], value: &[u8]| {

@@ -2,6 +2,7 @@
 //! than a completed write, a reader's values never go backwards, and rows read at one moment belong
 //! together.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -136,6 +137,60 @@ fn what_is_seen_at_one_moment_was_written_at_one() {
         }
         assert!(in_ram > 0, "all rows were in RAM at some moment");
     });
+}
+
+/// Ranges are learnt by two threads while rows are written, deleted by range, and flushed. The
+/// visitor of a scan looks at rows, although writers wait for the lock that the scan holds.
+#[test]
+fn a_scan_in_ram_sees_the_rows_of_one_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { row_cache_bytes: 1 << 20, ram_bytes: 8 << 20, ..options() };
+    let db = Keyspace::open(dir.path(), &options).unwrap();
+    // Every third set deletes the range and writes only some of the rows.
+    let is_written = |at: usize, n: u64| n % 3 != 0 || at % 4 == 1;
+    let all = |n: u64| WriteSet {
+        ranges_deleted: if n % 3 == 0 { vec![(row(0), Bytes::from_static(b"s"))] } else { vec![] },
+        rows: (0..ROWS).filter(|at| is_written(*at, n)).map(|at| (row(at), put(n))).collect(),
+    };
+    db.write(all(1));
+    let (done, in_ram) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let (db, done, in_ram) = (&db, &done, &in_ram);
+        scope.spawn(|| flush_all_along(db, done));
+        for _ in 0..2 {
+            scope.spawn(move || {
+                let mut last = 0;
+                while !done.load(Ordering::Relaxed) {
+                    let mut seen = Vec::new();
+                    let scanned = db.in_ram().scan(b"row", b"s", &Cell::new(1000), &mut |row, value| {
+                        let again = db.in_ram_again().get(row);
+                        assert!(again.is_none_or(|again| again.as_deref() == Some(value)));
+                        seen.push(number(value));
+                        ControlFlow::Continue(())
+                    });
+                    if scanned.is_err() {
+                        db.learn_range(b"row", b"s").unwrap();
+                        continue;
+                    }
+                    in_ram.fetch_add(1, Ordering::Relaxed);
+                    let n = *seen.iter().max().unwrap();
+                    assert!(n >= last, "{n} after {last}");
+                    last = n;
+                    let written = (0..ROWS).filter(|at| is_written(*at, n)).count();
+                    assert_eq!(seen, vec![n; written]);
+                }
+            });
+        }
+        let _stop = SetOnDrop(done);
+        (2..3000).for_each(|n| db.write(all(n)));
+        let scanned = || in_ram.load(Ordering::Relaxed);
+        // Until a scan has found all rows, whichever thread has the CPU.
+        let before = scanned();
+        while scanned() < before + 10 {
+            std::thread::yield_now();
+        }
+    });
+    assert!(db.stats().unwrap().row_cache_misses > 0, "ranges were read from flash");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of snapshots over a real RocksDB: their content, the rows that an ingest replaces, and the
 //! state after a crash.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
@@ -416,6 +417,42 @@ fn no_value_from_before_the_ingest_is_read_from_ram() {
     assert!(keyspace.get(&gone).unwrap().is_none());
     assert_eq!(storage::load_state(&keyspace, REGION).unwrap().applied_index, 500);
     assert!(keyspace.get_if_in_ram(&neighbour).is_some());
+}
+
+#[test]
+fn no_range_from_before_the_ingest_is_known() {
+    let receiver = Receiver::new(OLD);
+    let keyspace = receiver.open();
+    let (from, to) = rows::slots_range(SlotRange { first: 0, last: 300 });
+    let learn = || (0..40).filter(|_| keyspace.learn_range(&from, &to).unwrap()).count();
+    let of_slots = |rows: Rows| -> Rows {
+        rows.into_iter().filter(|(row, _)| from[..] <= row[..] && row[..] < to[..]).collect()
+    };
+    assert!(learn() > 20);
+    // Ranges that are learnt between the steps are as flash is then.
+    let observe = &mut |step: IngestStep| {
+        let learnt = learn();
+        assert!(step == IngestStep::Verified || step == IngestStep::Flushed || learnt > 0);
+        Ok(())
+    };
+    let (replaced, files) = ([OLD.unwrap().1], Files::Unknown);
+    let (dir, manifest) = (receiver.received(), &receiver.manifest);
+    keyspace.ingest_snapshot_by_steps(&dir, manifest, &replaced, files, observe).unwrap();
+    learn();
+    let expected = of_slots(receiver.expected.clone());
+    assert_eq!(of_slots(all_rows(&keyspace.view())), expected);
+    // More rows than a scan in RAM visits are read in parts, the first of them from known ranges.
+    assert_eq!(of_slots(all_rows(&keyspace)), expected);
+    let slot = rows::slots_range(SlotRange { first: 150, last: 150 });
+    (0..4).for_each(|_| assert!(keyspace.learn_range(&slot.0, &slot.1).is_ok()));
+    let mut found = Rows::new();
+    let scanned = keyspace.in_ram().scan(&slot.0, &slot.1, &Cell::new(usize::MAX), &mut |row, value| {
+        found.insert(row.to_vec(), value.to_vec());
+        ControlFlow::Continue(())
+    });
+    scanned.unwrap();
+    assert_eq!(found.len(), 20, "all of them new");
+    assert!(found.values().all(|value| value.starts_with(b"new")));
 }
 
 #[test]

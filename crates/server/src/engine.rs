@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
@@ -121,6 +122,37 @@ impl Engine {
         }
         let outcome = run(&rows, region, item, (now, self.thresholds())).ok()?;
         (!rows.missed.get()).then_some(outcome)
+    }
+
+    /// Same as [`read_from_ram`](Self::read_from_ram), but brings a few short ranges of rows into
+    /// RAM that the read needs.
+    fn read_learning(
+        &self,
+        region: &RegionShared,
+        item: &Item,
+        now: UnixMillis,
+    ) -> storage::Result<Option<Counted>> {
+        // The same random choices need the same ranges.
+        let (now, seed) = ((now, self.thresholds()), next_seed(now));
+        for _ in 0..=RANGES_LEARNT_MAX {
+            let (from, to) = {
+                let rows = OneMoment::new(self.rows.in_ram());
+                if !rows.admits(item) {
+                    return Ok(None);
+                }
+                match run_with(&rows, region, item, now, seed) {
+                    Ok(outcome) if !rows.missed.get() => return Ok(Some(outcome)),
+                    _ => match rows.unknown.take() {
+                        Some(range) => range,
+                        None => return Ok(None),
+                    },
+                }
+            };
+            if !self.rows.learn_range(&from, &to)? {
+                return Ok(None);
+            }
+        }
+        Ok(None)
     }
 
     /// Executes reads that are all [answered from RAM](Self::read_from_ram), at one moment. Returns
@@ -256,7 +288,7 @@ impl Engine {
             for (key, _) in command::keys_of(item.spec, &item.args) {
                 self.rows.get(&KeyRef::new(item.db, key).meta_row())?;
             }
-            if let Some(outcome) = self.read_from_ram(region, item, now) {
+            if let Some(outcome) = self.read_learning(region, item, now)? {
                 return Ok(outcome);
             }
         }
@@ -407,22 +439,36 @@ thread_local! {
 /// The outcome of a read, and the keys that it has looked up.
 pub type Counted = (Outcome, KeyCounts);
 
+/// Returns a seed for the random choices of a read (`RANDOMKEY`, `HRANDFIELD`). A read changes
+/// nothing, so any seed is acceptable.
+fn next_seed(now: UnixMillis) -> u64 {
+    let reads = READS.get().wrapping_add(1);
+    READS.set(reads);
+    types::mix(now ^ reads << 20)
+}
+
 fn run(
     reader: &dyn Reader,
     region: &RegionShared,
     item: &Item,
     (now, thresholds): (UnixMillis, Thresholds),
 ) -> storage::Result<Counted> {
-    let reads = READS.get().wrapping_add(1);
-    READS.set(reads);
+    run_with(reader, region, item, (now, thresholds), next_seed(now))
+}
+
+fn run_with(
+    reader: &dyn Reader,
+    region: &RegionShared,
+    item: &Item,
+    (now, thresholds): (UnixMillis, Thresholds),
+    seed: u64,
+) -> storage::Result<Counted> {
     let mut txn = Txn::read_only(reader, region.id());
     txn.set_thresholds(thresholds);
     let mut exec = Exec {
         txn: &mut txn,
         now_ms: now,
-        // A read may draw a random key or field (RANDOMKEY, HRANDFIELD). It changes nothing, so any
-        // seed is acceptable.
-        seed: types::mix(now ^ reads << 20),
+        seed,
         db: item.db,
         mode: Mode::Read,
         slots: region.slots_or_all(),
@@ -460,15 +506,28 @@ struct OneMoment<'a> {
     known: RefCell<HashSet<Bytes>>,
     /// True after a request for a range, or for a row that RAM does not hold.
     missed: Cell<bool>,
-    /// For a command that is executed only if its keys are packed collections, or not there: the
-    /// number of bytes that it may still look at.
+    /// For a command that is executed only if it looks at little: packed collections, and short
+    /// ranges of rows that are known in RAM. The number of bytes that it may still look at.
     packed_bytes_left: Cell<Option<usize>>,
+    /// The number of rows that scans of the command may still examine.
+    rows_left: Cell<usize>,
+    /// A scan that only flash can continue.
+    unknown: RefCell<Option<(Bytes, Bytes)>>,
 }
 
-/// Maximum bytes of packed collections that a command looks at, which bounds its work on a loop.
+/// Maximum number of short ranges that are brought into RAM for one read. A read that needs more is
+/// executed over a view.
+const RANGES_LEARNT_MAX: usize = 8;
+/// Maximum bytes of small collections that a command looks at, which bounds its work on a loop.
 const PACKED_BYTES_READ_MAX: usize = 32 << 10;
+/// Maximum number of rows that the scans of a command examine on a loop, deleted ones included.
+const ROWS_EXAMINED_MAX: usize = 2048;
 /// Bytes that a look-up counts in addition to its row.
 const LOOK_UP_BYTES: usize = 64;
+/// Bytes that a scan counts in addition to its rows.
+const SCAN_BYTES: usize = 256;
+/// Bytes that a row of a range counts in addition to its own.
+const SCANNED_ROW_BYTES: usize = 16;
 
 impl<'a> OneMoment<'a> {
     fn new(in_ram: InRam<'a>) -> OneMoment<'a> {
@@ -479,25 +538,36 @@ impl<'a> OneMoment<'a> {
             known: RefCell::default(),
             missed: Cell::new(false),
             packed_bytes_left: Cell::new(None),
+            rows_left: Cell::new(0),
+            unknown: RefCell::default(),
         }
     }
 
     /// Returns true if a command may be executed now. It reads few rows, or only small collections.
     fn admits(&self, item: &Item) -> bool {
         self.packed_bytes_left.set((!item.is_bounded_read()).then_some(PACKED_BYTES_READ_MAX));
+        self.rows_left.set(ROWS_EXAMINED_MAX);
         item.is_bounded_read() || item.is_small_if_its_keys_are()
+    }
+
+    /// Counts bytes that the command looks at. Returns false if that is too much.
+    fn spend(&self, bytes: usize) -> bool {
+        let left = self.packed_bytes_left.get().unwrap_or(0).checked_sub(bytes);
+        self.packed_bytes_left.set(Some(left.unwrap_or(0)));
+        left.is_some()
     }
 
     /// Counts a row that was found, or not found in RAM. Returns true if the command may not read
     /// it.
     fn refuses(&self, row: &[u8], found: Option<&Option<Bytes>>) -> bool {
-        let Some(left) = self.packed_bytes_left.get() else { return false };
+        if self.packed_bytes_left.get().is_none() {
+            return false;
+        }
         let Some(found) = found else { return true };
         let length = found.as_ref().map_or(0, Bytes::len);
-        let left = left.checked_sub(length + LOOK_UP_BYTES);
-        self.packed_bytes_left.set(Some(left.unwrap_or(0)));
+        let is_left = self.spend(length + LOOK_UP_BYTES);
         let is_meta = || matches!(rows::decode_key_row(row), Ok((_, Part::Meta)));
-        left.is_none() || length > packed::BYTES_MAX || !is_meta()
+        !is_left || length > packed::BYTES_MAX || !is_meta()
     }
 }
 
@@ -526,12 +596,27 @@ impl Reader for OneMoment<'_> {
         true
     }
 
-    fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<(), StorageError> {
-        self.missed.set(true);
-        match self.packed_bytes_left.get() {
-            Some(_) => Err(StorageError::NotInRam),
-            None => Ok(()),
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        if self.packed_bytes_left.get().is_none() {
+            self.missed.set(true);
+            return Ok(());
         }
+        let mut is_too_long = !self.spend(SCAN_BYTES);
+        let scanned = self.in_ram.scan(from, to, &self.rows_left, &mut |row, value| {
+            is_too_long = !self.spend(row.len() + value.len() + SCANNED_ROW_BYTES);
+            match is_too_long {
+                true => ControlFlow::Break(()),
+                false => visit(row, value),
+            }
+        });
+        if scanned.is_err() && !is_too_long {
+            self.unknown.replace(Some((Bytes::copy_from_slice(from), Bytes::copy_from_slice(to))));
+        }
+        if scanned.is_err() || is_too_long {
+            self.missed.set(true);
+            return Err(StorageError::NotInRam);
+        }
+        Ok(())
     }
 }
 
@@ -581,6 +666,10 @@ mod tests {
             "ZADD z 1 a 2 b",
             "RPUSH l a b",
             &many("HSET large-h", &|n| format!("f{n} v")),
+            &format!(
+                "HSET medium-h {}",
+                (0..100).map(|n| format!("f{n} {n:020}")).collect::<Vec<_>>().join(" ")
+            ),
             &many("SADD large-s", &|n| format!("m{n}")),
             &many("ZADD large-z", &|n| format!("{n} m{n}")),
             &many("RPUSH large-l", &|n| format!("element-{n}")),
@@ -615,7 +704,10 @@ mod tests {
         }
         for line in [
             "HGETALL large-h",
+            "HGETALL medium-h",
             "SMEMBERS large-s",
+            "SRANDMEMBER large-s",
+            "SRANDMEMBER large-s 1000",
             "SINTER s large-s",
             "ZRANGE large-z 0 -1",
             "LRANGE large-l 0 -1",
@@ -626,6 +718,26 @@ mod tests {
             &format!("SUNION{}", " full".repeat(40)),
         ] {
             assert!(!is_answered(line), "{line}");
+        }
+        // Short ranges are known after they were read, from memtables as from flash.
+        for _ in 0..2 {
+            let is_known = |line: &str| {
+                let item = Item::new(words(line), 0, false).unwrap();
+                engine.read(region, &item, 1).unwrap();
+                engine.read_from_ram(region, &item, 1).is_some()
+            };
+            assert!(is_known("HGETALL medium-h"));
+            for line in
+                ["SRANDMEMBER large-s", "SRANDMEMBER large-s 2", "HRANDFIELD large-h", "SMEMBERS large-s"]
+            {
+                assert!((0..200).any(|_| is_known(line)), "{line}");
+            }
+            for line in ["SUNION large-s large-s large-s", "SRANDMEMBER large-s 1000"] {
+                assert!(!is_known(line), "{line} is long");
+            }
+            engine.rows().flush().unwrap();
+            engine.rows().forget_clean_rows();
+            assert!(!is_answered("HGETALL medium-h"));
         }
         // What only flash has is in RAM after it was read once.
         engine.rows().flush().unwrap();

@@ -125,6 +125,8 @@ pub struct Plan {
     pub window: u64,
     /// True if weak reads have bounds.
     pub bounds_reads: bool,
+    /// True if stores know ranges of rows.
+    pub knows_ranges: bool,
     /// True if entries carry thresholds of collections.
     pub has_thresholds: bool,
     /// True if leaders answer writes that change nothing without an entry.

@@ -43,6 +43,10 @@ const IDLE_PERCENT: u64 = 12;
 /// Salt and percentage of the seeds in which entries fail.
 const FAILING: u64 = 0x9d1f_2b5a_77c3_e041;
 const FAILING_PERCENT: u64 = 20;
+/// Salt and percentage of the seeds in which stores know ranges of rows. The salt leaves out the
+/// seeds with which the search for other failpoints begins, so that these keep their course.
+const RANGES: u64 = 0x7261_6e67_0025_60ce;
+const RANGES_PERCENT: u64 = 30;
 /// Maximum true time in which a calm cluster must finish every operation.
 const PEACE: u64 = 60 * SECOND;
 
@@ -133,6 +137,21 @@ pub fn has_thresholds(seed: u64) -> bool {
     Rng::new(seed ^ BOUNDED).chance(BOUNDED_PERCENT)
 }
 
+/// Returns true if stores in this seed's run know ranges of rows.
+pub fn knows_ranges(seed: u64) -> bool {
+    Rng::new(seed ^ RANGES).chance(RANGES_PERCENT)
+}
+
+impl World {
+    /// Gives a store known ranges, if stores of this run know any.
+    pub(crate) fn know_ranges(&mut self, id: StoreId) {
+        if self.plan.knows_ranges {
+            let seed = types::mix(self.seed ^ RANGES) ^ id;
+            self.store_mut(id).durable.engine.know_ranges(seed);
+        }
+    }
+}
+
 /// Runs a seed. A panic in the code under test is a violation, too.
 pub fn run(options: Options) -> Report {
     #[cfg(feature = "failpoints")]
@@ -163,6 +182,10 @@ fn begin(options: Options) -> World {
     world.plan.entries_fail = Rng::new(options.seed ^ FAILING).chance(FAILING_PERCENT);
     world.plan.bounds_reads = bounds_reads(options.seed);
     world.plan.has_thresholds = has_thresholds(options.seed);
+    world.plan.knows_ranges = knows_ranges(options.seed);
+    for id in world.stores.keys().copied().collect::<Vec<_>>() {
+        world.know_ranges(id);
+    }
     world.plan.finds_nothing = finds_nothing(options.seed);
     world.is_tracing = options.is_tracing;
     if let Some(name) = options.only {

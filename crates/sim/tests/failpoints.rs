@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 
 use sim::invariants::Violation;
-use sim::run::{bounds_reads, finds_nothing, has_thresholds, run, Failpoint, Options};
+use sim::run::{bounds_reads, finds_nothing, has_thresholds, knows_ranges, run, Failpoint, Options};
 
 /// Maximum number of seeds within which a failpoint must be found.
 const SEEDS: usize = 3000;
@@ -65,22 +65,38 @@ const KNOWN: &[(&str, u64)] = &[
     ("Replica(TruncatePastFlush)", 4),
     ("Replica(UncleanVotes)", 39),
     ("Replica(VoteNotSaved)", 0),
+    ("Storage(DeletedStaysKnown)", 16),
+    ("Storage(DivisionLosesRow)", 7),
     ("Storage(DroppedUnsettled)", 0),
+    ("Storage(EvictedStaysKnown)", 7),
     ("Storage(FirstThresholds)", 9),
+    ("Storage(FlushUnknown)", 7),
     ("Storage(FlushUnlearnt)", 2320),
     ("Storage(NoTombstones)", 1),
     ("Storage(OldestFirst)", 0),
     ("Storage(ReplacedLearnt)", 0),
     ("Storage(ReplacedStays)", 6),
+    ("Storage(ReplacedStaysKnown)", 29),
     ("Storage(StaleFill)", 0),
     ("Storage(StalePass)", 1619),
+    ("Storage(StaleRange)", 7),
     ("Storage(WatchIgnored)", 0),
 ];
 
+/// The failpoints of known ranges of rows.
+const OF_RANGES: &[&str] = &[
+    "Storage(DeletedStaysKnown)",
+    "Storage(DivisionLosesRow)",
+    "Storage(EvictedStaysKnown)",
+    "Storage(FlushUnknown)",
+    "Storage(ReplacedStaysKnown)",
+    "Storage(StaleRange)",
+];
+
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
-/// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, and `FirstThresholds`
-/// only in runs whose entries have thresholds, and `NothingUnproved` only in runs whose leaders
-/// answer writes of nothing.
+/// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, `FirstThresholds` only
+/// in runs whose entries have thresholds, `NothingUnproved` only in runs whose leaders answer
+/// writes of nothing, and those of known ranges only in runs with them.
 fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let name = format!("{failpoint:?}");
     let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);
@@ -89,6 +105,7 @@ fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
         "Node(LagFromAnswer)" => bounds_reads(*seed),
         "Storage(FirstThresholds)" => has_thresholds(*seed),
         "Node(NothingUnproved)" => finds_nothing(*seed),
+        name if OF_RANGES.contains(&name) => knows_ranges(*seed),
         _ => true,
     };
     (from..).filter(may_find).take(SEEDS)

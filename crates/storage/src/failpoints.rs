@@ -21,4 +21,16 @@ types::failpoints! {
     WatchIgnored,
     /// Rows that were replaced on flash leave the filter of rows as it was.
     ReplacedLearnt,
+    /// A flushed memtable's rows are not written into known ranges.
+    FlushUnknown,
+    /// A range that was read from flash is learnt although flash has changed since.
+    StaleRange,
+    /// A known range whose rows a snapshot replaced on flash stays known.
+    ReplacedStaysKnown,
+    /// A known range that a flushed memtable deleted stays known.
+    DeletedStaysKnown,
+    /// A range that was evicted stays known as one without rows.
+    EvictedStaysKnown,
+    /// A known range loses a row when it is divided.
+    DivisionLosesRow,
 }

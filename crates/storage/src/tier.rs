@@ -1,5 +1,6 @@
 //! The RAM tier of a store: the active memtable, frozen memtables that are being flushed, a cache
-//! of rows that are on flash, and a [filter](row_filter) that knows which rows flash lacks.
+//! of rows that are on flash, [ranges](known_ranges) whose rows on flash are all known, and a
+//! [filter](row_filter) that knows which rows flash lacks.
 //!
 //! ```text
 //! write ──▶ active memtable ──freeze──▶ frozen memtables ──flushed──▶ settled: row cache
@@ -21,21 +22,30 @@
 //! * A [fill](RamTier::fill) carries the [epoch](RamTier::epoch) from before flash was read. It is
 //!   accepted only if no memtable was dropped since and no memtable determines the row.
 //!
+//! The known ranges hold what flash has, whatever the memtables say, and scans merge the memtables
+//! over them. They are accepted only if flash was read after the last step of settling, because
+//! each step tells them what a flush has changed on flash.
+//!
 //! Nothing here blocks, reads flash or takes a lock. Threads that share a tier must protect it with
 //! one lock.
 
+mod known_ranges;
 mod memtable;
 mod row_cache;
 mod row_filter;
 mod row_map;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::failpoints::Failpoint;
-use crate::{Result, Visit, WriteSet};
+use crate::{Result, StorageError, Visit, WriteSet};
+use known_ranges::KnownRanges;
+pub use known_ranges::{RANGE_BYTES_MAX, RANGE_ROWS_MAX};
 pub use memtable::Memtable;
 use row_cache::RowCache;
 pub use row_cache::CACHE_ENTRY_OVERHEAD_BYTES;
@@ -44,6 +54,14 @@ pub use row_filter::{RowFilterUse, RowHash, Unlearnt};
 
 /// Maximum number of row cache places that one settling step examines for a deleted range.
 const CACHE_PLACES_PER_STEP: usize = 4096;
+/// Maximum number of known ranges that one settling step forgets for a deleted range.
+const KNOWN_RANGES_PER_STEP: usize = 32;
+/// Maximum number of known ranges that one scan visits.
+const KNOWN_SCAN_RANGES_MAX: usize = 64;
+/// Number of rows as which a known range counts that a scan visits.
+const RANGE_AS_ROWS: usize = 4;
+/// Divisor of the row cache's budget for the part of it that known ranges may take.
+const KNOWN_PART: u64 = 8;
 
 #[derive(Debug)]
 pub struct RamTier {
@@ -52,8 +70,11 @@ pub struct RamTier {
     frozen: VecDeque<Arc<Memtable>>,
     cache: RowCache,
     cache_bytes: u64,
+    known: KnownRanges,
+    /// The number of steps that have changed what is known of flash.
+    flash_version: u64,
     filter: RowFilter,
-    /// Maximum bytes of memtables, row cache and filter together.
+    /// Maximum bytes of memtables, row cache, known ranges and filter together.
     bytes_max: u64,
     epoch: u64,
     /// The progress of settling the oldest frozen memtable.
@@ -89,16 +110,20 @@ impl RamTier {
     /// part of `bytes_max` that the memtables and the filter leave. Clients choose keys, so they
     /// must not know the seed.
     pub fn new(cache_bytes: u64, bytes_max: u64, hash_seed: u64) -> RamTier {
-        RamTier {
+        let mut tier = RamTier {
             active: Memtable::first(hash_seed),
             frozen: VecDeque::new(),
             cache: RowCache::new(cache_bytes.min(bytes_max), hash_seed),
             cache_bytes,
+            known: KnownRanges::new(),
+            flash_version: 0,
             filter: RowFilter::new(0, 0, hash_seed),
             bytes_max,
             epoch: 0,
             settled: Settled::default(),
-        }
+        };
+        tier.share();
+        tier
     }
 
     /// Gives a new tier a filter of at most `bytes_max`, for about `rows` rows on flash. All of
@@ -109,27 +134,38 @@ impl RamTier {
         self
     }
 
+    /// Sets the maximum number of rows in a known range of a new tier, for tests of divisions.
+    pub fn with_range_rows_max(mut self, rows_max: usize) -> RamTier {
+        self.known.set_rows_max(rows_max);
+        self
+    }
+
     /// Applies the write set atomically: its range deletions first, then its rows.
     pub fn write(&mut self, writes: WriteSet) {
         self.active.write(writes);
         self.share();
     }
 
-    /// Sets the maximum of the row cache, and of memtables and row cache together, in bytes.
+    /// Sets the maximum of the row cache with the known ranges, and of both and the memtables
+    /// together, in bytes.
     pub fn set_bytes_max(&mut self, cache_bytes: u64, bytes_max: u64) {
         (self.cache_bytes, self.bytes_max) = (cache_bytes, bytes_max);
         self.share();
     }
 
-    /// Drops the rows of the row cache, for measurements of flash.
+    /// Drops the rows of the row cache and the known ranges, for measurements of flash.
     pub fn forget_clean(&mut self) {
         self.cache.remove_range((&[], &[0xff; 32]), 0, usize::MAX);
+        self.known.forget(&[], &[0xff; 32], usize::MAX - 1);
     }
 
-    /// Sets the row cache's budget to the memory that the memtables and the filter leave.
+    /// Sets the budget of row cache and known ranges to the memory that the memtables and the
+    /// filter leave.
     fn share(&mut self) {
         let others = self.dirty_bytes().saturating_add(self.filter.bytes());
-        self.cache.set_bytes_max(self.cache_bytes.min(self.bytes_max.saturating_sub(others)));
+        let bytes_max = self.cache_bytes.min(self.bytes_max.saturating_sub(others));
+        self.known.set_bytes_max(bytes_max / KNOWN_PART);
+        self.cache.set_bytes_max(bytes_max.saturating_sub(self.known.bytes()));
     }
 
     pub fn get(&self, row: &[u8]) -> Found {
@@ -180,6 +216,83 @@ impl RamTier {
         holds
     }
 
+    /// Returns a number that changes whenever a range that was read from flash before may have
+    /// become stale.
+    pub fn flash_version(&self) -> u64 {
+        self.flash_version
+    }
+
+    /// Returns the first part of `from..to` whose rows on flash are not known. Returns `None` if
+    /// there is no such part near the beginning, or if nothing can be learnt.
+    pub fn unknown_range(&self, from: &[u8], to: &[u8]) -> Option<(Bytes, Bytes)> {
+        self.known.gap(from, to, KNOWN_SCAN_RANGES_MAX).filter(|_| self.known.is_on())
+    }
+
+    /// Remembers that flash has these rows in `from..to`, and no other. They were read when the
+    /// [version](Self::flash_version) was this one. Returns false if that is no longer the version,
+    /// or if there is no room.
+    pub fn learn_range(&mut self, from: Bytes, to: Bytes, rows: Vec<(Bytes, Bytes)>, version: u64) -> bool {
+        let is_of_now = version == self.flash_version || Failpoint::StaleRange.is_on();
+        let is_learnt = is_of_now && self.known.learn(from, to, rows);
+        self.share();
+        is_learnt
+    }
+
+    /// Visits the rows in `from..to` without flash. Subtracts the rows that it examines from
+    /// `rows_left`, those of memtables and of known ranges, deleted ones included: a range may have
+    /// any number of deleted rows.
+    ///
+    /// # Errors
+    /// [`NotInRam`](StorageError::NotInRam) once the rows that flash has are not known, `rows_left`
+    /// is 0, or the scan has visited many known ranges. Rows before that place have been visited.
+    pub fn scan_known(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        rows_left: &Cell<usize>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        let tables: Vec<&Memtable> = self.tables().collect();
+        let mut from = from;
+        for _ in 0..KNOWN_SCAN_RANGES_MAX {
+            if from >= to {
+                return Ok(());
+            }
+            let Some(known) = self.known.at(from) else { break };
+            rows_left.set(rows_left.get().saturating_sub(RANGE_AS_ROWS));
+            let end = to.min(known.to());
+            let mut is_over = false;
+            let flash = |visit: &mut Visit<'_>| {
+                for (row, value) in known.rows_from(from).iter().take_while(|(row, _)| row[..] < *end) {
+                    if !memtable::examine(rows_left) || visit(row, value).is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            };
+            memtable::scan_some(&tables, (from, end), rows_left, flash, &mut |row, value| {
+                // Deleted rows behind the last one examined must not appear.
+                if rows_left.get() == 0 {
+                    return ControlFlow::Break(());
+                }
+                let flow = visit(row, value);
+                is_over = flow.is_break();
+                flow
+            })?;
+            if rows_left.get() == 0 {
+                break;
+            }
+            if is_over {
+                return Ok(());
+            }
+            from = end;
+        }
+        match from >= to {
+            true => Ok(()),
+            false => Err(StorageError::NotInRam),
+        }
+    }
+
     /// Freezes the active memtable unless it is empty.
     pub fn freeze(&mut self) {
         if !self.active.is_empty() {
@@ -198,7 +311,11 @@ impl RamTier {
     /// dropped.
     pub fn settle(&mut self, rows_max: usize) -> bool {
         let Some(oldest) = self.frozen.front().cloned() else { return true };
+        self.flash_version += 1;
         if let Some((from, to)) = oldest.ranges().get(self.settled.ranges) {
+            if !Failpoint::DeletedStaysKnown.is_on() && !self.known.forget(from, to, KNOWN_RANGES_PER_STEP) {
+                return false;
+            }
             let (place, count) = (self.settled.place, CACHE_PLACES_PER_STEP);
             match self.cache.remove_range((from, to), place, count) {
                 Some(next) => self.settled.place = next,
@@ -214,6 +331,9 @@ impl RamTier {
             }
             if count < rows_max {
                 self.cache.put(row, value);
+                if !Failpoint::FlushUnknown.is_on() {
+                    self.known.write(row, value);
+                }
                 if value.is_some() && !Failpoint::FlushUnlearnt.is_on() {
                     self.filter.learn_row(row);
                 }
@@ -272,11 +392,15 @@ impl RamTier {
     /// rows on flash.
     pub fn replaced(&mut self, ranges: &[(Bytes, Bytes)]) {
         self.epoch += 1;
+        self.flash_version += 1;
         for (from, to) in ranges {
             let is_free = self.tables().all(|table| !table.speaks_of(from, to));
             assert!(is_free, "rows are replaced on flash that are also in RAM");
             if !Failpoint::ReplacedStays.is_on() {
                 self.cache.remove_range((from, to), 0, usize::MAX);
+            }
+            if !Failpoint::ReplacedStaysKnown.is_on() {
+                self.known.forget(from, to, usize::MAX - 1);
             }
             if !Failpoint::ReplacedLearnt.is_on() {
                 self.filter.unlearn(from, to);
@@ -327,9 +451,9 @@ impl RamTier {
         self.tables().map(Memtable::bytes).sum()
     }
 
-    /// Returns the bytes of the row cache.
+    /// Returns the bytes of the row cache and the known ranges.
     pub fn clean_bytes(&self) -> u64 {
-        self.cache.bytes()
+        self.cache.bytes() + self.known.bytes()
     }
 }
 

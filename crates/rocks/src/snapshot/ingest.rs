@@ -108,9 +108,10 @@ impl Keyspace {
         observe(IngestStep::Deleted)?;
         flush_memtables(&self.db)?;
         observe(IngestStep::Flushed)?;
-        self.ingest_files(dir, manifest)?;
-        // Rows that were read and cached during the ingest are dropped, too.
+        let ingested = self.ingest_files(dir, manifest);
+        // Rows that were read and cached during the ingest are dropped, too, also if it failed.
         self.replaced(&deletion.ranges_deleted);
+        ingested?;
         drop(flushes);
         observe(IngestStep::Ingested)?;
         tracing::debug!(region, index, files = manifest.files.len(), "ingested a snapshot");

@@ -2,6 +2,8 @@
 //! `node::ApplyQueue` decides when to try this, and which entries go to the apply thread
 //! ([`super::apply`]).
 
+use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +14,7 @@ use node::{
     Waiting,
 };
 use parking_lot::Mutex;
-use rocks::Keyspace;
+use rocks::{InRam, Keyspace};
 use storage::{Reader, StorageError, Visit};
 use types::{LogIndex, RegionId};
 
@@ -22,6 +24,13 @@ use crate::loops::{Asker, Outcomes};
 
 /// Maximum bytes of a value that the worker's thread copies.
 const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Maximum bytes that all scans of one attempt in the worker's thread visit.
+const SCAN_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of rows that all scans of one attempt examine, deleted ones included.
+const SCAN_ROWS_MAX: usize = 8192;
+/// Bytes that each scan, and each row of it, counts in addition.
+const SCAN_BYTES: usize = 256;
+const SCANNED_ROW_BYTES: usize = 32;
 
 /// The worker's end of the queue to the apply thread. Dropping it ends the apply thread.
 pub struct ApplyHandle {
@@ -107,7 +116,7 @@ impl Executor<Asker> for Here {
         let Some(mut execution) = self.execution.try_lock() else { return Attempt::Busy(entries) };
         let (started, count) = (Instant::now(), entries.len());
         let wants_record = parts.notices.are_wanted();
-        let rows = RamRows { rows: parts.engine.rows(), wants_record };
+        let rows = RamRows::new(parts.engine.rows(), wants_record);
         let executed = execution.execute_in_ram(region, entries, &rows, &mut ());
         let effects = match executed.unwrap_or_else(|error| parts.ends.fatal(&error.to_string())) {
             InRamOutcome::Executed(effects) => effects,
@@ -146,6 +155,33 @@ impl Executor<Asker> for Here {
 struct RamRows<'a> {
     rows: &'a Keyspace,
     wants_record: bool,
+    /// Bytes that the scans of the attempt have visited so far.
+    scanned_bytes: Cell<usize>,
+    /// Number of rows that the scans of the attempt may still examine.
+    rows_left: Cell<usize>,
+    /// The number of scans in progress. During a scan the thread holds the rows in RAM.
+    scans: Cell<usize>,
+}
+
+impl<'a> RamRows<'a> {
+    fn new(rows: &'a Keyspace, wants_record: bool) -> RamRows<'a> {
+        let (scanned_bytes, rows_left) = (Cell::new(0), Cell::new(SCAN_ROWS_MAX));
+        RamRows { rows, wants_record, scanned_bytes, rows_left, scans: Cell::new(0) }
+    }
+
+    fn in_ram(&self) -> InRam<'a> {
+        match self.scans.get() {
+            0 => self.rows.in_ram(),
+            // A visitor of a scan looks at rows.
+            _ => self.rows.in_ram_again(),
+        }
+    }
+
+    /// Counts bytes of a scan. Returns false once the attempt has visited too many.
+    fn may_scan(&self, bytes: usize) -> bool {
+        self.scanned_bytes.set(self.scanned_bytes.get().saturating_add(bytes));
+        self.scanned_bytes.get() <= SCAN_BYTES_MAX
+    }
 }
 
 impl node::Rows for RamRows<'_> {
@@ -156,15 +192,30 @@ impl node::Rows for RamRows<'_> {
 
 impl Reader for RamRows<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        let value = self.rows.get_without_io(row).ok_or(StorageError::NotInRam)?;
+        let value = self.rows.get_without_io(&self.in_ram(), row).ok_or(StorageError::NotInRam)?;
         match value.as_ref().is_some_and(|value| value.len() > VALUE_BYTES_MAX) {
             true => Err(StorageError::NotInRam),
             false => Ok(value),
         }
     }
 
-    fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> storage::Result<()> {
-        Err(StorageError::NotInRam)
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> storage::Result<()> {
+        let mut is_long = !self.may_scan(SCAN_BYTES);
+        let in_ram = self.in_ram();
+        self.scans.set(self.scans.get() + 1);
+        let scanned = in_ram.scan(from, to, &self.rows_left, &mut |row, value| {
+            is_long = !self.may_scan(row.len() + value.len() + SCANNED_ROW_BYTES);
+            match is_long {
+                true => ControlFlow::Break(()),
+                false => visit(row, value),
+            }
+        });
+        self.scans.set(self.scans.get() - 1);
+        scanned?;
+        match is_long {
+            true => Err(StorageError::NotInRam),
+            false => Ok(()),
+        }
     }
 
     fn is_hasty(&self) -> bool {

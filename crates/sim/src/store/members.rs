@@ -43,6 +43,7 @@ impl World {
         let drift = Plan::drift(&mut self.rng);
         self.stores.insert(store, Store::new(Clock::new(self.now, boot, drift)));
         self.draw_fsync(store);
+        self.know_ranges(store);
         let delay = self.rng.below(500) * MILLISECOND;
         self.schedule(delay, Event::Start { store });
     }

@@ -1,5 +1,6 @@
 //! Memtables: rows that are written and not yet on flash.
 
+use std::cell::Cell;
 use std::iter::Peekable;
 
 use bytes::Bytes;
@@ -218,7 +219,26 @@ pub(super) fn get<'a>(tables: impl IntoIterator<Item = &'a Memtable>, row: &[u8]
 /// `below` visits.
 pub(super) fn scan(
     tables: &[&Memtable],
+    range: (&[u8], &[u8]),
+    below: impl FnOnce(&mut Visit<'_>) -> Result<()>,
+    visit: &mut Visit<'_>,
+) -> Result<()> {
+    scan_some(tables, range, &Cell::new(usize::MAX), below, visit)
+}
+
+/// Subtracts a row from those that may be examined. Returns false if none is left.
+pub(super) fn examine(left: &Cell<usize>) -> bool {
+    let count = left.get();
+    left.set(count.saturating_sub(1));
+    count > 0
+}
+
+/// Same as [`scan`], but examines at most `left` rows of the memtables, deleted ones included. Once
+/// `left` is 0, the rows that are visited may be deleted ones.
+pub(super) fn scan_some(
+    tables: &[&Memtable],
     (from, to): (&[u8], &[u8]),
+    left: &Cell<usize>,
     below: impl FnOnce(&mut Visit<'_>) -> Result<()>,
     visit: &mut Visit<'_>,
 ) -> Result<()> {
@@ -228,12 +248,14 @@ pub(super) fn scan(
     let is_hidden = |row: &[u8]| tables.iter().any(|table| table.is_range_deleted(row));
     let is_all_hidden = tables.iter().any(|table| table.covers_all(from, to));
     let below = |visit: &mut Visit<'_>| if is_all_hidden { Ok(()) } else { below(visit) };
+    let examine = |_: &Written<'_>| examine(left);
     match tables {
         [] => below(visit),
-        [only] => merge(only.rows.range(from, to), is_hidden, below, visit),
+        [only] => merge(only.rows.range(from, to).take_while(examine), is_hidden, below, visit),
         _ => {
             let sources = tables.iter().map(|table| {
-                let rows: Box<dyn Iterator<Item = Written<'_>>> = Box::new(table.rows.range(from, to));
+                let rows = table.rows.range(from, to).take_while(&examine);
+                let rows: Box<dyn Iterator<Item = Written<'_>>> = Box::new(rows);
                 rows.peekable()
             });
             let merged = Merged { tables, sources: sources.collect() };

@@ -33,13 +33,28 @@ struct Store {
     fetches: Vec<(Bytes, Option<Bytes>, u64)>,
     /// A pass over flash in progress, with the rows that it found.
     pass: Option<(Unlearnt, Vec<RowHash>)>,
+    /// A range that is being read from flash.
+    range: Option<ReadRange>,
+}
+
+struct ReadRange {
+    from: Bytes,
+    to: Bytes,
+    rows: Vec<(Bytes, Bytes)>,
+    /// The version before the read.
+    version: u64,
 }
 
 impl Store {
     fn new(cache_bytes: u64) -> Store {
+        Store::with_range_rows_max(cache_bytes, RANGE_ROWS_MAX)
+    }
+
+    fn with_range_rows_max(cache_bytes: u64, rows_max: usize) -> Store {
         let tier = RamTier::new(cache_bytes, 1 << 30, 7).with_row_filter(1 << 20, 0);
+        let tier = tier.with_range_rows_max(rows_max);
         let (flash, model) = (MemoryKeyspace::default(), BTreeMap::new());
-        Store { tier, flash, model, fetches: Vec::new(), pass: None }
+        Store { tier, flash, model, fetches: Vec::new(), pass: None, range: None }
     }
 
     fn write(&mut self, writes: WriteSet) {
@@ -78,6 +93,30 @@ impl Store {
         if let Some((part, rows)) = self.pass.take() {
             self.tier.learn(rows);
             self.tier.complete(&part);
+        }
+    }
+
+    /// Reads up to five rows of flash from the first place in `from..to` on that is not known.
+    fn begin_range(&mut self, from: &[u8], to: &[u8]) {
+        let Some((first, mut end)) = self.tier.unknown_range(from, to) else { return };
+        let mut rows = Vec::new();
+        let mut behind = None;
+        let mut note = |row: &[u8], value: &[u8]| {
+            if rows.len() == 5 {
+                behind = Some(Bytes::copy_from_slice(row));
+                return ControlFlow::Break(());
+            }
+            rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
+            ControlFlow::Continue(())
+        };
+        self.flash.scan(&first, &end, &mut note).unwrap();
+        end = behind.unwrap_or(end);
+        self.range = Some(ReadRange { from: first, to: end, rows, version: self.tier.flash_version() });
+    }
+
+    fn end_range(&mut self) {
+        if let Some(ReadRange { from, to, rows, version }) = self.range.take() {
+            self.tier.learn_range(from, to, rows, version);
         }
     }
 
@@ -120,6 +159,28 @@ impl Store {
         let part: BTreeMap<_, _> =
             self.model.range(from.clone()..to.clone()).map(|(r, v)| (r.clone(), v.clone())).collect();
         prop_assert_eq!(scan((&from, &to)), part);
+        for (from, to) in [EVERYTHING, (&from[..], &to[..])] {
+            let mut found = Vec::new();
+            let scanned = self.tier.scan_known(from, to, &Cell::new(1000), &mut |row, value| {
+                found.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
+                ControlFlow::Continue(())
+            });
+            let all = self.model.iter().filter(|(row, _)| *from <= row[..] && row[..] < *to);
+            let all: Vec<_> = all.map(|(row, value)| (row.clone(), value.clone())).collect();
+            match scanned {
+                Ok(()) => prop_assert_eq!(&found, &all),
+                Err(_) => prop_assert_eq!(&found[..], &all[..found.len()]),
+            }
+            // However few rows are examined, none is wrong.
+            for rows_left in [0, 3, 9] {
+                let mut found = Vec::new();
+                let _ = self.tier.scan_known(from, to, &Cell::new(rows_left), &mut |row, _| {
+                    found.push(Bytes::copy_from_slice(row));
+                    ControlFlow::Continue(())
+                });
+                prop_assert!(found.iter().eq(all.iter().map(|(row, _)| row).take(found.len())));
+            }
+        }
         for number in 0..40 {
             let row = row(number);
             if let Found::Row(found) = self.tier.get(&row) {
@@ -151,6 +212,9 @@ enum Op {
     Settle(usize),
     Fetch(u32),
     Fill,
+    BeginRange(u32),
+    EndRange,
+    KnowAll,
     BeginPass,
     EndPass,
     LearnAll,
@@ -167,6 +231,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => (1..9usize).prop_map(Op::Settle),
         4 => (0..40u32).prop_map(Op::Fetch),
         3 => Just(Op::Fill),
+        3 => (0..40u32).prop_map(Op::BeginRange),
+        3 => Just(Op::EndRange),
+        1 => Just(Op::KnowAll),
         3 => Just(Op::BeginPass),
         3 => Just(Op::EndPass),
         2 => Just(Op::LearnAll),
@@ -179,8 +246,12 @@ proptest! {
     /// Rows are frozen, flushed, settled, fetched, filled, learnt and replaced in any order, with a
     /// cache that may hold only a few of them. A read always returns the last write.
     #[test]
-    fn reads_see_what_was_written_last(ops in ops(), cache_bytes in prop_oneof![Just(0u64), Just(20_000), Just(1 << 20)]) {
-        let mut store = Store::new(cache_bytes);
+    fn reads_see_what_was_written_last(
+        ops in ops(),
+        cache_bytes in prop_oneof![Just(0u64), Just(20_000), Just(1 << 20)],
+        rows_max in prop_oneof![1..8usize, Just(RANGE_ROWS_MAX)],
+    ) {
+        let mut store = Store::with_range_rows_max(cache_bytes, rows_max);
         let mut flushed = false;
         for op in ops {
             match op {
@@ -201,6 +272,12 @@ proptest! {
                 Op::Fetch(number) => store.fetch(row(number)),
                 Op::Fill => if let Some((row, value, epoch)) = store.fetches.pop() {
                     store.tier.fill(&row, &value, epoch);
+                }
+                Op::BeginRange(number) => store.begin_range(&row(number), EVERYTHING.1),
+                Op::EndRange => store.end_range(),
+                Op::KnowAll => for _ in 0..20 {
+                    store.begin_range(EVERYTHING.0, EVERYTHING.1);
+                    store.end_range();
                 }
                 Op::BeginPass => store.begin_pass(),
                 Op::EndPass => store.end_pass(),
@@ -376,6 +453,91 @@ fn flush_all(store: &mut Store) {
 
 fn excluded(store: &Store, numbers: std::ops::Range<u32>) -> usize {
     numbers.filter(|number| store.tier.get(&key_row(*number)) == Found::Row(None)).count()
+}
+
+/// Scans all rows without flash. Returns the outcome, the number of rows visited, and the number of
+/// rows that it may still examine.
+fn scan_known(store: &Store, rows_left: usize) -> (Result<()>, usize, usize) {
+    let (mut visited, rows_left) = (0, Cell::new(rows_left));
+    let scanned = store.tier.scan_known(EVERYTHING.0, EVERYTHING.1, &rows_left, &mut |_, _| {
+        visited += 1;
+        ControlFlow::Continue(())
+    });
+    (scanned, visited, rows_left.get())
+}
+
+#[test]
+fn a_scan_over_many_deleted_rows_ends() {
+    for (count, is_short) in [(400, true), (1200, false)] {
+        let mut store = Store::new(1 << 26);
+        store.begin_range(EVERYTHING.0, EVERYTHING.1);
+        store.end_range();
+        write_keys(&mut store, 0..count);
+        flush_all(&mut store);
+        let rows = (0..count).map(|number| (key_row(number), None)).collect();
+        store.write(WriteSet { ranges_deleted: vec![], rows });
+        let (scanned, visited, left) = scan_known(&store, 1000);
+        assert_eq!((scanned.is_ok(), visited), (is_short, 0), "{count} deleted rows");
+        assert_eq!(left == 0, !is_short);
+        // Known ranges that are deleted as a whole are not examined.
+        let ranges_deleted = vec![(Bytes::from_static(&[0]), Bytes::from_static(&[0xff]))];
+        store.write(WriteSet { ranges_deleted, rows: vec![] });
+        let (scanned, visited, _) = scan_known(&store, 1000);
+        assert_eq!((scanned.is_ok(), visited), (true, 0), "{count} rows");
+    }
+}
+
+#[test]
+fn a_scan_over_many_short_ranges_ends() {
+    let mut store = Store::with_range_rows_max(1 << 26, 1);
+    store.begin_range(EVERYTHING.0, EVERYTHING.1);
+    store.end_range();
+    write_keys(&mut store, 0..300);
+    flush_all(&mut store);
+    let (scanned, visited, _) = scan_known(&store, usize::MAX);
+    assert_eq!((scanned, visited), (Err(StorageError::NotInRam), KNOWN_SCAN_RANGES_MAX));
+    assert_eq!(store.tier.unknown_range(EVERYTHING.0, EVERYTHING.1), None, "and it searches no further");
+}
+
+/// All ranges are learnt, in any order, while rows are written, deleted and flushed. Whatever is
+/// known is within an eighth of the cache's budget, and the clean rows within all of it.
+#[test]
+fn known_ranges_stay_within_their_part_of_the_budget() {
+    let cache_bytes = 400_000;
+    let mut store = Store::new(cache_bytes);
+    let (mut most, mut draw) = (0, types::Draw::new(7));
+    for round in 0..60u64 {
+        for _ in 0..100 {
+            let number = draw.below(4000) as u32;
+            let written = draw.below(4).checked_sub(1).map(|_| value(number));
+            store.write(WriteSet { ranges_deleted: vec![], rows: vec![(key_row(number), written)] });
+            let from = key_row(draw.below(4000) as u32);
+            store.begin_range(&from, EVERYTHING.1);
+            store.end_range();
+            let mut visited = 0;
+            let _ = store.tier.scan_known(&from, EVERYTHING.1, &Cell::new(100), &mut |_, _| {
+                visited += 1;
+                if visited == 10 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            });
+            let bytes = store.tier.known.bytes();
+            assert!(bytes <= cache_bytes / KNOWN_PART, "{bytes} bytes in round {round}");
+            most = most.max(bytes);
+        }
+        flush_all(&mut store);
+        assert!(store.tier.known.bytes() <= cache_bytes / KNOWN_PART);
+        assert!(store.tier.clean_bytes() <= cache_bytes, "{} bytes", store.tier.clean_bytes());
+    }
+    assert!(most > cache_bytes / KNOWN_PART * 9 / 10, "the bound was reached: {most} bytes");
+    store.tier.set_bytes_max(0, 1 << 30);
+    for number in 0..2000 {
+        store.write(WriteSet { ranges_deleted: vec![], rows: vec![(key_row(number), None)] });
+    }
+    assert_eq!(store.tier.known.bytes(), 0, "a smaller budget is reached step by step");
+    assert_eq!(store.tier.unknown_range(EVERYTHING.0, EVERYTHING.1), None, "and nothing is learnt");
 }
 
 #[test]
