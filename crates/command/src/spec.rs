@@ -233,7 +233,9 @@ impl CommandSpec {
         let is_few =
             |count: &Bytes| resp::parse_integer(count).is_some_and(|count| count.unsigned_abs() <= FEW_PICKS);
         let is_random = self.tips.contains(&"nondeterministic_output");
-        let repeats_elements = is_random && args.get(2).is_some_and(|count| !is_few(count));
+        // The third word of HSCAN, SSCAN and ZSCAN is a cursor.
+        let takes_count = self.arity == -2;
+        let repeats_elements = is_random && args.get(2).is_some_and(|count| !(takes_count && is_few(count)));
         self.is_readonly()
             && matches!(self.group, "hash" | "set" | "sorted-set" | "list" | "geo")
             && !repeats_elements

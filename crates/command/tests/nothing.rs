@@ -1,5 +1,5 @@
-//! Commands that change nothing because their keys do not exist need no entry of the log: as reads
-//! they have the same outcome.
+//! Commands that change nothing because their keys do not exist need no entry of the log: as
+//! reads they have the same outcome.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use types::{SlotRange, NEWEST_VERSION};
 
 const REGION: u64 = 1;
 
-/// What exists beside the keys `gone` and `lost`.
+/// The keys that exist beside `gone` and `lost`, which do not.
 const OTHERS: [&str; 6] = [
     "SET string v",
     "HSET hash f v",

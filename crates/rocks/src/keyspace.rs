@@ -51,6 +51,8 @@ const VIEW_ROWS_MAX: usize = 4096;
 /// because it may end soon. Each further part copies `SCAN_ROWS_GROWTH` times as many.
 const SCAN_ROWS_FIRST: usize = 24;
 const SCAN_ROWS_GROWTH: usize = 4;
+/// Bytes of known rows after which a part of a scan ends. They are copied under the tier's lock.
+const SCAN_PART_BYTES: usize = 64 << 10;
 /// Maximum number of ranges that one scan learns. A scan that needs more is long.
 const SCAN_LEARNS_MAX: usize = 2;
 /// Number of rows that are learnt at once. The range has room for some more.
@@ -188,15 +190,6 @@ impl InRam<'_> {
             Found::Row(value) => Some(value),
             Found::OnFlash { .. } => None,
         }
-    }
-
-    /// Same as [`get`](Self::get), but also asks RocksDB without waiting for a device. Until the
-    /// filter of rows has learnt the row's slot, RocksDB's filters show that a row does not exist.
-    fn get_without_io(&self, row: &[u8], db: &DB) -> Option<Option<Bytes>> {
-        // RocksDB answers only from its block cache. Without the block it answers that the row may
-        // exist. A row that does not exist is usually about to be written, so it gets no place in
-        // the row cache.
-        self.get(row).or_else(|| (!db.key_may_exist(row)).then_some(None))
     }
 
     /// Visits the rows in `from..to`, and subtracts those that it examines, deleted ones included,
@@ -564,22 +557,29 @@ impl Keyspace {
         Ok(first < learnt_to && self.tier.write().learn_range(first, learnt_to, rows, version))
     }
 
-    /// Returns up to `rows_max` rows from `from` on that RAM has, and the place behind them.
-    /// Returns `None` if RAM cannot tell whether there is one.
-    fn known_rows(&self, from: &Bytes, to: &[u8], rows_max: usize) -> Option<(Vec<(Bytes, Bytes)>, Bytes)> {
+    /// Returns up to `rows_max` rows from `from` on that RAM has, or fewer if they are large, and
+    /// the place behind them. Returns `None` if RAM cannot tell whether there is one.
+    fn known_rows(
+        &self,
+        from: &Bytes,
+        to: &[u8],
+        rows_max: usize,
+        rows_left: &Cell<usize>,
+    ) -> Option<(Vec<(Bytes, Bytes)>, Bytes)> {
         let mut rows: Vec<(Bytes, Bytes)> = Vec::new();
-        // A part with many deleted rows is left to a view.
-        let rows_left = Cell::new(SCAN_ROWS_GROWTH * rows_max);
-        let known = self.in_ram().scan(from, to, &rows_left, &mut |row, value| {
+        let (mut bytes, mut is_full) = (0usize, false);
+        let known = self.in_ram().scan(from, to, rows_left, &mut |row, value| {
+            bytes = bytes.saturating_add(row.len() + value.len());
             rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
-            match rows.len() < rows_max {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            is_full = rows.len() == rows_max || bytes >= SCAN_PART_BYTES;
+            match is_full {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
             }
         });
         let behind = |rows: &[(Bytes, Bytes)]| rows.last().map(|(row, _)| storage::rows::row_behind(row));
         match known {
-            Ok(()) if rows.len() < rows_max => Some((rows, Bytes::copy_from_slice(to))),
+            Ok(()) if !is_full => Some((rows, Bytes::copy_from_slice(to))),
             _ => behind(&rows).map(|end| (rows, end)),
         }
     }
@@ -729,9 +729,16 @@ impl Keyspace {
     }
 
     /// Reads a row without waiting for a device. Returns `None` if flash has the row or may have
-    /// it. `in_ram` is the rows in RAM of this keyspace.
-    pub fn get_without_io(&self, in_ram: &InRam<'_>, row: &[u8]) -> Option<Option<Bytes>> {
-        in_ram.get_without_io(row, &self.db)
+    /// it. `in_ram` is the rows in RAM of this keyspace. Until the filter of rows has learnt the
+    /// row's slot, RocksDB's filters show that a row does not exist.
+    pub fn get_without_io(&self, in_ram: InRam<'_>, row: &[u8]) -> Option<Option<Bytes>> {
+        let found = in_ram.get(row);
+        // Writers need not wait for RocksDB.
+        drop(in_ram);
+        // RocksDB answers only from its block cache. Without the block it answers that the row may
+        // exist. A row that does not exist is usually about to be written, so it gets no place in
+        // the row cache.
+        found.or_else(|| (!self.db.key_may_exist(row)).then_some(None))
     }
 
     /// Estimates the bytes of SST files that hold each range `from..to`. Memtables do not count.
@@ -818,14 +825,16 @@ impl Reader for Keyspace {
         let mut from = Bytes::copy_from_slice(from);
         let (mut rows_max, mut learns) = (SCAN_ROWS_FIRST, SCAN_LEARNS_MAX);
         while from[..] < *to {
-            if let Some((rows, end)) = self.known_rows(&from, to, rows_max) {
+            // A part with many deleted rows is left to a view. More ranges would not help it.
+            let rows_left = Cell::new(SCAN_ROWS_GROWTH * rows_max);
+            if let Some((rows, end)) = self.known_rows(&from, to, rows_max, &rows_left) {
                 if rows.iter().any(|(row, value)| visit(row, value).is_break()) {
                     return Ok(());
                 }
                 (from, rows_max) = (end, (rows_max * SCAN_ROWS_GROWTH).min(VIEW_ROWS_MAX));
                 continue;
             }
-            if learns > 0 && self.learn_range(&from, to)? {
+            if learns > 0 && rows_left.get() > 0 && self.learn_range(&from, to)? {
                 learns -= 1;
                 continue;
             }

@@ -51,12 +51,6 @@ impl Budget {
         self.clients / 2
     }
 
-    /// Returns the part of the clients' memory beyond which no connection with TLS begins, in
-    /// bytes. Without open connections, there is still room for all handshakes.
-    pub fn connections(&self) -> u64 {
-        self.clients / 8 * 5
-    }
-
     /// Returns the maximum size of one message of entries, in bytes. Several messages are read and
     /// sent at a time for each lagging follower.
     pub fn message_bytes(&self) -> u64 {

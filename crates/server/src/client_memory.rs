@@ -16,6 +16,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::client_socket::HANDSHAKE_MEMORY;
 use crate::output_limits::OutputLimits;
 
 /// Reply size below which no estimate is kept, in bytes.
@@ -63,6 +64,13 @@ impl ClientMemory {
 
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if clients hold so much that no connection with TLS begins, and none goes on
+    /// that sends much in its handshake. Without other connections there is room for all handshakes
+    /// that are not long.
+    pub fn has_no_room_for_tls(&self) -> bool {
+        self.used() + HANDSHAKE_MEMORY as u64 > self.budget / 8 * 5
     }
 
     /// Returns true if a connection waits for memory that other connections hold or will soon hold.

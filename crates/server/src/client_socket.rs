@@ -17,11 +17,13 @@ use crate::tls::Handshake;
 
 /// Maximum bytes that a client sends in its handshake. A chain of certificates has a few KiB.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
-/// Bytes in a handshake from which on the client is ended if there is no memory for more.
-const HANDSHAKE_BYTES_SHORT: usize = 8 << 10;
+/// Bytes in a handshake beyond which the client is ended while memory is short.
+const HANDSHAKE_BYTES_SHORT: usize = 4 << 10;
+/// The same for bytes that bring no data after the handshake: more than one record.
+const RECORD_BYTES_SHORT: usize = 24 << 10;
 /// Memory that a TLS connection takes in addition to its session, in bytes: during the handshake,
-/// afterwards, and while the socket does not take what was encrypted. An idle one has 10 KiB. A
-/// handshake also holds up to the bytes that the client has sent.
+/// afterwards, and while the socket does not take what was encrypted. An idle one has 10 KiB. The
+/// bytes that the client has sent since its last data are counted in addition.
 pub const HANDSHAKE_MEMORY: usize = 16 << 10;
 const TLS_MEMORY: usize = 12 << 10;
 const PENDING_MEMORY: usize = 64 << 10;
@@ -36,6 +38,9 @@ pub struct TlsSocket {
     tls: ServerConnection,
     /// Present until the handshake is complete.
     handshake: Option<UnderWay>,
+    /// Bytes that the client has sent in its handshake, or since its last data: the session may
+    /// hold all of them.
+    unread: usize,
     /// True after the handshake, until [`ClientSocket::take_certificate`].
     is_identity_due: bool,
     /// True if the last read may have left something in the socket.
@@ -46,8 +51,6 @@ pub struct TlsSocket {
 struct UnderWay {
     _place: Handshake,
     since: Instant,
-    /// The bytes that the client has sent.
-    received: usize,
 }
 
 /// A socket that notes whether a read has filled its buffer.
@@ -75,11 +78,12 @@ impl ClientSocket {
         since: Instant,
     ) -> Result<ClientSocket, rustls::Error> {
         let tls = ServerConnection::new(config)?;
-        let handshake = Some(UnderWay { _place: place, since, received: 0 });
+        let handshake = Some(UnderWay { _place: place, since });
         Ok(ClientSocket::Tls(Box::new(TlsSocket {
             stream,
             tls,
             handshake,
+            unread: 0,
             is_identity_due: false,
             may_have_more: true,
         })))
@@ -97,7 +101,8 @@ impl ClientSocket {
         matches!(self, ClientSocket::Tls(_))
     }
 
-    /// Reads the client's bytes. `Ok(0)` is the end.
+    /// Reads the client's bytes. `Ok(0)` is the end. The read is interrupted whenever the session
+    /// [holds much](Self::holds_much), so that the caller can look at the memory.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             ClientSocket::Plain(stream) => stream.read(buffer),
@@ -167,13 +172,11 @@ impl ClientSocket {
         }
     }
 
-    /// Returns true if the handshake takes much more memory than others.
-    pub fn has_long_handshake(&self) -> bool {
+    /// Returns true if the session may hold much more memory than others.
+    pub fn holds_much(&self) -> bool {
         match self {
             ClientSocket::Plain(_) => false,
-            ClientSocket::Tls(socket) => {
-                socket.handshake.as_ref().is_some_and(|handshake| handshake.received > HANDSHAKE_BYTES_SHORT)
-            }
+            ClientSocket::Tls(socket) => socket.holds_much(),
         }
     }
 
@@ -181,11 +184,11 @@ impl ClientSocket {
     pub fn held_bytes(&self) -> usize {
         match self {
             ClientSocket::Plain(_) => 0,
-            ClientSocket::Tls(socket) => match &socket.handshake {
-                Some(handshake) => HANDSHAKE_MEMORY + handshake.received,
-                None if socket.tls.wants_write() => TLS_MEMORY + PENDING_MEMORY,
-                None => TLS_MEMORY,
-            },
+            ClientSocket::Tls(socket) if socket.handshake.is_some() => HANDSHAKE_MEMORY + socket.unread,
+            ClientSocket::Tls(socket) if socket.tls.wants_write() => {
+                TLS_MEMORY + PENDING_MEMORY + socket.unread
+            }
+            ClientSocket::Tls(socket) => TLS_MEMORY + socket.unread,
         }
     }
 }
@@ -196,6 +199,7 @@ impl TlsSocket {
             match self.tls.reader().read(buffer) {
                 Ok(bytes) => {
                     self.may_have_more |= bytes == buffer.len();
+                    self.unread = 0;
                     return Ok(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -216,24 +220,32 @@ impl TlsSocket {
                 let _ = self.flush();
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
-            self.note_handshake(bytes)?;
+            self.note_received(bytes)?;
             match self.flush() {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
                 _ => {}
             }
+            if self.holds_much() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
         }
     }
 
-    fn note_handshake(&mut self, bytes: usize) -> io::Result<()> {
-        if !self.tls.is_handshaking() {
-            self.is_identity_due |= self.handshake.take().is_some();
+    fn note_received(&mut self, bytes: usize) -> io::Result<()> {
+        self.unread += bytes;
+        if !self.tls.is_handshaking() && self.handshake.take().is_some() {
+            self.is_identity_due = true;
+            self.unread = 0;
         }
-        let Some(handshake) = &mut self.handshake else { return Ok(()) };
-        handshake.received += bytes;
-        match handshake.received > HANDSHAKE_BYTES_MAX {
+        match self.unread > HANDSHAKE_BYTES_MAX {
             true => Err(io::Error::new(io::ErrorKind::InvalidData, "the handshake is too long")),
             false => Ok(()),
         }
+    }
+
+    fn holds_much(&self) -> bool {
+        let short = if self.handshake.is_some() { HANDSHAKE_BYTES_SHORT } else { RECORD_BYTES_SHORT };
+        self.unread > short
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

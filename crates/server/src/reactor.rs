@@ -30,7 +30,7 @@ use mio::{Events, Interest, Token};
 use node::session::Ask;
 use node::Outcome;
 
-use crate::client_socket::{ClientSocket, HANDSHAKE_MEMORY};
+use crate::client_socket::ClientSocket;
 use crate::clock::TurnTime;
 use crate::connections::Moving;
 use crate::executor::worker::RegionWorker;
@@ -51,7 +51,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Maximum time of a client's TLS handshake. It is noticed up to a [`LOOK_PERIOD`] later. A client
 /// that begins thousands at once takes long over each.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(60);
-/// Maximum time of a handshake while others find no place.
+/// Maximum time of a handshake while others find no place or no memory.
 const HANDSHAKE_TIME_CROWDED: Duration = Duration::from_secs(10);
 /// Interval at which a loop looks for idle connections that hold memory that others wait for.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -288,8 +288,8 @@ impl Loop {
         let stream = mio::net::TcpStream::from_std(stream);
         let Some(handshake) = handshake else { return Some(ClientSocket::Plain(stream)) };
         // Connections with TLS take memory although they are idle, also before a login.
-        let used = self.store.client_memory.used() + HANDSHAKE_MEMORY as u64;
-        let offered = self.store.tls.offered().filter(|_| used <= self.store.budget.connections());
+        let has_no_room = self.store.client_memory.has_no_room_for_tls();
+        let offered = self.store.tls.offered().filter(|_| !has_no_room);
         let Some(config) = offered else {
             self.store.metrics.connections_rejected.inc();
             return None;
@@ -428,7 +428,8 @@ impl Loop {
 
     /// Closes clients that have not completed their TLS handshake in time.
     fn close_slow_handshakes(&mut self) {
-        let patience = match self.store.tls.is_crowded() {
+        let is_crowded = self.store.tls.is_crowded() || self.store.client_memory.has_no_room_for_tls();
+        let patience = match is_crowded {
             true => HANDSHAKE_TIME_CROWDED,
             false => HANDSHAKE_TIME_MAX,
         };

@@ -48,7 +48,7 @@ pub(super) static COMMANDS: [CommandSpec; 22] = [
         Handler::Keyspace(ends::lpushx),
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "insert"] }])
-        .changes_only()
+    .changes_only()
     .walks_tree()
     .since_version(THIRD_VERSION)
     .categories(&["@list"])
@@ -66,7 +66,7 @@ pub(super) static COMMANDS: [CommandSpec; 22] = [
         Handler::Keyspace(ends::rpushx),
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "insert"] }])
-        .changes_only()
+    .changes_only()
     .walks_tree()
     .since_version(THIRD_VERSION)
     .categories(&["@list"])

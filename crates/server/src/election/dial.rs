@@ -23,6 +23,7 @@ use crate::zookeeper_settings::ZooKeeperTls;
 
 /// The failure of a server until its connection is there.
 const NO_ANSWER: &str = "no answer in time";
+const READING: &str = "its certificates are still being read";
 const CLOSED: &str = "the server closed the connection";
 const CLOSED_IN_HANDSHAKE: &str =
     "the server closed the connection during the handshake; is this its port with TLS (secureClientPort)?";
@@ -41,6 +42,9 @@ pub struct Dialer {
 struct Tls {
     settings: ZooKeeperTls,
     loaded: Mutex<Loaded>,
+    /// Held while the files are read. A file system that hangs keeps one thread, however often
+    /// connections are tried.
+    reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -53,7 +57,7 @@ struct Loaded {
 
 impl Dialer {
     pub fn new(tls: Option<ZooKeeperTls>) -> Dialer {
-        let tls = tls.map(|settings| Tls { settings, loaded: Mutex::default() });
+        let tls = tls.map(|settings| Tls { settings, loaded: Mutex::default(), reading: Arc::default() });
         Dialer { tls, failures: Failures::default() }
     }
 
@@ -68,12 +72,24 @@ impl Dialer {
         self.failures.lock().clear();
     }
 
+    /// Notes a failure in case that the attempt takes too long, which drops it. An earlier failure
+    /// says more.
+    fn note_unless_failed(&self, server: &str, why: &str) {
+        self.failures.lock().entry(server.to_owned()).or_insert_with(|| why.to_owned());
+    }
+
     async fn connect(&self, host: &str, port: u16, server: &str) -> io::Result<Box<dyn DialedStream>> {
         // Files are read for each connection, so it has renewed certificates.
         let config = match &self.tls {
-            Some(tls) => Some(tls.config().await?),
+            Some(tls) => {
+                self.note_unless_failed(server, READING);
+                let config = tls.config().await?;
+                self.failures.lock().retain(|of, why| of != server || why != READING);
+                Some(config)
+            }
             None => None,
         };
+        self.note_unless_failed(server, NO_ANSWER);
         let stream = TcpStream::connect((host, port)).await?;
         stream.set_nodelay(true)?;
         let Some(config) = config else {
@@ -97,8 +113,6 @@ impl Dial for Dialer {
                 true => format!("[{host}]:{port}"),
                 false => format!("{host}:{port}"),
             };
-            // This future is dropped if it takes too long. An earlier failure says more then.
-            self.failures.lock().entry(server.clone()).or_insert_with(|| NO_ANSWER.into());
             let connected = self.connect(host, port, &server).await;
             if let Err(error) = &connected {
                 self.failures.lock().insert(server, describe(error));
@@ -111,8 +125,12 @@ impl Dial for Dialer {
 impl Tls {
     /// Reads the files. While they cannot be used, connections get what they contained before.
     async fn config(&self) -> io::Result<Arc<ClientConfig>> {
-        let settings = self.settings.clone();
-        let read = tokio::task::spawn_blocking(move || settings.load()).await.map_err(io::Error::other)?;
+        let (settings, turn) = (self.settings.clone(), self.reading.clone().lock_owned().await);
+        let load = move || {
+            let _turn = turn;
+            settings.load()
+        };
+        let read = tokio::task::spawn_blocking(load).await.map_err(io::Error::other)?;
         let loaded = &mut *self.loaded.lock();
         match read {
             Ok(config) => {

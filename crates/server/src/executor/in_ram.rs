@@ -192,7 +192,7 @@ impl node::Rows for RamRows<'_> {
 
 impl Reader for RamRows<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        let value = self.rows.get_without_io(&self.in_ram(), row).ok_or(StorageError::NotInRam)?;
+        let value = self.rows.get_without_io(self.in_ram(), row).ok_or(StorageError::NotInRam)?;
         match value.as_ref().is_some_and(|value| value.len() > VALUE_BYTES_MAX) {
             true => Err(StorageError::NotInRam),
             false => Ok(value),

@@ -160,13 +160,6 @@ impl Connection {
         traffic: &mut Traffic,
         now: Instant,
     ) -> io::Result<ReadOutcome> {
-        if self.stream.has_long_handshake() {
-            let bytes = self.session.held_bytes() + self.stream.held_bytes();
-            // It does not wait in line, where it could get the turn without ever completing.
-            if !self.held.try_hold(bytes as u64, false) {
-                return Err(io::ErrorKind::OutOfMemory.into());
-            }
-        }
         let mut most = shared.len();
         if self.session.input_bytes() == 0 {
             if self.memory.is_short() {
@@ -182,6 +175,13 @@ impl Connection {
             }
         }
         loop {
+            if self.stream.holds_much() {
+                self.held.count((self.session.held_bytes() + self.stream.held_bytes()) as u64);
+                // It does not wait in line, where it could get the turn without ever completing.
+                if self.memory.has_no_room_for_tls() {
+                    return Err(io::ErrorKind::OutOfMemory.into());
+                }
+            }
             match self.stream.read(&mut shared[..most]) {
                 Ok(0) => {
                     self.is_at_end = true;

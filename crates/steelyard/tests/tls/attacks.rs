@@ -136,6 +136,45 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
+/// Returns true if the store has ended the connection.
+fn has_ended(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    match (&*stream).read(&mut [0; 1]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+/// The memory of clients has room for about twenty of these handshakes. The rest of their first
+/// message never comes.
+#[test]
+fn long_handshakes_end_while_memory_is_short() {
+    let _alone = alone();
+    let store = Secured::start(&[("--maxmemory", "64mb")]);
+    let before = connected(&store);
+    let mut message = vec![0; 60_000];
+    // A ClientHello of 61,440 bytes.
+    message[..4].copy_from_slice(&[1, 0, 0xf0, 0]);
+    let records = message.chunks(0x3000).flat_map(|part| {
+        let [high, low] = (part.len() as u16).to_be_bytes();
+        [&[22, 3, 1, high, low][..], part].concat()
+    });
+    let records: Vec<u8> = records.collect();
+    let long = (0..80).map(|_| {
+        let mut stream = TcpStream::connect(store.tls).unwrap();
+        // The store may have ended the connection before it took everything.
+        let _ = stream.write_all(&records);
+        stream
+    });
+    let long: Vec<TcpStream> = long.collect();
+    eventually("most of them are ended", || {
+        (long.iter().filter(|stream| has_ended(stream)).count() > 40).then_some(())
+    });
+    drop(long);
+    eventually("the others have gone", || (connected(&store) <= before).then_some(()));
+    assert!(store.serves());
+}
+
 #[test]
 fn slow_handshakes_are_ended_and_do_not_delay_others() {
     let _alone = alone();
@@ -158,11 +197,7 @@ fn slow_handshakes_are_ended_and_do_not_delay_others() {
     let began = Instant::now();
     eventually("the oldest are ended, because others wait", || store.serves().then_some(()));
     assert!(began.elapsed() < PATIENCE);
-    let ended = |stream: &TcpStream| {
-        stream.set_nonblocking(true).unwrap();
-        matches!((&*stream).read(&mut [0; 1]), Ok(0))
-    };
-    assert!(few.iter().all(ended), "no slow handshake keeps its place then");
+    assert!(few.iter().all(has_ended), "no slow handshake keeps its place then");
     drop(many);
     assert!(store.serves());
 }
